@@ -1,0 +1,89 @@
+"""What every Kubernetes object has in common, and the base classes of all API types.
+
+Source: k8s.io/apimachinery pkg/apis/meta/v1/types.go.
+"""
+
+import datetime as dt
+from typing import Any, ClassVar
+
+import msgspec
+
+JsonObject = dict[str, Any]  # a decoded JSON object whose fields we don't type
+
+
+class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Part of an object.  Unknown JSON fields are ignored: writes travel as differences."""
+
+
+class OwnerReference(ApiStruct, frozen=True, kw_only=True):
+    """The object that this one belongs to."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
+    """Name, labels, life cycle."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: dt.datetime | None = None
+    deletion_timestamp: dt.datetime | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+
+class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
+    """``operator`` is In, NotIn, Exists or DoesNotExist."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(ApiStruct, frozen=True, kw_only=True):
+    """ANDed; an empty selector matches everything, a missing one (None) nothing."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+
+class Condition(ApiStruct, frozen=True, kw_only=True):
+    """A ``metav1.Condition`` or one of its older relatives (node, pod)."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    observed_generation: int = 0
+    last_probe_time: dt.datetime | None = None
+    last_transition_time: dt.datetime | None = None
+    last_heartbeat_time: dt.datetime | None = None
+
+
+class KubeObject(ApiStruct, frozen=True, kw_only=True):
+    """A top-level kind.  ``apiVersion`` and ``kind`` are of the type, not of the instance."""
+
+    API_VERSION: ClassVar[str]
+    KIND: ClassVar[str]
+    PLURAL: ClassVar[str]
+    NAMESPACED: ClassVar[bool] = True
+
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``, or just the name of a cluster-scoped object."""
+        meta = self.metadata
+        return f"{meta.namespace}/{meta.name}" if self.NAMESPACED else meta.name

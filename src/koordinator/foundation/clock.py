@@ -1,0 +1,49 @@
+"""Time as a parameter: the system's clock for clusters, a virtual one for simulation and tests."""
+
+import datetime as dt
+import time
+from typing import Protocol
+
+UTC = dt.UTC
+
+
+class Clock(Protocol):
+    """Seconds since the Unix epoch; never goes back in one process."""
+
+    def now_s(self) -> float: ...
+
+
+class SystemClock:
+    """Wall time at construction, then monotonic: a step of the wall clock moves nothing."""
+
+    def __init__(self) -> None:
+        self._offset_s = time.time() - time.monotonic()  # noqa: TID251 (this is the Clock)
+
+    def now_s(self) -> float:
+        return self._offset_s + time.monotonic()
+
+
+class VirtualClock:
+    """Stands still until it is told to move."""
+
+    def __init__(self, start_s: float = 0.0) -> None:
+        self._now_s = start_s
+
+    def now_s(self) -> float:
+        return self._now_s
+
+    def advance_to(self, now_s: float) -> None:
+        """Move forward; a time already past leaves the clock where it is."""
+        self._now_s = max(self._now_s, now_s)
+
+
+def to_datetime(epoch_s: float) -> dt.datetime:
+    """Return the UTC time with whole seconds, as ``metav1.Time`` has it."""
+    return dt.datetime.fromtimestamp(int(epoch_s), UTC)
+
+
+def to_epoch_s(when: dt.datetime | None, default: float = 0.0) -> float:
+    """Return seconds since the epoch; a time without zone is UTC."""
+    if when is None:
+        return default
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()

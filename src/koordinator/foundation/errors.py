@@ -1,0 +1,66 @@
+"""The error tree. The type says whose move it is.
+
+KoordinatorError
+├── InputError      a file the user gave is wrong: fix the file (exit code 2)
+├── ClusterError    the API server refused or failed: the caller decides whether to retry
+│   ├── NotFoundError, AlreadyExistsError, ConflictError, InvalidError
+└── BugError        an invariant of ours is broken: tell us
+
+A rejected pod is not an error: it is a code per node and a reason.
+"""
+
+
+class KoordinatorError(Exception):
+    """Base of everything this project raises on purpose."""
+
+
+class InputError(KoordinatorError):
+    """Wrong input.  The text says where, what was found and what is accepted.
+
+    ``source`` names the file, ``subject`` the object in it, ``path`` the field (``spec.foo[0].bar``).
+    """
+
+    def __init__(
+        self, problem: str, *, source: str = "", subject: str = "", path: str = ""
+    ) -> None:
+        self.problem, self.source, self.subject, self.path = problem, source, subject, path
+        super().__init__(": ".join(part for part in (source, subject, path, problem) if part))
+
+    def within(self, *, source: str = "", subject: str = "", path: str = "") -> "InputError":
+        """Return the same problem with the blanks filled in by a caller who knows more.
+
+        A ``path`` given here is put in front of the one already known.
+        """
+        joined = path + self.path if self.path.startswith("[") or not path else path
+        if path and self.path and not self.path.startswith("["):
+            joined = f"{path}.{self.path}"
+        return InputError(
+            self.problem,
+            source=self.source or source,
+            subject=self.subject or subject,
+            path=joined,
+        )
+
+
+class ClusterError(KoordinatorError):
+    """The API server answered with a failure."""
+
+
+class NotFoundError(ClusterError):
+    """The object does not exist (HTTP 404)."""
+
+
+class AlreadyExistsError(ClusterError):
+    """An object of that name exists (HTTP 409, reason AlreadyExists)."""
+
+
+class ConflictError(ClusterError):
+    """The object changed since it was read (HTTP 409, reason Conflict)."""
+
+
+class InvalidError(ClusterError):
+    """Admission or validation refused the object (HTTP 403 or 422)."""
+
+
+class BugError(KoordinatorError):
+    """An invariant of this program does not hold."""
