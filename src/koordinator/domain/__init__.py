@@ -1,0 +1,1 @@
+"""Rules of the trade without I/O: what a pod asks for, selectors, GPU shares, fragmentation, prices."""

@@ -1,0 +1,5 @@
+"""The scheduler: a pure core over arrays (snapshot, plugins, cycle, queue) inside a thin shell (app).
+
+Reading order: ``snapshot`` (what is known), ``contract`` (what a plugin is), one plugin such as
+``plugins/node_resources_fit.py``, ``cycle`` (one pod or a run of them through the stages), ``app``.
+"""

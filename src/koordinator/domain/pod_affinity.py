@@ -1,0 +1,87 @@
+"""Which pods an affinity term or a spread constraint speaks of.
+
+Source: kubernetes pkg/scheduler/framework/types.go ``AffinityTerm.Matches`` and
+``newAffinityTerm``; matchLabelKeys as in pkg/registry/core/pod/strategy.go.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+
+from koordinator.api.meta import LabelSelector, LabelSelectorRequirement
+from koordinator.api.core import PodAffinityTerm
+from koordinator.domain.selectors import matches
+
+
+@dataclass(frozen=True)
+class PodScope:
+    """Pods in some namespaces with some labels.  ``selector`` None matches no pod."""
+
+    namespaces: frozenset[str]
+    namespace_selector: LabelSelector | None
+    selector: LabelSelector | None
+    also: tuple["PodScope", ...] = ()  # covered by all of these too
+
+    @cached_property
+    def identity(self) -> bytes:
+        """Equal for scopes that select the same pods by the same words."""
+        return msgspec.msgpack.encode(
+            (
+                sorted(self.namespaces),
+                self.namespace_selector,
+                self.selector,
+                sorted(other.identity for other in self.also),
+            )
+        )
+
+    def covers(
+        self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]
+    ) -> bool:
+        """Return whether a pod of that namespace with these labels is meant."""
+        inside = namespace in self.namespaces or (
+            self.namespace_selector is not None
+            and matches(self.namespace_selector, namespace_labels)
+        )
+        return (
+            inside
+            and matches(self.selector, labels)
+            and all(other.covers(namespace, labels, namespace_labels) for other in self.also)
+        )
+
+
+def scope_of(term: PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> PodScope:
+    """Return the scope of a term of a pod: its own namespace unless the term names some."""
+    own = not term.namespaces and term.namespace_selector is None
+    return PodScope(
+        namespaces=frozenset((namespace,)) if own else frozenset(term.namespaces),
+        namespace_selector=term.namespace_selector,
+        selector=narrowed(
+            term.label_selector, labels, term.match_label_keys, term.mismatch_label_keys
+        ),
+    )
+
+
+def narrowed(
+    selector: LabelSelector | None,
+    labels: Mapping[str, str],
+    match_keys: Sequence[str],
+    mismatch_keys: Sequence[str] = (),
+) -> LabelSelector | None:
+    """Return the selector with the pod's own values of ``match_keys`` required (and the others excluded).
+
+    A key that the pod itself lacks is left out.
+    """
+    if selector is None or not (match_keys or mismatch_keys):
+        return selector
+    more = [
+        LabelSelectorRequirement(key=key, operator=operator, values=(labels[key],))
+        for keys, operator in ((match_keys, "In"), (mismatch_keys, "NotIn"))
+        for key in keys
+        if key in labels
+    ]
+    return LabelSelector(
+        match_labels=selector.match_labels,
+        match_expressions=(*selector.match_expressions, *more),
+    )

@@ -1,0 +1,352 @@
+"""What a scheduler plugin is, and the words it speaks with.
+
+A plugin is any object with some of the methods below; its ``PluginSpec`` says how to build it from its arguments.
+
+=================  ======================================================================================
+``reads``          class variable, required with filter or score: what the answer depends on (``Reads``)
+``key``            ``(pod) -> Hashable``: the part of the pod class that a node-local plugin reads; default: all
+``filters``        ``(snapshot, pod) -> bool``: False passes every node unseen (kube: PreFilter returns Skip)
+``scores``         ``(snapshot, pod) -> bool``: False leaves the plugin out (kube: PreScore returns Skip)
+``version``        ``(snapshot) -> Hashable``: when it changes, everything cached of the plugin is stale
+``prefilter``      ``(snapshot, pod) -> Refusal | None``: the pod can't run anywhere, whatever the node
+``filter``         ``(snapshot, pod) -> Rejections``
+``score``          ``(snapshot, pod) -> (n,)`` integers, in 0..max_score unless ``normalize`` follows
+``score_among``    ``(snapshot, pod, feasible rows) -> (k,)``: instead of ``score``, for a ``Reads.CLUSTER``
+                   plugin whose raw score depends on which nodes are feasible
+``normalize``      ``(raw (k,)) -> (k,)`` in 0..max_score: raw scores of the feasible nodes to final ones
+``prefer_nodes``   ``(snapshot, pod) -> rows``: candidates to try first, in order (Koordinator: PreferNodes)
+``prefer_devices`` ``(row view, pod) -> (n_minors,)``: which GPU this score plugin had in mind; highest wins
+``reserve``        ``(row view, pod, preference) -> Holding | Refusal``: what the pod takes besides its requests
+``permit``         ``(pod object, node) -> Permit``: allow, refuse or wait
+``postfilter``     ``(attempt) -> PostFilterResult``: what could be done about a pod that fits nowhere
+``pre_enqueue``    ``(pod object) -> str``: why the pod must not enter the queue yet; empty: it may
+``arrived``        ``(snapshot, key, pod) -> None``: the pod is tried now (for policies that learn the mix of pods)
+=================  ======================================================================================
+
+For ``Reads.NODE``, ``USAGE`` and ``PLACED`` every row stands alone (``filter(s[rows]) == filter(s)[rows]``) and
+``filters``/``scores`` look at the pod only: this is what makes results cacheable row by row.
+"""
+
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, Flag, StrEnum, auto
+from functools import cached_property
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from koordinator.api.kubescheduler import PluginArgs
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
+from koordinator.scheduler.snapshot import (
+    BoolArray,
+    IntArray,
+    PlacedPod,
+    PodClass,
+    ResourceAxis,
+    Snapshot,
+)
+
+MAX_SCORE = 100
+
+
+class Reads(Enum):
+    """What a plugin's answer for a node depends on, besides the pod."""
+
+    NODE = "facts of that node alone: labels, taints, images"
+    USAGE = "also that node's requested amounts and pod count, in the way of sums"
+    PLACED = "also what else its pods hold: ports, devices"
+    CLUSTER = "other nodes, other pods' labels, other objects"
+
+
+class Action(Flag):
+    """What happened to an object.  Updates are split by what changed, so that hints stay cheap.
+
+    Source: kubernetes pkg/scheduler/framework/types.go, ActionType (k8s.io/kube-scheduler).
+    """
+
+    ADD = auto()
+    DELETE = auto()
+    UPDATE_ALLOCATABLE = auto()
+    UPDATE_LABELS = auto()
+    UPDATE_TAINTS = auto()
+    UPDATE_CONDITION = auto()
+    UPDATE_ANNOTATIONS = auto()
+    UPDATE_SCALE_DOWN = auto()
+    UPDATE_TOLERATIONS = auto()
+    UPDATE_GATES_ELIMINATED = auto()
+    UPDATE_OTHER = auto()
+    UPDATE = (
+        UPDATE_ALLOCATABLE
+        | UPDATE_LABELS
+        | UPDATE_TAINTS
+        | UPDATE_CONDITION
+        | UPDATE_ANNOTATIONS
+        | UPDATE_SCALE_DOWN
+        | UPDATE_TOLERATIONS
+        | UPDATE_GATES_ELIMINATED
+        | UPDATE_OTHER
+    )
+    ALL = ADD | DELETE | UPDATE
+
+
+class Hint(StrEnum):
+    """A plugin's answer to "could this event make the pod schedulable?"."""
+
+    QUEUE = "Queue"
+    SKIP = "QueueSkip"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvent:
+    """Something changed in the cluster.  ``resource`` is a kind: Node, AssignedPod, Pod, Device …
+
+    ``AssignedPod`` is a pod that has a node; ``Pod`` the unscheduled pod itself; ``*`` wakes everyone.
+    ``old`` is None on ADD, ``new`` is None on DELETE.
+    """
+
+    resource: str
+    action: Action
+    old: KubeObject | None = None
+    new: KubeObject | None = None
+
+
+HintFunction = Callable[[KubeObject, ClusterEvent], Hint]
+
+
+@dataclass(frozen=True, slots=True)
+class EventHint:
+    """A plugin that rejected a pod wants to hear of these events; without ``hint`` each one queues the pod."""
+
+    resource: str
+    action: Action
+    hint: HintFunction | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejections:
+    """Filter's answer.  Bit i of ``codes[n]`` says that ``reasons[i]`` holds on node n; 0 accepts."""
+
+    codes: IntArray  # (n,)
+    reasons: tuple[str, ...] = ()
+    #: (n,) or one for all: removing pods from the node would not help (UnschedulableAndUnresolvable)
+    unresolvable: BoolArray | bool = False
+
+    @classmethod
+    def where(cls, rejected: BoolArray, reason: str, *, unresolvable: bool = False) -> "Rejections":
+        """Reject some nodes for one reason."""
+        return cls(rejected.astype(np.int64), (reason,), unresolvable)
+
+    @classmethod
+    def by_column(
+        cls,
+        rejected: Sequence[BoolArray],
+        reasons: tuple[str, ...],
+        unresolvable: BoolArray | bool = False,
+    ) -> "Rejections":
+        """Reject for several reasons at once: ``rejected[i]`` is the mask ``(n,)`` of ``reasons[i]``."""
+        codes = np.zeros(len(rejected[0]), np.int64)
+        for bit, mask in enumerate(rejected):
+            codes |= mask.astype(np.int64) << bit
+        return cls(codes, reasons, unresolvable)
+
+    @classmethod
+    def none(cls, snapshot: Snapshot) -> "Rejections":
+        """Accept every node."""
+        return cls(np.zeros(len(snapshot), np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The pod is refused as a whole, or (from ``reserve``) on the chosen node."""
+
+    reason: str
+    resolvable: bool = False  # whether preempting pods could help
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a pod takes on its node besides amounts, and what is written about it with the bind."""
+
+    devices: tuple[tuple[int, IntArray], ...] = ()  # (minor, (core, memory, ratio))
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    #: new versions of other objects (volumes, claims), assumed now and written before the bind
+    objects: tuple[KubeObject, ...] = ()
+
+    def joined(self, other: "Holding") -> "Holding":
+        """Return both together."""
+        return Holding(
+            self.devices + other.devices,
+            {**self.annotations, **other.annotations},
+            {**self.labels, **other.labels},
+            self.objects + other.objects,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Whether a pod that has its node may be bound now."""
+
+    wait_s: float = 0.0  # > 0: keep the place and ask again, at most this long
+    refusal: str = ""
+
+
+class WhatIf(Protocol):
+    """Questions about worlds that are not.  Nothing asked here changes anything.
+
+    Pods nominated to the node with at least the pod's priority are counted in.
+    """
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The world that is."""
+        ...
+
+    def why_not(self, pod: PodClass, row: int, without: Sequence[PlacedPod]) -> tuple[str, ...]:
+        """Return why the node would not take the pod even if those pods were gone; empty: it would."""
+        ...
+
+    def fit_without(self, pod: PodClass, rows: IntArray, below: int) -> BoolArray:
+        """Return per row whether it would take the pod, were all pods of priority < ``below`` gone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A failed attempt, as PostFilter sees it."""
+
+    key: str
+    pod: Pod
+    pod_class: PodClass
+    what_if: WhatIf
+    rejected: IntArray  # rows of nodes that exist and don't take the pod
+    resolvable: BoolArray  # per rejected row: preemption might help
+
+
+@dataclass(frozen=True, slots=True)
+class PostFilterResult:
+    """``message`` joins the pod's own; with ``node`` and ``victims`` the pod is nominated there."""
+
+    message: str = ""
+    node: str = ""
+    victims: tuple[PlacedPod, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The plugin that keeps a pod out of the queue, and why."""
+
+    plugin: str
+    message: str
+
+
+#: Extension point -> the method that implements it.
+POINTS: Mapping[str, tuple[str, ...]] = {
+    "preEnqueue": ("pre_enqueue",),
+    "queueSort": ("queue_sort",),
+    "preFilter": ("prefilter", "filters"),
+    "filter": ("filter",),
+    "postFilter": ("postfilter",),
+    "preScore": ("score", "score_among"),
+    "score": ("score", "score_among"),
+    "reserve": ("reserve",),
+    "permit": ("permit",),
+    "preBind": ("reserve", "pre_bind"),
+    "bind": ("bind",),
+    "postBind": ("post_bind",),
+}
+
+ArgsType = TypeVar("ArgsType", bound=PluginArgs)
+
+
+class NoArgs(PluginArgs, frozen=True, kw_only=True):
+    """For plugins without arguments."""
+
+
+@dataclass(frozen=True)
+class PluginSpec(Generic[ArgsType]):
+    """A plugin as the profile knows it.  ``build`` must say what it returns: the extension points are read off it."""
+
+    name: str
+    args: type[ArgsType]
+    build: Callable[[ArgsType, ResourceAxis], Any]
+    events: tuple[EventHint, ...] = ()  # what could make a pod that it rejected schedulable
+    max_score: int = MAX_SCORE
+
+    @cached_property
+    def plugin_type(self) -> type:
+        """The class of the plugin."""
+        returned: type = typing.get_type_hints(self.build)["return"]
+        return returned
+
+    @cached_property
+    def points(self) -> frozenset[str]:
+        """The extension points that the plugin implements."""
+        has = self.plugin_type
+        return frozenset(
+            point for point, names in POINTS.items() if any(hasattr(has, name) for name in names)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ActivePlugin:
+    """A plugin that is switched on at some extension point of a profile."""
+
+    name: str
+    plugin: Any
+    weight: int = 1
+    max_score: int = MAX_SCORE
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The plugins of one scheduler name, in the order in which they run at each point."""
+
+    scheduler_name: str
+    pre_enqueue: tuple[ActivePlugin, ...] = ()
+    pre_filter: tuple[ActivePlugin, ...] = ()
+    filter: tuple[ActivePlugin, ...] = ()
+    post_filter: tuple[ActivePlugin, ...] = ()
+    score: tuple[ActivePlugin, ...] = ()
+    reserve: tuple[ActivePlugin, ...] = ()
+    permit: tuple[ActivePlugin, ...] = ()
+    events: Mapping[str, tuple[EventHint, ...]] = field(default_factory=dict)
+
+
+def spread_of(scores: IntArray, max_score: int = MAX_SCORE, *, reverse: bool = False) -> IntArray:
+    """Scale so that the highest raw score becomes ``max_score``; reversed, the lowest.
+
+    Source: kubernetes pkg/scheduler/framework/plugins/helper/normalize_score.go.
+    """
+    top = int(scores.max(initial=0))
+    if top == 0:
+        return np.full_like(scores, max_score) if reverse else scores
+    scaled = scores * max_score // top
+    return max_score - scaled if reverse else scaled
+
+
+__all__ = [
+    "MAX_SCORE",
+    "POINTS",
+    "Action",
+    "ActivePlugin",
+    "Attempt",
+    "ClusterEvent",
+    "EventHint",
+    "Gate",
+    "Hint",
+    "HintFunction",
+    "Holding",
+    "NoArgs",
+    "Permit",
+    "PluginSpec",
+    "PostFilterResult",
+    "Profile",
+    "Reads",
+    "Refusal",
+    "Rejections",
+    "WhatIf",
+    "spread_of",
+]

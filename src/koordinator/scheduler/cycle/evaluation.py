@@ -1,0 +1,306 @@
+"""What the node-local plugins of a profile say about a kind of pod, brought up to date row by row.
+
+Pods of different classes share an evaluation when every active node-local plugin reads the same of them
+(``Evaluator.key``).  Results of plugins that read node facts only are shared wider still, per plugin and key.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordinator.scheduler.contract import ActivePlugin, Profile, Reads
+from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass, Snapshot
+
+#: Memory that kept evaluations may take; the ones unused for longest go first.
+KEEP_BYTES = 1 << 30
+
+UNFIT = -1  # in place of a total: the node does not take the pod
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An active plugin and the part of the pod that it reads."""
+
+    active: ActivePlugin
+    key: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The node-local plugins that have a say about a pod, by what makes their answer change."""
+
+    node_filters: tuple[Part, ...]
+    node_scores: tuple[Part, ...]
+    usage_filters: tuple[Part, ...]
+    usage_scores: tuple[Part, ...]
+    relative: tuple[Part, ...]  # scores to be normalised over the feasible nodes
+    linear: bool  # amounts and pod counts are all that placing such a pod changes for these plugins
+    versioned: tuple[ActivePlugin, ...]  # those with a ``version``
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for pods that these plugins can't tell apart."""
+        return tuple(
+            (part.active.name, part.key)
+            for parts in (
+                self.node_filters,
+                self.node_scores,
+                self.usage_filters,
+                self.usage_scores,
+                self.relative,
+            )
+            for part in parts
+        )
+
+
+def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Program:
+    """Return which node-local plugins have a say about the pod."""
+    lists: dict[str, list[Part]] = {
+        name: [] for name in ("node_f", "node_s", "usage_f", "usage_s", "relative")
+    }
+    linear = not pod.host_ports
+    for active in profile.filter:
+        if active.plugin.reads is not Reads.CLUSTER and wants_filter(active, snapshot, pod):
+            which = "node_f" if active.plugin.reads is Reads.NODE else "usage_f"
+            lists[which].append(Part(active, part_key(active, pod)))
+            linear &= active.plugin.reads is not Reads.PLACED
+    for active in profile.score:
+        if active.plugin.reads is not Reads.CLUSTER and wants_score(active, snapshot, pod):
+            which = "node_s" if active.plugin.reads is Reads.NODE else "usage_s"
+            if hasattr(active.plugin, "normalize"):
+                which = "relative"
+            lists[which].append(Part(active, part_key(active, pod)))
+            linear &= active.plugin.reads is not Reads.PLACED
+            linear &= which != "relative" or active.plugin.reads is Reads.NODE
+    versioned = tuple(
+        part.active
+        for parts in lists.values()
+        for part in parts
+        if hasattr(part.active.plugin, "version")
+    )
+    return Program(*(tuple(parts) for parts in lists.values()), linear, versioned)
+
+
+def wants_filter(active: ActivePlugin, snapshot: Snapshot, pod: PodClass) -> bool:
+    """Return whether the plugin may reject some node for this pod."""
+    ask = getattr(active.plugin, "filters", None)
+    return ask is None or ask(snapshot, pod)
+
+
+def wants_score(active: ActivePlugin, snapshot: Snapshot, pod: PodClass) -> bool:
+    """Return whether the plugin's scores may differ between nodes for this pod."""
+    ask = getattr(active.plugin, "scores", None)
+    return ask is None or ask(snapshot, pod)
+
+
+def part_key(active: ActivePlugin, pod: PodClass) -> Hashable:
+    """Return the part of the pod that the plugin reads; the whole class if it doesn't say."""
+    ask = getattr(active.plugin, "key", None)
+    return pod.id if ask is None else ask(pod)
+
+
+def part_version(active: ActivePlugin, snapshot: Snapshot) -> Hashable:
+    """Return what, once it has changed, makes all that is kept of the plugin stale."""
+    ask = getattr(active.plugin, "version", None)
+    return None if ask is None else ask(snapshot)
+
+
+@dataclass(slots=True, eq=False)
+class NodeFacts:
+    """One plugin's answer that depends on node facts only: ``ok`` or ``score`` over all rows."""
+
+    version: Hashable
+    layout: int
+    position: int  # in the node log
+    values: BoolArray | IntArray
+
+
+class Evaluation:
+    """Filter verdict and total score of the node-local plugins, over all rows.
+
+    ``best`` is the weighted total where the node takes the pod and ``UNFIT`` elsewhere.
+    """
+
+    __slots__ = (
+        "_layout",
+        "_node_position",
+        "_static_ok",
+        "_static_total",
+        "_usage_position",
+        "_versions",
+        "best",
+        "flat",
+        "pod",
+        "program",
+        "raw",
+    )
+
+    def __init__(self, program: Program, pod: PodClass) -> None:
+        self.program = program
+        self.pod = pod  # any pod of that kind will do: the plugins can't tell
+        self.best = np.zeros(0, np.int64)
+        self.raw: list[IntArray] = [np.zeros(0, np.int64) for _ in program.relative]
+        self.flat: list[bool] = []  # per relative plugin: raw scores are 0 everywhere
+        self._static_ok = np.zeros(0, bool)
+        self._static_total = np.zeros(0, np.int64)
+        self._layout = -1
+        self._node_position = self._usage_position = -1
+        self._versions: Hashable = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.best.nbytes * (3 + len(self.raw))
+
+    def refresh(self, evaluator: "Evaluator") -> None:
+        """Take in what has changed since the last time."""
+        state = evaluator.state
+        usage, facts = state.usage_log, state.node_log
+        versions = evaluator.versions(self.program)
+        rows = usage.since(self._usage_position) if self._usage_position >= 0 else None
+        stale = (
+            rows is None
+            or self._layout != state.layout
+            or self._node_position != facts.position
+            or self._versions != versions
+        )
+        if stale or rows is None:
+            self._rebuild(evaluator)
+        elif len(rows):
+            self._update(evaluator.snapshot, rows)
+        else:
+            return
+        self._layout, self._versions = state.layout, versions
+        self._node_position, self._usage_position = facts.position, usage.position
+
+    def _rebuild(self, evaluator: "Evaluator") -> None:
+        snapshot, program, pod = evaluator.snapshot, self.program, self.pod
+        ok = snapshot.alive.copy()
+        for part in program.node_filters:
+            ok &= evaluator.node_facts("filter", part, pod)
+        total = np.zeros(len(ok), np.int64)
+        for part in program.node_scores:
+            total += part.active.weight * evaluator.node_facts("score", part, pod)
+        self._static_ok, self._static_total = ok, total
+        for index, part in enumerate(program.relative):
+            if part.active.plugin.reads is Reads.NODE:
+                self.raw[index] = evaluator.node_facts("score", part, pod).astype(np.int64)
+            else:
+                self.raw[index] = np.array(part.active.plugin.score(snapshot, pod), np.int64)
+        self.flat = [not raw.any() for raw in self.raw]
+        self.best = self._score(snapshot, ok, total)
+
+    def _update(self, snapshot: Snapshot, rows: IntArray) -> None:
+        if len(rows) * 4 > len(self.best):
+            changed = np.zeros(len(self.best), bool)
+            changed[rows] = True
+            rows = np.flatnonzero(changed)
+        view = snapshot[rows]
+        for index, part in enumerate(self.program.relative):
+            if part.active.plugin.reads is not Reads.NODE:
+                self.raw[index][rows] = part.active.plugin.score(view, self.pod)
+                self.flat[index] = not self.raw[index].any()
+        self.best[rows] = self._score(view, self._static_ok[rows], self._static_total[rows])
+
+    def _score(self, view: Snapshot, ok: BoolArray, total: IntArray) -> IntArray:
+        """Return the total where all filters accept, on top of what the static plugins said."""
+        program, pod = self.program, self.pod
+        for part in program.usage_filters:
+            ok = ok & (part.active.plugin.filter(view, pod).codes == 0)
+        for part in program.usage_scores:
+            score = part.active.plugin.score(view, pod)
+            total = total + (score if part.active.weight == 1 else part.active.weight * score)
+        return np.where(ok, total, UNFIT)
+
+    def trajectory(self, snapshot: Snapshot, rows: IntArray, times: IntArray) -> IntArray:
+        """Return ``best`` of ``rows[i]`` as it would be after ``times[i]`` more such pods."""
+        view = snapshot[rows].after(self.pod, times)
+        return self._score(view, self._static_ok[rows], self._static_total[rows])
+
+
+class Evaluator:
+    """Keeps the evaluations of one profile."""
+
+    def __init__(self, profile: Profile, state: ClusterState, keep_bytes: int = KEEP_BYTES) -> None:
+        self.profile = profile
+        self.state = state
+        self._keep_bytes = keep_bytes
+        self._kept: OrderedDict[Hashable, Evaluation] = OrderedDict()
+        self._kept_bytes = 0
+        self._facts: OrderedDict[Hashable, NodeFacts] = OrderedDict()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The whole cluster as it is now."""
+        return Snapshot(self.state)
+
+    def key(self, pod: PodClass) -> Hashable:
+        """Return the identity of the pod's evaluation: equal for pods of any classes that share it."""
+        return self._program(pod)[1]
+
+    def of(self, pod: PodClass) -> Evaluation:
+        """Return the pod's evaluation, up to date."""
+        program, key = self._program(pod)
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._kept[key] = Evaluation(program, pod)
+            kept.refresh(self)
+            self._kept_bytes += kept.nbytes
+            while self._kept_bytes > self._keep_bytes and len(self._kept) > 1:
+                _, dropped = self._kept.popitem(last=False)
+                self._kept_bytes -= dropped.nbytes
+        else:
+            self._kept.move_to_end(key)
+            before = kept.nbytes
+            kept.refresh(self)
+            self._kept_bytes += kept.nbytes - before
+        return kept
+
+    def _program(self, pod: PodClass) -> tuple[Program, Hashable]:
+        known: tuple[Program, Hashable] | None = pod.facts.get(self)
+        if known is None:
+            program = compile_program(self.profile, self.snapshot, pod)
+            known = pod.facts[self] = (program, program.key)
+        return known
+
+    def versions(self, program: Program) -> Hashable:
+        """Return the versions of the plugins that have one."""
+        if not program.versioned:
+            return None
+        snapshot = self.snapshot
+        return tuple(part_version(active, snapshot) for active in program.versioned)
+
+    def node_facts(self, method: str, part: Part, pod: PodClass) -> BoolArray | IntArray:
+        """Return a ``Reads.NODE`` plugin's verdict or raw score for every row; do not write to it."""
+        state, snapshot, active = self.state, self.snapshot, part.active
+        version = part_version(active, snapshot)
+        key = (active.name, method, part.key)
+        facts = self._facts.get(key)
+        rows = state.node_log.since(facts.position) if facts is not None else None
+        if (
+            facts is None
+            or rows is None
+            or facts.version != version
+            or facts.layout != state.layout
+        ):
+            values = self._ask(method, active, snapshot, pod)
+            facts = NodeFacts(version, state.layout, state.node_log.position, values)
+            self._facts[key] = facts
+            bound = max(64, self._keep_bytes // 8 // max(values.nbytes, 1))
+            while len(self._facts) > bound:
+                self._facts.popitem(last=False)
+        elif len(rows):
+            facts.values[rows] = self._ask(method, active, snapshot[rows], pod)
+            facts.position = state.node_log.position
+        self._facts.move_to_end(key)
+        return facts.values
+
+    @staticmethod
+    def _ask(
+        method: str, active: ActivePlugin, view: Snapshot, pod: PodClass
+    ) -> BoolArray | IntArray:
+        if method == "filter":
+            accepted: BoolArray = active.plugin.filter(view, pod).codes == 0
+            return accepted
+        return np.array(active.plugin.score(view, pod), np.int64)

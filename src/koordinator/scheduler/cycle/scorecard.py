@@ -1,0 +1,121 @@
+"""Every node's verdict and scores for one pod, from scratch, in full.
+
+This is what diagnosis and ``--scores`` read, and the reference that the kept evaluations are tested against.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordinator.scheduler.contract import Profile, Reads, Refusal, Rejections
+from koordinator.scheduler.cycle.evaluation import wants_filter, wants_score
+from koordinator.scheduler.diagnosis import Diagnosis, count_reasons, reasons_of
+from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass, Snapshot
+
+NOT_ALIVE, FEASIBLE = -2, -1
+
+
+@dataclass(frozen=True, slots=True)
+class Scorecard:
+    """Verdicts and scores.  Rows are those of the cluster; scores have one entry per feasible row."""
+
+    names: list[str]
+    filters: tuple[tuple[str, Rejections], ...]  # in running order
+    rejected_by: IntArray  # (n,): index into ``filters``, FEASIBLE or NOT_ALIVE
+    refusal: tuple[str, Refusal] | None
+    feasible: IntArray  # (k,) rows
+    scores: dict[str, IntArray]  # plugin -> (k,), normalised and weighted
+    total: IntArray  # (k,)
+
+    def best_rows(self) -> IntArray:
+        """Return the rows that share the highest total."""
+        if not len(self.feasible):
+            return self.feasible
+        return self.feasible[self.total == self.total.max()]
+
+    def rejections(self) -> dict[str, tuple[str, str]]:
+        """Return ``{node: (plugin, reasons)}`` for the nodes that were rejected, in node order."""
+        out: dict[str, tuple[str, str]] = {}
+        for row in np.flatnonzero(self.rejected_by >= 0).tolist():
+            plugin, rejections = self.filters[self.rejected_by[row]]
+            out[self.names[row]] = (plugin, ", ".join(reasons_of(rejections, row)))
+        return out
+
+    def score_table(self) -> dict[str, dict[str, int]]:
+        """Return ``{node: {plugin: score, …, "total": sum}}`` for the feasible nodes."""
+        return {
+            self.names[row]: {
+                **{plugin: int(scores[i]) for plugin, scores in self.scores.items()},
+                "total": int(self.total[i]),
+            }
+            for i, row in enumerate(self.feasible.tolist())
+        }
+
+    def diagnosis(self) -> Diagnosis:
+        """Return why no node takes the pod."""
+        alive = np.flatnonzero(self.rejected_by != NOT_ALIVE)
+        if self.refusal is not None:
+            plugin, refusal = self.refusal
+            resolvable = np.zeros(len(alive), bool)
+            return Diagnosis(len(alive), plugin, refusal.reason, {}, alive, resolvable)
+        counts: dict[tuple[str, str], int] = {}
+        hopeless = np.zeros(len(self.rejected_by), bool)
+        for index, (plugin, rejections) in enumerate(self.filters):
+            rows = np.flatnonzero(self.rejected_by == index)
+            for reason, count in count_reasons(rejections, rows).items():
+                counts[plugin, reason] = counts.get((plugin, reason), 0) + count
+            never = np.broadcast_to(rejections.unresolvable, hopeless.shape)
+            hopeless[rows] = never[rows]
+        rejected = np.flatnonzero(self.rejected_by >= 0)
+        return Diagnosis(len(alive), "", "", counts, rejected, ~hopeless[rejected])
+
+
+def scorecard(profile: Profile, state: ClusterState, pod: PodClass) -> Scorecard:
+    """Run every filter on every node and every score on every feasible one; nothing kept is used."""
+    snapshot = Snapshot(state)
+    rejected_by = np.where(snapshot.alive, FEASIBLE, NOT_ALIVE).astype(np.int64)
+    refusal = prefilter(profile, snapshot, pod)
+    filters: list[tuple[str, Rejections]] = []
+    for active in profile.filter if refusal is None else ():
+        if wants_filter(active, snapshot, pod):
+            rejections = active.plugin.filter(snapshot, pod)
+            first = (rejected_by == FEASIBLE) & (rejections.codes != 0)
+            rejected_by[first] = len(filters)
+            filters.append((active.name, rejections))
+    feasible = np.flatnonzero(rejected_by == FEASIBLE) if refusal is None else np.zeros(0, np.int64)
+    scores, total = score_rows(profile, snapshot, pod, feasible)
+    return Scorecard(
+        snapshot.node_names, tuple(filters), rejected_by, refusal, feasible, scores, total
+    )
+
+
+def prefilter(profile: Profile, snapshot: Snapshot, pod: PodClass) -> tuple[str, Refusal] | None:
+    """Return the first plugin that refuses the pod whatever the node."""
+    for active in profile.pre_filter:
+        ask = getattr(active.plugin, "prefilter", None)
+        refusal = None if ask is None else ask(snapshot, pod)
+        if refusal is not None:
+            return active.name, refusal
+    return None
+
+
+def score_rows(
+    profile: Profile, snapshot: Snapshot, pod: PodClass, feasible: IntArray
+) -> tuple[dict[str, IntArray], IntArray]:
+    """Return each plugin's weighted score of the feasible rows, and the sum."""
+    scores: dict[str, IntArray] = {}
+    total = np.zeros(len(feasible), np.int64)
+    if not len(feasible):
+        return scores, total
+    for active in profile.score:
+        if wants_score(active, snapshot, pod):
+            plugin = active.plugin
+            if plugin.reads is Reads.CLUSTER and hasattr(plugin, "score_among"):
+                raw = plugin.score_among(snapshot, pod, feasible)
+            else:
+                raw = plugin.score(snapshot, pod)[feasible]
+            normalize = getattr(plugin, "normalize", None)
+            final = raw if normalize is None else normalize(raw)
+            scores[active.name] = active.weight * final
+            total += scores[active.name]
+    return scores, total

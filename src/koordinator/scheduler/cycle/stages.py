@@ -1,0 +1,212 @@
+"""The stages that a pod goes through once it is popped from the queue: filter, score, choose, reserve."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordinator.api.pod import Pod
+from koordinator.scheduler.contract import (
+    ActivePlugin,
+    Attempt,
+    Holding,
+    Profile,
+    Reads,
+    Refusal,
+)
+from koordinator.scheduler.cycle.evaluation import (
+    UNFIT,
+    Evaluation,
+    Evaluator,
+    wants_filter,
+    wants_score,
+)
+from koordinator.scheduler.cycle.runs import merge_run
+from koordinator.scheduler.cycle.scorecard import Scorecard, prefilter, scorecard
+from koordinator.scheduler.cycle.what_if import Nominations, StateWhatIf, rivals_of
+from koordinator.scheduler.diagnosis import Diagnosis
+from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Where a pod goes and what it takes there besides its requests."""
+
+    row: int
+    node: str
+    holding: Holding
+
+
+class Cycle:
+    """Scheduling decisions of one profile on one state.  Decides; the caller places and binds."""
+
+    def __init__(self, profile: Profile, state: ClusterState) -> None:
+        self.profile = profile
+        self.state = state
+        self._evaluator = Evaluator(profile, state)
+        local = Reads.NODE, Reads.USAGE, Reads.PLACED
+        self._cluster_filters = [a for a in profile.filter if a.plugin.reads not in local]
+        self._cluster_scores = [a for a in profile.score if a.plugin.reads not in local]
+        self._prefilters = any(hasattr(a.plugin, "prefilter") for a in profile.pre_filter)
+        self._preferring = [a for a in profile.score if hasattr(a.plugin, "prefer_devices")]
+        self._hinting = [a for a in profile.pre_filter if hasattr(a.plugin, "prefer_nodes")]
+
+    def run_key(self, pod: PodClass) -> Hashable:
+        """Return what identical pods share; pods of equal keys in a row can be decided as a run."""
+        return (
+            self.profile.scheduler_name,
+            self._evaluator.key(pod),
+            pod.id if pod.spec.affinity else -1,
+        )
+
+    def scorecard(self, pod: PodClass) -> Scorecard:
+        """Return every node's verdict and scores, computed from scratch."""
+        return scorecard(self.profile, self.state, pod)
+
+    def attempt(
+        self, pod: Pod, pod_class: PodClass, diagnosis: Diagnosis, nominated: Nominations
+    ) -> Attempt:
+        """Return the failed attempt as PostFilter plugins see it."""
+        what_if = StateWhatIf(self.profile, self.state, rivals_of(pod, nominated))
+        return Attempt(
+            pod.key, pod, pod_class, what_if, diagnosis.rejected, diagnosis.resolvable
+        )
+
+    # -- one pod -----------------------------------------------------------------------------
+
+    def choose(
+        self, key: str, pod: Pod, pod_class: PodClass, nominated: Nominations
+    ) -> Choice | Refusal | None:
+        """Return the best node and what to hold there; a Refusal of the chosen node; None if no node fits.
+
+        Of equally scored nodes the one with the lowest rank is chosen (row order, unless told otherwise).
+        """
+        snapshot = self._evaluator.snapshot
+        if self._prefilters and prefilter(self.profile, snapshot, pod_class) is not None:
+            return None
+        for active in self.profile.score:
+            if hasattr(active.plugin, "arrived"):
+                active.plugin.arrived(snapshot, key, pod_class)
+        evaluation = self._evaluator.of(pod_class)
+        feasible = self._feasible(evaluation, snapshot, pod, pod_class, nominated)
+        row = self._best(evaluation, snapshot, pod_class, feasible)
+        if row is None:
+            return None
+        return self._reserve(snapshot, pod_class, row)
+
+    def _feasible(
+        self,
+        evaluation: Evaluation,
+        snapshot: Snapshot,
+        pod: Pod,
+        pod_class: PodClass,
+        nominated: Nominations,
+    ) -> BoolArray | None:
+        """Return ``(n,)`` where the pod fits; None when ``evaluation.best`` says it all."""
+        feasible: BoolArray | None = None
+        for active in self._cluster_filters:
+            if wants_filter(active, snapshot, pod_class):
+                accepted = active.plugin.filter(snapshot, pod_class).codes == 0
+                feasible = accepted if feasible is None else feasible & accepted
+        if feasible is not None:
+            feasible &= evaluation.best != UNFIT
+        rivals = rivals_of(pod, nominated) if nominated else {}
+        if rivals:
+            feasible = evaluation.best != UNFIT if feasible is None else feasible
+            what_if = StateWhatIf(self.profile, self.state, rivals)
+            for node in rivals:
+                row = self.state.nodes.rows.get(node)
+                if row is not None and feasible[row]:
+                    feasible[row] = not what_if.why_not(pod_class, row, ())
+        return feasible
+
+    def _best(
+        self,
+        evaluation: Evaluation,
+        snapshot: Snapshot,
+        pod_class: PodClass,
+        feasible: BoolArray | None,
+    ) -> int | None:
+        scorers = [a for a in self._cluster_scores if wants_score(a, snapshot, pod_class)]
+        best = evaluation.best
+        if feasible is None and not scorers and all(evaluation.flat):
+            row = int(best.argmax()) if len(best) else 0
+            if not len(best) or best[row] == UNFIT:
+                return None
+            return (
+                row
+                if not self.state.ranked
+                else self._lowest_rank(np.flatnonzero(best == best[row]))
+            )
+        rows = np.flatnonzero(best != UNFIT if feasible is None else feasible)
+        if len(rows) <= 1:
+            return int(rows[0]) if len(rows) else None
+        hinted = self._hinted(snapshot, pod_class, rows)
+        if hinted is not None:
+            return hinted
+        total = best[rows]
+        for part, raw, flat in zip(
+            evaluation.program.relative, evaluation.raw, evaluation.flat, strict=True
+        ):
+            if not flat:
+                total = total + part.active.weight * part.active.plugin.normalize(raw[rows])
+        for active in scorers:
+            total = total + self._cluster_score(active, snapshot, pod_class, rows)
+        return self._lowest_rank(rows[total == total.max()])
+
+    def _hinted(self, snapshot: Snapshot, pod_class: PodClass, rows: IntArray) -> int | None:
+        fitting = set(rows.tolist())
+        for active in self._hinting:
+            for row in active.plugin.prefer_nodes(snapshot, pod_class):
+                if row in fitting:
+                    return int(row)
+        return None
+
+    @staticmethod
+    def _cluster_score(
+        active: ActivePlugin, snapshot: Snapshot, pod_class: PodClass, rows: IntArray
+    ) -> IntArray:
+        plugin = active.plugin
+        if hasattr(plugin, "score_among"):
+            raw = plugin.score_among(snapshot, pod_class, rows)
+        else:
+            raw = plugin.score(snapshot, pod_class)[rows]
+        final: IntArray = plugin.normalize(raw) if hasattr(plugin, "normalize") else raw
+        return active.weight * final
+
+    def _lowest_rank(self, rows: IntArray) -> int:
+        return int(rows[np.argmin(self.state.nodes.rank[rows])])
+
+    def _reserve(self, snapshot: Snapshot, pod_class: PodClass, row: int) -> Choice | Refusal:
+        holding = Holding()
+        if self.profile.reserve:
+            view = snapshot[np.array([row])]
+            wish: IntArray | None = None
+            for active in self._preferring:
+                wish = active.plugin.prefer_devices(view, pod_class)
+            for active in self.profile.reserve:
+                taken = active.plugin.reserve(view, pod_class, wish)
+                if isinstance(taken, Refusal):
+                    return taken
+                holding = holding.joined(taken)
+        return Choice(row, self.state.nodes.names[row], holding)
+
+    # -- a run of identical pods -------------------------------------------------------------
+
+    def choose_run(self, pods: Sequence[PodClass]) -> IntArray | None:
+        """Return the rows for these pods of one run key, in order; None when they must go one by one.
+
+        A shorter answer than asked for means that the next pod fits nowhere.
+        """
+        snapshot = self._evaluator.snapshot
+        for pod_class in dict.fromkeys(pods):
+            if self._prefilters and prefilter(self.profile, snapshot, pod_class) is not None:
+                return None
+            if any(wants_filter(a, snapshot, pod_class) for a in self._cluster_filters):
+                return None
+            if any(wants_score(a, snapshot, pod_class) for a in self._cluster_scores):
+                return None
+        evaluation = self._evaluator.of(pods[0])
+        if not evaluation.program.linear or not all(evaluation.flat) or self._hinting:
+            return None
+        return merge_run(evaluation, snapshot, self.state.nodes.rank, len(pods))

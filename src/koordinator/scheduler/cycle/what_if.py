@@ -1,0 +1,93 @@
+"""Worlds without some pods: what preemption asks about.  The state is changed and changed back."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from koordinator.api.pod import Pod
+from koordinator.scheduler.contract import Profile, Reads
+from koordinator.scheduler.cycle.evaluation import wants_filter
+from koordinator.scheduler.diagnosis import reasons_of
+from koordinator.scheduler.snapshot import (
+    BoolArray,
+    ClusterState,
+    IntArray,
+    PlacedPod,
+    PodClass,
+    Snapshot,
+)
+from koordinator.scheduler.transaction import Transaction
+
+#: Pods that preemption has made room for, with their classes, by node name.
+Nominations = Mapping[str, Sequence[tuple[Pod, PodClass]]]
+
+
+def rivals_of(pod: Pod, nominated: Nominations) -> dict[str, list[tuple[Pod, PodClass]]]:
+    """Return the nominations that the pod has to respect: other pods' of at least its priority."""
+    priority = pod.spec.priority or 0
+    rivals = {
+        node: [n for n in pods if n[0].key != pod.key and (n[0].spec.priority or 0) >= priority]
+        for node, pods in nominated.items()
+    }
+    return {node: pods for node, pods in rivals.items() if pods}
+
+
+class StateWhatIf:
+    """Implements ``contract.WhatIf`` on the state itself, for one attempt."""
+
+    def __init__(self, profile: Profile, state: ClusterState, rivals: Nominations) -> None:
+        self._profile = profile
+        self._state = state
+        self._rivals = rivals
+        self.snapshot = Snapshot(state)
+
+    def why_not(self, pod: PodClass, row: int, without: Sequence[PlacedPod]) -> tuple[str, ...]:
+        """Return why the node would not take the pod even if those pods were gone; empty: it would."""
+        with Transaction(self._state) as transaction:
+            for placed in without:
+                transaction.displace(placed)
+            alone = rejection(self._profile, self._state, pod, row)
+            rivals = self._rivals.get(self._state.nodes.names[row])
+            if alone or not rivals:
+                return alone
+            for rival, rival_class in rivals:
+                transaction.place(f"nominated:{rival.key}", rival, rival_class, row)
+            return rejection(self._profile, self._state, pod, row)
+
+    def fit_without(self, pod: PodClass, rows: IntArray, below: int) -> BoolArray:
+        """Return per row whether it would take the pod, were all pods of priority < ``below`` gone.
+
+        Node-local filters are asked for all rows at once; the rows that are left, one by one for the others.
+        """
+        on_row = self._state.pods.on_row
+        fit = np.ones(len(rows), bool)
+        with Transaction(self._state) as transaction:
+            for row in rows.tolist():
+                for placed in lower_priority(on_row[row].values(), below):
+                    transaction.displace(placed)
+            view = Snapshot(self._state, rows)
+            for active in self._profile.filter:
+                local = active.plugin.reads is not Reads.CLUSTER
+                if local and wants_filter(active, self.snapshot, pod):
+                    fit &= active.plugin.filter(view, pod).codes == 0
+        for index in np.flatnonzero(fit).tolist():
+            row = int(rows[index])
+            fit[index] = not self.why_not(pod, row, lower_priority(on_row[row].values(), below))
+        return fit
+
+
+def lower_priority(pods: Iterable[PlacedPod], below: int) -> list[PlacedPod]:
+    """Return the pods of priority < ``below``."""
+    return [placed for placed in pods if placed.priority < below]
+
+
+def rejection(profile: Profile, state: ClusterState, pod: PodClass, row: int) -> tuple[str, ...]:
+    """Return the reasons of the first filter that rejects the row as the state is now."""
+    snapshot = Snapshot(state)
+    view = snapshot[np.array([row])]
+    for active in profile.filter:
+        if wants_filter(active, snapshot, pod):
+            rejections = active.plugin.filter(view, pod)
+            if rejections.codes[0]:
+                return tuple(reasons_of(rejections, 0))
+    return ()

@@ -1,0 +1,77 @@
+"""From reject codes to words: "0/5000 nodes are available: 3 Insufficient cpu, …".
+
+Source: kubernetes pkg/scheduler/framework/types.go ``FitError.Error``.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordinator.scheduler.contract import Rejections
+from koordinator.scheduler.snapshot import BoolArray, IntArray
+
+MAX_MESSAGE = 1024  # characters of an event or condition
+NO_NODES = "no nodes available to schedule pods"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Why a pod found no node.  ``rejected`` has a row number for every node that exists."""
+
+    node_count: int
+    refused_by: str  # plugin that refused the pod as a whole; empty: none did
+    refusal: str
+    counts: Mapping[tuple[str, str], int]  # (plugin, reason) -> nodes
+    rejected: IntArray
+    resolvable: BoolArray  # per rejected row: preemption might help
+
+    @property
+    def plugins(self) -> frozenset[str]:
+        """The plugins that had a part in it."""
+        if self.refused_by:
+            return frozenset((self.refused_by,))
+        return frozenset(plugin for plugin, _ in self.counts)
+
+    @property
+    def main(self) -> tuple[str, str]:
+        """The plugin and reason that keep the most nodes away; ties go to the first in the alphabet."""
+        if self.refused_by:
+            return self.refused_by, self.refusal
+        if not self.counts:
+            return "", NO_NODES
+        return min(self.counts, key=lambda key: (-self.counts[key], key))
+
+    def message(self, after: str = "") -> str:
+        """Return the text of the pod's condition; ``after`` is what PostFilter plugins had to say."""
+        if self.node_count == 0:
+            return NO_NODES
+        reasons: Counter[str] = Counter()
+        for (_, reason), count in self.counts.items():
+            reasons[reason] += count
+        listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+        said = ", ".join(text for text in (self.refusal, listed) if text)
+        text = f"0/{self.node_count} nodes are available: {said}."
+        return f"{text} {after}" if after else text
+
+
+def count_reasons(rejections: Rejections, rows: IntArray) -> dict[str, int]:
+    """Return how many of the rows are rejected for each reason; a row may have several."""
+    codes = rejections.codes[rows]
+    return {
+        reason: int(count)
+        for bit, reason in enumerate(rejections.reasons)
+        if (count := np.count_nonzero(codes >> bit & 1))
+    }
+
+
+def reasons_of(rejections: Rejections, row: int) -> list[str]:
+    """Return the reasons that hold for one row."""
+    code = int(rejections.codes[row])
+    return [reason for bit, reason in enumerate(rejections.reasons) if code >> bit & 1]
+
+
+def shortened(message: str) -> str:
+    """Return the message as it fits into an event or condition."""
+    return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 4] + " ..."

@@ -1,0 +1,192 @@
+"""API objects into state: what a watch event changes, and what it is called when plugins are asked about it."""
+
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+
+from koordinator.api.device import Device
+from koordinator.api.meta import KubeObject
+from koordinator.api.namespace import Namespace
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.domain.gpu_request import CORE, MEMORY, RATIO
+from koordinator.foundation.quantity import Quantity
+from koordinator.scheduler.contract import Action, ClusterEvent
+from koordinator.scheduler.snapshot import ClusterState, IntArray
+from koordinator.scheduler.snapshot.state import Devices
+
+ALLOCATED = "scheduling.koordinator.sh/device-allocated"
+OVER = ("Succeeded", "Failed")
+
+
+def is_over(pod: Pod) -> bool:
+    """Return whether the pod has ended and holds nothing any more."""
+    return pod.status.phase in OVER
+
+
+def is_placed(pod: Pod) -> bool:
+    """Return whether the pod takes room on a node."""
+    return bool(pod.spec.node_name) and not is_over(pod)
+
+
+class Ingest:
+    """Keeps a ``ClusterState`` in step with what the cluster reports."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+
+    # -- nodes, devices, the rest ------------------------------------------------------------
+
+    def put(self, new: KubeObject, old: KubeObject | None = None) -> ClusterEvent:
+        """Take over an object that is no pod; ``old`` is what it was, None if it is new."""
+        if isinstance(new, Node):
+            self._state.put_node(new)
+            if old is None:
+                self._set_gpus(new.metadata.name)
+            action = Action.ADD if not isinstance(old, Node) else node_changes(old, new)
+            return ClusterEvent("Node", action, old, new)
+        self._state.objects.put(new)
+        if isinstance(new, Device):
+            self._set_gpus(new.metadata.name)
+        elif isinstance(new, Namespace):
+            self._set_namespace(new.metadata.name, new.metadata.labels)
+        action = Action.ADD if old is None else Action.UPDATE
+        return ClusterEvent(new.KIND, action, old, new)
+
+    def drop(self, gone: KubeObject) -> ClusterEvent:
+        """Forget an object that is no pod."""
+        if isinstance(gone, Node):
+            if gone.metadata.name in self._state.nodes.rows:
+                self._state.drop_node(gone.metadata.name)
+        else:
+            self._state.objects.drop(gone)
+            if isinstance(gone, Device):
+                self._set_gpus(gone.metadata.name)
+            elif isinstance(gone, Namespace):
+                self._set_namespace(gone.metadata.name, None)
+        return ClusterEvent(gone.KIND, Action.DELETE, gone, None)
+
+    def _set_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
+        if self._state.pods.set_namespace(name, labels):
+            self._state.touch_cluster()
+
+    def _set_gpus(self, node: str) -> None:
+        if node not in self._state.nodes.rows:
+            return
+        device = self._state.objects.get(Device, node)
+        self._state.set_gpus(node, None if device is None else healthy_gpus(device))
+
+    # -- placed pods -------------------------------------------------------------------------
+
+    def put_placed(self, new: Pod, old: Pod | None = None) -> ClusterEvent | None:
+        """Take over a pod that has a node.  None: nothing that scheduling looks at has changed."""
+        state = self._state
+        placed = state.pods.by_key.get(new.key)
+        if placed is None:
+            state.displace(new.key)  # it may wait for its node to appear
+            devices = allocated_gpus(new)
+            state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, devices)
+            return ClusterEvent("AssignedPod", Action.ADD, None, new)
+        row = state.nodes.rows.get(new.spec.node_name)
+        before = placed.pod
+        if placed.row == row and _same_to_plugins(before, new):
+            placed.pod = new
+            return None
+        pod_class = state.classes.of(new)
+        if placed.row == row and pod_class is placed.pod_class:
+            placed.pod = new
+            return None
+        state.displace(new.key)
+        state.place_on(new.key, new, pod_class, new.spec.node_name, allocated_gpus(new))
+        return ClusterEvent("AssignedPod", pod_changes(old or before, new), old or before, new)
+
+    def drop_placed(self, gone: Pod) -> ClusterEvent:
+        """Release what a pod took that is deleted or has ended."""
+        self._state.displace(gone.key)
+        return ClusterEvent("AssignedPod", Action.DELETE, gone, None)
+
+
+def _same_to_plugins(old: Pod, new: Pod) -> bool:
+    """A cheap sufficient test: a bind changes the node name and the status, and shares the rest."""
+    a, b = old.spec, new.spec
+    return (
+        a.containers is b.containers
+        and a.init_containers is b.init_containers
+        and a.priority == b.priority
+        and old.metadata.labels == new.metadata.labels
+        and old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
+    )
+
+
+def node_changes(old: Node, new: Node) -> Action:
+    """Return what of a node changed, as far as queueing hints tell changes apart."""
+    changes = Action(0)
+    if old.spec.unschedulable != new.spec.unschedulable or old.spec.taints != new.spec.taints:
+        changes |= Action.UPDATE_TAINTS
+    if old.status.allocatable != new.status.allocatable:
+        changes |= Action.UPDATE_ALLOCATABLE
+    if old.metadata.labels != new.metadata.labels:
+        changes |= Action.UPDATE_LABELS
+    if old.metadata.annotations != new.metadata.annotations:
+        changes |= Action.UPDATE_ANNOTATIONS
+    if [(c.type, c.status) for c in old.status.conditions] != [
+        (c.type, c.status) for c in new.status.conditions
+    ]:
+        changes |= Action.UPDATE_CONDITION
+    return changes or Action.UPDATE_OTHER
+
+
+def pod_changes(old: Pod, new: Pod) -> Action:
+    """Return what of a placed pod changed."""
+    changes = Action(0)
+    if old.metadata.labels != new.metadata.labels:
+        changes |= Action.UPDATE_LABELS
+    if old.spec.containers != new.spec.containers or old.spec.resources != new.spec.resources:
+        changes |= Action.UPDATE_SCALE_DOWN
+    return changes or Action.UPDATE_OTHER
+
+
+def healthy_gpus(device: Device) -> dict[int, tuple[int, int, int]]:
+    """Return ``{minor: (core, memory bytes, ratio)}`` of the healthy GPUs of a Device object."""
+    gpus = {}
+    for info in device.spec.devices:
+        if info.type == "gpu" and info.health and info.minor is not None:
+            resources = info.resources
+            gpus[info.minor] = (
+                _amount(resources, CORE, 100),
+                _amount(resources, MEMORY, 0),
+                _amount(resources, RATIO, 100),
+            )
+    return gpus
+
+
+def allocated_gpus(pod: Pod) -> Devices:
+    """Return the GPUs that the pod's ``device-allocated`` annotation names; a malformed one names none."""
+    text = pod.metadata.annotations.get(ALLOCATED)
+    if not text:
+        return ()
+    try:
+        allocated = msgspec.json.decode(text, type=_Allocated)
+        return tuple((entry.minor, _amounts(entry.resources)) for entry in allocated.gpu)
+    except (msgspec.DecodeError, ValueError):
+        return ()
+
+
+class _Entry(msgspec.Struct):
+    minor: int
+    resources: dict[str, str] = {}
+
+
+class _Allocated(msgspec.Struct):
+    gpu: list[_Entry] = []
+
+
+def _amounts(resources: Mapping[str, str]) -> IntArray:
+    values = [Quantity.parse(resources.get(name, "0")).value() for name in (CORE, MEMORY, RATIO)]
+    return np.array(values, np.int64)
+
+
+def _amount(resources: Mapping[str, Quantity], name: str, default: int) -> int:
+    quantity = resources.get(name)
+    return default if quantity is None else quantity.value()

@@ -1,0 +1,141 @@
+"""Pod classes: pods that no plugin can tell apart share one, and with it every cached result."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+
+from koordinator.api.pod import Pod, PodSpec
+from koordinator.domain.pod_requests import NONZERO_DEFAULTS, pod_requests
+from koordinator.scheduler.snapshot.axis import PODS, IntArray, ResourceAxis
+
+#: Annotations with these prefixes tell the scheduler what the pod wants …
+READ_PREFIXES = (
+    "scheduling.koordinator.sh/",
+    "gang.scheduling.koordinator.sh/",
+    "pod.koordinator.sh/",
+)
+#: … except the ones that it wrote itself.
+WRITTEN = frozenset(
+    {"scheduling.koordinator.sh/device-allocated", "scheduling.koordinator.sh/resource-status"}
+)
+
+_encode = msgspec.msgpack.Encoder(enc_hook=str).encode
+
+
+@dataclass(slots=True, eq=False)
+class PodClass:
+    """What is the same for all its pods.  Plugins see this, never a single pod's name."""
+
+    id: int
+    namespace: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]  # those that scheduling reads
+    owner_kind: str  # kind of the controlling owner, e.g. DaemonSet
+    owner_name: str
+    spec: PodSpec
+    labelset: int  # see ``PodTable``
+    columns: IntArray  # resources asked for (amount > 0) …
+    amounts: IntArray  # … and how much, canonical units; ``pods`` is one of them
+    demand: tuple[tuple[int, int], ...]  # the same as pairs
+    nonzero_cpu: int  # with the defaults for containers that ask for nothing
+    nonzero_memory: int
+    host_ports: tuple[tuple[str, str, int], ...]  # (ip, protocol, port)
+    images: tuple[str, ...]  # of containers and init containers, with repeats
+    facts: dict[Any, Any] = field(default_factory=dict)  # what plugins derived from the above
+
+    @property
+    def requests_anything(self) -> bool:
+        """Whether the pod asks for more than a place."""
+        return len(self.demand) > 1
+
+    def amount(self, column: int) -> int:
+        """Return the request in one column, 0 when there is none."""
+        return next((amount for index, amount in self.demand if index == column), 0)
+
+
+class InternLabels(Protocol):
+    """``PodTable.intern_labels``; the table itself knows classes, so it can't be named here."""
+
+    def __call__(self, namespace: str, labels: Mapping[str, str], *, terminating: bool) -> int: ...
+
+
+class PodClasses:
+    """Interns pods into classes."""
+
+    def __init__(self, axis: ResourceAxis, intern_labels: InternLabels) -> None:
+        self._axis = axis
+        self._intern_labels = intern_labels
+        self._by_key: dict[Any, PodClass] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def of(self, pod: Pod) -> PodClass:
+        """Return the pod's class.  Cost of a known one: an encoding and a look-up."""
+        meta, spec = pod.metadata, pod.spec
+        if spec.node_name:
+            spec = msgspec.structs.replace(spec, node_name="")
+        annotations = _relevant(meta.annotations)
+        owner = next((o for o in meta.owner_references if o.controller), None)
+        key = (
+            meta.namespace,
+            _encode(spec),
+            frozenset(meta.labels.items()),
+            meta.deletion_timestamp is not None,
+            annotations,
+            (owner.kind, owner.name) if owner else None,
+        )
+        known = self._by_key.get(key)
+        if known is None:
+            known = self._by_key[key] = self._build(pod, spec, dict(annotations or ()))
+        return known
+
+    def _build(self, pod: Pod, spec: PodSpec, annotations: dict[str, str]) -> PodClass:
+        meta = pod.metadata
+        owner = next((o for o in meta.owner_references if o.controller), None)
+        requests = pod_requests(spec)
+        nonzero = pod_requests(spec, NONZERO_DEFAULTS)
+        amounts = {
+            self._axis.index(name): amount for name, amount in requests.items() if amount > 0
+        }
+        amounts[PODS] = 1
+        demand = tuple(sorted(amounts.items()))
+        containers = (*spec.init_containers, *spec.containers)
+        sidecars = [c for c in spec.init_containers if c.restart_policy == "Always"]
+        return PodClass(
+            id=len(self._by_key),
+            namespace=meta.namespace,
+            labels=meta.labels,
+            annotations=annotations,
+            owner_kind=owner.kind if owner else "",
+            owner_name=owner.name if owner else "",
+            spec=spec,
+            labelset=self._intern_labels(
+                meta.namespace, meta.labels, terminating=meta.deletion_timestamp is not None
+            ),
+            columns=np.array([column for column, _ in demand], np.int64),
+            amounts=np.array([amount for _, amount in demand], np.int64),
+            demand=demand,
+            nonzero_cpu=nonzero.get("cpu", 0),
+            nonzero_memory=nonzero.get("memory", 0),
+            host_ports=tuple(
+                (port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)  # noqa: S104 (the wildcard of the API)
+                for container in (*spec.containers, *sidecars)
+                for port in container.ports
+                if port.host_port
+            ),
+            images=tuple(container.image for container in containers),
+        )
+
+
+def _relevant(annotations: Mapping[str, str]) -> frozenset[tuple[str, str]] | None:
+    if not annotations:
+        return None
+    return frozenset(
+        (key, value)
+        for key, value in annotations.items()
+        if key.startswith(READ_PREFIXES) and key not in WRITTEN
+    )

@@ -1,0 +1,52 @@
+"""Which rows changed, in order: the reason why a cached result can be brought up to date cheaply."""
+
+import numpy as np
+
+from koordinator.scheduler.snapshot.axis import IntArray
+
+CAPACITY = 1 << 16
+
+
+class ChangeLog:
+    """A bounded log of rows.  A reader keeps a position and later asks what came after it."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._rows = np.zeros(2 * capacity, np.int64)
+        self._start = 0  # position of _rows[0]
+        self._length = 0
+
+    @property
+    def position(self) -> int:
+        """Number of changes ever logged."""
+        return self._start + self._length
+
+    def append(self, row: int) -> None:
+        if self._length == len(self._rows):
+            self._drop_older_half()
+        self._rows[self._length] = row
+        self._length += 1
+
+    def extend(self, rows: IntArray) -> None:
+        if len(rows) > len(self._rows) // 2:  # everybody has to start over
+            self._start += self._length + len(rows)
+            self._length = 0
+            return
+        if self._length + len(rows) > len(self._rows):
+            self._drop_older_half()
+        self._rows[self._length : self._length + len(rows)] = rows
+        self._length += len(rows)
+
+    def since(self, position: int) -> IntArray | None:
+        """Return the rows changed after ``position``, with repeats; None when the log no longer reaches so far."""
+        if position < self._start:
+            return None
+        return self._rows[position - self._start : self._length]
+
+    def _drop_older_half(self) -> None:
+        half = len(self._rows) // 2
+        keep = self._length - half if self._length > half else 0
+        kept = self._rows[self._length - keep : self._length].copy()
+        self._rows = np.zeros_like(self._rows)  # readers may still hold a slice of the old one
+        self._rows[:keep] = kept
+        self._start += self._length - keep
+        self._length = keep

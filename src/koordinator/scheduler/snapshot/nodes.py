@@ -1,0 +1,254 @@
+"""One row per node: amounts, taints, labels, images, host ports, GPUs.
+
+Arrays have a capacity beyond the rows in use; a row whose node is gone has ``alive`` False until it is used again.
+Amounts are stored resource-major, so a column over all nodes is contiguous, and shown row first.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from koordinator.api.core import Taint
+from koordinator.api.node import Node
+from koordinator.scheduler.snapshot.axis import BoolArray, IntArray, ResourceAxis
+
+GPU_CORE, GPU_MEMORY, GPU_RATIO = range(3)  # percent of one GPU, bytes, percent of its memory
+
+LabelIds = npt.NDArray[np.int32]
+
+
+@dataclass(slots=True, eq=False)
+class LabelColumn:
+    """Values of one label key.  ``ids`` is -1 where a node lacks the label."""
+
+    ids: LabelIds  # (capacity,)
+    values: list[str]
+    index: dict[str, int]
+
+    def set(self, row: int, value: str | None) -> None:
+        if value is None:
+            self.ids[row] = -1
+            return
+        known = self.index.get(value)
+        if known is None:
+            known = self.index[value] = len(self.values)
+            self.values.append(value)
+        self.ids[row] = known
+
+
+@dataclass(slots=True, eq=False)
+class Image:
+    """A container image and the nodes that have it.  The size is the first one reported."""
+
+    size: int  # bytes
+    present: BoolArray  # (capacity,)
+
+
+@dataclass(slots=True, eq=False)
+class Gpus:
+    """GPUs by node and minor number.  Amounts: core percent, memory bytes, memory percent."""
+
+    total: IntArray  # (capacity, n_minors, 3); zero where there is no healthy device
+    used: IntArray  # (capacity, n_minors, 3)
+    known: BoolArray  # (capacity,): the node's devices are reported at all
+
+    @property
+    def free(self) -> IntArray:
+        """What can still be given out; never negative."""
+        return np.maximum(self.total - self.used, 0)
+
+
+class NodeTable:
+    """All nodes.  Written by ``ClusterState`` only."""
+
+    def __init__(self, axis: ResourceAxis) -> None:
+        self.axis = axis
+        self.names: list[str] = []  # by row; of a row not alive: the last node that had it
+        self.objects: list[Node | None] = []
+        self.rows: dict[str, int] = {}
+        self.count = 0  # nodes alive
+        self.capacity = 0
+        self._free: list[int] = []
+        self._allocatable = np.zeros((len(axis), 0), np.int64)
+        self._requested = np.zeros((len(axis), 0), np.int64)
+        self.nonzero = np.zeros((2, 0), np.int64)  # cpu, memory with the defaults of the scorers
+        self.alive = np.zeros(0, bool)
+        self.rank = np.zeros(0, np.int64)  # among equal scores the lowest rank wins
+        self.unschedulable = np.zeros(0, bool)
+        self.taint_set = np.zeros(0, np.int64)
+        self.taint_sets: list[tuple[Taint, ...]] = [()]
+        self._taint_index: dict[tuple[Taint, ...], int] = {(): 0}
+        self.labels: dict[str, LabelColumn] = {}
+        self.images: dict[str, Image] = {}
+        self.ports: dict[tuple[str, str, int], IntArray] = {}
+        self.gpus = Gpus(
+            np.zeros((0, 8, 3), np.int64), np.zeros((0, 8, 3), np.int64), np.zeros(0, bool)
+        )
+
+    # -- arrays ------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def allocatable(self) -> IntArray:
+        """``(n_resources, capacity)``, as wide as the axis is now."""
+        if len(self._allocatable) < len(self.axis):
+            self._widen()
+        return self._allocatable
+
+    @property
+    def requested(self) -> IntArray:
+        """``(n_resources, capacity)``: the sum over the pods on each row."""
+        if len(self._requested) < len(self.axis):
+            self._widen()
+        return self._requested
+
+    def _widen(self) -> None:
+        wide = (max(len(self.axis), 2 * len(self._allocatable)), self.capacity)
+        for name in ("_allocatable", "_requested"):
+            old: IntArray = getattr(self, name)
+            new = np.zeros(wide, np.int64)
+            new[: len(old)] = old
+            setattr(self, name, new)
+
+    def label(self, key: str) -> LabelColumn:
+        """Return the column of a label key, made on first use."""
+        column = self.labels.get(key)
+        if column is None:
+            column = LabelColumn(np.full(self.capacity, -1, np.int32), [], {})
+            for row, node in enumerate(self.objects):
+                if node is not None:
+                    column.set(row, node.metadata.labels.get(key))
+            self.labels[key] = column
+        return column
+
+    def port(self, port: tuple[str, str, int]) -> IntArray:
+        """Return how many pods of each row hold a host port (ip, protocol, number)."""
+        counts = self.ports.get(port)
+        if counts is None:
+            counts = self.ports[port] = np.zeros(self.capacity, np.int64)
+        return counts
+
+    # -- rows --------------------------------------------------------------------------------
+
+    def put(self, node: Node) -> int:
+        """Add a node or replace its facts; return its row."""
+        name = node.metadata.name
+        row = self.rows.get(name)
+        if row is None:
+            row = self._new_row(name)
+        else:
+            self._forget_images(row)
+        self.objects[row] = node
+        amounts = self.axis.amounts(node.status.allocatable)
+        column = self.allocatable[:, row]  # after amounts(): the axis may have grown
+        column[:] = 0
+        for index, amount in amounts.items():
+            column[index] = amount
+        self.unschedulable[row] = node.spec.unschedulable
+        self.taint_set[row] = self._intern_taints(node.spec.taints)
+        for key, labels in self.labels.items():
+            labels.set(row, node.metadata.labels.get(key))
+        for image in node.status.images:
+            for text in image.names:
+                self._image(text, image.size_bytes).present[row] = True
+        return row
+
+    def drop(self, name: str) -> int:
+        """Take a node out; its row will be used again."""
+        row = self.rows.pop(name)
+        self._forget_images(row)
+        self.objects[row] = None
+        self.alive[row] = False
+        self.allocatable[:, row] = 0
+        self.gpus.total[row] = 0
+        self.gpus.known[row] = False
+        for labels in self.labels.values():
+            labels.set(row, None)
+        self.count -= 1
+        self._free.append(row)
+        return row
+
+    def set_gpus(self, row: int, devices: Mapping[int, tuple[int, int, int]] | None) -> None:
+        """Report a node's healthy GPUs ``{minor: (core, memory bytes, ratio)}``; None: no report."""
+        gpus = self.gpus
+        minors = 1 + max(devices, default=-1) if devices else 0
+        self._ensure_minors(minors)
+        gpus.total[row] = 0
+        gpus.known[row] = devices is not None
+        for minor, amounts in (devices or {}).items():
+            gpus.total[row, minor] = amounts
+
+    def use_gpus(self, row: int, devices: tuple[tuple[int, IntArray], ...], sign: int) -> None:
+        """Charge (1) or release (-1) amounts of devices given by minor number."""
+        self._ensure_minors(1 + max((minor for minor, _ in devices), default=-1))
+        for minor, amounts in devices:
+            self.gpus.used[row, minor] += sign * amounts
+
+    def _ensure_minors(self, minors: int) -> None:
+        gpus = self.gpus
+        have = gpus.total.shape[1]
+        if minors > have:
+            pad = ((0, 0), (0, minors - have), (0, 0))
+            gpus.total, gpus.used = np.pad(gpus.total, pad), np.pad(gpus.used, pad)
+
+    def _new_row(self, name: str) -> int:
+        if self._free:
+            row = self._free.pop()
+            self.names[row] = name
+        else:
+            row = len(self.names)
+            self.names.append(name)
+            self.objects.append(None)
+            if row >= self.capacity:
+                self._grow(max(64, 2 * self.capacity))
+            self.rank[row] = row
+        self.rows[name] = row
+        self.alive[row] = True
+        self.count += 1
+        return row
+
+    def _grow(self, capacity: int) -> None:
+        more = capacity - self.capacity
+        self._allocatable = np.pad(self._allocatable, ((0, 0), (0, more)))
+        self._requested = np.pad(self._requested, ((0, 0), (0, more)))
+        self.nonzero = np.pad(self.nonzero, ((0, 0), (0, more)))
+        self.alive = np.pad(self.alive, (0, more))
+        self.rank = np.pad(self.rank, (0, more))
+        self.unschedulable = np.pad(self.unschedulable, (0, more))
+        self.taint_set = np.pad(self.taint_set, (0, more))
+        for labels in self.labels.values():
+            labels.ids = np.pad(labels.ids, (0, more), constant_values=-1)
+        for image in self.images.values():
+            image.present = np.pad(image.present, (0, more))
+        for port, counts in self.ports.items():
+            self.ports[port] = np.pad(counts, (0, more))
+        gpus = self.gpus
+        rows = ((0, more), (0, 0), (0, 0))
+        gpus.total, gpus.used = np.pad(gpus.total, rows), np.pad(gpus.used, rows)
+        gpus.known = np.pad(gpus.known, (0, more))
+        self.capacity = capacity
+
+    def _intern_taints(self, taints: tuple[Taint, ...]) -> int:
+        known = self._taint_index.get(taints)
+        if known is None:
+            known = self._taint_index[taints] = len(self.taint_sets)
+            self.taint_sets.append(taints)
+        return known
+
+    def _image(self, name: str, size: int) -> Image:
+        image = self.images.get(name)
+        if image is None:
+            image = self.images[name] = Image(size, np.zeros(self.capacity, bool))
+        return image
+
+    def _forget_images(self, row: int) -> None:
+        node = self.objects[row]
+        for image in node.status.images if node else ():
+            for name in image.names:
+                self.images[name].present[row] = False
+                if not self.images[name].present.any():
+                    del self.images[name]

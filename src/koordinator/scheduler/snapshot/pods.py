@@ -1,0 +1,262 @@
+"""Which pod is on which row, and how many pods of a kind are on each row.
+
+Counts by label selector and by affinity term are kept up to date one placement at a time, so spreading and pod
+affinity never walk over pods.  Equal selectors share one counter.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from koordinator.api.pod import Pod
+from koordinator.domain.pod_affinity import PodScope, scope_of
+from koordinator.foundation.errors import BugError
+from koordinator.scheduler.snapshot.axis import IntArray
+from koordinator.scheduler.snapshot.classes import PodClass
+
+_EMPTY: Mapping[str, str] = {}
+
+
+class TermKind(StrEnum):
+    """How a pod that is already placed speaks about pods to come."""
+
+    ANTI_AFFINITY = "required anti-affinity"
+    AFFINITY = "required affinity"
+    PREFERRED = "preferred affinity"  # weights add up; anti-affinity counts negative
+
+
+@dataclass(slots=True, eq=False)
+class PlacedPod:
+    """A pod that has a node, assumed or bound."""
+
+    key: str
+    pod: Pod
+    pod_class: PodClass
+    row: int
+    slot: int  # place in the table's columns
+    devices: tuple[
+        tuple[int, IntArray], ...
+    ] = ()  # (device column, amounts), see ``nodes.Devices``
+
+    @property
+    def priority(self) -> int:
+        return self.pod.spec.priority or 0
+
+
+@dataclass(slots=True, eq=False)
+class PodCounter:
+    """Pods per row that a scope covers, or (for a term) that hold the term."""
+
+    scope: PodScope
+    counts: IntArray  # (capacity,) of rows
+    terminating: bool = True  # whether pods being deleted count
+    topology_key: str = ""
+    kind: TermKind | None = None
+    total: int = 0  # sum of counts in absolute value: 0 means nobody holds the term
+
+
+@dataclass(slots=True, eq=False)
+class _LabelSet:
+    namespace: str
+    labels: Mapping[str, str]
+    terminating: bool
+    counters: list[PodCounter] = field(default_factory=list)  # which count such a pod
+    terms: list[PodCounter] = field(default_factory=list)  # which speak about such a pod
+
+
+class PodTable:
+    """All placed pods.  Rows are those of the node table."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[str, PlacedPod] = {}
+        self.on_row: list[dict[str, PlacedPod]] = []
+        self.namespaces: dict[str, Mapping[str, str]] = {}
+        self._capacity = 0
+        self._row = np.full(1024, -1, np.int64)
+        self._labelset = np.zeros(1024, np.int64)
+        self._free: list[int] = []
+        self._used = 0
+        self._labelsets: list[_LabelSet] = []
+        self._labelset_index: dict[object, int] = {}
+        self._counters: dict[tuple[bytes, bool], PodCounter] = {}
+        self._terms: dict[tuple[bytes, str, TermKind], PodCounter] = {}
+
+    # -- rows and labels ---------------------------------------------------------------------
+
+    def grow(self, capacity: int) -> None:
+        """Make room for ``capacity`` rows."""
+        for counter in (*self._counters.values(), *self._terms.values()):
+            counter.counts = _grown(counter.counts, capacity)
+        self.on_row.extend({} for _ in range(capacity - len(self.on_row)))
+        self._capacity = capacity
+
+    def intern_labels(self, namespace: str, labels: Mapping[str, str], *, terminating: bool) -> int:
+        """Return the id of this combination."""
+        key = (namespace, frozenset(labels.items()), terminating)
+        known = self._labelset_index.get(key)
+        if known is None:
+            known = self._labelset_index[key] = len(self._labelsets)
+            entry = _LabelSet(namespace, labels, terminating)
+            entry.counters = [c for c in self._counters.values() if self._counts(c, entry)]
+            entry.terms = [t for t in self._terms.values() if self._covers(t, entry)]
+            self._labelsets.append(entry)
+        return known
+
+    def set_namespace(self, name: str, labels: Mapping[str, str] | None) -> bool:
+        """Note a namespace's labels (None: it is gone); return whether any count changed with it."""
+        if self.namespaces.get(name) == labels:
+            return False
+        if labels is None:
+            self.namespaces.pop(name, None)
+        else:
+            self.namespaces[name] = labels
+        everyone = (*self._counters.values(), *self._terms.values())
+        if not any(counter.scope.namespace_selector for counter in everyone):
+            return False
+        for entry in self._labelsets:
+            entry.counters = [c for c in self._counters.values() if self._counts(c, entry)]
+            entry.terms = [t for t in self._terms.values() if self._covers(t, entry)]
+        for counter in self._counters.values():
+            self._recount(counter)
+        return True
+
+    # -- placing -----------------------------------------------------------------------------
+
+    def add(self, key: str, pod: Pod, pod_class: PodClass, row: int) -> PlacedPod:
+        """Put a pod on a row."""
+        if key in self.by_key:
+            raise BugError(f"pod {key} is placed twice")
+        slot = self._free.pop() if self._free else self._used
+        if slot == self._used:
+            self._used += 1
+            if self._used > len(self._row):
+                self._row = _grown(self._row, 2 * len(self._row), -1)
+                self._labelset = _grown(self._labelset, 2 * len(self._labelset))
+        self._row[slot] = row
+        self._labelset[slot] = pod_class.labelset
+        placed = PlacedPod(key, pod, pod_class, row, slot)
+        self.by_key[key] = placed
+        self.on_row[row][key] = placed
+        self._count(pod_class, row, 1)
+        return placed
+
+    def remove(self, placed: PlacedPod) -> None:
+        """Take a pod off its row."""
+        del self.by_key[placed.key]
+        del self.on_row[placed.row][placed.key]
+        self._row[placed.slot] = -1
+        self._free.append(placed.slot)
+        self._count(placed.pod_class, placed.row, -1)
+
+    def _count(self, pod_class: PodClass, row: int, sign: int) -> None:
+        for counter in self._labelsets[pod_class.labelset].counters:
+            counter.counts[row] += sign
+        for term, weight in self.terms_of(pod_class):
+            term.counts[row] += sign * weight
+            term.total += sign * abs(weight)
+
+    # -- counting ----------------------------------------------------------------------------
+
+    def count(self, scope: PodScope, *, terminating: bool = True) -> IntArray:
+        """Return the pods that the scope covers, ``(capacity,)``; a live array, read only."""
+        key = (scope.identity, terminating)
+        counter = self._counters.get(key)
+        if counter is None:
+            counter = PodCounter(scope, np.zeros(self._capacity, np.int64), terminating)
+            self._counters[key] = counter
+            for entry in self._labelsets:
+                if self._counts(counter, entry):
+                    entry.counters.append(counter)
+            self._recount(counter)
+        return counter.counts
+
+    def terms_about(self, pod_class: PodClass, kinds: Iterable[TermKind]) -> list[PodCounter]:
+        """Return the terms, held by some placed pod, that cover a pod of this class."""
+        wanted = set(kinds)
+        return [
+            term
+            for term in self._labelsets[pod_class.labelset].terms
+            if term.total and term.kind in wanted
+        ]
+
+    def terms_of(self, pod_class: PodClass) -> tuple[tuple[PodCounter, int], ...]:
+        """Return the terms that a pod of this class brings along once it is placed, with weights."""
+        known: tuple[tuple[PodCounter, int], ...] | None = pod_class.facts.get("terms")
+        if known is None:
+            known = pod_class.facts["terms"] = tuple(self._build_terms(pod_class))
+        return known
+
+    def _build_terms(self, pod_class: PodClass) -> Iterable[tuple[PodCounter, int]]:
+        affinity = pod_class.spec.affinity
+        if affinity is None:
+            return
+        together, apart = affinity.pod_affinity, affinity.pod_anti_affinity
+        for side, kind, sign in (
+            (together, TermKind.AFFINITY, 1),
+            (apart, TermKind.ANTI_AFFINITY, -1),
+        ):
+            if side is None:
+                continue
+            for term in side.required_during_scheduling_ignored_during_execution:
+                scope = scope_of(term, pod_class.namespace, pod_class.labels)
+                yield self._term(scope, term.topology_key, kind), 1
+            for weighted in side.preferred_during_scheduling_ignored_during_execution:
+                term = weighted.pod_affinity_term
+                scope = scope_of(term, pod_class.namespace, pod_class.labels)
+                yield (
+                    self._term(scope, term.topology_key, TermKind.PREFERRED),
+                    sign * weighted.weight,
+                )
+
+    def _term(self, scope: PodScope, topology_key: str, kind: TermKind) -> PodCounter:
+        key = (scope.identity, topology_key, kind)
+        term = self._terms.get(key)
+        if term is None:
+            counts = np.zeros(self._capacity, np.int64)
+            term = PodCounter(scope, counts, topology_key=topology_key, kind=kind)
+            self._terms[key] = term
+            for entry in self._labelsets:
+                if self._covers(term, entry):
+                    entry.terms.append(term)
+        return term
+
+    def _covers(self, counter: PodCounter, entry: _LabelSet) -> bool:
+        about = self.namespaces.get(entry.namespace, _EMPTY)
+        return counter.scope.covers(entry.namespace, entry.labels, about)
+
+    def _counts(self, counter: PodCounter, entry: _LabelSet) -> bool:
+        return (counter.terminating or not entry.terminating) and self._covers(counter, entry)
+
+    def _recount(self, counter: PodCounter) -> None:
+        counted = np.array([self._counts(counter, entry) for entry in self._labelsets], bool)
+        rows, sets = self._row[: self._used], self._labelset[: self._used]
+        here = rows >= 0
+        here[here] = counted[sets[here]]
+        counter.counts[:] = np.bincount(rows[here], minlength=self._capacity)
+
+    def validate(self) -> None:
+        """Derive every count again and compare.  Raises BugError."""
+        for counter in self._counters.values():
+            kept = counter.counts.copy()
+            self._recount(counter)
+            if not np.array_equal(kept, counter.counts):
+                raise BugError(f"pod counts of {counter.scope} are off")
+        held: dict[int, IntArray] = {
+            id(term): np.zeros(self._capacity, np.int64) for term in self._terms.values()
+        }
+        for placed in self.by_key.values():
+            if self.on_row[placed.row].get(placed.key) is not placed:
+                raise BugError(f"pod {placed.key} is not on its row")
+            for term, weight in self.terms_of(placed.pod_class):
+                held[id(term)][placed.row] += weight
+        for term in self._terms.values():
+            if not np.array_equal(held[id(term)], term.counts):
+                raise BugError(f"holders of {term.scope} are off")
+
+
+def _grown(array: IntArray, length: int, fill: int = 0) -> IntArray:
+    out = np.full(length, fill, np.int64)
+    out[: len(array)] = array
+    return out

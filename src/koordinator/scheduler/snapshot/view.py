@@ -1,0 +1,249 @@
+"""``Snapshot``: what a plugin is given.  The whole cluster or some of its rows, with the same attributes."""
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from koordinator.api.core import Taint
+
+from koordinator.domain.pod_affinity import PodScope
+from koordinator.scheduler.snapshot.axis import BoolArray, IntArray
+from koordinator.scheduler.snapshot.classes import PodClass
+from koordinator.scheduler.snapshot.nodes import LabelIds
+from koordinator.scheduler.snapshot.objects import ObjectTable
+from koordinator.scheduler.snapshot.pods import PlacedPod, PodCounter, TermKind
+from koordinator.scheduler.snapshot.state import ClusterState
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+class Snapshot:
+    """Read-only rows of the cluster.  ``snapshot[rows]`` has the same attributes for those rows.
+
+    Rows of nodes that are gone are part of the arrays; what a plugin says about them is ignored.  ``whole`` is
+    the view of all rows, for plugins that declare ``Reads.CLUSTER``.
+    """
+
+    __slots__ = ("_added", "_allocatable", "_gpu_free", "_nonzero", "_requested", "_state", "rows")
+
+    def __init__(
+        self,
+        state: ClusterState,
+        rows: IntArray | None = None,
+        added: tuple[PodClass, IntArray] | None = None,
+    ) -> None:
+        self._state = state
+        self.rows = rows  # (n,) row numbers; None: all rows
+        self._added = added
+        self._allocatable: IntArray | None = None
+        self._requested: IntArray | None = None
+        self._nonzero: IntArray | None = None
+        self._gpu_free: IntArray | None = None
+
+    def __len__(self) -> int:
+        return len(self._state.nodes) if self.rows is None else len(self.rows)
+
+    def __getitem__(self, rows: IntArray) -> "Snapshot":
+        """Return a view of some rows, which may repeat."""
+        if self._added is not None:
+            raise TypeError("a view of rows with pods added has no views of its own")
+        return Snapshot(self._state, rows if self.rows is None else self.rows[rows])
+
+    def after(self, pod_class: PodClass, times: IntArray) -> "Snapshot":
+        """Return the view in which row i has taken ``times[i]`` more pods of that class.
+
+        Only amounts and pod counts follow: the run of identical pods that this serves has no ports or devices.
+        """
+        return Snapshot(self._state, self.rows, (pod_class, times))
+
+    @property
+    def whole(self) -> "Snapshot":
+        """All rows."""
+        return self if self.rows is None and self._added is None else Snapshot(self._state)
+
+    # -- amounts -----------------------------------------------------------------------------
+
+    @property
+    def resources(self) -> list[str]:
+        """Names of the columns."""
+        return self._state.axis.names
+
+    @property
+    def allocatable(self) -> IntArray:
+        """``(n, n_resources)``, canonical units."""
+        if self._allocatable is None:
+            self._allocatable = self._rows_of(self._state.nodes.allocatable)
+        return self._allocatable
+
+    @property
+    def requested(self) -> IntArray:
+        """``(n, n_resources)``: sum of the requests of the pods on the node; ``pods`` is their number."""
+        if self._requested is None:
+            amounts = self._rows_of(self._state.nodes.requested)
+            if self._added is not None:
+                pod_class, times = self._added
+                amounts = amounts.copy()
+                amounts[:, pod_class.columns] += times[:, None] * pod_class.amounts
+            self._requested = amounts
+        return self._requested
+
+    @property
+    def nonzero_requested(self) -> IntArray:
+        """``(n, 2)``: cpu and memory requested, with defaults for containers that ask for none."""
+        if self._nonzero is None:
+            amounts = self._rows_of(self._state.nodes.nonzero)
+            if self._added is not None:
+                pod_class, times = self._added
+                each = np.array((pod_class.nonzero_cpu, pod_class.nonzero_memory), np.int64)
+                amounts = amounts + times[:, None] * each
+            self._nonzero = amounts
+        return self._nonzero
+
+    def _rows_of(self, amounts: IntArray) -> IntArray:
+        """Row-first view or selection of a resource-major array."""
+        amounts = amounts[: len(self._state.axis)] if len(amounts) > 2 else amounts  # noqa: PLR2004 (the non-zero pair)
+        if self.rows is None:
+            out = amounts[:, : len(self._state.nodes)].T
+        else:
+            out = amounts.take(self.rows, axis=1).T
+        out.flags.writeable = False
+        return out
+
+    # -- node facts --------------------------------------------------------------------------
+
+    @property
+    def node_names(self) -> list[str]:
+        """Names by row."""
+        names = self._state.nodes.names
+        return names if self.rows is None else [names[row] for row in self.rows]
+
+    @property
+    def names(self) -> tuple[IntArray, dict[str, int]]:
+        """``(n,)`` row numbers in the whole cluster, and the row number of each name."""
+        nodes = self._state.nodes
+        rows = np.arange(len(nodes)) if self.rows is None else self.rows
+        return rows, nodes.rows
+
+    @property
+    def alive(self) -> BoolArray:
+        """``(n,)``: the row's node exists."""
+        return self._select(self._state.nodes.alive)
+
+    @property
+    def unschedulable(self) -> BoolArray:
+        """``(n,)``: ``spec.unschedulable``."""
+        return self._select(self._state.nodes.unschedulable)
+
+    @property
+    def taint_set(self) -> IntArray:
+        """``(n,)``: index into ``taint_sets``."""
+        return self._select(self._state.nodes.taint_set)
+
+    @property
+    def taint_sets(self) -> list[tuple[Taint, ...]]:
+        """The distinct taint lists of the cluster."""
+        return self._state.nodes.taint_sets
+
+    def label(self, key: str) -> tuple[LabelIds, list[str]]:
+        """Return ``(n,)`` indices into the list of values; -1 where the node lacks the label."""
+        column = self._state.nodes.label(key)
+        return self._select(column.ids), column.values
+
+    def image(self, name: str) -> tuple[BoolArray, int, int] | None:
+        """Return where the image is ``(n,)``, its bytes, and on how many nodes of the cluster; None if nowhere."""
+        image = self._state.nodes.images.get(name)
+        if image is None:
+            return None
+        return self._select(image.present), image.size, int(image.present.sum())
+
+    @property
+    def has_images(self) -> bool:
+        """Whether any node reports an image."""
+        return bool(self._state.nodes.images)
+
+    @property
+    def node_count(self) -> int:
+        """Nodes in the whole cluster."""
+        return self._state.nodes.count
+
+    @property
+    def node_version(self) -> tuple[int, int]:
+        """Changes whenever any fact of any node does."""
+        return self._state.layout, self._state.node_log.position
+
+    @property
+    def memo(self) -> dict[Any, Any]:
+        """Room for facts derived from the whole cluster, to be kept with the version they were derived from."""
+        return self._state.memo
+
+    # -- what pods hold ----------------------------------------------------------------------
+
+    def port_conflicts(self, port: tuple[str, str, int]) -> BoolArray:
+        """Return ``(n,)``: some pod holds that (ip, protocol, number); 0.0.0.0 clashes with every ip."""
+        taken = np.zeros(len(self), bool)
+        ip, protocol, number = port
+        for (held_ip, held_protocol, held_number), counts in self._state.nodes.ports.items():
+            same = (held_protocol, held_number) == (protocol, number)
+            if same and (ip == held_ip or "0.0.0.0" in (ip, held_ip)):  # noqa: S104 (the wildcard of the API)
+                taken |= self._select(counts) > 0
+        return taken
+
+    @property
+    def gpu_total(self) -> IntArray:
+        """``(n, n_minors, 3)``: core percent, memory bytes, memory percent of each healthy GPU."""
+        return self._select(self._state.nodes.gpus.total)
+
+    @property
+    def gpu_free(self) -> IntArray:
+        """``(n, n_minors, 3)``: what of it is not given out."""
+        if self._gpu_free is None:
+            gpus = self._state.nodes.gpus
+            free = np.maximum(self._select(gpus.total) - self._select(gpus.used), 0)
+            free.flags.writeable = False
+            self._gpu_free = free
+        return self._gpu_free
+
+    @property
+    def gpu_known(self) -> BoolArray:
+        """``(n,)``: somebody reports the node's devices."""
+        return self._select(self._state.nodes.gpus.known)
+
+    def pods_on(self, row: int) -> Iterable[PlacedPod]:
+        """Return the pods on a row (of the whole cluster)."""
+        return self._state.pods.on_row[row].values()
+
+    def rows_since(self, position: int) -> tuple[IntArray, int]:
+        """Return the rows of the cluster whose pods changed after ``position``, and the position now.
+
+        All rows for a position that is too long ago, or -1.
+        """
+        log = self._state.usage_log
+        rows = log.since(position)
+        return (np.arange(len(self._state.nodes)) if rows is None else rows), log.position
+
+    # -- cluster-wide facts, for plugins that declare ``Reads.CLUSTER`` ----------------------------
+
+    def count_pods(self, scope: PodScope, *, terminating: bool = True) -> IntArray:
+        """Return ``(n_all,)``: pods on every row of the cluster that the scope covers."""
+        return self._state.pods.count(scope, terminating=terminating)[: len(self._state.nodes)]
+
+    def terms_about(self, pod: PodClass, *kinds: TermKind) -> list[PodCounter]:
+        """Return affinity terms of placed pods that speak about this pod; ``counts`` has holders by row."""
+        return self._state.pods.terms_about(pod, kinds)
+
+    @property
+    def objects(self) -> ObjectTable:
+        """Claims, volumes, services, budgets …"""
+        return self._state.objects
+
+    @property
+    def pods(self) -> dict[str, PlacedPod]:
+        """Every placed pod by key."""
+        return self._state.pods.by_key
+
+    def _select(self, column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+        out = column[: len(self._state.nodes)] if self.rows is None else column[self.rows]
+        out.flags.writeable = False
+        return out

@@ -1,0 +1,65 @@
+"""Changes to the state that can be taken back: assuming pods, trying worlds without some.
+
+Everything done through a transaction is undone, last first, unless it is committed.
+"""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass
+from koordinator.scheduler.snapshot.state import Devices
+
+
+class Transaction:
+    """``with Transaction(state) as t: …`` leaves no trace unless ``t.commit()`` is called."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._undo: list[Callable[[], object]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.rollback()
+
+    def place(
+        self, key: str, pod: Pod, pod_class: PodClass, row: int, devices: Devices = ()
+    ) -> PlacedPod:
+        """Put a pod on a row."""
+        placed = self._state.place(key, pod, pod_class, row, devices)
+        self._undo.append(lambda: self._state.displace(key))
+        return placed
+
+    def displace(self, placed: PlacedPod) -> None:
+        """Take a pod off its row."""
+        self._state.displace(placed.key)
+        self._undo.append(
+            lambda: self._state.place(
+                placed.key, placed.pod, placed.pod_class, placed.row, placed.devices
+            )
+        )
+
+    def put_object(self, item: KubeObject) -> None:
+        """Assume a new version of an object."""
+        objects = self._state.objects
+        before = objects.get(type(item), item.key)
+        objects.put(item)
+        self._undo.append(lambda: objects.put(before) if before is not None else objects.drop(item))
+
+    def commit(self) -> None:
+        """Keep what was done."""
+        self._undo.clear()
+
+    def rollback(self) -> None:
+        """Undo, last first."""
+        while self._undo:
+            self._undo.pop()()
