@@ -1,0 +1,11 @@
+"""The shell: events in, binds out.  The only part of the scheduler with a loop, a clock and a cluster.
+
+``shell``    the loop: watch events to state and queue, pods to decisions
+``binding``  placing decided pods and binding them, with undo
+``reporter`` what is written about pods: conditions and events
+"""
+
+from koordinator.scheduler.app.outcomes import Bound, Evicted, Outcome, Unschedulable
+from koordinator.scheduler.app.shell import Options, Scheduler
+
+__all__ = ["Bound", "Evicted", "Options", "Outcome", "Scheduler", "Unschedulable"]

@@ -1,0 +1,388 @@
+"""The loop: what the cluster reports goes into state and queue, pods from the queue become decisions.
+
+One ``step`` takes in all news and then works until no pod is ready.  Between steps nothing happens, so whoever
+embeds the scheduler decides when time passes: a thread that waits for the watch, or a simulation.
+"""
+
+import logging
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from koordinator.api.meta import KubeObject
+from koordinator.api.namespace import Namespace
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.cluster.port import Cluster, EventType, Watch, WatchEvent
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import ConflictError, NotFoundError
+from koordinator.scheduler.app.binding import Assumed, Binder
+from koordinator.scheduler.app.outcomes import Bound, Evicted, Outcome, Unschedulable
+from koordinator.scheduler.app.reporter import Reporter
+from koordinator.scheduler.contract import (
+    Action,
+    ClusterEvent,
+    Gate,
+    PostFilterResult,
+    Profile,
+    Refusal,
+)
+from koordinator.scheduler.cycle import Choice, Cycle, Scorecard
+from koordinator.scheduler.diagnosis import Diagnosis
+from koordinator.scheduler.ingest import Ingest, is_over, is_placed
+from koordinator.scheduler.queue import Nominator, QueuedPod, SchedulingQueue
+from koordinator.scheduler.snapshot import ClusterState, PodClass
+
+log = logging.getLogger(__name__)
+
+BIND_BATCH = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the scheduler runs; defaults are kube-scheduler's."""
+
+    initial_backoff_s: float = 1.0
+    max_backoff_s: float = 10.0
+    max_unschedulable_s: float = 300.0
+    report: bool = True  # write conditions and events
+    explain: bool = False  # keep the scorecard of every decision; much slower
+    merge_runs: bool = True  # decide runs of identical pods at once; the outcome is the same
+    run_limit: int = 4096
+
+
+class Scheduler:
+    """Schedules the pods whose ``schedulerName`` is that of one of the profiles."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        profiles: Sequence[Profile],
+        state: ClusterState,
+        watched: Sequence[type[KubeObject]],
+        options: Options | None = None,
+    ) -> None:
+        self.state = state
+        self.options = options or Options()
+        self._cluster = cluster
+        self._clock = clock
+        self._ingest = Ingest(state)
+        self.cycles = {p.scheduler_name: Cycle(p, state) for p in profiles}
+        hints = {name: events for p in profiles for name, events in p.events.items()}
+        self.queue = SchedulingQueue(
+            hints,
+            self._gate,
+            initial_backoff_s=self.options.initial_backoff_s,
+            max_backoff_s=self.options.max_backoff_s,
+            max_unschedulable_s=self.options.max_unschedulable_s,
+        )
+        self.nominator = Nominator()
+        self._binder = Binder(cluster, state)
+        names = ",".join(self.cycles)
+        self._reporter = Reporter(cluster, clock, names, enabled=self.options.report)
+        self._watched = (Namespace, Node, *watched, Pod)
+        self._watch: Watch | None = None
+        self._outcomes: list[Outcome] = []
+        self._to_bind: list[Assumed] = []
+        self._waiting: dict[str, Assumed] = {}  # for their permit
+        self._diagnoses: dict[Hashable, Diagnosis] = {}
+        self._diagnosed_at: Hashable = None
+        self.attempts = 0
+
+    # -- news --------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Take in the whole cluster, kind by kind (pods last), and watch it from there."""
+        self._watch = self._cluster.watch(self._watched)
+        self._take_in()
+
+    def _take_in(self) -> None:
+        if self._watch is None:
+            self.sync()
+            return
+        for event in self._watch.poll():
+            self._handle(event)
+
+    def _handle(self, event: WatchEvent) -> None:
+        if event.type is EventType.BOOKMARK:
+            return
+        if isinstance(event.object, Pod):
+            self._handle_pod(event.type, event.object, event.previous)
+            return
+        if event.type is EventType.DELETED:
+            change = self._ingest.drop(event.object)
+        else:
+            change = self._ingest.put(event.object, event.previous)
+        self._tell_queue(change)
+
+    def _handle_pod(self, kind: EventType, pod: Pod, previous: KubeObject | None) -> None:
+        key = pod.key
+        if kind is EventType.DELETED or is_over(pod):
+            self.queue.remove(key)
+            self.nominator.remove(key)
+            if key in self.state.pods.by_key or pod.spec.node_name:
+                self._tell_queue(self._ingest.drop_placed(pod))
+        elif is_placed(pod):
+            self.queue.remove(key)
+            self.nominator.remove(key)
+            old = previous if isinstance(previous, Pod) and is_placed(previous) else None
+            change = self._ingest.put_placed(pod, old)
+            if change is not None:
+                self._tell_queue(change)
+        elif pod.spec.scheduler_name in self.cycles and not pod.metadata.deletion_timestamp:
+            cycle = self.cycles[pod.spec.scheduler_name]
+            run_key = cycle.run_key(self.state.classes.of(pod))
+            now_s = self._clock.now_s()
+            old = previous if isinstance(previous, Pod) else pod
+            self.queue.update(old, pod, run_key, now_s)
+            if self.nominator.node_of(key) or pod.status.nominated_node_name:
+                self.nominator.update(old, pod)
+        else:
+            self.queue.remove(key)
+
+    def _tell_queue(self, event: ClusterEvent) -> None:
+        self.queue.on_event(event, self._clock.now_s())
+
+    def _gate(self, pod: Pod) -> Gate | None:
+        cycle = self.cycles[pod.spec.scheduler_name]
+        for active in cycle.profile.pre_enqueue:
+            message = active.plugin.pre_enqueue(pod)
+            if message:
+                return Gate(active.name, message)
+        return None
+
+    # -- work --------------------------------------------------------------------------------
+
+    def step(self, limit: int | None = None) -> list[Outcome]:
+        """Take in the news and decide pods until none is ready, or about ``limit`` have been decided.
+
+        Returns what was done, in order.  Raises ClusterError when the cluster can't be read.
+        """
+        self._take_in()
+        self.queue.flush(self._clock.now_s())
+        self._settle_waiting()
+        decided = 0
+        while limit is None or decided < limit:
+            most = self.options.run_limit if limit is None else min(self.options.run_limit, limit - decided)
+            run = self.queue.pop_run(self._clock.now_s(), most if self._merges() else 1)
+            if not run:
+                if not self._to_bind:
+                    break
+                self._bind_all()
+                self._take_in()
+                continue
+            decided += len(run)
+            self._decide(run)
+            if len(self._to_bind) >= BIND_BATCH:
+                self._bind_all()
+                self._take_in()
+        self._bind_all()
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
+
+    def next_wakeup_s(self) -> float | None:
+        """Return when there is something to do even without news; None: only news can help."""
+        times = [assumed.deadline_s for assumed in self._waiting.values()]
+        flush_s = self.queue.next_wakeup_s()
+        if flush_s is not None:
+            times.append(flush_s)
+        return min(times, default=None)
+
+    def _merges(self) -> bool:
+        return self.options.merge_runs and not self.options.explain
+
+    def _decide(self, run: list[QueuedPod]) -> None:
+        cycle = self.cycles[run[0].pod.spec.scheduler_name]
+        classes = [self.state.classes.of(queued.pod) for queued in run]
+        self.attempts += len(run)
+        done = 0
+        if len(run) > 1 and not self.nominator.nodes() and not cycle.profile.permit:
+            rows = cycle.choose_run(classes)
+            if rows is not None:
+                done = len(rows)
+                self._to_bind += self._binder.assume_run(run[:done], classes[:done], rows)
+        for queued, pod_class in zip(run[done:], classes[done:], strict=True):
+            self._decide_one(cycle, queued, pod_class)
+
+    def _decide_one(self, cycle: Cycle, queued: QueuedPod, pod_class: PodClass) -> None:
+        known = self._known_failure(cycle, pod_class)
+        choice: Choice | Refusal | None = None
+        if known is None:
+            choice = cycle.choose(queued.key, queued.pod, pod_class, self._nominated())
+        scorecard = cycle.scorecard(pod_class) if self.options.explain else None
+        if isinstance(choice, Choice):
+            assumed = self._binder.assume(queued, pod_class, choice)
+            assumed.scorecard = scorecard
+            self._permit(cycle, assumed)
+        elif isinstance(choice, Refusal):
+            self._reject(queued, ("Reserve", choice.reason), frozenset(), choice.reason, scorecard)
+        else:
+            diagnosis = known or self._diagnose(cycle, pod_class, scorecard)
+            self._handle_failure(cycle, queued, pod_class, diagnosis, scorecard)
+
+    def _nominated(self) -> dict[str, list[tuple[Pod, PodClass]]]:
+        return {
+            node: [(pod, self.state.classes.of(pod)) for pod in self.nominator.on_node(node)]
+            for node in self.nominator.nodes()
+        }
+
+    # -- failures ----------------------------------------------------------------------------
+
+    def _world(self) -> Hashable:
+        """Return what changes with every change that could change a verdict."""
+        state = self.state
+        return (
+            state.usage_log.position,
+            state.node_log.position,
+            state.layout,
+            state.cluster,
+            state.objects.total_version,
+        )
+
+    def _known_failure(self, cycle: Cycle, pod_class: PodClass) -> Diagnosis | None:
+        """Ten thousand pods of one kind that don't fit are diagnosed once."""
+        if self.options.explain or self.nominator.nodes() or self._diagnosed_at != self._world():
+            return None
+        return self._diagnoses.get((cycle.profile.scheduler_name, pod_class.id))
+
+    def _diagnose(
+        self, cycle: Cycle, pod_class: PodClass, scorecard: Scorecard | None
+    ) -> Diagnosis:
+        diagnosis = (scorecard or cycle.scorecard(pod_class)).diagnosis()
+        if self._diagnosed_at != self._world():
+            self._diagnoses.clear()
+            self._diagnosed_at = self._world()
+        if not self.nominator.nodes():
+            self._diagnoses[cycle.profile.scheduler_name, pod_class.id] = diagnosis
+        return diagnosis
+
+    def _handle_failure(
+        self,
+        cycle: Cycle,
+        queued: QueuedPod,
+        pod_class: PodClass,
+        diagnosis: Diagnosis,
+        scorecard: Scorecard | None,
+    ) -> None:
+        said: list[str] = []
+        nomination = PostFilterResult()
+        if diagnosis.node_count:
+            attempt = cycle.attempt(queued.pod, pod_class, diagnosis, self._nominated())
+            for active in cycle.profile.post_filter:
+                result = active.plugin.postfilter(attempt)
+                if result.node:
+                    nomination = result
+                    break
+                if result.message:
+                    said.append(result.message)
+        message = diagnosis.message(", ".join(said))
+        plugins = diagnosis.plugins
+        if nomination.node:
+            self._preempt(queued, nomination)
+        elif self.nominator.node_of(queued.key):
+            self.nominator.remove(queued.key)
+            self._reporter.nominated(queued.pod, "")
+        self._reject(queued, diagnosis.main, plugins, message, scorecard, nomination.node)
+
+    def _reject(
+        self,
+        queued: QueuedPod,
+        main: tuple[str, str],
+        plugins: frozenset[str],
+        message: str,
+        scorecard: Scorecard | None,
+        nominated: str = "",
+    ) -> None:
+        self._reporter.failed(queued.pod, message)
+        self.queue.reject(queued, plugins, frozenset(), message, self._clock.now_s())
+        plugin, reason = main
+        outcome = Unschedulable(queued.key, plugin, reason, message, nominated, scorecard)
+        self._outcomes.append(outcome)
+
+    def _preempt(self, queued: QueuedPod, nomination: PostFilterResult) -> None:
+        """Nominate the node and delete the victims; pods that hoped for that node with less right give way."""
+        self._bind_all()  # a victim may be on its way
+        node, pod = nomination.node, queued.pod
+        priority = pod.spec.priority or 0
+        for other in self.nominator.on_node(node):
+            if (other.spec.priority or 0) < priority:
+                self.nominator.remove(other.key)
+                self._reporter.nominated(other, "")
+                self.queue.activate([other.key], self._clock.now_s())
+        self.nominator.add(pod, node)
+        self._reporter.nominated(pod, node)
+        for victim in nomination.victims:
+            waiting = self._waiting.pop(victim.key, None)
+            if waiting is not None:
+                self._binder.forget(waiting)
+                self._fail(waiting.queued, "preempted while waiting for its permit")
+                continue
+            meta = victim.pod.metadata
+            self._reporter.preempted(victim.pod, pod, node)
+            try:
+                self._cluster.delete(Pod, meta.name, meta.namespace, uid=meta.uid)
+            except (NotFoundError, ConflictError):
+                continue  # gone already, or another pod by now
+            reason = f"Preempted by pod {queued.key} on node {node}"
+            self._outcomes.append(Evicted(victim.key, queued.key, reason))
+
+    # -- permit and bind ---------------------------------------------------------------------
+
+    def _permit(self, cycle: Cycle, assumed: Assumed) -> None:
+        wait_s = 0.0
+        for active in cycle.profile.permit:
+            permit = active.plugin.permit(assumed.queued.pod, assumed.node)
+            if permit.refusal:
+                self._binder.forget(assumed)
+                rejector = frozenset((active.name,))
+                main = (active.name, permit.refusal)
+                self._reject(assumed.queued, main, rejector, permit.refusal, assumed.scorecard)
+                return
+            wait_s = max(wait_s, permit.wait_s)
+        if wait_s > 0:
+            if assumed.deadline_s == 0:
+                assumed.deadline_s = self._clock.now_s() + wait_s
+            self._waiting[assumed.queued.key] = assumed
+        else:
+            self._to_bind.append(assumed)
+
+    def _settle_waiting(self) -> None:
+        now_s = self._clock.now_s()
+        for key, assumed in list(self._waiting.items()):
+            del self._waiting[key]
+            if now_s >= assumed.deadline_s:
+                self._binder.forget(assumed)
+                self._fail(assumed.queued, "timed out waiting for its permit")
+            else:
+                self._permit(self.cycles[assumed.queued.pod.spec.scheduler_name], assumed)
+
+    def _bind_all(self) -> None:
+        batch, self._to_bind = self._to_bind, []
+        if not batch:
+            return
+        for assumed, error in zip(batch, self._binder.bind(batch), strict=True):
+            queued = assumed.queued
+            if error is not None:
+                self._fail(queued, f"binding failed: {error}")
+                continue
+            self.queue.done(queued.key)
+            self.nominator.remove(queued.key)
+            self._reporter.bound(queued.pod, assumed.node)
+            holding = assumed.holding
+            self._outcomes.append(
+                Bound(
+                    queued.key,
+                    assumed.node,
+                    holding.annotations,
+                    holding.labels,
+                    assumed.scorecard,
+                )
+            )
+            self._tell_queue(ClusterEvent("AssignedPod", Action.ADD, None, queued.pod))
+
+    def _fail(self, queued: QueuedPod, message: str) -> None:
+        log.warning("pod not bound", extra={"pod": queued.key, "error": message})
+        self._reporter.failed(queued.pod, message, "SchedulerError")
+        self.queue.fail(queued, message, self._clock.now_s())
+        self._outcomes.append(Unschedulable(queued.key, "", message, message))
+

@@ -1,0 +1,192 @@
+"""Pods that want to be near other pods, or away from them.
+
+Source: kubernetes pkg/scheduler/framework/plugins/interpodaffinity: filtering.go, scoring.go.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from koordinator.api.core import PodAffinityTerm
+from koordinator.api.kubescheduler import InterPodAffinityArgs
+from koordinator.domain.pod_affinity import PodScope, scope_of
+from koordinator.scheduler.contract import MAX_SCORE, Action, EventHint, PluginSpec, Reads, Rejections
+from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot.pods import PodCounter, TermKind
+
+REASON_AFFINITY = "node(s) didn't match pod affinity rules"
+REASON_ANTI = "node(s) didn't match pod anti-affinity rules"
+REASON_EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A term of the incoming pod.  ``weight`` is negative for anti-affinity, 0 for a required term."""
+
+    scope: PodScope
+    topology_key: str
+    weight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """All terms of a pod class."""
+
+    affinity: tuple[Term, ...]
+    anti_affinity: tuple[Term, ...]
+    preferred: tuple[Term, ...]
+    matches_itself: bool  # every required affinity term covers the pod itself
+
+
+@dataclass(frozen=True, slots=True)
+class InterPodAffinity:
+    """Terms of the incoming pod against placed pods, and terms of placed pods against the incoming one."""
+
+    hard_weight: int  # what a placed pod's required affinity term is worth when scoring
+    ignore_existing: bool  # leave out placed pods' preferred terms if the pod has none
+    reads: ClassVar = Reads.CLUSTER
+
+    def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        terms = _terms(pod)
+        return bool(
+            terms.affinity
+            or terms.anti_affinity
+            or snapshot.terms_about(pod, TermKind.ANTI_AFFINITY)
+        )
+
+    def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        return bool(_terms(pod).preferred or self._existing(snapshot, pod))
+
+    def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
+        """The first rule that a node breaks is its reason."""
+        whole, terms = snapshot.whole, _terms(pod)
+        far = ~self._near_all(whole, pod, terms)
+        close = np.zeros(len(whole), bool)
+        for term in terms.anti_affinity:
+            close |= _around(whole, whole.count_pods(term.scope), term.topology_key) > 0
+        shunned = np.zeros(len(whole), bool)
+        for held in whole.terms_about(pod, TermKind.ANTI_AFFINITY):
+            shunned |= _around(whole, held.counts[: len(whole)], held.topology_key) > 0
+        close &= ~far
+        shunned &= ~far & ~close
+        codes = far.astype(np.int64) | close.astype(np.int64) << 1 | shunned.astype(np.int64) << 2
+        reasons = (REASON_AFFINITY, REASON_ANTI, REASON_EXISTING)
+        if snapshot.rows is None:
+            return Rejections(codes, reasons, far)
+        return Rejections(codes[snapshot.rows], reasons, far[snapshot.rows])
+
+    def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        """Return the sum of the weights of all matching pairs of term and pod in the node's domains."""
+        whole = snapshot.whole
+        total = np.zeros(len(whole), np.int64)
+        for term in _terms(pod).preferred:
+            total += term.weight * _around(whole, whole.count_pods(term.scope), term.topology_key)
+        for held in self._existing(whole, pod):
+            weight = self.hard_weight if held.kind is TermKind.AFFINITY else 1
+            total += weight * _around(whole, held.counts[: len(whole)], held.topology_key)
+        return total if snapshot.rows is None else total[snapshot.rows]
+
+    def normalize(self, raw: IntArray) -> IntArray:
+        """Scale the range that occurs to 0..MAX_SCORE; all equal is 0."""
+        low, high = int(raw.min()), int(raw.max())
+        if high == low:
+            return np.zeros_like(raw)
+        return (MAX_SCORE * ((raw - low) / (high - low))).astype(np.int64)
+
+    def _existing(self, snapshot: Snapshot, pod: PodClass) -> list[PodCounter]:
+        if self.ignore_existing and not _terms(pod).preferred:
+            return []
+        kinds = [TermKind.PREFERRED]
+        if self.hard_weight:
+            kinds.append(TermKind.AFFINITY)
+        return snapshot.terms_about(pod, *kinds)
+
+    @staticmethod
+    def _near_all(whole: Snapshot, pod: PodClass, terms: Terms) -> BoolArray:
+        """Every required term has, in the node's domain, a pod that all terms cover."""
+        near = np.ones(len(whole), bool)
+        if not terms.affinity:
+            return near
+        pods = _covered_by_all(whole, terms.affinity)
+        keyed = np.ones(len(whole), bool)
+        for term in terms.affinity:
+            keyed &= whole.label(term.topology_key)[0] >= 0
+            near &= _around(whole, pods, term.topology_key) > 0
+        anywhere = any(
+            (pods[whole.label(term.topology_key)[0] >= 0] > 0).any() for term in terms.affinity
+        )
+        if not anywhere and terms.matches_itself:
+            return keyed  # the first of its group has to start somewhere
+        return near & keyed
+
+
+def _covered_by_all(snapshot: Snapshot, terms: tuple[Term, ...]) -> IntArray:
+    """Return ``(n,)``: pods on each row that every term covers."""
+    scopes = {term.scope.identity: term.scope for term in terms}
+    first, *others = scopes.values()
+    return snapshot.count_pods(replace(first, also=tuple(others)))
+
+
+def _around(snapshot: Snapshot, counts: IntArray, topology_key: str) -> IntArray:
+    """Return ``(n,)``: the sum of the counts over the node's domain; 0 where it lacks the key."""
+    domains, values = snapshot.label(topology_key)
+    if not counts.any():
+        return np.zeros(len(counts), np.int64)
+    inside = domains >= 0
+    sums = np.bincount(domains[inside], counts[inside], len(values) + 1).astype(np.int64)
+    sums[len(values)] = 0  # what index -1 reads
+    return sums[domains]
+
+
+def _terms(pod: PodClass) -> Terms:
+    known: Terms | None = pod.facts.get(InterPodAffinity)
+    if known is None:
+        known = pod.facts[InterPodAffinity] = _read(pod)
+    return known
+
+
+def _read(pod: PodClass) -> Terms:
+    affinity = pod.spec.affinity
+    near = affinity.pod_affinity if affinity else None
+    apart = affinity.pod_anti_affinity if affinity else None
+
+    def terms(listed: Iterable[tuple[PodAffinityTerm, int]]) -> tuple[Term, ...]:
+        return tuple(
+            Term(scope_of(term, pod.namespace, pod.labels), term.topology_key, weight)
+            for term, weight in listed
+        )
+
+    required = terms(
+        (t, 0) for t in (near.required_during_scheduling_ignored_during_execution if near else ())
+    )
+    forbidden = terms(
+        (t, 0) for t in (apart.required_during_scheduling_ignored_during_execution if apart else ())
+    )
+    preferred = terms(
+        (weighted.pod_affinity_term, sign * weighted.weight)
+        for side, sign in ((near, 1), (apart, -1))
+        if side is not None
+        for weighted in side.preferred_during_scheduling_ignored_during_execution
+    )
+    itself = all(term.scope.covers(pod.namespace, pod.labels, {}) for term in required)
+    return Terms(required, forbidden, preferred, itself)
+
+
+def build(args: InterPodAffinityArgs, _axis: ResourceAxis) -> InterPodAffinity:
+    return InterPodAffinity(
+        args.hard_pod_affinity_weight, args.ignore_preferred_terms_of_existing_pods
+    )
+
+
+PLUGIN = PluginSpec(
+    "InterPodAffinity",
+    InterPodAffinityArgs,
+    build,
+    events=(
+        EventHint("AssignedPod", Action.ADD | Action.UPDATE_LABELS | Action.DELETE),
+        EventHint("Node", Action.ADD | Action.UPDATE_LABELS),
+        EventHint("Pod", Action.UPDATE_LABELS),
+    ),
+)

@@ -1,0 +1,97 @@
+"""nodeSelector, required and preferred node affinity, and the profile's ``addedAffinity``.
+
+Source: kubernetes pkg/scheduler/framework/plugins/nodeaffinity.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from koordinator.api.core import NodeAffinity as NodeAffinityTerms
+from koordinator.api.core import PreferredSchedulingTerm
+from koordinator.api.kubescheduler import NodeAffinityArgs
+from koordinator.scheduler.contract import (
+    Action,
+    EventHint,
+    PluginSpec,
+    Reads,
+    Rejections,
+    spread_of,
+)
+from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot.selection import (
+    affinity_key,
+    matches_required,
+    matches_selector,
+    matches_term,
+)
+
+REASON_POD = "node(s) didn't match Pod's node affinity/selector"
+REASON_ADDED = "node(s) didn't match scheduler-enforced node affinity"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAffinity:
+    """``added`` holds for every pod of the profile, on top of the pod's own."""
+
+    added: NodeAffinityTerms | None
+    reads: ClassVar = Reads.NODE
+
+    def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
+        own = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+        terms = (own, self.added)
+        return bool(pod.spec.node_selector) or any(
+            t is not None and t.required_during_scheduling_ignored_during_execution for t in terms
+        )
+
+    def scores(self, _snapshot: Snapshot, pod: PodClass) -> bool:
+        return bool(self._preferred(pod))
+
+    def key(self, pod: PodClass) -> Hashable:
+        return affinity_key(pod)
+
+    def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
+        own = ~matches_required(snapshot, pod)
+        enforced = (
+            self.added.required_during_scheduling_ignored_during_execution if self.added else None
+        )
+        if enforced is None:
+            return Rejections.where(own, REASON_POD, unresolvable=True)
+        added = ~matches_selector(snapshot, enforced)
+        return Rejections.by_column((added, own & ~added), (REASON_ADDED, REASON_POD), True)
+
+    def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        """Return the sum of the weights of the preferred terms that match."""
+        total = np.zeros(len(snapshot), np.int64)
+        for term in self._preferred(pod):
+            total += term.weight * matches_term(snapshot, term.preference)
+        return total
+
+    def normalize(self, raw: IntArray) -> IntArray:
+        return spread_of(raw)
+
+    def _preferred(self, pod: PodClass) -> tuple[PreferredSchedulingTerm, ...]:
+        own = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+        return tuple(
+            term
+            for terms in (own, self.added)
+            if terms is not None
+            for term in terms.preferred_during_scheduling_ignored_during_execution
+        )
+
+
+def build(args: NodeAffinityArgs, _axis: ResourceAxis) -> NodeAffinity:
+    return NodeAffinity(args.added_affinity)
+
+
+PLUGIN = PluginSpec(
+    "NodeAffinity",
+    NodeAffinityArgs,
+    build,
+    events=(
+        EventHint("Node", Action.ADD | Action.UPDATE_LABELS),
+        EventHint("Pod", Action.UPDATE_LABELS),
+    ),
+)

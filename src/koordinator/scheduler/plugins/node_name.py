@@ -1,0 +1,42 @@
+"""Honour a node named in the pod before scheduling (the scheduler itself never sees bound pods here).
+
+Source: kubernetes pkg/scheduler/framework/plugins/nodename.
+"""
+
+from typing import ClassVar
+
+from koordinator.scheduler.contract import (
+    Action,
+    EventHint,
+    NoArgs,
+    PluginSpec,
+    Reads,
+    Rejections,
+)
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
+
+REASON = "node(s) didn't match the requested node name"
+
+
+class NodeName:
+    """A pending pod has no node name, so this filter stays out of the way until something sets one."""
+
+    reads: ClassVar = Reads.NODE
+
+    def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
+        return bool(pod.spec.node_name)
+
+    def key(self, pod: PodClass) -> str:
+        return pod.spec.node_name
+
+    def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
+        ids, values = snapshot.names
+        wanted = values.get(pod.spec.node_name, -1)
+        return Rejections.where(ids != wanted, REASON, unresolvable=True)
+
+
+def build(_args: NoArgs, _axis: ResourceAxis) -> NodeName:
+    return NodeName()
+
+
+PLUGIN = PluginSpec("NodeName", NoArgs, build, events=(EventHint("Node", Action.ADD),))

@@ -1,0 +1,54 @@
+"""Two pods can't listen on the same host port of a node.
+
+Source: kubernetes pkg/scheduler/framework/plugins/nodeports.
+"""
+
+from collections.abc import Hashable
+from typing import ClassVar
+
+import numpy as np
+
+from koordinator.scheduler.contract import (
+    Action,
+    EventHint,
+    NoArgs,
+    PluginSpec,
+    Reads,
+    Rejections,
+)
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
+
+REASON = "node(s) didn't have free ports for the requested pod ports"
+
+
+class NodePorts:
+    """Filter on (ip, protocol, port)."""
+
+    reads: ClassVar = Reads.PLACED
+
+    def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
+        return bool(pod.host_ports)
+
+    def key(self, pod: PodClass) -> Hashable:
+        return pod.host_ports
+
+    def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
+        taken = np.zeros(len(snapshot), bool)
+        for port in pod.host_ports:
+            taken |= snapshot.port_conflicts(port)
+        return Rejections.where(taken, REASON)
+
+
+def build(_args: NoArgs, _axis: ResourceAxis) -> NodePorts:
+    return NodePorts()
+
+
+PLUGIN = PluginSpec(
+    "NodePorts",
+    NoArgs,
+    build,
+    events=(
+        EventHint("AssignedPod", Action.DELETE),
+        EventHint("Node", Action.ADD),
+    ),
+)

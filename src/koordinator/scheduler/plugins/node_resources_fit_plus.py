@@ -1,0 +1,63 @@
+"""Each resource with its own strategy: pack GPUs, spread CPU.
+
+Source: koordinator pkg/scheduler/plugins/noderesourcefitplus.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from koordinator.api.kubescheduler import NodeResourcesFitPlusArgs
+from koordinator.domain.rounding import percent_floor
+from koordinator.scheduler.contract import MAX_SCORE, PluginSpec, Reads
+from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot.axis import CPU, MEMORY
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResourcesFitPlus:
+    """Weighted mean over the configured resources that the pod requests."""
+
+    strategies: tuple[tuple[int, str, int], ...]  # (column, type, weight)
+    reads: ClassVar = Reads.USAGE
+
+    def key(self, pod: PodClass) -> Hashable:
+        return pod.demand, pod.nonzero_cpu, pod.nonzero_memory
+
+    def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        """Return 0..100; 100 when nothing that is configured is requested."""
+        total = np.zeros(len(snapshot), np.int64)
+        weights = 0
+        for column, strategy, weight in self.strategies:
+            amount = pod.amount(column)
+            if not amount:
+                continue
+            capacity = snapshot.allocatable[:, column]
+            used = self._used(snapshot, pod, column, amount)
+            if strategy == "LeastAllocated":
+                total += weight * percent_floor(np.maximum(capacity - used, 0), capacity)
+            elif strategy == "MostAllocated":
+                total += weight * percent_floor(np.minimum(used, capacity), capacity)
+            weights += weight
+        if weights == 0:
+            return np.full(len(snapshot), MAX_SCORE, np.int64)
+        return total // weights
+
+    @staticmethod
+    def _used(snapshot: Snapshot, pod: PodClass, column: int, amount: int) -> IntArray:
+        if column == CPU:
+            return snapshot.nonzero_requested[:, 0] + pod.nonzero_cpu
+        if column == MEMORY:
+            return snapshot.nonzero_requested[:, 1] + pod.nonzero_memory
+        return snapshot.requested[:, column] + amount
+
+
+def build(args: NodeResourcesFitPlusArgs, axis: ResourceAxis) -> NodeResourcesFitPlus:
+    return NodeResourcesFitPlus(
+        tuple((axis.index(name), r.type, r.weight) for name, r in args.resources.items())
+    )
+
+
+PLUGIN = PluginSpec("NodeResourcesFitPlus", NodeResourcesFitPlusArgs, build)

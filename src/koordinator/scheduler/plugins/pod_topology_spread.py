@@ -1,0 +1,254 @@
+"""Spread matching pods over the domains of a topology: zones, hosts, racks.
+
+Source: kubernetes pkg/scheduler/framework/plugins/podtopologyspread: common.go, filtering.go, scoring.go, plugin.go.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from koordinator.api.core import TopologySpreadConstraint
+from koordinator.api.kubescheduler import PodTopologySpreadArgs
+from koordinator.api.meta import LabelSelector, LabelSelectorRequirement
+from koordinator.api.service import Service
+from koordinator.api.workload import ReplicaSet, ReplicationController, StatefulSet
+from koordinator.domain.pod_affinity import PodScope, narrowed
+from koordinator.domain.selectors import matches
+from koordinator.domain.tolerations import FORBIDDING, untolerated
+from koordinator.scheduler.contract import MAX_SCORE, Action, EventHint, PluginSpec, Reads, Rejections
+from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot.nodes import LabelIds
+from koordinator.scheduler.snapshot.selection import matches_required
+
+REASON = "node(s) didn't match pod topology spread constraints"
+REASON_LABEL = f"{REASON} (missing required label)"
+HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
+NO_MINIMUM = 2**31 - 1  # what the minimum over no domains counts as
+IGNORED = -1  # raw score of a node that lacks a topology key
+
+SYSTEM_DEFAULTS = (
+    TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable=SOFT),
+    TopologySpreadConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable=SOFT),
+)
+_WORKLOADS = {
+    "ReplicationController": ReplicationController,
+    "ReplicaSet": ReplicaSet,
+    "StatefulSet": StatefulSet,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """One constraint with its selector resolved for the pod."""
+
+    key: str
+    max_skew: int
+    min_domains: int
+    scope: PodScope
+    matches_self: bool
+    honor_affinity: bool
+    honor_taints: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PodTopologySpread:
+    """Hard constraints filter, soft ones score; a pod without any may get the profile's defaults."""
+
+    defaults: tuple[TopologySpreadConstraint, ...]
+    system_defaults: bool
+    reads: ClassVar = Reads.CLUSTER
+
+    def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        return bool(self._constraints(snapshot, pod, HARD))
+
+    def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        return bool(self._constraints(snapshot, pod, SOFT))
+
+    # -- filter ------------------------------------------------------------------------------
+
+    def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
+        """Reject where a constraint's skew would exceed its maximum, or the node lacks the key."""
+        whole = snapshot.whole
+        constraints = self._constraints(whole, pod, HARD)
+        labelled = _has_all_keys(whole, constraints)
+        missing = np.zeros(len(whole), bool)
+        skewed = np.zeros(len(whole), bool)
+        for constraint in constraints:
+            domains, values = whole.label(constraint.key)
+            counted = whole.alive & labelled & _eligible(whole, pod, constraint)
+            pods = whole.count_pods(constraint.scope, terminating=False)
+            counts = _per_domain(pods, domains, len(values), counted)
+            present = np.zeros(len(values) + 1, bool)
+            present[domains[counted]] = True
+            minimum = int(counts[present].min()) if present.any() else NO_MINIMUM
+            if np.count_nonzero(present) < constraint.min_domains:
+                minimum = 0
+            skew = counts[domains] + constraint.matches_self - minimum
+            skewed |= (domains >= 0) & (skew > constraint.max_skew) & ~missing
+            missing |= (domains < 0) & ~skewed
+        codes = missing.astype(np.int64) | np.left_shift(skewed, 1, dtype=np.int64)
+        rejections = Rejections(codes, (REASON_LABEL, REASON), missing)
+        return _of_rows(rejections, snapshot)
+
+    # -- score -------------------------------------------------------------------------------
+
+    def score_among(self, snapshot: Snapshot, pod: PodClass, feasible: IntArray) -> IntArray:
+        """Return how crowded each feasible node's domains are, ``(k,)``; IGNORED where a key is missing.
+
+        A domain's pods weigh ln(domains + 2), the domains being those of the feasible nodes.
+        """
+        constraints = self._constraints(snapshot, pod, SOFT)
+        all_keys = not self.system_defaults or bool(pod.spec.topology_spread_constraints)
+        labelled = _has_all_keys(snapshot, constraints)
+        considered = labelled[feasible] if all_keys else np.ones(len(feasible), bool)
+        total = np.zeros(len(feasible))
+        for constraint in constraints:
+            domains, values = snapshot.label(constraint.key)
+            here = domains[feasible]
+            pods = snapshot.count_pods(constraint.scope, terminating=False)
+            if constraint.key == HOSTNAME:
+                size = int(np.count_nonzero(considered))
+                counts = pods[feasible]
+            else:
+                used = np.zeros(len(values) + 1, bool)
+                used[here[considered]] = True  # nodes without the label make one domain, the last
+                size = int(np.count_nonzero(used))
+                counted = snapshot.alive & _eligible(snapshot, pod, constraint)
+                if all_keys:
+                    counted = counted & labelled
+                counts = _per_domain(pods, domains, len(values), counted)[here]
+            crowd = counts * math.log(size + 2) + (constraint.max_skew - 1)
+            total += np.where(here >= 0, crowd, 0.0)
+        rounded = np.floor(total + 0.5).astype(np.int64)  # all positive: Go's math.Round
+        return np.where(considered, rounded, IGNORED)
+
+    def normalize(self, raw: IntArray) -> IntArray:
+        """Turn crowding into 0..MAX_SCORE, the least crowded highest; ignored nodes get 0."""
+        counted = raw != IGNORED
+        if not counted.any():
+            return np.zeros_like(raw)
+        low, high = int(raw[counted].min()), int(raw[counted].max())
+        if high == 0:
+            return np.where(counted, MAX_SCORE, 0)
+        return np.where(counted, MAX_SCORE * (high + low - raw) // high, 0)
+
+    # -- constraints -------------------------------------------------------------------------
+
+    def _constraints(self, snapshot: Snapshot, pod: PodClass, mode: str) -> tuple[Constraint, ...]:
+        own = pod.spec.topology_spread_constraints
+        if own:
+            known: tuple[Constraint, ...] | None = pod.facts.get((PodTopologySpread, mode))
+            if known is None:
+                known = tuple(_own(c, pod) for c in own if c.when_unsatisfiable == mode)
+                pod.facts[PodTopologySpread, mode] = known
+            return known
+        if not any(c.when_unsatisfiable == mode for c in self.defaults):
+            return ()
+        selector = _owners_selector(snapshot, pod)
+        if selector is None:
+            return ()
+        return tuple(
+            _resolved(c, selector, pod) for c in self.defaults if c.when_unsatisfiable == mode
+        )
+
+
+def _own(constraint: TopologySpreadConstraint, pod: PodClass) -> Constraint:
+    selector = narrowed(constraint.label_selector, pod.labels, constraint.match_label_keys)
+    return _resolved(constraint, selector, pod)
+
+
+def _resolved(
+    constraint: TopologySpreadConstraint, selector: LabelSelector | None, pod: PodClass
+) -> Constraint:
+    return Constraint(
+        key=constraint.topology_key,
+        max_skew=constraint.max_skew,
+        min_domains=constraint.min_domains or 1,
+        scope=PodScope(frozenset((pod.namespace,)), None, selector),
+        matches_self=matches(selector, pod.labels),
+        honor_affinity=(constraint.node_affinity_policy or "Honor") == "Honor",
+        honor_taints=constraint.node_taints_policy == "Honor",
+    )
+
+
+def _owners_selector(snapshot: Snapshot, pod: PodClass) -> LabelSelector | None:
+    """Return what the services that select the pod, and its controller, select; None if nothing does.
+
+    Source: pkg/scheduler/framework/plugins/helper/spread.go ``DefaultSelector``.
+    """
+    objects = snapshot.objects
+    version = objects.version(Service, ReplicationController, ReplicaSet, StatefulSet)
+    known: tuple[int, LabelSelector | None] | None = pod.facts.get("owners selector")
+    if known is not None and known[0] == version:
+        return known[1]
+    labels: dict[str, str] = {}
+    for service in objects.all(Service):
+        chosen = service.spec.selector
+        same_namespace = service.metadata.namespace == pod.namespace
+        if same_namespace and chosen and chosen.items() <= pod.labels.items():
+            labels |= chosen
+    more: tuple[LabelSelectorRequirement, ...] = ()
+    kind = _WORKLOADS.get(pod.owner_kind)
+    owner = objects.get(kind, f"{pod.namespace}/{pod.owner_name}") if kind else None
+    if isinstance(owner, ReplicationController):
+        labels |= owner.spec.selector
+    elif owner is not None and owner.spec.selector is not None:
+        labels |= owner.spec.selector.match_labels
+        more = owner.spec.selector.match_expressions
+    selector = LabelSelector(match_labels=labels, match_expressions=more) if labels or more else None
+    pod.facts["owners selector"] = (version, selector)
+    return selector
+
+
+def _has_all_keys(snapshot: Snapshot, constraints: tuple[Constraint, ...]) -> BoolArray:
+    mask = np.ones(len(snapshot), bool)
+    for constraint in constraints:
+        mask &= snapshot.label(constraint.key)[0] >= 0
+    return mask
+
+
+def _eligible(snapshot: Snapshot, pod: PodClass, constraint: Constraint) -> BoolArray:
+    """Return the nodes whose pods and domains count, ``(n,)``."""
+    mask = np.ones(len(snapshot), bool)
+    if constraint.honor_affinity:
+        mask &= matches_required(snapshot, pod)
+    if constraint.honor_taints:
+        tolerations = pod.spec.tolerations
+        tolerated = [not untolerated(t, tolerations, FORBIDDING) for t in snapshot.taint_sets]
+        mask &= np.array(tolerated)[snapshot.taint_set]
+    return mask
+
+
+def _per_domain(pods: IntArray, domains: LabelIds, number: int, counted: BoolArray) -> IntArray:
+    """Sum pods by domain over the counted rows; one more entry, 0, for index -1."""
+    counted = counted & (domains >= 0)
+    return np.bincount(domains[counted], pods[counted], number + 1).astype(np.int64)
+
+
+def _of_rows(rejections: Rejections, snapshot: Snapshot) -> Rejections:
+    if snapshot.rows is None:
+        return rejections
+    rows, never = snapshot.rows, rejections.unresolvable
+    picked = never if isinstance(never, bool) else never[rows]
+    return Rejections(rejections.codes[rows], rejections.reasons, picked)
+
+
+def build(args: PodTopologySpreadArgs, _axis: ResourceAxis) -> PodTopologySpread:
+    system = args.defaulting_type == "System"
+    defaults = SYSTEM_DEFAULTS if system else tuple(args.default_constraints)
+    return PodTopologySpread(defaults, system)
+
+
+PLUGIN = PluginSpec(
+    "PodTopologySpread",
+    PodTopologySpreadArgs,
+    build,
+    events=(
+        EventHint("AssignedPod", Action.ADD | Action.UPDATE_LABELS | Action.DELETE),
+        EventHint("Node", Action.ADD | Action.DELETE | Action.UPDATE_LABELS | Action.UPDATE_TAINTS),
+        EventHint("Pod", Action.UPDATE_LABELS | Action.UPDATE_TOLERATIONS),
+    ),
+)

@@ -1,0 +1,43 @@
+"""Keep pods that don't need a scarce resource off the nodes that have it.
+
+Source: koordinator pkg/scheduler/plugins/scarceresourceavoidance.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from koordinator.api.kubescheduler import ScarceResourceAvoidanceArgs
+from koordinator.scheduler.contract import MAX_SCORE, PluginSpec, Reads
+from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot.axis import PODS
+
+
+@dataclass(frozen=True, slots=True)
+class ScarceResourceAvoidance:
+    """Of the kinds of resources that the node has and the pod doesn't ask for, the share that isn't scarce."""
+
+    scarce: tuple[int, ...]  # columns
+    reads: ClassVar = Reads.NODE
+
+    def key(self, pod: PodClass) -> Hashable:
+        return tuple(column for column, _ in pod.demand)
+
+    def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        """Return 0..100; 100 where nothing scarce would be left idle."""
+        idle = snapshot.allocatable > 0
+        idle[:, pod.columns] = False
+        idle[:, PODS] = False
+        kinds = idle.sum(axis=1)
+        scarce = idle[:, list(self.scarce)].sum(axis=1)
+        share = (kinds - scarce) * MAX_SCORE // np.maximum(kinds, 1)
+        return np.where(scarce == 0, MAX_SCORE, share)
+
+
+def build(args: ScarceResourceAvoidanceArgs, axis: ResourceAxis) -> ScarceResourceAvoidance:
+    return ScarceResourceAvoidance(tuple(axis.index(name) for name in args.resources))
+
+
+PLUGIN = PluginSpec("ScarceResourceAvoidance", ScarceResourceAvoidanceArgs, build)

@@ -1,0 +1,25 @@
+"""A pod with scheduling gates does not enter the queue.
+
+Source: kubernetes pkg/scheduler/framework/plugins/schedulinggates.
+"""
+
+from koordinator.api.pod import Pod
+from koordinator.scheduler.contract import Action, EventHint, NoArgs, PluginSpec
+from koordinator.scheduler.snapshot import ResourceAxis
+
+
+class SchedulingGates:
+    """PreEnqueue."""
+
+    def pre_enqueue(self, pod: Pod) -> str:
+        names = " ".join(gate.name for gate in pod.spec.scheduling_gates)
+        return f"waiting for scheduling gates: [{names}]" if names else ""
+
+
+def build(_args: NoArgs, _axis: ResourceAxis) -> SchedulingGates:
+    return SchedulingGates()
+
+
+PLUGIN = PluginSpec(
+    "SchedulingGates", NoArgs, build, events=(EventHint("Pod", Action.UPDATE_GATES_ELIMINATED),)
+)

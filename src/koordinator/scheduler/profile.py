@@ -1,0 +1,249 @@
+"""All plugins in their running order, and how a configuration becomes profiles.
+
+Out-of-tree plugins are ``PluginSpec`` objects behind the entry point group ``koordinator.scheduler.plugins``; a
+configuration switches them on by name like any other.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any
+
+from koordinator.api.device import Device
+from koordinator.api.kubescheduler import (
+    CoschedulingArgs,
+    ElasticQuotaArgs,
+    KubeSchedulerConfiguration,
+    LoadAwareSchedulingArgs,
+    NodeNUMAResourceArgs,
+    PluginArgs,
+    ReservationArgs,
+    SchedulingHintArgs,
+    decode_args,
+)
+from koordinator.api.meta import KubeObject
+from koordinator.api.policy import PodDisruptionBudget
+from koordinator.api.service import Service
+from koordinator.api.volume import (
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from koordinator.api.workload import ReplicaSet, ReplicationController, StatefulSet
+from koordinator.domain.plugin_lists import DEFAULT_PRE_BIND, STOCK_PLUGINS, merge_profiles
+from koordinator.foundation.errors import InputError
+from koordinator.scheduler.contract import ActivePlugin, NoArgs, PluginSpec, Profile
+from koordinator.scheduler.plugins import (
+    default_binder,
+    default_preemption,
+    device_share,
+    dynamic_resources,
+    image_locality,
+    inter_pod_affinity,
+    node_affinity,
+    node_name,
+    node_ports,
+    node_resources_balanced_allocation,
+    node_resources_fit,
+    node_resources_fit_plus,
+    node_unschedulable,
+    pod_topology_spread,
+    priority_sort,
+    scarce_resource_avoidance,
+    scheduling_gates,
+    taint_toleration,
+)
+from koordinator.scheduler.snapshot import ResourceAxis
+
+ENTRY_POINTS = "koordinator.scheduler.plugins"
+
+#: Every plugin of this package.  The order has no meaning: ``STOCK_PLUGINS`` has the one of the defaults.
+BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
+    scheduling_gates.PLUGIN,
+    priority_sort.PLUGIN,
+    node_unschedulable.PLUGIN,
+    node_name.PLUGIN,
+    taint_toleration.PLUGIN,
+    node_affinity.PLUGIN,
+    node_ports.PLUGIN,
+    node_resources_fit.PLUGIN,
+    pod_topology_spread.PLUGIN,
+    inter_pod_affinity.PLUGIN,
+    dynamic_resources.PLUGIN,
+    default_preemption.PLUGIN,
+    node_resources_balanced_allocation.PLUGIN,
+    image_locality.PLUGIN,
+    default_binder.PLUGIN,
+    node_resources_fit_plus.PLUGIN,
+    scarce_resource_avoidance.PLUGIN,
+    device_share.PLUGIN,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plugin of koord-scheduler that a configuration may name, but that does nothing here yet."""
+
+    args: type[PluginArgs]
+    points: frozenset[str]
+
+
+_ALL_ROUND = frozenset(("preFilter", "filter", "reserve", "preBind"))
+PLANNED: Mapping[str, Planned] = {
+    "LoadAwareScheduling": Planned(
+        LoadAwareSchedulingArgs, frozenset(("preFilter", "filter", "score", "reserve"))
+    ),
+    "NodeNUMAResource": Planned(
+        NodeNUMAResourceArgs, _ALL_ROUND | {"preScore", "score"}
+    ),
+    "Reservation": Planned(
+        ReservationArgs, _ALL_ROUND | {"postFilter", "preScore", "score", "bind"}
+    ),
+    "Coscheduling": Planned(
+        CoschedulingArgs,
+        frozenset(
+            ("preEnqueue", "queueSort", "preFilter", "postFilter", "preScore", "score")
+            + ("reserve", "permit", "preBind", "postBind")
+        ),
+    ),
+    "ElasticQuota": Planned(ElasticQuotaArgs, frozenset(("preFilter", "postFilter", "reserve"))),
+    "SchedulingHint": Planned(SchedulingHintArgs, frozenset(("preFilter",))),
+    # The patches that this one merges travel with the bind here: nothing is left for it to do.
+    DEFAULT_PRE_BIND: Planned(NoArgs, frozenset(("preBind",))),
+}
+_NOTHING_TO_DO = frozenset((DEFAULT_PRE_BIND,))
+
+#: Kinds besides nodes, pods and namespaces that some plugin reads.
+WATCHED: tuple[type[KubeObject], ...] = (
+    Device,
+    Service,
+    ReplicationController,
+    ReplicaSet,
+    StatefulSet,
+    PodDisruptionBudget,
+    StorageClass,
+    CsiNode,
+    CsiDriver,
+    CsiStorageCapacity,
+    VolumeAttachment,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """What a configuration came to."""
+
+    profiles: tuple[Profile, ...]
+    not_yet: tuple[str, ...]  # enabled plugins of koord-scheduler that do nothing here yet
+
+
+def installed_plugins() -> tuple[PluginSpec[Any], ...]:
+    """Return the out-of-tree plugins of this Python environment, by name.  Raises InputError for a bad one."""
+    found = []
+    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
+        spec = point.load()
+        if not isinstance(spec, PluginSpec):
+            raise InputError(
+                f"entry point {point.name} = {point.value}: found {type(spec).__name__}; "
+                "accepted is a koordinator.scheduler.contract.PluginSpec"
+            )
+        found.append(spec)
+    return tuple(found)
+
+
+def build_profiles(
+    configuration: KubeSchedulerConfiguration,
+    axis: ResourceAxis,
+    *,
+    out_of_tree: Iterable[PluginSpec[Any]] = (),
+    source: str = "",
+) -> Profiles:
+    """Return the configuration's profiles with their plugins built.
+
+    Raises InputError for unknown plugins, points that a plugin doesn't implement, and bad arguments.
+    """
+    specs = {spec.name: spec for spec in (*BUILTIN_PLUGINS, *out_of_tree)}
+    points = {name: spec.points for name, spec in specs.items()}
+    points |= {name: planned.points for name, planned in PLANNED.items()}
+    try:
+        merged = merge_profiles(configuration, STOCK_PLUGINS, points)
+    except InputError as error:
+        raise error.within(source=source) from None
+    not_yet: dict[str, None] = {}
+    profiles = []
+    for index, (profile, lists) in enumerate(zip(configuration.profiles, merged, strict=True)):
+        args: dict[str, Mapping[str, Any]] = {}
+        for number, config in enumerate(profile.plugin_config):
+            path = f"profiles[{index}].pluginConfig[{number}]"
+            if config.name not in points:
+                accepted = ", ".join(sorted(points))
+                raise InputError(
+                    f"found {config.name}, which is no plugin; accepted is one of {accepted}",
+                    source=source,
+                    path=f"{path}.name",
+                )
+            known = specs.get(config.name) or PLANNED[config.name]
+            decode_args(known.args, dict(config.args), f"{path}.args", source)
+            args[config.name] = config.args
+        built = _Built(specs, args, axis, f"profiles[{index}]", source)
+        profiles.append(built.profile(profile.scheduler_name, lists))
+        not_yet |= dict.fromkeys(built.not_yet)
+    return Profiles(tuple(profiles), tuple(not_yet))
+
+
+class _Built:
+    """The plugins of one profile: each is built once, however many points it runs at."""
+
+    def __init__(
+        self,
+        specs: Mapping[str, PluginSpec[Any]],
+        args: Mapping[str, Mapping[str, Any]],
+        axis: ResourceAxis,
+        path: str,
+        source: str,
+    ) -> None:
+        self._specs, self._args, self._axis = specs, args, axis
+        self._path, self._source = path, source
+        self._plugins: dict[str, Any] = {}
+        self.not_yet: list[str] = []
+
+    def profile(self, name: str, lists: Mapping[str, Sequence[tuple[str, int]]]) -> Profile:
+        at = {point: self._active(plugins) for point, plugins in lists.items()}
+        used = dict.fromkeys(name for plugins in lists.values() for name, _ in plugins)
+        pre_filter = {active.name: active for active in (*at["preFilter"], *at["filter"])}
+        return Profile(
+            scheduler_name=name,
+            pre_enqueue=at["preEnqueue"],
+            pre_filter=tuple(pre_filter.values()),
+            filter=_with(at["filter"], "filter"),
+            post_filter=_with(at["postFilter"], "postfilter"),
+            score=at["score"],
+            reserve=_with(at["reserve"], "reserve"),
+            permit=at["permit"],
+            events={n: self._specs[n].events for n in used if n in self._specs},
+        )
+
+    def _active(self, plugins: Sequence[tuple[str, int]]) -> tuple[ActivePlugin, ...]:
+        active = []
+        for name, weight in plugins:
+            spec = self._specs.get(name)
+            if spec is None:
+                if name not in _NOTHING_TO_DO and name not in self.not_yet:
+                    self.not_yet.append(name)
+                continue
+            if name not in self._plugins:
+                data = dict(self._args.get(name, {}))
+                args = decode_args(spec.args, data, f"{self._path}.{name}", self._source)
+                self._plugins[name] = spec.build(args, self._axis)
+            active.append(ActivePlugin(name, self._plugins[name], weight, spec.max_score))
+        return tuple(active)
+
+
+def _with(plugins: Sequence[ActivePlugin], method: str) -> tuple[ActivePlugin, ...]:
+    return tuple(active for active in plugins if hasattr(active.plugin, method))
