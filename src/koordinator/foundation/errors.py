@@ -4,6 +4,8 @@ KoordinatorError
 ├── InputError      a file the user gave is wrong: fix the file (exit code 2)
 ├── ClusterError    the API server refused or failed: the caller decides whether to retry
 │   ├── NotFoundError, AlreadyExistsError, ConflictError, InvalidError
+│   ├── TooManyRequestsError  the same request may succeed later
+│   └── GoneError             the history asked for is no longer kept: list again
 └── BugError        an invariant of ours is broken: tell us
 
 A rejected pod is not an error: it is a code per node and a reason.
@@ -17,7 +19,8 @@ class KoordinatorError(Exception):
 class InputError(KoordinatorError):
     """Wrong input.  The text says where, what was found and what is accepted.
 
-    ``source`` names the file, ``subject`` the object in it, ``path`` the field (``spec.foo[0].bar``).
+    ``source`` names the file, ``subject`` the object in it, ``path`` the field
+    (``spec.foo[0].bar``).
     """
 
     def __init__(
@@ -59,7 +62,15 @@ class ConflictError(ClusterError):
 
 
 class InvalidError(ClusterError):
-    """Admission or validation refused the object (HTTP 403 or 422)."""
+    """The request is malformed, or admission or validation refused it (HTTP 400, 403 or 422)."""
+
+
+class TooManyRequestsError(ClusterError):
+    """Not now: a disruption budget is used up, or the server is busy (HTTP 429)."""
+
+
+class GoneError(ClusterError):
+    """The changes since that version are no longer known (HTTP 410): list again."""
 
 
 class BugError(KoordinatorError):

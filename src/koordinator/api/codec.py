@@ -1,0 +1,302 @@
+"""Between JSON and typed objects, and the difference of two objects as a merge patch.
+
+msgspec does the work; only when it refuses is the input walked again, to name the field as
+Kubernetes does and to show what was found there.
+Source: RFC 7396 (merge patches); apimachinery pkg/util/json for null meaning absent.
+"""
+
+import datetime as dt
+import re
+from functools import cache
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from koordinator.api.core import MicroTime
+from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.api.registry import find_kind
+from koordinator.api.syntax import join_path
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.errors import BugError, InputError
+from koordinator.foundation.quantity import Quantity
+
+KindT = TypeVar("KindT", bound=KubeObject)
+ValueT = TypeVar("ValueT")
+
+_MESSAGE = re.compile(r"(?P<problem>.*?)(?: - at .*?`(?P<path>\$[^`]*)`)?", re.DOTALL)
+_STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>[0-9]+)\]|\[\.\.\.\]")
+_EXPECTED = re.compile(r"Expected `(?P<accepted>[^`]*)`(?P<more>.*?)(?:, got `(?P<got>[^`]*)`)?")
+_MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
+_AwareTime = Annotated[dt.datetime, msgspec.Meta(tz=True)]
+_SHOWN = 80  # characters of a wrong value that a message shows
+
+
+class _Header(msgspec.Struct, rename="camel"):
+    api_version: str | None = None
+    kind: str | None = None
+
+
+def decode(data: JsonObject | bytes | msgspec.Raw, kind: type[ValueT]) -> ValueT:
+    """Return the typed object of JSON text or of JSON that is decoded already.
+
+    ``kind`` may be any type, such as that of an annotation's content.
+    ``apiVersion`` and ``kind`` are not looked at.  A null anywhere means that the field is absent.
+    Raises InputError with subject and path.
+    """
+    try:
+        if isinstance(data, dict):
+            return _convert(data, kind)
+        key: Any = kind  # mypy doubts that a type can be hashed
+        obj: ValueT = _decoder(key).decode(data)
+    except msgspec.ValidationError:
+        return _decode_without_nulls(data, kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _not_json(error) from None
+    return obj
+
+
+def decode_object(
+    data: JsonObject | bytes | msgspec.Raw, *, api_version: str = "", kind: str = ""
+) -> KubeObject:
+    """Return the typed object of the type that its ``apiVersion`` and ``kind`` name.
+
+    Those given here count where the object has none, as in lists that the API server sends.
+    Raises InputError, also for a kind that is not in the registry.
+    """
+    try:
+        if isinstance(data, dict):
+            header = msgspec.convert(data, _Header)
+        else:
+            header = _HEADER_DECODER.decode(data)
+    except msgspec.ValidationError as error:
+        problem, path = _split(str(error))
+        expected = _EXPECTED.fullmatch(problem)
+        raise InputError(
+            f"found {expected['got'] if expected else problem}; "
+            "accepted is an object whose apiVersion and kind are text",
+            path=path.removeprefix("$").removeprefix("."),
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _not_json(error) from None
+    kind = header.kind or kind
+    try:
+        wanted = find_kind(header.api_version or api_version, kind)
+    except InputError as error:
+        raise error.within(subject=_name_in(_tree(data), kind or "object")) from None
+    return decode(data, wanted)
+
+
+def encode(obj: KubeObject) -> bytes:
+    """Return the object as JSON text; fields that have their default are left out."""
+    body = _ENCODER.encode(obj)
+    return _head(type(obj)) + (b"}" if body == b"{}" else b"," + body[1:])
+
+
+def encode_part(part: object) -> bytes:
+    """Return a part of an object as JSON text, such as the content of an annotation."""
+    return _ENCODER.encode(part)
+
+
+def to_manifest(obj: KubeObject) -> JsonObject:
+    """Return the object as JSON-like containers, ``apiVersion`` and ``kind`` first."""
+    manifest: JsonObject = msgspec.json.decode(encode(obj))
+    return manifest
+
+
+def merge_patch(before: KindT, after: KindT) -> JsonObject:
+    """Return the merge patch that makes ``after`` of ``before``; empty if they are equal.
+
+    Fields that our types don't have survive, but not inside of lists: a changed list replaces the
+    whole list.
+    """
+    return _difference(to_manifest(before), to_manifest(after))
+
+
+def apply_merge_patch(target: JsonObject, patch: JsonObject) -> JsonObject:
+    """Return ``target`` changed as ``patch`` says; neither argument is changed."""
+    patched = dict(target)
+    for key, change in patch.items():
+        if change is None:
+            patched.pop(key, None)
+        elif isinstance(change, dict):
+            inner = patched.get(key)
+            patched[key] = apply_merge_patch(inner if isinstance(inner, dict) else {}, change)
+        else:
+            patched[key] = change
+    return patched
+
+
+def subject_of(obj: KubeObject) -> str:
+    """Return how messages call an object: ``Pod default/x``."""
+    return _subject(obj.KIND, obj.metadata.namespace, obj.metadata.name, obj.NAMESPACED)
+
+
+def _from_json(wanted: type, found: Any) -> Any:
+    """Decode what msgspec doesn't know; msgspec adds the path to a ValueError."""
+    if wanted is Quantity or wanted is Duration:
+        try:
+            return wanted.parse(found)
+        except InputError as error:
+            raise ValueError(error.problem) from None
+    if wanted is MicroTime:
+        return _parse_micro_time(found)
+    raise BugError(f"no decoder for {wanted}")
+
+
+def _to_json(value: Any) -> str:
+    if isinstance(value, Quantity | Duration):
+        return str(value)
+    if isinstance(value, MicroTime):
+        utc = value.astimezone(dt.UTC)
+        return utc.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    raise BugError(f"no encoder for {type(value)}")
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_to_json)
+_HEADER_DECODER = msgspec.json.Decoder(_Header)
+
+
+@cache
+def _decoder(kind: type[ValueT]) -> msgspec.json.Decoder[ValueT]:
+    return msgspec.json.Decoder(kind, dec_hook=_from_json)
+
+
+def _convert(tree: JsonObject, kind: type[ValueT]) -> ValueT:
+    obj: ValueT = msgspec.convert(tree, kind, str_keys=True, dec_hook=_from_json)
+    return obj
+
+
+@cache
+def _head(kind: type[KubeObject]) -> bytes:
+    head = {"apiVersion": kind.API_VERSION, "kind": kind.KIND}
+    return msgspec.json.encode(head).removesuffix(b"}")
+
+
+def _parse_micro_time(found: object) -> MicroTime:
+    try:
+        time = msgspec.convert(found, _AwareTime)
+    except msgspec.ValidationError:
+        raise ValueError(
+            f"found {_show(found)}; accepted is a time such as 2024-01-31T08:00:00.000000Z"
+        ) from None
+    return MicroTime.combine(time.date(), time.timetz()).astimezone(dt.UTC)
+
+
+def _difference(before: JsonObject, after: JsonObject) -> JsonObject:
+    patch: JsonObject = {key: None for key in before if key not in after}
+    for key, new in after.items():
+        old = before.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            if inner := _difference(old, new):
+                patch[key] = inner
+        elif old != new:
+            patch[key] = new
+    return patch
+
+
+# What follows runs only after msgspec refused the input.
+
+
+def _decode_without_nulls(data: JsonObject | bytes | msgspec.Raw, kind: type[ValueT]) -> ValueT:
+    tree = _without_nulls(_tree(data))
+    try:
+        return _convert(tree, kind)
+    except msgspec.ValidationError as error:
+        raise _explain(tree, kind, str(error)) from None
+
+
+def _tree(data: JsonObject | bytes | msgspec.Raw) -> Any:
+    if isinstance(data, dict):
+        return data
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _not_json(error) from None
+
+
+def _without_nulls(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _without_nulls(value) for key, value in tree.items() if value is not None}
+    if isinstance(tree, list):
+        return [_without_nulls(value) for value in tree]
+    return tree
+
+
+def _explain(tree: Any, kind: type[Any], message: str) -> InputError:
+    """Say in the terms of the manifest what msgspec said in those of the type."""
+    subject = ""
+    if isinstance(kind, type) and issubclass(kind, KubeObject):
+        subject = _name_in(tree, kind.KIND, namespaced=kind.NAMESPACED)
+    problem, steps = _split(message)
+    path, found = _locate(tree, kind, steps, message)
+    if missing := _MISSING.fullmatch(problem):
+        return InputError(
+            "required, but missing", subject=subject, path=join_path(path, missing["name"])
+        )
+    if expected := _EXPECTED.fullmatch(problem):
+        accepted = expected["accepted"].replace(" | ", " or ") + expected["more"]
+        problem = f"found {_show(found)}; accepted is {accepted}"
+    elif problem.startswith("Invalid"):
+        problem = f"found {_show(found)}: {problem[0].lower()}{problem[1:]}"
+    return InputError(problem, subject=subject, path=path)
+
+
+def _split(message: str) -> tuple[str, str]:
+    """Return problem and path of a message of msgspec."""
+    match = _MESSAGE.fullmatch(message)
+    return (match["problem"], match["path"] or "$") if match else (message, "$")
+
+
+def _locate(tree: Any, kind: type[Any], steps: str, message: str) -> tuple[str, object]:
+    """Return path and value of the wrong field; ``tree`` is spoilt by the search.
+
+    msgspec leaves keys of dictionaries out of its path: the wrong key is the one that, left
+    alone in its dictionary, gives the same message.
+    """
+    path, found = "", tree
+    for step in _STEP.finditer(steps):
+        if step["name"]:
+            key = step["name"]
+            path, found = join_path(path, key), found[key]
+        elif step["index"]:
+            path, found = f"{path}[{step['index']}]", found[int(step["index"])]
+        else:
+            for key, value in tuple(found.items()):
+                found.clear()
+                found[key] = value
+                if _refusal(tree, kind) == message:
+                    break
+            path, found = join_path(path, key), found[key]
+    return path, found
+
+
+def _refusal(tree: Any, kind: type[Any]) -> str:
+    try:
+        _convert(tree, kind)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return ""
+
+
+def _not_json(error: Exception) -> InputError:
+    text = str(error)
+    return InputError(f"not valid JSON: {text[0].lower()}{text[1:]}")
+
+
+def _name_in(tree: Any, kind: str, *, namespaced: bool = True) -> str:
+    metadata = tree.get("metadata") if isinstance(tree, dict) else None
+    if not isinstance(metadata, dict):
+        return kind
+    names = (metadata.get("namespace") or "", metadata.get("name") or "")
+    return _subject(kind, str(names[0]), str(names[1]), namespaced)
+
+
+def _subject(kind: str, namespace: str, name: str, namespaced: bool) -> str:
+    if not name:
+        return f"{kind} without name"
+    return f"{kind} {namespace or 'default'}/{name}" if namespaced else f"{kind} {name}"
+
+
+def _show(found: object) -> str:
+    shown = msgspec.json.encode(found, enc_hook=str).decode()
+    return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"

@@ -1,0 +1,155 @@
+"""Pieces that several kinds of the core API share: resources, references, node and pod terms.
+
+Source: k8s.io/api core/v1/types.go.
+"""
+
+import datetime as dt
+
+from koordinator.api.meta import ApiStruct, LabelSelector
+from koordinator.foundation.quantity import Quantity
+
+ResourceList = dict[str, Quantity]  # resource name to amount
+
+
+class MicroTime(dt.datetime):
+    """A time that Kubernetes wants written with exactly six digits after the second."""
+
+
+class ObjectReference(ApiStruct, frozen=True, kw_only=True):
+    """Names an object of any kind."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    field_path: str = ""
+
+
+class TypedLocalObjectReference(ApiStruct, frozen=True, kw_only=True):
+    """Names an object of any kind in the same namespace, or in another one if that is given."""
+
+    kind: str
+    name: str
+    api_group: str = ""
+    namespace: str = ""
+
+
+class ResourceClaimReference(ApiStruct, frozen=True, kw_only=True):
+    """A container's use of one entry of ``spec.resourceClaims``."""
+
+    name: str
+    request: str = ""
+
+
+class ResourceRequirements(ApiStruct, frozen=True, kw_only=True):
+    """What a container, a whole pod or a volume claim asks for, and at most gets."""
+
+    requests: ResourceList = {}
+    limits: ResourceList = {}
+    claims: tuple[ResourceClaimReference, ...] = ()
+
+
+class Taint(ApiStruct, frozen=True, kw_only=True):
+    """``effect`` is NoSchedule, PreferNoSchedule or NoExecute."""
+
+    key: str
+    effect: str
+    value: str = ""
+    time_added: dt.datetime | None = None
+
+
+class Toleration(ApiStruct, frozen=True, kw_only=True):
+    """No key tolerates all keys (operator Exists only), no effect all effects."""
+
+    key: str = ""
+    operator: str = ""  # Exists, Equal (also if empty), Lt or Gt
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None  # of a NoExecute taint; None is for ever
+
+
+class NodeSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
+    """``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(ApiStruct, frozen=True, kw_only=True):
+    """ANDed; an empty term matches no node."""
+
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+    match_fields: tuple[NodeSelectorRequirement, ...] = ()
+
+
+class NodeSelector(ApiStruct, frozen=True, kw_only=True):
+    """ORed terms."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...]
+
+
+class PreferredSchedulingTerm(ApiStruct, frozen=True, kw_only=True):
+    """``weight`` is 1..100."""
+
+    weight: int
+    preference: NodeSelectorTerm
+
+
+class NodeAffinity(ApiStruct, frozen=True, kw_only=True):
+    """Which nodes a pod must have and would rather have."""
+
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()
+
+
+class PodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
+    """Pods of some namespaces on nodes that share the value of ``topology_key``.
+
+    No namespaces and no namespace selector mean the namespace of the pod itself; an empty
+    namespace selector means all of them.
+    """
+
+    topology_key: str
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class WeightedPodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
+    """``weight`` is 1..100."""
+
+    weight: int
+    pod_affinity_term: PodAffinityTerm
+
+
+class PodAffinity(ApiStruct, frozen=True, kw_only=True):
+    """Which pods a pod must and would rather be near to; as anti-affinity, away from."""
+
+    required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
+    preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()
+
+
+class Affinity(ApiStruct, frozen=True, kw_only=True):
+    """All three affinities of a pod."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(ApiStruct, frozen=True, kw_only=True):
+    """``when_unsatisfiable`` is DoNotSchedule or ScheduleAnyway."""
+
+    max_skew: int
+    topology_key: str
+    when_unsatisfiable: str
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None  # Honor (also if None) or Ignore
+    node_taints_policy: str | None = None  # Honor or Ignore (also if None)
+    match_label_keys: tuple[str, ...] = ()

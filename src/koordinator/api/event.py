@@ -1,0 +1,69 @@
+"""Events, in the newer spelling and in that of the core API.
+
+Source: k8s.io/api events/v1/types.go, core/v1/types.go.
+"""
+
+import datetime as dt
+from typing import ClassVar
+
+from koordinator.api.core import MicroTime, ObjectReference
+from koordinator.api.meta import ApiStruct, KubeObject
+
+
+class EventSeries(ApiStruct, frozen=True, kw_only=True):
+    """The same event again and again."""
+
+    count: int
+    last_observed_time: MicroTime
+
+
+class EventSource(ApiStruct, frozen=True, kw_only=True):
+    """Who reports, in the core API."""
+
+    component: str = ""
+    host: str = ""
+
+
+class Event(KubeObject, frozen=True, kw_only=True):
+    """Something happened to ``regarding``.  ``type`` is Normal or Warning."""
+
+    API_VERSION: ClassVar[str] = "events.k8s.io/v1"
+    KIND: ClassVar[str] = "Event"
+    PLURAL: ClassVar[str] = "events"
+
+    event_time: MicroTime | None = None
+    type: str = ""
+    reason: str = ""
+    action: str = ""
+    note: str = ""
+    regarding: ObjectReference = ObjectReference()
+    related: ObjectReference | None = None
+    reporting_controller: str = ""
+    reporting_instance: str = ""
+    series: EventSeries | None = None
+
+
+class CoreEvent(KubeObject, frozen=True, kw_only=True):
+    """An event in the spelling of the core API."""
+
+    API_VERSION: ClassVar[str] = "v1"
+    KIND: ClassVar[str] = "Event"
+    PLURAL: ClassVar[str] = "events"
+
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    action: str = ""
+    involved_object: ObjectReference = ObjectReference()
+    related: ObjectReference | None = None
+    source: EventSource = EventSource()
+    first_timestamp: dt.datetime | None = None
+    last_timestamp: dt.datetime | None = None
+    count: int = 0
+    event_time: MicroTime | None = None
+    reporting_component: str = ""
+    reporting_instance: str = ""
+    series: EventSeries | None = None
+
+
+KINDS = (Event, CoreEvent)

@@ -1,0 +1,126 @@
+"""Pods, as far as scheduling reads them.
+
+Source: k8s.io/api core/v1/types.go.
+"""
+
+import datetime as dt
+from typing import ClassVar
+
+from msgspec import field
+
+from koordinator.api.core import (
+    Affinity,
+    ResourceList,
+    ResourceRequirements,
+    Toleration,
+    TopologySpreadConstraint,
+)
+from koordinator.api.meta import ApiStruct, Condition, KubeObject, ObjectMeta
+from koordinator.api.volume import Volume
+
+
+class ContainerPort(ApiStruct, frozen=True, kw_only=True):
+    """``host_port`` 0 takes no port of the node."""
+
+    container_port: int
+    name: str = ""
+    host_port: int = 0
+    host_ip: str = field(name="hostIP", default="")
+    protocol: str = ""
+
+
+class Container(ApiStruct, frozen=True, kw_only=True):
+    """``restart_policy`` Always makes an init container a sidecar that keeps running."""
+
+    name: str
+    image: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    ports: tuple[ContainerPort, ...] = ()
+    restart_policy: str | None = None
+
+
+class PodSchedulingGate(ApiStruct, frozen=True, kw_only=True):
+    """A pod is not scheduled while it has one."""
+
+    name: str
+
+
+class PodResourceClaim(ApiStruct, frozen=True, kw_only=True):
+    """A claim of dynamic resource allocation, by name or made from a template."""
+
+    name: str
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodSpec(ApiStruct, frozen=True, kw_only=True):
+    """What a pod is and where it may run."""
+
+    containers: tuple[Container, ...]
+    init_containers: tuple[Container, ...] = ()
+    node_name: str = ""
+    scheduler_name: str = ""
+    priority: int | None = None
+    priority_class_name: str = ""
+    preemption_policy: str | None = None
+    resources: ResourceRequirements | None = None  # of the whole pod
+    overhead: ResourceList = {}
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    scheduling_gates: tuple[PodSchedulingGate, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+    host_network: bool = False
+    restart_policy: str = ""
+    termination_grace_period_seconds: int | None = None
+    active_deadline_seconds: int | None = None
+    service_account_name: str = ""
+    runtime_class_name: str | None = None
+
+
+class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
+    """What a node reports of a container; a resize in place shows in the resources."""
+
+    name: str = ""
+    container_id: str = field(name="containerID", default="")
+    ready: bool = False
+    restart_count: int = 0
+    allocated_resources: ResourceList = {}
+    resources: ResourceRequirements | None = None
+
+
+class PodStatus(ApiStruct, frozen=True, kw_only=True):
+    """``phase`` is Pending, Running, Succeeded, Failed or Unknown."""
+
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+    reason: str = ""
+    message: str = ""
+    nominated_node_name: str = ""
+    start_time: dt.datetime | None = None
+    qos_class: str = ""
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class Pod(KubeObject, frozen=True, kw_only=True):
+    """Containers that share a node."""
+
+    API_VERSION: ClassVar[str] = "v1"
+    KIND: ClassVar[str] = "Pod"
+    PLURAL: ClassVar[str] = "pods"
+
+    spec: PodSpec
+    status: PodStatus = PodStatus()
+
+
+class PodTemplateSpec(ApiStruct, frozen=True, kw_only=True):
+    """The pod that a workload makes copies of."""
+
+    spec: PodSpec
+    metadata: ObjectMeta = ObjectMeta()
+
+
+KINDS = (Pod,)

@@ -1,0 +1,289 @@
+"""Rules for pods, as far as scheduling relies on them.
+
+What the API server fills in is expected to be there: see ``koordinator.api.defaults``.
+Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go, ``ValidatePodSpec`` and below.
+"""
+
+import ipaddress
+from collections.abc import Sequence
+
+from koordinator.api.core import (
+    Affinity,
+    PodAffinity,
+    PodAffinityTerm,
+    Toleration,
+    TopologySpreadConstraint,
+)
+from koordinator.api.pod import Container, ContainerPort, Pod, PodSpec
+from koordinator.api.resource_validation import (
+    check_amounts,
+    check_container_resources,
+    check_pod_resources,
+)
+from koordinator.api.selector_validation import (
+    check_label_selector,
+    check_node_selector,
+    check_node_selector_term,
+)
+from koordinator.api.syntax import (
+    check_dns_label,
+    check_dns_subdomain,
+    check_label_key,
+    check_label_value,
+    check_labels,
+    check_one_of,
+    refusal,
+)
+from koordinator.foundation.errors import InputError
+
+TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")
+
+_PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown", "")
+_RESTART_POLICIES = ("Always", "OnFailure", "Never", "")
+_PROTOCOLS = ("TCP", "UDP", "SCTP", "")
+_OPERATORS = ("Exists", "Equal", "Lt", "Gt", "")
+_MAX_PORT = 65_535
+_MAX_WEIGHT = 100
+
+
+def check_pod(pod: Pod) -> None:
+    """Raise InputError for the first rule that the pod breaks."""
+    spec = pod.spec
+    if not spec.containers:
+        raise InputError("found none; accepted is at least one container", path="spec.containers")
+    _check_containers(spec)
+    _check_choices(pod)
+    if spec.node_selector:
+        check_labels(spec.node_selector, "spec.nodeSelector")
+    for index, toleration in enumerate(spec.tolerations):
+        _check_toleration(toleration, f"spec.tolerations[{index}]")
+    if spec.affinity is not None:
+        _check_affinity(spec.affinity, "spec.affinity")
+    if spec.topology_spread_constraints:
+        _check_spread(spec.topology_spread_constraints, "spec.topologySpreadConstraints")
+    if spec.volumes:
+        _check_volumes(spec)
+    if spec.scheduling_gates:
+        _check_gates(spec)
+    if spec.overhead:
+        check_amounts(spec.overhead, "spec.overhead")
+    if spec.resources is not None:
+        check_pod_resources(spec.resources, "spec.resources")
+
+
+def _check_choices(pod: Pod) -> None:
+    spec = pod.spec
+    check_one_of(pod.status.phase, _PHASES, "status.phase")
+    check_one_of(spec.restart_policy, _RESTART_POLICIES, "spec.restartPolicy")
+    if spec.preemption_policy is not None:
+        check_one_of(spec.preemption_policy, PREEMPTION_POLICIES, "spec.preemptionPolicy")
+    if spec.node_name:
+        check_dns_subdomain(spec.node_name, "spec.nodeName")
+    if spec.priority_class_name:
+        check_dns_subdomain(spec.priority_class_name, "spec.priorityClassName")
+
+
+def _check_containers(spec: PodSpec) -> None:
+    names: set[str] = set()
+    host_ports: set[tuple[int, str, str]] = set()
+    for field, containers in (
+        ("containers", spec.containers),
+        ("initContainers", spec.init_containers),
+    ):
+        for index, container in enumerate(containers):
+            path = f"spec.{field}[{index}]"
+            _check_container(container, spec, path)
+            if container.name in names:
+                raise refusal(f"{path}.name", container.name, "a name that no other container has")
+            names.add(container.name)
+            if container.ports:
+                runs_on = field == "containers" or container.restart_policy == "Always"
+                taken = host_ports if runs_on else set()
+                _check_ports(container.ports, taken, spec.host_network, f"{path}.ports")
+
+
+def _check_container(container: Container, spec: PodSpec, path: str) -> None:
+    check_dns_label(container.name, f"{path}.name")
+    if container.restart_policy is not None:
+        check_one_of(container.restart_policy, _RESTART_POLICIES, f"{path}.restartPolicy")
+    check_container_resources(container.resources, f"{path}.resources")
+    for index, claim in enumerate(container.resources.claims):
+        names = tuple(known.name for known in spec.resource_claims)
+        if claim.name not in names:
+            raise refusal(
+                f"{path}.resources.claims[{index}].name",
+                claim.name,
+                f"the name of an entry of spec.resourceClaims: {', '.join(names) or 'none'}",
+            )
+
+
+def _check_ports(
+    ports: Sequence[ContainerPort],
+    taken: set[tuple[int, str, str]],
+    host_network: bool,
+    path: str,
+) -> None:
+    for index, port in enumerate(ports):
+        where = f"{path}[{index}]"
+        if not 0 < port.container_port <= _MAX_PORT:
+            raise refusal(f"{where}.containerPort", port.container_port, "1..65535")
+        if not 0 <= port.host_port <= _MAX_PORT:
+            raise refusal(f"{where}.hostPort", port.host_port, "1..65535, or 0 for none")
+        check_one_of(port.protocol, _PROTOCOLS, f"{where}.protocol")
+        if port.host_ip and not _is_ip(port.host_ip):
+            raise refusal(f"{where}.hostIP", port.host_ip, "an IP address")
+        if host_network and port.host_port not in {0, port.container_port}:
+            raise refusal(
+                f"{where}.hostPort",
+                port.host_port,
+                f"the containerPort ({port.container_port}), as the pod uses the host network",
+            )
+        if port.host_port:
+            use = (port.host_port, port.protocol or "TCP", port.host_ip)
+            if use in taken:
+                raise refusal(
+                    f"{where}.hostPort", port.host_port, "a port that no other container takes"
+                )
+            taken.add(use)
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_toleration(toleration: Toleration, path: str) -> None:
+    operator, effect = toleration.operator, toleration.effect
+    check_one_of(operator, _OPERATORS, f"{path}.operator")
+    if effect:
+        check_one_of(effect, TAINT_EFFECTS, f"{path}.effect")
+    if toleration.key:
+        check_label_key(toleration.key, f"{path}.key")
+    elif operator != "Exists":
+        raise refusal(f"{path}.operator", operator, "Exists when there is no key")
+    if operator == "Exists":
+        if toleration.value:
+            raise refusal(f"{path}.value", toleration.value, "nothing with operator Exists")
+    elif operator in {"Lt", "Gt"}:
+        if not toleration.value.removeprefix("-").isdecimal():
+            raise refusal(f"{path}.value", toleration.value, f"an integer with operator {operator}")
+    else:
+        check_label_value(toleration.value, f"{path}.value")
+    if toleration.toleration_seconds is not None and effect != "NoExecute":
+        raise refusal(f"{path}.effect", effect, "NoExecute with tolerationSeconds")
+
+
+def _check_affinity(affinity: Affinity, path: str) -> None:
+    nodes = affinity.node_affinity
+    if nodes is not None:
+        required = nodes.required_during_scheduling_ignored_during_execution
+        if required is not None:
+            where = f"{path}.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+            check_node_selector(required, where)
+        preferred = nodes.preferred_during_scheduling_ignored_during_execution
+        for index, term in enumerate(preferred):
+            where = f"{path}.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[{index}]"
+            _check_weight(term.weight, where)
+            check_node_selector_term(term.preference, f"{where}.preference")
+    if affinity.pod_affinity is not None:
+        _check_pod_affinity(affinity.pod_affinity, f"{path}.podAffinity")
+    if affinity.pod_anti_affinity is not None:
+        _check_pod_affinity(affinity.pod_anti_affinity, f"{path}.podAntiAffinity")
+
+
+def _check_pod_affinity(affinity: PodAffinity, path: str) -> None:
+    for index, term in enumerate(affinity.required_during_scheduling_ignored_during_execution):
+        where = f"{path}.requiredDuringSchedulingIgnoredDuringExecution[{index}]"
+        _check_pod_affinity_term(term, where)
+    preferred = affinity.preferred_during_scheduling_ignored_during_execution
+    for index, weighted in enumerate(preferred):
+        where = f"{path}.preferredDuringSchedulingIgnoredDuringExecution[{index}]"
+        _check_weight(weighted.weight, where)
+        _check_pod_affinity_term(weighted.pod_affinity_term, f"{where}.podAffinityTerm")
+
+
+def _check_pod_affinity_term(term: PodAffinityTerm, path: str) -> None:
+    check_label_key(term.topology_key, f"{path}.topologyKey")
+    check_label_selector(term.label_selector, f"{path}.labelSelector")
+    check_label_selector(term.namespace_selector, f"{path}.namespaceSelector")
+    for index, namespace in enumerate(term.namespaces):
+        check_dns_label(namespace, f"{path}.namespaces[{index}]")
+    _check_label_keys(term, term.match_label_keys, f"{path}.matchLabelKeys")
+    _check_label_keys(term, term.mismatch_label_keys, f"{path}.mismatchLabelKeys")
+    for key in term.match_label_keys:
+        if key in term.mismatch_label_keys:
+            raise refusal(f"{path}.matchLabelKeys", key, "a key that mismatchLabelKeys lacks")
+
+
+def _check_label_keys(
+    selecting: PodAffinityTerm | TopologySpreadConstraint, keys: tuple[str, ...], path: str
+) -> None:
+    if keys and selecting.label_selector is None:
+        raise refusal(path, list(keys), "no keys without a labelSelector")
+    for index, key in enumerate(keys):
+        check_label_key(key, f"{path}[{index}]")
+
+
+def _check_weight(weight: int, path: str) -> None:
+    if not 0 < weight <= _MAX_WEIGHT:
+        raise refusal(f"{path}.weight", weight, "1..100")
+
+
+def _check_spread(constraints: tuple[TopologySpreadConstraint, ...], path: str) -> None:
+    seen: set[tuple[str, str]] = set()
+    for index, constraint in enumerate(constraints):
+        where = f"{path}[{index}]"
+        _check_spread_constraint(constraint, where)
+        pair = (constraint.topology_key, constraint.when_unsatisfiable)
+        if pair in seen:
+            raise refusal(where, pair, "each pair of topologyKey and whenUnsatisfiable once")
+        seen.add(pair)
+
+
+def _check_spread_constraint(constraint: TopologySpreadConstraint, path: str) -> None:
+    if constraint.max_skew <= 0:
+        raise refusal(f"{path}.maxSkew", constraint.max_skew, "at least 1")
+    check_label_key(constraint.topology_key, f"{path}.topologyKey")
+    when = constraint.when_unsatisfiable
+    check_one_of(when, ("DoNotSchedule", "ScheduleAnyway"), f"{path}.whenUnsatisfiable")
+    domains = constraint.min_domains
+    if domains is not None and (domains <= 0 or when != "DoNotSchedule"):
+        accepted = "at least 1, and only with whenUnsatisfiable DoNotSchedule"
+        raise refusal(f"{path}.minDomains", domains, accepted)
+    for policy, field in (
+        (constraint.node_affinity_policy, "nodeAffinityPolicy"),
+        (constraint.node_taints_policy, "nodeTaintsPolicy"),
+    ):
+        if policy is not None:
+            check_one_of(policy, ("Honor", "Ignore"), f"{path}.{field}")
+    check_label_selector(constraint.label_selector, f"{path}.labelSelector")
+    _check_label_keys(constraint, constraint.match_label_keys, f"{path}.matchLabelKeys")
+
+
+def _check_volumes(spec: PodSpec) -> None:
+    names: set[str] = set()
+    for index, volume in enumerate(spec.volumes):
+        path = f"spec.volumes[{index}]"
+        check_dns_label(volume.name, f"{path}.name")
+        if volume.name in names:
+            raise refusal(f"{path}.name", volume.name, "a name that no other volume has")
+        names.add(volume.name)
+        claim = volume.persistent_volume_claim
+        if claim is not None:
+            check_dns_subdomain(claim.claim_name, f"{path}.persistentVolumeClaim.claimName")
+
+
+def _check_gates(spec: PodSpec) -> None:
+    names: set[str] = set()
+    for index, gate in enumerate(spec.scheduling_gates):
+        path = f"spec.schedulingGates[{index}].name"
+        check_label_key(gate.name, path)
+        if gate.name in names:
+            raise refusal(path, gate.name, "a name that no other gate has")
+        names.add(gate.name)
+    if spec.node_name:
+        raise refusal("spec.nodeName", spec.node_name, "nothing while there are schedulingGates")

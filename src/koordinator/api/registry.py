@@ -1,0 +1,84 @@
+"""Every kind that this program can read and write.
+
+A module of ``koordinator.api`` that declares kinds ends in ``KINDS``; it gets one line here.
+"""
+
+from koordinator.api import (
+    cluster_colocation_profile,
+    cluster_network_topology,
+    config_map,
+    device,
+    elastic_quota,
+    event,
+    lease,
+    namespace,
+    node,
+    node_metric,
+    node_resource_topology,
+    node_slo,
+    pod,
+    pod_group,
+    pod_migration_job,
+    policy,
+    priority,
+    recommendation,
+    reservation,
+    schedule_explanation,
+    service,
+    volume,
+    workload,
+)
+from koordinator.api.meta import KubeObject
+from koordinator.foundation.errors import InputError
+
+KINDS: tuple[type[KubeObject], ...] = (
+    *namespace.KINDS,
+    *node.KINDS,
+    *pod.KINDS,
+    *priority.KINDS,
+    *policy.KINDS,
+    *volume.KINDS,
+    *service.KINDS,
+    *workload.KINDS,
+    *lease.KINDS,
+    *event.KINDS,
+    *config_map.KINDS,
+    *device.KINDS,
+    *reservation.KINDS,
+    *pod_group.KINDS,
+    *elastic_quota.KINDS,
+    *cluster_network_topology.KINDS,
+    *node_resource_topology.KINDS,
+    *node_metric.KINDS,
+    *node_slo.KINDS,
+    *cluster_colocation_profile.KINDS,
+    *pod_migration_job.KINDS,
+    *schedule_explanation.KINDS,
+    *recommendation.KINDS,
+)
+
+BY_NAME: dict[tuple[str, str], type[KubeObject]] = {
+    (kind.API_VERSION, kind.KIND): kind for kind in KINDS
+}
+
+
+def find_kind(api_version: str, kind: str) -> type[KubeObject]:
+    """Return the type of an ``apiVersion`` and ``kind``.
+
+    Raises InputError that lists what is accepted instead.
+    """
+    found = BY_NAME.get((api_version, kind))
+    if found is not None:
+        return found
+    versions = sorted(version for version, name in BY_NAME if name == kind)
+    if versions:
+        raise InputError(
+            f"found {api_version!r}; accepted for kind {kind} is {' or '.join(versions)}",
+            path="apiVersion",
+        )
+    accepted = ", ".join(sorted({name for _, name in BY_NAME}))
+    raise InputError(
+        f"unknown apiVersion/kind: found {api_version or '(no apiVersion)'}/"
+        f"{kind or '(no kind)'}; accepted kinds are {accepted}",
+        path="kind",
+    )

@@ -1,0 +1,90 @@
+"""Rules for amounts of resources.
+
+Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go, ``ValidateResourceRequirements``,
+``ValidateResourceQuantityValue``, ``validateContainerResourceName``;
+pkg/apis/core/helper/helpers.go.
+"""
+
+from functools import lru_cache
+
+from koordinator.api.core import ResourceList, ResourceRequirements
+from koordinator.api.syntax import check_label_key, join_path, refusal
+from koordinator.foundation.errors import InputError
+
+_OF_CONTAINERS = frozenset({"cpu", "memory", "ephemeral-storage"})
+_OF_PODS = frozenset({"cpu", "memory"})
+_HUGE_PAGES = "hugepages-"
+_WHOLE_MILLI = 1000
+
+
+@lru_cache(maxsize=1 << 12)
+def is_extended(resource: str) -> bool:
+    """Return whether the resource is a vendor's: counted in whole units, never overcommitted."""
+    return "/" in resource and "kubernetes.io/" not in resource
+
+
+def check_amounts(amounts: ResourceList, path: str) -> None:
+    """Refuse negative amounts, and fractions of extended resources."""
+    for resource, amount in amounts.items():
+        if amount.nanos < 0:
+            raise refusal(join_path(path, resource), str(amount), "an amount of at least 0")
+        if is_extended(resource) and amount.milli() % _WHOLE_MILLI:
+            raise refusal(join_path(path, resource), str(amount), "an integer")
+
+
+def check_container_resources(resources: ResourceRequirements, path: str) -> None:
+    """Check names and amounts, and that no request is above its limit."""
+    for resource in (*resources.requests, *resources.limits):
+        if resource not in _OF_CONTAINERS:
+            _check_container_resource_name(resource, path)
+    _check_requests_and_limits(resources, path)
+
+
+def check_pod_resources(resources: ResourceRequirements, path: str) -> None:
+    """Check the resources of a pod as a whole: CPU, memory and huge pages only."""
+    for resource in (*resources.requests, *resources.limits):
+        if resource not in _OF_PODS and not resource.startswith(_HUGE_PAGES):
+            raise refusal(path, resource, "cpu, memory or hugepages-<size> for a whole pod")
+    _check_requests_and_limits(resources, path)
+
+
+def _check_container_resource_name(resource: str, path: str) -> None:
+    check_label_key(resource, path)
+    if "/" not in resource and not resource.startswith(_HUGE_PAGES):
+        raise refusal(
+            path,
+            resource,
+            "cpu, memory, ephemeral-storage, hugepages-<size> or a name with a domain "
+            "such as nvidia.com/gpu",
+        )
+
+
+def _check_requests_and_limits(resources: ResourceRequirements, path: str) -> None:
+    requests, limits = resources.requests, resources.limits
+    check_amounts(requests, f"{path}.requests")
+    check_amounts(limits, f"{path}.limits")
+    for resource, request in requests.items():
+        limit = limits.get(resource)
+        if is_extended(resource) or resource.startswith(_HUGE_PAGES):
+            if limit != request:
+                raise refusal(
+                    join_path(f"{path}.requests", resource),
+                    str(request),
+                    f"exactly the limit ({limit if limit is not None else 'not set'}), "
+                    f"as {resource} can't be overcommitted",
+                )
+        elif limit is not None and request.nanos > limit.nanos:
+            raise refusal(
+                join_path(f"{path}.requests", resource),
+                str(request),
+                f"at most the limit ({limit})",
+            )
+    _check_huge_pages(resources, path)
+
+
+def _check_huge_pages(resources: ResourceRequirements, path: str) -> None:
+    names = resources.requests.keys() | resources.limits.keys()
+    if names.isdisjoint(_OF_PODS) and any(name.startswith(_HUGE_PAGES) for name in names):
+        raise InputError(
+            "found hugepages alone; accepted is together with cpu or memory", path=path
+        )

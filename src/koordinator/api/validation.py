@@ -1,0 +1,238 @@
+"""The rules of the API server for the objects that scheduling reads.
+
+Objects are expected to have their defaults already: see ``koordinator.api.defaults``.
+Source: k8s.io/kubernetes pkg/apis/{core,policy,scheduling,storage}/validation.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from koordinator.api.codec import subject_of
+from koordinator.api.custom_validation import CHECKS as CUSTOM_CHECKS
+from koordinator.api.meta import KubeObject
+from koordinator.api.namespace import Namespace
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.api.pod_validation import PREEMPTION_POLICIES, TAINT_EFFECTS, check_pod
+from koordinator.api.policy import PodDisruptionBudget
+from koordinator.api.priority import PriorityClass
+from koordinator.api.resource_validation import check_amounts
+from koordinator.api.selector_validation import check_label_selector, check_node_selector
+from koordinator.api.service import Service
+from koordinator.api.syntax import (
+    check_annotation_keys,
+    check_dns_label,
+    check_dns_subdomain,
+    check_label_key,
+    check_label_value,
+    check_labels,
+    check_one_of,
+    refusal,
+)
+from koordinator.api.volume import (
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from koordinator.api.workload import (
+    DaemonSet,
+    Deployment,
+    Job,
+    ReplicaSet,
+    ReplicationController,
+    StatefulSet,
+)
+from koordinator.foundation.errors import InputError
+
+HIGHEST_USER_PRIORITY = 1_000_000_000
+_SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_ACCESS_MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
+_VOLUME_MODES = ("Filesystem", "Block")
+_BINDING_MODES = ("Immediate", "WaitForFirstConsumer")
+_PERCENT = re.compile(r"(100|[0-9]{1,2})%")
+_NAMED_AS_DNS_LABELS = (Namespace, Service)
+
+
+def validate(obj: KubeObject) -> None:
+    """Raise InputError, naming object and field, for the first rule that the object breaks."""
+    try:
+        _check_metadata(obj)
+        check = _CHECKS.get(type(obj))
+        if check is not None:
+            check(obj)
+    except InputError as error:
+        raise error.within(subject=subject_of(obj)) from None
+
+
+def _check_metadata(obj: KubeObject) -> None:
+    meta = obj.metadata
+    if not meta.name:
+        raise InputError("required, but missing", path="metadata.name")
+    if isinstance(obj, _NAMED_AS_DNS_LABELS):
+        check_dns_label(meta.name, "metadata.name")
+    else:
+        check_dns_subdomain(meta.name, "metadata.name")
+    if obj.NAMESPACED:
+        check_dns_label(meta.namespace, "metadata.namespace")
+    elif meta.namespace:
+        raise refusal("metadata.namespace", meta.namespace, "nothing for a cluster-scoped object")
+    check_labels(meta.labels, "metadata.labels")
+    check_annotation_keys(meta.annotations, "metadata.annotations")
+    controllers = [owner.name for owner in meta.owner_references if owner.controller]
+    if len(controllers) > 1:
+        raise refusal("metadata.ownerReferences", controllers, "at most one controller")
+
+
+def _check_node(node: Node) -> None:
+    check_amounts(node.status.capacity, "status.capacity")
+    check_amounts(node.status.allocatable, "status.allocatable")
+    seen: set[tuple[str, str]] = set()
+    for index, taint in enumerate(node.spec.taints):
+        path = f"spec.taints[{index}]"
+        check_label_key(taint.key, f"{path}.key")
+        check_label_value(taint.value, f"{path}.value")
+        check_one_of(taint.effect, TAINT_EFFECTS, f"{path}.effect")
+        if (taint.key, taint.effect) in seen:
+            raise refusal(path, f"{taint.key}:{taint.effect}", "each pair of key and effect once")
+        seen.add((taint.key, taint.effect))
+
+
+def _check_priority_class(priority_class: PriorityClass) -> None:
+    name, value = priority_class.metadata.name, priority_class.value
+    if name.startswith("system-"):
+        if _SYSTEM_CLASSES.get(name) != value:
+            known = " or ".join(f"{known}={number}" for known, number in _SYSTEM_CLASSES.items())
+            raise refusal(
+                "metadata.name", f"{name}={value}", f"with the prefix system- only {known}"
+            )
+    elif value > HIGHEST_USER_PRIORITY:
+        raise refusal("value", value, f"at most {HIGHEST_USER_PRIORITY}")
+    if priority_class.preemption_policy is not None:
+        check_one_of(priority_class.preemption_policy, PREEMPTION_POLICIES, "preemptionPolicy")
+
+
+def _check_disruption_budget(budget: PodDisruptionBudget) -> None:
+    spec = budget.spec
+    if spec.min_available is not None and spec.max_unavailable is not None:
+        raise InputError(
+            "found both minAvailable and maxUnavailable; accepted is one of them", path="spec"
+        )
+    for amount, field in (
+        (spec.min_available, "minAvailable"),
+        (spec.max_unavailable, "maxUnavailable"),
+    ):
+        is_good = amount >= 0 if isinstance(amount, int) else _PERCENT.fullmatch(amount or "0%")
+        if not is_good:
+            raise refusal(f"spec.{field}", amount, "an integer of at least 0, or 0%..100%")
+    check_label_selector(spec.selector, "spec.selector")
+
+
+def _check_claim(claim: PersistentVolumeClaim) -> None:
+    spec = claim.spec
+    _check_access_modes(spec.access_modes)
+    _check_volume_mode(spec.volume_mode)
+    check_label_selector(spec.selector, "spec.selector")
+    storage = spec.resources.requests.get("storage")
+    if storage is None or storage.nanos <= 0:
+        found = None if storage is None else str(storage)
+        raise refusal("spec.resources.requests.storage", found, "an amount above 0")
+
+
+def _check_volume(volume: PersistentVolume) -> None:
+    spec = volume.spec
+    _check_access_modes(spec.access_modes)
+    _check_volume_mode(spec.volume_mode)
+    check_amounts(spec.capacity, "spec.capacity")
+    if "storage" not in spec.capacity:
+        raise InputError("required, but missing", path="spec.capacity.storage")
+    if spec.node_affinity is not None and spec.node_affinity.required is not None:
+        check_node_selector(spec.node_affinity.required, "spec.nodeAffinity.required")
+
+
+def _check_access_modes(modes: tuple[str, ...]) -> None:
+    if not modes:
+        raise refusal("spec.accessModes", [], f"at least one of {', '.join(_ACCESS_MODES)}")
+    for index, mode in enumerate(modes):
+        check_one_of(mode, _ACCESS_MODES, f"spec.accessModes[{index}]")
+
+
+def _check_volume_mode(mode: str | None) -> None:
+    if mode is not None:
+        check_one_of(mode, _VOLUME_MODES, "spec.volumeMode")
+
+
+def _check_storage_class(storage_class: StorageClass) -> None:
+    if not storage_class.provisioner:
+        raise InputError("required, but missing", path="provisioner")
+    if storage_class.volume_binding_mode is not None:
+        check_one_of(storage_class.volume_binding_mode, _BINDING_MODES, "volumeBindingMode")
+
+
+def _check_storage_capacity(capacity: CsiStorageCapacity) -> None:
+    check_dns_subdomain(capacity.storage_class_name, "storageClassName")
+    check_label_selector(capacity.node_topology, "nodeTopology")
+    for amount, field in (
+        (capacity.capacity, "capacity"),
+        (capacity.maximum_volume_size, "maximumVolumeSize"),
+    ):
+        if amount is not None and amount.nanos < 0:
+            raise refusal(field, str(amount), "an amount of at least 0")
+
+
+def _check_csi_node(csi_node: CsiNode) -> None:
+    names: set[str] = set()
+    for index, driver in enumerate(csi_node.spec.drivers):
+        path = f"spec.drivers[{index}]"
+        if driver.name in names:
+            raise refusal(f"{path}.name", driver.name, "a name that no other driver has")
+        names.add(driver.name)
+        count = driver.allocatable.count if driver.allocatable is not None else None
+        if count is not None and count < 0:
+            raise refusal(f"{path}.allocatable.count", count, "at least 0")
+
+
+def _check_service(service: Service) -> None:
+    check_labels(service.spec.selector, "spec.selector")
+
+
+def _check_workload(workload: ReplicaSet | Deployment | StatefulSet | DaemonSet) -> None:
+    _check_replicas(workload.spec.replicas)
+    check_label_selector(workload.spec.selector, "spec.selector")
+
+
+def _check_replication_controller(controller: ReplicationController) -> None:
+    _check_replicas(controller.spec.replicas)
+    check_labels(controller.spec.selector, "spec.selector")
+
+
+def _check_job(job: Job) -> None:
+    check_label_selector(job.spec.selector, "spec.selector")
+
+
+def _check_replicas(replicas: int | None) -> None:
+    if replicas is not None and replicas < 0:
+        raise refusal("spec.replicas", replicas, "at least 0")
+
+
+_CHECKS: dict[type[KubeObject], Callable[[Any], None]] = {
+    Pod: check_pod,
+    Node: _check_node,
+    PriorityClass: _check_priority_class,
+    PodDisruptionBudget: _check_disruption_budget,
+    PersistentVolumeClaim: _check_claim,
+    PersistentVolume: _check_volume,
+    StorageClass: _check_storage_class,
+    CsiNode: _check_csi_node,
+    CsiStorageCapacity: _check_storage_capacity,
+    Service: _check_service,
+    ReplicationController: _check_replication_controller,
+    ReplicaSet: _check_workload,
+    Deployment: _check_workload,
+    StatefulSet: _check_workload,
+    DaemonSet: _check_workload,
+    Job: _check_job,
+    **CUSTOM_CHECKS,
+}

@@ -1,0 +1,105 @@
+"""Workloads: which pods are copies of one another, and how many there should be.
+
+Source: k8s.io/api apps/v1/types.go, batch/v1/types.go, core/v1/types.go.
+"""
+
+from typing import ClassVar
+
+from koordinator.api.meta import ApiStruct, KubeObject, LabelSelector
+
+
+class ReplicationControllerSpec(ApiStruct, frozen=True, kw_only=True):
+    """``replicas`` is 1 if not set."""
+
+    replicas: int | None = None
+    selector: dict[str, str] = {}
+
+
+class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
+    """``replicas`` is 1 if not set, and of no meaning for a DaemonSet."""
+
+    replicas: int | None = None
+    selector: LabelSelector | None = None
+
+
+class WorkloadStatus(ApiStruct, frozen=True, kw_only=True):
+    """How many copies there are."""
+
+    replicas: int = 0
+    ready_replicas: int = 0
+
+
+class JobSpec(ApiStruct, frozen=True, kw_only=True):
+    """``parallelism`` pods at a time until ``completions`` of them succeeded."""
+
+    parallelism: int | None = None
+    completions: int | None = None
+    suspend: bool | None = None
+    selector: LabelSelector | None = None
+
+
+class ReplicationController(KubeObject, frozen=True, kw_only=True):
+    """The predecessor of the ReplicaSet."""
+
+    API_VERSION: ClassVar[str] = "v1"
+    KIND: ClassVar[str] = "ReplicationController"
+    PLURAL: ClassVar[str] = "replicationcontrollers"
+
+    spec: ReplicationControllerSpec = ReplicationControllerSpec()
+    status: WorkloadStatus = WorkloadStatus()
+
+
+class ReplicaSet(KubeObject, frozen=True, kw_only=True):
+    """Copies of one version of a pod."""
+
+    API_VERSION: ClassVar[str] = "apps/v1"
+    KIND: ClassVar[str] = "ReplicaSet"
+    PLURAL: ClassVar[str] = "replicasets"
+
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus = WorkloadStatus()
+
+
+class Deployment(KubeObject, frozen=True, kw_only=True):
+    """Copies of a pod, through its versions."""
+
+    API_VERSION: ClassVar[str] = "apps/v1"
+    KIND: ClassVar[str] = "Deployment"
+    PLURAL: ClassVar[str] = "deployments"
+
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus = WorkloadStatus()
+
+
+class StatefulSet(KubeObject, frozen=True, kw_only=True):
+    """Copies of a pod with names of their own."""
+
+    API_VERSION: ClassVar[str] = "apps/v1"
+    KIND: ClassVar[str] = "StatefulSet"
+    PLURAL: ClassVar[str] = "statefulsets"
+
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus = WorkloadStatus()
+
+
+class DaemonSet(KubeObject, frozen=True, kw_only=True):
+    """One pod on every node."""
+
+    API_VERSION: ClassVar[str] = "apps/v1"
+    KIND: ClassVar[str] = "DaemonSet"
+    PLURAL: ClassVar[str] = "daemonsets"
+
+    spec: WorkloadSpec = WorkloadSpec()
+
+
+class Job(KubeObject, frozen=True, kw_only=True):
+    """Pods that run to their end."""
+
+    API_VERSION: ClassVar[str] = "batch/v1"
+    KIND: ClassVar[str] = "Job"
+    PLURAL: ClassVar[str] = "jobs"
+
+    spec: JobSpec = JobSpec()
+
+
+KINDS = (ReplicationController, ReplicaSet, Deployment, StatefulSet, DaemonSet, Job)

@@ -1,0 +1,81 @@
+"""Linear programs: the one place that knows the solver (HiGHS)."""
+
+from dataclasses import dataclass
+
+import highspy
+import numpy as np
+import numpy.typing as npt
+
+from koordinator.foundation.errors import BugError
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class LinearSolution:
+    """An optimum: ``value == limits @ prices`` up to rounding."""
+
+    value: float
+    amounts: FloatArray  # (n_columns,), >= 0
+    prices: FloatArray  # (n_rows,), >= 0: growth of ``value`` per unit of the row's limit
+
+
+class LinearProgram:
+    """Maximise ``values @ x`` subject to ``A @ x <= limits`` and ``x >= 0``.
+
+    Columns may be added and limits changed after a solve; the next one starts from the last basis.
+    """
+
+    def __init__(self, limits: FloatArray) -> None:
+        rows = len(limits)
+        self._solver = highspy.Highs()  # type: ignore[no-untyped-call]  # as highspy has it
+        self._solver.setOptionValue("output_flag", False)
+        self._solver.setOptionValue("threads", 1)
+        self._solver.addRows(
+            rows,
+            np.full(rows, -highspy.kHighsInf),
+            limits,
+            0,
+            np.zeros(rows, np.int32),
+            np.empty(0, np.int32),
+            np.empty(0),
+        )
+
+    def add_columns(
+        self, values: FloatArray, starts: IntArray, rows: IntArray, coefficients: FloatArray
+    ) -> None:
+        """Add sparse columns: column j touches ``rows[starts[j]:starts[j + 1]]``."""
+        columns = len(values)
+        self._solver.addCols(
+            columns,
+            -values,
+            np.zeros(columns),
+            np.full(columns, highspy.kHighsInf),
+            len(rows),
+            starts.astype(np.int32),
+            rows.astype(np.int32),
+            coefficients,
+        )
+
+    def add_column(self, value: float, rows: IntArray, coefficients: FloatArray) -> None:
+        """Add one sparse column."""
+        self.add_columns(np.array([value]), np.zeros(1, np.int64), rows, coefficients)
+
+    def set_limits(self, limits: FloatArray) -> None:
+        """Replace all limits."""
+        for row, limit in enumerate(limits.tolist()):
+            self._solver.changeRowBounds(row, -highspy.kHighsInf, limit)
+
+    def solve(self) -> LinearSolution:
+        """Return an optimum.  There must be one: ``BugError`` otherwise."""
+        self._solver.run()
+        status = self._solver.getModelStatus()
+        if status != highspy.HighsModelStatus.kOptimal:
+            raise BugError(f"a linear program must have an optimum. Got {status.name}.")
+        solution = self._solver.getSolution()
+        return LinearSolution(
+            -self._solver.getInfo().objective_function_value,
+            np.maximum(np.array(solution.col_value, float), 0.0),
+            np.maximum(-np.array(solution.row_dual, float), 0.0),
+        )

@@ -1,0 +1,44 @@
+"""Linear programs through the solver."""
+
+import numpy as np
+import pytest
+
+from koordinator.foundation.errors import BugError
+from koordinator.foundation.linear_program import LinearProgram
+
+
+def program() -> LinearProgram:
+    """Maximise 3 x + 2 y with x + y <= 4 and x + 3 y <= 6."""
+    made = LinearProgram(np.array([4.0, 6.0]))
+    made.add_columns(
+        np.array([3.0, 2.0]), np.array([0, 2]), np.array([0, 1, 0, 1]), np.array([1.0, 1, 1, 3])
+    )
+    return made
+
+
+def test_solution_has_amounts_value_and_prices() -> None:
+    """Only the first row binds: a unit more of it is worth 3."""
+    solution = program().solve()
+
+    assert solution.value == pytest.approx(12)
+    assert solution.amounts.tolist() == pytest.approx([4, 0])
+    assert solution.prices.tolist() == pytest.approx([3, 0])
+
+
+def test_columns_and_limits_may_change_between_solves() -> None:
+    """The next optimum is that of the changed program."""
+    made = program()
+    made.solve()
+    made.add_column(10.0, np.array([1]), np.array([1.0]))
+    made.set_limits(np.array([4.0, 1.0]))
+
+    assert made.solve().value == pytest.approx(10)
+
+
+def test_a_program_without_optimum_is_our_mistake() -> None:
+    """Unbounded: a column that no row limits."""
+    made = LinearProgram(np.array([1.0]))
+    made.add_column(1.0, np.array([0]), np.array([-1.0]))
+
+    with pytest.raises(BugError, match="must have an optimum"):
+        made.solve()
