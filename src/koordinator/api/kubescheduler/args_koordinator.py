@@ -1,0 +1,310 @@
+"""Arguments of the plugins that Koordinator adds.
+
+Source: koordinator pkg/scheduler/apis/config: v1/types.go, v1/defaults.go,
+validation/validation_pluginargs.go.
+"""
+
+from typing import Literal
+
+from msgspec import field
+
+from koordinator.api.core import ResourceList
+from koordinator.api.kubescheduler.structs import (
+    ConfigStruct,
+    Count,
+    Int32,
+    Percent,
+    PluginArgs,
+    PositiveCount,
+    PositivePercent,
+    PositiveSeconds,
+    Seconds,
+    Weight,
+    fill,
+)
+from koordinator.api.resource_validation import is_extended
+from koordinator.api.syntax import check_label_key, join_path, refusal
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.quantity import Quantity
+
+AggregationType = Literal["", "avg", "p50", "p90", "p95", "p99"]
+
+_WEIGHTS = {"cpu": 1, "memory": 1}
+_THRESHOLDS = {"cpu": 65, "memory": 95}
+_FACTORS = {"cpu": 85, "memory": 70}
+_NO_LIMIT = Quantity.from_int((2**63 - 1) // 5)  # a fifth, so that sums stay in range
+_GC_DURATION_SECONDS = 86_400
+_INTERVAL_SECONDS = 60
+
+
+class WeightedResource(ConfigStruct, frozen=True, kw_only=True):
+    """A resource that is scored."""
+
+    name: str
+    weight: Weight
+
+
+class NodeScoringStrategy(ConfigStruct, frozen=True, kw_only=True):
+    """How full a node, or a part of it, should be."""
+
+    type: Literal["LeastAllocated", "MostAllocated"]
+    resources: tuple[WeightedResource, ...] = ()
+
+
+def _least_allocated(*names: str) -> NodeScoringStrategy:
+    resources = tuple(WeightedResource(name=name, weight=1) for name in names)
+    return NodeScoringStrategy(type="LeastAllocated", resources=resources)
+
+
+class LoadAwareSchedulingAggregatedArgs(ConfigStruct, frozen=True, kw_only=True):
+    """Percentiles of usage in place of the latest; without a duration, over the longest window."""
+
+    usage_thresholds: dict[str, Percent] = field(default_factory=dict)
+    usage_aggregation_type: AggregationType = ""
+    usage_aggregated_duration: Duration = Duration()
+    score_aggregation_type: AggregationType = ""
+    score_aggregated_duration: Duration = Duration()
+
+
+class LoadAwareSchedulingArgs(PluginArgs, frozen=True, kw_only=True):
+    """Measured usage, in percent of allocatable; a threshold of 0 is not checked."""
+
+    filter_expired_node_metrics: bool = True
+    node_metric_expiration_seconds: PositiveSeconds = 180
+    enable_schedule_when_node_metrics_expired: bool = False
+    #: empty is cpu 1, memory 1, unless the dominant resource has a weight
+    resource_weights: dict[str, Weight] = field(default_factory=dict)
+    dominant_resource_weight: Percent = 0
+    #: empty is cpu 65, memory 95
+    usage_thresholds: dict[str, Percent] = field(default_factory=dict)
+    prod_usage_thresholds: dict[str, int] = field(default_factory=dict)
+    prod_usage_include_sys: bool = False
+    score_according_prod_usage: bool = False
+    estimator: str = "defaultEstimator"  # any other name means the same
+    #: cpu is 85 and memory 70 if they are not named
+    estimated_scaling_factors: dict[str, PositivePercent] = field(default_factory=dict)
+    estimated_seconds_after_pod_scheduled: int | None = None
+    estimated_seconds_after_initialized: int | None = None
+    allow_customize_estimation: bool = False
+    aggregated: LoadAwareSchedulingAggregatedArgs | None = None
+    supported_resources: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.resource_weights and not self.dominant_resource_weight:
+            fill(self, resource_weights=dict(_WEIGHTS))
+        fill(
+            self,
+            usage_thresholds=self.usage_thresholds or dict(_THRESHOLDS),
+            estimated_scaling_factors=_FACTORS | self.estimated_scaling_factors,
+        )
+
+    def validate(self) -> None:
+        for name in self.resource_weights:
+            if name not in self.estimated_scaling_factors:
+                raise InputError(
+                    "required for a resource in resourceWeights, but missing",
+                    path=join_path("estimatedScalingFactors", name),
+                )
+        if self.aggregated is not None:
+            for duration, path in (
+                (self.aggregated.usage_aggregated_duration, "usageAggregatedDuration"),
+                (self.aggregated.score_aggregated_duration, "scoreAggregatedDuration"),
+            ):
+                _check_not_negative(duration, f"aggregated.{path}")
+
+
+class NodeNUMAResourceArgs(PluginArgs, frozen=True, kw_only=True):
+    """Which CPUs bound pods get, and how full nodes and NUMA nodes should be."""
+
+    default_cpu_bind_policy: Literal["", "FullPCPUs", "SpreadByPCPUs"] = field(
+        name="defaultCPUBindPolicy", default="FullPCPUs"
+    )
+    scoring_strategy: NodeScoringStrategy = _least_allocated("cpu", "memory")
+    numa_scoring_strategy: NodeScoringStrategy = _least_allocated("cpu", "memory")
+
+
+class PreAllocationConfig(ConfigStruct, frozen=True, kw_only=True):
+    """Reservations that take the place of pods which run already."""
+
+    enable_cluster_mode: bool = False
+    cluster_label_key: str = "pod.koordinator.sh/is-pre-allocatable"
+    cluster_priority_annotation_key: str = "pod.koordinator.sh/pre-allocatable-priority"
+    prefer_no_pre_allocated_pods: bool = False
+
+
+class ReservationSelectorIndexArgs(ConfigStruct, frozen=True, kw_only=True):
+    """The labels by which reservations are found faster."""
+
+    enabled: bool = False
+    key_prefixes: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+
+
+class ReservationArgs(PluginArgs, frozen=True, kw_only=True):
+    """0 seconds mean the default, of all three."""
+
+    enable_preemption: bool = False
+    min_candidate_nodes_percentage: Percent = 10
+    min_candidate_nodes_absolute: Count = 100
+    controller_workers: Int32 = 1
+    gc_duration_seconds: Seconds = _GC_DURATION_SECONDS
+    gc_interval_seconds: Seconds = _INTERVAL_SECONDS
+    disable_garbage_collection: bool = False
+    resync_interval_seconds: Seconds = _INTERVAL_SECONDS
+    pre_allocation_config: PreAllocationConfig = PreAllocationConfig()
+    ignored_resources: tuple[str, ...] = ()
+    ignored_resource_groups: tuple[str, ...] = ()
+    reservation_selector_index: ReservationSelectorIndexArgs = ReservationSelectorIndexArgs()
+
+    def __post_init__(self) -> None:
+        fill(
+            self,
+            gc_duration_seconds=self.gc_duration_seconds or _GC_DURATION_SECONDS,
+            gc_interval_seconds=self.gc_interval_seconds or _INTERVAL_SECONDS,
+            resync_interval_seconds=self.resync_interval_seconds or _INTERVAL_SECONDS,
+        )
+
+    def validate(self) -> None:
+        for index, name in enumerate(self.ignored_resources):
+            path = f"ignoredResources[{index}]"
+            check_label_key(name, path)
+            if not is_extended(name) or name.startswith("requests."):
+                raise refusal(path, name, "an extended resource such as example.com/gpu")
+        for index, group in enumerate(self.ignored_resource_groups):
+            path = f"ignoredResourceGroups[{index}]"
+            if "/" in group or not is_extended(f"{group}/x"):
+                raise refusal(path, group, "a domain such as example.com, not kubernetes.io")
+            check_label_key(f"{group}/x", path)
+
+
+class CoschedulingArgs(PluginArgs, frozen=True, kw_only=True):
+    """Gangs: how long members wait for each other, and what is done for them."""
+
+    default_timeout: Duration = Duration(seconds=600)
+    controller_workers: PositiveCount = 1
+    skip_check_schedule_cycle: bool = False  # has no effect any more
+    enable_preemption: bool = False
+    aware_network_topology: bool = False
+    default_match_policy: str = "once-satisfied"  # or only-waiting, waiting-and-running
+
+    def validate(self) -> None:
+        _check_not_negative(self.default_timeout, "defaultTimeout")
+
+
+class GPUSharedResourceTemplatesConfig(ConfigStruct, frozen=True, kw_only=True):
+    """Where the templates of virtual devices are, and which requests they apply to."""
+
+    config_map_namespace: str = ""
+    config_map_name: str = ""
+    matched_resources: tuple[str, ...] = ()
+
+
+class GPUShareUnsupportedModel(ConfigStruct, frozen=True, kw_only=True):
+    """A GPU that can't be shared, as the labels of its node call it."""
+
+    vendor: str
+    model: str
+
+
+class DeviceShareArgs(PluginArgs, frozen=True, kw_only=True):
+    """How full devices should be; templates given here replace the default ones as a whole."""
+
+    allocator: str = ""  # has no effect any more
+    scoring_strategy: NodeScoringStrategy = _least_allocated(
+        "koordinator.sh/gpu-memory-ratio",
+        "koordinator.sh/gpu-memory",
+        "koordinator.sh/rdma",
+        "koordinator.sh/fpga",
+    )
+    disable_device_numa_topology_alignment: bool = field(
+        name="disableDeviceNUMATopologyAlignment", default=False
+    )
+    gpu_shared_resource_templates_config: GPUSharedResourceTemplatesConfig = (
+        GPUSharedResourceTemplatesConfig(
+            config_map_namespace="koordinator-system",
+            config_map_name="gpu-shared-resource-templates",
+            matched_resources=("huawei.com/npu-core",),
+        )
+    )
+    gpu_share_unsupported_models: tuple[GPUShareUnsupportedModel, ...] = ()
+
+
+class HookPluginConf(ConfigStruct, frozen=True, kw_only=True):
+    """A hook of the quota tree that is compiled in."""
+
+    key: str = ""
+    factory_key: str = ""
+    factory_args: str = ""
+
+
+class ElasticQuotaArgs(PluginArgs, frozen=True, kw_only=True):
+    """An empty maximum means the default one: practically none, of CPU and memory."""
+
+    delay_evict_time: Duration = Duration(seconds=120)
+    revoke_pod_interval: Duration = Duration(seconds=1)
+    default_quota_group_max: ResourceList = field(default_factory=dict)
+    system_quota_group_max: ResourceList = field(default_factory=dict)
+    quota_group_namespace: str = "koordinator-system"
+    monitor_all_quotas: bool = False
+    enable_check_parent_quota: bool = False
+    enable_runtime_quota: bool = True
+    enable_min_quota_scale: bool = True
+    disable_default_quota_preemption: bool = True
+    enable_queue_hint: bool = False
+    quota_snapshot_update_interval: Duration = Duration(seconds=120)
+    hook_plugins: tuple[HookPluginConf, ...] = ()
+
+    def __post_init__(self) -> None:
+        unlimited = {"cpu": _NO_LIMIT, "memory": _NO_LIMIT}
+        fill(
+            self,
+            default_quota_group_max=self.default_quota_group_max or unlimited,
+            system_quota_group_max=self.system_quota_group_max or unlimited,
+            quota_group_namespace=self.quota_group_namespace or "koordinator-system",
+        )
+
+    def validate(self) -> None:
+        _check_not_negative(self.delay_evict_time, "delayEvictTime")
+        _check_not_negative(self.revoke_pod_interval, "revokePodInterval")
+        for amounts, path in (
+            (self.default_quota_group_max, "defaultQuotaGroupMax"),
+            (self.system_quota_group_max, "systemQuotaGroupMax"),
+        ):
+            for name, amount in amounts.items():
+                if amount.nanos < 0:
+                    raise refusal(join_path(path, name), str(amount), "0 or more")
+        for index, hook in enumerate(self.hook_plugins):
+            for text, name in ((hook.key, "key"), (hook.factory_key, "factoryKey")):
+                if not text:
+                    raise InputError("required, but missing", path=f"hookPlugins[{index}].{name}")
+
+
+class ResourcesType(ConfigStruct, frozen=True, kw_only=True):
+    """``type`` is LeastAllocated or MostAllocated; any other scores 0 with its weight."""
+
+    type: str = ""
+    weight: int = 0
+
+
+class NodeResourcesFitPlusArgs(PluginArgs, frozen=True, kw_only=True):
+    """How full nodes should be of each resource."""
+
+    resources: dict[str, ResourcesType] = field(default_factory=dict)
+
+
+class ScarceResourceAvoidanceArgs(PluginArgs, frozen=True, kw_only=True):
+    """Resources that only pods which ask for them should sit beside."""
+
+    resources: tuple[str, ...] = ()
+
+
+class SchedulingHintArgs(PluginArgs, frozen=True, kw_only=True):
+    """How many of the preferred nodes of a hint are tried."""
+
+    max_hint_nodes: PositiveCount = 100
+
+
+def _check_not_negative(duration: Duration, path: str) -> None:
+    if duration < Duration():
+        raise refusal(path, str(duration), "0s or more")

@@ -1,0 +1,216 @@
+"""Arguments of the plugins of kube-scheduler.
+
+An empty list of resources means the default one, as does no list.
+Source: k8s.io/kube-scheduler config/v1/types_pluginargs.go; kubernetes pkg/scheduler/apis/config
+v1/defaults.go and validation/validation_pluginargs.go.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from koordinator.api.core import NodeAffinity, TopologySpreadConstraint
+from koordinator.api.kubescheduler.structs import (
+    ConfigStruct,
+    Count,
+    Percent,
+    PluginArgs,
+    Seconds,
+    fill,
+)
+from koordinator.api.selector_validation import check_node_selector, check_node_selector_term
+from koordinator.api.syntax import check_label_key, check_one_of, refusal
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.errors import InputError
+
+_ONE_SECOND = Duration(seconds=1)
+
+
+class ResourceSpec(ConfigStruct, frozen=True, kw_only=True):
+    """A resource that is scored; a weight of 0 becomes 1."""
+
+    name: str
+    weight: Percent = 1
+
+    def __post_init__(self) -> None:
+        if self.weight == 0:
+            fill(self, weight=1)
+
+
+CPU_AND_MEMORY = (ResourceSpec(name="cpu"), ResourceSpec(name="memory"))
+
+
+class UtilizationShapePoint(ConfigStruct, frozen=True, kw_only=True):
+    """A point of a curve that is straight between its points."""
+
+    utilization: Percent
+    score: Annotated[int, Meta(ge=0, le=10)]
+
+
+class RequestedToCapacityRatioParam(ConfigStruct, frozen=True, kw_only=True):
+    """Utilization of a resource to its score."""
+
+    shape: tuple[UtilizationShapePoint, ...] = ()
+
+
+class ScoringStrategy(ConfigStruct, frozen=True, kw_only=True):
+    """How full a node should be."""
+
+    type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
+    resources: tuple[ResourceSpec, ...] = CPU_AND_MEMORY
+    requested_to_capacity_ratio: RequestedToCapacityRatioParam | None = None
+
+    def __post_init__(self) -> None:
+        fill(self, resources=self.resources or CPU_AND_MEMORY)
+
+
+class NodeResourcesFitArgs(PluginArgs, frozen=True, kw_only=True):
+    """What is ignored is ignored by the filter only, not by the score."""
+
+    ignored_resources: tuple[str, ...] = ()
+    ignored_resource_groups: tuple[str, ...] = ()  # example.com stands for example.com/*
+    scoring_strategy: ScoringStrategy = ScoringStrategy(type="LeastAllocated")
+
+    def validate(self) -> None:
+        for index, name in enumerate(self.ignored_resources):
+            check_label_key(name, f"ignoredResources[{index}]")
+        for index, group in enumerate(self.ignored_resource_groups):
+            path = f"ignoredResourceGroups[{index}]"
+            if "/" in group:
+                raise refusal(path, group, "the part of resource names before '/'")
+            check_label_key(group, path)
+        strategy, path = self.scoring_strategy, "scoringStrategy.requestedToCapacityRatio"
+        ratio = strategy.requested_to_capacity_ratio
+        if ratio is not None:
+            _check_shape(ratio.shape, f"{path}.shape")
+        elif strategy.type == "RequestedToCapacityRatio":
+            raise InputError("required with this type, but missing", path=path)
+
+
+class NodeResourcesBalancedAllocationArgs(PluginArgs, frozen=True, kw_only=True):
+    """The resources that should be used to the same degree; all weigh 1."""
+
+    resources: tuple[ResourceSpec, ...] = CPU_AND_MEMORY
+
+    def __post_init__(self) -> None:
+        fill(self, resources=self.resources or CPU_AND_MEMORY)
+
+    def validate(self) -> None:
+        names: set[str] = set()
+        for index, resource in enumerate(self.resources):
+            if resource.name in names:
+                raise refusal(f"resources[{index}].name", resource.name, "each resource once")
+            names.add(resource.name)
+            if resource.weight != 1:
+                raise refusal(f"resources[{index}].weight", resource.weight, "1")
+
+
+class NodeAffinityArgs(PluginArgs, frozen=True, kw_only=True):
+    """``added_affinity`` holds for every pod, on top of the pod's own."""
+
+    added_affinity: NodeAffinity | None = None
+
+    def validate(self) -> None:
+        if self.added_affinity is None:
+            return
+        required = self.added_affinity.required_during_scheduling_ignored_during_execution
+        preferred = self.added_affinity.preferred_during_scheduling_ignored_during_execution
+        if required is not None:
+            path = "addedAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+            check_node_selector(required, path)
+        for index, term in enumerate(preferred):
+            path = f"addedAffinity.preferredDuringSchedulingIgnoredDuringExecution[{index}]"
+            check_node_selector_term(term.preference, f"{path}.preference")
+
+
+class InterPodAffinityArgs(PluginArgs, frozen=True, kw_only=True):
+    """The weight is of required affinity of pods that run already, when scoring."""
+
+    hard_pod_affinity_weight: Percent = 1
+    ignore_preferred_terms_of_existing_pods: bool = False
+
+
+class PodTopologySpreadArgs(PluginArgs, frozen=True, kw_only=True):
+    """What pods without constraints of their own get; their selector is that of their workload.
+
+    System stands for hosts (maxSkew 3) and zones (maxSkew 5), ScheduleAnyway.
+    """
+
+    default_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    defaulting_type: Literal["System", "List"] = "System"
+
+    def validate(self) -> None:
+        if self.default_constraints and self.defaulting_type != "List":
+            raise refusal("defaultingType", self.defaulting_type, "List with defaultConstraints")
+        seen: set[tuple[str, str]] = set()
+        for index, constraint in enumerate(self.default_constraints):
+            path = f"defaultConstraints[{index}]"
+            _check_constraint(constraint, path)
+            pair = constraint.topology_key, constraint.when_unsatisfiable
+            if pair in seen:
+                found = " and ".join(pair)
+                raise refusal(path, found, "each pair of topologyKey and whenUnsatisfiable once")
+            seen.add(pair)
+
+
+class VolumeBindingArgs(PluginArgs, frozen=True, kw_only=True):
+    """``shape`` scores nodes by how full the volumes would be; no shape, no score."""
+
+    bind_timeout_seconds: Seconds = 600  # 0 doesn't wait
+    shape: tuple[UtilizationShapePoint, ...] = ()
+
+    def validate(self) -> None:
+        if self.shape:
+            _check_shape(self.shape, "shape")
+
+
+class DefaultPreemptionArgs(PluginArgs, frozen=True, kw_only=True):
+    """On how many nodes preemption is tried: the larger of the two."""
+
+    min_candidate_nodes_percentage: Percent = 10
+    min_candidate_nodes_absolute: Count = 100
+
+    def validate(self) -> None:
+        if self.min_candidate_nodes_percentage == 0 == self.min_candidate_nodes_absolute:
+            raise refusal(
+                "minCandidateNodesPercentage", 0, "above 0 when minCandidateNodesAbsolute is 0"
+            )
+
+
+class DynamicResourcesArgs(PluginArgs, frozen=True, kw_only=True):
+    """Limits of one search on a node (0 is none), and of the wait for prepared devices."""
+
+    filter_timeout: Duration = Duration(seconds=10)
+    binding_timeout: Duration = Duration(seconds=600)
+
+    def validate(self) -> None:
+        if self.filter_timeout < Duration():
+            raise refusal("filterTimeout", str(self.filter_timeout), "0s or more")
+        if self.binding_timeout < _ONE_SECOND:
+            raise refusal("bindingTimeout", str(self.binding_timeout), "1s or more")
+
+
+def _check_shape(shape: tuple[UtilizationShapePoint, ...], path: str) -> None:
+    if not shape:
+        raise refusal(path, [], "at least one point")
+    for index in range(1, len(shape)):
+        before, here = shape[index - 1].utilization, shape[index].utilization
+        if here <= before:
+            where = f"{path}[{index}].utilization"
+            raise refusal(where, here, f"more than the {before} of the point before")
+
+
+def _check_constraint(constraint: TopologySpreadConstraint, path: str) -> None:
+    if constraint.max_skew <= 0:
+        raise refusal(f"{path}.maxSkew", constraint.max_skew, "1 or more")
+    check_label_key(constraint.topology_key, f"{path}.topologyKey")
+    check_one_of(
+        constraint.when_unsatisfiable,
+        ("DoNotSchedule", "ScheduleAnyway"),
+        f"{path}.whenUnsatisfiable",
+    )
+    if constraint.label_selector is not None:
+        raise InputError(
+            "found a selector; accepted is none: it is that of the pod's workload",
+            path=f"{path}.labelSelector",
+        )

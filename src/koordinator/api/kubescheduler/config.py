@@ -1,0 +1,273 @@
+"""The configuration file of the scheduler: ``KubeSchedulerConfiguration``.
+
+Where Go can't tell 0 or "" from nothing, neither do we: both mean the default.
+Source: k8s.io/kube-scheduler config/v1/types.go; k8s.io/component-base config/v1alpha1;
+kubernetes pkg/scheduler/apis/config v1/defaults.go and validation/validation.go; client-go
+tools/leaderelection/leaderelection.go, ``NewLeaderElector``.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import field
+
+from koordinator.api.kubescheduler.structs import (
+    API_VERSION,
+    ConfigStruct,
+    Count,
+    Percent,
+    PositiveCount,
+    PositiveSeconds,
+    fill,
+)
+from koordinator.api.resource_validation import is_extended
+from koordinator.api.syntax import check_label_key, refusal
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.errors import InputError
+
+DEFAULT_SCHEDULER_NAME = "default-scheduler"
+RETRY_JITTER = 1.2  # the retry period is stretched by at most this factor
+
+_LEASE_DURATION = Duration(seconds=15)
+_RENEW_DEADLINE = Duration(seconds=10)
+_RETRY_PERIOD = Duration(seconds=2)
+_PROTOBUF = "application/vnd.kubernetes.protobuf"
+_QPS, _BURST = 50.0, 100
+
+
+class LeaderElectionConfiguration(ConfigStruct, frozen=True, kw_only=True):
+    """Which of several schedulers works; the lease is a ``coordination.k8s.io/v1`` Lease."""
+
+    leader_elect: bool = True
+    lease_duration: Duration = _LEASE_DURATION
+    renew_deadline: Duration = _RENEW_DEADLINE
+    retry_period: Duration = _RETRY_PERIOD
+    resource_lock: str = "leases"
+    resource_name: str = "kube-scheduler"
+    resource_namespace: str = "kube-system"
+
+    def __post_init__(self) -> None:
+        fill(
+            self,
+            lease_duration=self.lease_duration or _LEASE_DURATION,
+            renew_deadline=self.renew_deadline or _RENEW_DEADLINE,
+            retry_period=self.retry_period or _RETRY_PERIOD,
+            resource_lock=self.resource_lock or "leases",
+            resource_name=self.resource_name or "kube-scheduler",
+            resource_namespace=self.resource_namespace or "kube-system",
+        )
+
+    def validate(self, path: str) -> None:
+        """Check that a lease outlives a failed renewal.  Nothing is checked without election."""
+        if not self.leader_elect:
+            return
+        if self.resource_lock != "leases":
+            raise refusal(f"{path}.resourceLock", self.resource_lock, "leases")
+        for duration, name in (
+            (self.lease_duration, "leaseDuration"),
+            (self.renew_deadline, "renewDeadline"),
+            (self.retry_period, "retryPeriod"),
+        ):
+            if duration < Duration():
+                raise refusal(f"{path}.{name}", str(duration), "more than 0s")
+        lease, deadline, retry = self.lease_duration, self.renew_deadline, self.retry_period
+        if lease <= deadline:
+            accepted = f"more than renewDeadline ({deadline})"
+            raise refusal(f"{path}.leaseDuration", str(lease), accepted)
+        if deadline <= retry * RETRY_JITTER:
+            accepted = f"more than {RETRY_JITTER} x retryPeriod ({retry})"
+            raise refusal(f"{path}.renewDeadline", str(deadline), accepted)
+
+
+class ClientConnectionConfiguration(ConfigStruct, frozen=True, kw_only=True):
+    """How to reach the API server; ``qps`` below 0 is unlimited."""
+
+    kubeconfig: str = ""
+    accept_content_types: str = ""
+    content_type: str = _PROTOBUF
+    qps: float = _QPS
+    burst: Count = _BURST
+
+    def __post_init__(self) -> None:
+        fill(
+            self,
+            content_type=self.content_type or _PROTOBUF,
+            qps=self.qps or _QPS,
+            burst=self.burst or _BURST,
+        )
+
+
+class Plugin(ConfigStruct, frozen=True, kw_only=True):
+    """A plugin by name, or ``*`` to disable all; the weight counts for scores, 0 is 1."""
+
+    name: str
+    weight: Count = 0
+
+
+class PluginSet(ConfigStruct, frozen=True, kw_only=True):
+    """Changes to the default plugins of an extension point."""
+
+    enabled: tuple[Plugin, ...] = ()
+    disabled: tuple[Plugin, ...] = ()
+
+
+class Plugins(ConfigStruct, frozen=True, kw_only=True):
+    """One set per extension point; ``multi_point`` is for all points that a plugin implements."""
+
+    pre_enqueue: PluginSet = PluginSet()
+    queue_sort: PluginSet = PluginSet()
+    pre_filter: PluginSet = PluginSet()
+    filter: PluginSet = PluginSet()
+    post_filter: PluginSet = PluginSet()
+    pre_score: PluginSet = PluginSet()
+    score: PluginSet = PluginSet()
+    reserve: PluginSet = PluginSet()
+    permit: PluginSet = PluginSet()
+    pre_bind: PluginSet = PluginSet()
+    bind: PluginSet = PluginSet()
+    post_bind: PluginSet = PluginSet()
+    multi_point: PluginSet = PluginSet()
+
+    def at(self, point: str) -> PluginSet:
+        """Return the set of an extension point by its name in the file."""
+        plugin_set: PluginSet = getattr(self, _ATTRIBUTES[point])
+        return plugin_set
+
+
+_ATTRIBUTES = {each.encode_name: each.name for each in msgspec.structs.fields(Plugins)}
+
+#: Names as in the file, in the order in which a pod passes them.
+EXTENSION_POINTS = tuple(name for name in _ATTRIBUTES if name != "multiPoint")
+
+
+class PluginConfig(ConfigStruct, frozen=True, kw_only=True):
+    """Arguments of a plugin, still untyped: see ``decode_args``."""
+
+    name: str
+    args: dict[str, Any] = field(default_factory=dict)
+
+
+class KubeSchedulerProfile(ConfigStruct, frozen=True, kw_only=True):
+    """How pods with that ``schedulerName`` are scheduled."""
+
+    scheduler_name: str = ""  # default-scheduler if there is one profile
+    percentage_of_nodes_to_score: Percent | None = None  # None is that of the configuration
+    plugins: Plugins | None = None
+    plugin_config: tuple[PluginConfig, ...] = ()
+
+    def validate(self, path: str) -> None:
+        """Check that the profile has a name, and every plugin one set of arguments at most."""
+        if not self.scheduler_name:
+            raise InputError(
+                "required with several profiles, but missing", path=f"{path}.schedulerName"
+            )
+        names: set[str] = set()
+        for index, config in enumerate(self.plugin_config):
+            if config.name in names:
+                where = f"{path}.pluginConfig[{index}].name"
+                raise refusal(where, config.name, "each plugin once")
+            names.add(config.name)
+
+
+class ExtenderTLSConfig(ConfigStruct, frozen=True, kw_only=True):
+    """Keys and certificates; data is base64 in the file and goes before the file of that name."""
+
+    insecure: bool = False
+    server_name: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    ca_file: str = ""
+    cert_data: bytes = b""
+    key_data: bytes = b""
+    ca_data: bytes = b""
+
+
+class ExtenderManagedResource(ConfigStruct, frozen=True, kw_only=True):
+    """A resource of which only the extender knows how much there is, if ignored by us."""
+
+    name: str
+    ignored_by_scheduler: bool = False
+
+
+class Extender(ConfigStruct, frozen=True, kw_only=True):
+    """An HTTP service that has a say; an empty verb is not asked for."""
+
+    url_prefix: str = ""
+    filter_verb: str = ""
+    preempt_verb: str = ""
+    prioritize_verb: str = ""
+    weight: int = 0
+    bind_verb: str = ""
+    enable_https: bool = field(name="enableHTTPS", default=False)
+    tls_config: ExtenderTLSConfig | None = None
+    http_timeout: Duration = Duration()
+    node_cache_capable: bool = False
+    managed_resources: tuple[ExtenderManagedResource, ...] = ()
+    ignorable: bool = False
+
+
+class KubeSchedulerConfiguration(ConfigStruct, frozen=True, kw_only=True):
+    """The whole file."""
+
+    api_version: str = API_VERSION
+    kind: str = "KubeSchedulerConfiguration"
+    parallelism: PositiveCount = 16
+    leader_election: LeaderElectionConfiguration = LeaderElectionConfiguration()
+    client_connection: ClientConnectionConfiguration = ClientConnectionConfiguration()
+    enable_profiling: bool = True
+    enable_contention_profiling: bool = True  # has no effect without profiling
+    percentage_of_nodes_to_score: Percent = 0  # 0 depends on the number of nodes
+    pod_initial_backoff_seconds: PositiveSeconds = 1
+    pod_max_backoff_seconds: PositiveSeconds = 10
+    profiles: tuple[KubeSchedulerProfile, ...] = ()
+    extenders: tuple[Extender, ...] = ()
+    delay_cache_until_active: bool = False
+
+    def __post_init__(self) -> None:
+        profiles = self.profiles or (KubeSchedulerProfile(),)
+        if len(profiles) == 1 and not profiles[0].scheduler_name:
+            profiles = (
+                msgspec.structs.replace(profiles[0], scheduler_name=DEFAULT_SCHEDULER_NAME),
+            )
+        fill(self, profiles=profiles)
+
+    def validate(self) -> None:
+        """Check what types don't say.
+
+        Raises InputError with the path.
+        """
+        self.leader_election.validate("leaderElection")
+        initial, longest = self.pod_initial_backoff_seconds, self.pod_max_backoff_seconds
+        if longest < initial:
+            accepted = f"at least podInitialBackoffSeconds ({initial})"
+            raise refusal("podMaxBackoffSeconds", longest, accepted)
+        names: set[str] = set()
+        for index, profile in enumerate(self.profiles):
+            path = f"profiles[{index}]"
+            profile.validate(path)
+            if profile.scheduler_name in names:
+                accepted = "a name that no other profile has"
+                raise refusal(f"{path}.schedulerName", profile.scheduler_name, accepted)
+            names.add(profile.scheduler_name)
+        _check_extenders(self.extenders)
+
+
+def _check_extenders(extenders: tuple[Extender, ...]) -> None:
+    binder = ""
+    managed: set[str] = set()
+    for index, extender in enumerate(extenders):
+        path = f"extenders[{index}]"
+        if extender.prioritize_verb and extender.weight <= 0:
+            raise refusal(f"{path}.weight", extender.weight, "1 or more with prioritizeVerb")
+        if extender.bind_verb and binder:
+            accepted = f"at most one extender that binds, and {binder} does"
+            raise refusal(f"{path}.bindVerb", extender.bind_verb, accepted)
+        binder = path if extender.bind_verb else binder
+        for number, resource in enumerate(extender.managed_resources):
+            where = f"{path}.managedResources[{number}].name"
+            check_label_key(resource.name, where)
+            if not is_extended(resource.name):
+                raise refusal(where, resource.name, "an extended resource such as example.com/gpu")
+            if resource.name in managed:
+                raise refusal(where, resource.name, "each resource once in all extenders")
+            managed.add(resource.name)

@@ -1,0 +1,232 @@
+"""From the containers of a YAML or JSON file to typed configuration, refusing what is not known.
+
+The file is walked beside the types before msgspec builds them: that way a message can name the
+whole path, show what was found and list what is accepted.  A null means that the field is absent.
+Source: kubernetes cmd/kube-scheduler/app/options/configfile.go (strict decoding);
+k8s.io/kube-scheduler config/v1/types.go, ``decodeNestedObjects``.
+"""
+
+import json
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from types import UnionType
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from koordinator.api.kubescheduler.config import KubeSchedulerConfiguration
+from koordinator.api.kubescheduler.structs import API_VERSION, PluginArgs
+from koordinator.api.syntax import join_path
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.errors import BugError, InputError
+from koordinator.foundation.quantity import Quantity
+
+ArgsType = TypeVar("ArgsType", bound=PluginArgs)
+_T = TypeVar("_T")
+
+_PARSERS: Mapping[type, Callable[[Any], object]] = {
+    Duration: Duration.parse,
+    Quantity: Quantity.parse,
+}
+_SCALARS: Mapping[type[inspect.Type], tuple[type | UnionType, str]] = {
+    inspect.StrType: (str, "a text"),
+    inspect.BoolType: (bool, "true or false"),
+    inspect.FloatType: (int | float, "a number"),
+}
+_HIGHEST_NAMED = 2**16  # a higher bound is one of the machine, of no interest to a reader
+_SHOWN = 80  # characters of a wrong value that a message shows
+
+
+def decode_configuration(data: object, source: str) -> KubeSchedulerConfiguration:
+    """Return the configuration that a file holds, with defaults; ``source`` names the file.
+
+    The arguments of plugins stay untyped: only who knows the plugin knows their type.
+    Raises InputError with source and path.
+    """
+    try:
+        fields = _object(data)
+        _check_equal(fields.get("apiVersion"), API_VERSION, "apiVersion")
+        _check_equal(fields.get("kind"), KubeSchedulerConfiguration.__name__, "kind")
+        configuration = _decode(fields, KubeSchedulerConfiguration)
+        configuration.validate()
+    except InputError as error:
+        raise error.within(source=source) from None
+    return configuration
+
+
+def decode_args(args_type: type[ArgsType], data: object, path: str, source: str) -> ArgsType:
+    """Return the arguments of a plugin, with defaults; ``path`` is where they stand in the file.
+
+    ``apiVersion`` and ``kind`` may be left out.
+    Raises InputError with source and path.
+    """
+    try:
+        fields = _object({} if data is None else data)
+        _check_equal(fields.pop("apiVersion", API_VERSION), API_VERSION, "apiVersion")
+        kind = fields.pop("kind", args_type.__name__)
+        if _has_fields(args_type):
+            _check_equal(kind, args_type.__name__, "kind")
+        args = _decode(fields, args_type)
+        args.validate()
+    except InputError as error:
+        raise error.within(source=source, path=path) from None
+    return args
+
+
+def did_you_mean(found: str, accepted: Iterable[str]) -> str:
+    """Return the part of a message that names the most similar of the accepted names, if any is."""
+    by_lower_case = {name.lower(): name for name in accepted}
+    matches = get_close_matches(found.lower(), by_lower_case, n=1)
+    return f" (did you mean {by_lower_case[matches[0]]}?)" if matches else ""
+
+
+def _has_fields(args_type: type[PluginArgs]) -> bool:
+    """Return whether the plugin has arguments at all: a type that says none is not its own kind."""
+    return msgspec.structs.fields(args_type) != msgspec.structs.fields(PluginArgs)
+
+
+def _decode(data: Mapping[str, Any], wanted: type[_T]) -> _T:
+    _check(data, inspect.type_info(wanted), "")
+    try:
+        return msgspec.convert(data, wanted, dec_hook=_parse)
+    except msgspec.ValidationError as error:
+        raise BugError(f"{wanted.__name__} passed the check, but: {error}") from error
+
+
+def _parse(wanted: type, found: object) -> Any:
+    return _PARSERS[wanted](found)
+
+
+def _object(data: object) -> dict[str, Any]:
+    """Return a copy of the object that the data is, without nulls."""
+    present = _without_nulls(data)
+    if not isinstance(present, dict):
+        raise _wrong(present, "an object", "")
+    return present
+
+
+def _without_nulls(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _without_nulls(value) for key, value in tree.items() if value is not None}
+    if isinstance(tree, list):
+        return [_without_nulls(value) for value in tree]
+    return tree
+
+
+def _check_equal(found: object, accepted: str, path: str) -> None:
+    if found is None:
+        raise InputError(f"required, but missing; accepted is {accepted}", path=path)
+    if found != accepted:
+        raise _wrong(found, accepted, path)
+
+
+def _check(found: object, wanted: inspect.Type, path: str) -> None:
+    """Raise InputError unless msgspec would take the value, and for unknown fields at any depth."""
+    match wanted:
+        case inspect.UnionType(types):
+            (other,) = (each for each in types if not isinstance(each, inspect.NoneType))
+            _check(found, other, path)
+        case inspect.StructType():
+            _check_struct(found, wanted, path)
+        case inspect.DictType():
+            for key, value in _pairs(found, path):
+                _check(value, wanted.value_type, join_path(path, key))
+        case inspect.VarTupleType():
+            if not isinstance(found, list):
+                raise _wrong(found, "a list", path)
+            for index, item in enumerate(found):
+                _check(item, wanted.item_type, f"{path}[{index}]")
+        case _:
+            _check_scalar(found, wanted, path)
+
+
+def _check_struct(found: object, wanted: inspect.StructType, path: str) -> None:
+    fields = {field.encode_name: field for field in wanted.fields}
+    present = dict(_pairs(found, path))
+    for key, value in present.items():
+        if key not in fields:
+            accepted = ", ".join(fields)
+            hint = did_you_mean(key, fields)
+            raise InputError(
+                f"unknown field{hint}; accepted are {accepted}", path=join_path(path, key)
+            )
+        _check(value, fields[key].type, join_path(path, key))
+    for key, field in fields.items():
+        if field.required and key not in present:
+            raise InputError("required, but missing", path=join_path(path, key))
+
+
+def _pairs(found: object, path: str) -> Iterable[tuple[str, object]]:
+    if not isinstance(found, dict):
+        raise _wrong(found, "an object", path)
+    for key, value in found.items():
+        if not isinstance(key, str):
+            raise _wrong(key, "a text as key", path)
+        yield key, value
+
+
+def _check_scalar(found: object, wanted: inspect.Type, path: str) -> None:
+    match wanted:
+        case inspect.CustomType():
+            _check_parsed(found, wanted.cls, path)
+        case inspect.LiteralType(values):
+            _check_choice(found, [str(value) for value in values], path)
+        case inspect.IntType():
+            _check_integer(found, wanted, path)
+        case inspect.BytesType():
+            _check_base64(found, path)
+        case inspect.AnyType():
+            return
+        case _:
+            python_type, accepted = _SCALARS[type(wanted)]
+            is_flag = isinstance(found, bool) and not isinstance(wanted, inspect.BoolType)
+            if is_flag or not isinstance(found, python_type):
+                raise _wrong(found, accepted, path)
+
+
+def _check_parsed(found: object, wanted: type, path: str) -> None:
+    try:
+        _parse(wanted, found)
+    except InputError as error:
+        raise InputError(error.problem, path=path) from None
+
+
+def _check_choice(found: object, choices: list[str], path: str) -> None:
+    if found in choices:
+        return
+    accepted = ", ".join(choice or '""' for choice in choices)
+    hint = did_you_mean(found, choices) if isinstance(found, str) else ""
+    raise InputError(f"found {_show(found)}{hint}; accepted is one of {accepted}", path=path)
+
+
+def _check_integer(found: object, wanted: inspect.IntType, path: str) -> None:
+    low, high = wanted.ge, wanted.le
+    if (
+        isinstance(found, int)
+        and not isinstance(found, bool)
+        and (low is None or low <= found)
+        and (high is None or found <= high)
+    ):
+        return
+    if low is None:
+        raise _wrong(found, "an integer", path)
+    accepted = f"at least {low}" if high is None or high > _HIGHEST_NAMED else f"{low}..{high}"
+    raise _wrong(found, f"an integer of {accepted}", path)
+
+
+def _check_base64(found: object, path: str) -> None:
+    try:
+        b64decode(found if isinstance(found, str) else "?", validate=True)
+    except ValueError:
+        raise _wrong(found, "a text in base64", path) from None
+
+
+def _wrong(found: object, accepted: str, path: str) -> InputError:
+    return InputError(f"found {_show(found)}; accepted is {accepted}", path=path)
+
+
+def _show(found: object) -> str:
+    shown = json.dumps(found, default=str, skipkeys=True, ensure_ascii=False)
+    return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"

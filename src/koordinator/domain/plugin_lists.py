@@ -1,0 +1,203 @@
+"""Which plugins run at which extension point, in which order and with which weight.
+
+Works on names alone: what a plugin implements is told by the caller.
+Source: kubernetes pkg/scheduler apis/config/v1/default_plugins.go, ``mergePlugins``;
+framework/runtime/framework.go, ``updatePluginList``, ``expandMultiPointPlugins``,
+``getScoreWeights``; apis/config/validation/validation.go, ``validateCommonQueueSort``; koordinator
+pkg/scheduler/frameworkext/defaultprofile/profile.go.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from koordinator.api.kubescheduler import (
+    EXTENSION_POINTS,
+    KubeSchedulerConfiguration,
+    KubeSchedulerProfile,
+    Plugin,
+    Plugins,
+    PluginSet,
+    did_you_mean,
+)
+from koordinator.foundation.errors import BugError, InputError
+
+PluginList = list[
+    tuple[str, int]
+]  # (name, weight) in running order; the weight is 1 but for scores
+
+#: What kube-scheduler 1.35 runs, name and weight, in the order of its ``multiPoint``.
+STOCK_PLUGINS = (
+    ("SchedulingGates", 1),
+    ("PrioritySort", 1),
+    ("NodeUnschedulable", 1),
+    ("NodeName", 1),
+    ("TaintToleration", 3),
+    ("NodeAffinity", 2),
+    ("NodePorts", 1),
+    ("NodeResourcesFit", 1),
+    ("VolumeRestrictions", 1),
+    ("NodeVolumeLimits", 1),
+    ("VolumeBinding", 1),
+    ("VolumeZone", 1),
+    ("PodTopologySpread", 2),
+    ("InterPodAffinity", 2),
+    ("DynamicResources", 2),  # frees an idle claim before the next one evicts a pod
+    ("DefaultPreemption", 1),
+    ("NodeResourcesBalancedAllocation", 1),
+    ("ImageLocality", 1),
+    ("DefaultBinder", 1),
+)
+DEFAULT_PRE_BIND = "DefaultPreBind"
+
+_ALL = "*"
+
+
+def merge_profiles(
+    configuration: KubeSchedulerConfiguration,
+    defaults: Sequence[tuple[str, int]],
+    points_of: Mapping[str, frozenset[str]],
+) -> tuple[dict[str, PluginList], ...]:
+    """Return the lists of every profile: see ``merge``.
+
+    Raises InputError, also when not all profiles sort the queue alike: they share it.
+    """
+    merged: list[dict[str, PluginList]] = []
+    for index, profile in enumerate(configuration.profiles):
+        try:
+            merged.append(merge(profile.plugins, defaults, points_of))
+        except InputError as error:
+            raise error.within(path=f"profiles[{index}]") from None
+    first = _queue_sort(configuration.profiles[0], merged[0])
+    for index, (profile, lists) in enumerate(zip(configuration.profiles, merged, strict=True)):
+        found = _queue_sort(profile, lists)
+        if found != first:
+            raise InputError(
+                f"found {found[0]} with arguments {found[1]}; accepted is that of profiles[0]: "
+                f"{first[0]} with arguments {first[1]}",
+                path=f"profiles[{index}].plugins.queueSort",
+            )
+    return tuple(merged)
+
+
+def merge(
+    plugins: Plugins | None,
+    defaults: Sequence[tuple[str, int]],
+    points_of: Mapping[str, frozenset[str]],
+) -> dict[str, PluginList]:
+    """Return extension point to the plugins that run there, for every extension point.
+
+    ``defaults`` are (name, weight) in order; ``points_of`` has every plugin that exists.  Order of
+    a point: first the plugins that are enabled there and in ``multiPoint``, as they stand there;
+    then the other ones of ``multiPoint``, which starts with the defaults; then the other ones that
+    are enabled there.  A disabled name that does not exist is allowed: other versions have it.
+    Raises InputError for unknown plugins, plugins that don't implement the point or stand twice,
+    and for lists without exactly one queueSort or without a bind plugin.
+    """
+    if unknown := [name for name, _ in defaults if name not in points_of]:
+        raise BugError(f"default plugins that don't exist: {', '.join(unknown)}")
+    changes = plugins or Plugins()
+    for point in (*EXTENSION_POINTS, "multiPoint"):
+        _check_enabled(changes.at(point).enabled, point, points_of)
+    everywhere = _merge_defaults(defaults, changes.multi_point)
+    lists = {
+        point: _at_point(point, _enabled_at(point, plugins, points_of), everywhere, points_of)
+        for point in EXTENSION_POINTS
+    }
+    _check_lists(lists, points_of)
+    return lists
+
+
+def _check_enabled(
+    enabled: Sequence[Plugin], point: str, points_of: Mapping[str, frozenset[str]]
+) -> None:
+    seen: set[str] = set()
+    for index, plugin in enumerate(enabled):
+        path = f"plugins.{point}.enabled[{index}].name"
+        if plugin.name not in points_of:
+            hint = did_you_mean(plugin.name, points_of)
+            accepted = _named(points_of if point == "multiPoint" else _at(point, points_of))
+            raise InputError(
+                f"found {plugin.name}, which is no plugin{hint}; accepted is one of {accepted}",
+                path=path,
+            )
+        if point != "multiPoint" and point not in points_of[plugin.name]:
+            accepted = _named(points_of[plugin.name])
+            raise InputError(
+                f"found {plugin.name}, which does not implement {point}; "
+                f"accepted for this plugin are {accepted}",
+                path=path,
+            )
+        if plugin.name in seen:
+            raise InputError(f"found {plugin.name} twice; accepted is each plugin once", path=path)
+        seen.add(plugin.name)
+
+
+def _merge_defaults(defaults: Sequence[tuple[str, int]], changes: PluginSet) -> dict[str, int]:
+    """Return name to weight in order; a default that is enabled again keeps its place."""
+    disabled = {plugin.name for plugin in changes.disabled}
+    kept = {
+        name: weight for name, weight in defaults if name not in disabled and _ALL not in disabled
+    }
+    return kept | {plugin.name: plugin.weight or 1 for plugin in changes.enabled}
+
+
+def _enabled_at(
+    point: str, plugins: Plugins | None, points_of: Mapping[str, frozenset[str]]
+) -> PluginSet:
+    """Return the changes at a point, with the plugin that koord-scheduler adds to preBind."""
+    if plugins is None:
+        return PluginSet()
+    changes = plugins.at(point)
+    listed = {plugin.name for plugin in (*changes.enabled, *changes.disabled)}
+    if point != "preBind" or DEFAULT_PRE_BIND not in points_of or listed & {DEFAULT_PRE_BIND, _ALL}:
+        return changes
+    return PluginSet(
+        enabled=(*changes.enabled, Plugin(name=DEFAULT_PRE_BIND)), disabled=changes.disabled
+    )
+
+
+def _at_point(
+    point: str,
+    changes: PluginSet,
+    everywhere: Mapping[str, int],
+    points_of: Mapping[str, frozenset[str]],
+) -> PluginList:
+    enabled = {plugin.name: plugin.weight or 1 for plugin in changes.enabled}
+    disabled = {plugin.name for plugin in changes.disabled}
+    expanded = {
+        name: weight
+        for name, weight in everywhere.items()
+        if point in points_of[name] and disabled.isdisjoint((name, _ALL))
+    }
+    overriding = {name: weight for name, weight in enabled.items() if name in expanded}
+    ordered = overriding | {**expanded, **overriding} | enabled
+    return [(name, weight if point == "score" else 1) for name, weight in ordered.items()]
+
+
+def _check_lists(lists: Mapping[str, PluginList], points_of: Mapping[str, frozenset[str]]) -> None:
+    if len(lists["queueSort"]) != 1:
+        found = _named(name for name, _ in lists["queueSort"]) or "none"
+        raise InputError(
+            f"found {found}; accepted is exactly one of {_named(_at('queueSort', points_of))}",
+            path="plugins.queueSort",
+        )
+    if not lists["bind"]:
+        raise InputError(
+            f"found none; accepted is at least one of {_named(_at('bind', points_of))}",
+            path="plugins.bind",
+        )
+
+
+def _queue_sort(
+    profile: KubeSchedulerProfile, lists: Mapping[str, PluginList]
+) -> tuple[str, dict[str, Any]]:
+    ((name, _),) = lists["queueSort"]
+    return name, next((each.args for each in profile.plugin_config if each.name == name), {})
+
+
+def _at(point: str, points_of: Mapping[str, frozenset[str]]) -> list[str]:
+    return [name for name, points in points_of.items() if point in points]
+
+
+def _named(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))

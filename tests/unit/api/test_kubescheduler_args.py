@@ -1,0 +1,472 @@
+"""The arguments of plugins: defaults, and what a message says of wrong ones."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from koordinator.api.kubescheduler import (
+    API_VERSION,
+    CoschedulingArgs,
+    DefaultPreemptionArgs,
+    DeviceShareArgs,
+    DynamicResourcesArgs,
+    ElasticQuotaArgs,
+    InterPodAffinityArgs,
+    LoadAwareSchedulingArgs,
+    NodeAffinityArgs,
+    NodeNUMAResourceArgs,
+    NodeResourcesBalancedAllocationArgs,
+    NodeResourcesFitArgs,
+    NodeResourcesFitPlusArgs,
+    PluginArgs,
+    PodTopologySpreadArgs,
+    ReservationArgs,
+    ScarceResourceAvoidanceArgs,
+    SchedulingHintArgs,
+    VolumeBindingArgs,
+    decode_args,
+)
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.quantity import Quantity
+
+ARGS_TYPES = [
+    CoschedulingArgs,
+    DefaultPreemptionArgs,
+    DeviceShareArgs,
+    DynamicResourcesArgs,
+    ElasticQuotaArgs,
+    InterPodAffinityArgs,
+    LoadAwareSchedulingArgs,
+    NodeAffinityArgs,
+    NodeNUMAResourceArgs,
+    NodeResourcesBalancedAllocationArgs,
+    NodeResourcesFitArgs,
+    NodeResourcesFitPlusArgs,
+    PodTopologySpreadArgs,
+    ReservationArgs,
+    ScarceResourceAvoidanceArgs,
+    SchedulingHintArgs,
+    VolumeBindingArgs,
+]
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+
+
+class NoArgs(PluginArgs, frozen=True, kw_only=True):
+    pass
+
+
+def args(args_type: type[PluginArgs], fields: object) -> Any:
+    return decode_args(args_type, fields, "profiles[0].pluginConfig[2].args", "koord.yaml")
+
+
+def refusal(args_type: type[PluginArgs], fields: object) -> InputError:
+    with pytest.raises(InputError) as caught:
+        args(args_type, fields)
+    return caught.value
+
+
+def point(utilization: int, score: int) -> dict[str, int]:
+    return {"utilization": utilization, "score": score}
+
+
+def constraint(**fields: Any) -> dict[str, Any]:
+    return {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"} | fields
+
+
+def required(expression: dict[str, Any]) -> dict[str, Any]:
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return {"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+@pytest.mark.parametrize("args_type", ARGS_TYPES)
+def test_every_plugin_takes_its_own_kind_and_no_other(args_type: type[PluginArgs]) -> None:
+    """No arguments, or just the header, mean the defaults."""
+    header = {"apiVersion": API_VERSION, "kind": args_type.__name__}
+
+    assert args(args_type, header) == args(args_type, {}) == args_type()
+    assert refusal(args_type, {"kind": "PodArgs"}).path.endswith("args.kind")
+
+
+def test_null_means_that_the_field_is_absent() -> None:
+    """As in every Kubernetes file, at any depth."""
+    assert args(NodeResourcesFitArgs, {"scoringStrategy": None}) == NodeResourcesFitArgs()
+    assert args(NodeResourcesFitArgs, None) == NodeResourcesFitArgs()
+
+
+def test_arguments_of_an_old_version_are_refused() -> None:
+    """Also where the file itself is of the accepted version."""
+    error = refusal(NodeResourcesFitArgs, {"apiVersion": "kubescheduler.config.k8s.io/v1beta3"})
+
+    assert error.path == "profiles[0].pluginConfig[2].args.apiVersion"
+    assert error.problem.endswith(f"accepted is {API_VERSION}")
+
+
+def test_a_plugin_without_arguments_takes_a_header_and_nothing_else() -> None:
+    """Its kind is not checked: there is no such type."""
+    assert args(NoArgs, {"apiVersion": API_VERSION, "kind": "NodePortsArgs"}) == NoArgs()
+    assert "accepted are apiVersion, kind" in refusal(NoArgs, {"a": 1}).problem
+
+
+@pytest.mark.parametrize("args_type", ARGS_TYPES)
+@settings(max_examples=20)
+@given(data=ANY_JSON, extra=st.data())
+def test_whatever_the_file_holds_it_is_decoded_or_refused(
+    args_type: type[PluginArgs], data: object, extra: st.DataObject
+) -> None:
+    """Nothing that a file can hold gets past the check and fails later."""
+    names = st.sampled_from(sorted(args_type.__struct_encode_fields__))
+    fields = extra.draw(st.dictionaries(names, ANY_JSON, max_size=2))
+    for found in (data, fields):
+        with suppress(InputError):
+            assert isinstance(args(args_type, found), args_type)
+
+
+def test_an_unknown_field_is_refused_with_the_known_ones() -> None:
+    """The full message, as a user sees it."""
+    assert str(refusal(NodeResourcesFitArgs, {"scoringStrategi": {}})) == (
+        "koord.yaml: profiles[0].pluginConfig[2].args.scoringStrategi: unknown field "
+        "(did you mean scoringStrategy?); accepted are apiVersion, kind, ignoredResources, "
+        "ignoredResourceGroups, scoringStrategy"
+    )
+
+
+def test_a_wrong_choice_is_refused_with_the_accepted_ones() -> None:
+    """The full message, as a user sees it."""
+    assert str(refusal(NodeResourcesFitArgs, {"scoringStrategy": {"type": "mostallocated"}})) == (
+        "koord.yaml: profiles[0].pluginConfig[2].args.scoringStrategy.type: "
+        'found "mostallocated" (did you mean MostAllocated?); accepted is one of '
+        "LeastAllocated, MostAllocated, RequestedToCapacityRatio"
+    )
+
+
+def test_resources_to_score_default_to_cpu_and_memory_of_weight_1() -> None:
+    """Also when only the type is given, or a weight of 0."""
+    decoded = args(
+        NodeResourcesFitArgs,
+        {"scoringStrategy": {"type": "MostAllocated", "resources": []}},
+    )
+    zero = args(NodeResourcesBalancedAllocationArgs, {"resources": [{"name": "a", "weight": 0}]})
+
+    resources = [(each.name, each.weight) for each in decoded.scoring_strategy.resources]
+    assert resources == [("cpu", 1), ("memory", 1)]
+    assert zero.resources[0].weight == 1
+
+
+def test_a_curve_of_utilization_is_decoded() -> None:
+    """RequestedToCapacityRatio, with any number of rising points."""
+    shape = [point(0, 0), point(50, 10), point(100, 3)]
+    strategy = {"type": "RequestedToCapacityRatio", "requestedToCapacityRatio": {"shape": shape}}
+
+    decoded = args(NodeResourcesFitArgs, {"scoringStrategy": strategy})
+
+    points = decoded.scoring_strategy.requested_to_capacity_ratio.shape
+    assert [(each.utilization, each.score) for each in points] == [(0, 0), (50, 10), (100, 3)]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "path", "said"),
+    [
+        ({}, "type", "required"),
+        ({"type": "MostAllocated", "resources": [{}]}, "resources[0].name", "required"),
+        (
+            {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 101}]},
+            "resources[0].weight",
+            "found 101; accepted is an integer of 0..100",
+        ),
+        ({"type": "RequestedToCapacityRatio"}, "requestedToCapacityRatio", "required"),
+        *(
+            (
+                {"type": "RequestedToCapacityRatio", "requestedToCapacityRatio": {"shape": shape}},
+                f"requestedToCapacityRatio.shape{path}",
+                said,
+            )
+            for shape, path, said in (
+                ([], "", "at least one point"),
+                ([point(0, 11)], "[0].score", "0..10"),
+                ([point(101, 0)], "[0].utilization", "0..100"),
+                ([point(5, 0), point(5, 1)], "[1].utilization", "more than the 5"),
+            )
+        ),
+    ],
+)
+def test_a_wrong_scoring_strategy_is_refused(
+    strategy: dict[str, Any], path: str, said: str
+) -> None:
+    """Weights are 1..100; a curve rises in 0..100 and scores 0..10."""
+    error = refusal(NodeResourcesFitArgs, {"scoringStrategy": strategy})
+
+    assert error.path == f"profiles[0].pluginConfig[2].args.scoringStrategy.{path}"
+    assert said in error.problem
+
+
+@pytest.mark.parametrize(
+    ("args_type", "fields", "path", "said"),
+    [
+        (NodeResourcesFitArgs, {"ignoredResources": ["a b"]}, "ignoredResources[0]", "a b"),
+        (
+            NodeResourcesFitArgs,
+            {"ignoredResourceGroups": ["example.com/a"]},
+            "ignoredResourceGroups[0]",
+            "before '/'",
+        ),
+        (
+            NodeResourcesBalancedAllocationArgs,
+            {"resources": [{"name": "cpu", "weight": 2}]},
+            "resources[0].weight",
+            "accepted is 1",
+        ),
+        (
+            NodeResourcesBalancedAllocationArgs,
+            {"resources": [{"name": "cpu"}, {"name": "cpu"}]},
+            "resources[1].name",
+            "once",
+        ),
+        (InterPodAffinityArgs, {"hardPodAffinityWeight": 101}, "hardPodAffinityWeight", "0..100"),
+        (VolumeBindingArgs, {"bindTimeoutSeconds": -1}, "bindTimeoutSeconds", "at least 0"),
+        (VolumeBindingArgs, {"shape": [point(9, 0), point(1, 0)]}, "shape[1].utilization", "9"),
+        (
+            DefaultPreemptionArgs,
+            {"minCandidateNodesPercentage": 0, "minCandidateNodesAbsolute": 0},
+            "minCandidateNodesPercentage",
+            "above 0 when minCandidateNodesAbsolute is 0",
+        ),
+        (
+            DefaultPreemptionArgs,
+            {"minCandidateNodesAbsolute": -1},
+            "minCandidateNodesAbsolute",
+            "at least 0",
+        ),
+        (DynamicResourcesArgs, {"filterTimeout": "-1s"}, "filterTimeout", "0s or more"),
+        (DynamicResourcesArgs, {"bindingTimeout": "999ms"}, "bindingTimeout", "1s or more"),
+        (DynamicResourcesArgs, {"bindingTimeout": "1 s"}, "bindingTimeout", "duration"),
+        (NodeAffinityArgs, required({"key": "a"}), None, "required"),
+        (NodeAffinityArgs, required({"key": "a", "operator": "in"}), None, "In"),
+        (NodeAffinityArgs, required({"key": "a", "operator": "In"}), None, "at least one"),
+        (
+            NodeAffinityArgs,
+            required({"key": "a", "operator": "Gt", "values": ["x"]}),
+            None,
+            "integer",
+        ),
+        (NodeAffinityArgs, required({"key": "a", "operator": "Exists", "x": 1}), None, "unknown"),
+        (
+            NodeAffinityArgs,
+            {
+                "addedAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [
+                        {
+                            "weight": 1,
+                            "preference": {
+                                "matchFields": [{"key": "metadata.name", "operator": "In"}]
+                            },
+                        }
+                    ]
+                }
+            },
+            None,
+            "exactly one",
+        ),
+        (PodTopologySpreadArgs, {"defaultingType": "None"}, "defaultingType", "List, System"),
+        (
+            PodTopologySpreadArgs,
+            {"defaultConstraints": [constraint()]},
+            "defaultingType",
+            "List with defaultConstraints",
+        ),
+        *(
+            (
+                PodTopologySpreadArgs,
+                {"defaultingType": "List", "defaultConstraints": constraints},
+                f"defaultConstraints[{len(constraints) - 1}]{path}",
+                said,
+            )
+            for constraints, path, said in (
+                ([constraint(maxSkew=0)], ".maxSkew", "1 or more"),
+                ([constraint(topologyKey="")], ".topologyKey", "letter or digit"),
+                ([constraint(whenUnsatisfiable="No")], ".whenUnsatisfiable", "ScheduleAnyway"),
+                ([constraint(labelSelector={})], ".labelSelector", "accepted is none"),
+                ([constraint(minDomain=1)], ".minDomain", "did you mean minDomains?"),
+                ([constraint(), constraint(maxSkew=2)], "", "once"),
+            )
+        ),
+        (
+            LoadAwareSchedulingArgs,
+            {"nodeMetricExpirationSeconds": 0},
+            "nodeMetricExpirationSeconds",
+            "at least 1",
+        ),
+        (
+            LoadAwareSchedulingArgs,
+            {"resourceWeights": {"cpu": 0}},
+            "resourceWeights.cpu",
+            "1..100",
+        ),
+        (
+            LoadAwareSchedulingArgs,
+            {"resourceWeights": {"example.com/gpu": 1}},
+            "estimatedScalingFactors[example.com/gpu]",
+            "required",
+        ),
+        (
+            LoadAwareSchedulingArgs,
+            {"usageThresholds": {"cpu": 130}},
+            "usageThresholds.cpu",
+            "found 130",
+        ),
+        (
+            LoadAwareSchedulingArgs,
+            {"estimatedScalingFactors": {"cpu": 0}},
+            "estimatedScalingFactors.cpu",
+            "1..100",
+        ),
+        (
+            LoadAwareSchedulingArgs,
+            {"dominantResourceWeight": 101},
+            "dominantResourceWeight",
+            "0..100",
+        ),
+        (
+            LoadAwareSchedulingArgs,
+            {"aggregated": {"usageAggregationType": "p75"}},
+            "aggregated.usageAggregationType",
+            "avg, p50, p90, p95, p99",
+        ),
+        (
+            LoadAwareSchedulingArgs,
+            {"aggregated": {"scoreAggregatedDuration": "-5m"}},
+            "aggregated.scoreAggregatedDuration",
+            "0s or more",
+        ),
+        (
+            NodeNUMAResourceArgs,
+            {"defaultCPUBindPolicy": "ConstrainedBurst"},
+            "defaultCPUBindPolicy",
+            'one of "", FullPCPUs, SpreadByPCPUs',
+        ),
+        (
+            NodeNUMAResourceArgs,
+            {"numaScoringStrategy": {"type": "RequestedToCapacityRatio"}},
+            "numaScoringStrategy.type",
+            "LeastAllocated, MostAllocated",
+        ),
+        (
+            DeviceShareArgs,
+            {"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "a"}]}},
+            "scoringStrategy.resources[0].weight",
+            "required",
+        ),
+        (
+            DeviceShareArgs,
+            {"gpuShareUnsupportedModels": [{"vendor": "huawei"}]},
+            "gpuShareUnsupportedModels[0].model",
+            "required",
+        ),
+        (ReservationArgs, {"gcDurationSeconds": -1}, "gcDurationSeconds", "at least 0"),
+        (ReservationArgs, {"ignoredResources": ["cpu"]}, "ignoredResources[0]", "extended"),
+        (
+            ReservationArgs,
+            {"ignoredResourceGroups": ["kubernetes.io"]},
+            "ignoredResourceGroups[0]",
+            "not kubernetes.io",
+        ),
+        (CoschedulingArgs, {"defaultTimeout": "-1s"}, "defaultTimeout", "0s or more"),
+        (CoschedulingArgs, {"defaultTimeout": 600}, "defaultTimeout", "600"),
+        (CoschedulingArgs, {"controllerWorkers": 0}, "controllerWorkers", "at least 1"),
+        (ElasticQuotaArgs, {"delayEvictTime": "-1s"}, "delayEvictTime", "0s or more"),
+        (
+            ElasticQuotaArgs,
+            {"defaultQuotaGroupMax": {"cpu": "-1"}},
+            "defaultQuotaGroupMax.cpu",
+            "0 or more",
+        ),
+        (
+            ElasticQuotaArgs,
+            {"systemQuotaGroupMax": {"cpu": "many"}},
+            "systemQuotaGroupMax.cpu",
+            "quantity",
+        ),
+        (
+            ElasticQuotaArgs,
+            {"hookPlugins": [{"key": "a"}]},
+            "hookPlugins[0].factoryKey",
+            "required",
+        ),
+        (SchedulingHintArgs, {"maxHintNodes": 0}, "maxHintNodes", "at least 1"),
+        (NodeResourcesFitPlusArgs, {"resources": ["cpu"]}, "resources", "an object"),
+        (ScarceResourceAvoidanceArgs, {"resources": [1]}, "resources[0]", "a text"),
+    ],
+)
+def test_wrong_arguments_are_refused_where_they_are_wrong(
+    args_type: type[PluginArgs], fields: dict[str, Any], path: str | None, said: str
+) -> None:
+    """The message names the field, what was found and what is accepted."""
+    error = refusal(args_type, fields)
+
+    assert error.source == "koord.yaml"
+    if path is not None:
+        assert error.path == f"profiles[0].pluginConfig[2].args.{path}"
+    assert said in error.problem
+
+
+def test_load_aware_defaults_depend_on_each_other() -> None:
+    """Thresholds if none are set, weights unless the dominant resource counts, factors by name."""
+    plain = args(LoadAwareSchedulingArgs, {})
+    dominant = args(
+        LoadAwareSchedulingArgs,
+        {"dominantResourceWeight": 1, "estimatedScalingFactors": {"cpu": 50}},
+    )
+
+    assert plain.usage_thresholds == {"cpu": 65, "memory": 95}
+    assert plain.resource_weights == {"cpu": 1, "memory": 1}
+    assert dominant.resource_weights == {}
+    assert dominant.estimated_scaling_factors == {"cpu": 50, "memory": 70}
+
+
+def test_koordinator_defaults() -> None:
+    """What koord-scheduler assumes when its plugins are not configured."""
+    numa, devices = NodeNUMAResourceArgs(), DeviceShareArgs()
+    quota, reservation = ElasticQuotaArgs(), ReservationArgs()
+
+    assert numa.default_cpu_bind_policy == "FullPCPUs"
+    assert [each.name for each in numa.numa_scoring_strategy.resources] == ["cpu", "memory"]
+    assert [each.name for each in devices.scoring_strategy.resources] == [
+        "koordinator.sh/gpu-memory-ratio",
+        "koordinator.sh/gpu-memory",
+        "koordinator.sh/rdma",
+        "koordinator.sh/fpga",
+    ]
+    assert devices.gpu_shared_resource_templates_config.matched_resources == (
+        "huawei.com/npu-core",
+    )
+    assert quota.default_quota_group_max["cpu"] == Quantity.from_int(1844674407370955161)
+    assert (reservation.gc_duration_seconds, reservation.resync_interval_seconds) == (86400, 60)
+    assert CoschedulingArgs().default_timeout == Duration(seconds=600)
+    assert SchedulingHintArgs().max_hint_nodes == 100
+
+
+def test_names_that_go_spells_in_capitals() -> None:
+    """NUMA, CPU, GPU and HTTPS keep their capitals in the middle of a name only."""
+    numa = args(NodeNUMAResourceArgs, {"defaultCPUBindPolicy": ""})
+    devices = args(DeviceShareArgs, {"disableDeviceNUMATopologyAlignment": True})
+
+    assert numa.default_cpu_bind_policy == ""
+    assert devices.disable_device_numa_topology_alignment
+    assert (
+        "did you mean gcDurationSeconds"
+        in refusal(ReservationArgs, {"GCDurationSeconds": 1}).problem
+    )
+
+
+def test_zero_seconds_of_a_reservation_mean_the_default() -> None:
+    """Go can't tell 0 from nothing here, so neither file nor scheduler can."""
+    zero = {"gcDurationSeconds": 0, "gcIntervalSeconds": 0, "resyncIntervalSeconds": 0}
+
+    assert args(ReservationArgs, zero) == ReservationArgs()
