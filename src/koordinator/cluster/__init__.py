@@ -1,0 +1,1 @@
+"""How components see Kubernetes: the port and its adapters."""

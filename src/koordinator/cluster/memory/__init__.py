@@ -1,0 +1,1 @@
+"""An in-process API server for simulation, tests and embedding.  No I/O, one thread."""

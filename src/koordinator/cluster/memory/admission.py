@@ -1,0 +1,113 @@
+"""What happens to an object between the request and the store.
+
+An admission step is a plain callable ``(operation, obj, cluster) -> obj``: it returns the object,
+changed or not, or raises InvalidError.  Steps run in the order of the list; ``cluster`` reads the
+state before the request, so an UPDATE step finds the old object there.  What a DELETE step returns
+is not used.  Status writes, bindings and evictions are not admitted.
+Source: k8s.io/kubernetes v1.35 plugin/pkg/admission/priority/admission.go ``admitPod``.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+
+from msgspec.structs import replace
+
+from koordinator.api.defaults import with_defaults
+from koordinator.api.meta import KubeObject, ObjectMeta
+from koordinator.api.pod import Pod, PodSpec
+from koordinator.api.priority import PriorityClass
+from koordinator.api.validation import validate
+from koordinator.cluster.port import Reader
+from koordinator.foundation.errors import InputError, InvalidError, NotFoundError
+
+SYSTEM_PRIORITY_CLASSES = tuple(
+    PriorityClass(
+        metadata=ObjectMeta(name=name), value=value, preemption_policy="PreemptLowerPriority"
+    )
+    for name, value in (
+        ("system-cluster-critical", 2_000_000_000),
+        ("system-node-critical", 2_000_001_000),
+    )
+)
+
+
+class Operation(StrEnum):
+    """What the request wants to do."""
+
+    CREATE = "CREATE"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+
+
+Admission = Callable[[Operation, KubeObject, Reader], KubeObject]
+
+
+def fill_defaults(operation: Operation, obj: KubeObject, cluster: Reader) -> KubeObject:  # noqa: ARG001 -- the signature of a step
+    """Fill in what the API server fills in."""
+    return obj if operation is Operation.DELETE else with_defaults(obj)
+
+
+def resolve_priority(operation: Operation, obj: KubeObject, cluster: Reader) -> KubeObject:
+    """Give a new pod the number and the preemption policy of its priority class."""
+    if not isinstance(obj, Pod) or operation is Operation.DELETE:
+        return obj
+    if operation is Operation.CREATE:
+        spec = _prioritized(obj, cluster)
+    else:
+        old = cluster.get(Pod, obj.metadata.name, obj.metadata.namespace).spec
+        spec = replace(
+            obj.spec,
+            priority=old.priority if obj.spec.priority is None else obj.spec.priority,
+            preemption_policy=obj.spec.preemption_policy or old.preemption_policy,
+        )
+    return obj if spec == obj.spec else replace(obj, spec=spec)
+
+
+def check_valid(operation: Operation, obj: KubeObject, cluster: Reader) -> KubeObject:  # noqa: ARG001 -- the signature of a step
+    """Refuse what the API server refuses."""
+    if operation is not Operation.DELETE:
+        try:
+            validate(obj)
+        except InputError as error:
+            raise InvalidError(str(error)) from error
+    return obj
+
+
+DEFAULT_ADMISSION: tuple[Admission, ...] = (fill_defaults, resolve_priority, check_valid)
+
+
+def _prioritized(pod: Pod, cluster: Reader) -> PodSpec:
+    spec = pod.spec
+    if spec.priority_class_name:
+        try:
+            priority_class = cluster.get(PriorityClass, spec.priority_class_name)
+        except NotFoundError:
+            raise InvalidError(
+                f"pod {pod.key} is forbidden: "
+                f"no PriorityClass with name {spec.priority_class_name} was found"
+            ) from None
+    else:
+        defaults = [c for c in cluster.list(PriorityClass).items if c.global_default]
+        priority_class = min(defaults, key=lambda c: c.value, default=_NO_CLASS)
+    priority, policy = priority_class.value, priority_class.preemption_policy
+    if spec.priority not in (None, priority):
+        raise InvalidError(
+            f"pod {pod.key} is forbidden: the integer value of priority ({spec.priority}) must not "
+            f"be provided in pod spec; priority admission controller computed {priority} from the "
+            "given PriorityClass name"
+        )
+    if policy is not None and spec.preemption_policy not in (None, policy):
+        raise InvalidError(
+            f"pod {pod.key} is forbidden: the string value of PreemptionPolicy "
+            f"({spec.preemption_policy}) must not be provided in pod spec; priority admission "
+            f"controller computed {policy} from the given PriorityClass name"
+        )
+    return replace(
+        spec,
+        priority_class_name=priority_class.metadata.name,
+        priority=priority,
+        preemption_policy=policy or spec.preemption_policy,
+    )
+
+
+_NO_CLASS = PriorityClass(value=0, preemption_policy="PreemptLowerPriority")  # no name

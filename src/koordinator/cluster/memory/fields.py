@@ -1,0 +1,104 @@
+"""Field selectors: which fields each kind offers, and whether an object has the wanted values.
+
+Source: k8s.io/apimachinery pkg/fields/selector.go ``ParseSelector``; k8s.io/kubernetes
+pkg/apis/core/v1/conversion.go (fields per kind).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from operator import attrgetter
+
+from msgspec.structs import fields
+
+from koordinator.api.event import CoreEvent
+from koordinator.api.meta import KubeObject
+from koordinator.api.namespace import Namespace
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.api.workload import ReplicationController
+from koordinator.foundation.errors import InvalidError
+
+_OF_ALL = ("metadata.name", "metadata.namespace")
+_OF_KIND: dict[type[KubeObject], tuple[str, ...]] = {
+    Pod: (
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "spec.hostNetwork",
+        "status.phase",
+        "status.nominatedNodeName",
+    ),
+    Node: ("spec.unschedulable",),
+    Namespace: ("status.phase",),
+    ReplicationController: ("status.replicas",),
+    CoreEvent: (
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.resourceVersion",
+        "involvedObject.fieldPath",
+        "reason",
+        "reportingComponent",
+        "type",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRequirement:
+    """``path`` has ``value``, or has not if ``negated``."""
+
+    path: str
+    value: str
+    negated: bool
+    read: Callable[[KubeObject], object]
+
+    def holds(self, obj: KubeObject) -> bool:
+        return (_text(self.read(obj)) == self.value) is not self.negated
+
+
+def parse_field_selector(
+    selector: str, kind_type: type[KubeObject]
+) -> tuple[FieldRequirement, ...]:
+    """Return the requirements of ``a=b,c==d,e!=f``.
+
+    Raises InvalidError for anything else and for fields that the kind doesn't offer.
+    """
+    requirements = []
+    for part in filter(None, selector.split(",")):
+        path, equals, value = part.partition("=")
+        if not equals:
+            raise InvalidError(
+                f"field selector: found {part!r}; accepted is field=value or field!=value"
+            )
+        negated = path.endswith("!")
+        path = path.removesuffix("!")
+        requirements.append(
+            FieldRequirement(path, value.removeprefix("="), negated, _reader(kind_type, path))
+        )
+    return tuple(requirements)
+
+
+@cache
+def _reader(kind_type: type[KubeObject], path: str) -> Callable[[KubeObject], object]:
+    accepted = _OF_ALL + _OF_KIND.get(kind_type, ())
+    if path not in accepted:
+        raise InvalidError(
+            f"field label not supported: {path}; accepted for kind {kind_type.KIND} is "
+            f"{', '.join(accepted)}"
+        )
+    attributes = []
+    owner: type = kind_type
+    for step in path.split("."):
+        info = next(info for info in fields(owner) if info.encode_name == step)
+        attributes.append(info.name)
+        owner = info.type
+    return attrgetter(".".join(attributes))
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,151 @@
+"""What the server takes from a request and what it keeps to itself, kind by kind.
+
+Pure functions of the stored object and the one in the request.
+Source: k8s.io/apiserver pkg/registry/rest/{create,update,delete}.go; k8s.io/kubernetes v1.35
+pkg/registry/core/pod/strategy.go.
+"""
+
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from koordinator.api.defaults import DEFAULT_GRACE_PERIOD_S, DEFAULT_NAMESPACE
+from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod, PodStatus
+from koordinator.foundation.errors import ConflictError, InvalidError, NotFoundError
+
+KindT = TypeVar("KindT", bound=KubeObject)
+
+_SERVER_METADATA = (
+    "name",
+    "generateName",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
+_FINISHED = ("Succeeded", "Failed")
+
+
+def has_status(kind_type: type[KubeObject]) -> bool:
+    """Return whether the kind has a status, and so a subresource for it."""
+    return "status" in kind_type.__struct_fields__
+
+
+def in_namespace(obj: KindT) -> KindT:
+    """Return the object in a namespace, ``default`` if it names none, or in none if it has none."""
+    meta = obj.metadata
+    if obj.NAMESPACED is bool(meta.namespace):
+        return obj
+    namespace = DEFAULT_NAMESPACE if obj.NAMESPACED else ""
+    return replace(obj, metadata=replace(meta, namespace=namespace))
+
+
+def without_status(obj: KindT) -> KindT:
+    """Return the object as if no status had been given; a node may be created with one."""
+    if isinstance(obj, Node) or not has_status(type(obj)):
+        return obj
+    status: Any = obj.status  # type: ignore[attr-defined]  # has_status
+    blank = PodStatus(phase="Pending") if isinstance(obj, Pod) else type(status)()
+    return replace(obj, status=blank)
+
+
+def check_preconditions(obj: KubeObject, uid: str = "", resource_version: str = "") -> None:
+    """Raise ConflictError if one is given and is not that of the stored object."""
+    meta = obj.metadata
+    if uid and uid != meta.uid:
+        raise ConflictError(
+            f"{obj.KIND} {obj.key}: Precondition failed: UID in precondition: {uid}, "
+            f"UID in object meta: {meta.uid}"
+        )
+    if resource_version and resource_version != meta.resource_version:
+        raise ConflictError(
+            f"{obj.KIND} {obj.key}: the object has been modified; please apply your changes to the "
+            f"latest version and try again (given {resource_version}, is {meta.resource_version})"
+        )
+
+
+def replacement(old: KindT, new: KindT) -> KindT:
+    """Return ``new`` with what only the server may set as it was in ``old``, and the old status.
+
+    Raises InvalidError for a change that an update may not make.
+    """
+    meta = replace(
+        old.metadata,
+        labels=new.metadata.labels,
+        annotations=new.metadata.annotations,
+        owner_references=new.metadata.owner_references,
+        finalizers=new.metadata.finalizers,
+    )
+    changes: dict[str, Any] = {"metadata": meta}
+    if has_status(type(old)):
+        changes["status"] = old.status  # type: ignore[attr-defined]  # has_status
+    added = set(meta.finalizers) - set(old.metadata.finalizers)
+    if added and meta.deletion_timestamp is not None:
+        raise InvalidError(
+            f"{old.KIND} {old.key}: metadata.finalizers: no new finalizers can be added if the "
+            f"object is being deleted, found new finalizers {sorted(added)}"
+        )
+    if isinstance(old, Pod) and isinstance(new, Pod) and old.spec.node_name != new.spec.node_name:
+        raise InvalidError(
+            f"Pod {old.key}: spec.nodeName: found {new.spec.node_name!r}; accepted is "
+            f"{old.spec.node_name!r}: only a binding sets it"
+        )
+    return replace(new, **changes)
+
+
+def with_status_of(old: KindT, new: KindT) -> KindT:
+    """Return ``old`` with the status of ``new``.  Raises NotFoundError for a kind without one."""
+    if not has_status(type(old)):
+        raise NotFoundError(f"{old.KIND} {old.key}: the kind has no subresource status")
+    status: Any = new.status  # type: ignore[attr-defined]  # has_status
+    if isinstance(old, Pod) and not status.qos_class:
+        status = replace(status, qos_class=old.status.qos_class)
+    return replace(old, status=status)
+
+
+def next_generation(old: KubeObject, new: KubeObject) -> int:
+    """Return the generation of ``new``: one more if anything but metadata and status differs."""
+    wanted = [name for name in new.__struct_fields__ if name not in ("metadata", "status")]
+    changed = any(getattr(old, name) != getattr(new, name) for name in wanted)
+    return old.metadata.generation + changed
+
+
+def restricted_patch(
+    patch: JsonObject, kind_type: type[KubeObject], subresource: str
+) -> JsonObject:
+    """Return the part of a patch that the main resource or its subresource status takes."""
+    if subresource == "status":
+        return {"status": patch["status"]} if "status" in patch else {}
+    taken = {k: v for k, v in patch.items() if k not in ("apiVersion", "kind")}
+    if has_status(kind_type):
+        taken.pop("status", None)
+    if "metadata" in taken:
+        metadata = taken["metadata"] or {}
+        taken["metadata"] = {k: v for k, v in metadata.items() if k not in _SERVER_METADATA}
+    return taken
+
+
+def grace_period_of(obj: KubeObject, wanted_s: int | None) -> int:
+    """Return how many seconds an object may take to end; only a pod on a node may take any."""
+    if not isinstance(obj, Pod) or not obj.spec.node_name or obj.status.phase in _FINISHED:
+        return 0
+    own_s = obj.spec.termination_grace_period_seconds
+    period_s = wanted_s if wanted_s is not None else own_s
+    if period_s is None:
+        return DEFAULT_GRACE_PERIOD_S
+    return period_s if period_s >= 0 else 1
+
+
+def is_ready_to_go(obj: KubeObject) -> bool:
+    """Return whether nothing keeps an object that is being deleted."""
+    meta = obj.metadata
+    return (
+        meta.deletion_timestamp is not None
+        and not meta.finalizers
+        and not meta.deletion_grace_period_seconds
+    )

@@ -1,0 +1,430 @@
+"""The API server of an in-process cluster: the port of components, and what only a world needs.
+
+Carries each verb from the request through rules and admission to the store.  Behaves like
+kube-apiserver where a component could tell the difference.  One thread, no wall clock, no
+randomness: the same calls give the same objects, uids and versions.
+Source: k8s.io/apiserver pkg/registry/generic/registry/store.go.
+"""
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from koordinator.api.codec import apply_merge_patch, decode, decode_object, to_manifest
+from koordinator.api.defaults import with_defaults
+from koordinator.api.meta import Condition, JsonObject, KubeObject, LabelSelector, ObjectMeta
+from koordinator.api.namespace import Namespace
+from koordinator.api.pod import Pod
+from koordinator.api.policy import PodDisruptionBudget
+from koordinator.cluster.memory import rules
+from koordinator.cluster.memory.admission import (
+    DEFAULT_ADMISSION,
+    SYSTEM_PRIORITY_CLASSES,
+    Admission,
+    Operation,
+)
+from koordinator.cluster.memory.binding import bound
+from koordinator.cluster.memory.conditions import with_condition
+from koordinator.cluster.memory.disruption import DisruptionBudgets, needs_no_budget
+from koordinator.cluster.memory.fields import parse_field_selector
+from koordinator.cluster.memory.identity import Identities
+from koordinator.cluster.memory.manifests import Manifest, Manifests
+from koordinator.cluster.memory.store import Store
+from koordinator.cluster.memory.watch import MemoryWatch, parse_version, snapshot_events
+from koordinator.cluster.port import Binding, Listing
+from koordinator.api.selectors import matches
+from koordinator.foundation.clock import Clock, to_datetime
+from koordinator.foundation.errors import (
+    AlreadyExistsError,
+    BugError,
+    ClusterError,
+    InputError,
+    InvalidError,
+    NotFoundError,
+)
+
+KindT = TypeVar("KindT", bound=KubeObject)
+
+HISTORY_LIMIT = 1 << 18  # events
+_NAME_ATTEMPTS = 8  # as the API server has it
+_GATED = Condition(
+    type="PodScheduled",
+    status="False",
+    reason="SchedulingGated",
+    message="Scheduling is blocked due to non-empty scheduling gates",
+)
+_EVICTED = Condition(
+    type="DisruptionTarget",
+    status="True",
+    reason="EvictionByEvictionAPI",
+    message="Eviction API: evicting",
+)
+
+
+class MemoryCluster:
+    """Implements ``port.Cluster``.
+
+    ``admission``               runs on create, update, patch and delete
+    ``immediate_pod_deletion``  a deleted pod is gone at once; else one that has a node is only
+                                marked, and whoever plays the kubelet deletes it with grace 0
+    ``strict_namespaces``       a namespace must be created before it is used; else its first
+                                object creates it
+    ``history_limit``           how many events a watch can go back, at least
+    ``seed``                    of the uids
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        admission: Sequence[Admission] = DEFAULT_ADMISSION,
+        immediate_pod_deletion: bool = True,
+        strict_namespaces: bool = False,
+        history_limit: int = HISTORY_LIMIT,
+        seed: int = 0,
+    ) -> None:
+        self._clock = clock
+        self._admission = tuple(admission)
+        self._immediate_pod_deletion = immediate_pod_deletion
+        self._strict_namespaces = strict_namespaces
+        self._store = Store(history_limit)
+        self._identities = Identities(seed)
+        self._manifests = Manifests()
+        self._budgets = DisruptionBudgets(self._store)
+        #: What nobody created: giving it explicitly replaces it.
+        self._implied: set[tuple[type[KubeObject], str]] = set()
+        for priority_class in SYSTEM_PRIORITY_CLASSES:
+            self._imply(priority_class)
+
+    # ---- the port: reading
+
+    def get(self, kind_type: type[KindT], name: str, namespace: str = "") -> KindT:
+        self._refresh(kind_type)
+        return self._require(kind_type, name, namespace)
+
+    def list(
+        self,
+        kind_type: type[KindT],
+        *,
+        namespace: str | None = None,
+        label_selector: LabelSelector | None = None,
+        field_selector: str = "",
+    ) -> Listing[KindT]:
+        self._refresh(kind_type)
+        requirements = parse_field_selector(field_selector, kind_type)
+        node = next(
+            (r.value for r in requirements if r.path == "spec.nodeName" and not r.negated), ""
+        )
+        found: Iterable[Any] = (
+            self._store.pods_on(node) if node else self._store.scan(kind_type, namespace)
+        )
+        try:
+            items = [
+                obj
+                for obj in found
+                if (namespace is None or obj.metadata.namespace == namespace)
+                and all(requirement.holds(obj) for requirement in requirements)
+                and (label_selector is None or matches(label_selector, obj.metadata.labels))
+            ]
+        except InputError as error:
+            raise InvalidError(f"label selector: {error}") from error
+        return Listing(items, str(self._store.log.version))
+
+    def watch(
+        self, kind_types: Sequence[type[KubeObject]], since: str | None = None
+    ) -> MemoryWatch:
+        self._refresh(*kind_types)
+        version = self._store.log.version
+        if since is None:
+            objects = [obj for kind in kind_types for obj in self._store.scan(kind)]
+            initial = snapshot_events(objects, version)
+        else:
+            version, initial = parse_version(since, version), []
+        return MemoryWatch(
+            self._store.log, kind_types, version, initial, lambda: self._refresh(*kind_types)
+        )
+
+    # ---- the port: writing
+
+    def create(self, obj: KindT) -> KindT:
+        if obj.metadata.resource_version:
+            raise InvalidError(
+                f"{obj.KIND} {obj.key}: metadata.resourceVersion: found "
+                f"{obj.metadata.resource_version!r}; accepted is none on an object to be created"
+            )
+        obj = self._named(rules.in_namespace(obj))
+        self._refuse_existing(obj)
+        self._require_namespace(obj)
+        obj = self._admitted(Operation.CREATE, rules.without_status(obj))
+        if isinstance(obj, Pod) and obj.spec.scheduling_gates:
+            obj = replace(obj, status=with_condition(obj.status, _GATED, self._now()))
+        meta = replace(
+            obj.metadata,
+            uid=self._identities.uid(obj),
+            generation=1,
+            creation_timestamp=self._now(),
+            deletion_timestamp=None,
+            deletion_grace_period_seconds=None,
+        )
+        return self._add(replace(obj, metadata=meta))
+
+    def update(self, obj: KindT) -> KindT:
+        return self._write(self._require_same(obj), obj)
+
+    def update_status(self, obj: KindT) -> KindT:
+        return self._write_status(self._require_same(obj), obj)
+
+    def patch(
+        self,
+        kind_type: type[KindT],
+        name: str,
+        namespace: str,
+        merge_patch: JsonObject,
+        subresource: str = "",
+    ) -> KindT:
+        if subresource not in ("", "status"):
+            raise NotFoundError(f"subresource: found {subresource!r}; accepted is none or 'status'")
+        old = self._require(kind_type, name, namespace)
+        expected = merge_patch.get("metadata") or {}
+        rules.check_preconditions(
+            old, expected.get("uid") or "", expected.get("resourceVersion") or ""
+        )
+        before = self._manifests.whole(old)
+        after = apply_merge_patch(
+            before, rules.restricted_patch(merge_patch, kind_type, subresource)
+        )
+        if after == before:
+            return old
+        try:
+            decoded = decode(after, kind_type)
+        except InputError as error:
+            raise InvalidError(str(error)) from error
+        write = self._write_status if subresource else self._write
+        new = write(old, decoded, forced=True)
+        if self._store.holds(new) and (self._manifests.has(new) or to_manifest(decoded) != after):
+            self._manifests.keep(new, after, decoded)
+        return new
+
+    def delete(
+        self,
+        kind_type: type[KubeObject],
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        grace_period_s: int | None = None,
+    ) -> None:
+        obj = self._require(kind_type, name, namespace)
+        rules.check_preconditions(obj, uid)
+        self._admitted(Operation.DELETE, obj)
+        self._begin_deletion(obj, grace_period_s)
+
+    def bind(self, bindings: Sequence[Binding]) -> Sequence[ClusterError | None]:
+        now = self._now()
+        results: list[ClusterError | None] = []
+        for binding in bindings:
+            try:
+                pod = self._require(Pod, binding.name, binding.namespace)
+                self._put(bound(pod, binding, now), pod)
+            except ClusterError as error:
+                results.append(error)
+            else:
+                results.append(None)
+        return results
+
+    def evict(
+        self, namespace: str, name: str, *, uid: str = "", grace_period_s: int | None = None
+    ) -> None:
+        pod = self._require(Pod, name, namespace)
+        rules.check_preconditions(pod, uid)
+        if not needs_no_budget(pod):
+            self._budgets.charge(pod, self._now())
+            status = with_condition(pod.status, _EVICTED, self._now())
+            pod = self._put(replace(pod, status=status), pod)
+        self._begin_deletion(pod, grace_period_s)
+
+    # ---- what only a world needs
+
+    def load(self, objects: Iterable[KubeObject], *, admit: bool = False) -> None:
+        """Add objects that exist in the world already, with the uid, times and status they have.
+
+        What is missing is filled in: namespace, uid, creation time, and the phase of a pod
+        (Running if it has a node, else Pending).  ``admit`` also runs the admission steps, pods
+        last, so that priority classes are found wherever they stand.
+
+        Raises AlreadyExistsError; with ``admit`` InvalidError.
+        """
+        if admit:
+            objects = sorted(objects, key=lambda obj: isinstance(obj, Pod))
+        now = self._now()
+        for obj in objects:
+            self._load_one(obj, now, admit=admit)
+
+    def load_manifests(self, manifests: Iterable[Manifest], *, admit: bool = True) -> None:
+        """As ``load``, from JSON; the fields that our types don't have are kept.
+
+        Raises InputError for a manifest that can't be decoded.
+        """
+        pairs = [(decode_object(manifest), manifest) for manifest in manifests]
+        if admit:
+            pairs.sort(key=lambda pair: isinstance(pair[0], Pod))
+        now = self._now()
+        for decoded, manifest in pairs:
+            stored = self._load_one(decoded, now, admit=admit)
+            self._manifests.keep(stored, manifest, decoded)
+
+    def create_manifest(self, manifest: Manifest) -> KubeObject:
+        """As ``create``, from JSON; the fields that our types don't have are kept.
+
+        Raises InputError for a manifest that can't be decoded.
+        """
+        decoded = decode_object(manifest)
+        created = self.create(decoded)
+        self._manifests.keep(created, manifest, decoded)
+        return created
+
+    def raw(self, kind_type: type[KubeObject], name: str, namespace: str = "") -> JsonObject:
+        """Return the whole object as JSON, with the fields that our types don't have.
+
+        Raises NotFoundError.
+        """
+        return self._manifests.whole(self.get(kind_type, name, namespace))
+
+    def pods_on(self, node: str) -> Sequence[Pod]:
+        """Return the pods of a node in the order of namespace, then name."""
+        return self._store.pods_on(node)
+
+    # ---- steps of the verbs
+
+    def _now(self) -> dt.datetime:
+        return to_datetime(self._clock.now_s())
+
+    def _refresh(self, *kind_types: type[KubeObject]) -> None:
+        """Write what is derived from other objects, if somebody is about to look at it."""
+        if PodDisruptionBudget in kind_types:
+            self._budgets.refresh()
+
+    def _require(self, kind_type: type[KindT], name: str, namespace: str) -> KindT:
+        found = self._store.find(kind_type, namespace if kind_type.NAMESPACED else "", name)
+        if found is None:
+            key = f"{namespace}/{name}" if kind_type.NAMESPACED else name
+            raise NotFoundError(f'{kind_type.PLURAL} "{key}" not found')
+        return found
+
+    def _require_same(self, obj: KindT) -> KindT:
+        meta = obj.metadata
+        old = self._require(type(obj), meta.name, meta.namespace)
+        rules.check_preconditions(old, meta.uid, meta.resource_version)
+        return old
+
+    def _named(self, obj: KindT) -> KindT:
+        meta = obj.metadata
+        if meta.name or not meta.generate_name:
+            return obj
+        for _ in range(_NAME_ATTEMPTS):
+            named = replace(obj, metadata=replace(meta, name=self._identities.name(obj)))
+            if not self._store.holds(named):
+                return named
+        raise AlreadyExistsError(f"{obj.KIND} {meta.generate_name}*: no free name was found")
+
+    def _refuse_existing(self, obj: KubeObject) -> None:
+        if self._store.holds(obj) and (type(obj), obj.key) not in self._implied:
+            raise AlreadyExistsError(f'{obj.PLURAL} "{obj.key}" already exists')
+
+    def _require_namespace(self, obj: KubeObject) -> None:
+        name = obj.metadata.namespace
+        if not obj.NAMESPACED or self._store.find(Namespace, "", name) is not None:
+            return
+        if self._strict_namespaces:
+            raise NotFoundError(f'namespaces "{name}" not found')
+        self._imply(with_defaults(Namespace(metadata=ObjectMeta(name=name))))
+
+    def _imply(self, obj: KubeObject) -> None:
+        self._load_one(obj, self._now(), admit=False)
+        self._implied.add((type(obj), obj.key))
+
+    def _load_one(self, obj: KindT, now: dt.datetime, *, admit: bool) -> KindT:
+        if isinstance(obj, Pod) and not obj.status.phase:
+            phase = "Running" if obj.spec.node_name else "Pending"
+            obj = replace(obj, status=replace(obj.status, phase=phase))
+        obj = rules.in_namespace(obj)
+        self._refuse_existing(obj)
+        self._require_namespace(obj)
+        if admit:
+            obj = self._admitted(Operation.CREATE, obj)
+        meta = obj.metadata
+        if not meta.uid or meta.creation_timestamp is None:
+            meta = replace(
+                meta,
+                uid=meta.uid or self._identities.uid(obj),
+                creation_timestamp=meta.creation_timestamp or now,
+            )
+            obj = replace(obj, metadata=meta)
+        if isinstance(obj, PodDisruptionBudget) and obj.status != type(obj.status)():
+            self._budgets.respect_status(obj)
+        return self._add(obj)
+
+    def _admitted(self, operation: Operation, obj: KindT) -> KindT:
+        for step in self._admission:
+            admitted = step(operation, obj, self)
+            if not isinstance(admitted, type(obj)):
+                raise BugError(f"admission step {step} made {type(admitted)} of {type(obj)}")
+            obj = admitted
+        return obj
+
+    def _write(self, old: KindT, new: KindT, *, forced: bool = False) -> KindT:
+        """Store ``new`` as an update of ``old``, unless it changes nothing and isn't forced."""
+        new = self._admitted(Operation.UPDATE, rules.replacement(old, new))
+        if new == old and not forced:
+            return old
+        meta = replace(new.metadata, generation=rules.next_generation(old, new))
+        new = replace(new, metadata=meta)
+        if rules.is_ready_to_go(new):
+            self._remove(new)
+            return new
+        return self._put(new, old)
+
+    def _write_status(self, old: KindT, new: KindT, *, forced: bool = False) -> KindT:
+        changed = rules.with_status_of(old, new)
+        if isinstance(old, PodDisruptionBudget):
+            self._budgets.respect_status(old)
+        if changed == old and not forced:
+            return old
+        return self._put(changed, old)
+
+    def _begin_deletion(self, obj: KubeObject, grace_period_s: int | None) -> None:
+        meta = obj.metadata
+        grace_s = rules.grace_period_of(obj, grace_period_s)
+        if self._immediate_pod_deletion:
+            grace_s = 0
+        if not grace_s and not meta.finalizers:
+            self._remove(obj)
+            return
+        pending_s = meta.deletion_grace_period_seconds or 0
+        if meta.deletion_timestamp is not None and pending_s <= grace_s:
+            return
+        meta = replace(
+            meta,
+            deletion_timestamp=to_datetime(self._clock.now_s() + grace_s),
+            deletion_grace_period_seconds=grace_s,
+            generation=meta.generation + 1,
+        )
+        self._put(replace(obj, metadata=meta), obj)
+
+    def _add(self, obj: KindT) -> KindT:
+        meta = obj.metadata
+        implied = self._store.find(type(obj), meta.namespace, meta.name)
+        self._implied.discard((type(obj), obj.key))
+        return self._put(obj, implied)
+
+    def _put(self, obj: KindT, previous: KindT | None) -> KindT:
+        self._budgets.touch(obj.metadata.namespace)
+        return self._store.put(obj, previous)
+
+    def _remove(self, obj: KubeObject) -> None:
+        self._budgets.touch(obj.metadata.namespace)
+        self._identities.forget(obj)
+        self._manifests.forget(obj)
+        self._store.remove(obj)

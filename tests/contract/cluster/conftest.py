@@ -1,0 +1,62 @@
+"""Adapters of ``koordinator.cluster.port`` under test.
+
+A new adapter is one more entry of ``ADAPTERS``; every test of this folder then runs over it too.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.cluster.port import Cluster
+from koordinator.foundation.clock import VirtualClock
+
+HISTORY = 8  # events; small, so that a test can outrun it
+
+
+@dataclass(frozen=True)
+class Bed:
+    """A cluster for one test, and what a test needs from behind the port.
+
+    Pods end gracefully: who plays the kubelet deletes them with grace period 0.
+    """
+
+    cluster: Cluster
+    create_manifest: Callable[[JsonObject], KubeObject]  # POST, whatever fields it has
+    raw: Callable[[type[KubeObject], str, str], JsonObject]  # GET, with all fields
+    shorten_history: Callable[[], "Bed"]  # an empty cluster that forgets after HISTORY events
+
+
+def memory_bed(history_limit: int = 1_000_000) -> Bed:
+    cluster = MemoryCluster(
+        VirtualClock(1_700_000_000),
+        immediate_pod_deletion=False,
+        history_limit=history_limit,
+    )
+    return Bed(
+        cluster=cluster,
+        create_manifest=cluster.create_manifest,
+        raw=cluster.raw,
+        shorten_history=lambda: memory_bed(HISTORY),
+    )
+
+
+ADAPTERS: dict[str, Callable[[], Bed]] = {"memory": memory_bed}
+
+
+@pytest.fixture(scope="session", params=list(ADAPTERS.values()), ids=list(ADAPTERS))
+def new_bed(request: pytest.FixtureRequest) -> Callable[[], Bed]:
+    factory: Callable[[], Bed] = request.param
+    return factory
+
+
+@pytest.fixture
+def bed(new_bed: Callable[[], Bed]) -> Bed:
+    return new_bed()
+
+
+@pytest.fixture
+def cluster(bed: Bed) -> Cluster:
+    return bed.cluster

@@ -1,0 +1,239 @@
+"""Binding, graceful deletion and eviction of pods, over every adapter."""
+
+import pytest
+from msgspec.structs import replace
+from tests.contract.cluster.objects import budget, pod
+
+from koordinator.api.meta import Condition
+from koordinator.api.pod import Pod, PodSchedulingGate
+from koordinator.api.policy import PodDisruptionBudget, PodDisruptionBudgetStatus
+from koordinator.cluster.port import Binding, Cluster
+from koordinator.foundation.errors import (
+    ClusterError,
+    ConflictError,
+    NotFoundError,
+    TooManyRequestsError,
+)
+
+
+def bind(cluster: Cluster, name: str, node: str = "n1", **options: object) -> ClusterError | None:
+    (result,) = cluster.bind([Binding("default", name, node, **options)])  # type: ignore[arg-type]  # by name
+    return result
+
+
+def running(cluster: Cluster, name: str, *, ready: bool = True) -> Pod:
+    """Create a pod of app web that runs on a node."""
+    cluster.create(pod(name, labels={"app": "web"}))
+    assert bind(cluster, name) is None
+    found = cluster.get(Pod, name, "default")
+    condition = Condition(type="Ready", status=str(ready))
+    status = replace(found.status, phase="Running", conditions=(condition,))
+    return cluster.update_status(replace(found, status=status))
+
+
+def give_status(cluster: Cluster, name: str, status: PodDisruptionBudgetStatus) -> None:
+    found = cluster.get(PodDisruptionBudget, name, "default")
+    generation = found.metadata.generation
+    cluster.update_status(replace(found, status=replace(status, observed_generation=generation)))
+
+
+def test_a_binding_is_one_write(cluster: Cluster) -> None:
+    """Node, condition, annotations and labels arrive together; the nomination is cleared."""
+    created = cluster.create(pod("a", labels={"app": "web", "x": "old"}))
+    nominated = replace(
+        created.status,
+        nominated_node_name="n2",
+        conditions=(Condition(type="PodScheduled", status="False", reason="Unschedulable"),),
+    )
+    since = cluster.update_status(replace(created, status=nominated)).metadata.resource_version
+    watch = cluster.watch([Pod], since)
+
+    assert (
+        bind(cluster, "a", uid=created.metadata.uid, annotations={"k": "v"}, labels={"x": "y"})
+        is None
+    )
+
+    watch.wait(5)
+    (event,) = watch.poll()
+    bound = event.object
+    assert isinstance(bound, Pod)
+    assert bound == cluster.get(Pod, "a", "default")
+    assert bound.spec.node_name == "n1"
+    assert bound.metadata.annotations == {"k": "v"}
+    assert bound.metadata.labels == {"app": "web", "x": "y"}
+    assert bound.status.nominated_node_name == ""
+    (condition,) = bound.status.conditions
+    assert (condition.type, condition.status, condition.reason) == ("PodScheduled", "True", "")
+    assert condition.last_transition_time is not None
+
+
+def test_a_bound_pod_is_not_bound_again(cluster: Cluster) -> None:
+    """The first binding wins, be it to the same node."""
+    cluster.create(pod("a"))
+    assert bind(cluster, "a", "n1") is None
+
+    for node in ("n1", "n2"):
+        error = bind(cluster, "a", node)
+        assert isinstance(error, ConflictError)
+        assert 'already assigned to node "n1"' in str(error)
+    assert cluster.get(Pod, "a", "default").spec.node_name == "n1"
+
+
+def test_bindings_are_independent(cluster: Cluster) -> None:
+    """Each binding has its own result, in the order of the request."""
+    created = cluster.create(pod("a"))
+    cluster.create(pod("b"))
+
+    results = cluster.bind(
+        [
+            Binding("default", "missing", "n1"),
+            Binding("default", "a", "n1", uid="another"),
+            Binding("default", "a", "n1", uid=created.metadata.uid),
+            Binding("default", "b", "n2"),
+        ]
+    )
+
+    assert [type(result) for result in results] == [
+        NotFoundError,
+        ConflictError,
+        type(None),
+        type(None),
+    ]
+    assert cluster.get(Pod, "b", "default").spec.node_name == "n2"
+
+
+def test_a_pod_that_is_being_deleted_is_not_bound(cluster: Cluster) -> None:
+    """Whoever deletes a pod first wins over the scheduler."""
+    cluster.create(pod("a", finalizers=("koordinator.sh/hold",)))
+    cluster.delete(Pod, "a", "default")
+
+    assert isinstance(bind(cluster, "a"), ConflictError)
+
+
+def test_a_gated_pod_is_not_bound(cluster: Cluster) -> None:
+    """Scheduling gates hold a pod, and its condition says so."""
+    created = cluster.create(pod("a", scheduling_gates=(PodSchedulingGate(name="x.y/z"),)))
+
+    (condition,) = created.status.conditions
+    assert (condition.type, condition.reason) == ("PodScheduled", "SchedulingGated")
+    assert isinstance(bind(cluster, "a"), ConflictError)
+
+
+def test_a_pod_on_a_node_ends_gracefully(cluster: Cluster) -> None:
+    """It is marked with its period and goes when somebody deletes it with period 0."""
+    cluster.create(pod("a", termination_grace_period_seconds=60))
+    bind(cluster, "a")
+    cluster.delete(Pod, "a", "default")
+    ending = cluster.get(Pod, "a", "default")
+
+    assert ending.metadata.deletion_timestamp is not None
+    assert ending.metadata.deletion_grace_period_seconds == 60
+    cluster.delete(Pod, "a", "default", grace_period_s=0)
+    with pytest.raises(NotFoundError):
+        cluster.get(Pod, "a", "default")
+
+
+def test_a_grace_period_only_shrinks(cluster: Cluster) -> None:
+    """Deleting again may shorten the end, never prolong it."""
+    cluster.create(pod("a"))
+    bind(cluster, "a")
+    periods = []
+    for wanted in (None, 10, 20):
+        cluster.delete(Pod, "a", "default", grace_period_s=wanted)
+        found = cluster.get(Pod, "a", "default")
+        periods.append(found.metadata.deletion_grace_period_seconds)
+
+    assert periods == [30, 10, 10]
+
+
+def test_a_pod_without_node_goes_at_once(cluster: Cluster) -> None:
+    """Nothing runs yet, so nothing has to end."""
+    cluster.create(pod("a"))
+    cluster.delete(Pod, "a", "default")
+
+    with pytest.raises(NotFoundError):
+        cluster.get(Pod, "a", "default")
+
+
+def test_eviction_uses_the_budget_up(cluster: Cluster) -> None:
+    """Evictions go on until no disruption is left; the pod says why it went."""
+    for name in ("a", "b"):
+        running(cluster, name)
+    cluster.create(budget("guard", "web", min_available=1))
+    give_status(
+        cluster,
+        "guard",
+        PodDisruptionBudgetStatus(
+            disruptions_allowed=1, current_healthy=2, desired_healthy=1, expected_pods=2
+        ),
+    )
+
+    cluster.evict("default", "a")
+
+    evicted = cluster.get(Pod, "a", "default")
+    assert evicted.metadata.deletion_timestamp is not None
+    assert "DisruptionTarget" in {c.type for c in evicted.status.conditions}
+    with pytest.raises(TooManyRequestsError, match="disruption budget"):
+        cluster.evict("default", "b")
+    left = cluster.get(PodDisruptionBudget, "guard", "default").status
+    assert left.disruptions_allowed == 0
+    assert set(left.disrupted_pods) == {"a"}
+    assert cluster.get(Pod, "b", "default").metadata.deletion_timestamp is None
+
+
+def test_pods_without_budget_are_evicted_freely(cluster: Cluster) -> None:
+    """A budget covers the pods of its selector only."""
+    running(cluster, "a")
+    cluster.create(budget("guard", "db", min_available=1))
+
+    cluster.evict("default", "a")
+
+    assert cluster.get(Pod, "a", "default").metadata.deletion_timestamp is not None
+
+
+def test_pending_and_finished_pods_need_no_budget(cluster: Cluster) -> None:
+    """Nothing is disrupted by the end of what doesn't run."""
+    cluster.create(budget("guard", "web", min_available=5))
+    cluster.create(pod("pending", labels={"app": "web"}))
+    done = running(cluster, "done")
+    cluster.update_status(replace(done, status=replace(done.status, phase="Succeeded")))
+
+    for name in ("pending", "done"):
+        cluster.evict("default", name)
+        with pytest.raises(NotFoundError):
+            cluster.get(Pod, name, "default")
+
+
+def test_an_unready_pod_may_go_while_the_budget_is_healthy(cluster: Cluster) -> None:
+    """A pod that doesn't count as healthy costs the budget nothing."""
+    running(cluster, "sick", ready=False)
+    cluster.create(budget("guard", "web", min_available=1))
+    give_status(
+        cluster,
+        "guard",
+        PodDisruptionBudgetStatus(current_healthy=1, desired_healthy=1, expected_pods=2),
+    )
+
+    cluster.evict("default", "sick")
+
+    assert cluster.get(Pod, "sick", "default").metadata.deletion_timestamp is not None
+
+
+def test_two_budgets_forbid_eviction(cluster: Cluster) -> None:
+    """The eviction of a pod that two budgets cover is not supported."""
+    running(cluster, "a")
+    cluster.create(budget("one", "web", min_available=0))
+    cluster.create(budget("two", "web", min_available=0))
+
+    with pytest.raises(ClusterError, match="more than one PodDisruptionBudget"):
+        cluster.evict("default", "a")
+
+
+def test_eviction_checks_the_uid(cluster: Cluster) -> None:
+    """An eviction meant for one pod does not hit its successor."""
+    running(cluster, "a")
+
+    with pytest.raises(ConflictError):
+        cluster.evict("default", "a", uid="another")
+    with pytest.raises(NotFoundError):
+        cluster.evict("default", "b")
