@@ -1,0 +1,83 @@
+"""Which plugins want to hear of an event, and whether it helps a pod that they rejected.
+
+Source: kubernetes pkg/scheduler/backend/queue/scheduling_queue.go ``isPodWorthRequeuing``.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+
+from koordinator.api.pod import Pod
+from koordinator.scheduler.contract import ClusterEvent, EventHint, Hint, HintFunction
+from koordinator.scheduler.queue.queued_pod import QueuedPod
+
+EVERYTHING = "*"  # an event of this resource wakes everyone; a hint of it hears of every event
+
+#: Plugin -> its hint functions for one kind of event; None means "yes" for every pod
+Listeners = Mapping[str, tuple[HintFunction | None, ...]]
+
+
+class Wake(IntEnum):
+    """What an event does to a waiting pod."""
+
+    NO = 0
+    AFTER_BACKOFF = 1
+    AT_ONCE = 2
+
+
+class HintTable:
+    """The plugins' ``EventHint`` s.  One matches if any of the event's actions is among its own.
+
+    A plugin that registered nothing is never asked.
+    """
+
+    def __init__(self, hints: Mapping[str, Sequence[EventHint]]) -> None:
+        self._hints = {plugin: tuple(of_plugin) for plugin, of_plugin in hints.items()}
+        self._listeners: dict[tuple[str, int], Listeners] = {}  # filled as kinds of events come
+        self.errors: dict[str, Exception] = {}  # plugin -> the last thing its hint raised
+
+    def listeners(self, event: ClusterEvent) -> Listeners:
+        """Return who registered for this kind of event."""
+        kind = (event.resource, event.action.value)
+        known = self._listeners.get(kind)
+        if known is None:
+            known = self._listeners[kind] = {
+                plugin: functions
+                for plugin, of_plugin in self._hints.items()
+                if (functions := tuple(h.hint for h in of_plugin if _matches(h, event)))
+            }
+        return known
+
+    def ask(self, queued: QueuedPod, event: ClusterEvent) -> Wake:
+        """Ask the plugins that rejected the pod; one that left it pending spares it the backoff."""
+        if event.resource == EVERYTHING:
+            return Wake.AFTER_BACKOFF
+        wake = Wake.NO
+        for plugin, functions in self.listeners(event).items():
+            pending = plugin in queued.pending_on
+            if not pending and (wake is not Wake.NO or plugin not in queued.rejected_by):
+                continue
+            if self._helps(plugin, functions, queued.pod, event):
+                wake = Wake.AT_ONCE if pending else Wake.AFTER_BACKOFF
+                if pending or not queued.pending_on:
+                    break
+        return wake
+
+    def _helps(
+        self,
+        plugin: str,
+        functions: tuple[HintFunction | None, ...],
+        pod: Pod,
+        event: ClusterEvent,
+    ) -> bool:
+        for function in functions:
+            try:
+                if function is None or function(pod, event) is not Hint.SKIP:
+                    return True
+            except Exception as error:  # noqa: BLE001 - a broken hint must not strand the pod
+                self.errors[plugin] = error
+                return True
+        return False
+
+
+def _matches(hint: EventHint, event: ClusterEvent) -> bool:
+    return hint.resource in (EVERYTHING, event.resource) and bool(hint.action & event.action)

@@ -1,0 +1,165 @@
+"""The pods of each state and every index over them.  The one place that writes ``QueuedPod.state``.
+
+Source: kubernetes v1.35 pkg/scheduler/backend/queue/backoff_queue.go and unschedulable_pods.go.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from math import floor, inf, ldexp
+
+from koordinator.foundation.errors import BugError
+from koordinator.scheduler.queue.event_log import EventLog
+from koordinator.scheduler.queue.heap import PodHeap
+from koordinator.scheduler.queue.queued_pod import MOVES, QueuedPod, QueueState
+
+WINDOW_S = 1.0  # backoffs end together at whole seconds, so that priority decides who is first
+MAX_DOUBLINGS = 62
+
+WAITING = frozenset({QueueState.UNSCHEDULABLE, QueueState.GATED})
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """How long pods wait."""
+
+    initial_backoff_s: float
+    max_backoff_s: float  # 0: no backoff at all
+    max_unschedulable_s: float
+
+    def ready_at_s(self, queued: QueuedPod) -> float:
+        """Return the first whole second after the backoff, which doubles with every failure."""
+        failures = queued.error_count or queued.unschedulable_count
+        if failures == 0 or self.max_backoff_s == 0:
+            return -inf
+        doubled_s = ldexp(self.initial_backoff_s, min(failures - 1, MAX_DOUBLINGS))
+        return floor(queued.queued_at_s + min(doubled_s, self.max_backoff_s)) + WINDOW_S
+
+    def due_s(self, queued: QueuedPod) -> float:
+        """Return when the pod leaves its state without anything happening; 0 if it is free to."""
+        match queued.state:
+            case QueueState.BACKOFF:
+                return self.ready_at_s(queued)
+            case QueueState.UNSCHEDULABLE:
+                return queued.queued_at_s + self.max_unschedulable_s
+            case _:
+                return 0.0
+
+
+class Pools:
+    """Every pod of the queue, in exactly one state."""
+
+    def __init__(self, delays: Delays) -> None:
+        self.delays = delays
+        self.pods: dict[str, QueuedPod] = {}
+        self.counts = dict.fromkeys(QueueState, 0)
+        self.active = PodHeap()
+        self.backoff = PodHeap()  # after a rejection
+        self.error_backoff = PodHeap()
+        self.unschedulable = PodHeap()
+        #: plugin -> key -> pods that it rejected (UNSCHEDULABLE) or gates (GATED)
+        self.waiting: dict[str, dict[str, QueuedPod]] = {}
+        self.log = EventLog()  # its readers are the pods IN_FLIGHT
+
+    def enter(self, queued: QueuedPod, state: QueueState) -> None:
+        """Put the pod, which just left its state, into another one."""
+        self._check_move(queued, state)
+        queued.state = state
+        self.counts[state] += 1
+        heap = self._heap(queued)
+        if heap is not None:
+            heap.push(queued, self.delays.due_s(queued))
+        if state in WAITING:
+            for plugin in queued.rejectors:
+                self.waiting.setdefault(plugin, {})[queued.key] = queued
+        elif state is QueueState.IN_FLIGHT:
+            queued.log_position = self.log.open()
+
+    def leave(self, queued: QueuedPod) -> None:
+        """Take the pod out of every index; its state still says where it was."""
+        if queued.state is None:
+            return
+        self.counts[queued.state] -= 1
+        heap = self._heap(queued)
+        if heap is not None:
+            heap.discard(queued)
+        if queued.state in WAITING:
+            for plugin in queued.rejectors:
+                del self.waiting[plugin][queued.key]
+        elif queued.state is QueueState.IN_FLIGHT:
+            self.log.close(queued.log_position)
+
+    def take_off(self, source: PodHeap, limit: int) -> list[QueuedPod]:
+        """Put the first pods of a heap in flight, all at once; see ``PodHeap.take_run``."""
+        run = source.take_run(limit)
+        if not run:
+            return run
+        self._check_move(run[0], QueueState.IN_FLIGHT)
+        if run[0].state is not None:
+            self.counts[run[0].state] -= len(run)
+        self.counts[QueueState.IN_FLIGHT] += len(run)
+        position = self.log.open(len(run))
+        for queued in run:
+            queued.state = QueueState.IN_FLIGHT
+            queued.log_position = position
+        return run
+
+    def rank_anew(self, queued: QueuedPod, priority: int, sequence: int) -> None:
+        """Change the priority.  A new sequence keeps its rank apart from that of a stale entry."""
+        heap = self._heap(queued)
+        if heap is not None:
+            heap.discard(queued)
+        queued.priority = priority
+        queued.sequence = sequence
+        if heap is not None:
+            heap.push(queued, self.delays.due_s(queued))
+
+    def validate(self) -> None:
+        """Derive everything redundant again and raise BugError where it differs."""
+        self._validate_heaps()
+        waiting: dict[str, set[str]] = {}
+        for key, queued in self.pods.items():
+            if key != queued.key or key != queued.pod.key or queued.state is None:
+                raise BugError(f"{queued.key} is filed as {key}, state {queued.state}.")
+            if bool(queued.gated_by) != (queued.state is QueueState.GATED):
+                raise BugError(f"{key} is {queued.state}, gated by {queued.gated_by!r}.")
+            if queued.state in WAITING:
+                for plugin in queued.rejectors:
+                    waiting.setdefault(plugin, set()).add(key)
+        indexed = {plugin: set(pods) for plugin, pods in self.waiting.items() if pods}
+        if waiting != indexed:
+            raise BugError(f"pods by rejector are {waiting}. Indexed: {indexed}.")
+        counts = Counter(queued.state for queued in self.pods.values())
+        if any(counts[state] != self.counts[state] for state in QueueState):
+            raise BugError(f"there are {counts} pods. Counted {self.counts}.")
+        in_flight = (q for q in self.pods.values() if q.state is QueueState.IN_FLIGHT)
+        self.log.validate(queued.log_position for queued in in_flight)
+
+    def _validate_heaps(self) -> None:
+        heaps = (self.active, self.backoff, self.error_backoff, self.unschedulable)
+        for heap in heaps:
+            heap.validate()
+        where = [(queued, heap) for heap in heaps for queued in heap]
+        for queued, heap in where:
+            if self.pods.get(queued.key) is not queued or self._heap(queued) is not heap:
+                raise BugError(f"{queued.key} is {queued.state} and in a heap of other pods.")
+            if queued.entry is not None and queued.entry[0] != self.delays.due_s(queued):
+                raise BugError(f"{queued.key} is due at another time than {queued.entry[0]}.")
+        expected = sum(self._heap(queued) is not None for queued in self.pods.values())
+        if len(where) != expected:
+            raise BugError(f"{len(where)} pods are in heaps. {expected} should be.")
+
+    def _heap(self, queued: QueuedPod) -> PodHeap | None:
+        match queued.state:
+            case QueueState.ACTIVE:
+                return self.active
+            case QueueState.BACKOFF:
+                return self.backoff if queued.rejectors else self.error_backoff
+            case QueueState.UNSCHEDULABLE:
+                return self.unschedulable
+            case _:
+                return None
+
+    @staticmethod
+    def _check_move(queued: QueuedPod, state: QueueState) -> None:
+        if state not in MOVES[queued.state]:
+            raise BugError(f"{queued.key} can't go from {queued.state} to {state}.")

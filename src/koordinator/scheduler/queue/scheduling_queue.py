@@ -1,0 +1,304 @@
+"""The queue of pods that want a node: what moves a pod, and where to.
+
+Active pods are popped by priority, then queueing time.  A rejected pod waits for an event that one
+of its rejectors finds helpful, then for the rest of its backoff.  Time is an argument and does not
+run backwards.  Nothing here blocks, logs or decides on which node a pod runs.
+
+Source: kubernetes v1.35 pkg/scheduler/backend/queue/scheduling_queue.go.  Different here: a pod
+that is removed in flight is forgotten at once, and ``max_unschedulable_s`` is exact, not a scan.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import count
+
+from koordinator.api.pod import Pod
+from koordinator.foundation.errors import BugError
+from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, Gate
+from koordinator.scheduler.queue.hints import EVERYTHING, HintTable, Wake
+from koordinator.scheduler.queue.pod_changes import pod_changes
+from koordinator.scheduler.queue.pools import WAITING, Delays, Pools
+from koordinator.scheduler.queue.queued_pod import MOVES, QueuedPod, QueueState
+
+NOBODY: frozenset[str] = frozenset()
+
+
+class SchedulingQueue:
+    """Pods by ``namespace/name``, each in exactly one state."""
+
+    def __init__(
+        self,
+        hints: Mapping[str, Sequence[EventHint]],
+        pre_enqueue: Callable[[Pod], Gate | None],
+        *,
+        initial_backoff_s: float = 1.0,
+        max_backoff_s: float = 10.0,
+        max_unschedulable_s: float = 300.0,
+        pop_from_backoff: bool = True,
+    ) -> None:
+        """``pop_from_backoff``: with none active, try rejected pods before their time."""
+        self._hints = HintTable(hints)
+        self._pre_enqueue = pre_enqueue
+        self._pop_from_backoff = pop_from_backoff
+        self._pools = Pools(Delays(initial_backoff_s, max_backoff_s, max_unschedulable_s))
+        self._sequence = count()
+
+    def add(self, pod: Pod, run_key: Hashable, now_s: float) -> None:
+        """Queue a pod that has no node; one that is here already is updated."""
+        known = self.get(pod.key)
+        if known is not None:
+            self.update(known.pod, pod, run_key, now_s)
+            return
+        queued = QueuedPod(
+            key=pod.key,
+            pod=pod,
+            run_key=run_key,
+            priority=pod.spec.priority or 0,
+            queued_at_s=now_s,
+            sequence=next(self._sequence),
+        )
+        self._requeue(queued, Wake.AFTER_BACKOFF, now_s)
+        self._pools.pods[queued.key] = queued
+
+    def add_many(self, pods: Iterable[tuple[Pod, Hashable]], now_s: float) -> None:
+        """Queue (pod, run key) pairs in this order."""
+        for pod, run_key in pods:
+            self.add(pod, run_key, now_s)
+
+    def update(self, old: Pod, new: Pod, run_key: Hashable, now_s: float) -> None:
+        """Take over the new version; what changed is an event for this pod alone.
+
+        A pod in flight gets that event if it is rejected.  A pod that is not here is added, as is
+        one that was deleted and created again under its name.
+        """
+        queued = self.get(new.key)
+        if queued is not None and queued.pod.metadata.uid != new.metadata.uid:
+            self.remove(new.key)
+            queued = None
+        if queued is None:
+            self.add(new, run_key, now_s)
+            return
+        queued.pod, queued.run_key = new, run_key
+        priority = new.spec.priority or 0
+        if priority != queued.priority:
+            self._pools.rank_anew(queued, priority, next(self._sequence))
+        changes = pod_changes(old, new)
+        if changes:
+            event = ClusterEvent("Pod", changes, old, new)
+            if queued.state is QueueState.IN_FLIGHT:
+                self._pools.log.append(event, queued.key)
+            elif queued.state in WAITING:
+                self._wake([queued], event, now_s)
+
+    def remove(self, key: str) -> None:
+        """Forget a pod that was deleted or has a node, whatever its state, if it is here."""
+        queued = self._pools.pods.pop(key, None)
+        if queued is not None:
+            self._pools.leave(queued)
+            queued.state = None
+
+    def pop(self, now_s: float) -> QueuedPod | None:
+        """Return the next pod; it is in flight until ``done``, ``reject``, ``fail``, ``remove``."""
+        run = self.pop_run(now_s, 1)
+        return run[0] if run else None
+
+    def pop_run(self, now_s: float, limit: int) -> list[QueuedPod]:
+        """Pop the head and, up to ``limit``, the pods right behind it that have its run key.
+
+        They share a priority.  A pod with run key None stands alone.
+        """
+        self._flush_backoff(now_s)
+        pools = self._pools
+        early = self._pop_from_backoff and not pools.active
+        run = pools.take_off(pools.backoff if early else pools.active, limit)
+        for queued in run:
+            _begin(queued)
+        return run
+
+    def take(self, key: str) -> QueuedPod | None:
+        """Pop this pod ahead of its turn; None if it is gated, in flight or not here.
+
+        Source: koordinator pkg/scheduler/frameworkext ``NextPodPlugin``.
+        """
+        queued = self.get(key)
+        if queued is None or QueueState.IN_FLIGHT not in MOVES[queued.state]:
+            return None
+        self._pools.leave(queued)
+        self._pools.enter(queued, QueueState.IN_FLIGHT)
+        _begin(queued)
+        return queued
+
+    def done(self, key: str) -> None:
+        """Forget a pod in flight: it was bound.  Any other pod stays as it is."""
+        queued = self.get(key)
+        if queued is not None and queued.state is QueueState.IN_FLIGHT:
+            self.remove(key)
+
+    def reject(
+        self,
+        queued: QueuedPod,
+        rejected_by: AbstractSet[str],
+        pending_on: AbstractSet[str],
+        message: str,
+        now_s: float,
+    ) -> None:
+        """End an attempt with the plugins that said no, or not yet; none of either is an error.
+
+        The pod waits for an event, unless one that came during the attempt helps.  A pod that was
+        removed during the attempt stays removed.
+        """
+        if not rejected_by and not pending_on:
+            self.fail(queued, message, now_s)
+        elif self._settle(queued, message, now_s):
+            queued.unschedulable_count += 1
+            queued.error_count = 0
+            queued.rejected_by = frozenset(rejected_by)
+            queued.pending_on = frozenset(pending_on)
+            wake = self._replay(queued)
+            if wake is Wake.NO:
+                self._pools.leave(queued)
+                self._pools.enter(queued, QueueState.UNSCHEDULABLE)
+            else:
+                self._requeue(queued, wake, now_s)
+
+    def fail(self, queued: QueuedPod, message: str, now_s: float) -> None:
+        """End an attempt that no plugin is to blame for; the next one comes after a backoff."""
+        if self._settle(queued, message, now_s):
+            queued.error_count += 1
+            self._requeue(queued, Wake.AFTER_BACKOFF, now_s)
+
+    def on_event(self, event: ClusterEvent, now_s: float) -> list[str]:
+        """Ask the plugins concerned; return the keys of pods that went to active or backoff."""
+        listeners = self._hints.listeners(event)
+        everyone = event.resource == EVERYTHING
+        if not listeners and not everyone:
+            return []
+        self._pools.log.append(event)
+        concerned: dict[str, QueuedPod] = {}
+        for plugin in listeners:
+            concerned.update(self._pools.waiting.get(plugin, {}))
+        if everyone:
+            concerned.update((queued.key, queued) for queued in self._pools.unschedulable)
+        return self._wake(concerned.values(), event, now_s)
+
+    def activate(self, keys: Iterable[str], now_s: float) -> None:
+        """Let pods be tried now, without backoff; one in flight: soon again, if it is rejected."""
+        for key in keys:
+            queued = self.get(key)
+            if queued is None:
+                continue
+            if queued.state is QueueState.BACKOFF:
+                self._pools.leave(queued)
+                self._pools.enter(queued, QueueState.ACTIVE)
+            elif queued.state in WAITING:
+                self._requeue(queued, Wake.AT_ONCE, now_s)
+            elif queued.state is QueueState.IN_FLIGHT:
+                self._pools.log.append(ClusterEvent(EVERYTHING, Action.ALL), key)
+
+    def flush(self, now_s: float) -> list[str]:
+        """Move pods whose backoff is over or that waited too long for help; return their keys."""
+        woken = self._flush_backoff(now_s)
+        while (queued := self._pools.unschedulable.first_due(now_s)) is not None:
+            self._requeue(queued, Wake.AFTER_BACKOFF, now_s)
+            woken.append(queued.key)
+        return woken
+
+    def next_wakeup_s(self) -> float | None:
+        """Return when ``flush`` will next have something to do; None: not without an event."""
+        pools = self._pools
+        heaps = (pools.backoff, pools.error_backoff, pools.unschedulable)
+        return min((due_s for heap in heaps if (due_s := heap.due_s()) is not None), default=None)
+
+    def get(self, key: str) -> QueuedPod | None:
+        """Look up a pod by ``namespace/name``."""
+        return self._pools.pods.get(key)
+
+    def counts(self) -> dict[QueueState, int]:
+        """Return how many pods are in each state."""
+        return dict(self._pools.counts)
+
+    def pods(self, state: QueueState) -> list[QueuedPod]:
+        """Return the pods in one state, in the order in which they were added."""
+        return [queued for queued in self._pools.pods.values() if queued.state is state]
+
+    @property
+    def anyone_listens(self) -> bool:
+        """Whether there is a pod that an event could matter to."""
+        waiting = (QueueState.UNSCHEDULABLE, QueueState.GATED, QueueState.IN_FLIGHT)
+        counts = self.counts()
+        return any(counts[state] for state in waiting)
+
+    @property
+    def hint_errors(self) -> Mapping[str, Exception]:
+        """Plugin -> what its hint raised last; the pods were queued all the same."""
+        return self._hints.errors
+
+    def validate(self) -> None:
+        """Derive everything redundant again and raise BugError where it differs."""
+        self._pools.validate()
+
+    def _settle(self, queued: QueuedPod, message: str, now_s: float) -> bool:
+        """Note the end of an attempt; False if the pod is not in the queue any more."""
+        if self.get(queued.key) is not queued:
+            return False
+        if queued.state is not QueueState.IN_FLIGHT:
+            raise BugError(f"{queued.key} is {queued.state}: no attempt is under way.")
+        queued.queued_at_s = now_s
+        queued.sequence = next(self._sequence)
+        queued.message = message
+        return True
+
+    def _replay(self, queued: QueuedPod) -> Wake:
+        """Ask about what happened during the attempt; what was lost is taken for helpful."""
+        missed = self._pools.log.since(queued.log_position)
+        if missed is None:
+            return Wake.AFTER_BACKOFF
+        enough = Wake.AT_ONCE if queued.pending_on else Wake.AFTER_BACKOFF
+        wake = Wake.NO
+        for event, target in missed:
+            if target is None or target == queued.key:
+                wake = max(wake, self._hints.ask(queued, event))
+                if wake >= enough:
+                    break
+        return wake
+
+    def _wake(self, concerned: Iterable[QueuedPod], event: ClusterEvent, now_s: float) -> list[str]:
+        woken = []
+        for queued in concerned:
+            wake = self._hints.ask(queued, event)
+            if wake is not Wake.NO:
+                self._requeue(queued, wake, now_s)
+                if queued.state is not QueueState.GATED:
+                    woken.append(queued.key)
+        return woken
+
+    def _requeue(self, queued: QueuedPod, wake: Wake, now_s: float) -> None:
+        """Send a pod to active or, before its time, to backoff; a gate stops it here."""
+        gate = self._pre_enqueue(queued.pod)
+        self._pools.leave(queued)
+        if gate is not None:
+            queued.gated_by, queued.message = gate.plugin, gate.message
+            queued.rejected_by, queued.pending_on = frozenset((gate.plugin,)), NOBODY
+            self._pools.enter(queued, QueueState.GATED)
+            return
+        queued.gated_by = ""
+        if wake is Wake.AFTER_BACKOFF and now_s < self._pools.delays.ready_at_s(queued):
+            self._pools.enter(queued, QueueState.BACKOFF)
+            return
+        if queued.first_attempt_s is None:
+            queued.first_attempt_s = now_s
+        self._pools.enter(queued, QueueState.ACTIVE)
+
+    def _flush_backoff(self, now_s: float) -> list[str]:
+        woken = []
+        for heap in (self._pools.backoff, self._pools.error_backoff):
+            while (queued := heap.first_due(now_s)) is not None:
+                self._pools.leave(queued)
+                self._pools.enter(queued, QueueState.ACTIVE)
+                woken.append(queued.key)
+        return woken
+
+
+def _begin(queued: QueuedPod) -> None:
+    queued.attempts += 1
+    queued.rejected_by = queued.pending_on = NOBODY

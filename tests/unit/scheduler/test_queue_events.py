@@ -1,0 +1,386 @@
+"""The scheduling queue: which events wake which pods."""
+
+import msgspec
+import pytest
+from tests.unit.scheduler.queueing import (
+    ACTIVE,
+    BACKOFF,
+    EVERYTHING,
+    GATED,
+    HINTS,
+    NODE_ADDED,
+    NODE_TAINTED,
+    POD_DELETED,
+    UNSCHEDULABLE,
+    in_flight,
+    make_pod,
+    make_queue,
+    names,
+    pop,
+)
+
+from koordinator.api.core import Toleration
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
+from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, Gate, Hint
+from koordinator.scheduler.queue import pod_changes
+from koordinator.scheduler.queue.event_log import EventLog
+
+# Hints.
+
+
+def test_only_plugins_that_rejected_the_pod_are_asked() -> None:
+    """A taint that goes away is no news for a pod that lacks CPU."""
+    queue = make_queue()
+    queue.reject(in_flight(queue, "big"), {"Fit"}, set(), "no", 0.0)
+    queue.reject(in_flight(queue, "picky"), {"Taints"}, set(), "no", 0.0)
+
+    assert queue.on_event(NODE_TAINTED, 5.0) == ["ns/picky"]
+    assert queue.on_event(POD_DELETED, 5.0) == ["ns/big"]
+
+
+def test_events_that_nobody_registered_change_nothing() -> None:
+    """Neither for waiting pods nor for those in flight."""
+    queue = make_queue()
+    queue.reject(in_flight(queue), {"Fit"}, set(), "no", 0.0)
+    flying = in_flight(queue, "b")
+
+    assert queue.on_event(ClusterEvent("Node", Action.UPDATE_LABELS), 5.0) == []
+    assert queue.on_event(ClusterEvent("Device", Action.ADD), 5.0) == []
+    queue.reject(flying, {"Fit"}, set(), "no", 5.0)
+
+    assert queue.counts()[UNSCHEDULABLE] == 2
+
+
+def test_a_hint_decides_per_pod_and_is_given_the_event() -> None:
+    """QueueSkip leaves the pod where it is; one Queue among several plugins is enough."""
+    heard: list[ClusterEvent] = []
+
+    def not_for_a(pod: KubeObject, event: ClusterEvent) -> Hint:
+        heard.append(event)
+        return Hint.SKIP if pod.metadata.name == "a" else Hint.QUEUE
+
+    hints = {**HINTS, "Ports": [EventHint("AssignedPod", Action.DELETE, not_for_a)]}
+    queue = make_queue(hints)
+    for name, rejected_by in (("a", {"Ports"}), ("b", {"Ports"}), ("c", {"Ports", "Fit"})):
+        queue.reject(in_flight(queue, name), rejected_by, set(), "no", 0.0)
+
+    assert sorted(queue.on_event(POD_DELETED, 5.0)) == ["ns/b", "ns/c"]
+    assert queue.pods(UNSCHEDULABLE) == [queue.get("ns/a")]
+    assert all(event is POD_DELETED for event in heard)
+
+
+def test_a_hint_that_raises_counts_as_queue_and_is_reported() -> None:
+    """A broken plugin must not keep pods out for ever."""
+
+    def broken(_pod: KubeObject, _event: ClusterEvent) -> Hint:
+        raise ZeroDivisionError
+
+    queue = make_queue({"Fit": [EventHint("Node", Action.ADD, broken)]})
+    queue.reject(in_flight(queue), {"Fit"}, set(), "no", 0.0)
+
+    assert queue.on_event(NODE_ADDED, 5.0) == ["ns/a"]
+    assert isinstance(queue.hint_errors["Fit"], ZeroDivisionError)
+
+
+def test_an_event_of_several_actions_reaches_who_registered_one_of_them() -> None:
+    """An update that changes labels and taints at once is news of taints."""
+    queue = make_queue()
+    queue.reject(in_flight(queue), {"Taints"}, set(), "no", 0.0)
+    both = ClusterEvent("Node", Action.UPDATE_TAINTS | Action.UPDATE_LABELS)
+
+    assert queue.on_event(both, 5.0) == ["ns/a"]
+
+
+def test_a_woken_pod_waits_for_the_rest_of_its_backoff() -> None:
+    """It is active at once if its backoff was over while it waited."""
+    queue = make_queue()
+    queue.reject(in_flight(queue, "soon"), {"Fit"}, set(), "no", 0.0)
+    queue.on_event(NODE_ADDED, 1.5)
+    assert names(queue.pods(BACKOFF)) == ["soon"]
+    queue.remove("ns/soon")
+
+    queue.reject(in_flight(queue, "later"), {"Fit"}, set(), "no", 0.0)
+    queue.on_event(NODE_ADDED, 2.0)
+    assert names(queue.pods(ACTIVE)) == ["later"]
+
+
+def test_a_plugin_that_left_the_pod_pending_spares_it_the_backoff() -> None:
+    """What it waited for has happened; another plugin's Queue still means backoff."""
+    queue = make_queue({"Fit": HINTS["Fit"], "Volumes": [EventHint("Claim", Action.ADD)]})
+    queue.reject(in_flight(queue), {"Fit"}, {"Volumes"}, "not yet", 0.0)
+    queue.on_event(ClusterEvent("Claim", Action.ADD), 0.1)
+    assert queue.counts()[ACTIVE] == 1
+
+    queue.reject(pop(queue, 0.1), {"Fit"}, {"Volumes"}, "not yet", 0.1)
+    queue.on_event(NODE_ADDED, 0.2)
+    assert queue.counts()[BACKOFF] == 1
+
+
+def test_a_pending_plugin_is_asked_even_if_a_rejecting_one_said_queue() -> None:
+    """Both hear of the same event; the better answer counts."""
+    queue = make_queue({"Fit": HINTS["Fit"], "Gang": [EventHint("Node", Action.ADD)]})
+    queue.reject(in_flight(queue), {"Fit"}, {"Gang"}, "not yet", 0.0)
+    queue.on_event(NODE_ADDED, 0.1)
+
+    assert queue.counts()[ACTIVE] == 1
+
+
+def test_the_wildcard_wakes_every_unschedulable_pod() -> None:
+    """Also those whose rejector registered nothing; gated pods stay."""
+    queue = make_queue()
+    queue.reject(in_flight(queue), {"Unheard"}, set(), "no", 0.0)
+    queue.add(make_pod("closed", gates=["g"]), None, 0.0)
+
+    assert queue.on_event(NODE_ADDED, 5.0) == []
+    assert queue.on_event(EVERYTHING, 5.0) == ["ns/a"]
+
+
+def test_a_popped_pod_starts_with_a_clean_slate() -> None:
+    """What rejected it last time says nothing about this attempt."""
+    queue = make_queue()
+    queue.reject(in_flight(queue), {"Fit"}, {"Volumes"}, "no", 0.0)
+    queue.on_event(EVERYTHING, 5.0)
+
+    queued = pop(queue, 5.0)
+
+    assert queued.rejectors == frozenset()
+    assert (queued.first_attempt_s, queued.attempts, queued.message) == (0.0, 2, "no")
+
+
+# Events during an attempt.
+
+
+def test_an_event_during_the_attempt_is_not_missed() -> None:
+    """The node came after the pod was popped: it may not have been looked at."""
+    queue = make_queue()
+    queued = in_flight(queue)
+    queue.on_event(NODE_ADDED, 0.1)
+    queue.reject(queued, {"Fit"}, set(), "no", 0.2)
+
+    assert queued.state is BACKOFF
+
+
+def test_events_before_the_attempt_and_of_others_do_not_count() -> None:
+    """Each pod hears what happened from its own pop on, about what rejected it."""
+    queue = make_queue()
+    first = in_flight(queue, "first")
+    queue.on_event(NODE_ADDED, 0.1)
+    second = in_flight(queue, "second")
+    queue.on_event(NODE_TAINTED, 0.2)
+
+    queue.reject(second, {"Fit"}, set(), "no", 0.3)
+    queue.reject(first, {"Fit"}, set(), "no", 0.3)
+
+    assert (first.state, second.state) == (BACKOFF, UNSCHEDULABLE)
+    queue.validate()
+
+
+def test_a_pending_plugin_is_heard_among_all_events_of_the_attempt() -> None:
+    """Its Queue beats an earlier Queue of a rejecting plugin."""
+    queue = make_queue({"Fit": HINTS["Fit"], "Volumes": [EventHint("Claim", Action.ADD)]})
+    queued = in_flight(queue)
+    queue.on_event(NODE_ADDED, 0.1)
+    queue.on_event(ClusterEvent("Claim", Action.ADD), 0.1)
+    queue.reject(queued, {"Fit"}, {"Volumes"}, "not yet", 0.2)
+
+    assert queued.state is ACTIVE
+
+
+def test_a_pod_hears_of_its_own_change_during_the_attempt_others_do_not() -> None:
+    """A toleration given to one pod helps only that pod."""
+    queue = make_queue()
+    changed, other = in_flight(queue, "changed"), in_flight(queue, "other")
+    tolerant = make_pod("changed", tolerations=[Toleration(operator="Exists")])
+    queue.update(changed.pod, tolerant, None, 0.1)
+
+    queue.reject(changed, {"Taints"}, set(), "no", 0.2)
+    queue.reject(other, {"Taints"}, set(), "no", 0.2)
+
+    assert (changed.state, other.state) == (BACKOFF, UNSCHEDULABLE)
+    assert changed.pod is tolerant
+
+
+def test_what_nobody_in_flight_can_ask_for_is_dropped() -> None:
+    """The log of events is empty when the last pod in flight is settled."""
+    queue = make_queue()
+    first, second = in_flight(queue, "first"), in_flight(queue, "second")
+    for _ in range(3):
+        queue.on_event(NODE_ADDED, 0.1)
+    queue.done(first.key)
+    queue.validate()
+    assert len(queue._pools.log) == 3
+    queue.remove(second.key)
+
+    assert len(queue._pools.log) == 0
+    queue.on_event(NODE_ADDED, 0.2)
+    assert len(queue._pools.log) == 0
+
+
+def test_a_full_event_log_forgets_its_older_half() -> None:
+    """A reader that asks for more than is kept is told so; the queue takes that for help."""
+    log = EventLog(capacity=4)
+    early = log.open()
+    for _ in range(3):
+        log.append(NODE_ADDED)
+    late = log.open()
+    for _ in range(2):
+        log.append(POD_DELETED)
+
+    assert log.since(early) is None
+    assert log.since(late) == [(POD_DELETED, None)] * 2
+    log.close(early)
+    log.validate([late])
+
+    queue = make_queue()
+    queue._pools.log = EventLog(capacity=2)
+    queued = in_flight(queue)
+    for _ in range(3):
+        queue.on_event(NODE_TAINTED, 0.0)
+    queue.reject(queued, {"Fit"}, set(), "no", 0.0)
+    assert queued.state is BACKOFF
+
+
+# The pod itself changes.
+
+
+def test_a_helpful_change_of_the_pod_itself_wakes_it() -> None:
+    """The same change does not wake its neighbour, nor does a change that its rejector ignores."""
+    queue = make_queue()
+    for name in ("a", "b"):
+        queue.reject(in_flight(queue, name), {"Taints"}, set(), "no", 0.0)
+    tolerant = make_pod("a", tolerations=[Toleration(operator="Exists")])
+
+    queue.update(make_pod("b"), make_pod("b", cpu="500m"), None, 5.0)
+    queue.update(make_pod("a"), tolerant, None, 5.0)
+
+    assert names(queue.pods(ACTIVE)) == ["a"]
+    assert names(queue.pods(UNSCHEDULABLE)) == ["b"]
+
+
+def test_a_pod_recreated_under_its_name_starts_over() -> None:
+    """Another uid is another pod, whether or not the deletion was seen."""
+    queue = make_queue()
+    queue.add(make_pod("a", uid="1"), None, 0.0)
+    old = pop(queue)
+    queue.add(make_pod("a", uid="2"), None, 5.0)
+
+    new = queue.get("ns/a")
+    assert new is not None
+    assert new is not old
+    assert (new.state, new.attempts, new.queued_at_s) == (ACTIVE, 0, 5.0)
+    queue.validate()
+
+
+def test_adding_a_pod_twice_is_an_update() -> None:
+    """A list after a broken watch repeats what is known; an update of the unknown adds it."""
+    queue = make_queue()
+    queue.add(make_pod("a"), None, 0.0)
+    queue.add(make_pod("a"), "key", 9.0)
+    queue.update(make_pod("b"), make_pod("b"), None, 9.0)
+
+    assert [(q.key, q.run_key, q.queued_at_s) for q in queue.pods(ACTIVE)] == [
+        ("ns/a", "key", 0.0),
+        ("ns/b", None, 9.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("new", "changes"),
+    [
+        (make_pod("a"), Action(0)),
+        (make_pod("a", tolerations=[Toleration(key="k")]), Action.UPDATE_TOLERATIONS),
+        (make_pod("a", cpu="500m"), Action.UPDATE_SCALE_DOWN | Action.UPDATE_OTHER),
+        (make_pod("a", cpu="2"), Action.UPDATE_OTHER),
+        (make_pod("a", gates=["g"]), Action(0)),
+    ],
+)
+def test_an_update_says_what_changed(new: Pod, changes: Action) -> None:
+    """Going down in any request is a scale-down; a new gate helps nobody."""
+    assert pod_changes(make_pod("a"), new) == changes
+
+
+def test_metadata_changes_are_told_apart_and_status_is_none() -> None:
+    """The scheduler's own status writes come back as updates and must not wake the pod."""
+    old = make_pod("a", gates=["g"])
+    replace = msgspec.structs.replace
+    labelled = replace(old, metadata=replace(old.metadata, labels={"a": "b"}))
+    annotated = replace(old, metadata=replace(old.metadata, annotations={"a": "b"}))
+    nominated = replace(old, status=replace(old.status, nominated_node_name="n"))
+
+    assert pod_changes(old, labelled) == Action.UPDATE_LABELS
+    assert pod_changes(old, annotated) == Action.UPDATE_ANNOTATIONS
+    assert pod_changes(old, nominated) == Action(0)
+    assert pod_changes(old, make_pod("a")) == Action.UPDATE_GATES_ELIMINATED
+
+
+# Gates.
+
+
+def test_a_gated_pod_is_not_tried_until_its_gate_opens() -> None:
+    """It was never tried, so there is no backoff; its first attempt counts from then."""
+    queue = make_queue()
+    closed = make_pod("a", gates=["g", "h"])
+    queue.add(closed, None, 0.0)
+    queued = queue.get("ns/a")
+    assert queued is not None
+    assert queue.pop(0.0) is None
+    assert (queued.gated_by, queued.message) == (
+        "SchedulingGates",
+        "waiting for scheduling gates",
+    )
+
+    half_open = make_pod("a", gates=["g"])
+    queue.update(closed, half_open, None, 1.0)
+    assert queued.state is GATED
+    queue.update(half_open, make_pod("a"), None, 2.0)
+
+    assert (queued.state, queued.gated_by, queued.first_attempt_s) == (ACTIVE, "", 2.0)
+
+
+def test_a_gated_pod_is_judged_again_only_on_events_of_its_gate() -> None:
+    """The judgement is made anew: the event may not be enough, or another gate may follow."""
+    open_gates: set[str] = set()
+    asked: list[str] = []
+
+    def pre_enqueue(pod: Pod) -> Gate | None:
+        asked.append(pod.metadata.name)
+        closed = [gate for gate in ("Gang", "Quota") if gate not in open_gates]
+        return Gate(closed[0], f"{closed[0]} is not ready") if closed else None
+
+    hints = {
+        "Gang": [EventHint("PodGroup", Action.UPDATE)],
+        "Quota": [EventHint("ElasticQuota", Action.UPDATE)],
+        **HINTS,
+    }
+    group = ClusterEvent("PodGroup", Action.UPDATE_OTHER)
+    quota = ClusterEvent("ElasticQuota", Action.UPDATE_OTHER)
+    queue = make_queue(hints, pre_enqueue)
+    queue.add(make_pod("a"), None, 0.0)
+
+    for event in (quota, NODE_ADDED, EVERYTHING):
+        assert queue.on_event(event, 1.0) == []
+    assert queue.flush(1_000.0) == []
+    assert len(asked) == 1
+    assert queue.on_event(group, 1.0) == []
+    assert len(asked) == 2
+
+    open_gates.add("Gang")
+    assert queue.on_event(group, 1.0) == []
+    queue.validate()
+    open_gates.add("Quota")
+    assert queue.on_event(group, 1.0) == []
+    assert queue.on_event(quota, 1.0) == ["ns/a"]
+
+
+def test_a_gate_can_close_after_an_attempt() -> None:
+    """Every way into active or backoff leads past the gates."""
+    closed: list[Gate] = []
+    queue = make_queue(pre_enqueue=lambda _pod: closed[0] if closed else None)
+    queued = in_flight(queue)
+    queue.reject(queued, {"Fit"}, set(), "no", 0.0)
+    closed.append(Gate("Gang", "too few members"))
+    queue.on_event(NODE_ADDED, 9.0)
+
+    assert (queued.state, queued.rejectors) == (GATED, frozenset({"Gang"}))
+    queue.validate()
