@@ -1,0 +1,1 @@
+"""The ``koord`` command.  The composition root: chooses adapters, builds components, prints."""

@@ -12,7 +12,7 @@ import msgspec
 
 from koordinator.api.meta import LabelSelector, LabelSelectorRequirement
 from koordinator.api.core import PodAffinityTerm
-from koordinator.domain.selectors import matches
+from koordinator.api.selectors import matches
 
 
 @dataclass(frozen=True)

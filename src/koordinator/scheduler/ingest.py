@@ -13,7 +13,7 @@ from koordinator.api.pod import Pod
 from koordinator.domain.gpu_request import CORE, MEMORY, RATIO
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import Action, ClusterEvent
-from koordinator.scheduler.snapshot import ClusterState, IntArray
+from koordinator.scheduler.snapshot import ClusterState, IntArray, PlacedPod
 from koordinator.scheduler.snapshot.state import Devices
 
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
@@ -23,11 +23,6 @@ OVER = ("Succeeded", "Failed")
 def is_over(pod: Pod) -> bool:
     """Return whether the pod has ended and holds nothing any more."""
     return pod.status.phase in OVER
-
-
-def is_placed(pod: Pod) -> bool:
-    """Return whether the pod takes room on a node."""
-    return bool(pod.spec.node_name) and not is_over(pod)
 
 
 class Ingest:
@@ -79,26 +74,27 @@ class Ingest:
 
     # -- placed pods -------------------------------------------------------------------------
 
-    def put_placed(self, new: Pod, old: Pod | None = None) -> ClusterEvent | None:
-        """Take over a pod that has a node.  None: nothing that scheduling looks at has changed."""
+    def put_placed(
+        self, new: Pod, placed: PlacedPod | None, old: Pod | None = None
+    ) -> ClusterEvent | None:
+        """Take over a pod that has a node, and is placed so far as given.
+
+        None: nothing that scheduling looks at has changed.
+        """
         state = self._state
-        placed = state.pods.by_key.get(new.key)
         if placed is None:
             state.displace(new.key)  # it may wait for its node to appear
             devices = allocated_gpus(new)
             state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, devices)
             return ClusterEvent("AssignedPod", Action.ADD, None, new)
-        row = state.nodes.rows.get(new.spec.node_name)
         before = placed.pod
-        if placed.row == row and _same_to_plugins(before, new):
-            placed.pod = new
-            return None
-        pod_class = state.classes.of(new)
-        if placed.row == row and pod_class is placed.pod_class:
-            placed.pod = new
-            return None
+        if state.nodes.names[placed.row] == new.spec.node_name:
+            if _same_to_plugins(before, new) or state.classes.of(new) is placed.pod_class:
+                placed.pod = new
+                return None
         state.displace(new.key)
-        state.place_on(new.key, new, pod_class, new.spec.node_name, allocated_gpus(new))
+        devices = allocated_gpus(new)
+        state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, devices)
         return ClusterEvent("AssignedPod", pod_changes(old or before, new), old or before, new)
 
     def drop_placed(self, gone: Pod) -> ClusterEvent:

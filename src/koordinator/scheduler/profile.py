@@ -92,6 +92,24 @@ class Planned:
     points: frozenset[str]
 
 
+#: Points at which kube-scheduler's plugins run and ours have nothing to do: a configuration may name them there.
+UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
+    name: frozenset(points.split())
+    for name, points in {
+        "NodePorts": "preFilter filter",
+        "NodeResourcesFit": "preFilter filter preScore score",
+        "VolumeRestrictions": "preFilter filter",
+        "NodeVolumeLimits": "preFilter filter",
+        "VolumeBinding": "preFilter filter reserve preBind preScore score",
+        "VolumeZone": "preFilter filter",
+        "PodTopologySpread": "preFilter filter preScore score",
+        "InterPodAffinity": "preFilter filter preScore score",
+        "DynamicResources": "preEnqueue preFilter filter postFilter score reserve preBind",
+        "DefaultPreemption": "preEnqueue postFilter",
+        "DeviceShare": "preFilter filter preScore score reserve preBind",
+    }.items()
+}
+
 _ALL_ROUND = frozenset(("preFilter", "filter", "reserve", "preBind"))
 PLANNED: Mapping[str, Planned] = {
     "LoadAwareScheduling": Planned(
@@ -169,7 +187,9 @@ def build_profiles(
     Raises InputError for unknown plugins, points that a plugin doesn't implement, and bad arguments.
     """
     specs = {spec.name: spec for spec in (*BUILTIN_PLUGINS, *out_of_tree)}
-    points = {name: spec.points for name, spec in specs.items()}
+    points = {
+        name: spec.points | UPSTREAM_POINTS.get(name, frozenset()) for name, spec in specs.items()
+    }
     points |= {name: planned.points for name, planned in PLANNED.items()}
     try:
         merged = merge_profiles(configuration, STOCK_PLUGINS, points)
@@ -219,13 +239,13 @@ class _Built:
         pre_filter = {active.name: active for active in (*at["preFilter"], *at["filter"])}
         return Profile(
             scheduler_name=name,
-            pre_enqueue=at["preEnqueue"],
+            pre_enqueue=_with(at["preEnqueue"], "pre_enqueue"),
             pre_filter=tuple(pre_filter.values()),
             filter=_with(at["filter"], "filter"),
             post_filter=_with(at["postFilter"], "postfilter"),
-            score=at["score"],
+            score=_with(at["score"], "score", "score_among"),
             reserve=_with(at["reserve"], "reserve"),
-            permit=at["permit"],
+            permit=_with(at["permit"], "permit"),
             events={n: self._specs[n].events for n in used if n in self._specs},
         )
 
@@ -245,5 +265,5 @@ class _Built:
         return tuple(active)
 
 
-def _with(plugins: Sequence[ActivePlugin], method: str) -> tuple[ActivePlugin, ...]:
-    return tuple(active for active in plugins if hasattr(active.plugin, method))
+def _with(plugins: Sequence[ActivePlugin], *methods: str) -> tuple[ActivePlugin, ...]:
+    return tuple(a for a in plugins if any(hasattr(a.plugin, method) for method in methods))

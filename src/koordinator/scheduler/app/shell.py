@@ -28,7 +28,7 @@ from koordinator.scheduler.contract import (
 )
 from koordinator.scheduler.cycle import Choice, Cycle, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis
-from koordinator.scheduler.ingest import Ingest, is_over, is_placed
+from koordinator.scheduler.ingest import Ingest, is_over
 from koordinator.scheduler.queue import Nominator, QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PodClass
 
@@ -117,28 +117,32 @@ class Scheduler:
 
     def _handle_pod(self, kind: EventType, pod: Pod, previous: KubeObject | None) -> None:
         key = pod.key
+        placed = self.state.pods.by_key.get(key)
         if kind is EventType.DELETED or is_over(pod):
-            self.queue.remove(key)
-            self.nominator.remove(key)
-            if key in self.state.pods.by_key or pod.spec.node_name:
+            self._leave_queue(key)
+            if placed is not None or pod.spec.node_name:
                 self._tell_queue(self._ingest.drop_placed(pod))
-        elif is_placed(pod):
-            self.queue.remove(key)
-            self.nominator.remove(key)
-            old = previous if isinstance(previous, Pod) and is_placed(previous) else None
-            change = self._ingest.put_placed(pod, old)
+        elif pod.spec.node_name:
+            if placed is None:
+                self._leave_queue(key)
+            old = previous if isinstance(previous, Pod) and previous.spec.node_name else None
+            change = self._ingest.put_placed(pod, placed, old)
             if change is not None:
+                self._leave_queue(key)
                 self._tell_queue(change)
         elif pod.spec.scheduler_name in self.cycles and not pod.metadata.deletion_timestamp:
             cycle = self.cycles[pod.spec.scheduler_name]
             run_key = cycle.run_key(self.state.classes.of(pod))
-            now_s = self._clock.now_s()
             old = previous if isinstance(previous, Pod) else pod
-            self.queue.update(old, pod, run_key, now_s)
+            self.queue.update(old, pod, run_key, self._clock.now_s())
             if self.nominator.node_of(key) or pod.status.nominated_node_name:
                 self.nominator.update(old, pod)
         else:
-            self.queue.remove(key)
+            self._leave_queue(key)
+
+    def _leave_queue(self, key: str) -> None:
+        self.queue.remove(key)
+        self.nominator.remove(key)
 
     def _tell_queue(self, event: ClusterEvent) -> None:
         self.queue.on_event(event, self._clock.now_s())
@@ -360,15 +364,18 @@ class Scheduler:
         batch, self._to_bind = self._to_bind, []
         if not batch:
             return
+        bound = []
         for assumed, error in zip(batch, self._binder.bind(batch), strict=True):
-            queued = assumed.queued
             if error is not None:
-                self._fail(queued, f"binding failed: {error}")
-                continue
-            self.queue.done(queued.key)
-            self.nominator.remove(queued.key)
-            self._reporter.bound(queued.pod, assumed.node)
-            holding = assumed.holding
+                self._fail(assumed.queued, f"binding failed: {error}")
+            else:
+                bound.append(assumed)
+                self.queue.done(assumed.queued.key)
+        any_nominated = bool(self.nominator.nodes())
+        for assumed in bound:
+            queued, holding = assumed.queued, assumed.holding
+            if any_nominated:
+                self.nominator.remove(queued.key)
             self._outcomes.append(
                 Bound(
                     queued.key,
@@ -378,7 +385,13 @@ class Scheduler:
                     assumed.scorecard,
                 )
             )
-            self._tell_queue(ClusterEvent("AssignedPod", Action.ADD, None, queued.pod))
+        if self.options.report:
+            for assumed in bound:
+                self._reporter.bound(assumed.queued.pod, assumed.node)
+        if self.queue.anyone_listens:
+            for assumed in bound:
+                event = ClusterEvent("AssignedPod", Action.ADD, None, assumed.queued.pod)
+                self._tell_queue(event)
 
     def _fail(self, queued: QueuedPod, message: str) -> None:
         log.warning("pod not bound", extra={"pod": queued.key, "error": message})

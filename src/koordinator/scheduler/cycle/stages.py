@@ -141,9 +141,10 @@ class Cycle:
         rows = np.flatnonzero(best != UNFIT if feasible is None else feasible)
         if len(rows) <= 1:
             return int(rows[0]) if len(rows) else None
-        hinted = self._hinted(snapshot, pod_class, rows)
-        if hinted is not None:
-            return hinted
+        if self._hinting:
+            hinted = self._hinted(snapshot, pod_class, rows)
+            if hinted is not None:
+                return hinted
         total = best[rows]
         for part, raw, flat in zip(
             evaluation.program.relative, evaluation.raw, evaluation.flat, strict=True

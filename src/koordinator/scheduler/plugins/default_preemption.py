@@ -11,7 +11,7 @@ import numpy as np
 
 from koordinator.api.kubescheduler import DefaultPreemptionArgs
 from koordinator.api.policy import PodDisruptionBudget
-from koordinator.domain.selectors import matches
+from koordinator.api.selectors import matches
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.scheduler.contract import Action, Attempt, EventHint, PluginSpec, PostFilterResult
 from koordinator.scheduler.snapshot import PlacedPod, ResourceAxis

@@ -10,7 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from koordinator.api.kubescheduler import NodeResourcesBalancedAllocationArgs
-from koordinator.scheduler.contract import MAX_SCORE, PluginSpec, Reads
+from koordinator.domain.usage_kernels import balance_score
+from koordinator.scheduler.contract import PluginSpec, Reads
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, EPHEMERAL_STORAGE, MEMORY
 
@@ -32,33 +33,19 @@ class NodeResourcesBalancedAllocation:
         return pod.demand
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
-        allocatable, requested = snapshot.allocatable, snapshot.requested
-        fractions, counted = [], []
-        for column in self.columns:
-            amount = pod.amount(column)
-            if amount or column in ALWAYS_COUNTED:
-                capacity = allocatable[:, column]
-                used = (requested[:, column] + amount) / np.maximum(capacity, 1)
-                fractions.append(np.minimum(used, 1.0))
-                counted.append(capacity > 0)
-        deviation = _deviation(np.array(fractions), np.array(counted))
-        return ((1.0 - deviation) * MAX_SCORE).astype(np.int64)
+        kernel = balance_score.compiled if snapshot.is_large else balance_score.reference
+        columns, amounts = self._counted(pod)
+        return kernel(snapshot.requested, snapshot.allocatable, columns, amounts)
 
-
-def _deviation(fractions: np.ndarray, counted: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
-    """Standard deviation over axis 0 of the counted fractions, with the reference's order of operations."""
-    if len(fractions) == 2 and counted.all():  # noqa: PLR2004 (half the difference, for two)
-        half: np.ndarray = np.abs((fractions[0] - fractions[1]) / 2)  # type: ignore[type-arg]
-        return half
-    number = counted.sum(axis=0)
-    fractions = np.where(counted, fractions, 0.0)
-    mean = fractions.sum(axis=0) / np.maximum(number, 1)
-    squares = np.where(counted, (fractions - mean) * (fractions - mean), 0.0)
-    deviation = np.sqrt(squares.sum(axis=0) / np.maximum(number, 1))
-    low = np.where(counted, fractions, np.inf).min(axis=0)
-    high = np.where(counted, fractions, -np.inf).max(axis=0)
-    pair = np.where(number == 2, (high - low) / 2, deviation)  # noqa: PLR2004 (as above)
-    return np.where(number < 2, 0.0, pair)  # noqa: PLR2004 (one fraction deviates from nothing)
+    def _counted(self, pod: PodClass) -> tuple[IntArray, IntArray]:
+        """Return (columns, amounts): what every node is judged by, and what else the pod asks for."""
+        key = NodeResourcesBalancedAllocation, self.columns
+        known: tuple[IntArray, IntArray] | None = pod.facts.get(key)
+        if known is None:
+            columns = [c for c in self.columns if c in ALWAYS_COUNTED or pod.amount(c)]
+            amounts = [pod.amount(c) for c in columns]
+            known = pod.facts[key] = np.array(columns, np.int64), np.array(amounts, np.int64)
+        return known
 
 
 def build(

@@ -4,7 +4,7 @@ Source: kubernetes pkg/scheduler/framework/plugins/noderesources: fit.go, least_
 most_allocated.go, requested_to_capacity_ratio.go.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from koordinator.api.kubescheduler import NodeResourcesFitArgs
 from koordinator.domain.rounding import percent_floor
+from koordinator.domain.usage_kernels import allocation_score, shortfalls
 from koordinator.scheduler.contract import Action, EventHint, PluginSpec, Reads, Rejections
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
@@ -21,12 +22,34 @@ Curve = Callable[[IntArray, IntArray], IntArray]
 
 
 @dataclass(frozen=True, slots=True)
+class Checked:
+    """What is checked of a pod's requests."""
+
+    columns: IntArray
+    amounts: IntArray
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What is scored of a pod's requests."""
+
+    columns: IntArray
+    amounts: IntArray
+    weights: IntArray
+
+    def rows(self) -> Iterable[tuple[int, int, int]]:
+        """Return (column, amount, weight) one resource at a time."""
+        return zip(self.columns.tolist(), self.amounts.tolist(), self.weights.tolist(), strict=True)
+
+
+@dataclass(frozen=True, slots=True)
 class NodeResourcesFit:
     """Filter on every requested resource; score the configured ones by a curve over their utilisation."""
 
     weights: tuple[tuple[int, int], ...]  # (column, weight)
-    curve: Curve
-    rounded: bool  # RequestedToCapacityRatio rounds its mean and leaves out resources that score 0
+    pack: bool  # MostAllocated instead of LeastAllocated
+    curve: Curve | None  # RequestedToCapacityRatio: rounds its mean, leaves out resources that score 0
     axis: ResourceAxis
     ignored: frozenset[str]
     ignored_groups: frozenset[str]
@@ -37,49 +60,69 @@ class NodeResourcesFit:
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         """Reject where a request exceeds what is free; for good where it exceeds all there is."""
-        allocatable, requested = snapshot.allocatable, snapshot.requested
-        checked = [(c, amount) for c, amount in pod.demand if not self._is_ignored(c)]
-        codes = np.zeros(len(snapshot), np.int64)
-        for bit, (column, amount) in enumerate(checked):
-            short = requested[:, column] + amount > allocatable[:, column]
-            codes |= np.left_shift(short, bit, dtype=np.int64)
+        checked = self._checked(pod)
+        allocatable = snapshot.allocatable
+        kernel = shortfalls.compiled if snapshot.is_large else shortfalls.reference
+        codes = kernel(snapshot.requested, allocatable, checked.columns, checked.amounts)
         if not codes.any():
             return Rejections(codes)
         never = np.zeros(len(snapshot), bool)
-        for column, amount in checked:
+        for column, amount in zip(checked.columns.tolist(), checked.amounts.tolist(), strict=True):
             if column != PODS:
                 never |= allocatable[:, column] < amount
-        return Rejections(codes, tuple(self._reason(c) for c, _ in checked), never)
+        return Rejections(codes, checked.reasons, never)
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the weighted mean over the resources that the node has."""
-        allocatable = snapshot.allocatable
+        scored = self._scored(pod)
+        requested, nonzero = snapshot.requested, snapshot.nonzero_requested
+        if self.curve is None:
+            kernel = allocation_score.compiled if snapshot.is_large else allocation_score.reference
+            return kernel(
+                requested,
+                nonzero,
+                snapshot.allocatable,
+                scored.columns,
+                scored.amounts,
+                scored.weights,
+                self.pack,
+            )
         total = np.zeros(len(snapshot), np.int64)
         weights = np.zeros(len(snapshot), np.int64)
-        for column, weight in self.weights:
-            requested = self._requested(snapshot, pod, column)
-            if requested is None:
-                continue
-            capacity = allocatable[:, column]
-            score = self.curve(requested, capacity)
-            counted = (capacity > 0) & (score > 0) if self.rounded else capacity > 0
+        for column, amount, weight in scored.rows():
+            capacity = snapshot.allocatable[:, column]
+            used = (nonzero if column in (CPU, MEMORY) else requested)[:, column] + amount
+            score = self.curve(used, capacity)
+            counted = (capacity > 0) & (score > 0)
             total += weight * (score * counted)
             weights += weight * counted
-        if self.rounded:
-            mean = np.floor(total / np.maximum(weights, 1) + 0.5)  # all positive: Go's math.Round
-            return mean.astype(np.int64)
-        return total // np.maximum(weights, 1)
+        mean = np.floor(total / np.maximum(weights, 1) + 0.5)  # all positive: Go's math.Round
+        return mean.astype(np.int64)
 
-    def _requested(self, snapshot: Snapshot, pod: PodClass, column: int) -> IntArray | None:
-        """What would be requested with the pod; None where the resource is none of the pod's business."""
-        if column == CPU:
-            return snapshot.nonzero_requested[:, 0] + pod.nonzero_cpu
-        if column == MEMORY:
-            return snapshot.nonzero_requested[:, 1] + pod.nonzero_memory
-        amount = pod.amount(column)
-        if amount == 0 and column != EPHEMERAL_STORAGE:
-            return None
-        return snapshot.requested[:, column] + amount
+    def _checked(self, pod: PodClass) -> "Checked":
+        known: Checked | None = pod.facts.get((self.__class__, "checked"))
+        if known is None:
+            demand = [(c, amount) for c, amount in pod.demand if not self._is_ignored(c)]
+            known = pod.facts[self.__class__, "checked"] = Checked(
+                np.array([c for c, _ in demand], np.int64),
+                np.array([amount for _, amount in demand], np.int64),
+                tuple(self._reason(c) for c, _ in demand),
+            )
+        return known
+
+    def _scored(self, pod: PodClass) -> "Scored":
+        """Leave out extended resources that the pod does not ask for: they are none of its business."""
+        known: Scored | None = pod.facts.get((self.__class__, self.weights))
+        if known is None:
+            nonzero = {CPU: pod.nonzero_cpu, MEMORY: pod.nonzero_memory}
+            rows = [
+                (column, nonzero.get(column, pod.amount(column)), weight)
+                for column, weight in self.weights
+                if column <= EPHEMERAL_STORAGE or pod.amount(column)
+            ]
+            table = np.array(rows, np.int64).reshape(-1, 3).T.copy()
+            known = pod.facts[self.__class__, self.weights] = Scored(*table)
+        return known
 
     def _reason(self, column: int) -> str:
         return "Too many pods" if column == PODS else f"Insufficient {self.axis.names[column]}"
@@ -89,16 +132,6 @@ class NodeResourcesFit:
             return False
         name = self.axis.names[column]
         return name in self.ignored or name.partition("/")[0] in self.ignored_groups
-
-
-def least_allocated(requested: IntArray, capacity: IntArray) -> IntArray:
-    """Return the free share in percent; 0 when more is requested than there is."""
-    return percent_floor(np.maximum(capacity - requested, 0), capacity)
-
-
-def most_allocated(requested: IntArray, capacity: IntArray) -> IntArray:
-    """Return the used share in percent; what is beyond capacity counts as full."""
-    return percent_floor(np.minimum(requested, capacity), capacity)
 
 
 def piecewise(points: tuple[tuple[int, int], ...]) -> Curve:
@@ -120,13 +153,13 @@ def piecewise(points: tuple[tuple[int, int], ...]) -> Curve:
 def build(args: NodeResourcesFitArgs, axis: ResourceAxis) -> NodeResourcesFit:
     strategy = args.scoring_strategy
     shape = strategy.requested_to_capacity_ratio
-    curve: Curve = least_allocated if strategy.type == "LeastAllocated" else most_allocated
+    curve: Curve | None = None
     if strategy.type == "RequestedToCapacityRatio" and shape is not None:
         curve = piecewise(tuple((p.utilization, p.score * 10) for p in shape.shape))
     return NodeResourcesFit(
         weights=tuple((axis.index(r.name), r.weight) for r in strategy.resources),
+        pack=strategy.type == "MostAllocated",
         curve=curve,
-        rounded=strategy.type == "RequestedToCapacityRatio",
         axis=axis,
         ignored=frozenset(args.ignored_resources),
         ignored_groups=frozenset(args.ignored_resource_groups),

@@ -15,7 +15,7 @@ from koordinator.api.meta import LabelSelector, LabelSelectorRequirement
 from koordinator.api.service import Service
 from koordinator.api.workload import ReplicaSet, ReplicationController, StatefulSet
 from koordinator.domain.pod_affinity import PodScope, narrowed
-from koordinator.domain.selectors import matches
+from koordinator.api.selectors import matches
 from koordinator.domain.tolerations import FORBIDDING, untolerated
 from koordinator.scheduler.contract import MAX_SCORE, Action, EventHint, PluginSpec, Reads, Rejections
 from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot

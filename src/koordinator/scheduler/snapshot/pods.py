@@ -4,9 +4,11 @@ Counts by label selector and by affinity term are kept up to date one placement 
 affinity never walk over pods.  Equal selectors share one counter.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -59,11 +61,40 @@ class PodCounter:
 
 @dataclass(slots=True, eq=False)
 class _LabelSet:
+    id: int
     namespace: str
     labels: Mapping[str, str]
     terminating: bool
     counters: list[PodCounter] = field(default_factory=list)  # which count such a pod
     terms: list[PodCounter] = field(default_factory=list)  # which speak about such a pod
+
+
+_Label = tuple[str, str]
+Item = TypeVar("Item")
+
+
+class _LabelIndex(Generic[Item]):
+    """Items by one label that their scope requires, so that a pod's labels lead to the few it may concern."""
+
+    def __init__(self) -> None:
+        self._by_label: dict[_Label, list[Item]] = defaultdict(list)
+        self._others: list[Item] = []
+
+    def add(self, scope: PodScope, item: Item) -> None:
+        label = _one_label(scope)
+        (self._others if label is None else self._by_label[label]).append(item)
+
+    def candidates(self, labels: Mapping[str, str]) -> Iterator[Item]:
+        """Return the items whose scope may cover a pod with these labels."""
+        yield from self._others
+        for label in labels.items():
+            yield from self._by_label.get(label, ())
+
+
+def _one_label(scope: PodScope) -> _Label | None:
+    """Return a label that every pod of the scope has, if its selector names one."""
+    labels = scope.selector.match_labels if scope.selector is not None else {}
+    return next(iter(labels.items()), None)
 
 
 class PodTable:
@@ -82,6 +113,9 @@ class PodTable:
         self._labelset_index: dict[object, int] = {}
         self._counters: dict[tuple[bytes, bool], PodCounter] = {}
         self._terms: dict[tuple[bytes, str, TermKind], PodCounter] = {}
+        self._counters_by_label = _LabelIndex[PodCounter]()
+        self._terms_by_label = _LabelIndex[PodCounter]()
+        self._labelsets_by_label: dict[_Label, list[_LabelSet]] = defaultdict(list)
 
     # -- rows and labels ---------------------------------------------------------------------
 
@@ -98,10 +132,11 @@ class PodTable:
         known = self._labelset_index.get(key)
         if known is None:
             known = self._labelset_index[key] = len(self._labelsets)
-            entry = _LabelSet(namespace, labels, terminating)
-            entry.counters = [c for c in self._counters.values() if self._counts(c, entry)]
-            entry.terms = [t for t in self._terms.values() if self._covers(t, entry)]
+            entry = _LabelSet(known, namespace, labels, terminating)
+            self._link(entry)
             self._labelsets.append(entry)
+            for label in labels.items():
+                self._labelsets_by_label[label].append(entry)
         return known
 
     def set_namespace(self, name: str, labels: Mapping[str, str] | None) -> bool:
@@ -116,8 +151,7 @@ class PodTable:
         if not any(counter.scope.namespace_selector for counter in everyone):
             return False
         for entry in self._labelsets:
-            entry.counters = [c for c in self._counters.values() if self._counts(c, entry)]
-            entry.terms = [t for t in self._terms.values() if self._covers(t, entry)]
+            self._link(entry)
         for counter in self._counters.values():
             self._recount(counter)
         return True
@@ -166,7 +200,8 @@ class PodTable:
         if counter is None:
             counter = PodCounter(scope, np.zeros(self._capacity, np.int64), terminating)
             self._counters[key] = counter
-            for entry in self._labelsets:
+            self._counters_by_label.add(counter.scope, counter)
+            for entry in self._candidates(counter):
                 if self._counts(counter, entry):
                     entry.counters.append(counter)
             self._recount(counter)
@@ -217,10 +252,23 @@ class PodTable:
             counts = np.zeros(self._capacity, np.int64)
             term = PodCounter(scope, counts, topology_key=topology_key, kind=kind)
             self._terms[key] = term
-            for entry in self._labelsets:
+            self._terms_by_label.add(scope, term)
+            for entry in self._candidates(term):
                 if self._covers(term, entry):
                     entry.terms.append(term)
         return term
+
+    def _link(self, entry: _LabelSet) -> None:
+        """Find the counters and terms that a label set concerns."""
+        counters = self._counters_by_label.candidates(entry.labels)
+        entry.counters = [c for c in counters if self._counts(c, entry)]
+        terms = self._terms_by_label.candidates(entry.labels)
+        entry.terms = [t for t in terms if self._covers(t, entry)]
+
+    def _candidates(self, counter: PodCounter) -> Sequence[_LabelSet]:
+        """Return the label sets that the counter may concern."""
+        label = _one_label(counter.scope)
+        return self._labelsets if label is None else self._labelsets_by_label.get(label, ())
 
     def _covers(self, counter: PodCounter, entry: _LabelSet) -> bool:
         about = self.namespaces.get(entry.namespace, _EMPTY)
@@ -230,7 +278,9 @@ class PodTable:
         return (counter.terminating or not entry.terminating) and self._covers(counter, entry)
 
     def _recount(self, counter: PodCounter) -> None:
-        counted = np.array([self._counts(counter, entry) for entry in self._labelsets], bool)
+        counted = np.zeros(len(self._labelsets), bool)
+        for entry in self._candidates(counter):
+            counted[entry.id] = self._counts(counter, entry)
         rows, sets = self._row[: self._used], self._labelset[: self._used]
         here = rows >= 0
         here[here] = counted[sets[here]]

@@ -16,6 +16,8 @@ from koordinator.scheduler.snapshot.objects import ObjectTable
 from koordinator.scheduler.snapshot.pods import PlacedPod, PodCounter, TermKind
 from koordinator.scheduler.snapshot.state import ClusterState
 
+LARGE = 1000  # nodes
+
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
@@ -167,6 +169,11 @@ class Snapshot:
     def node_count(self) -> int:
         """Nodes in the whole cluster."""
         return self._state.nodes.count
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the cluster is worth compiled kernels."""
+        return len(self._state.nodes) >= LARGE
 
     @property
     def node_version(self) -> tuple[int, int]:

@@ -1,0 +1,164 @@
+"""A scheduler in its own small world: in-memory cluster, virtual clock, no threads."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from koordinator.api.kubescheduler import (
+    DEFAULT_SCHEDULER_NAME,
+    KubeSchedulerConfiguration,
+    KubeSchedulerProfile,
+)
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
+from koordinator.cluster.memory.admission import Admission, Operation, resolve_priority
+from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.cluster.port import Reader
+from koordinator.foundation.clock import VirtualClock, to_epoch_s
+from koordinator.scheduler.app import Bound, Evicted, Options, Outcome, Scheduler, Unschedulable
+from koordinator.scheduler.contract import PluginSpec
+from koordinator.scheduler.ingest import is_over
+from koordinator.scheduler.profile import WATCHED, build_profiles
+from koordinator.scheduler.queue import QueueState
+from koordinator.scheduler.snapshot import ClusterState
+
+#: Rounds of retries without any pod placed or evicted after which waiting longer is pointless.
+FRUITLESS_ROUNDS = 8
+
+STOCK = KubeSchedulerConfiguration(
+    profiles=(KubeSchedulerProfile(scheduler_name=DEFAULT_SCHEDULER_NAME),)
+)
+
+
+def keep_or_resolve_priority(operation: Operation, obj: KubeObject, cluster: Reader) -> KubeObject:
+    """Believe the priority of a pod that comes from a cluster, where admission has seen it already."""
+    if isinstance(obj, Pod) and obj.spec.priority is not None:
+        return obj
+    return resolve_priority(operation, obj, cluster)
+
+
+#: Manifests have been defaulted and validated when they were read.
+DEFAULT_ADMISSION: tuple[Admission, ...] = (keep_or_resolve_priority,)
+
+
+class Embedded:
+    """A cluster and its scheduler in one process.
+
+    ``not_yet`` names the plugins that the configuration switches on and that do nothing here yet.
+    """
+
+    def __init__(
+        self,
+        configuration: KubeSchedulerConfiguration = STOCK,
+        *,
+        now_s: float = 0.0,
+        options: Options | None = None,
+        admission: Sequence[Admission] = DEFAULT_ADMISSION,
+        out_of_tree: Iterable[PluginSpec[Any]] = (),
+        source: str = "",
+    ) -> None:
+        self.clock = VirtualClock(now_s)
+        self.cluster = MemoryCluster(self.clock, admission=admission)
+        self.state = ClusterState()
+        built = build_profiles(
+            configuration, self.state.axis, out_of_tree=out_of_tree, source=source
+        )
+        self.not_yet = built.not_yet
+        options = options or Options(
+            initial_backoff_s=configuration.pod_initial_backoff_seconds,
+            max_backoff_s=configuration.pod_max_backoff_seconds,
+        )
+        self.scheduler = Scheduler(
+            self.cluster, self.clock, built.profiles, self.state, WATCHED, options
+        )
+
+    def load(self, objects: Iterable[KubeObject]) -> None:
+        """Add what exists.  Pending pods are queued by creation time, then in the given order."""
+        objects = list(objects)
+        pending = [obj for obj in objects if _is_pending(obj)]
+        pending.sort(key=lambda pod: to_epoch_s(pod.metadata.creation_timestamp))
+        self.cluster.load((obj for obj in objects if not _is_pending(obj)), admit=True)
+        self.scheduler.sync()
+        self.cluster.load(pending, admit=True)
+
+    def run_to_fixed_point(self) -> list[Outcome]:
+        """Schedule until nothing moves any more, letting backoffs pass; return all that was done."""
+        outcomes: list[Outcome] = []
+        fruitless = 0
+        while True:
+            done = self.scheduler.step()
+            outcomes += done
+            fruitful = any(not isinstance(outcome, Unschedulable) for outcome in done)
+            fruitless = 0 if fruitful else fruitless + 1
+            counts = self.scheduler.queue.counts()
+            wakeup_s = self.scheduler.next_wakeup_s()
+            waits = counts[QueueState.BACKOFF] or counts[QueueState.IN_FLIGHT]
+            if not waits or wakeup_s is None or fruitless >= FRUITLESS_ROUNDS:
+                return outcomes
+            self.clock.advance_to(wakeup_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleResult:
+    """Decisions: where pods went, which found no place and why, which had to go for others."""
+
+    placements: tuple[Bound, ...]
+    unschedulable: tuple[Unschedulable, ...]
+    evicted: tuple[Evicted, ...]
+    not_yet: tuple[str, ...] = ()
+
+
+def schedule(
+    objects: Iterable[KubeObject],
+    configuration: KubeSchedulerConfiguration = STOCK,
+    *,
+    now_s: float = 0.0,
+    explain: bool = False,
+    out_of_tree: Iterable[PluginSpec[Any]] = (),
+    source: str = "",
+) -> ScheduleResult:
+    """Schedule the pending pods among ``objects`` and return every decision; nothing else is touched.
+
+    ``explain`` keeps each decision's scorecard.  ``source`` names the configuration in errors.
+    Raises InputError, and InvalidError for an object that admission refuses.
+    """
+    options = Options(
+        initial_backoff_s=configuration.pod_initial_backoff_seconds,
+        max_backoff_s=configuration.pod_max_backoff_seconds,
+        report=False,
+        explain=explain,
+    )
+    world = Embedded(
+        configuration, now_s=now_s, options=options, out_of_tree=out_of_tree, source=source
+    )
+    world.load(objects)
+    outcomes = world.run_to_fixed_point()
+    bound = {o.pod: o for o in outcomes if isinstance(o, Bound)}
+    refused = {o.pod: o for o in outcomes if isinstance(o, Unschedulable) and o.pod not in bound}
+    for left in _never_tried(world):
+        refused.setdefault(left.pod, left)
+    evicted = tuple(o for o in outcomes if isinstance(o, Evicted))
+    return ScheduleResult(
+        tuple(bound.values()), tuple(refused.values()), evicted, world.not_yet
+    )
+
+
+def _never_tried(world: Embedded) -> Iterable[Unschedulable]:
+    """Pods that no attempt was made for: gated ones, and those of a scheduler that is not here."""
+    queue, names = world.scheduler.queue, sorted(world.scheduler.cycles)
+    for pod in world.cluster.list(Pod).items:
+        if not _is_pending(pod):
+            continue
+        queued = queue.get(pod.key)
+        if queued is not None and queued.gated_by:
+            yield Unschedulable(pod.key, queued.gated_by, queued.message, queued.message)
+        elif queued is None:
+            reason = (
+                f"no profile schedules it: spec.schedulerName is {pod.spec.scheduler_name!r}, "
+                f"the profiles are {', '.join(names)}"
+            )
+            yield Unschedulable(pod.key, "", reason, reason)
+
+
+def _is_pending(obj: KubeObject) -> bool:
+    return isinstance(obj, Pod) and not obj.spec.node_name and not is_over(obj)
