@@ -93,8 +93,11 @@ def encode(obj: KubeObject) -> bytes:
 
 
 def encode_part(part: object) -> bytes:
-    """Return a part of an object as JSON text, such as the content of an annotation."""
-    return _ENCODER.encode(part)
+    """Return a part of an object as JSON text, such as the content of an annotation.
+
+    Equal parts have equal texts: keys of dictionaries are sorted.
+    """
+    return _SORTING_ENCODER.encode(part)
 
 
 def to_manifest(obj: KubeObject) -> JsonObject:
@@ -153,6 +156,7 @@ def _to_json(value: Any) -> str:
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_to_json)
+_SORTING_ENCODER = msgspec.json.Encoder(enc_hook=_to_json, order="deterministic")
 _HEADER_DECODER = msgspec.json.Decoder(_Header)
 
 

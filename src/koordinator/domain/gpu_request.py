@@ -7,31 +7,36 @@ those of the project's device documentation.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-GPU = "koordinator.sh/gpu"
-SHARED = "koordinator.sh/gpu.shared"
-CORE = "koordinator.sh/gpu-core"
-MEMORY = "koordinator.sh/gpu-memory"
-RATIO = "koordinator.sh/gpu-memory-ratio"
-NVIDIA, AMD, HYGON = "nvidia.com/gpu", "amd.com/gpu", "dcu.com/gpu"
-WHOLE_CARDS = (NVIDIA, AMD, HYGON)
-NAMES = frozenset((GPU, SHARED, CORE, MEMORY, RATIO, *WHOLE_CARDS))
+from koordinator.api.resource_names import (
+    AMD_GPU,
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    GPU_SHARED,
+    HYGON_DCU,
+    NVIDIA_GPU,
+)
+
+WHOLE_CARDS = (NVIDIA_GPU, AMD_GPU, HYGON_DCU)
+NAMES = frozenset((GPU, GPU_SHARED, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, *WHOLE_CARDS))
 
 #: The sets of names that may stand together.
 VALID = frozenset(
     frozenset(names)
     for names in (
-        (NVIDIA,),
-        (AMD,),
-        (HYGON,),
+        (NVIDIA_GPU,),
+        (AMD_GPU,),
+        (HYGON_DCU,),
         (GPU,),
-        (MEMORY,),
-        (RATIO,),
-        (CORE, MEMORY),
-        (CORE, RATIO),
-        (SHARED, MEMORY),
-        (SHARED, RATIO),
-        (SHARED, CORE, MEMORY),
-        (SHARED, CORE, RATIO),
+        (GPU_MEMORY,),
+        (GPU_MEMORY_RATIO,),
+        (GPU_CORE, GPU_MEMORY),
+        (GPU_CORE, GPU_MEMORY_RATIO),
+        (GPU_SHARED, GPU_MEMORY),
+        (GPU_SHARED, GPU_MEMORY_RATIO),
+        (GPU_SHARED, GPU_CORE, GPU_MEMORY),
+        (GPU_SHARED, GPU_CORE, GPU_MEMORY_RATIO),
     )
 )
 
@@ -76,20 +81,20 @@ def gpu_request(requests: Mapping[str, int]) -> GpuRequest | None:
             return GpuRequest(asked[name], 100, 0, 100)
     if GPU in asked:
         _check_percent(GPU, asked[GPU])
-        asked = {CORE: asked[GPU], RATIO: asked[GPU]}
-    shared = asked.get(SHARED, 0)
-    for name in (CORE, RATIO):
+        asked = {GPU_CORE: asked[GPU], GPU_MEMORY_RATIO: asked[GPU]}
+    shared = asked.get(GPU_SHARED, 0)
+    for name in (GPU_CORE, GPU_MEMORY_RATIO):
         amount = asked.get(name, 0)
         if shared and (amount % shared or amount // shared > 100):  # noqa: PLR2004 (percent)
             raise GpuRequestError(f"invalid resource unit {name}: {amount}")
         if not shared:
             _check_percent(name, amount)
-    ratio = asked.get(RATIO, 0)
+    ratio = asked.get(GPU_MEMORY_RATIO, 0)
     count = shared or (ratio // 100 if ratio > 100 else 1)  # noqa: PLR2004 (percent)
     return GpuRequest(
         count=count,
-        core=asked.get(CORE, 0) // count,
-        memory=asked.get(MEMORY, 0) // count,
+        core=asked.get(GPU_CORE, 0) // count,
+        memory=asked.get(GPU_MEMORY, 0) // count,
         ratio=ratio // count,
     )
 

@@ -20,7 +20,7 @@ A plugin is any object with some of the methods below; its ``PluginSpec`` says h
 ``permit``         ``(pod object, node) -> Permit``: allow, refuse or wait
 ``postfilter``     ``(attempt) -> PostFilterResult``: what could be done about a pod that fits nowhere
 ``pre_enqueue``    ``(pod object) -> str``: why the pod must not enter the queue yet; empty: it may
-``arrived``        ``(snapshot, key, pod) -> None``: the pod is tried now (for policies that learn the mix of pods)
+``arrived``        ``(snapshot, pod) -> None``: a pod is tried for the first time (for policies that learn the mix)
 =================  ======================================================================================
 
 For ``Reads.NODE``, ``USAGE`` and ``PLACED`` every row stands alone (``filter(s[rows]) == filter(s)[rows]``) and
@@ -307,6 +307,7 @@ class Profile:
     scheduler_name: str
     pre_enqueue: tuple[ActivePlugin, ...] = ()
     pre_filter: tuple[ActivePlugin, ...] = ()
+    prefer_nodes: tuple[ActivePlugin, ...] = ()
     filter: tuple[ActivePlugin, ...] = ()
     post_filter: tuple[ActivePlugin, ...] = ()
     score: tuple[ActivePlugin, ...] = ()

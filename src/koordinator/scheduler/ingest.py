@@ -2,21 +2,22 @@
 
 from collections.abc import Mapping
 
-import msgspec
 import numpy as np
 
-from koordinator.api.device import Device
+from koordinator.api.annotations.devices import ALLOCATED
+from koordinator.api.device import Device, DeviceType
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.domain.gpu_request import CORE, MEMORY, RATIO
+from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import Action, ClusterEvent
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PlacedPod
 from koordinator.scheduler.snapshot.state import Devices
 
-ALLOCATED = "scheduling.koordinator.sh/device-allocated"
+AMOUNTS = (GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO)  # the order of the snapshot's GPU arrays
 OVER = ("Succeeded", "Failed")
 
 
@@ -30,6 +31,7 @@ class Ingest:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
+        self.complaints: list[str] = []  # about annotations that can't be read; the shell logs them
 
     # -- nodes, devices, the rest ------------------------------------------------------------
 
@@ -84,7 +86,7 @@ class Ingest:
         state = self._state
         if placed is None:
             state.displace(new.key)  # it may wait for its node to appear
-            devices = allocated_gpus(new)
+            devices = self._devices_of(new)
             state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, devices)
             return ClusterEvent("AssignedPod", Action.ADD, None, new)
         before = placed.pod
@@ -93,9 +95,17 @@ class Ingest:
                 placed.pod = new
                 return None
         state.displace(new.key)
-        devices = allocated_gpus(new)
+        devices = self._devices_of(new)
         state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, devices)
         return ClusterEvent("AssignedPod", pod_changes(old or before, new), old or before, new)
+
+    def _devices_of(self, pod: Pod) -> Devices:
+        """Return the GPUs that the pod holds; what can't be read is complained about and holds none."""
+        try:
+            return allocated_gpus(pod)
+        except InputError as error:
+            self.complaints.append(f"pod {pod.key}: {error}")
+            return ()
 
     def drop_placed(self, gone: Pod) -> ClusterEvent:
         """Release what a pod took that is deleted or has ended."""
@@ -147,40 +157,26 @@ def healthy_gpus(device: Device) -> dict[int, tuple[int, int, int]]:
     """Return ``{minor: (core, memory bytes, ratio)}`` of the healthy GPUs of a Device object."""
     gpus = {}
     for info in device.spec.devices:
-        if info.type == "gpu" and info.health and info.minor is not None:
+        if info.type == DeviceType.GPU and info.health and info.minor is not None:
             resources = info.resources
             gpus[info.minor] = (
-                _amount(resources, CORE, 100),
-                _amount(resources, MEMORY, 0),
-                _amount(resources, RATIO, 100),
+                _amount(resources, GPU_CORE, 100),
+                _amount(resources, GPU_MEMORY, 0),
+                _amount(resources, GPU_MEMORY_RATIO, 100),
             )
     return gpus
 
 
 def allocated_gpus(pod: Pod) -> Devices:
-    """Return the GPUs that the pod's ``device-allocated`` annotation names; a malformed one names none."""
-    text = pod.metadata.annotations.get(ALLOCATED)
-    if not text:
-        return ()
-    try:
-        allocated = msgspec.json.decode(text, type=_Allocated)
-        return tuple((entry.minor, _amounts(entry.resources)) for entry in allocated.gpu)
-    except (msgspec.DecodeError, ValueError):
-        return ()
+    """Return the GPUs that the pod's ``device-allocated`` annotation names.
 
-
-class _Entry(msgspec.Struct):
-    minor: int
-    resources: dict[str, str] = {}
-
-
-class _Allocated(msgspec.Struct):
-    gpu: list[_Entry] = []
-
-
-def _amounts(resources: Mapping[str, str]) -> IntArray:
-    values = [Quantity.parse(resources.get(name, "0")).value() for name in (CORE, MEMORY, RATIO)]
-    return np.array(values, np.int64)
+    Raises InputError for a malformed one.
+    """
+    allocated = ALLOCATED.read(pod.metadata) or {}
+    return tuple(
+        (entry.minor, np.array([_amount(entry.resources, name, 0) for name in AMOUNTS], np.int64))
+        for entry in allocated.get(DeviceType.GPU, ())
+    )
 
 
 def _amount(resources: Mapping[str, Quantity], name: str, default: int) -> int:

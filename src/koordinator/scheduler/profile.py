@@ -42,6 +42,10 @@ from koordinator.scheduler.plugins import (
     default_preemption,
     device_share,
     dynamic_resources,
+    gpu_best_fit,
+    gpu_fragmentation,
+    gpu_packing,
+    gpu_price,
     image_locality,
     inter_pod_affinity,
     node_affinity,
@@ -51,11 +55,15 @@ from koordinator.scheduler.plugins import (
     node_resources_fit,
     node_resources_fit_plus,
     node_unschedulable,
+    node_volume_limits,
     pod_topology_spread,
     priority_sort,
     scarce_resource_avoidance,
     scheduling_gates,
     taint_toleration,
+    volume_binding,
+    volume_restrictions,
+    volume_zone,
 )
 from koordinator.scheduler.snapshot import ResourceAxis
 
@@ -71,6 +79,10 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     node_affinity.PLUGIN,
     node_ports.PLUGIN,
     node_resources_fit.PLUGIN,
+    volume_restrictions.PLUGIN,
+    node_volume_limits.PLUGIN,
+    volume_binding.PLUGIN,
+    volume_zone.PLUGIN,
     pod_topology_spread.PLUGIN,
     inter_pod_affinity.PLUGIN,
     dynamic_resources.PLUGIN,
@@ -81,6 +93,10 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     node_resources_fit_plus.PLUGIN,
     scarce_resource_avoidance.PLUGIN,
     device_share.PLUGIN,
+    gpu_best_fit.PLUGIN,
+    gpu_packing.PLUGIN,
+    gpu_fragmentation.PLUGIN,
+    gpu_price.PLUGIN,
 )
 
 
@@ -240,7 +256,8 @@ class _Built:
         return Profile(
             scheduler_name=name,
             pre_enqueue=_with(at["preEnqueue"], "pre_enqueue"),
-            pre_filter=tuple(pre_filter.values()),
+            pre_filter=_with(tuple(pre_filter.values()), "prefilter"),
+            prefer_nodes=_with(tuple(pre_filter.values()), "prefer_nodes"),
             filter=_with(at["filter"], "filter"),
             post_filter=_with(at["postFilter"], "postfilter"),
             score=_with(at["score"], "score", "score_among"),

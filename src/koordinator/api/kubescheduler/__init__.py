@@ -55,6 +55,7 @@ from koordinator.api.kubescheduler.config import (
 from koordinator.api.kubescheduler.decoding import (
     decode_args,
     decode_configuration,
+    decode_struct,
     did_you_mean,
 )
 from koordinator.api.kubescheduler.structs import API_VERSION, ConfigStruct, PluginArgs
@@ -108,5 +109,6 @@ __all__ = [
     "WeightedResource",
     "decode_args",
     "decode_configuration",
+    "decode_struct",
     "did_you_mean",
 ]

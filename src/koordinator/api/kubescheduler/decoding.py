@@ -75,6 +75,18 @@ def decode_args(args_type: type[ArgsType], data: object, path: str, source: str)
     return args
 
 
+def decode_struct(data: object, wanted: type[_T], source: str) -> _T:
+    """Return any other configuration struct, refusing what is unknown just the same.
+
+    Bounds of numbers other than integers, and what fields mean together, are for the caller.
+    Raises InputError with source and path.
+    """
+    try:
+        return _decode(_object(data), wanted)
+    except InputError as error:
+        raise error.within(source=source) from None
+
+
 def did_you_mean(found: str, accepted: Iterable[str]) -> str:
     """Return the part of a message that names the most similar of the accepted names, if any is."""
     by_lower_case = {name.lower(): name for name in accepted}

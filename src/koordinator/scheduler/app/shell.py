@@ -102,6 +102,9 @@ class Scheduler:
             return
         for event in self._watch.poll():
             self._handle(event)
+        for complaint in self._ingest.complaints:
+            log.warning("annotation ignored", extra={"complaint": complaint})
+        self._ingest.complaints.clear()
 
     def _handle(self, event: WatchEvent) -> None:
         if event.type is EventType.BOOKMARK:
@@ -212,7 +215,9 @@ class Scheduler:
         known = self._known_failure(cycle, pod_class)
         choice: Choice | Refusal | None = None
         if known is None:
-            choice = cycle.choose(queued.key, queued.pod, pod_class, self._nominated())
+            choice = cycle.choose(
+                queued.pod, pod_class, self._nominated(), first_attempt=queued.attempts <= 1
+            )
         scorecard = cycle.scorecard(pod_class) if self.options.explain else None
         if isinstance(choice, Choice):
             assumed = self._binder.assume(queued, pod_class, choice)

@@ -89,11 +89,12 @@ def scorecard(profile: Profile, state: ClusterState, pod: PodClass) -> Scorecard
     )
 
 
-def prefilter(profile: Profile, snapshot: Snapshot, pod: PodClass) -> tuple[str, Refusal] | None:
+def prefilter(
+    profile: Profile, snapshot: Snapshot, pod: PodClass
+) -> tuple[str, Refusal] | None:
     """Return the first plugin that refuses the pod whatever the node."""
     for active in profile.pre_filter:
-        ask = getattr(active.plugin, "prefilter", None)
-        refusal = None if ask is None else ask(snapshot, pod)
+        refusal = active.plugin.prefilter(snapshot, pod)
         if refusal is not None:
             return active.name, refusal
     return None

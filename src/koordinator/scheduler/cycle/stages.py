@@ -47,9 +47,8 @@ class Cycle:
         local = Reads.NODE, Reads.USAGE, Reads.PLACED
         self._cluster_filters = [a for a in profile.filter if a.plugin.reads not in local]
         self._cluster_scores = [a for a in profile.score if a.plugin.reads not in local]
-        self._prefilters = any(hasattr(a.plugin, "prefilter") for a in profile.pre_filter)
+        self._learning = [a for a in profile.score if hasattr(a.plugin, "arrived")]
         self._preferring = [a for a in profile.score if hasattr(a.plugin, "prefer_devices")]
-        self._hinting = [a for a in profile.pre_filter if hasattr(a.plugin, "prefer_nodes")]
 
     def run_key(self, pod: PodClass) -> Hashable:
         """Return what identical pods share; pods of equal keys in a row can be decided as a run."""
@@ -75,18 +74,17 @@ class Cycle:
     # -- one pod -----------------------------------------------------------------------------
 
     def choose(
-        self, key: str, pod: Pod, pod_class: PodClass, nominated: Nominations
+        self, pod: Pod, pod_class: PodClass, nominated: Nominations, *, first_attempt: bool = True
     ) -> Choice | Refusal | None:
         """Return the best node and what to hold there; a Refusal of the chosen node; None if no node fits.
 
         Of equally scored nodes the one with the lowest rank is chosen (row order, unless told otherwise).
         """
         snapshot = self._evaluator.snapshot
-        if self._prefilters and prefilter(self.profile, snapshot, pod_class) is not None:
+        if prefilter(self.profile, snapshot, pod_class) is not None:
             return None
-        for active in self.profile.score:
-            if hasattr(active.plugin, "arrived"):
-                active.plugin.arrived(snapshot, key, pod_class)
+        for active in self._learning if first_attempt else ():
+            active.plugin.arrived(snapshot, pod_class)
         evaluation = self._evaluator.of(pod_class)
         feasible = self._feasible(evaluation, snapshot, pod, pod_class, nominated)
         row = self._best(evaluation, snapshot, pod_class, feasible)
@@ -141,7 +139,7 @@ class Cycle:
         rows = np.flatnonzero(best != UNFIT if feasible is None else feasible)
         if len(rows) <= 1:
             return int(rows[0]) if len(rows) else None
-        if self._hinting:
+        if self.profile.prefer_nodes:
             hinted = self._hinted(snapshot, pod_class, rows)
             if hinted is not None:
                 return hinted
@@ -157,7 +155,7 @@ class Cycle:
 
     def _hinted(self, snapshot: Snapshot, pod_class: PodClass, rows: IntArray) -> int | None:
         fitting = set(rows.tolist())
-        for active in self._hinting:
+        for active in self.profile.prefer_nodes:
             for row in active.plugin.prefer_nodes(snapshot, pod_class):
                 if row in fitting:
                     return int(row)
@@ -201,13 +199,13 @@ class Cycle:
         """
         snapshot = self._evaluator.snapshot
         for pod_class in dict.fromkeys(pods):
-            if self._prefilters and prefilter(self.profile, snapshot, pod_class) is not None:
+            if prefilter(self.profile, snapshot, pod_class) is not None:
                 return None
             if any(wants_filter(a, snapshot, pod_class) for a in self._cluster_filters):
                 return None
             if any(wants_score(a, snapshot, pod_class) for a in self._cluster_scores):
                 return None
         evaluation = self._evaluator.of(pods[0])
-        if not evaluation.program.linear or not all(evaluation.flat) or self._hinting:
+        if not evaluation.program.linear or not all(evaluation.flat) or self.profile.prefer_nodes:
             return None
         return merge_run(evaluation, snapshot, self.state.nodes.rank, len(pods))

@@ -6,15 +6,17 @@ the ``device-allocated`` annotation.  Topology, partitions, RDMA, vendors' templ
 Source: koordinator pkg/scheduler/plugins/deviceshare.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import msgspec
 import numpy as np
 
+from koordinator.api.annotations.devices import ALLOCATED, DeviceAllocation
+from koordinator.api.device import Device, DeviceType
 from koordinator.api.kubescheduler import DeviceShareArgs
-from koordinator.domain.gpu_request import CORE, MEMORY, RATIO, GpuRequest, GpuRequestError, gpu_request
+from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from koordinator.domain.gpu_request import GpuRequest, GpuRequestError
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import (
     Action,
@@ -26,32 +28,31 @@ from koordinator.scheduler.contract import (
     Rejections,
 )
 from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
-from koordinator.scheduler.snapshot.nodes import GPU_MEMORY, GPU_RATIO
+from koordinator.scheduler.snapshot.gpu_view import request_of
+from koordinator.scheduler.snapshot.nodes import MEMORY_OF_GPU, RATIO_OF_GPU
 
 REASON = "Insufficient GPU Devices"
-ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceShare:
     """A node whose devices nobody reports is left to its kubelet: it passes and nothing is allocated."""
 
-    axis: ResourceAxis
     pack: bool  # give out the fullest device that fits (MostAllocated) instead of the emptiest
     reads: ClassVar = Reads.PLACED
 
     def key(self, pod: PodClass) -> Hashable:
         return pod.demand
 
-    def prefilter(self, _snapshot: Snapshot, pod: PodClass) -> Refusal | None:
-        request = self._request(pod)
+    def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
+        request = request_of(snapshot, pod)
         return Refusal(str(request)) if isinstance(request, GpuRequestError) else None
 
-    def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
-        return isinstance(self._request(pod), GpuRequest)
+    def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        return isinstance(request_of(snapshot, pod), GpuRequest)
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
-        request = self._request(pod)
+        request = request_of(snapshot, pod)
         if not isinstance(request, GpuRequest):
             return Rejections.none(snapshot)
         enough = _fitting(snapshot, request).sum(axis=1) >= request.count
@@ -59,36 +60,24 @@ class DeviceShare:
 
     def reserve(self, node: Snapshot, pod: PodClass, wish: IntArray | None) -> Holding | Refusal:
         """Take the devices that the score plugin wished for, else by free share, lowest minor first."""
-        request = self._request(pod)
+        request = request_of(node, pod)
         if not isinstance(request, GpuRequest) or not node.gpu_known[0]:
             return Holding()
         fitting = np.flatnonzero(_fitting(node, request)[0])
         if len(fitting) < request.count:
             return Refusal(REASON, resolvable=True)
         if wish is None:
-            free = node.gpu_free[0, :, GPU_RATIO]
+            free = node.gpu_free[0, :, RATIO_OF_GPU]
             wish = -free if self.pack else free
         minors = fitting[np.argsort(-wish[fitting], kind="stable")[: request.count]]
         total = node.gpu_total[0]
-        devices = tuple((int(m), _complete(request, int(total[m, GPU_MEMORY]))) for m in sorted(minors))
-        return Holding(devices=devices, annotations={ALLOCATED: annotation(devices)})
-
-    def _request(self, pod: PodClass) -> GpuRequest | GpuRequestError | None:
-        if DeviceShare not in pod.facts:
-            names = self.axis.names
-            try:
-                request = gpu_request({names[column]: amount for column, amount in pod.demand})
-            except GpuRequestError as error:
-                pod.facts[DeviceShare] = error
-            else:
-                pod.facts[DeviceShare] = request
-        known: GpuRequest | GpuRequestError | None = pod.facts[DeviceShare]
-        return known
+        devices = tuple((int(m), _complete(request, int(total[m, MEMORY_OF_GPU]))) for m in sorted(minors))
+        return Holding(devices=devices, annotations=annotation(node, devices))
 
 
 def _fitting(snapshot: Snapshot, request: GpuRequest) -> BoolArray:
     """Return ``(n, n_minors)``: the device exists, is healthy and has enough free."""
-    fits: BoolArray = snapshot.gpu_total[:, :, GPU_RATIO] > 0
+    fits: BoolArray = snapshot.gpu_total[:, :, RATIO_OF_GPU] > 0
     for index, amount in enumerate(request.amounts):
         if amount:
             fits &= snapshot.gpu_free[:, :, index] >= amount
@@ -105,23 +94,29 @@ def _complete(request: GpuRequest, total_memory: int) -> IntArray:
     return np.array((request.core, memory, ratio), np.int64)
 
 
-def annotation(devices: tuple[tuple[int, IntArray], ...]) -> str:
-    """Return the text of the ``device-allocated`` annotation."""
-    entries = []
+def annotation(node: Snapshot, devices: Sequence[tuple[int, IntArray]]) -> dict[str, str]:
+    """Return the ``device-allocated`` annotation, with the ids that the node's Device object gives."""
+    reported = node.objects.get(Device, node.node_names[0])
+    ids = {
+        info.minor: info.id
+        for info in (reported.spec.devices if reported else ())
+        if info.type == DeviceType.GPU
+    }
+    allocations = []
     for minor, (core, memory, ratio) in devices:
-        resources = {
-            CORE: str(core),
-            MEMORY: Quantity.from_int(int(memory), binary=True).canonical(),
-            RATIO: str(ratio),
+        amounts = {
+            GPU_CORE: Quantity.from_int(int(core)),
+            GPU_MEMORY: Quantity.from_int(int(memory), binary=True),
+            GPU_MEMORY_RATIO: Quantity.from_int(int(ratio)),
         }
-        asked = {name: text for name, text in resources.items() if text != "0"}
-        entries.append({"minor": minor, "resources": asked})
-    return msgspec.json.encode({"gpu": entries}).decode()
+        asked = {name: amount for name, amount in amounts.items() if amount.value()}
+        allocations.append(DeviceAllocation(minor=minor, resources=asked, id=ids.get(minor, "")))
+    return ALLOCATED.entry({DeviceType.GPU: tuple(allocations)})
 
 
-def build(args: DeviceShareArgs, axis: ResourceAxis) -> DeviceShare:
+def build(args: DeviceShareArgs, _axis: ResourceAxis) -> DeviceShare:
     strategy = args.scoring_strategy
-    return DeviceShare(axis, pack=strategy is not None and strategy.type == "MostAllocated")
+    return DeviceShare(pack=strategy is not None and strategy.type == "MostAllocated")
 
 
 PLUGIN = PluginSpec(

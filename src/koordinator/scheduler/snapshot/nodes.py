@@ -14,7 +14,7 @@ from koordinator.api.core import Taint
 from koordinator.api.node import Node
 from koordinator.scheduler.snapshot.axis import BoolArray, IntArray, ResourceAxis
 
-GPU_CORE, GPU_MEMORY, GPU_RATIO = range(3)  # percent of one GPU, bytes, percent of its memory
+CORE_OF_GPU, MEMORY_OF_GPU, RATIO_OF_GPU = range(3)  # percent of one GPU, bytes, percent of its memory
 
 LabelIds = npt.NDArray[np.int32]
 

@@ -38,6 +38,7 @@ class ClusterState:
         self.ranked = False  # ranks differ from row order
         self.layout = 0
         self.cluster = 0
+        self.devices = 0  # reports of devices taken in
         self.memo: dict[Any, Any] = {}  # see ``Snapshot.memo``
         self._orphans: dict[str, dict[str, tuple[Pod, PodClass, Devices]]] = {}
 
@@ -75,6 +76,7 @@ class ClusterState:
         """Report the healthy GPUs of a node that is known: ``{minor: (core, memory, ratio)}``."""
         row = self.nodes.rows[name]
         self.nodes.set_gpus(row, devices)
+        self.devices += 1
         self.usage_log.append(row)
 
     def set_ranks(self, ranks: dict[str, int]) -> None:

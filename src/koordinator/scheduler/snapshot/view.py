@@ -181,6 +181,11 @@ class Snapshot:
         return self._state.layout, self._state.node_log.position
 
     @property
+    def device_version(self) -> int:
+        """Changes whenever the devices of any node are reported anew."""
+        return self._state.devices
+
+    @property
     def memo(self) -> dict[Any, Any]:
         """Room for facts derived from the whole cluster, to be kept with the version they were derived from."""
         return self._state.memo

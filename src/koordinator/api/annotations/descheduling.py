@@ -1,0 +1,53 @@
+"""Annotations about evicting and migrating pods.
+
+Source: koordinator apis/extension/descheduling.go; pkg/descheduler/controllers/migration.
+"""
+
+import datetime as dt
+import re
+from enum import StrEnum
+from typing import Final
+
+from koordinator.api.annotations.codec import AnnotationCodec
+from koordinator.api.labels import parse_int32
+from koordinator.api.meta import ApiStruct, ObjectMeta
+from koordinator.api.pod_migration_job import DeleteOptions
+
+EVICTION_COST: Final = "scheduling.koordinator.sh/eviction-cost"
+NEVER_EVICT: Final = 2**31 - 1  # as an eviction cost
+EVICT: Final = "descheduler.alpha.kubernetes.io/evict"  # that it is there skips the filters
+POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+
+# Of PodMigrationJobs.
+EVICT_REASON: Final = "koordinator.sh/evict-reason"
+EVICT_TRIGGER: Final = "koordinator.sh/evict-trigger"  # a plugin
+JOB_CREATED_BY: Final = "koordinator.sh/job-created-by"  # the id of a process
+PASSED_ARBITRATION: Final = "descheduler.koordinator.sh/passed-arbitration"
+
+_COST = re.compile(r"0|-[0-9]+|[1-9][0-9]*")
+
+
+class EvictionPolicy(StrEnum):
+    """How a pod goes: through the eviction API, at once, or when somebody takes care of it."""
+
+    EVICTION = "Eviction"
+    DELETE = "Delete"
+    SOFT_EVICTION = "SoftEviction"
+
+
+class SoftEviction(ApiStruct, frozen=True, kw_only=True):
+    """A request to evict the pod, for whoever takes care of it."""
+
+    timestamp: dt.datetime | None = None
+    delete_options: DeleteOptions | None = None
+    initiator: str = ""
+    reason: str = ""
+
+
+SOFT_EVICTION = AnnotationCodec("scheduling.koordinator.sh/soft-eviction", SoftEviction)
+
+
+def eviction_cost(meta: ObjectMeta) -> int:
+    """Return what it costs to evict the pod; 0 for a number with a plus or leading zeros."""
+    text = meta.annotations.get(EVICTION_COST, "")
+    return (parse_int32(text) or 0) if _COST.fullmatch(text) else 0

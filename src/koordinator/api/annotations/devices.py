@@ -1,0 +1,200 @@
+"""Annotations about GPUs and other devices: what pods want, what they got, what goes together.
+
+Source: koordinator apis/extension/device_share.go; pkg/scheduler/plugins/deviceshare
+device_plugin_adapter.go (keys of the vendors' device plugins).
+"""
+
+from enum import StrEnum
+from typing import Final
+
+from msgspec import field
+
+from koordinator.api.annotations.codec import AnnotationCodec
+from koordinator.api.core import ResourceList
+from koordinator.api.meta import ApiStruct, LabelSelector, ObjectMeta
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.quantity import Quantity
+
+BIND_TIMESTAMP: Final = "scheduling.koordinator.sh/bind-timestamp"  # nanoseconds since the epoch
+GPU_PARTITIONS: Final = "scheduling.koordinator.sh/gpu-partitions"  # of Device objects
+GPU_MINORS: Final = "scheduling.koordinator.sh/gpu-minors"  # 0,1,…
+
+# Read by device plugins of vendors.
+HUAWEI_PREDICATE_TIME: Final = "predicate-time"  # nanoseconds since the epoch
+HUAWEI_NPU_CORE: Final = "huawei.com/npu-core"
+HUAWEI_ASCEND_310P: Final = "huawei.com/Ascend310P"
+CAMBRICON_ASSIGNED: Final = "CAMBRICON_DSMLU_ASSIGHED"  # misspelt by the vendor
+CAMBRICON_PROFILE: Final = "CAMBRICON_DSMLU_PROFILE"
+CAMBRICON_LOCK: Final = "cambricon.com/dsmlu.lock"  # of nodes
+HAMI_LOCK: Final = "hami.io/mutex.lock"  # of nodes
+
+
+class JointAllocateScope(StrEnum):
+    """Which devices of several types go together."""
+
+    SAME_PCIE = "SamePCIe"
+
+
+class DeviceAllocateStrategy(StrEnum):
+    """Every device of the node, or as many as requested."""
+
+    APPLY_FOR_ALL = "ApplyForAll"
+    REQUESTS_AS_COUNT = "RequestsAsCount"
+
+
+class DeviceTopologyScope(StrEnum):
+    """A part of the machine in which all devices of a pod have to be, the largest first."""
+
+    NODE = "Node"
+    NUMA_NODE = "NUMANode"
+    PCIE = "PCIe"
+    DEVICE = "Device"
+
+
+class DeviceExclusivePolicy(StrEnum):
+    """What a pod shares with no other pod."""
+
+    DEVICE_LEVEL = "DeviceLevel"
+    PCIE_LEVEL = "PCIeLevel"
+
+
+class GpuPartitionAllocatePolicy(StrEnum):
+    """Whether partitions of a worse score will do."""
+
+    RESTRICTED = "Restricted"
+    BEST_EFFORT = "BestEffort"
+
+
+class DeviceHint(ApiStruct, frozen=True, kw_only=True):
+    """Wishes for devices of one type; a ``vf_selector``, even an empty one, asks for VFs."""
+
+    selector: LabelSelector | None = None
+    vf_selector: LabelSelector | None = None
+    allocate_strategy: str = ""  # a DeviceAllocateStrategy
+    required_topology_scope: str = ""  # a DeviceTopologyScope
+    exclusive_policy: str = ""  # a DeviceExclusivePolicy
+
+
+class DeviceJointAllocate(ApiStruct, frozen=True, kw_only=True):
+    """Types of devices that go together; without scope, if possible."""
+
+    device_types: tuple[str, ...] = ()
+    required_scope: str = ""  # a JointAllocateScope; any other text is none
+
+
+class GpuPartitionSpec(ApiStruct, frozen=True, kw_only=True):
+    """The partition that a pod wants; that it is there at all makes a partition table mandatory."""
+
+    allocate_policy: str = GpuPartitionAllocatePolicy.BEST_EFFORT.value
+    ring_bus_bandwidth: Quantity | None = None
+
+
+class GpuPartition(ApiStruct, frozen=True, kw_only=True):
+    """GPUs that are linked to each other."""
+
+    minors: tuple[int, ...]
+    gpu_link_type: str = ""  # NVLink, HCCS, …
+    ring_bus_bandwidth: Quantity | None = None
+    allocation_score: int = 0
+
+
+class AllocatedVirtualFunction(ApiStruct, frozen=True, kw_only=True):
+    """A virtual function that a pod got."""
+
+    minor: int = 0
+    bus_id: str = field(name="busID", default="")
+
+
+class DeviceAllocationExtension(ApiStruct, frozen=True, kw_only=True):
+    """What goes beyond amounts of a device."""
+
+    vfs: tuple[AllocatedVirtualFunction, ...] = ()
+    gpu_shared_resource_template: str = ""
+
+
+class DeviceAllocation(ApiStruct, frozen=True, kw_only=True):
+    """What a pod got of one device."""
+
+    minor: int
+    resources: ResourceList
+    id: str = ""
+    extension: DeviceAllocationExtension | None = None
+
+
+class MetaXAllocation(ApiStruct, frozen=True, kw_only=True):
+    """What a pod got of one card of MetaX; memory in MiB."""
+
+    uuid: str
+    compute: int
+    v_ram: int
+
+
+class _FoundPartition(ApiStruct, frozen=True, kw_only=True):
+    """A partition as some producers spell it: with a score in quotes."""
+
+    minors: tuple[int, ...]
+    gpu_link_type: str = ""
+    ring_bus_bandwidth: Quantity | None = None
+    allocation_score: int | str = 0
+
+
+DeviceAllocations = dict[str, tuple[DeviceAllocation, ...]]  # by DeviceType
+GpuPartitionTable = dict[int, tuple[GpuPartition, ...]]  # by number of GPUs
+
+ALLOCATED = AnnotationCodec("scheduling.koordinator.sh/device-allocated", DeviceAllocations)
+ALLOCATE_HINTS = AnnotationCodec(
+    "scheduling.koordinator.sh/device-allocate-hint", dict[str, DeviceHint]
+)
+JOINT_ALLOCATE = AnnotationCodec(
+    "scheduling.koordinator.sh/device-joint-allocate", DeviceJointAllocate
+)
+GPU_PARTITION_SPEC = AnnotationCodec(
+    "scheduling.koordinator.sh/gpu-partition-spec", GpuPartitionSpec
+)
+METAX_ALLOCATED = AnnotationCodec(
+    "metax-tech.com/gpu-devices-allocated", tuple[tuple[MetaXAllocation, ...], ...]
+)
+
+_FOUND_PARTITIONS = AnnotationCodec(
+    GPU_PARTITIONS, dict[int, tuple[_FoundPartition, ...] | _FoundPartition]
+)
+_PARTITIONS = AnnotationCodec(GPU_PARTITIONS, dict[str, tuple[GpuPartition, ...]])
+
+
+def read_gpu_partitions(meta: ObjectMeta) -> GpuPartitionTable | None:
+    """Return the partition table, None if there is none.
+
+    Beyond what Koordinator writes, a score may be in quotes and a lone partition without list.
+    Raises InputError if the table can't be read; upstream takes that for no table.
+    """
+    found = _FOUND_PARTITIONS.read(meta)
+    if found is None:
+        return None
+    return {
+        size: tuple(
+            _partition(partition, size)
+            for partition in (group if isinstance(group, tuple) else (group,))
+        )
+        for size, group in found.items()
+    }
+
+
+def gpu_partitions_entry(table: GpuPartitionTable) -> dict[str, str]:
+    """Return the annotation of a partition table."""
+    return _PARTITIONS.entry({str(size): table[size] for size in table})
+
+
+def _partition(found: _FoundPartition, size: int) -> GpuPartition:
+    try:
+        score = int(found.allocation_score)
+    except ValueError:
+        raise InputError(
+            f"found {found.allocation_score!r} as allocationScore; accepted is a whole number",
+            path=f"{_PARTITIONS.path}[{size}]",
+        ) from None
+    return GpuPartition(
+        minors=found.minors,
+        gpu_link_type=found.gpu_link_type,
+        ring_bus_bandwidth=found.ring_bus_bandwidth,
+        allocation_score=score,
+    )

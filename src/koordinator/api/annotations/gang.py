@@ -1,0 +1,136 @@
+"""Annotations of gangs: pods that are scheduled together or not at all.
+
+Nothing here is ever refused upstream: what can't be read counts as missing, so the readers of plain
+text answer None, and callers do the same for an InputError of a codec.
+Source: koordinator apis/extension/coscheduling.go, network_topology.go.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+from koordinator.api.annotations.codec import AnnotationCodec
+from koordinator.api.labels import (
+    LIGHTWEIGHT_MIN_AVAILABLE,
+    LIGHTWEIGHT_POD_GROUP,
+    POD_GROUP,
+    parse_int32,
+)
+from koordinator.api.meta import ApiStruct, ObjectMeta
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.errors import InputError
+
+NAME: Final = "gang.scheduling.koordinator.sh/name"
+MIN_AVAILABLE: Final = "gang.scheduling.koordinator.sh/min-available"
+TOTAL_NUMBER: Final = "gang.scheduling.koordinator.sh/total-number"
+MODE: Final = "gang.scheduling.koordinator.sh/mode"
+MATCH_POLICY: Final = "gang.scheduling.koordinator.sh/match-policy"
+MATCH_POLICY_ALIAS: Final = "pod-group.scheduling.sigs.k8s.io/match-policy"
+WAITING_TIME: Final = "gang.scheduling.koordinator.sh/waiting-time"
+TIMEOUT: Final = "gang.scheduling.koordinator.sh/timeout"  # reserved: nobody reads it
+NETWORK_TOPOLOGY_INDEX: Final = "gang.scheduling.koordinator.sh/network-topology-index"
+NETWORK_TOPOLOGY_SELECTOR: Final = "scheduling.koordinator.sh/network-topology-selector"
+BIND_GANG_GROUP_ID: Final = "internal.scheduling.koordinator.sh/bind-gang-group-id"
+BIND_GANG_MEMBER_COUNT: Final = "internal.scheduling.koordinator.sh/bind-gang-member-count"
+FORMER_BIND_GANG_GROUP_ID: Final = "scheduling.koordinator.sh/bind-gang-group-id"
+FORMER_BIND_GANG_MEMBER_COUNT: Final = "scheduling.koordinator.sh/bind-gang-member-count"
+
+
+class GangMode(StrEnum):
+    """Whether one member that can't be scheduled makes the others give up their places."""
+
+    STRICT = "Strict"
+    NON_STRICT = "NonStrict"
+
+
+class GangMatchPolicy(StrEnum):
+    """Which members count: those that wait, those that run too, or none once there were enough."""
+
+    ONLY_WAITING = "only-waiting"
+    WAITING_AND_RUNNING = "waiting-and-running"
+    ONCE_SATISFIED = "once-satisfied"
+
+
+class GatherStrategy(StrEnum):
+    """Whether a gang has to stay in one domain; what is unknown counts as PreferGather."""
+
+    MUST_GATHER = "MustGather"
+    PREFER_GATHER = "PreferGather"
+
+
+class GatherRule(ApiStruct, frozen=True, kw_only=True):
+    """A rule for one layer; a multiple above 1 asks for that granularity per domain."""
+
+    layer: str
+    strategy: str  # a GatherStrategy
+    pod_count_multiple: int = 0
+
+
+class NetworkTopologySpec(ApiStruct, frozen=True, kw_only=True):
+    """How near its members have to be to each other."""
+
+    gather_strategy: tuple[GatherRule, ...] = ()
+
+
+GROUPS = AnnotationCodec("gang.scheduling.koordinator.sh/groups", tuple[str, ...])  # gang ids
+NETWORK_TOPOLOGY_SPEC = AnnotationCodec(
+    "gang.scheduling.koordinator.sh/network-topology-spec", NetworkTopologySpec
+)
+
+
+def gang_name(meta: ObjectMeta) -> str:
+    """Return the name of the pod's gang; empty if it has none."""
+    labels = meta.labels
+    return (
+        labels.get(POD_GROUP) or labels.get(LIGHTWEIGHT_POD_GROUP) or meta.annotations.get(NAME, "")
+    )
+
+
+def min_available(meta: ObjectMeta) -> int | None:
+    """Return how many members a gang without object needs; the label goes before the annotation."""
+    return parse_int32(
+        meta.labels.get(LIGHTWEIGHT_MIN_AVAILABLE) or meta.annotations.get(MIN_AVAILABLE, "")
+    )
+
+
+def total_number(meta: ObjectMeta) -> int | None:
+    """Return how many members the gang will have."""
+    return parse_int32(meta.annotations.get(TOTAL_NUMBER, ""))
+
+
+def mode(meta: ObjectMeta) -> GangMode:
+    """Return the mode; what isn't NonStrict is Strict."""
+    is_loose = meta.annotations.get(MODE) == GangMode.NON_STRICT
+    return GangMode.NON_STRICT if is_loose else GangMode.STRICT
+
+
+def match_policy(meta: ObjectMeta) -> GangMatchPolicy | None:
+    """Return the policy; None leaves it to the scheduler's configuration."""
+    annotations = meta.annotations
+    found = annotations.get(MATCH_POLICY) or annotations.get(MATCH_POLICY_ALIAS)
+    return next((policy for policy in GangMatchPolicy if policy == found), None)
+
+
+def waiting_time(meta: ObjectMeta) -> Duration | None:
+    """Return how long members wait for each other; None leaves it to the configuration."""
+    try:
+        duration = Duration.parse(meta.annotations.get(WAITING_TIME, ""))
+    except InputError:
+        return None
+    return duration if duration > Duration() else None
+
+
+def network_topology_index(meta: ObjectMeta) -> int | None:
+    """Return the rank of the pod in its gang."""
+    index = parse_int32(meta.annotations.get(NETWORK_TOPOLOGY_INDEX, ""))
+    return index if index is not None and index >= 0 else None
+
+
+def bind_gang_entries(group_id: str, member_count: int) -> dict[str, str]:
+    """Return what a bound pod says of its gang, under the former keys too."""
+    count = str(member_count)
+    return {
+        BIND_GANG_GROUP_ID: group_id,
+        BIND_GANG_MEMBER_COUNT: count,
+        FORMER_BIND_GANG_GROUP_ID: group_id,
+        FORMER_BIND_GANG_MEMBER_COUNT: count,
+    }

@@ -1,0 +1,150 @@
+"""Annotations of nodes: how they are shared between classes, and what they are worth.
+
+Source: koordinator apis/extension/node_colocation.go, node_resource_amplification.go,
+cpu_normalization.go, node_qos.go, load_aware.go; apis/slo/v1alpha1/node.go;
+apis/configuration/slo_controller_config.go, ``ColocationStrategy``.
+"""
+
+from typing import Final
+
+from msgspec import field
+
+from koordinator.api.annotations.codec import (
+    AnnotationCodec,
+    annotation_path,
+    read_float,
+    read_quantity,
+)
+from koordinator.api.core import ResourceList
+from koordinator.api.crd import UntypedObject
+from koordinator.api.meta import ApiStruct, ObjectMeta
+from koordinator.api.node_metric import AggregatePolicy, MemoryCollectPolicy
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.quantity import Quantity
+
+CPU_NORMALIZATION_RATIO: Final = "node.koordinator.sh/cpu-normalization-ratio"
+NETWORK_BANDWIDTH: Final = "node.koordinator.sh/network-bandwidth"
+AMPLIFICATION_RATIOS: Final = "node.koordinator.sh/resource-amplification-ratio"
+YARN_NODE_ID: Final = "yarn.hadoop.apache.org/node-id"  # of pods; host:port
+YARN_CLUSTER_ID: Final = "yarn.hadoop.apache.org/cluster-id"  # of pods
+
+_RATIOS = AnnotationCodec(AMPLIFICATION_RATIOS, dict[str, float])
+
+
+class ColocationStrategy(ApiStruct, frozen=True, kw_only=True):
+    """How much of what is idle goes to batch and mid pods.  None leaves it to the configuration."""
+
+    enable: bool | None = None
+    metric_aggregate_duration_seconds: int | None = None
+    metric_report_interval_seconds: int | None = None
+    metric_aggregate_policy: AggregatePolicy | None = None
+    metric_memory_collect_policy: MemoryCollectPolicy | None = None
+    cpu_reclaim_threshold_percent: int | None = None
+    memory_reclaim_threshold_percent: int | None = None
+    cpu_calculate_policy: str | None = None  # usage or maxUsageRequest
+    memory_calculate_policy: str | None = None  # usage, request or maxUsageRequest
+    degrade_time_minutes: int | None = None
+    update_time_threshold_seconds: int | None = None
+    resource_diff_threshold: float | None = None
+    mid_reclaim_mode: str | None = None  # static, or not set
+    mid_cpu_threshold_percent: int | None = field(name="midCPUThresholdPercent", default=None)
+    mid_memory_threshold_percent: int | None = None
+    mid_unallocated_percent: int | None = None
+    mid_static_cpu_reserved_percent: int | None = field(
+        name="midStaticCPUReservedPercent", default=None
+    )
+    mid_static_memory_reserved_percent: int | None = None
+    batch_cpu_threshold_percent: int | None = field(name="batchCPUThresholdPercent", default=None)
+    batch_memory_threshold_percent: int | None = None
+    extensions: UntypedObject = {}
+
+
+class OriginExtendedAllocatable(ApiStruct, frozen=True, kw_only=True):
+    """Batch resources before those of third parties are taken off."""
+
+    resources: ResourceList = {}
+
+
+class ThirdPartyAllocation(ApiStruct, frozen=True, kw_only=True):
+    """What another system, such as YARN, holds on the node."""
+
+    name: str
+    priority: str  # a PriorityBand
+    resources: ResourceList = {}
+
+
+class ThirdPartyAllocations(ApiStruct, frozen=True, kw_only=True):
+    """One entry per system."""
+
+    allocations: tuple[ThirdPartyAllocation, ...] = ()
+
+
+class CustomAggregatedUsage(ApiStruct, frozen=True, kw_only=True):
+    """Thresholds, in percent, for the usage over a time window."""
+
+    usage_thresholds: dict[str, int] = {}
+    usage_aggregation_type: str = ""  # an AggregationType
+    usage_aggregated_duration: Duration | None = None
+
+
+class CustomUsageThresholds(ApiStruct, frozen=True, kw_only=True):
+    """Thresholds, in percent, that replace those of load-aware scheduling on this node."""
+
+    usage_thresholds: dict[str, int] = {}
+    prod_usage_thresholds: dict[str, int] = {}
+    aggregated_usage: CustomAggregatedUsage | None = None
+
+
+COLOCATION_STRATEGY = AnnotationCodec("node.koordinator.sh/colocation-strategy", ColocationStrategy)
+RAW_ALLOCATABLE = AnnotationCodec("node.koordinator.sh/raw-allocatable", ResourceList)
+ORIGIN_EXTENDED_ALLOCATABLE = AnnotationCodec(
+    "node.koordinator.sh/originExtendedAllocatable", OriginExtendedAllocatable
+)
+THIRD_PARTY_ALLOCATIONS = AnnotationCodec(
+    "node.koordinator.sh/thirdPartyAllocations", ThirdPartyAllocations
+)
+USAGE_THRESHOLDS = AnnotationCodec(
+    "scheduling.koordinator.sh/usage-thresholds", CustomUsageThresholds
+)
+
+
+def read_cpu_normalization_ratio(meta: ObjectMeta) -> float | None:
+    """Return what a CPU of this node is worth, None if nothing is said.
+
+    Raises InputError if it isn't a number above 0.
+    """
+    ratio = read_float(meta, CPU_NORMALIZATION_RATIO)
+    if ratio is not None and not ratio > 0:
+        raise InputError(
+            f"found {ratio}; accepted is a number above 0",
+            path=annotation_path(CPU_NORMALIZATION_RATIO),
+        )
+    return ratio
+
+
+def cpu_normalization_entry(ratio: float) -> dict[str, str]:
+    """Return the annotation, with two decimals."""
+    return {CPU_NORMALIZATION_RATIO: f"{ratio:.2f}"}
+
+
+def read_amplification_ratios(meta: ObjectMeta) -> dict[str, float] | None:
+    """Return by how much the node shows more of a resource than it has.
+
+    Raises InputError if the annotation can't be read.
+    """
+    return _RATIOS.read(meta)
+
+
+def amplification_entry(ratios: dict[str, float]) -> dict[str, str]:
+    """Return the annotation; every ratio has two decimals, which JSON encoders don't do."""
+    parts = (f'"{name}":{ratio:.2f}' for name, ratio in sorted(ratios.items()))
+    return {AMPLIFICATION_RATIOS: "{" + ",".join(parts) + "}"}
+
+
+def read_network_bandwidth(meta: ObjectMeta) -> Quantity | None:
+    """Return the bandwidth of the node, None if nothing is said.
+
+    Raises InputError if it isn't a quantity.
+    """
+    return read_quantity(meta, NETWORK_BANDWIDTH)

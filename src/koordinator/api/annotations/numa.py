@@ -1,0 +1,196 @@
+"""Annotations about CPUs and NUMA nodes: what pods want and got, what nodes have and keep.
+
+Source: koordinator apis/extension/numa_aware.go, node_reservation.go, system_qos.go,
+cpu_normalization.go.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+from msgspec import field
+
+from koordinator.api.annotations.codec import AnnotationCodec
+from koordinator.api.core import ResourceList
+from koordinator.api.meta import ApiStruct
+
+FULL_PCPUS_ONLY: Final = "full-pcpus-only"  # option of the kubelet's CPU manager
+DISTRIBUTE_CPUS_ACROSS_NUMA: Final = "distribute-cpus-across-numa"
+
+
+class CpuBindPolicy(StrEnum):
+    """Which CPUs a pod with CPUs of its own gets; only the middle two bind."""
+
+    DEFAULT = "Default"
+    FULL_PCPUS = "FullPCPUs"
+    SPREAD_BY_PCPUS = "SpreadByPCPUs"
+    CONSTRAINED_BURST = "ConstrainedBurst"
+
+
+class CpuExclusivePolicy(StrEnum):
+    """What a pod would rather not share with pods of the same policy."""
+
+    NONE = "None"
+    PCPU_LEVEL = "PCPULevel"
+    NUMA_NODE_LEVEL = "NUMANodeLevel"
+
+
+class NodeCpuBindPolicy(StrEnum):
+    """What a node does with every pod, as its label says."""
+
+    NONE = "None"
+    FULL_PCPUS_ONLY = "FullPCPUsOnly"
+    SPREAD_BY_PCPUS = "SpreadByPCPUs"
+
+
+class NumaAllocateStrategy(StrEnum):
+    """Which NUMA node is filled first; DistributeEvenly is read as LeastAllocated."""
+
+    MOST_ALLOCATED = "MostAllocated"
+    LEAST_ALLOCATED = "LeastAllocated"
+    DISTRIBUTE_EVENLY = "DistributeEvenly"
+
+
+class NumaTopologyPolicy(StrEnum):
+    """How strictly the resources of a pod come from the same NUMA nodes."""
+
+    NONE = ""
+    BEST_EFFORT = "BestEffort"
+    RESTRICTED = "Restricted"
+    SINGLE_NUMA_NODE = "SingleNUMANode"
+
+
+class NumaTopologyExclusive(StrEnum):
+    """Whether pods on one NUMA node and pods across several stay apart."""
+
+    PREFERRED = "Preferred"
+    REQUIRED = "Required"
+
+
+class NodeReservationApplyPolicy(StrEnum):
+    """Whether a reservation lessens what is allocatable, or only takes CPUs out of binding."""
+
+    DEFAULT = "Default"
+    RESERVED_CPUS_ONLY = "ReservedCPUsOnly"
+
+
+class NumaTopologySpec(ApiStruct, frozen=True, kw_only=True):
+    """What a pod wants of its NUMA nodes."""
+
+    numa_topology_policy: str = ""  # a NumaTopologyPolicy
+    single_numa_node_exclusive: str = field(name="singleNUMANodeExclusive", default="")
+
+
+class CpuBindSpec(ApiStruct, frozen=True, kw_only=True):
+    """What a pod wants of its CPUs; a policy that nobody knows binds nothing."""
+
+    required_cpu_bind_policy: str = field(name="requiredCPUBindPolicy", default="")
+    preferred_cpu_bind_policy: str = field(name="preferredCPUBindPolicy", default="")
+    preferred_cpu_exclusive_policy: str = field(name="preferredCPUExclusivePolicy", default="")
+
+
+class NumaNodeResource(ApiStruct, frozen=True, kw_only=True):
+    """What a pod got of one NUMA node."""
+
+    node: int
+    resources: ResourceList = {}
+
+
+class CpuAllocation(ApiStruct, frozen=True, kw_only=True):
+    """What a pod got; ``cpuset`` is a list such as 0-3,8."""
+
+    cpuset: str = ""
+    numa_node_resources: tuple[NumaNodeResource, ...] = ()
+
+
+class CpuInfo(ApiStruct, frozen=True, kw_only=True):
+    """Where a logical CPU sits; core ids count per socket."""
+
+    id: int
+    core: int
+    socket: int
+    node: int
+
+
+class CpuTopology(ApiStruct, frozen=True, kw_only=True):
+    """All logical CPUs of a node."""
+
+    detail: tuple[CpuInfo, ...] = ()
+
+
+class PodCpuAllocation(ApiStruct, frozen=True, kw_only=True):
+    """CPUs that a pod holds on a node."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    cpuset: str = ""
+    managed_by_kubelet: bool = False
+
+
+class CpuSharedPool(ApiStruct, frozen=True, kw_only=True):
+    """CPUs of one NUMA node that nobody has for himself."""
+
+    socket: int
+    node: int
+    cpuset: str = ""
+
+
+class KubeletCpuManagerPolicy(ApiStruct, frozen=True, kw_only=True):
+    """``policy`` is static or none."""
+
+    policy: str = ""
+    options: dict[str, str] = {}
+    reserved_cpus: str = field(name="reservedCPUs", default="")
+
+
+class NodeReservation(ApiStruct, frozen=True, kw_only=True):
+    """What pods don't get of a node; a list of CPUs goes before an amount of them."""
+
+    resources: ResourceList = {}
+    reserved_cpus: str = field(name="reservedCPUs", default="")
+    apply_policy: str = ""  # a NodeReservationApplyPolicy; none is Default
+
+
+class SystemQosResource(ApiStruct, frozen=True, kw_only=True):
+    """CPUs for pods of QoS class SYSTEM."""
+
+    cpuset: str = ""
+    cpuset_exclusive: bool = True
+
+
+class CpuBasicInfo(ApiStruct, frozen=True, kw_only=True):
+    """The model of a node's CPUs and how they are set up."""
+
+    cpu_model: str = ""
+    hyper_thread_enabled: bool = False
+    turbo_enabled: bool = False
+    cat_l3_cbm_mask: str = field(name="catL3CbmMask", default="")
+    vendor_id: str = field(name="vendorID", default="")
+
+
+# Of pods.
+NUMA_TOPOLOGY_SPEC = AnnotationCodec(
+    "scheduling.koordinator.sh/numa-topology-spec", NumaTopologySpec
+)
+RESOURCE_SPEC = AnnotationCodec("scheduling.koordinator.sh/resource-spec", CpuBindSpec)
+RESOURCE_STATUS = AnnotationCodec("scheduling.koordinator.sh/resource-status", CpuAllocation)
+
+# Of nodes, copied to NodeResourceTopology objects.
+NODE_RESERVATION = AnnotationCodec("node.koordinator.sh/reservation", NodeReservation)
+SYSTEM_QOS_RESOURCE = AnnotationCodec("node.koordinator.sh/system-qos-resource", SystemQosResource)
+
+# Of NodeResourceTopology objects.
+CPU_BASIC_INFO = AnnotationCodec("node.koordinator.sh/cpu-basic-info", CpuBasicInfo)
+CPU_TOPOLOGY = AnnotationCodec("node.koordinator.sh/cpu-topology", CpuTopology)
+POD_CPU_ALLOCATIONS = AnnotationCodec(
+    "node.koordinator.sh/pod-cpu-allocs", tuple[PodCpuAllocation, ...]
+)
+CPU_SHARED_POOLS = AnnotationCodec(
+    "node.koordinator.sh/cpu-shared-pools", tuple[CpuSharedPool, ...]
+)
+BE_CPU_SHARED_POOLS = AnnotationCodec(
+    "node.koordinator.sh/be-cpu-shared-pools", tuple[CpuSharedPool, ...]
+)
+KUBELET_CPU_MANAGER_POLICY = AnnotationCodec(
+    "kubelet.koordinator.sh/cpu-manager-policy", KubeletCpuManagerPolicy
+)

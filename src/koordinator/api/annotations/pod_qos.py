@@ -1,0 +1,130 @@
+"""Annotations of pods that change how their node treats them.
+
+Source: koordinator apis/slo/v1alpha1/pod.go, nodeslo_types.go; apis/extension/resource.go,
+resctrl.go, evict.go, constants.go, load_aware.go, cluster_colocation_profile.go.
+"""
+
+from typing import Final
+
+from msgspec import field
+
+from koordinator.api.annotations.codec import AnnotationCodec, read_int32
+from koordinator.api.core import ResourceList
+from koordinator.api.meta import ApiStruct, ObjectMeta
+from koordinator.api.node_slo import CpuBurstSettings
+from koordinator.api.resource_qos import BlockIoQos, CpuQos, MemorySettings
+from koordinator.foundation.errors import InputError
+
+SKIP_UPDATE_RESOURCES: Final = "config.koordinator.sh/skip-update-resources"  # of profiles
+EVICTION_PRIORITY: Final = "koordinator.sh/eviction-priority"
+OOM_SCORE_ADJ: Final = "koordinator.sh/oom-score-adj"
+REPLACE_RESOURCES: Final = "pod.koordinator.sh/replace-resources"
+ESTIMATED_SECONDS_AFTER_SCHEDULED: Final = (
+    "scheduling.koordinator.sh/load-estimated-seconds-after-pod-scheduled"
+)
+ESTIMATED_SECONDS_AFTER_INITIALIZED: Final = (
+    "scheduling.koordinator.sh/load-estimated-seconds-after-initialized"
+)
+
+_MIN_GROUP_IDENTITY, _MAX_GROUP_IDENTITY = -1, 2
+
+
+class ExtendedContainerResources(ApiStruct, frozen=True, kw_only=True):
+    """Batch resources of a container."""
+
+    limits: ResourceList = {}
+    requests: ResourceList = {}
+
+
+class ExtendedResourceSpec(ApiStruct, frozen=True, kw_only=True):
+    """Batch resources by name of the container."""
+
+    containers: dict[str, ExtendedContainerResources] = {}
+
+
+class PodMemoryQos(MemorySettings, frozen=True, kw_only=True):
+    """``policy`` is default (as the node; also if empty), none or auto."""
+
+    policy: str = ""
+
+
+class PodNetworkQos(ApiStruct, frozen=True, kw_only=True):
+    """Limits in bits per second, such as 40M."""
+
+    ingress_limit: str = ""
+    egress_limit: str = ""
+
+
+class Schemata(ApiStruct, frozen=True, kw_only=True):
+    """A share of a cache as a range of percentages, of bandwidth as a percentage."""
+
+    percent: int = 0
+    range: tuple[int, ...] = ()
+
+
+class CacheSchemata(Schemata, frozen=True, kw_only=True):
+    """The same for one cache."""
+
+    cache_id: int = field(name="cacheID", default=0)
+
+
+class ResctrlResource(ApiStruct, frozen=True, kw_only=True):
+    """The share of all caches, and of some of them."""
+
+    schemata: Schemata = Schemata()
+    schemata_per_cache: tuple[CacheSchemata, ...] = ()
+
+
+class ResctrlConfig(ApiStruct, frozen=True, kw_only=True):
+    """Last-level cache and memory bandwidth of a pod."""
+
+    llc: ResctrlResource = ResctrlResource()
+    mb: ResctrlResource = ResctrlResource()
+
+
+EXTENDED_RESOURCE_SPEC = AnnotationCodec(
+    "node.koordinator.sh/extended-resource-spec", ExtendedResourceSpec
+)
+CPU_BURST = AnnotationCodec("koordinator.sh/cpuBurst", CpuBurstSettings)
+CPU_QOS = AnnotationCodec("koordinator.sh/cpuQOS", CpuQos)
+MEMORY_QOS = AnnotationCodec("koordinator.sh/memoryQOS", PodMemoryQos)
+BLKIO_QOS = AnnotationCodec("koordinator.sh/blkioQOS", BlockIoQos)
+NETWORK_QOS = AnnotationCodec("koordinator.sh/networkQOS", PodNetworkQos)
+RESCTRL = AnnotationCodec("node.koordinator.sh/resctrl", ResctrlConfig)
+OOM_SCORE_ADJ_SPEC = AnnotationCodec("koordinator.sh/oom-score-adj-spec", dict[str, int])
+EVICTION_POLICY = AnnotationCodec("koordinator.sh/eviction-policy", tuple[str, ...])
+ESTIMATED_SCALING_FACTORS = AnnotationCodec(
+    "scheduling.koordinator.sh/load-estimated-scaling-factors", dict[str, int]
+)
+
+
+def read_cpu_qos(meta: ObjectMeta) -> CpuQos | None:
+    """Return the CPU settings of a pod.
+
+    Raises InputError if they can't be read or the group identity is outside of -1..2.
+    """
+    settings = CPU_QOS.read(meta)
+    identity = settings.group_identity if settings is not None else None
+    if identity is not None and not _MIN_GROUP_IDENTITY <= identity <= _MAX_GROUP_IDENTITY:
+        raise InputError(
+            f"found {identity}; accepted is {_MIN_GROUP_IDENTITY}..{_MAX_GROUP_IDENTITY}",
+            path=f"{CPU_QOS.path}.groupIdentity",
+        )
+    return settings
+
+
+def eviction_priority(meta: ObjectMeta) -> int:
+    """Return the order in which koordlet evicts, smaller first; 0 if there is none or a bad one."""
+    try:
+        return read_int32(meta, EVICTION_PRIORITY) or 0
+    except InputError:
+        return 0
+
+
+def read_replaced_resources(meta: ObjectMeta) -> dict[str, str]:
+    """Return which resource is to be renamed to which; an empty name removes it.
+
+    The text is a list such as ``a:b,c:``; parts without exactly one colon are skipped.
+    """
+    parts = (part.split(":") for part in meta.annotations.get(REPLACE_RESOURCES, "").split(","))
+    return {part[0]: part[1] for part in parts if len(part) == len(("from", "to")) and part[0]}

@@ -1,0 +1,56 @@
+"""Annotations of elastic quotas and their profiles.
+
+Source: koordinator apis/extension/elastic_quota.go.
+"""
+
+from koordinator.api.annotations.codec import AnnotationCodec
+from koordinator.api.core import ResourceList
+from koordinator.api.elastic_quota import ElasticQuota
+from koordinator.foundation.errors import InputError
+
+DEFAULT_RESOURCE_KEYS = ("cpu", "memory")
+
+# Set by users and the profile controller.
+SHARED_WEIGHT = AnnotationCodec("quota.scheduling.koordinator.sh/shared-weight", ResourceList)
+NAMESPACES = AnnotationCodec("quota.scheduling.koordinator.sh/namespaces", tuple[str, ...])
+ADMISSION = AnnotationCodec("quota.scheduling.koordinator.sh/admission", ResourceList)
+TOTAL_RESOURCE = AnnotationCodec("quota.scheduling.koordinator.sh/total-resource", ResourceList)
+UNSCHEDULABLE_RESOURCE = AnnotationCodec(
+    "quota.scheduling.koordinator.sh/unschedulable-resource", ResourceList
+)
+RESOURCE_KEYS = AnnotationCodec("quota.scheduling.koordinator.sh/resource-keys", tuple[str, ...])
+MAX_STRICT_CHECK_RESOURCE_KEYS = AnnotationCodec(
+    "quota.scheduling.koordinator.sh/max-strict-check-resource-keys", tuple[str, ...]
+)
+
+# Reported by the scheduler.
+RUNTIME = AnnotationCodec("quota.scheduling.koordinator.sh/runtime", ResourceList)
+REQUEST = AnnotationCodec("quota.scheduling.koordinator.sh/request", ResourceList)
+CHILD_REQUEST = AnnotationCodec("quota.scheduling.koordinator.sh/child-request", ResourceList)
+GUARANTEED = AnnotationCodec("quota.scheduling.koordinator.sh/guaranteed", ResourceList)
+ALLOCATED = AnnotationCodec("quota.scheduling.koordinator.sh/allocated", ResourceList)
+NON_PREEMPTIBLE_REQUEST = AnnotationCodec(
+    "quota.scheduling.koordinator.sh/non-preemptible-request", ResourceList
+)
+NON_PREEMPTIBLE_USED = AnnotationCodec(
+    "quota.scheduling.koordinator.sh/non-preemptible-used", ResourceList
+)
+
+
+def shared_weight(quota: ElasticQuota) -> ResourceList:
+    """Return the weights, or the maximum if they are missing, broken or all zero."""
+    try:
+        weights = SHARED_WEIGHT.read(quota.metadata)
+    except InputError:
+        weights = None
+    if weights and any(weight.nanos for weight in weights.values()):
+        return weights
+    return quota.spec.max
+
+
+def bound_namespaces(quota: ElasticQuota) -> tuple[str, ...]:
+    """Return the namespaces whose unlabelled pods use the quota; none if they can't be read."""
+    try:
+        return NAMESPACES.read(quota.metadata) or ()
+    except InputError:
+        return ()

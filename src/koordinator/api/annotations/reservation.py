@@ -1,0 +1,92 @@
+"""Annotations of reservations and of the pods that use them.
+
+Source: koordinator apis/extension/reservation.go, operating_pod.go; pkg/util/reservation.
+"""
+
+from typing import Final
+
+from koordinator.api.annotations.codec import AnnotationCodec
+from koordinator.api.core import NodeSelectorTerm, ObjectReference, ResourceList, Toleration
+from koordinator.api.labels import parse_int32
+from koordinator.api.meta import ApiStruct, ObjectMeta
+from koordinator.api.reservation import ReservationOwner
+
+RESERVE_POD: Final = "scheduling.koordinator.sh/reserve-pod"  # "true": stands for a reservation
+RESERVATION_NAME: Final = "scheduling.koordinator.sh/reservation-name"
+RESERVATION_NODE: Final = "scheduling.koordinator.sh/reservation-node"
+IS_PRE_ALLOCATION: Final = "scheduling.koordinator.sh/is-pre-allocation"
+PRE_ALLOCATABLE_PRIORITY: Final = "pod.koordinator.sh/pre-allocatable-priority"
+
+
+class ReservationAllocated(ApiStruct, frozen=True, kw_only=True):
+    """The reservation that a pod uses."""
+
+    name: str = ""
+    uid: str = ""
+
+
+class ReservationAffinitySelector(ApiStruct, frozen=True, kw_only=True):
+    """ORed terms over the labels of the reservation and its node."""
+
+    reservation_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class ReservationAffinity(ApiStruct, frozen=True, kw_only=True):
+    """Which reservation a pod must use; with a name, nothing else is looked at."""
+
+    name: str = ""
+    required_during_scheduling_ignored_during_execution: ReservationAffinitySelector | None = None
+    reservation_selector: dict[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class ExactMatchReservation(ApiStruct, frozen=True, kw_only=True):
+    """Resources of which a reservation must have exactly what the pod requests."""
+
+    resource_names: tuple[str, ...] = ()
+
+
+class RestrictedOptions(ApiStruct, frozen=True, kw_only=True):
+    """The resources that policy Restricted is about; none means all that are reserved."""
+
+    resources: tuple[str, ...] = ()
+
+
+class ResizeAllocatable(ApiStruct, frozen=True, kw_only=True):
+    """Amounts that a reservation keeps in place of what its template requests."""
+
+    resources: ResourceList = {}
+
+
+ALLOCATED = AnnotationCodec("scheduling.koordinator.sh/reservation-allocated", ReservationAllocated)
+EXACT_MATCH = AnnotationCodec(
+    "scheduling.koordinator.sh/exact-match-reservation", ExactMatchReservation
+)
+RESTRICTED_OPTIONS = AnnotationCodec(
+    "scheduling.koordinator.sh/reservation-restricted-options", RestrictedOptions
+)
+RESIZE_ALLOCATABLE = AnnotationCodec(
+    "scheduling.koordinator.sh/reservation-resize-allocatable", ResizeAllocatable
+)
+OWNERS = AnnotationCodec(
+    "scheduling.koordinator.sh/reservation-owners", tuple[ReservationOwner, ...]
+)
+CURRENT_OWNER = AnnotationCodec(
+    "scheduling.koordinator.sh/reservation-current-owner", ObjectReference
+)
+AFFINITY = AnnotationCodec("scheduling.koordinator.sh/reservation-affinity", ReservationAffinity)
+
+
+def read_reservation_affinity(meta: ObjectMeta) -> ReservationAffinity | None:
+    """Return the affinity; an empty annotation asks for any reservation.
+
+    Raises InputError if the annotation can't be read.
+    """
+    if meta.annotations.get(AFFINITY.key) == "":
+        return ReservationAffinity()
+    return AFFINITY.read(meta)
+
+
+def pre_allocatable_priority(meta: ObjectMeta, key: str = PRE_ALLOCATABLE_PRIORITY) -> int:
+    """Return the order in which pods give up resources, larger first; 0 if there is none."""
+    return parse_int32(meta.annotations.get(key, "")) or 0

@@ -1,0 +1,99 @@
+"""The layers of the network between nodes: which racks, blocks and halls there are.
+
+Source: koordinator apis/scheduling/v1alpha1/cluster_network_topology_types.go;
+pkg/scheduler/plugins/coscheduling/networktopology (how the tree is made).
+"""
+
+from typing import ClassVar
+
+from koordinator.api.crd import CustomResource, Int32
+from koordinator.api.meta import ApiStruct
+from koordinator.api.syntax import check_label_key, refusal
+from koordinator.foundation.errors import InputError
+
+DEFAULT_NAME = "default"  # the only object that is looked at
+NODE_LAYER = "NodeTopologyLayer"  # the leaves: every node is one
+CLUSTER_LAYER = "ClusterTopologyLayer"  # the root, which needs no entry
+
+
+class NetworkTopologyLayer(ApiStruct, frozen=True, kw_only=True):
+    """A layer; the first label of ``label_key`` that a node has names its domain."""
+
+    topology_layer: str
+    parent_topology_layer: str = ""
+    label_key: tuple[str, ...] = ()
+
+
+class ClusterNetworkTopologySpec(ApiStruct, frozen=True, kw_only=True):
+    """One chain of layers, in any order."""
+
+    network_topology_spec: tuple[NetworkTopologyLayer, ...]
+
+
+class TopologyInfo(ApiStruct, frozen=True, kw_only=True):
+    """Names a domain."""
+
+    topology_layer: str
+    topology_name: str
+
+
+class TopologyDetail(ApiStruct, frozen=True, kw_only=True):
+    """A domain and what it consists of; the children are not named if they are nodes."""
+
+    topology_info: TopologyInfo
+    node_num: Int32
+    parent_topology_info: TopologyInfo | None = None
+    child_topology_layer: str = ""
+    child_topology_names: tuple[str, ...] = ()
+
+
+class ClusterNetworkTopologyStatus(ApiStruct, frozen=True, kw_only=True):
+    """All domains but the nodes, parents first."""
+
+    detail_status: tuple[TopologyDetail, ...] = ()
+
+
+class ClusterNetworkTopology(CustomResource, frozen=True, kw_only=True):
+    """The network of the cluster."""
+
+    API_VERSION: ClassVar[str] = "scheduling.koordinator.sh/v1alpha1"
+    KIND: ClassVar[str] = "ClusterNetworkTopology"
+    PLURAL: ClassVar[str] = "clusternetworktopologies"
+    NAMESPACED: ClassVar[bool] = False
+    SUBRESOURCE_STATUS: ClassVar[bool] = True
+
+    spec: ClusterNetworkTopologySpec
+    status: ClusterNetworkTopologyStatus = ClusterNetworkTopologyStatus()
+
+
+def validate_cluster_network_topology(topology: ClusterNetworkTopology) -> None:
+    """Raise InputError unless the layers are one chain that starts at the nodes."""
+    path = "spec.networkTopologySpec"
+    layers: dict[str, NetworkTopologyLayer] = {}
+    for index, layer in enumerate(topology.spec.network_topology_spec):
+        if layer.topology_layer in layers:
+            raise refusal(f"{path}[{index}].topologyLayer", layer.topology_layer, "each layer once")
+        layers[layer.topology_layer] = layer
+        for key_index, key in enumerate(layer.label_key):
+            check_label_key(key, f"{path}[{index}].labelKey[{key_index}]")
+    left, name = dict(layers), NODE_LAYER
+    while name and name != CLUSTER_LAYER:
+        entry = left.pop(name, None)
+        if entry is None:
+            problem = "names a parent of itself" if name in layers else "has no entry"
+            raise InputError(
+                f"layer {name} {problem}; accepted is one chain of layers that starts at "
+                f"{NODE_LAYER}",
+                path=path,
+            )
+        name = entry.parent_topology_layer
+    left.pop(CLUSTER_LAYER, None)
+    if left:
+        raise InputError(
+            f"found layers outside of the chain from {NODE_LAYER}: {', '.join(sorted(left))}; "
+            "accepted is one chain of all layers",
+            path=path,
+        )
+
+
+KINDS = (ClusterNetworkTopology,)

@@ -1,0 +1,64 @@
+"""What custom resources have that built-in kinds have not, and the words their types share.
+
+``koordinator.api.schema`` makes the CRD of a kind from all this.
+Source: k8s.io/apiextensions-apiserver pkg/apis/apiextensions/v1/types.go;
+k8s.io/apimachinery pkg/apis/meta/v1/types.go, ``Condition``.
+"""
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta
+
+from koordinator.api.meta import ApiStruct, KubeObject
+from koordinator.api.pod import PodTemplateSpec
+
+_UNTYPED: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
+
+Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Percent = Annotated[int, Meta(ge=0, le=100)]
+NotNegative = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+IntOrString = int | str
+UntypedObject = Annotated[dict[str, Any], Meta(extra_json_schema=_UNTYPED)]
+UntypedPodTemplate = Annotated[PodTemplateSpec, Meta(extra_json_schema=_UNTYPED)]
+
+
+@dataclass(frozen=True, slots=True)
+class PrinterColumn:
+    """A column of ``kubectl get``; ``type`` is string, integer, number, boolean or date."""
+
+    name: str
+    json_path: str
+    type: str = "string"
+
+
+class CustomResource(KubeObject, frozen=True, kw_only=True):
+    """A top-level kind that the API server knows by a CRD."""
+
+    SHORT_NAMES: ClassVar[tuple[str, ...]] = ()
+    SUBRESOURCE_STATUS: ClassVar[bool] = False
+    PRINTER_COLUMNS: ClassVar[Sequence[PrinterColumn]] = ()
+    API_APPROVED: ClassVar[str] = ""  # a group below k8s.io needs the URL of its approval
+    STORED_AS: ClassVar[type[KubeObject] | None] = None  # the version stored, if not this one
+
+
+class StandardCondition(ApiStruct, frozen=True, kw_only=True):
+    """A ``metav1.Condition``, as strict as the API server is."""
+
+    type: Annotated[str, Meta(max_length=316)]
+    status: Literal["True", "False", "Unknown"]
+    reason: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=1024,
+            pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+            description="A word for programs, such as OutOfMemory.",
+        ),
+    ]
+    message: Annotated[str, Meta(max_length=32768)]
+    last_transition_time: dt.datetime
+    observed_generation: NotNegative = 0

@@ -1,0 +1,113 @@
+"""The devices of a node: GPUs and other accelerators, RDMA cards, FPGAs.
+
+Source: koordinator apis/scheduling/v1alpha1/device_types.go.
+"""
+
+from enum import StrEnum
+from typing import ClassVar
+
+from msgspec import field
+
+from koordinator.api.core import ResourceList
+from koordinator.api.crd import CustomResource, Int32, StandardCondition
+from koordinator.api.meta import ApiStruct
+from koordinator.api.resource_validation import check_amounts
+
+
+class DeviceType(StrEnum):
+    """The types that Koordinator schedules.  NPUs, MLUs and the like count as GPUs."""
+
+    GPU = "gpu"
+    RDMA = "rdma"
+    FPGA = "fpga"
+
+
+HEALTHY = "Healthy"  # the type of the condition
+NUMA_UNKNOWN = -1  # as a node id
+
+
+class DeviceTopology(ApiStruct, frozen=True, kw_only=True):
+    """Where a device sits; ids that are unknown are -1."""
+
+    socket_id: Int32 = field(name="socketID")
+    node_id: Int32 = field(name="nodeID")  # the NUMA node
+    pcie_id: str = field(name="pcieID")
+    bus_id: str = field(name="busID", default="")
+
+
+class VirtualFunction(ApiStruct, frozen=True, kw_only=True):
+    """A slice of an SR-IOV card."""
+
+    minor: Int32
+    bus_id: str = field(name="busID", default="")
+
+
+class VirtualFunctionGroup(ApiStruct, frozen=True, kw_only=True):
+    """Virtual functions that are alike."""
+
+    labels: dict[str, str] = {}
+    vfs: tuple[VirtualFunction, ...] = ()
+
+
+class DeviceInfo(ApiStruct, frozen=True, kw_only=True):
+    """A device: ``id`` is its UUID (of RDMA its bus address), ``minor`` its number on the node."""
+
+    type: str = ""  # a DeviceType
+    labels: dict[str, str] = {}
+    id: str = ""
+    minor: Int32 | None = None
+    module_id: Int32 | None = field(name="moduleID", default=None)
+    health: bool = False
+    resources: ResourceList = {}
+    topology: DeviceTopology | None = None
+    vf_groups: tuple[VirtualFunctionGroup, ...] = ()
+    conditions: tuple[StandardCondition, ...] = ()
+
+
+class DeviceSpec(ApiStruct, frozen=True, kw_only=True):
+    """All devices of the node."""
+
+    devices: tuple[DeviceInfo, ...] = ()
+
+
+class DeviceHolder(ApiStruct, frozen=True, kw_only=True):
+    """A pod and the devices that it holds."""
+
+    name: str = ""
+    namespace: str = ""
+    uuid: str = ""
+    minors: tuple[Int32, ...] = ()
+
+
+class DeviceTypeAllocation(ApiStruct, frozen=True, kw_only=True):
+    """Who holds devices of a type."""
+
+    type: str = ""
+    entries: tuple[DeviceHolder, ...] = ()
+
+
+class DeviceStatus(ApiStruct, frozen=True, kw_only=True):
+    """In the schema only: nobody fills it."""
+
+    allocations: tuple[DeviceTypeAllocation, ...] = ()
+
+
+class Device(CustomResource, frozen=True, kw_only=True):
+    """All devices of the node of the same name."""
+
+    API_VERSION: ClassVar[str] = "scheduling.koordinator.sh/v1alpha1"
+    KIND: ClassVar[str] = "Device"
+    PLURAL: ClassVar[str] = "devices"
+    NAMESPACED: ClassVar[bool] = False
+
+    spec: DeviceSpec = DeviceSpec()
+    status: DeviceStatus = DeviceStatus()
+
+
+def validate_device(device: Device) -> None:
+    """Raise InputError for a negative or broken amount."""
+    for index, info in enumerate(device.spec.devices):
+        check_amounts(info.resources, f"spec.devices[{index}].resources")
+
+
+KINDS = (Device,)

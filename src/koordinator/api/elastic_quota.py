@@ -1,0 +1,102 @@
+"""Elastic quotas, which lend what they don't use, and the profiles that make roots of quota trees.
+
+Source: koordinator apis/thirdparty/scheduler-plugins/pkg/apis/scheduling/v1alpha1/types.go,
+apis/quota/v1alpha1/elastic_quota_profile_types.go.
+"""
+
+from typing import ClassVar, Final
+
+from koordinator.api.core import ResourceList
+from koordinator.api.crd import CustomResource
+from koordinator.api.labels import (
+    QUOTA_ALLOW_LENT,
+    QUOTA_IS_PARENT,
+    QUOTA_IS_ROOT,
+    QUOTA_PARENT,
+    QUOTA_TREE_ID,
+    is_true,
+)
+from koordinator.api.meta import ApiStruct, LabelSelector
+
+ROOT_QUOTA: Final = "koordinator-root-quota"
+SYSTEM_QUOTA: Final = "koordinator-system-quota"
+DEFAULT_QUOTA: Final = "koordinator-default-quota"  # of pods without quota
+
+
+class ElasticQuotaSpec(ApiStruct, frozen=True, kw_only=True):
+    """What is always there when asked for, and the most there ever is."""
+
+    min: ResourceList = {}
+    max: ResourceList = {}
+
+
+class ElasticQuotaStatus(ApiStruct, frozen=True, kw_only=True):
+    """What its pods hold."""
+
+    used: ResourceList = {}
+
+
+class ElasticQuota(CustomResource, frozen=True, kw_only=True):
+    """A node of a quota tree.  Its place in the tree stands in labels."""
+
+    API_VERSION: ClassVar[str] = "scheduling.sigs.k8s.io/v1alpha1"
+    KIND: ClassVar[str] = "ElasticQuota"
+    PLURAL: ClassVar[str] = "elasticquotas"
+    API_APPROVED: ClassVar[str] = "https://github.com/kubernetes-sigs/scheduler-plugins/pull/52"
+
+    spec: ElasticQuotaSpec = ElasticQuotaSpec()
+    status: ElasticQuotaStatus = ElasticQuotaStatus()
+
+    @property
+    def parent(self) -> str:
+        """The parent's name: the root quota if none is given, and nothing for the root itself."""
+        parent = self.metadata.labels.get(QUOTA_PARENT, "")
+        return parent or ("" if self.metadata.name == ROOT_QUOTA else ROOT_QUOTA)
+
+    @property
+    def is_parent(self) -> bool:
+        """Whether it may have children; it has no pods of its own then."""
+        return is_true(self.metadata.labels, QUOTA_IS_PARENT)
+
+    @property
+    def is_tree_root(self) -> bool:
+        """Whether it is the root of a quota tree of its own."""
+        return is_true(self.metadata.labels, QUOTA_IS_ROOT)
+
+    @property
+    def tree_id(self) -> str:
+        """The tree that it belongs to; empty for the default tree."""
+        return self.metadata.labels.get(QUOTA_TREE_ID, "")
+
+    @property
+    def lends(self) -> bool:
+        """Whether siblings may use what it leaves of its minimum."""
+        return self.metadata.labels.get(QUOTA_ALLOW_LENT) != "false"
+
+
+class ElasticQuotaProfileSpec(ApiStruct, frozen=True, kw_only=True):
+    """The quota to make of the nodes selected; ``resource_ratio`` outside of (0,1] counts as 1."""
+
+    quota_name: str
+    node_selector: LabelSelector
+    quota_labels: dict[str, str] = {}
+    resource_ratio: str | None = None
+
+
+class ElasticQuotaProfileStatus(ApiStruct, frozen=True, kw_only=True):
+    """Always empty."""
+
+
+class ElasticQuotaProfile(CustomResource, frozen=True, kw_only=True):
+    """A root of a quota tree that is as large as some nodes are."""
+
+    API_VERSION: ClassVar[str] = "quota.koordinator.sh/v1alpha1"
+    KIND: ClassVar[str] = "ElasticQuotaProfile"
+    PLURAL: ClassVar[str] = "elasticquotaprofiles"
+    SHORT_NAMES: ClassVar[tuple[str, ...]] = ("eqp",)
+
+    spec: ElasticQuotaProfileSpec
+    status: ElasticQuotaProfileStatus = ElasticQuotaProfileStatus()
+
+
+KINDS = (ElasticQuota, ElasticQuotaProfile)

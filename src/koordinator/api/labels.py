@@ -1,0 +1,167 @@
+"""Keys of labels, and the readings of those that are more than text.
+
+Source: koordinator apis/extension; apis/slo/v1alpha1/pod.go; pkg/descheduler/controllers/migration.
+"""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+_MAX_INT32 = 2**31 - 1
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+
+# Of pods, for everybody.
+POD_QOS_CLASS: Final = "koordinator.sh/qosClass"
+POD_PRIORITY: Final = "koordinator.sh/priority"  # order within a band; a number
+POD_PRIORITY_CLASS: Final = "koordinator.sh/priority-class"  # a PriorityBand
+POD_MUTATING_UPDATE: Final = "pod.koordinator.sh/mutating-update"
+POD_SKIP_ENHANCED_VALIDATION: Final = "pod.koordinator.sh/skip-enhanced-validation"
+BINDING_ADMISSION_BYPASS: Final = "koordinator.sh/binding-admission-bypass"
+SKIP_HOOK_SERVER: Final = "runtimeproxy.koordinator.sh/skip-hookserver"
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+CREATED_BY: Final = "app.kubernetes.io/created-by"
+COMPONENT: Final = "app.kubernetes.io/component"  # node-manager is a NodeManager of YARN
+CONFIG_MAP_TYPE: Final = "koordinator.sh/configmap-type"
+
+# Of pods, for the scheduler.
+SCHEDULER_NAME: Final = "scheduling.koordinator.sh/scheduler-name"  # goes before the spec
+PREEMPTION_POLICY: Final = "scheduling.koordinator.sh/preemption-policy"
+DISABLE_PREEMPTIBLE: Final = "scheduling.koordinator.sh/disable-preemptible"
+QUESTIONED_OBJECT_KEY: Final = "scheduling.koordinator.sh/questioned-object-key"
+TOPOLOGY_KEY_TO_EXPLAIN: Final = "scheduling.koordinator.sh/topology-key-to-explain"
+OPERATING_MODE: Final = "scheduling.koordinator.sh/operating-mode"
+RESERVATION_IGNORED: Final = "scheduling.koordinator.sh/reservation-ignored"
+PRE_ALLOCATABLE: Final = "pod.koordinator.sh/is-pre-allocatable"
+POD_GROUP: Final = "pod-group.scheduling.sigs.k8s.io"  # the PodGroup; a bare domain, no slash
+LIGHTWEIGHT_POD_GROUP: Final = "pod-group.scheduling.sigs.k8s.io/name"  # a gang without object
+LIGHTWEIGHT_MIN_AVAILABLE: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
+VGPU_NODE: Final = "hami.io/vgpu-node"
+
+# Of pods, for koordlet and the descheduler.
+EVICTION_ENABLED: Final = "koordinator.sh/eviction-enabled"
+EVICT_POLICY: Final = "koordinator.sh/evict-policy"  # of jobs, too
+CORE_SCHED_GROUP_ID: Final = "koordinator.sh/core-sched-group-id"
+CORE_SCHED_POLICY: Final = "koordinator.sh/core-sched-policy"
+
+# Of pods and nodes.
+GPU_ISOLATION_PROVIDER: Final = "koordinator.sh/gpu-isolation-provider"
+
+# Of reservations.
+RESERVATION_ORDER: Final = "scheduling.koordinator.sh/reservation-order"
+PRE_ALLOCATION_REQUIRED: Final = "scheduling.koordinator.sh/pre-allocation-required"
+
+# Of quotas and their profiles.
+QUOTA_IS_PARENT: Final = "quota.scheduling.koordinator.sh/is-parent"
+QUOTA_PARENT: Final = "quota.scheduling.koordinator.sh/parent"
+QUOTA_ALLOW_LENT: Final = "quota.scheduling.koordinator.sh/allow-lent-resource"
+QUOTA_ALLOW_FORCE_UPDATE: Final = "quota.scheduling.koordinator.sh/allow-force-update"
+QUOTA_IS_ROOT: Final = "quota.scheduling.koordinator.sh/is-root"
+QUOTA_TREE_ID: Final = "quota.scheduling.koordinator.sh/tree-id"
+QUOTA_PROFILE: Final = "quota.scheduling.koordinator.sh/profile"
+QUOTA_IGNORE_DEFAULT_TREE: Final = "quota.scheduling.koordinator.sh/ignore-default-tree"
+QUOTA_NAME: Final = "quota.scheduling.koordinator.sh/name"  # of pods
+QUOTA_PREEMPTIBLE: Final = "quota.scheduling.koordinator.sh/preemptible"  # of pods
+
+# Of nodes.
+CPU_BIND_POLICY: Final = "node.koordinator.sh/cpu-bind-policy"
+NUMA_ALLOCATE_STRATEGY: Final = "node.koordinator.sh/numa-allocate-strategy"
+NUMA_TOPOLOGY_POLICY: Final = "node.koordinator.sh/numa-topology-policy"
+ENABLE_NUMA_RESERVATION: Final = "node.koordinator.sh/enable-numa-reservation"
+CPU_NORMALIZATION_ENABLED: Final = "node.koordinator.sh/cpu-normalization-enabled"
+CPU_RECLAIM_RATIO: Final = "node.koordinator.sh/cpu-reclaim-ratio"
+MEMORY_RECLAIM_RATIO: Final = "node.koordinator.sh/memory-reclaim-ratio"
+MID_STATIC_CPU_RESERVED_RATIO: Final = "node.koordinator.sh/mid-static-cpu-reserved-ratio"
+MID_STATIC_MEMORY_RESERVED_RATIO: Final = "node.koordinator.sh/mid-static-memory-reserved-ratio"
+
+# Of Device objects, copied to nodes.
+GPU_VENDOR: Final = "node.koordinator.sh/gpu-vendor"
+GPU_MODEL: Final = "node.koordinator.sh/gpu-model"
+GPU_DRIVER_VERSION: Final = "node.koordinator.sh/gpu-driver-version"
+GPU_PARTITION_POLICY: Final = "node.koordinator.sh/gpu-partition-policy"
+SECONDARY_DEVICE_WELL_PLANNED: Final = "node.koordinator.sh/secondary-device-well-planned"
+
+# Of colocation profiles.
+CONTROLLER_MANAGED: Final = "config.koordinator.sh/controller-managed"
+
+
+class OperatingMode(StrEnum):
+    """Whether a pod runs, or holds its resources for others as a reservation does."""
+
+    RUNNABLE = "Runnable"
+    RESERVATION = "Reservation"
+
+
+class GpuVendor(StrEnum):
+    """Who made the accelerators of a node."""
+
+    NVIDIA = "nvidia"
+    HUAWEI = "huawei"
+    CAMBRICON = "cambricon"
+    METAX = "metax"
+    BAIDU = "baidu"
+    KUNLUN = "kunlun"  # what the device daemon writes for Baidu's
+
+
+class GpuPartitionPolicy(StrEnum):
+    """Whether GPUs have to be taken by partition."""
+
+    HONOR = "Honor"
+    PREFER = "Prefer"
+
+
+class CoreSchedPolicy(StrEnum):
+    """With which other pods a pod may share cores."""
+
+    DEFAULT = ""  # as the node is configured
+    NONE = "none"
+    EXCLUSIVE = "exclusive"
+
+
+HAMI_CORE: Final = "HAMi-core"  # the GPU isolation provider, in exactly this spelling
+
+
+def is_true(entries: Mapping[str, str], key: str) -> bool:
+    """Return whether a label or an annotation is there and says ``true``."""
+    return entries.get(key) == "true"
+
+
+def parse_int32(text: str) -> int | None:
+    """Return the number that a label or an annotation spells; None if it has not 32 bits."""
+    number = int(text) if _INTEGER.fullmatch(text) else _MAX_INT32 + 1
+    return number if -_MAX_INT32 - 1 <= number <= _MAX_INT32 else None
+
+
+def gpu_partition_policy(labels: Mapping[str, str]) -> GpuPartitionPolicy:
+    """Return the policy of a Device or node; what isn't Honor is Prefer."""
+    is_honor = labels.get(GPU_PARTITION_POLICY) == GpuPartitionPolicy.HONOR
+    return GpuPartitionPolicy.HONOR if is_honor else GpuPartitionPolicy.PREFER
+
+
+def core_sched_policy(labels: Mapping[str, str]) -> CoreSchedPolicy:
+    """Return the policy of a pod; an unknown one is that of the node."""
+    found = labels.get(CORE_SCHED_POLICY, "")
+    return next((policy for policy in CoreSchedPolicy if policy == found), CoreSchedPolicy.DEFAULT)
+
+
+def reservation_order(labels: Mapping[str, str]) -> int:
+    """Return the order of a reservation, smaller first; 0 if it has none."""
+    try:
+        return int(labels.get(RESERVATION_ORDER, "0"))
+    except ValueError:
+        return 0
+
+
+def pod_sub_priority(labels: Mapping[str, str]) -> int:
+    """Return the order of a pod within its band, 0 if there is none."""
+    return parse_int32(labels.get(POD_PRIORITY, "")) or 0
+
+
+def is_preemptible(labels: Mapping[str, str]) -> bool:
+    """Return whether a pod may be a victim at all; a quota may still protect it."""
+    return not is_true(labels, DISABLE_PREEMPTIBLE)
+
+
+def is_quota_preemptible(labels: Mapping[str, str]) -> bool:
+    """Return whether a pod may be a victim within its quota, whose minimum it needs otherwise."""
+    return labels.get(QUOTA_PREEMPTIBLE) != "false"

@@ -1,0 +1,162 @@
+"""Jobs of the descheduler: move one pod, if possible to a place that is reserved before.
+
+Source: koordinator apis/scheduling/v1alpha1/pod_migration_job_types.go.
+"""
+
+from enum import StrEnum
+from typing import ClassVar
+
+from msgspec import field
+
+from koordinator.api.core import ObjectReference
+from koordinator.api.crd import CustomResource, PrinterColumn, UntypedObject
+from koordinator.api.meta import ApiStruct, Condition
+from koordinator.foundation.duration import Duration
+
+
+class PodMigrationJobMode(StrEnum):
+    """Whether a place is reserved before the pod is evicted."""
+
+    RESERVATION_FIRST = "ReservationFirst"
+    EVICT_DIRECTLY = "EvictDirectly"
+
+
+class PodMigrationJobPhase(StrEnum):
+    """Nobody sets Aborted; a job that was never looked at has no phase."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    ABORTED = "Aborted"
+
+
+class PodMigrationJobConditionType(StrEnum):
+    """The steps of a job."""
+
+    RESERVATION_CREATED = "ReservationCreated"
+    RESERVATION_SCHEDULED = "ReservationScheduled"
+    PREEMPTION = "Preemption"
+    EVICTION = "Eviction"
+    POD_SCHEDULED = "PodScheduled"
+    POD_BOUND_RESERVATION = "PodBoundReservation"
+    BOUND_POD_READY = "BoundPodReady"
+    RESERVATION_BOUND = "ReservationBound"
+
+
+class PodMigrationJobReason(StrEnum):
+    """Why a condition or the phase is as it is."""
+
+    TIMEOUT = "Timeout"
+    FAILED_CREATE_RESERVATION = "FailedCreateReservation"
+    RESERVATION_EXPIRED = "ReservationExpired"
+    UNSCHEDULABLE = "Unschedulable"
+    FORBIDDEN_MIGRATE_POD = "ForbiddenMigratePod"
+    INVALID_POD_REF = "InvalidPodRef"
+    MISSING_POD = "MissingPod"
+    MISSING_RESERVATION = "MissingReservation"
+    PREEMPTING = "Preempting"
+    PREEMPT_COMPLETE = "PreemptComplete"
+    EVICTING = "Evicting"
+    FAILED_EVICT = "FailedEvict"
+    EVICT_COMPLETE = "EvictComplete"
+    WAIT_FOR_POD_BIND_RESERVATION = "WaitForPodBindReservation"
+    WAIT_FOR_BOUND_POD_READY = "WaitForBoundPodReady"
+
+
+class Preconditions(ApiStruct, frozen=True, kw_only=True):
+    """What the object must still be."""
+
+    uid: str | None = None
+    resource_version: str | None = None
+
+
+class DeleteOptions(ApiStruct, frozen=True, kw_only=True):
+    """How the pod is deleted."""
+
+    api_version: str = ""
+    kind: str = ""
+    grace_period_seconds: int | None = None
+    preconditions: Preconditions | None = None
+    orphan_dependents: bool | None = None
+    propagation_policy: str | None = None
+    dry_run: tuple[str, ...] = ()
+    ignore_store_read_error_with_cluster_breaking_potential: bool | None = None
+
+
+class PodMigrationJobPreemptionOptions(ApiStruct, frozen=True, kw_only=True):
+    """Always empty."""
+
+
+class PodMigrationReservationOptions(ApiStruct, frozen=True, kw_only=True):
+    """A reservation that exists, or parts of the one to create."""
+
+    reservation_ref: ObjectReference | None = None
+    template: UntypedObject = {}  # metadata and spec of a Reservation
+    preemption_options: PodMigrationJobPreemptionOptions | None = None
+
+
+class PodMigrationJobSpec(ApiStruct, frozen=True, kw_only=True):
+    """What to move and how.  An empty mode is the descheduler's default; no ttl is no end."""
+
+    pod_ref: ObjectReference
+    paused: bool = False
+    ttl: Duration | None = None
+    mode: str = ""  # a PodMigrationJobMode
+    reservation_options: PodMigrationReservationOptions | None = None
+    delete_options: DeleteOptions | None = None
+
+
+class PodMigrationJobPreemptedReservation(ApiStruct, frozen=True, kw_only=True):
+    """A reservation that was made for a pod that had to go."""
+
+    namespace: str = ""
+    name: str = ""
+    node_name: str = ""
+    phase: str = ""
+    preempted_pod_ref: ObjectReference | None = None
+    pods_ref: tuple[ObjectReference, ...] = ()
+
+
+class PodMigrationJobStatus(ApiStruct, frozen=True, kw_only=True):
+    """``status`` is the type of the condition that changed last; ``pod_ref`` is the new pod."""
+
+    phase: str = ""  # a PodMigrationJobPhase
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[Condition, ...] = ()
+    node_name: str = ""
+    pod_ref: ObjectReference | None = None
+    preempted_pods_ref: tuple[ObjectReference, ...] = ()
+    preempted_pods_reservations: tuple[PodMigrationJobPreemptedReservation, ...] = field(
+        name="preemptedPodsReservation", default=()
+    )
+
+
+class PodMigrationJob(CustomResource, frozen=True, kw_only=True):
+    """Moves one pod."""
+
+    API_VERSION: ClassVar[str] = "scheduling.koordinator.sh/v1alpha1"
+    KIND: ClassVar[str] = "PodMigrationJob"
+    PLURAL: ClassVar[str] = "podmigrationjobs"
+    NAMESPACED: ClassVar[bool] = False
+    SHORT_NAMES: ClassVar[tuple[str, ...]] = ("pmj",)
+    SUBRESOURCE_STATUS: ClassVar[bool] = True
+    PRINTER_COLUMNS: ClassVar[tuple[PrinterColumn, ...]] = (
+        PrinterColumn("Phase", ".status.phase"),
+        PrinterColumn("Status", ".status.status"),
+        PrinterColumn("Age", ".metadata.creationTimestamp", "date"),
+        PrinterColumn("Node", ".status.nodeName"),
+        PrinterColumn("Reservation", ".spec.reservationOptions.reservationRef.name"),
+        PrinterColumn("PodNamespace", ".spec.podRef.namespace"),
+        PrinterColumn("Pod", ".spec.podRef.name"),
+        PrinterColumn("NewPod", ".status.podRef.name"),
+        PrinterColumn("TTL", ".spec.ttl"),
+    )
+
+    spec: PodMigrationJobSpec
+    status: PodMigrationJobStatus = PodMigrationJobStatus()
+
+
+KINDS = (PodMigrationJob,)

@@ -1,0 +1,45 @@
+"""Rules for elastic quotas and their profiles, as far as one object alone can break them.
+
+What a quota says of its place in the tree is checked by the manager, which knows the tree.
+Source: koordinator pkg/webhook/elasticquota/quota_topology_check.go, ``validateQuotaSelfItem``.
+"""
+
+from koordinator.api.annotations.quota import SHARED_WEIGHT
+from koordinator.api.core import ResourceList
+from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile
+from koordinator.api.selector_validation import check_label_selector
+from koordinator.api.syntax import check_dns_subdomain, check_labels, refusal
+from koordinator.foundation.errors import InputError
+
+
+def validate_elastic_quota(quota: ElasticQuota) -> None:
+    """Check what a quota says of itself; what it says of its place needs the tree.
+
+    Raises InputError if an amount is negative, or a minimum above the maximum or without one.
+    """
+    spec = quota.spec
+    _check_not_negative(spec.max, "spec.max")
+    _check_not_negative(spec.min, "spec.min")
+    _check_not_negative(SHARED_WEIGHT.read(quota.metadata) or {}, SHARED_WEIGHT.path)
+    for resource, least in spec.min.items():
+        most = spec.max.get(resource)
+        if most is None:
+            raise InputError(
+                f"found {least} without a maximum; accepted is a resource that spec.max has too",
+                path=f"spec.min[{resource}]",
+            )
+        if least > most:
+            raise refusal(f"spec.min[{resource}]", str(least), f"at most {most}, as in spec.max")
+
+
+def validate_elastic_quota_profile(profile: ElasticQuotaProfile) -> None:
+    """Raise InputError for a selector, labels or a name that the quota could not be made of."""
+    check_dns_subdomain(profile.spec.quota_name, "spec.quotaName")
+    check_label_selector(profile.spec.node_selector, "spec.nodeSelector")
+    check_labels(profile.spec.quota_labels, "spec.quotaLabels")
+
+
+def _check_not_negative(amounts: ResourceList, path: str) -> None:
+    for resource, amount in amounts.items():
+        if amount.nanos < 0:
+            raise refusal(f"{path}[{resource}]", str(amount), "an amount of at least 0")

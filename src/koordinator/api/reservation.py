@@ -1,0 +1,144 @@
+"""Reservations: resources of a node that are kept for pods to come.
+
+Source: koordinator apis/scheduling/v1alpha1/reservation_types.go; pkg/util/reservation,
+``ValidateReservation``.
+"""
+
+import datetime as dt
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from koordinator.api.core import ObjectReference, ResourceList, Taint
+from koordinator.api.crd import CustomResource, PrinterColumn, UntypedPodTemplate
+from koordinator.api.meta import ApiStruct, Condition, LabelSelector
+from koordinator.api.selector_validation import check_label_selector
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.errors import InputError
+
+DEFAULT_TTL = Duration(hours=24)
+
+
+class ReservationPhase(StrEnum):
+    """Nobody sets Waiting."""
+
+    PENDING = "Pending"
+    AVAILABLE = "Available"
+    SUCCEEDED = "Succeeded"
+    WAITING = "Waiting"
+    FAILED = "Failed"
+
+
+class ReservationConditionType(StrEnum):
+    """What is said of a reservation."""
+
+    SCHEDULED = "Scheduled"
+    READY = "Ready"
+
+
+class ReservationReason(StrEnum):
+    """Why a condition of a reservation is as it is."""
+
+    SCHEDULED = "Scheduled"
+    UNSCHEDULABLE = "Unschedulable"
+    AVAILABLE = "Available"
+    SUCCEEDED = "Succeeded"
+    EXPIRED = "Expired"
+
+
+class ReservationControllerReference(ApiStruct, frozen=True, kw_only=True):
+    """The controller whose pods may use the reservation."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+    namespace: str = ""
+
+
+class ReservationOwner(ApiStruct, frozen=True, kw_only=True):
+    """Pods that may use the reservation: what is given is ANDed, and something has to be given."""
+
+    object: ObjectReference | None = None
+    controller: ReservationControllerReference | None = None
+    label_selector: LabelSelector | None = None
+
+
+class PreAllocationPolicy(ApiStruct, frozen=True, kw_only=True):
+    """Whose resources may be reserved before they are free; Cluster is any pod marked for it."""
+
+    mode: Literal["Default", "Cluster"] = "Default"
+    enable_multiple: bool = False
+
+
+class ReservationSpec(ApiStruct, frozen=True, kw_only=True):
+    """What is kept, and for whom.
+
+    An ``allocate_policy`` of None is Aligned that shares no node with reservations of the other
+    policies.  A ``ttl`` of 0 means for ever; ``expires`` goes before ``ttl``.
+    """
+
+    template: UntypedPodTemplate
+    owners: Annotated[tuple[ReservationOwner, ...], Meta(min_length=1)]
+    ttl: Duration = DEFAULT_TTL
+    expires: dt.datetime | None = None
+    pre_allocation: bool = False
+    pre_allocation_policy: PreAllocationPolicy | None = None
+    allocate_once: bool = True
+    allocate_policy: Literal["Aligned", "Restricted"] | None = None
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class ReservationStatus(ApiStruct, frozen=True, kw_only=True):
+    """Where resources are kept, and how much of them is used."""
+
+    phase: str = ReservationPhase.PENDING.value
+    conditions: tuple[Condition, ...] = ()
+    current_owners: tuple[ObjectReference, ...] = ()
+    node_name: str = ""
+    allocatable: ResourceList = {}
+    allocated: ResourceList = {}
+
+
+class Reservation(CustomResource, frozen=True, kw_only=True):
+    """Resources that are scheduled like a pod and then wait for pods."""
+
+    API_VERSION: ClassVar[str] = "scheduling.koordinator.sh/v1alpha1"
+    KIND: ClassVar[str] = "Reservation"
+    PLURAL: ClassVar[str] = "reservations"
+    NAMESPACED: ClassVar[bool] = False
+    SUBRESOURCE_STATUS: ClassVar[bool] = True
+    PRINTER_COLUMNS: ClassVar[tuple[PrinterColumn, ...]] = (
+        PrinterColumn("Phase", ".status.phase"),
+        PrinterColumn("Age", ".metadata.creationTimestamp", "date"),
+        PrinterColumn("Node", ".status.nodeName"),
+        PrinterColumn("TTL", ".spec.ttl"),
+        PrinterColumn("Expires", ".spec.expires"),
+    )
+
+    spec: ReservationSpec
+    status: ReservationStatus = ReservationStatus()
+
+
+def validate_reservation(reservation: Reservation) -> None:
+    """Raise InputError for an owner that names nobody or a selector that can't be read."""
+    check_owners(reservation.spec.owners, "spec.owners")
+
+
+def check_owners(owners: tuple[ReservationOwner, ...], path: str) -> None:
+    """Raise InputError for an owner that names nobody or a selector that can't be read."""
+    for index, owner in enumerate(owners):
+        where = f"{path}[{index}]"
+        if owner == ReservationOwner():
+            raise InputError(
+                "found nothing; accepted is at least one of object, controller, labelSelector",
+                path=where,
+            )
+        check_label_selector(owner.label_selector, f"{where}.labelSelector")
+
+
+KINDS = (Reservation,)

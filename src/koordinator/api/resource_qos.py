@@ -1,0 +1,134 @@
+"""How the kernel treats the pods of a QoS class: CPU, memory, disks, caches and network.
+
+Everything is optional: koordlet fills in what is left out, and undoes what is not enabled.
+Source: koordinator apis/slo/v1alpha1/nodeslo_types.go.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta, field
+
+from koordinator.api.crd import NotNegative, Percent, Positive
+from koordinator.api.meta import ApiStruct
+
+WmarkScale = Annotated[int, Meta(ge=1, le=1000)]
+WmarkMinAdjustment = Annotated[int, Meta(ge=-25, le=50)]
+IoWeight = Annotated[int, Meta(ge=1, le=100)]
+LeastBandwidth = Annotated[int | str | None, Meta(extra_json_schema={"default": 0})]
+MostBandwidth = Annotated[int | str | None, Meta(extra_json_schema={"default": 100})]
+
+
+class CpuQos(ApiStruct, frozen=True, kw_only=True):
+    """``group_identity`` is -1..2; ``sched_idle`` 1 uses SCHED_IDLE (with core scheduling)."""
+
+    enable: bool | None = None
+    group_identity: int | None = None
+    sched_idle: int | None = None
+    core_expeller: bool | None = None
+
+
+class MemorySettings(ApiStruct, frozen=True, kw_only=True):
+    """Files of the memory cgroup; percentages are of the request, of caches those of the limit."""
+
+    min_limit_percent: NotNegative | None = None  # memory.min
+    low_limit_percent: NotNegative | None = None  # memory.low
+    throttling_percent: NotNegative | None = None  # memory.high, between request and limit
+    wmark_ratio: Percent | None = None
+    wmark_scale_permill: WmarkScale | None = None
+    wmark_min_adj: WmarkMinAdjustment | None = None
+    priority_enable: int | None = None  # 0 or 1
+    priority: int | None = None  # 0..12
+    oom_kill_group: int | None = None  # 0 or 1
+    page_cache_enable: bool | None = None
+    page_cache_limit_percent: Percent | None = None
+    page_cache_limit_size: int | None = None  # bytes; goes before the percentage
+    page_cache_reclaim_sync: bool | None = None
+
+
+class MemoryQos(MemorySettings, frozen=True, kw_only=True):
+    """The settings of a class on a node."""
+
+    enable: bool | None = None
+
+
+class BlockIoLimits(ApiStruct, frozen=True, kw_only=True):
+    """A limit of 0 is none; latencies are in microseconds; the model is that of blk-iocost."""
+
+    read_iops: NotNegative | None = field(name="readIOPS", default=None)
+    write_iops: NotNegative | None = field(name="writeIOPS", default=None)
+    read_bps: NotNegative | None = field(name="readBPS", default=None)
+    write_bps: NotNegative | None = field(name="writeBPS", default=None)
+    io_weight_percent: IoWeight | None = None
+    read_latency: int | None = None
+    write_latency: int | None = None
+    read_latency_percent: Percent | None = None
+    write_latency_percent: Percent | None = None
+    enable_user_model: bool | None = None
+    model_read_bps: Positive | None = field(name="modelReadBPS", default=None)
+    model_write_bps: Positive | None = field(name="modelWriteBPS", default=None)
+    model_read_seq_iops: Positive | None = field(name="modelReadSeqIOPS", default=None)
+    model_write_seq_iops: Positive | None = field(name="modelWriteSeqIOPS", default=None)
+    model_read_rand_iops: Positive | None = field(name="modelReadRandIOPS", default=None)
+    model_write_rand_iops: Positive | None = field(name="modelWriteRandIOPS", default=None)
+
+
+class BlockDevice(ApiStruct, frozen=True, kw_only=True):
+    """``type`` is device, volumegroup or podvolume."""
+
+    name: str = ""
+    type: str = ""
+    io_cfg: BlockIoLimits = BlockIoLimits()
+
+
+class BlockIoQos(ApiStruct, frozen=True, kw_only=True):
+    """Limits per block device."""
+
+    enable: bool | None = None
+    blocks: tuple[BlockDevice, ...] = ()
+
+
+class ResctrlQos(ApiStruct, frozen=True, kw_only=True):
+    """Which part of the last-level cache, and how much memory bandwidth."""
+
+    enable: bool | None = None
+    cat_range_start_percent: Percent | None = None
+    cat_range_end_percent: Percent | None = None
+    mba_percent: Percent | None = None
+
+
+class NetworkQos(ApiStruct, frozen=True, kw_only=True):
+    """A number is a percentage of the node's bandwidth, a text an amount such as 50M."""
+
+    enable: bool | None = None
+    ingress_request: LeastBandwidth = None
+    ingress_limit: MostBandwidth = None
+    egress_request: LeastBandwidth = None
+    egress_limit: MostBandwidth = None
+
+
+class ResourceQos(ApiStruct, frozen=True, kw_only=True):
+    """All that a QoS class gets."""
+
+    cpu_qos: CpuQos | None = field(name="cpuQOS", default=None)
+    memory_qos: MemoryQos | None = field(name="memoryQOS", default=None)
+    blkio_qos: BlockIoQos | None = field(name="blkioQOS", default=None)
+    resctrl_qos: ResctrlQos | None = field(name="resctrlQOS", default=None)
+    network_qos: NetworkQos | None = field(name="networkQOS", default=None)
+
+
+class ResourceQosPolicies(ApiStruct, frozen=True, kw_only=True):
+    """``cpu_policy`` is groupIdentity or coreSched, ``net_qos_policy`` tc or terway-qos."""
+
+    cpu_policy: str | None = None
+    net_qos_policy: str | None = field(name="netQOSPolicy", default=None)
+
+
+class ResourceQosStrategy(ApiStruct, frozen=True, kw_only=True):
+    """What every QoS class gets."""
+
+    policies: ResourceQosPolicies | None = None
+    lsr_class: ResourceQos | None = None
+    ls_class: ResourceQos | None = None
+    be_class: ResourceQos | None = None
+    system_class: ResourceQos | None = None
+    cgroup_root: ResourceQos | None = None

@@ -1,0 +1,215 @@
+"""CustomResourceDefinitions, made from the types.
+
+The schemas are structural, as the API server demands: every node has a type or may be an integer
+or a text, or keeps what it doesn't know; nothing is referred to; nothing is nullable, because a
+missing value is a missing field.
+Source: k8s.io/apiextensions-apiserver pkg/apiserver/schema/structural.go, validation.go;
+pkg/apis/apiextensions/v1/types.go.
+"""
+
+import inspect
+
+import msgspec
+from msgspec import NODEFAULT
+from msgspec.inspect import (
+    BoolType,
+    CustomType,
+    DateTimeType,
+    DictType,
+    Field,
+    IntType,
+    ListType,
+    LiteralType,
+    Metadata,
+    NoneType,
+    StrType,
+    StructType,
+    Type,
+    UnionType,
+    VarTupleType,
+    type_info,
+)
+
+from koordinator.api.codec import encode_part
+from koordinator.api.crd import CustomResource
+from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.api.registry import KINDS
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.errors import BugError
+from koordinator.foundation.quantity import Quantity
+
+API_VERSION = "apiextensions.k8s.io/v1"
+_KEEPS_UNKNOWN = "x-kubernetes-preserve-unknown-fields"
+_QUANTITY_PATTERN = (
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+)
+_INT_OR_STRING: JsonObject = {
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "x-kubernetes-int-or-string": True,
+}
+_INT32 = (-(2**31), 2**31 - 1)
+_APPROVAL = "api-approved.kubernetes.io"
+
+
+def all_crds() -> list[JsonObject]:
+    """Return the CRD of every custom resource, by group and plural."""
+    custom = [kind for kind in KINDS if issubclass(kind, CustomResource)]
+    return sorted((crd(kind) for kind in custom), key=lambda made: str(made["metadata"]["name"]))
+
+
+def crd(kind: type[CustomResource]) -> JsonObject:
+    """Return the CustomResourceDefinition of a kind, as JSON."""
+    group = kind.API_VERSION.partition("/")[0]
+    metadata: JsonObject = {"name": f"{kind.PLURAL}.{group}"}
+    if kind.API_APPROVED:
+        metadata["annotations"] = {_APPROVAL: kind.API_APPROVED}
+    names: JsonObject = {
+        "kind": kind.KIND,
+        "listKind": f"{kind.KIND}List",
+        "plural": kind.PLURAL,
+        "singular": kind.KIND.lower(),
+    }
+    if kind.SHORT_NAMES:
+        names["shortNames"] = list(kind.SHORT_NAMES)
+    versions = [_version(kind, kind, is_stored=kind.STORED_AS is None)]
+    if kind.STORED_AS is not None:
+        versions.append(_version(kind, kind.STORED_AS, is_stored=True))
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "CustomResourceDefinition",
+        "metadata": metadata,
+        "spec": {
+            "group": group,
+            "names": names,
+            "scope": "Namespaced" if kind.NAMESPACED else "Cluster",
+            "versions": versions,
+        },
+    }
+
+
+def object_schema(kind: type[KubeObject]) -> JsonObject:
+    """Return the structural schema of a kind."""
+    info = type_info(kind)
+    if not isinstance(info, StructType):
+        raise BugError(f"{kind} is no struct")
+    schema = _struct(info)
+    properties = schema.pop("properties")
+    properties.pop("metadata")
+    schema["properties"] = {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object"},
+        **properties,
+    }
+    return schema
+
+
+def _version(
+    kind: type[CustomResource], version: type[KubeObject], *, is_stored: bool
+) -> JsonObject:
+    made: JsonObject = {
+        "name": version.API_VERSION.partition("/")[2],
+        "served": True,
+        "storage": is_stored,
+        "schema": {"openAPIV3Schema": object_schema(version)},
+    }
+    if kind.SUBRESOURCE_STATUS:
+        made["subresources"] = {"status": {}}
+    if kind.PRINTER_COLUMNS:
+        made["additionalPrinterColumns"] = [
+            {"name": column.name, "type": column.type, "jsonPath": column.json_path}
+            for column in kind.PRINTER_COLUMNS
+        ]
+    return made
+
+
+def _schema(node: Type) -> JsonObject:
+    made: JsonObject
+    match node:
+        case Metadata():
+            made = _annotated(node)
+        case StructType():
+            made = _struct(node)
+        case UnionType():
+            made = _union(node)
+        case VarTupleType() | ListType():
+            items = {"type": "array", "items": _schema(node.item_type)}
+            made = items | _present(minItems=node.min_length, maxItems=node.max_length)
+        case DictType():
+            made = {"type": "object", "additionalProperties": _schema(node.value_type)}
+        case LiteralType():
+            made = {"type": "string", "enum": list(node.values)}
+        case CustomType():
+            made = _custom(node)
+        case _:
+            made = _scalar(node)
+    return made
+
+
+def _scalar(node: Type) -> JsonObject:
+    made: JsonObject
+    match node:
+        case IntType() if (node.ge, node.le) == _INT32:
+            made = {"type": "integer", "format": "int32"}
+        case IntType():
+            number = {"type": "integer", "format": "int64"}
+            made = number | _present(minimum=node.ge, maximum=node.le)
+        case StrType():
+            made = {"type": "string"} | _present(
+                minLength=node.min_length, maxLength=node.max_length, pattern=node.pattern
+            )
+        case BoolType():
+            made = {"type": "boolean"}
+        case DateTimeType():
+            made = {"type": "string", "format": "date-time"}
+        case _:
+            raise BugError(f"no schema for {node}")
+    return made
+
+
+def _custom(node: CustomType) -> JsonObject:
+    if node.cls is Quantity:
+        return {**_INT_OR_STRING, "pattern": _QUANTITY_PATTERN}
+    if node.cls is Duration:
+        return {"type": "string"}
+    raise BugError(f"no schema for {node.cls}")
+
+
+def _annotated(node: Metadata) -> JsonObject:
+    extra = node.extra_json_schema or {}
+    if extra.get(_KEEPS_UNKNOWN):
+        return {"type": "object", **extra}
+    return {**_schema(node.type), **extra}
+
+
+def _union(node: UnionType) -> JsonObject:
+    members = [member for member in node.types if not isinstance(member, NoneType)]
+    if len(members) == 1:
+        return _schema(members[0])
+    if {type(member) for member in members} == {IntType, StrType}:
+        return dict(_INT_OR_STRING)
+    raise BugError(f"no structural schema for {node}")
+
+
+def _struct(node: StructType) -> JsonObject:
+    schema: JsonObject = {"type": "object"}
+    if documentation := inspect.getdoc(node.cls):
+        schema["description"] = " ".join(documentation.replace("``", "`").split())
+    schema["properties"] = {field.encode_name: _field(field) for field in node.fields}
+    if required := [field.encode_name for field in node.fields if field.required]:
+        schema["required"] = required
+    return schema
+
+
+def _field(field: Field) -> JsonObject:
+    """Return the schema of a field, with its default unless that is the same as nothing."""
+    schema = _schema(field.type)
+    is_nothing = field.default is NODEFAULT or not field.default
+    if is_nothing or isinstance(field.default, msgspec.Struct):
+        return schema
+    return {**schema, "default": msgspec.json.decode(encode_part(field.default))}
+
+
+def _present(**limits: object) -> JsonObject:
+    return {name: limit for name, limit in limits.items() if limit is not None}

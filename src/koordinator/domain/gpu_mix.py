@@ -1,0 +1,130 @@
+"""What pods ask of GPU nodes: classes of equal requests, and how often each is asked for.
+
+A GPU has 1000 milli.  A class takes ``gpu_milli`` of each of ``num_gpu`` GPUs of one node; models
+are bits.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+#: Milli of one whole GPU.
+WHOLE_GPU = 1000
+#: Accepts every GPU model: bit i stands for model i, 0 <= i < 63.
+ANY_MODEL = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GpuClass:
+    """Pods with the same requests."""
+
+    cpu_milli: int
+    num_gpu: int = 0  # 0: asks for CPU only
+    gpu_milli: int = 0  # of each GPU; 1000: whole
+    models: int = ANY_MODEL
+    memory_mib: int = 0
+
+    @property
+    def is_share(self) -> bool:
+        """Part of one GPU, so that it matters which."""
+        return self.num_gpu == 1 and self.gpu_milli < WHOLE_GPU
+
+    @property
+    def total_gpu_milli(self) -> int:
+        """Over all its GPUs."""
+        return self.num_gpu * self.gpu_milli
+
+
+@dataclass(frozen=True)
+class PodMix:
+    """How many pods of each class are expected; only the proportions matter to policies.
+
+    Columns of ``classes`` are attributes of shape ``(n_classes,)``.
+    """
+
+    classes: tuple[GpuClass, ...]
+    counts: FloatArray
+
+    @classmethod
+    def of(cls, counts: Mapping[GpuClass, float]) -> "PodMix":
+        """Build from counts per class, in the mapping's order."""
+        return cls(tuple(counts), np.array(list(counts.values()), float))
+
+    @classmethod
+    def counted(cls, pods: Iterable[GpuClass]) -> "PodMix":
+        """Count pods."""
+        return cls.of(Counter(pods))
+
+    @cached_property
+    def cpu_milli(self) -> IntArray:
+        """Per pod."""
+        return self._column(lambda pod: pod.cpu_milli)
+
+    @cached_property
+    def num_gpu(self) -> IntArray:
+        """GPUs that a pod touches."""
+        return self._column(lambda pod: pod.num_gpu)
+
+    @cached_property
+    def gpu_milli(self) -> IntArray:
+        """Of each of them."""
+        return self._column(lambda pod: pod.gpu_milli)
+
+    @cached_property
+    def total_gpu_milli(self) -> IntArray:
+        """Of all of them."""
+        return self.num_gpu * self.gpu_milli
+
+    @cached_property
+    def models(self) -> IntArray:
+        """Bits of accepted models."""
+        return self._column(lambda pod: pod.models)
+
+    @cached_property
+    def is_share(self) -> BoolArray:
+        """Part of one GPU."""
+        share: BoolArray = (self.num_gpu == 1) & (self.gpu_milli < WHOLE_GPU)
+        return share
+
+    def without_memory(self) -> "PodMix":
+        """Merge classes that differ in memory only."""
+        counts: dict[GpuClass, float] = {}
+        for pod, count in zip(self.classes, self.counts.tolist(), strict=True):
+            shape = replace(pod, memory_mib=0)
+            counts[shape] = counts.get(shape, 0.0) + count
+        return PodMix.of(counts)
+
+    def typical(self, threshold: float = 0.95) -> "PodMix":
+        """Return the most frequent shapes that cover a share of all pods; counts sum to 1.
+
+        Memory is left out.  Equal counts are ordered by cpu, milli, GPUs, models, descending.
+        Source: kubernetes-scheduler-simulator pkg/utils ``GetTypicalPods``.
+        """
+        mix = self.without_memory()
+        frequent = sorted(
+            (
+                (count, (pod.cpu_milli, pod.gpu_milli, pod.num_gpu, pod.models), pod)
+                for pod, count in zip(mix.classes, mix.counts.tolist(), strict=True)
+                if count > 0
+            ),
+            reverse=True,
+        )
+        enough, covered = threshold * float(mix.counts.sum()), 0.0
+        chosen: dict[GpuClass, float] = {}
+        for count, _, pod in frequent:
+            if covered >= enough:
+                break
+            chosen[pod] = count
+            covered += count
+        return PodMix.of({pod: count / covered for pod, count in chosen.items()})
+
+    def _column(self, read: Callable[[GpuClass], int]) -> IntArray:
+        return np.array([read(pod) for pod in self.classes], np.int64)

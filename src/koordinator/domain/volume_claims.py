@@ -1,0 +1,130 @@
+"""What claims and volumes say about each other: names, classes, who is bound to whom.
+
+Source: k8s.io/component-helpers storage/volume (helpers.go, pv_helpers.go) and storage/ephemeral.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from koordinator.api.core import ObjectReference
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.pod import Pod
+from koordinator.api.volume import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    Volume,
+)
+from koordinator.foundation.quantity import Quantity
+
+BETA_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+STORAGE = "storage"
+
+_NOTHING = Quantity.from_int(0)
+
+
+def claim_name(pod_name: str, volume: Volume) -> str:
+    """Return the name of the claim behind a volume; empty if there is none."""
+    if volume.persistent_volume_claim is not None:
+        return volume.persistent_volume_claim.claim_name
+    return f"{pod_name}-{volume.name}" if volume.ephemeral is not None else ""
+
+
+def uses_claim(pod: Pod, claim: PersistentVolumeClaim) -> bool:
+    """Return whether some volume of the pod is that claim."""
+    return pod.metadata.namespace == claim.metadata.namespace and any(
+        claim_name(pod.metadata.name, volume) == claim.metadata.name for volume in pod.spec.volumes
+    )
+
+
+def named_claims(volumes: tuple[Volume, ...]) -> Iterator[str]:
+    """Return the names of claims that stand in a pod's spec; those of ephemeral volumes don't."""
+    for volume in volumes:
+        if volume.persistent_volume_claim is not None:
+            yield volume.persistent_volume_claim.claim_name
+
+
+def is_made_for(claim: PersistentVolumeClaim, pod: Pod) -> bool:
+    """Return whether the claim of an ephemeral volume belongs to this very pod."""
+    owner = next((o for o in claim.metadata.owner_references if o.controller), None)
+    return owner is not None and owner.uid == pod.metadata.uid
+
+
+def claim_not_found(name: str) -> str:
+    """Return what a pod is told whose claim does not exist."""
+    return f'persistentvolumeclaim "{name}" not found'
+
+
+def storage_class_name(item: PersistentVolumeClaim | PersistentVolume) -> str:
+    """Return the name of the class; empty if there is none.  The old annotation goes first."""
+    named = item.metadata.annotations.get(BETA_STORAGE_CLASS)
+    return named if named is not None else item.spec.storage_class_name or ""
+
+
+def waits_for_pod(storage_class: StorageClass | None) -> bool:
+    """Return whether claims of the class are bound only once a pod that uses them has a node."""
+    return storage_class is not None and (
+        storage_class.volume_binding_mode == "WaitForFirstConsumer"
+    )
+
+
+def is_bound(claim: PersistentVolumeClaim) -> bool:
+    """Return whether claim and volume both know of each other."""
+    return bool(claim.spec.volume_name) and BIND_COMPLETED in claim.metadata.annotations
+
+
+def requested(claim: PersistentVolumeClaim) -> Quantity:
+    """Return the bytes that are claimed."""
+    return claim.spec.resources.requests.get(STORAGE, _NOTHING)
+
+
+def capacity(volume: PersistentVolume) -> Quantity:
+    """Return the bytes that the volume has."""
+    return volume.spec.capacity.get(STORAGE, _NOTHING)
+
+
+def is_meant_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Return whether the volume names that claim; a volume set up by hand may leave out the uid."""
+    reference, meta = volume.spec.claim_ref, claim.metadata
+    return (
+        reference is not None
+        and (reference.namespace, reference.name) == (meta.namespace, meta.name)
+        and reference.uid in ("", meta.uid)
+    )
+
+
+def bind(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
+    """Return the volume as it names the claim; the same object if it does already."""
+    meta, known = claim.metadata, is_meant_for(volume, claim)
+    if known and volume.spec.claim_ref is not None and volume.spec.claim_ref.uid == meta.uid:
+        return volume
+    reference = ObjectReference(
+        api_version=claim.API_VERSION,
+        kind=claim.KIND,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+    )
+    return msgspec.structs.replace(
+        volume,
+        metadata=volume.metadata
+        if known
+        else _annotated(volume.metadata, BOUND_BY_CONTROLLER, "yes"),
+        spec=msgspec.structs.replace(volume.spec, claim_ref=reference),
+    )
+
+
+def select_node(claim: PersistentVolumeClaim, node: str) -> PersistentVolumeClaim:
+    """Return the claim as it asks for a volume that this node can reach."""
+    metadata = _annotated(claim.metadata, SELECTED_NODE, node)
+    return msgspec.structs.replace(claim, metadata=metadata)
+
+
+def _annotated(metadata: ObjectMeta, key: str, value: str) -> ObjectMeta:
+    return msgspec.structs.replace(metadata, annotations={**metadata.annotations, key: value})

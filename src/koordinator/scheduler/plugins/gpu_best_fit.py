@@ -1,0 +1,42 @@
+"""Best fit: the node with the least CPU and GPU left once the pod is on it.
+
+Source: the BestFit baseline of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 6.1.
+"""
+
+from collections.abc import Hashable
+from typing import ClassVar
+
+import numpy as np
+
+from koordinator.scheduler.contract import MAX_SCORE, NoArgs, PluginSpec, Reads
+from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot.gpu_view import gpu_class, gpu_nodes
+
+CPU_SCALE, GPU_SCALE = 128_000.0, 8_000.0  # milli of the largest machine; more counts as that much
+
+
+class GpuBestFit:
+    """Shares go to the fullest GPU that has room."""
+
+    reads: ClassVar = Reads.PLACED
+
+    def key(self, pod: PodClass) -> Hashable:
+        return pod.demand
+
+    def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        """Return 0..100: the share of the largest machine that is not left, CPU and GPU counting alike."""
+        shape, nodes = gpu_class(snapshot, pod), gpu_nodes(snapshot)
+        gpu_left = np.maximum(nodes.gpu_free, 0).sum(axis=1) - shape.total_gpu_milli
+        left = (nodes.cpu_free - shape.cpu_milli) / CPU_SCALE / 2 + gpu_left / GPU_SCALE / 2
+        return np.clip(np.trunc((1.0 - left) * MAX_SCORE), 0, MAX_SCORE).astype(np.int64)
+
+    def prefer_devices(self, node: Snapshot, _pod: PodClass) -> IntArray:
+        """Return ``(n_minors,)``: the fuller, the better."""
+        return -gpu_nodes(node).gpu_free[0]
+
+
+def build(_args: NoArgs, _axis: ResourceAxis) -> GpuBestFit:
+    return GpuBestFit()
+
+
+PLUGIN = PluginSpec("GPUBestFit", NoArgs, build)

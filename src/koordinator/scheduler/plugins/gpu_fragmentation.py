@@ -1,0 +1,93 @@
+"""Fragmentation gradient descent: the place whose GPUs lose least of their use to the pods to come.
+
+Source: Weng et al., "Beware of Fragmentation", USENIX ATC 2023; see ``domain.gpu_fragmentation``.
+"""
+
+from collections import Counter
+from collections.abc import Hashable
+from typing import Annotated, ClassVar
+
+import numpy as np
+from msgspec import Meta
+
+from koordinator.api.kubescheduler import PluginArgs
+from koordinator.domain.gpu_expectation import ExpectedPods, mix_of
+from koordinator.domain.gpu_fragmentation import Fragmentation, fgd_score
+from koordinator.domain.gpu_mix import GpuClass, PodMix
+from koordinator.domain.gpu_options import BestOptions, best_options
+from koordinator.scheduler.contract import PluginSpec, Reads
+from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot.gpu_view import MODEL_LABEL, gpu_class, gpu_nodes, node_kinds
+from koordinator.scheduler.snapshot.selection import affinity_key
+
+
+class GpuFragmentationArgs(PluginArgs, frozen=True, kw_only=True):
+    """Without ``expected`` the mix is counted from the pods that arrive."""
+
+    expected: tuple[ExpectedPods, ...] = ()
+    threshold: Annotated[float, Meta(gt=0, le=1)] = 0.95  # share of pods that typical shapes cover
+    relearn_every: Annotated[int, Meta(ge=1)] = 200  # arrivals
+
+
+class GpuFragmentation:
+    """Scores the best way to take the pod on each node; ``reserve`` then takes that GPU."""
+
+    reads: ClassVar = Reads.PLACED
+
+    def __init__(self, args: GpuFragmentationArgs) -> None:
+        self._args = args
+        self._arrived: Counter[GpuClass] = Counter()
+        self._number = 0
+        self._learned = 0  # arrivals that the current mix was counted from
+        self._built: tuple[Hashable, Fragmentation] | None = None
+
+    def key(self, pod: PodClass) -> Hashable:
+        return pod.demand, affinity_key(pod)
+
+    def version(self, snapshot: Snapshot) -> Hashable:
+        return self._learned, snapshot.node_version, snapshot.device_version
+
+    def arrived(self, snapshot: Snapshot, pod: PodClass) -> None:
+        """Count the pod; now and then start to expect what has been counted."""
+        if self._args.expected:
+            return
+        self._arrived[gpu_class(snapshot, pod)] += 1
+        self._number += 1
+        if self._number % self._args.relearn_every == 0 or self._number in (1, 20, 50, 100):
+            self._learned = self._number
+
+    def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        """Return 0..100; 50 is no change of fragmentation, 0 also where CPU or GPUs don't suffice."""
+        return self._best(snapshot, pod).score
+
+    def prefer_devices(self, node: Snapshot, pod: PodClass) -> IntArray:
+        """Return ``(n_minors,)``: 1 for the GPU that the score was given for."""
+        slot = int(self._best(node, pod).slot[0])
+        return (np.arange(node.gpu_total.shape[1]) == slot).astype(np.int64)
+
+    def _best(self, snapshot: Snapshot, pod: PodClass) -> BestOptions:
+        shape, nodes = gpu_class(snapshot, pod), gpu_nodes(snapshot)
+        kinds, _ = node_kinds(snapshot)
+        accepts = kinds.accept(np.array([shape.models]))[:, 0]
+        measure = self._measure(snapshot).unusable
+        return best_options(shape, nodes, accepts, measure, fgd_score)
+
+    def _measure(self, snapshot: Snapshot) -> Fragmentation:
+        version = self.version(snapshot)
+        if self._built is None or self._built[0] != version:
+            if self._args.expected:
+                models = snapshot.label(MODEL_LABEL)[1]
+                bits = {name: bit for bit, name in enumerate(models)}
+                mix = mix_of(self._args.expected, bits)
+            else:
+                mix = PodMix.counted(self._arrived.elements())
+            typical = mix.typical(self._args.threshold)
+            self._built = (version, Fragmentation(typical, node_kinds(snapshot)[0]))
+        return self._built[1]
+
+
+def build(args: GpuFragmentationArgs, _axis: ResourceAxis) -> GpuFragmentation:
+    return GpuFragmentation(args)
+
+
+PLUGIN = PluginSpec("GPUFragmentation", GpuFragmentationArgs, build)

@@ -1,0 +1,54 @@
+"""GPU packing: use up GPUs in use, then nodes in use, before opening another node.
+
+Source: the GpuPacking baseline of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 6.1.
+"""
+
+from collections.abc import Hashable
+from typing import ClassVar
+
+import numpy as np
+
+from koordinator.domain.gpu_mix import WHOLE_GPU
+from koordinator.scheduler.contract import NoArgs, PluginSpec, Reads
+from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot.gpu_view import gpu_class, gpu_nodes, node_kinds
+
+FREE_GPU_ON_USED_NODE = 49
+FREE_NODE = 33
+
+
+class GpuPacking:
+    """Three bands: a GPU in use scores 50 and more, a free GPU of a node in use 33..49, a free node less."""
+
+    reads: ClassVar = Reads.PLACED
+
+    def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        return gpu_class(snapshot, pod).num_gpu > 0
+
+    def key(self, pod: PodClass) -> Hashable:
+        return pod.demand
+
+    def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        """Return 0..100 by the band, within it the fuller GPU or the smaller free node first."""
+        shape, nodes = gpu_class(snapshot, pod), gpu_nodes(snapshot)
+        gpus = node_kinds(snapshot)[0].gpus[nodes.kind]
+        whole = (nodes.gpu_free == WHOLE_GPU).sum(axis=1)
+        if shape.is_share:
+            fits = nodes.gpu_free >= shape.gpu_milli
+            tightest = np.where(fits, nodes.gpu_free, WHOLE_GPU + 1).min(axis=1)
+            fuller = np.maximum(100 - tightest * 100 // WHOLE_GPU // 10, 50)
+            used = np.where(tightest == WHOLE_GPU, FREE_GPU_ON_USED_NODE, fuller)
+        else:
+            used = np.full(len(snapshot), max(50 - shape.num_gpu, FREE_NODE))
+        return np.where(whole == gpus, np.maximum(FREE_NODE - whole, whole), used)
+
+    def prefer_devices(self, node: Snapshot, _pod: PodClass) -> IntArray:
+        """Return ``(n_minors,)``: the fuller, the better."""
+        return -gpu_nodes(node).gpu_free[0]
+
+
+def build(_args: NoArgs, _axis: ResourceAxis) -> GpuPacking:
+    return GpuPacking()
+
+
+PLUGIN = PluginSpec("GPUPacking", NoArgs, build)

@@ -1,0 +1,97 @@
+"""Least growth of stranded GPU, at prices that follow the cluster: see ``domain.gpu_price``.
+
+The default for GPU clusters without topology constraints; measured against FGD in ``docs/benchmarks.md``.
+"""
+
+from collections import Counter
+from collections.abc import Hashable
+from typing import ClassVar
+
+import numpy as np
+
+from koordinator.api.kubescheduler import PluginArgs
+from koordinator.domain.gpu_expectation import ExpectedPods, mix_of
+from koordinator.domain.gpu_mix import GpuClass, PodMix
+from koordinator.domain.gpu_options import BestOptions, best_options
+from koordinator.domain.gpu_price import MAX_PRICE_SCORE, PriceModel, price_score
+from koordinator.scheduler.contract import PluginSpec, Reads
+from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot.gpu_view import MODEL_LABEL, gpu_class, gpu_nodes, node_kinds
+from koordinator.scheduler.snapshot.selection import affinity_key
+
+
+class GpuPriceArgs(PluginArgs, frozen=True, kw_only=True):
+    """Without ``expected`` the mix is counted from the pods that arrive."""
+
+    expected: tuple[ExpectedPods, ...] = ()
+
+
+class GpuPrice:
+    """Scores the best way to take the pod on each node; ``reserve`` then takes that GPU.
+
+    Prices are solved for again every 200 arrivals; until then they stand, so scores stay cacheable.
+    """
+
+    reads: ClassVar = Reads.PLACED
+
+    def __init__(self, args: GpuPriceArgs) -> None:
+        self._args = args
+        self._arrived: Counter[GpuClass] = Counter()
+        self._number = 0
+        self._solved = 0
+        self._model: tuple[Hashable, PriceModel] | None = None
+
+    def key(self, pod: PodClass) -> Hashable:
+        return pod.demand, affinity_key(pod)
+
+    def version(self, snapshot: Snapshot) -> Hashable:
+        return self._solved, snapshot.node_version, snapshot.device_version
+
+    def arrived(self, snapshot: Snapshot, pod: PodClass) -> None:
+        """Count the pod; now and then solve for new prices."""
+        model = self._current(snapshot)
+        self._arrived[gpu_class(snapshot, pod)] += 1
+        self._number += 1
+        if model.due(self._number, mix_is_known=bool(self._args.expected)):
+            model.solve(self._mix(snapshot), gpu_nodes(snapshot.whole))
+            self._solved += 1
+
+    def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        """Return 0..MAX_PRICE_SCORE; the middle is no growth, 0 also where CPU or GPUs don't suffice."""
+        return self._best(snapshot, pod).score
+
+    def prefer_devices(self, node: Snapshot, pod: PodClass) -> IntArray:
+        """Return ``(n_minors,)``: 1 for the GPU that the score was given for."""
+        slot = int(self._best(node, pod).slot[0])
+        return (np.arange(node.gpu_total.shape[1]) == slot).astype(np.int64)
+
+    def _best(self, snapshot: Snapshot, pod: PodClass) -> BestOptions:
+        shape, nodes = gpu_class(snapshot, pod), gpu_nodes(snapshot)
+        kinds, _ = node_kinds(snapshot)
+        accepts = kinds.accept(np.array([shape.models]))[:, 0]
+        potential = self._current(snapshot).prices.potential
+        return best_options(shape, nodes, accepts, potential, price_score)
+
+    def _current(self, snapshot: Snapshot) -> PriceModel:
+        """Return the model of the nodes there are; a new one when they have changed."""
+        version = (snapshot.node_version, snapshot.device_version)
+        if self._model is None or self._model[0] != version:
+            model = PriceModel(node_kinds(snapshot)[0])
+            self._model = (version, model)
+            if self._args.expected or self._number:
+                model.solve(self._mix(snapshot), gpu_nodes(snapshot.whole))
+                self._solved += 1
+        return self._model[1]
+
+    def _mix(self, snapshot: Snapshot) -> PodMix:
+        if not self._args.expected:
+            return PodMix.of(self._arrived)
+        models = snapshot.label(MODEL_LABEL)[1]
+        return mix_of(self._args.expected, {name: bit for bit, name in enumerate(models)})
+
+
+def build(args: GpuPriceArgs, _axis: ResourceAxis) -> GpuPrice:
+    return GpuPrice(args)
+
+
+PLUGIN = PluginSpec("GPUPrice", GpuPriceArgs, build, max_score=MAX_PRICE_SCORE)

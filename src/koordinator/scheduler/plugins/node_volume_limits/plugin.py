@@ -1,0 +1,158 @@
+"""Keep pods off nodes that can't attach their volumes any more.
+
+The claim of an ephemeral volume is named after its pod, and a pod class knows no names: until it is
+placed, such a volume counts as one of its own.
+
+Source: kubernetes pkg/scheduler/framework/plugins/nodevolumelimits/csi.go.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from koordinator.api.meta import KubeObject, ObjectMeta
+from koordinator.api.pod import Pod
+from koordinator.api.volume import CsiNode, PersistentVolumeClaim
+from koordinator.domain.volume_claims import claim_not_found, uses_claim
+from koordinator.scheduler.contract import (
+    Action,
+    ClusterEvent,
+    EventHint,
+    Hint,
+    NoArgs,
+    PluginSpec,
+    Reads,
+    Rejections,
+)
+from koordinator.scheduler.plugins.node_volume_limits.attached import attached_volumes
+from koordinator.scheduler.plugins.node_volume_limits.volumes import (
+    Attachable,
+    behind_claim,
+    countable,
+    inline,
+    may_count,
+    promised,
+)
+from koordinator.scheduler.snapshot import BoolArray, PodClass, ResourceAxis, Snapshot
+
+REASON = "node(s) exceed max volume count"
+
+
+class NodeVolumeLimits:
+    """Filter on the number of volumes by driver."""
+
+    reads: ClassVar = Reads.CLUSTER
+
+    def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
+        return bool(countable(pod))
+
+    def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
+        """Reject where the driver of a volume that is new to the node would exceed its limit."""
+        missing = _missing_claim(snapshot, pod)
+        if missing:
+            reason = f"looking up PVC {pod.namespace}/{missing}: {claim_not_found(missing)}"
+            return Rejections.where(np.ones(len(snapshot), bool), reason, unresolvable=True)
+        whole = snapshot.whole
+        exceeded = _exceeded(whole, list(_volumes(whole, pod)))
+        if snapshot.rows is not None:
+            exceeded = exceeded[snapshot.rows]
+        return Rejections.where(exceeded, REASON)
+
+
+def _exceeded(whole: Snapshot, wanted: list[Attachable]) -> BoolArray:
+    """Return ``(n,)``: some driver would have more volumes than the node allows."""
+    attached = attached_volumes(whole)
+    exceeded = np.zeros(len(whole), bool)
+    by_driver: defaultdict[str, list[Attachable]] = defaultdict(list)
+    for volume in wanted:
+        by_driver[volume.driver].append(volume)
+    for driver, volumes in by_driver.items():
+        for row in attached.suspects(driver, len(volumes)):
+            used = attached.of_pods(row, whole)
+            new = {volume.name for volume in volumes if attached.counts(volume, row)} - used
+            if new:
+                all_used = used.union(attached.attached(row, whole))
+                known = sum(name[0] == driver for name in all_used)
+                exceeded[row] |= known + len(new) > attached.limit(driver, row)
+    return exceeded
+
+
+def _volumes(whole: Snapshot, pod: PodClass) -> Iterator[Attachable]:
+    """Yield the pod's volumes.  Its claims are known to exist."""
+    for volume in countable(pod):
+        found: Attachable | None = None
+        if volume.persistent_volume_claim is not None:
+            name = volume.persistent_volume_claim.claim_name
+            claim = whole.objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}")
+            found = behind_claim(whole.objects, claim) if claim else None
+        elif volume.ephemeral is not None:
+            template = volume.ephemeral.volume_claim_template
+            if template is not None:
+                claim = PersistentVolumeClaim(
+                    metadata=ObjectMeta(annotations=template.metadata.annotations),
+                    spec=template.spec,
+                )
+                found = promised(whole.objects, claim, f"class {pod.id}, volume {volume.name}")
+        else:
+            found = inline(volume)
+        if found is not None:
+            yield found
+
+
+def _missing_claim(snapshot: Snapshot, pod: PodClass) -> str:
+    for volume in countable(pod):
+        if volume.persistent_volume_claim is not None:
+            name = volume.persistent_volume_claim.claim_name
+            if snapshot.objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}") is None:
+                return name
+    return ""
+
+
+def _on_pod_deleted(_pod: KubeObject, event: ClusterEvent) -> Hint:
+    gone = event.old
+    helps = not isinstance(gone, Pod) or any(map(may_count, gone.spec.volumes))
+    return Hint.QUEUE if helps else Hint.SKIP
+
+
+def _on_claim_added(pod: KubeObject, event: ClusterEvent) -> Hint:
+    claim = event.new
+    helps = (
+        isinstance(pod, Pod) and isinstance(claim, PersistentVolumeClaim) and uses_claim(pod, claim)
+    )
+    return Hint.QUEUE if helps else Hint.SKIP
+
+
+def _on_csi_node(_pod: KubeObject, event: ClusterEvent) -> Hint:
+    old, new = event.old, event.new
+    if not isinstance(old, CsiNode) or not isinstance(new, CsiNode):
+        return Hint.QUEUE
+    before, after = _limits(old), _limits(new)
+    raised = any(driver not in after or after[driver] > limit for driver, limit in before.items())
+    return Hint.QUEUE if raised else Hint.SKIP
+
+
+def _limits(node: CsiNode) -> dict[str, int]:
+    return {
+        driver.name: driver.allocatable.count
+        for driver in node.spec.drivers
+        if driver.allocatable is not None and driver.allocatable.count is not None
+    }
+
+
+def build(_args: NoArgs, _axis: ResourceAxis) -> NodeVolumeLimits:
+    return NodeVolumeLimits()
+
+
+PLUGIN = PluginSpec(
+    "NodeVolumeLimits",
+    NoArgs,
+    build,
+    events=(
+        EventHint("CSINode", Action.ADD | Action.UPDATE, _on_csi_node),
+        EventHint("AssignedPod", Action.DELETE, _on_pod_deleted),
+        EventHint("PersistentVolumeClaim", Action.ADD, _on_claim_added),
+        EventHint("VolumeAttachment", Action.DELETE),
+    ),
+)

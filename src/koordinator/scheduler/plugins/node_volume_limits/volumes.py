@@ -1,0 +1,81 @@
+"""From the volumes of a pod to the volumes that CSI drivers count.
+
+Source: kubernetes pkg/scheduler/framework/plugins/nodevolumelimits/csi.go:
+``filterAttachableVolumes``, ``getCSIDriverInfo``, ``getCSIDriverInfoFromSC``.
+"""
+
+from dataclasses import dataclass
+
+from koordinator.api.volume import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    Volume,
+)
+from koordinator.domain.csi_migration import DRIVERS, in_tree_volume
+from koordinator.domain.volume_claims import storage_class_name
+from koordinator.scheduler.snapshot import PodClass
+from koordinator.scheduler.snapshot.objects import ObjectTable
+
+#: Driver, then what tells its volumes apart: a handle, or the claim that has none yet.
+VolumeName = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Attachable:
+    """A volume that a driver counts; one of an in-tree plugin only where that is migrated."""
+
+    name: VolumeName
+    plugin: str = ""
+
+    @property
+    def driver(self) -> str:
+        """The CSI driver."""
+        return self.name[0]
+
+
+def behind_claim(objects: ObjectTable, claim: PersistentVolumeClaim) -> Attachable | None:
+    """Return the claim's volume, or the one to come; None if no CSI driver serves it."""
+    volume_name = claim.spec.volume_name
+    volume = objects.get(PersistentVolume, volume_name) if volume_name else None
+    if volume is None:
+        return promised(objects, claim, claim.key)
+    if volume.spec.csi is not None:
+        return Attachable((volume.spec.csi.driver, "handle", volume.spec.csi.volume_handle))
+    return inline(volume)
+
+
+def promised(
+    objects: ObjectTable, claim: PersistentVolumeClaim, identity: str
+) -> Attachable | None:
+    """Return the volume that the claim's class will provide."""
+    storage_class = objects.get(StorageClass, storage_class_name(claim))
+    if storage_class is None or not storage_class.provisioner:
+        return None
+    provisioner = storage_class.provisioner
+    if provisioner in DRIVERS:
+        return Attachable((DRIVERS[provisioner], "claim", identity), provisioner)
+    return Attachable((provisioner, "claim", identity))
+
+
+def inline(volume: Volume | PersistentVolume) -> Attachable | None:
+    """Return the volume of an in-tree plugin as its driver counts it."""
+    known = in_tree_volume(volume)
+    if known is None:
+        return None
+    return Attachable((known.driver, "handle", known.handle), known.plugin)
+
+
+def countable(pod: PodClass) -> tuple[Volume, ...]:
+    """Return the volumes of the pod that some driver may count."""
+    if not pod.spec.volumes:
+        return ()
+    known: tuple[Volume, ...] | None = pod.facts.get(Attachable)
+    if known is None:
+        known = pod.facts[Attachable] = tuple(filter(may_count, pod.spec.volumes))
+    return known
+
+
+def may_count(volume: Volume) -> bool:
+    """Return whether a claim or a disk that a driver may serve is behind the volume."""
+    return bool(volume.persistent_volume_claim or volume.ephemeral or in_tree_volume(volume))

@@ -1,0 +1,87 @@
+"""The claims of a pod: bound, waiting for the pod's node, or not ready for scheduling at all.
+
+The claim of an ephemeral volume is named after its pod, and a pod class knows no names.  Its
+template stands in for it, without a name: a node is chosen where a volume could be made, but no
+existing volume is taken for it, and the claim is not told of the node.
+
+Source: kubernetes pkg/scheduler/framework/plugins/volumebinding: volume_binding.go ``podHasPVCs``,
+binder.go ``GetPodVolumeClaims``.
+"""
+
+from dataclasses import dataclass
+
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.volume import PersistentVolumeClaim, StorageClass, Volume
+from koordinator.domain.volume_claims import (
+    claim_not_found,
+    is_bound,
+    storage_class_name,
+    waits_for_pod,
+)
+from koordinator.scheduler.contract import Refusal
+from koordinator.scheduler.snapshot import PodClass
+from koordinator.scheduler.snapshot.objects import ObjectTable
+
+UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaims:
+    """Claims that scheduling can go on with, in the order of the pod's volumes."""
+
+    bound: tuple[PersistentVolumeClaim, ...] = ()
+    waiting: tuple[PersistentVolumeClaim, ...] = ()  # to be bound once the pod has a node
+
+
+def has_claims(pod: PodClass) -> bool:
+    """Return whether there is anything to bind or to look after."""
+    return any(v.persistent_volume_claim or v.ephemeral for v in pod.spec.volumes)
+
+
+def is_named(claim: PersistentVolumeClaim) -> bool:
+    """Return whether the claim exists; False for a template that stands in for one."""
+    return bool(claim.metadata.name)
+
+
+def read_claims(objects: ObjectTable, pod: PodClass) -> PodClaims | Refusal:
+    """Return the pod's claims, or why it can't be scheduled as they are."""
+    claims: dict[str, PersistentVolumeClaim] = {}  # a claim that is mounted twice counts once
+    for volume in pod.spec.volumes:
+        claim = _claim_behind(objects, pod, volume)
+        if isinstance(claim, Refusal):
+            return claim
+        if claim is not None:
+            claims[claim.metadata.name or f"template of {volume.name}"] = claim
+    bound = tuple(claim for claim in claims.values() if is_bound(claim))
+    waiting = tuple(claim for claim in claims.values() if not is_bound(claim))
+    for claim in waiting:
+        storage_class = objects.get(StorageClass, storage_class_name(claim))
+        if claim.spec.volume_name or not waits_for_pod(storage_class):
+            return Refusal(UNBOUND)
+    return PodClaims(bound, waiting)
+
+
+def _claim_behind(
+    objects: ObjectTable, pod: PodClass, volume: Volume
+) -> PersistentVolumeClaim | Refusal | None:
+    if volume.ephemeral is not None:
+        template = volume.ephemeral.volume_claim_template
+        if template is None:
+            return None
+        metadata = ObjectMeta(namespace=pod.namespace, annotations=template.metadata.annotations)
+        return PersistentVolumeClaim(metadata=metadata, spec=template.spec)
+    if volume.persistent_volume_claim is None:
+        return None
+    name = volume.persistent_volume_claim.claim_name
+    claim = objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}")
+    if claim is None:
+        return Refusal(claim_not_found(name))
+    problem = _problem(claim)
+    return Refusal(f'persistentvolumeclaim "{name}" {problem}') if problem else claim
+
+
+def _problem(claim: PersistentVolumeClaim) -> str:
+    """Return why no pod may use the claim any more; empty if pods may."""
+    if claim.status.phase == "Lost":
+        return f'bound to non-existent persistentvolume "{claim.spec.volume_name}"'
+    return "is being deleted" if claim.metadata.deletion_timestamp is not None else ""

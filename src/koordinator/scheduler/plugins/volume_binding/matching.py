@@ -1,0 +1,127 @@
+"""An existing volume for each claim of a pod, on every node at once.
+
+On a node a claim gets the smallest volume that is large enough, usable there and not taken by a
+smaller claim of the same pod; of equal ones the one known first.  A volume set aside for the claim
+goes before all others, and then the claim gets no other: not even a new one, which the reference
+would make on nodes out of that volume's reach.
+
+Source: k8s.io/component-helpers storage/volume/pv_helpers.go ``FindMatchingVolume``; kubernetes
+pkg/scheduler/framework/plugins/volumebinding/binder.go ``findMatchingVolumes``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordinator.api.selectors import matches
+from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim
+from koordinator.domain.volume_claims import (
+    capacity,
+    is_meant_for,
+    requested,
+    storage_class_name,
+)
+from koordinator.scheduler.plugins.volume_binding.reach import Reach
+from koordinator.scheduler.snapshot import IntArray
+from koordinator.scheduler.snapshot.objects import ObjectTable
+
+NONE = -1
+FILESYSTEM = "Filesystem"
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What a claim gets where.  ``choice[n]`` is an index into the volumes, or NONE."""
+
+    claim: PersistentVolumeClaim
+    choice: IntArray  # (n,)
+    is_set_aside: bool  # a volume names the claim: where that is out of reach, nothing else will do
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The matches of all waiting claims of a pod."""
+
+    volumes: tuple[PersistentVolume, ...] = ()
+    matches: tuple[Match, ...] = ()  # smallest claim first
+
+    def on(self, row: int) -> list[tuple[PersistentVolumeClaim, PersistentVolume]]:
+        """Return the claims that get a volume on that row, with it."""
+        return [
+            (match.claim, self.volumes[match.choice[row]])
+            for match in self.matches
+            if match.choice[row] != NONE
+        ]
+
+
+def match_volumes(
+    objects: ObjectTable, claims: Sequence[PersistentVolumeClaim], reach: Reach
+) -> Matches:
+    """Return a volume for each claim and node, where there is one."""
+    if not claims:
+        return Matches()
+    classes = {storage_class_name(claim) for claim in claims}
+    volumes = tuple(
+        volume for volume in objects.all(PersistentVolume) if storage_class_name(volume) in classes
+    )
+    matches: list[Match] = []
+    for claim in sorted(claims, key=requested):
+        fitting = [i for i, volume in enumerate(volumes) if _fits(volume, claim)]
+        candidates = [i for i in fitting if is_meant_for(volumes[i], claim)][:1]
+        is_set_aside = bool(candidates)
+        if not is_set_aside:
+            free = (i for i in fitting if _is_free(volumes[i], claim))
+            candidates = sorted(free, key=lambda index: capacity(volumes[index]))
+        taken = [match.choice for match in matches]
+        choice = _first_usable(candidates, volumes, reach, taken)
+        matches.append(Match(claim, choice, is_set_aside))
+    return Matches(volumes, tuple(matches))
+
+
+def _fits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    return (
+        storage_class_name(volume) == storage_class_name(claim)
+        and capacity(volume) >= requested(claim)
+        and (volume.spec.volume_mode or FILESYSTEM) == (claim.spec.volume_mode or FILESYSTEM)
+        and volume.metadata.deletion_timestamp is None
+    )
+
+
+def _is_free(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    selector = claim.spec.selector
+    return (
+        volume.status.phase == "Available"
+        and volume.spec.claim_ref is None
+        and set(claim.spec.access_modes) <= set(volume.spec.access_modes)
+        and (selector is None or matches(selector, volume.metadata.labels))
+    )
+
+
+def _first_usable(
+    candidates: Sequence[int],
+    volumes: Sequence[PersistentVolume],
+    reach: Reach,
+    taken: Sequence[IntArray],
+) -> IntArray:
+    """Return ``(n,)``: the first candidate that is usable there and not in ``taken``."""
+    considered: list[int] = []
+    where: list[IntArray] = []
+    spare = len(taken)  # volumes for all nodes that earlier claims may have taken on some node
+    for index in candidates:
+        rows = reach.of_volume(volumes[index])
+        considered.append(index)
+        where.append(rows)
+        if len(rows) == len(reach.everywhere):
+            if not spare:
+                break  # nobody gets as far as the candidates that follow
+            spare -= 1
+    choice = np.full(len(reach.everywhere), NONE, np.int64)
+    if considered:
+        rows = np.concatenate(where)
+        chosen = np.repeat(np.array(considered), [len(part) for part in where])
+        for earlier in taken:
+            free = earlier[rows] != chosen
+            rows, chosen = rows[free], chosen[free]
+        choice[rows[::-1]] = chosen[::-1]  # written last, the best candidate stays
+    return choice

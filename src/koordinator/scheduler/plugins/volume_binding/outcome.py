@@ -1,0 +1,129 @@
+"""What becomes of a pod's claims on every node: the reasons against it, and what to assume on one.
+
+Source: kubernetes pkg/scheduler/framework/plugins/volumebinding/binder.go: ``FindPodVolumes``,
+``checkBoundClaims``, ``AssumePodVolumes``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordinator.api.meta import KubeObject
+from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim
+from koordinator.domain.volume_claims import SELECTED_NODE, bind, select_node
+from koordinator.scheduler.contract import Rejections
+from koordinator.scheduler.plugins.volume_binding.claims import PodClaims, is_named
+from koordinator.scheduler.plugins.volume_binding.matching import NONE, Matches, match_volumes
+from koordinator.scheduler.plugins.volume_binding.provisioning import Room, find_room
+from koordinator.scheduler.plugins.volume_binding.reach import Reach, reach
+from koordinator.scheduler.snapshot import BoolArray, Snapshot
+from koordinator.scheduler.snapshot.objects import ObjectTable
+
+REASON_AFFINITY = "node(s) didn't match PersistentVolume's node affinity"
+REASON_NONE = "node(s) didn't find available persistent volumes to bind"
+REASON_SPACE = "node(s) did not have enough free storage"
+REASON_MISSING = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+REASONS = (REASON_AFFINITY, REASON_NONE, REASON_SPACE, REASON_MISSING)
+
+
+@dataclass(frozen=True, slots=True)
+class Provision:
+    """A claim that gets a new volume, and on which nodes, ``(n,)``."""
+
+    claim: PersistentVolumeClaim
+    needed: BoolArray
+    room: Room
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """For all rows of the cluster."""
+
+    rejections: Rejections
+    matches: Matches
+    provisions: tuple[Provision, ...]
+
+    def assumed(self, row: int, node: str) -> tuple[KubeObject, ...]:
+        """Return new versions of volumes and claims that the pod takes on that row."""
+        changed: list[KubeObject] = []
+        for claim, volume in self.matches.on(row):
+            bound = bind(volume, claim)
+            if bound is not volume:
+                changed.append(bound)
+        changed.extend(
+            select_node(provision.claim, node)
+            for provision in self.provisions
+            if provision.needed[row]
+            and is_named(provision.claim)
+            and provision.claim.metadata.annotations.get(SELECTED_NODE) != node
+        )
+        return tuple(changed)
+
+
+def settle(whole: Snapshot, claims: PodClaims) -> Outcome:
+    """Return what becomes of the claims on every row."""
+    objects, rows = whole.objects, reach(whole)
+    far, missing = _check_bound(objects, claims.bound, rows)
+    begun = [c for c in claims.waiting if SELECTED_NODE in c.metadata.annotations]
+    others = [c for c in claims.waiting if SELECTED_NODE not in c.metadata.annotations]
+    matches = match_volumes(objects, [c for c in others if is_named(c)], rows)
+    everywhere = np.ones(len(whole), bool)
+    needs = [(claim, everywhere) for claim in begun]
+    lost = _made_elsewhere(whole, begun)
+    for match in matches.matches:
+        if match.is_set_aside:
+            lost |= match.choice == NONE
+        else:
+            needs.append((match.claim, match.choice == NONE))
+    needs += [(claim, everywhere) for claim in others if not is_named(claim)]
+    provisions = tuple(
+        Provision(claim, needed, find_room(objects, claim, rows))
+        for claim, needed in needs
+        if needed.any()
+    )
+    unbindable, short = _check_provisions(provisions, lost)
+    rejections = Rejections.by_column((far, unbindable, short, missing), REASONS, True)
+    return Outcome(rejections, matches, provisions)
+
+
+def _check_bound(
+    objects: ObjectTable, claims: tuple[PersistentVolumeClaim, ...], reach: Reach
+) -> tuple[BoolArray, BoolArray]:
+    """Return where a bound volume is out of reach, and where one is gone; the first decides."""
+    far = np.zeros(len(reach.everywhere), bool)
+    for claim in claims:
+        volume = objects.get(PersistentVolume, claim.spec.volume_name)
+        if volume is None:
+            return far, ~far
+        reachable = np.zeros(len(far), bool)
+        reachable[reach.of_volume(volume)] = True
+        far |= ~reachable
+    return far, np.zeros(len(far), bool)
+
+
+def _made_elsewhere(whole: Snapshot, begun: Sequence[PersistentVolumeClaim]) -> BoolArray:
+    """Return ``(n,)``: the volume of some claim is being made for another node."""
+    elsewhere = np.zeros(len(whole), bool)
+    for claim in begun:
+        others = np.ones(len(whole), bool)
+        row = whole.names[1].get(claim.metadata.annotations[SELECTED_NODE])
+        if row is not None:
+            others[row] = False
+        elsewhere |= others
+    return elsewhere
+
+
+def _check_provisions(
+    provisions: tuple[Provision, ...], lost: BoolArray
+) -> tuple[BoolArray, BoolArray]:
+    """Return where a volume can't be had, and where there is no space; the first claim decides.
+
+    Nothing is checked where a claim is ``lost`` in any case.
+    """
+    unbindable, short = lost.copy(), np.zeros(len(lost), bool)
+    for provision in provisions:
+        asks, room = provision.needed & ~unbindable & ~short, provision.room
+        unbindable |= asks & ~room.allowed
+        short |= asks & room.allowed & ~room.enough
+    return unbindable, short

@@ -1,0 +1,116 @@
+"""The extension points of VolumeBinding.
+
+Source: kubernetes pkg/scheduler/framework/plugins/volumebinding/volume_binding.go.
+"""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from koordinator.api.kubescheduler import VolumeBindingArgs
+from koordinator.api.volume import (
+    CsiDriver,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from koordinator.domain.curves import Curve, piecewise
+from koordinator.scheduler.contract import (
+    Holding,
+    PluginSpec,
+    Reads,
+    Refusal,
+    Rejections,
+)
+from koordinator.scheduler.diagnosis import reasons_of
+from koordinator.scheduler.plugins.volume_binding.claims import has_claims, read_claims
+from koordinator.scheduler.plugins.volume_binding.hints import EVENTS
+from koordinator.scheduler.plugins.volume_binding.outcome import Outcome, settle
+from koordinator.scheduler.plugins.volume_binding.scoring import score
+from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+
+KEPT = 64  # outcomes; bounds memory, nothing depends on it
+_KINDS = (PersistentVolumeClaim, PersistentVolume, StorageClass, CsiDriver, CsiStorageCapacity)
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeBinding:
+    """Filter, reserve and, if there is a curve, score."""
+
+    curve: Curve | None
+    reads: ClassVar = Reads.CLUSTER
+
+    def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
+        return has_claims(pod)
+
+    def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        if self.curve is None or not has_claims(pod):
+            return False
+        outcome = _outcome(snapshot.whole, pod)
+        return not isinstance(outcome, Refusal) and bool(
+            outcome.matches.matches or outcome.provisions
+        )
+
+    def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
+        if not has_claims(pod):
+            return None
+        claims = read_claims(snapshot.objects, pod)
+        return claims if isinstance(claims, Refusal) else None
+
+    def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
+        outcome = _outcome(snapshot.whole, pod)
+        if isinstance(outcome, Refusal):
+            everywhere = np.ones(len(snapshot), bool)
+            return Rejections.where(everywhere, outcome.reason, unresolvable=True)
+        found = outcome.rejections
+        return found if snapshot.rows is None else replace(found, codes=found.codes[snapshot.rows])
+
+    def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        """Return the curve's value for the volumes that the pod would get on each node."""
+        outcome = _outcome(snapshot.whole, pod)
+        if isinstance(outcome, Refusal) or self.curve is None:
+            return np.zeros(len(snapshot), np.int64)
+        scores = score(outcome, self.curve)
+        return scores if snapshot.rows is None else scores[snapshot.rows]
+
+    def reserve(
+        self, view: Snapshot, pod: PodClass, _preference: IntArray | None
+    ) -> Holding | Refusal:
+        """Take the volumes that were found for the node, and ask for those to be made there."""
+        if not has_claims(pod):
+            return Holding()
+        outcome = _outcome(view.whole, pod)
+        if isinstance(outcome, Refusal):
+            return outcome
+        row, node = int(view.names[0][0]), view.node_names[0]
+        reasons = reasons_of(outcome.rejections, row)
+        if reasons:
+            return Refusal(", ".join(reasons))
+        return Holding(objects=outcome.assumed(row, node))
+
+
+def _outcome(whole: Snapshot, pod: PodClass) -> Outcome | Refusal:
+    """Return what becomes of the pod's claims; kept until an object that it depends on changes."""
+    version = (whole.objects.version(*_KINDS), whole.node_version)
+    kept: tuple[object, dict[int, Outcome | Refusal]] | None = whole.memo.get(VolumeBinding)
+    if kept is None or kept[0] != version:
+        kept = whole.memo[VolumeBinding] = (version, {})
+    known = kept[1].get(pod.id)
+    if known is None:
+        if len(kept[1]) > KEPT:
+            kept[1].clear()
+        claims = read_claims(whole.objects, pod)
+        known = claims if isinstance(claims, Refusal) else settle(whole, claims)
+        kept[1][pod.id] = known
+    return known
+
+
+def build(args: VolumeBindingArgs, _axis: ResourceAxis) -> VolumeBinding:
+    if not args.shape:
+        return VolumeBinding(None)
+    return VolumeBinding(piecewise([(p.utilization, p.score * 10) for p in args.shape]))
+
+
+PLUGIN = PluginSpec("VolumeBinding", VolumeBindingArgs, build, events=EVENTS)

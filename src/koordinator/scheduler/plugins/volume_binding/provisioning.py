@@ -1,0 +1,88 @@
+"""Where a new volume could be made for a claim that no existing volume fits.
+
+Source: kubernetes pkg/scheduler/framework/plugins/volumebinding/binder.go:
+``checkVolumeProvisions``, ``hasEnoughCapacity``.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordinator.api.core import NodeSelector, NodeSelectorTerm
+from koordinator.api.volume import (
+    CsiDriver,
+    CsiStorageCapacity,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from koordinator.domain.volume_claims import (
+    NO_PROVISIONER,
+    STORAGE,
+    requested,
+    storage_class_name,
+)
+from koordinator.foundation.quantity import Quantity
+from koordinator.scheduler.plugins.volume_binding.reach import Reach
+from koordinator.scheduler.snapshot import BoolArray, IntArray
+from koordinator.scheduler.snapshot.objects import ObjectTable
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where a volume could be made, ``(n,)`` each."""
+
+    allowed: BoolArray  # the class makes volumes for the node
+    enough: BoolArray  # so far as its capacity is known
+    capacity: IntArray  # bytes of the place that it would come from; 0 if unknown
+
+
+def find_room(objects: ObjectTable, claim: PersistentVolumeClaim, reach: Reach) -> Room:
+    """Return where the claim's class can make the volume."""
+    storage_class = objects.get(StorageClass, storage_class_name(claim))
+    rows = len(reach.everywhere)
+    if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER):
+        return Room(np.zeros(rows, bool), np.ones(rows, bool), np.zeros(rows, np.int64))
+    allowed = np.zeros(rows, bool)
+    allowed[_allowed(storage_class, reach)] = True
+    capacity = np.zeros(rows, np.int64)
+    if not _is_checked(objects, storage_class, claim):
+        return Room(allowed, np.ones(rows, bool), capacity)
+    enough = np.zeros(rows, bool)
+    for place in objects.all(CsiStorageCapacity):
+        limit = volume_limit(place)
+        if (
+            place.storage_class_name != storage_class.metadata.name
+            or place.node_topology is None
+            or limit is None
+            or limit < requested(claim)
+        ):
+            continue
+        near = reach.of_topology(place.node_topology)
+        if place.capacity is not None:
+            capacity[near[~enough[near]]] = place.capacity.value()
+        enough[near] = True
+    return Room(allowed, enough, capacity)
+
+
+def volume_limit(place: CsiStorageCapacity) -> Quantity | None:
+    """Return the size of the largest volume that can be made there; None if unknown."""
+    return place.capacity if place.maximum_volume_size is None else place.maximum_volume_size
+
+
+def _allowed(storage_class: StorageClass, reach: Reach) -> IntArray:
+    if not storage_class.allowed_topologies:
+        return reach.everywhere
+    terms = tuple(
+        NodeSelectorTerm(match_expressions=term.as_node_requirements())
+        for term in storage_class.allowed_topologies
+    )
+    return reach.of_selector(NodeSelector(node_selector_terms=terms))
+
+
+def _is_checked(
+    objects: ObjectTable, storage_class: StorageClass, claim: PersistentVolumeClaim
+) -> bool:
+    """Return whether the driver publishes capacities that the claim has to respect."""
+    driver = objects.get(CsiDriver, storage_class.provisioner)
+    asks = STORAGE in claim.spec.resources.requests
+    return asks and driver is not None and bool(driver.spec.storage_capacity)

@@ -1,0 +1,198 @@
+"""Disks that one pod of a node may write to, and claims that one pod of the cluster may use.
+
+Source: kubernetes pkg/scheduler/framework/plugins/volumerestrictions.
+"""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
+from koordinator.api.volume import PersistentVolumeClaim, Volume
+from koordinator.domain.volume_claims import claim_not_found, named_claims
+from koordinator.scheduler.contract import (
+    Action,
+    ClusterEvent,
+    EventHint,
+    Hint,
+    NoArgs,
+    PluginSpec,
+    Reads,
+    Refusal,
+    Rejections,
+)
+from koordinator.scheduler.snapshot import BoolArray, PodClass, ResourceAxis, Snapshot
+
+REASON_DISK = "node(s) had no available disk"
+REASON_CLAIM = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode"
+    " already in-use by another pod"
+)
+ONE_POD = "ReadWriteOncePod"
+
+Thing = tuple[str, ...]  # a disk or a claim that pods use; the first word is its kind
+Uses = dict[Thing, bool]  # whether some pod does more than read
+
+
+class VolumeRestrictions:
+    """Filter on disks by node, and on claims anywhere."""
+
+    reads: ClassVar = Reads.CLUSTER
+
+    def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        if not pod.spec.volumes:
+            return False
+        return bool(_disks(pod)) or _is_claim_taken(snapshot, pod)
+
+    def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
+        for name in named_claims(pod.spec.volumes):
+            if snapshot.objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}") is None:
+                return Refusal(claim_not_found(name))
+        return None
+
+    def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
+        """Reject nodes with a conflicting disk, and all others too if a claim is taken."""
+        whole = snapshot.whole
+        disk = _conflicts(whole, _disks(pod))
+        claim = ~disk & _is_claim_taken(whole, pod)
+        if snapshot.rows is not None:
+            disk, claim = disk[snapshot.rows], claim[snapshot.rows]
+        return Rejections.by_column((disk, claim), (REASON_DISK, REASON_CLAIM))
+
+
+class InUse:
+    """Who uses what, by row.  Follows the log of rows whose pods changed."""
+
+    def __init__(self) -> None:
+        self.users: dict[Thing, dict[int, bool]] = {}  # row -> whether some pod there writes
+        self._on_row: dict[int, Uses] = {}
+        self._position = -1
+
+    def catch_up(self, snapshot: Snapshot) -> None:
+        """Read again the pods of every row that changed since the last time."""
+        rows, self._position = snapshot.rows_since(self._position)
+        for row in np.unique(rows).tolist():
+            self._read(row, snapshot)
+
+    def _read(self, row: int, snapshot: Snapshot) -> None:
+        for thing in self._on_row.pop(row, ()):
+            del self.users[thing][row]
+            if not self.users[thing]:
+                del self.users[thing]
+        uses: Uses = {}
+        for placed in snapshot.pods_on(row):
+            for thing, writes in _uses(placed.pod_class).items():
+                uses[thing] = uses.get(thing, False) or writes
+        if uses:
+            self._on_row[row] = uses
+            for thing, writes in uses.items():
+                self.users.setdefault(thing, {})[row] = writes
+
+
+def _in_use(snapshot: Snapshot) -> InUse:
+    known: InUse = snapshot.memo.setdefault(InUse, InUse())
+    known.catch_up(snapshot)
+    return known
+
+
+def _conflicts(snapshot: Snapshot, disks: Uses) -> BoolArray:
+    """Return ``(n,)``: some pod uses one of the disks, and one side writes."""
+    taken = np.zeros(len(snapshot), bool)
+    users = _in_use(snapshot).users if disks else {}
+    for disk, writes in disks.items():
+        for row, is_written in users.get(disk, {}).items():
+            taken[row] |= writes or is_written
+    return taken
+
+
+def _is_claim_taken(snapshot: Snapshot, pod: PodClass) -> bool:
+    for name in named_claims(pod.spec.volumes):
+        claim = snapshot.objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}")
+        exclusive = claim is not None and ONE_POD in claim.spec.access_modes
+        if exclusive and _claim(pod.namespace, name) in _in_use(snapshot).users:
+            return True
+    return False
+
+
+def _uses(pod: PodClass) -> Uses:
+    """Return the disks and claims of the pod."""
+    if not pod.spec.volumes:
+        return {}
+    known: Uses | None = pod.facts.get(VolumeRestrictions)
+    if known is None:
+        known = {_claim(pod.namespace, name): True for name in named_claims(pod.spec.volumes)}
+        known |= _disks_of(pod.spec.volumes)
+        pod.facts[VolumeRestrictions] = known
+    return known
+
+
+def _disks(pod: PodClass) -> Uses:
+    return {thing: writes for thing, writes in _uses(pod).items() if thing[0] != "claim"}
+
+
+def _claim(namespace: str, name: str) -> Thing:
+    return ("claim", namespace, name)
+
+
+def _disks_of(volumes: tuple[Volume, ...]) -> Uses:
+    uses: Uses = {}
+    for volume in volumes:
+        for disk, writes in _disks_behind(volume):
+            uses[disk] = uses.get(disk, False) or writes
+    return uses
+
+
+def _disks_behind(volume: Volume) -> Iterator[tuple[Thing, bool]]:
+    """Yield a disk's names and whether it is written to; an image of Ceph has one per monitor."""
+    if (gce := volume.gce_persistent_disk) is not None:
+        yield ("gce", gce.pd_name), not gce.read_only
+    if (ebs := volume.aws_elastic_block_store) is not None:
+        yield ("ebs", ebs.volume_id), True  # two pods conflict even if both only read
+    if (iscsi := volume.iscsi) is not None:
+        yield ("iscsi", iscsi.iqn), not iscsi.read_only
+    if (rbd := volume.rbd) is not None:
+        for monitor in rbd.monitors:
+            yield ("rbd", monitor, rbd.pool, rbd.image), not rbd.read_only
+
+
+def _on_pod_deleted(pod: KubeObject, event: ClusterEvent) -> Hint:
+    gone = event.old
+    if not isinstance(pod, Pod) or not isinstance(gone, Pod):
+        return Hint.QUEUE
+    if pod.metadata.namespace != gone.metadata.namespace:
+        return Hint.SKIP
+    held = _disks_of(gone.spec.volumes)
+    disks = _disks_of(pod.spec.volumes).items()
+    conflicts = any(disk in held and (writes or held[disk]) for disk, writes in disks)
+    claims = set(named_claims(pod.spec.volumes))
+    shared = not claims.isdisjoint(named_claims(gone.spec.volumes))
+    return Hint.QUEUE if conflicts or shared else Hint.SKIP
+
+
+def _on_claim_added(pod: KubeObject, event: ClusterEvent) -> Hint:
+    claim = event.new
+    if not isinstance(pod, Pod) or claim is None:
+        return Hint.QUEUE
+    helps = (
+        claim.metadata.namespace == pod.metadata.namespace
+        and claim.metadata.name in named_claims(pod.spec.volumes)
+    )
+    return Hint.QUEUE if helps else Hint.SKIP
+
+
+def build(_args: NoArgs, _axis: ResourceAxis) -> VolumeRestrictions:
+    return VolumeRestrictions()
+
+
+PLUGIN = PluginSpec(
+    "VolumeRestrictions",
+    NoArgs,
+    build,
+    events=(
+        EventHint("AssignedPod", Action.DELETE, _on_pod_deleted),
+        EventHint("Node", Action.ADD),
+        EventHint("PersistentVolumeClaim", Action.ADD, _on_claim_added),
+    ),
+)

@@ -1,0 +1,164 @@
+"""A volume that is labelled with a zone or region is used there only.
+
+Nodes that carry no such label at all take any volume: a cluster of one zone need not label them.
+
+Source: kubernetes pkg/scheduler/framework/plugins/volumezone.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
+from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
+from koordinator.domain.volume_claims import (
+    claim_not_found,
+    named_claims,
+    storage_class_name,
+    waits_for_pod,
+)
+from koordinator.scheduler.contract import (
+    Action,
+    ClusterEvent,
+    EventHint,
+    Hint,
+    NoArgs,
+    PluginSpec,
+    Reads,
+    Refusal,
+    Rejections,
+)
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot.selection import has_label
+
+REASON = "node(s) had no available volume zone"
+
+#: Label of a volume -> the label of a node that stands for it where the node lacks the same one.
+TOPOLOGY_LABELS = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a volume is: one of these values of a topology label."""
+
+    label: str
+    values: tuple[str, ...]
+
+
+class VolumeZone:
+    """Filter on the labels of bound volumes."""
+
+    reads: ClassVar = Reads.CLUSTER
+
+    def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        return bool(pod.spec.volumes and _places(snapshot, pod))
+
+    def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
+        """Refuse a pod with a claim whose volume can't be known before the pod has a node."""
+        for name in named_claims(pod.spec.volumes):
+            reason = _unknown_volume(snapshot, f"{pod.namespace}/{name}", name)
+            if reason:
+                return Refusal(reason)
+        return None
+
+    def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
+        labelled = np.zeros(len(snapshot), bool)
+        for label in TOPOLOGY_LABELS:
+            labelled |= snapshot.label(label)[0] >= 0
+        elsewhere = np.zeros(len(snapshot), bool)
+        for place in _places(snapshot, pod):
+            stand_in = TOPOLOGY_LABELS[place.label]
+            here = has_label(snapshot, place.label, place.values)
+            if stand_in != place.label:
+                lacking = snapshot.label(place.label)[0] < 0
+                here |= lacking & has_label(snapshot, stand_in, place.values)
+            elsewhere |= labelled & ~here
+        return Rejections.where(elsewhere, REASON, unresolvable=True)
+
+
+def _places(snapshot: Snapshot, pod: PodClass) -> list[Place]:
+    """Return where the pod's bound volumes are."""
+    places: list[Place] = []
+    for name in named_claims(pod.spec.volumes):
+        claim = snapshot.objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}")
+        volume_name = claim.spec.volume_name if claim else ""
+        volume = snapshot.objects.get(PersistentVolume, volume_name) if volume_name else None
+        if volume is not None:
+            places.extend(_labelled_places(volume))
+    return places
+
+
+def _labelled_places(volume: PersistentVolume) -> Iterator[Place]:
+    """Yield what the labels say.  Zones are joined by ``__``; a label with an empty one is void."""
+    for label in TOPOLOGY_LABELS:
+        values = tuple(v.strip() for v in volume.metadata.labels.get(label, "").split("__"))
+        if all(values):
+            yield Place(label, values)
+
+
+def _unknown_volume(snapshot: Snapshot, key: str, name: str) -> str:
+    """Return why the claim's volume is not known; empty if it is or waits for the pod's node."""
+    claim = snapshot.objects.get(PersistentVolumeClaim, key)
+    if claim is None:
+        return claim_not_found(name)
+    volume_name = claim.spec.volume_name
+    if volume_name:
+        known = snapshot.objects.get(PersistentVolume, volume_name) is not None
+        return "" if known else f'persistentvolume "{volume_name}" not found'
+    class_name = storage_class_name(claim)
+    if not class_name:
+        return "PersistentVolumeClaim had no pv name and storageClass name"
+    storage_class = snapshot.objects.get(StorageClass, class_name)
+    if storage_class is None:
+        return f'storageclass.storage.k8s.io "{class_name}" not found'
+    return "" if waits_for_pod(storage_class) else "PersistentVolume had no name"
+
+
+def _on_storage_class(_pod: KubeObject, event: ClusterEvent) -> Hint:
+    added = event.new
+    helps = isinstance(added, StorageClass) and waits_for_pod(added)
+    return Hint.QUEUE if helps else Hint.SKIP
+
+
+def _on_claim(pod: KubeObject, event: ClusterEvent) -> Hint:
+    claim = event.new
+    helps = (
+        isinstance(pod, Pod)
+        and isinstance(claim, PersistentVolumeClaim)
+        and claim.metadata.namespace == pod.metadata.namespace
+        and claim.metadata.name in named_claims(pod.spec.volumes)
+    )
+    return Hint.QUEUE if helps else Hint.SKIP
+
+
+def _on_volume(_pod: KubeObject, event: ClusterEvent) -> Hint:
+    old, new = event.old, event.new
+    if not isinstance(old, PersistentVolume) or not isinstance(new, PersistentVolume):
+        return Hint.QUEUE
+    moved = list(_labelled_places(old)) != list(_labelled_places(new))
+    return Hint.QUEUE if moved else Hint.SKIP
+
+
+def build(_args: NoArgs, _axis: ResourceAxis) -> VolumeZone:
+    return VolumeZone()
+
+
+PLUGIN = PluginSpec(
+    "VolumeZone",
+    NoArgs,
+    build,
+    events=(
+        EventHint("StorageClass", Action.ADD, _on_storage_class),
+        EventHint("Node", Action.ADD | Action.UPDATE_LABELS),
+        EventHint("PersistentVolumeClaim", Action.ADD | Action.UPDATE, _on_claim),
+        EventHint("PersistentVolume", Action.ADD | Action.UPDATE, _on_volume),
+    ),
+)

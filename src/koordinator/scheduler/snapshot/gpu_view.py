@@ -1,0 +1,89 @@
+"""GPU nodes and GPU pods as the placement policies of ``koordinator.domain`` see them.
+
+A GPU has 1000 milli of its memory; models are the values of the node label, by number.
+"""
+
+import numpy as np
+
+from koordinator.domain.gpu_mix import ANY_MODEL, WHOLE_GPU, GpuClass
+from koordinator.domain.gpu_options import GpuNodes, NodeKinds
+from koordinator.domain.gpu_request import GpuRequest, GpuRequestError, gpu_request
+from koordinator.scheduler.snapshot.axis import CPU, MEMORY, IntArray
+from koordinator.scheduler.snapshot.classes import PodClass
+from koordinator.scheduler.snapshot.nodes import MEMORY_OF_GPU, RATIO_OF_GPU
+from koordinator.scheduler.snapshot.selection import matches_required
+from koordinator.scheduler.snapshot.view import Snapshot
+
+MODEL_LABEL = "node.koordinator.sh/gpu-model"
+OTHER_MODEL = 62  # the bit of nodes without the label, and of models beyond the first 62
+MILLI_PER_PERCENT = WHOLE_GPU // 100
+MIB = 1 << 20
+
+
+def request_of(snapshot: Snapshot, pod: PodClass) -> GpuRequest | GpuRequestError | None:
+    """Return what the pod asks of GPUs; an error if its resource names don't go together."""
+    if "gpu request" not in pod.facts:
+        names = snapshot.resources
+        try:
+            request = gpu_request({names[column]: amount for column, amount in pod.demand})
+        except GpuRequestError as error:
+            pod.facts["gpu request"] = error
+        else:
+            pod.facts["gpu request"] = request
+    known: GpuRequest | GpuRequestError | None = pod.facts["gpu request"]
+    return known
+
+
+def node_kinds(snapshot: Snapshot) -> tuple[NodeKinds, IntArray]:
+    """Return the kinds of nodes in the whole cluster, and every row's kind ``(n_all,)``."""
+    whole = snapshot.whole
+    version = (whole.node_version, whole.device_version)
+    known = whole.memo.get("gpu kinds")
+    if known is None or known[0] != version:
+        gpus = (whole.gpu_total[:, :, RATIO_OF_GPU] > 0).sum(axis=1)
+        cpu = whole.allocatable[:, CPU]
+        known = whole.memo["gpu kinds"] = (version, *NodeKinds.of(_models(whole), gpus, cpu))
+    return known[1], known[2]
+
+
+def gpu_nodes(snapshot: Snapshot) -> GpuNodes:
+    """Return what is left on the rows."""
+    _, kind = node_kinds(snapshot)
+    exists = snapshot.gpu_total[:, :, RATIO_OF_GPU] > 0
+    free = snapshot.gpu_free[:, :, RATIO_OF_GPU] * MILLI_PER_PERCENT
+    return GpuNodes(
+        cpu_free=snapshot.allocatable[:, CPU] - snapshot.requested[:, CPU],
+        gpu_free=np.where(exists, free, -1),
+        kind=kind if snapshot.rows is None else kind[snapshot.rows],
+    )
+
+
+def gpu_class(snapshot: Snapshot, pod: PodClass) -> GpuClass:
+    """Return the pod's shape; bytes of GPU memory count as a share of the cluster's largest GPU."""
+    whole = snapshot.whole
+    version = (whole.node_version, whole.device_version)
+    known: tuple[object, GpuClass] | None = pod.facts.get("gpu class")
+    if known is None or known[0] != version:
+        known = pod.facts["gpu class"] = (version, _gpu_class(whole, pod))
+    return known[1]
+
+
+def _gpu_class(whole: Snapshot, pod: PodClass) -> GpuClass:
+    request = request_of(whole, pod)
+    cpu, memory_mib = pod.amount(CPU), -(-pod.amount(MEMORY) // MIB)
+    if not isinstance(request, GpuRequest):
+        return GpuClass(cpu, memory_mib=memory_mib)
+    ratio = request.ratio
+    if not ratio:
+        largest = int(whole.gpu_total[:, :, MEMORY_OF_GPU].max(initial=1))
+        ratio = min(-(-request.memory * 100 // max(largest, 1)), 100)
+    matched = matches_required(whole, pod) & whole.alive
+    models = ANY_MODEL
+    if not matched[whole.alive].all():
+        models = sum(1 << int(model) for model in np.unique(_models(whole)[matched]))
+    return GpuClass(cpu, request.count, ratio * MILLI_PER_PERCENT, models, memory_mib)
+
+
+def _models(whole: Snapshot) -> IntArray:
+    ids = whole.label(MODEL_LABEL)[0].astype(np.int64)
+    return np.where((ids < 0) | (ids >= OTHER_MODEL), OTHER_MODEL, ids)

@@ -1,0 +1,340 @@
+"""The openb GPU trace: reads the files, and says in which order the pods arrive.
+
+Source: Alibaba cluster-trace-gpu-v2023 (Weng et al., "Beware of Fragmentation", USENIX ATC 2023);
+arrival protocol as kubernetes-scheduler-simulator's ``tuning``: every pod once, shuffled, then pods
+drawn again from the same list until their GPUs reach a multiple of the cluster's.  The files are
+the user's: nothing of them is kept here.
+"""
+
+import csv
+import gzip
+import io
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TextIO, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from koordinator.domain.gpu_mix import ANY_MODEL, WHOLE_GPU, GpuClass
+from koordinator.foundation.errors import InputError
+
+IntArray = npt.NDArray[np.int64]
+Value = TypeVar("Value")
+
+NODE_FILE = "openb_node_list_gpu_node.csv"
+ARRIVAL_FILE = "arrival.json.gz"
+#: GPU demand of all arrivals as a multiple of the cluster, in the published experiments.
+PUBLISHED_RATIO = 1.3
+
+_POD_FILE_PREFIX = "openb_pod_list_"
+_MAX_GPUS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class TraceNode:
+    """A line of the node list."""
+
+    name: str
+    cpu_milli: int
+    memory_mib: int
+    gpu: int
+    model: str  # empty where there is no GPU
+
+
+@dataclass(frozen=True, slots=True)
+class TracePod:
+    """A line of a pod list."""
+
+    name: str
+    cpu_milli: int
+    memory_mib: int
+    num_gpu: int
+    gpu_milli: int  # of each GPU; 1000: whole; 0 without GPUs
+    gpu_spec: tuple[str, ...] = ()  # accepted models; empty: any
+    qos: str = ""
+
+    @property
+    def total_gpu_milli(self) -> int:
+        """Over all its GPUs."""
+        return self.num_gpu * self.gpu_milli
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Nodes and pods, each sorted by name."""
+
+    name: str
+    nodes: tuple[TraceNode, ...]
+    pods: tuple[TracePod, ...]
+
+    @cached_property
+    def gpu_milli(self) -> int:
+        """Of the whole cluster."""
+        return WHOLE_GPU * sum(node.gpu for node in self.nodes)
+
+    @cached_property
+    def models(self) -> tuple[str, ...]:
+        """GPU models of the cluster, sorted: the bits of ``GpuClass.models``."""
+        return tuple(sorted({node.model for node in self.nodes if node.model}))
+
+    def gpu_class(self, pod: TracePod) -> GpuClass:
+        """Return what a pod asks for.  A model that no node has adds nothing to what it accepts."""
+        models = ANY_MODEL
+        if pod.gpu_spec:
+            bits = {model: 1 << bit for bit, model in enumerate(self.models)}
+            models = sum(bits.get(model, 0) for model in set(pod.gpu_spec))
+        return GpuClass(pod.cpu_milli, pod.num_gpu, pod.gpu_milli, models, pod.memory_mib)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Who arrives when, and which node wins a tie."""
+
+    order: IntArray  # (n_arrivals,) positions in ``Trace.pods``
+    names: tuple[str, ...]  # (n_arrivals,) the k-th repeat of a pod is called ``<name>-clone-<k>``
+    rank: IntArray  # (n_nodes,) of ``Trace.nodes``; the lowest wins among equal nodes
+    source: str  # where the order comes from, for reports
+
+
+def read_trace(folder: Path, workload: str = "default") -> Trace:
+    """Read a workload.
+
+    ``workload`` is the ``<name>`` of an ``openb_pod_list_<name>.csv`` in the folder, or the path of
+    a pod list. Every file may also be gzipped, with ``.gz`` after its name.  Columns that we don't
+    know are ignored.
+
+    Raises:
+        InputError: a file, column or number is missing or wrong.
+
+    """
+    pod_file, node_file = Path(workload), folder / NODE_FILE
+    if "/" not in workload and not workload.endswith((".csv", ".csv.gz")):
+        pod_file = folder / f"{_POD_FILE_PREFIX}{workload}.csv"
+    name = pod_file.name.removesuffix(".gz").removesuffix(".csv").removeprefix(_POD_FILE_PREFIX)
+    nodes = _by_name(_read(node_file, _NODE_COLUMNS, _node), node_file)
+    return Trace(name, nodes, _by_name(_read(pod_file, _POD_COLUMNS, _pod), pod_file))
+
+
+def arrivals(
+    trace: Trace, seed: int, ratio: float = PUBLISHED_RATIO, folder: Path | None = None
+) -> Arrivals:
+    """Return the arrivals of a seed.
+
+    The published order is used where ``folder`` has ``arrival.json.gz`` with an entry
+    ``<trace>/<seed>``.  Another ratio cuts it before the first pod that would exceed, or draws
+    further pods with our own generator.  Without an entry that generator makes the whole order,
+    from the same distribution: a list that asks for more than the ratio loses pods at random.
+    """
+    published = _published(folder, trace, seed) if folder else None
+    rng = np.random.default_rng(seed)
+    wanted = round(ratio * trace.gpu_milli)
+    gpu = [pod.total_gpu_milli for pod in trace.pods]
+    if published is None:
+        order, rank = _thinned(gpu, wanted, rng), rng.permutation(len(trace.nodes))
+        source = f"generated from seed {seed}"
+    else:
+        order, rank = published.order, np.array(published.rank, np.int64)
+        source = f"published order {trace.name}/{seed}"
+        if ratio < PUBLISHED_RATIO:
+            order = _cut(order, gpu, wanted)
+            source += f", cut at {ratio:.0%}"
+        elif ratio > PUBLISHED_RATIO:
+            source += f", continued to {ratio:.0%}"
+    if published is None or ratio > PUBLISHED_RATIO:
+        order = _extended(order, gpu, wanted, rng)
+    return Arrivals(np.array(order, np.int64), _names(trace, order), rank, source)
+
+
+# -- order -----------------------------------------------------------------------------------
+
+
+def _thinned(gpu: list[int], wanted: int, rng: np.random.Generator) -> list[int]:
+    order: list[int] = rng.permutation(len(gpu)).tolist()
+    total = sum(gpu)
+    while total > wanted:
+        total -= gpu[order.pop(int(rng.integers(len(order))))]
+    return order
+
+
+def _cut(order: list[int], gpu: list[int], wanted: int) -> list[int]:
+    total = np.cumsum([gpu[pod] for pod in order])
+    return order[: int(np.searchsorted(total, wanted, side="right"))]
+
+
+def _extended(order: list[int], gpu: list[int], wanted: int, rng: np.random.Generator) -> list[int]:
+    """Draw pods until the next one would exceed; a list that was thinned is left as it is."""
+    if len(order) < len(gpu) or not any(gpu):
+        return order
+    extended, total = list(order), sum(gpu[pod] for pod in order)
+    while True:
+        pod = int(rng.integers(len(gpu)))
+        total += gpu[pod]
+        if total > wanted:
+            return extended
+        extended.append(pod)
+
+
+def _names(trace: Trace, order: list[int]) -> tuple[str, ...]:
+    repeats = [0] * len(trace.pods)
+    names = []
+    for pod in order:
+        name = trace.pods[pod].name
+        names.append(f"{name}-clone-{repeats[pod]}" if repeats[pod] else name)
+        repeats[pod] += 1
+    return tuple(names)
+
+
+class _Published(msgspec.Struct):
+    order: list[int]
+    rank: list[int]
+
+
+def _published(folder: Path, trace: Trace, seed: int) -> _Published | None:
+    path = folder / ARRIVAL_FILE
+    if not path.exists():
+        return None
+    key = f"{trace.name}/{seed}"
+    try:
+        raw = msgspec.json.decode(gzip.decompress(path.read_bytes()), type=dict[str, msgspec.Raw])
+        if key not in raw:
+            return None
+        entry = msgspec.json.decode(raw[key], type=_Published)
+    except (OSError, EOFError, msgspec.DecodeError) as error:
+        raise InputError(f"must be gzipped JSON. {error}", source=str(path), path=key) from error
+    if any(not 0 <= pod < len(trace.pods) for pod in entry.order):
+        raise InputError(
+            f"positions must be below the {len(trace.pods)} pods of the list",
+            source=str(path),
+            path=f"{key}.order",
+        )
+    if sorted(entry.rank) != list(range(len(trace.nodes))):
+        raise InputError(
+            f"must rank the {len(trace.nodes)} nodes of the list. Got {len(entry.rank)} ranks.",
+            source=str(path),
+            path=f"{key}.rank",
+        )
+    return entry
+
+
+# -- files -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of a CSV file, which can say what is wrong with it."""
+
+    file: Path
+    number: int
+    cells: Mapping[str, str]
+
+    def text(self, column: str) -> str:
+        return (self.cells.get(column) or "").strip()
+
+    def name(self, column: str) -> str:
+        found = self.text(column)
+        if not found:
+            raise self.wrong(column, "a name")
+        return found
+
+    def whole(self, column: str, most: int | None = None) -> int:
+        """Return a whole number; the published lists write some of them as ``1000.0``."""
+        found = self.text(column)
+        accepted = "a whole number >= 0" if most is None else f"a whole number in 0..{most}"
+        try:
+            number = float(found)
+        except ValueError:
+            raise self.wrong(column, accepted) from None
+        if not number.is_integer() or number < 0 or (most is not None and number > most):
+            raise self.wrong(column, accepted)
+        return int(number)
+
+    def wrong(self, column: str, accepted: str) -> InputError:
+        return InputError(
+            f"must be {accepted}. Got {self.text(column)!r}.",
+            source=str(self.file),
+            subject=f"line {self.number}",
+            path=column,
+        )
+
+
+_NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+_POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+
+
+def _node(line: _Line) -> TraceNode:
+    gpu = line.whole("gpu", _MAX_GPUS)
+    return TraceNode(
+        line.name("sn"),
+        line.whole("cpu_milli"),
+        line.whole("memory_mib"),
+        gpu,
+        line.name("model") if gpu else "",
+    )
+
+
+def _pod(line: _Line) -> TracePod:
+    gpus = line.whole("num_gpu", _MAX_GPUS)
+    return TracePod(
+        line.name("name"),
+        line.whole("cpu_milli"),
+        line.whole("memory_mib"),
+        gpus,
+        line.whole("gpu_milli", WHOLE_GPU) if gpus else 0,
+        tuple(model for model in line.text("gpu_spec").split("|") if model) if gpus else (),
+        line.text("qos"),
+    )
+
+
+def _read(path: Path, required: tuple[str, ...], parse: Callable[[_Line], Value]) -> list[Value]:
+    with _open(path) as file:
+        return [parse(line) for line in _lines(path, file, required)]
+
+
+def _open(path: Path) -> TextIO:
+    """Open a file or, where it is missing, its gzipped twin."""
+    zipped = path if path.suffix == ".gz" else path.with_name(path.name + ".gz")
+    try:
+        if path.suffix == ".gz" or not path.exists():
+            return io.TextIOWrapper(gzip.open(zipped), encoding="utf-8", newline="")
+        return path.open(encoding="utf-8", newline="")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"can't be read: {reason}", source=str(path)) from error
+
+
+def _lines(path: Path, file: TextIO, required: tuple[str, ...]) -> Iterator[_Line]:
+    reader = csv.DictReader(file)
+    try:
+        header = reader.fieldnames or ()
+        missing = [column for column in required if column not in header]
+        if missing:
+            raise InputError(
+                f"column {missing[0]!r} is missing. Got {','.join(header)}; "
+                f"{','.join(required)} are needed.",
+                source=str(path),
+                subject="line 1",
+            )
+        for cells in reader:
+            yield _Line(path, reader.line_num, cells)
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(
+            f"can't be read: {error}", source=str(path), subject=f"line {reader.line_num + 1}"
+        ) from error
+
+
+Named = TypeVar("Named", TraceNode, TracePod)
+
+
+def _by_name(things: list[Named], path: Path) -> tuple[Named, ...]:
+    ordered = sorted(things, key=lambda thing: thing.name)
+    for before, thing in itertools.pairwise(ordered):
+        if before.name == thing.name:
+            raise InputError("names must be unique", source=str(path), subject=thing.name)
+    if not ordered:
+        raise InputError("at least one line is needed below the header", source=str(path))
+    return tuple(ordered)

@@ -1,0 +1,130 @@
+"""nodeSelector, node affinity and the affinity that the profile adds."""
+
+import pytest
+from tests.unit.scheduler.asking import built, hopeless, refused, scored
+from tests.unit.scheduler.conftest import World
+from tests.worlds import node, pod
+
+from koordinator.api.meta import JsonObject
+from koordinator.scheduler.plugins.node_affinity import PLUGIN
+from koordinator.scheduler.snapshot import ClusterState
+
+REASON = "node(s) didn't match Pod's node affinity/selector"
+ADDED = "node(s) didn't match scheduler-enforced node affinity"
+
+
+def required(*terms: JsonObject) -> JsonObject:
+    return {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}
+        }
+    }
+
+
+def expression(key: str, operator: str, *values: str) -> JsonObject:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+@pytest.fixture
+def disks(world: World) -> ClusterState:
+    return world(
+        node("ssd", labels={"disk": "ssd", "gen": "4"}),
+        node("hdd", labels={"disk": "hdd", "gen": "10"}),
+        node("none", labels={"gen": "new"}),
+    )
+
+
+def test_node_selector_needs_every_label(disks: ClusterState) -> None:
+    """And what a node lacks for good, eviction does not bring."""
+    plugin, picky = built(PLUGIN, disks), pod("p", nodeSelector={"disk": "ssd", "gen": "4"})
+
+    assert refused(plugin, disks, picky) == {"hdd": REASON, "none": REASON}
+    assert hopeless(plugin, disks, picky) == {"hdd", "none"}
+
+
+@pytest.mark.parametrize(
+    ("term", "accepted"),
+    [
+        (expression("disk", "In", "ssd", "nvme"), {"ssd"}),
+        (expression("disk", "NotIn", "ssd"), {"hdd", "none"}),  # a missing label is not in
+        (expression("disk", "Exists"), {"ssd", "hdd"}),
+        (expression("disk", "DoesNotExist"), {"none"}),
+        (expression("gen", "Gt", "4"), {"hdd"}),  # as numbers: 10 > 4; a word is no number
+        (expression("gen", "Lt", "10"), {"ssd"}),
+        (expression("gen", "Gt", "4", "5"), set()),  # exactly one bound
+        (expression("gen", "Gt", "four"), set()),
+        ({}, set()),  # an empty term matches nothing
+        ({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["hdd"]}]}, {"hdd"}),
+        (
+            {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["hdd"]}]},
+            {"ssd", "none"},
+        ),
+    ],
+)
+def test_operators(disks: ClusterState, term: JsonObject, accepted: set[str]) -> None:
+    """What each accepts of a node with disk ssd and gen 4, one with hdd and 10, one with gen "new"."""
+    rejected = refused(built(PLUGIN, disks), disks, pod("p", affinity=required(term)))
+
+    assert set(disks.nodes.rows) - set(rejected) == accepted
+
+
+def test_terms_are_alternatives_and_expressions_add_up(disks: ClusterState) -> None:
+    """(ssd and gen > 5) or hdd."""
+    both = expression("disk", "In", "ssd")
+    both["matchExpressions"] += expression("gen", "Gt", "5")["matchExpressions"]
+    asked = pod("p", affinity=required(both, expression("disk", "In", "hdd")))
+
+    assert set(refused(built(PLUGIN, disks), disks, asked)) == {"ssd", "none"}
+
+
+def test_selector_and_affinity_must_both_hold(disks: ClusterState) -> None:
+    """The one says ssd, the other hdd."""
+    affinity = required(expression("disk", "In", "hdd"))
+    asked = pod("p", nodeSelector={"disk": "ssd"}, affinity=affinity)
+
+    assert set(refused(built(PLUGIN, disks), disks, asked)) == {"ssd", "hdd", "none"}
+
+
+def test_the_affinity_that_the_profile_adds_has_its_own_reason(disks: ClusterState) -> None:
+    """It is asked first, and holds for pods that say nothing."""
+    added = required(expression("gen", "Exists"), expression("disk", "In", "hdd"))["nodeAffinity"]
+    strict = required(expression("disk", "In", "hdd"))["nodeAffinity"]
+
+    assert refused(built(PLUGIN, disks, addedAffinity=added), disks, pod("p")) == {}
+    assert refused(
+        built(PLUGIN, disks, addedAffinity=strict),
+        disks,
+        pod("p", nodeSelector={"disk": "ssd"}),
+    ) == {"ssd": ADDED, "none": ADDED, "hdd": REASON}
+
+
+def test_preferred_weights_add_up_and_the_best_node_gets_100(disks: ClusterState) -> None:
+    """Ssd has 20 + 10, hdd 10, the third 0: 100, 33, 0."""
+    asked = pod("p", affinity=_preferred((20, "disk", "ssd"), (10, "disk", "ssd", "hdd")))
+
+    assert scored(built(PLUGIN, disks), disks, asked) == {"ssd": 100, "hdd": 33, "none": 0}
+
+
+def test_the_profile_may_prefer_too(disks: ClusterState) -> None:
+    """30 for hdd from the profile against 20 for ssd from the pod: 66."""
+    added = _preferred((30, "disk", "hdd"))["nodeAffinity"]
+    asked = pod("p", affinity=_preferred((20, "disk", "ssd")))
+
+    assert scored(built(PLUGIN, disks, addedAffinity=added), disks, asked) == {
+        "ssd": 66,
+        "hdd": 100,
+        "none": 0,
+    }
+
+
+def test_who_prefers_nothing_is_left_out(disks: ClusterState) -> None:
+    """No score at all, instead of one that is 0 everywhere."""
+    assert scored(built(PLUGIN, disks), disks, pod("p")) == {}
+
+
+def _preferred(*terms: tuple[int, str, *tuple[str, ...]]) -> JsonObject:
+    listed = [
+        {"weight": weight, "preference": expression(key, "In", *values)}
+        for weight, key, *values in terms
+    ]
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": listed}}

@@ -1,0 +1,61 @@
+"""Host ports: one holder per address, protocol and number."""
+
+import pytest
+from tests.unit.scheduler.asking import built, hopeless, refused
+from tests.unit.scheduler.conftest import World
+from tests.worlds import add, node, pod
+
+from koordinator.scheduler.ingest import Ingest
+from koordinator.scheduler.plugins.node_ports import PLUGIN
+
+REASON = "node(s) didn't have free ports for the requested pod ports"
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "clash"),
+    [
+        (80, 80, True),
+        (80, 81, False),
+        ("10.0.0.1:80", "10.0.0.1:80", True),
+        ("10.0.0.1:80", "10.0.0.2:80", False),
+        ("10.0.0.1:80", 80, True),  # every address clashes with this one …
+        (80, "10.0.0.1:80", True),  # … and this one with every address
+        ("0.0.0.0:80", 80, True),
+        (80, "80/UDP", False),
+        ("10.0.0.1:80/UDP", "80/TCP", False),
+        ("10.0.0.1:80/UDP", "80/UDP", True),
+    ],
+)
+def test_which_ports_clash(world: World, held: int | str, wanted: int | str, clash: bool) -> None:
+    """No address means all of them."""
+    state = world(node("n"), node("free"), pod("p", ports=[held], on="n"))
+    plugin, asked = built(PLUGIN, state), pod("new", ports=[wanted])
+
+    assert refused(plugin, state, asked) == ({"n": REASON} if clash else {})
+    assert hopeless(plugin, state, asked) == set()  # whoever holds the port may be evicted
+
+
+def test_a_port_is_free_again_when_its_pod_is_gone(world: World) -> None:
+    """Of two pods on different addresses both must go."""
+    first, second = (pod(f"p{i}", ports=[f"10.0.0.{i}:80"], on="n") for i in (1, 2))
+    state = world(node("n"), first, second)
+    plugin, asked = built(PLUGIN, state), pod("new", ports=[80])
+
+    Ingest(state).drop_placed(first)
+    assert refused(plugin, state, asked) == {"n": REASON}
+    Ingest(state).drop_placed(second)
+    assert refused(plugin, state, asked) == {}
+
+
+def test_sidecars_hold_ports_and_plain_init_containers_do_not(world: World) -> None:
+    """The latter are gone before the pod runs."""
+    ports = [{"containerPort": 80, "hostPort": 80}]
+    init = {"name": "i", "ports": ports}
+    state = world(node("sidecar"), node("init"))
+    add(
+        state,
+        pod("a", on="sidecar", initContainers=[init | {"restartPolicy": "Always"}]),
+        pod("b", on="init", initContainers=[init]),
+    )
+
+    assert refused(built(PLUGIN, state), state, pod("new", ports=[80])) == {"sidecar": REASON}

@@ -1,0 +1,46 @@
+"""Pods that don't need a scarce resource.  The figures are those of ``devices-numa.md``, section 16."""
+
+import pytest
+from tests.unit.scheduler.asking import built, scored
+from tests.unit.scheduler.conftest import World
+from tests.worlds import node, pod
+
+from koordinator.scheduler.plugins.scarce_resource_avoidance import PLUGIN
+from koordinator.scheduler.snapshot import ClusterState
+
+GPU, RDMA = "nvidia.com/gpu", "koordinator.sh/rdma"
+SCARCE = [GPU, RDMA]
+
+
+@pytest.fixture
+def servers(world: World) -> ClusterState:
+    storage = {"ephemeral-storage": "1Ti"}
+    return world(node("gpu", **storage, **{GPU: 8, RDMA: 4}), node("cpu", **storage))
+
+
+def test_what_would_be_left_idle_and_is_scarce_lowers_the_score(servers: ClusterState) -> None:
+    """Left are storage, GPU and RDMA: (3 - 2) * 100 / 3 = 33; the other node has nothing scarce."""
+    plugin = built(PLUGIN, servers, resources=SCARCE)
+
+    assert scored(plugin, servers, pod("p", cpu=1, memory="1Gi")) == {"gpu": 33, "cpu": 100}
+
+
+def test_one_of_two_scarce_resources_is_used(servers: ClusterState) -> None:
+    """Left are storage and RDMA: (2 - 1) * 100 / 2 = 50."""
+    plugin = built(PLUGIN, servers, resources=SCARCE)
+    asked = pod("p", cpu=1, memory="1Gi", requests={GPU: 1})
+
+    assert scored(plugin, servers, asked) == {"gpu": 50, "cpu": 100}
+
+
+def test_all_scarce_resources_are_used(servers: ClusterState) -> None:
+    """Nothing scarce is left idle."""
+    plugin = built(PLUGIN, servers, resources=SCARCE)
+    asked = pod("p", cpu=1, requests={GPU: 1, RDMA: 1})
+
+    assert scored(plugin, servers, asked) == {"gpu": 100, "cpu": 100}
+
+
+def test_without_arguments_all_nodes_are_alike(servers: ClusterState) -> None:
+    """Nothing is scarce."""
+    assert scored(built(PLUGIN, servers), servers, pod("p")) == {"gpu": 100, "cpu": 100}

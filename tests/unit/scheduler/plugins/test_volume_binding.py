@@ -1,0 +1,434 @@
+"""Claims and volumes come together on the node of the pod."""
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.scheduler.plugins.volumes import (
+    DRIVER,
+    EARLY,
+    HOSTNAME,
+    NAMESPACE,
+    ZONE,
+    World,
+    bound,
+    claim,
+    meta,
+    pod,
+    pod_with,
+    storage_class,
+    volume,
+)
+
+from koordinator.api.core import ObjectReference
+from koordinator.api.kubescheduler import UtilizationShapePoint, VolumeBindingArgs
+from koordinator.api.meta import KubeObject, LabelSelector, ObjectMeta
+from koordinator.api.volume import (
+    CsiDriver,
+    CsiDriverSpec,
+    CsiStorageCapacity,
+    EphemeralVolumeSource,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimStatus,
+    PersistentVolumeClaimTemplate,
+    TopologySelectorLabelRequirement,
+    TopologySelectorTerm,
+    Volume,
+)
+from koordinator.domain.volume_claims import BOUND_BY_CONTROLLER, NO_PROVISIONER, SELECTED_NODE
+from koordinator.foundation.quantity import Quantity
+from koordinator.scheduler.contract import Action, ClusterEvent, Hint, Holding, Refusal
+from koordinator.scheduler.plugins.volume_binding import PLUGIN
+from koordinator.scheduler.plugins.volume_binding.outcome import (
+    REASON_AFFINITY,
+    REASON_MISSING,
+    REASON_NONE,
+    REASON_SPACE,
+)
+from koordinator.scheduler.snapshot import ResourceAxis
+
+NODES = {"a": {ZONE: "z1"}, "b": {ZONE: "z1"}, "c": {ZONE: "z2"}}
+BINDING = PLUGIN.build(VolumeBindingArgs(), ResourceAxis())
+STATIC = storage_class("late", provisioner=NO_PROVISIONER)
+DYNAMIC = storage_class("late")
+POD = pod_with("db", "data")
+
+
+def on(*nodes: str) -> Mapping[str, tuple[str, ...]]:
+    return {HOSTNAME: nodes}
+
+
+def changed(item: PersistentVolumeClaim, **fields: Any) -> PersistentVolumeClaim:
+    return msgspec.structs.replace(item, **fields)
+
+
+def reserved(world: World, node: str) -> dict[str, KubeObject]:
+    """Return what the pod takes on the node, by kind and name."""
+    holding = world.reserve(BINDING, POD, node)
+    assert isinstance(holding, Holding)
+    return {item.metadata.name: item for item in holding.objects}
+
+
+# -- claims that can't be scheduled with ---------------------------------------------------------
+
+DELETED = meta("data", deletion_timestamp=dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+
+
+@pytest.mark.parametrize(
+    ("objects", "reason"),
+    [
+        ((), 'persistentvolumeclaim "data" not found'),
+        (
+            (changed(claim("data"), metadata=DELETED), DYNAMIC),
+            'persistentvolumeclaim "data" is being deleted',
+        ),
+        (
+            (changed(bound(claim("data"), "v"), status=PersistentVolumeClaimStatus(phase="Lost")),),
+            'persistentvolumeclaim "data" bound to non-existent persistentvolume "v"',
+        ),
+        (
+            (claim("data"), storage_class("late", EARLY)),
+            "pod has unbound immediate PersistentVolumeClaims",
+        ),
+        ((claim("data", None),), "pod has unbound immediate PersistentVolumeClaims"),
+        ((claim("data"),), "pod has unbound immediate PersistentVolumeClaims"),
+        (
+            (claim("data", volume_name="v"), DYNAMIC),
+            "pod has unbound immediate PersistentVolumeClaims",
+        ),
+        ((claim("data"), DYNAMIC), ""),
+        ((bound(claim("data"), "v"),), ""),
+    ],
+)
+def test_a_claim_must_be_bound_or_wait_for_the_pod(
+    objects: tuple[KubeObject, ...], reason: str
+) -> None:
+    """Everything else is somebody else's move, whatever the node."""
+    refusal = World(NODES, *objects).refusal(BINDING, POD)
+
+    assert (refusal.reason if refusal else "") == reason
+
+
+def test_pods_without_claims_pass_unseen() -> None:
+    """Nothing is asked of the plugin, and nothing is reserved."""
+    world = World(NODES)
+
+    assert world.refusal(BINDING, pod("web")) is None
+    assert not BINDING.filters(world.snapshot, world.pod_class(pod("web")))
+    assert world.reserve(BINDING, pod("web"), "a") == Holding()
+
+
+# -- bound claims --------------------------------------------------------------------------------
+
+
+def test_a_bound_volume_is_used_where_it_can_be_reached() -> None:
+    """Elsewhere the verdict is final: no preemption moves a volume."""
+    world = World(NODES, bound(claim("data"), "v"), volume("v", on={ZONE: ("z1",)}))
+
+    assert world.reasons(BINDING, POD) == {"c": REASON_AFFINITY}
+    assert BINDING.filter(world.snapshot, world.pod_class(POD)).unresolvable is True
+    assert reserved(world, "a") == {}
+
+
+def test_a_bound_claim_whose_volume_is_gone_rejects_every_node() -> None:
+    """The claim will never work again."""
+    world = World(NODES, bound(claim("data"), "v"))
+
+    assert world.reasons(BINDING, POD) == dict.fromkeys(NODES, REASON_MISSING)
+
+
+# -- existing volumes for waiting claims ---------------------------------------------------------
+
+
+def test_a_waiting_claim_takes_the_smallest_volume_that_fits_on_the_node() -> None:
+    """Of equal ones the one known first; the volume names the claim from then on."""
+    world = World(
+        NODES,
+        STATIC,
+        claim("data", size="10Gi"),
+        volume("huge", size="50Gi"),
+        volume("small", size="5Gi", on=on("a")),
+        volume("fits", size="20Gi", on=on("a", "b")),
+        volume("same", size="20Gi", on=on("a")),
+    )
+
+    assert world.reasons(BINDING, POD) == {}
+    assert reserved(world, "a").keys() == {"fits"}
+    assert reserved(world, "c").keys() == {"huge"}
+    taken = reserved(world, "b")["fits"]
+    assert isinstance(taken, PersistentVolume)
+    assert taken.metadata.annotations == {BOUND_BY_CONTROLLER: "yes"}
+    assert taken.spec.claim_ref == ObjectReference(
+        api_version="v1",
+        kind="PersistentVolumeClaim",
+        namespace=NAMESPACE,
+        name="data",
+        uid="uid-of-data",
+    )
+
+
+OTHERS_REFERENCE = ObjectReference(namespace=NAMESPACE, name="other", uid="uid-of-other")
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        volume("v", "another-class"),
+        volume("v", size="9Gi"),
+        volume("v", access_modes=("ReadOnlyMany",)),
+        volume("v", volume_mode="Block"),
+        volume("v", phase="Released"),
+        volume("v", claimed_by=OTHERS_REFERENCE),
+        volume("v", labels={"tier": "slow"}),
+        msgspec.structs.replace(volume("v", labels={"tier": "fast"}), metadata=DELETED),
+    ],
+    ids=["class", "size", "access", "mode", "phase", "claimed", "selector", "deleted"],
+)
+def test_a_volume_must_be_free_and_everything_that_is_claimed(unfit: PersistentVolume) -> None:
+    """One mismatch is enough."""
+    selector = LabelSelector(match_labels={"tier": "fast"})
+    world = World(NODES, STATIC, claim("data", selector=selector), unfit)
+    assert world.reasons(BINDING, POD) == dict.fromkeys(NODES, REASON_NONE)
+
+    world.put(volume("good", labels={"tier": "fast"}, on=on("b")))
+
+    assert world.reasons(BINDING, POD) == {"a": REASON_NONE, "c": REASON_NONE}
+
+
+def test_a_volume_set_aside_for_the_claim_goes_before_better_ones() -> None:
+    """Where it can't be reached the claim gets nothing else."""
+    reserved_for = ObjectReference(namespace=NAMESPACE, name="data")
+    world = World(
+        NODES,
+        STATIC,
+        claim("data"),
+        volume("better"),
+        volume("mine", size="90Gi", claimed_by=reserved_for, on=on("a"), phase="Pending"),
+    )
+
+    assert world.reasons(BINDING, POD) == {"b": REASON_NONE, "c": REASON_NONE}
+    taken = reserved(world, "a")["mine"]
+    assert isinstance(taken, PersistentVolume)
+    assert taken.spec.claim_ref is not None
+    assert taken.spec.claim_ref.uid == "uid-of-data"
+    assert taken.metadata.annotations == {}  # a person set it aside, not a controller
+
+
+def test_two_claims_of_a_pod_never_get_the_same_volume() -> None:
+    """Each node needs a volume for each claim; the smaller claim chooses first."""
+    world = World(
+        NODES,
+        STATIC,
+        claim("big", size="20Gi"),
+        claim("small", size="5Gi"),
+        volume("v20", size="20Gi"),
+        volume("v30", size="30Gi", on=on("b")),
+        volume("v5", size="5Gi", on=on("c")),
+    )
+    both = pod_with("db", "big", "small")
+
+    assert world.reasons(BINDING, both) == {"a": REASON_NONE}
+    holding = world.reserve(BINDING, both, "b")
+    assert isinstance(holding, Holding)
+    refs = {
+        item.metadata.name: item.spec.claim_ref.name
+        for item in holding.objects
+        if isinstance(item, PersistentVolume) and item.spec.claim_ref
+    }
+    assert refs == {"v20": "small", "v30": "big"}
+
+
+def test_a_claim_that_is_mounted_twice_needs_one_volume() -> None:
+    """The pod's list of volumes is not a list of claims."""
+    world = World(NODES, STATIC, claim("data"), volume("v"))
+
+    assert world.reasons(BINDING, pod_with("db", "data", "data")) == {}
+
+
+def test_no_new_volume_is_made_for_a_claim_that_has_one_set_aside() -> None:
+    """The claim would be bound to the one that names it, whatever was made for the pod's node."""
+    reserved_for = ObjectReference(namespace=NAMESPACE, name="data")
+    mine = volume("mine", claimed_by=reserved_for, on=on("a"))
+    world = World(NODES, DYNAMIC, claim("data"), mine)
+
+    assert world.reasons(BINDING, POD) == {"b": REASON_NONE, "c": REASON_NONE}
+
+
+def test_a_reserved_volume_is_gone_for_others_but_kept_for_its_claim() -> None:
+    """Until the claim is bound, a second pod of the same claim must follow the first volume."""
+    world = World(
+        NODES,
+        STATIC,
+        claim("data"),
+        claim("more"),
+        volume("v", on=on("a")),
+        volume("w", on=on("b")),
+    )
+    world.schedule(BINDING, POD, "a")
+
+    assert world.reasons(BINDING, pod_with("second", "data")).keys() == {"b", "c"}
+    assert world.reasons(BINDING, pod_with("third", "more")).keys() == {"a", "c"}
+    assert world.reserve(BINDING, pod_with("second", "data"), "a") == Holding()
+    assert world.reserve(BINDING, pod_with("third", "more"), "a") == Refusal(REASON_NONE)
+
+
+# -- new volumes for waiting claims --------------------------------------------------------------
+
+
+def zones(*values: str) -> tuple[TopologySelectorTerm, ...]:
+    label = TopologySelectorLabelRequirement(key=ZONE, values=values)
+    return (TopologySelectorTerm(match_label_expressions=(label,)),)
+
+
+def test_a_volume_is_made_where_the_class_allows_it() -> None:
+    """The claim is told the node, and from then on no other node will do."""
+    allowed = storage_class("late", allowed_topologies=zones("z1"))
+    world = World(NODES, allowed, claim("data"))
+    assert world.reasons(BINDING, POD) == {"c": REASON_NONE}
+
+    told = reserved(world, "b")["data"]
+    assert told.metadata.annotations == {SELECTED_NODE: "b"}
+    world.put(told)
+
+    assert world.reasons(BINDING, POD) == {"a": REASON_NONE, "c": REASON_NONE}
+    assert world.reasons(BINDING, pod_with("second", "data")).keys() == {"a", "c"}
+    assert reserved(world, "b") == {}
+
+
+def test_an_existing_volume_goes_before_a_new_one() -> None:
+    """Only nodes without one get a new one."""
+    world = World(NODES, DYNAMIC, claim("data"), volume("v", on=on("a")))
+
+    assert world.reasons(BINDING, POD) == {}
+    assert reserved(world, "a").keys() == {"v"}
+    assert reserved(world, "b").keys() == {"data"}
+
+
+def capacity(
+    name: str, size: str, topology: LabelSelector | None, largest: str | None = None
+) -> CsiStorageCapacity:
+    return CsiStorageCapacity(
+        metadata=ObjectMeta(name=name, namespace="csi"),
+        storage_class_name="late",
+        node_topology=topology,
+        capacity=Quantity.parse(size),
+        maximum_volume_size=None if largest is None else Quantity.parse(largest),
+    )
+
+
+def csi_driver(*, storage_capacity: bool) -> CsiDriver:
+    return CsiDriver(
+        metadata=ObjectMeta(name=DRIVER), spec=CsiDriverSpec(storage_capacity=storage_capacity)
+    )
+
+
+Z1 = LabelSelector(match_labels={ZONE: "z1"})
+Z2 = LabelSelector(match_labels={ZONE: "z2"})
+
+
+@pytest.mark.parametrize(
+    ("capacities", "short"),
+    [
+        ((), {"a", "b", "c"}),
+        ((capacity("x", "10Gi", Z1),), {"c"}),
+        ((capacity("x", "9Gi", Z1), capacity("y", "10Gi", Z2)), {"a", "b"}),
+        ((capacity("x", "1Ti", Z1, largest="9Gi"),), {"a", "b", "c"}),
+        ((capacity("x", "1Gi", Z1, largest="10Gi"),), {"c"}),
+        ((capacity("x", "1Ti", None),), {"a", "b", "c"}),
+        ((capacity("x", "1Ti", LabelSelector()),), set()),
+    ],
+)
+def test_a_driver_that_publishes_capacity_needs_enough_in_one_place(
+    capacities: tuple[CsiStorageCapacity, ...], short: set[str]
+) -> None:
+    """The largest possible volume counts if known; capacity without a place is out of reach."""
+    world = World(NODES, DYNAMIC, claim("data"), csi_driver(storage_capacity=True), *capacities)
+    assert world.reasons(BINDING, POD) == dict.fromkeys(short, REASON_SPACE)
+
+    world.put(csi_driver(storage_capacity=False))
+    assert world.reasons(BINDING, POD) == {}
+
+
+def test_an_ephemeral_volume_is_planned_by_its_template() -> None:
+    """Its claim is named after the pod: a node is chosen for it, no existing volume is taken."""
+    template = PersistentVolumeClaimTemplate(spec=claim("template").spec)
+    scratch = Volume(
+        name="scratch", ephemeral=EphemeralVolumeSource(volume_claim_template=template)
+    )
+    allowed = storage_class("late", allowed_topologies=zones("z1"))
+    world = World(NODES, allowed, volume("v"))
+
+    assert world.reasons(BINDING, pod("job", scratch)) == {"c": REASON_NONE}
+    assert world.reserve(BINDING, pod("job", scratch), "a") == Holding()
+
+    world.put(storage_class("late", EARLY))
+    refusal = world.refusal(BINDING, pod("job", scratch))
+    assert refusal == Refusal("pod has unbound immediate PersistentVolumeClaims")
+
+
+# -- scores and hints ----------------------------------------------------------------------------
+
+
+def test_a_shape_scores_nodes_by_how_full_their_volumes_would_be() -> None:
+    """Without a shape there is no score; scores of storage classes are averaged and rounded."""
+    rising = tuple(UtilizationShapePoint(utilization=u, score=u // 10) for u in (0, 100))
+    scoring = PLUGIN.build(VolumeBindingArgs(shape=rising), ResourceAxis())
+    world = World(
+        NODES,
+        STATIC,
+        storage_class("other", provisioner=NO_PROVISIONER),
+        claim("data", size="10Gi"),
+        claim("logs", "other", size="1Gi"),
+        volume("full", size="10Gi", on=on("a")),
+        volume("half", size="20Gi", on=on("b")),
+        volume("third", size="30Gi", on=on("c")),
+        volume("logs", "other", size="2Gi"),
+    )
+    pod_class = world.pod_class(pod_with("db", "data", "logs"))
+
+    assert not BINDING.scores(world.snapshot, pod_class)
+    assert scoring.scores(world.snapshot, pod_class)
+    assert scoring.score(world.snapshot, pod_class).tolist() == [75, 50, 42]
+
+
+def test_a_place_for_a_new_volume_is_scored_by_its_capacity() -> None:
+    """A node whose capacity is not known scores 0."""
+    rising = tuple(UtilizationShapePoint(utilization=u, score=u // 10) for u in (0, 100))
+    scoring = PLUGIN.build(VolumeBindingArgs(shape=rising), ResourceAxis())
+    world = World(
+        NODES,
+        DYNAMIC,
+        claim("data", size="10Gi"),
+        csi_driver(storage_capacity=True),
+        capacity("x", "40Gi", Z1),
+        capacity("y", "1Ti", Z2, largest="5Gi"),
+    )
+
+    assert scoring.score(world.snapshot, world.pod_class(POD)).tolist() == [25, 25, 0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "hint"),
+    [
+        (None, claim("data"), Hint.QUEUE),
+        (None, claim("other"), Hint.SKIP),
+        (DYNAMIC, storage_class("late", allowed_topologies=zones("z1")), Hint.QUEUE),
+        (DYNAMIC, storage_class("late", parameters={"x": "y"}), Hint.SKIP),
+        (capacity("x", "1Gi", Z1), capacity("x", "2Gi", Z1), Hint.QUEUE),
+        (capacity("x", "2Gi", Z1), capacity("x", "1Gi", Z1), Hint.SKIP),
+        (csi_driver(storage_capacity=True), csi_driver(storage_capacity=False), Hint.QUEUE),
+        (csi_driver(storage_capacity=False), csi_driver(storage_capacity=True), Hint.SKIP),
+    ],
+)
+def test_only_changes_that_may_help_wake_a_pod(
+    old: KubeObject | None, new: KubeObject, hint: Hint
+) -> None:
+    """A pod is not tried again for other claims, lower capacities and the like."""
+    action = Action.ADD if old is None else Action.UPDATE_OTHER
+    ask = next(event.hint for event in PLUGIN.events if event.resource == new.KIND)
+    assert ask is not None
+
+    assert ask(POD, ClusterEvent(new.KIND, action, old, new)) is hint

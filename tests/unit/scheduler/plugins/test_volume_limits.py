@@ -1,0 +1,224 @@
+"""How many volumes a node can attach."""
+
+import pytest
+from tests.unit.scheduler.plugins.volumes import (
+    DRIVER,
+    NAMESPACE,
+    World,
+    bound,
+    claim,
+    csi_node,
+    meta,
+    pod,
+    pod_with,
+    storage_class,
+    volume,
+)
+
+from koordinator.api.core import ResourceRequirements
+from koordinator.api.meta import KubeObject, ObjectMeta, OwnerReference
+from koordinator.api.pod import Pod
+from koordinator.api.volume import (
+    AwsElasticBlockStore,
+    EphemeralVolumeSource,
+    HostPath,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpec,
+    PersistentVolumeClaimTemplate,
+    Volume,
+    VolumeAttachment,
+    VolumeAttachmentSource,
+    VolumeAttachmentSpec,
+)
+from koordinator.domain.csi_migration import MIGRATED_PLUGINS
+from koordinator.scheduler.contract import Action, ClusterEvent, Hint, NoArgs
+from koordinator.scheduler.plugins.node_volume_limits import PLUGIN
+from koordinator.scheduler.plugins.node_volume_limits.plugin import REASON
+from koordinator.scheduler.snapshot import ResourceAxis
+
+EBS = "ebs.csi.aws.com"
+LIMITS = PLUGIN.build(NoArgs(), ResourceAxis())
+
+
+def world_with(*objects: KubeObject, limit: int | None = 2) -> World:
+    """Return two nodes, of which the first has a limit, and claims c0 … c4 bound to v0 … v4."""
+    bound_claims = [bound(claim(f"c{i}"), f"v{i}") for i in range(5)]
+    volumes = [volume(f"v{i}") for i in range(5)]
+    nodes: dict[str, dict[str, str]] = {"a": {}, "b": {}}
+    return World(nodes, csi_node("a", {DRIVER: limit}), *bound_claims, *volumes, *objects)
+
+
+def ephemeral(name: str = "scratch") -> Volume:
+    template = PersistentVolumeClaimTemplate(
+        spec=PersistentVolumeClaimSpec(storage_class_name="late", resources=ResourceRequirements())
+    )
+    return Volume(name=name, ephemeral=EphemeralVolumeSource(volume_claim_template=template))
+
+
+def ebs_disk(name: str) -> Volume:
+    return Volume(name=name, aws_elastic_block_store=AwsElasticBlockStore(volume_id=name))
+
+
+def attachment(name: str, node: str) -> VolumeAttachment:
+    source = VolumeAttachmentSource(persistent_volume_name=name)
+    return VolumeAttachment(
+        metadata=ObjectMeta(name=f"{name}-on-{node}"),
+        spec=VolumeAttachmentSpec(attacher=DRIVER, node_name=node, source=source),
+    )
+
+
+def test_a_node_takes_as_many_volumes_as_its_driver_says() -> None:
+    """The limit itself still fits, one more does not; a node that says nothing has no limit."""
+    world = world_with()
+    world.run(pod_with("first", "c0"), "a")
+
+    assert world.reasons(LIMITS, pod_with("next", "c1")) == {}
+    assert world.reasons(LIMITS, pod_with("next", "c1", "c2")) == {"a": REASON}
+    assert world.reasons(LIMITS, pod_with("next", "c1", "c2", "c3")) == {"a": REASON}
+
+
+def test_a_driver_without_a_count_has_no_limit() -> None:
+    """Allocatable without a count does not mean zero."""
+    world = world_with(limit=None)
+
+    assert world.reasons(LIMITS, pod_with("next", "c0", "c1", "c2")) == {}
+
+
+def test_a_volume_counts_once_however_many_pods_use_it() -> None:
+    """A pod whose volumes are all attached already fits a full node."""
+    world = world_with()
+    for name in ("first", "second"):
+        world.run(pod_with(name, "c0", "c1"), "a")
+
+    assert world.reasons(LIMITS, pod_with("next", "c1", "c0")) == {}
+    assert world.reasons(LIMITS, pod_with("next", "c1", "c2")) == {"a": REASON}
+
+
+def test_a_volume_is_released_with_the_last_pod_that_uses_it() -> None:
+    """Not with the first one."""
+    world = world_with(limit=1)
+    first, second, following = (pod_with(n, "c0") for n in ("first", "second", "third"))
+    world.run(first, "a")
+    world.run(second, "a")
+    other = pod_with("other", "c1")
+
+    world.stop(first)
+    assert world.reasons(LIMITS, other) == {"a": REASON}
+    assert world.reasons(LIMITS, following) == {}
+    world.stop(second)
+    assert world.reasons(LIMITS, other) == {}
+
+
+def test_a_claim_without_a_volume_counts_for_the_driver_of_its_class() -> None:
+    """The volume will be made once the pod has a node."""
+    waiting = [claim(f"w{i}") for i in range(3)]
+    world = world_with(*waiting, storage_class("late"))
+    world.run(pod_with("first", "w0", "c0"), "a")
+
+    assert world.reasons(LIMITS, pod_with("next", "w1")) == {"a": REASON}
+    assert world.reasons(LIMITS, pod_with("next", "w0")) == {}
+
+
+def test_volumes_of_other_drivers_and_claims_without_a_class_do_not_count() -> None:
+    """A claim that no driver will serve needs no attachment."""
+    world = world_with(
+        claim("other", "other"),
+        claim("none", None),
+        claim("gone", "unknown"),
+        storage_class("other", provisioner="other.example.com"),
+        limit=0,
+    )
+
+    for name in ("other", "none", "gone"):
+        assert world.reasons(LIMITS, pod_with("next", name)) == {}
+
+
+def test_attachments_without_a_pod_take_room_too() -> None:
+    """A volume may still be attached although its pod is gone; one with a pod counts once."""
+    world = world_with(attachment("v0", "a"), attachment("v1", "a"), attachment("v2", "b"))
+    assert world.reasons(LIMITS, pod_with("next", "c3")) == {"a": REASON}
+
+    world.state.objects.drop(attachment("v1", "a"))
+    assert world.reasons(LIMITS, pod_with("next", "c3")) == {}
+
+    world.run(pod_with("first", "c0"), "a")
+    assert world.reasons(LIMITS, pod_with("next", "c3")) == {}
+
+
+def test_a_new_limit_holds_at_once() -> None:
+    """What was derived from the old CSINode is not used again."""
+    world = world_with()
+    assert world.reasons(LIMITS, pod_with("next", "c0")) == {}
+
+    world.put(csi_node("a", {DRIVER: 0}))
+
+    assert world.reasons(LIMITS, pod_with("next", "c0")) == {"a": REASON}
+
+
+def test_a_disk_of_an_in_tree_plugin_counts_where_the_node_has_migrated_it() -> None:
+    """The driver serves inline disks there, and the same disk behind a claim is the same volume."""
+    annotations = {MIGRATED_PLUGINS: "kubernetes.io/aws-ebs"}
+    disk = AwsElasticBlockStore(volume_id="aws://zone/vol-1")
+    world = World(
+        {"migrated": {}, "not": {}},
+        csi_node("migrated", {EBS: 1}, annotations=annotations),
+        csi_node("not", {EBS: 1}),
+        bound(claim("data"), "v"),
+        volume("v", csi=None, aws_elastic_block_store=disk),
+    )
+    world.run(pod_with("first", "data"), "migrated")
+    world.run(pod("second", ebs_disk("vol-2")), "not")
+
+    assert world.reasons(LIMITS, pod("next", ebs_disk("vol-3"))) == {"migrated": REASON}
+    assert world.reasons(LIMITS, pod("next", ebs_disk("vol-1"))) == {}
+
+
+def test_an_ephemeral_volume_counts_before_and_after_its_pod_is_placed() -> None:
+    """Once placed, it is the claim named after pod and volume, if that belongs to the pod."""
+    world = world_with(storage_class("late"))
+    first, second = pod("first", ephemeral()), pod("second", ephemeral())
+    mine = owned(claim("first-scratch"), first)
+    foreign = owned(claim("second-scratch"), pod("somebody"))
+    world.put(mine, foreign)
+    world.run(first, "a")
+    world.run(second, "a")
+
+    assert world.reasons(LIMITS, pod("next", ephemeral())) == {}
+    assert world.reasons(LIMITS, pod("next", ephemeral("x"), ephemeral("y"))) == {"a": REASON}
+
+
+def owned(item: PersistentVolumeClaim, owner: Pod) -> PersistentVolumeClaim:
+    reference = OwnerReference(kind="Pod", uid=owner.metadata.uid, controller=True)
+    metadata = meta(item.metadata.name, owner_references=(reference,))
+    return PersistentVolumeClaim(metadata=metadata, spec=item.spec)
+
+
+def test_a_missing_claim_rejects_every_node_for_good() -> None:
+    """Preemption can't make the claim appear."""
+    world = world_with()
+    waiting = pod_with("next", "lost")
+    reason = f'looking up PVC {NAMESPACE}/lost: persistentvolumeclaim "lost" not found'
+
+    assert world.reasons(LIMITS, waiting) == {"a": reason, "b": reason}
+    assert LIMITS.filter(world.snapshot, world.pod_class(waiting)).unresolvable is True
+
+
+def test_pods_without_attachable_volumes_pass_unseen() -> None:
+    """The plugin is not asked about nodes."""
+    world = world_with()
+    web = pod("web", Volume(name="logs", host_path=HostPath(path="/var/log")))
+
+    assert not LIMITS.filters(world.snapshot, world.pod_class(web))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "hint"),
+    [(1, 2, Hint.QUEUE), (2, 1, Hint.SKIP), (1, None, Hint.QUEUE), (1, 1, Hint.SKIP)],
+)
+def test_only_a_raised_limit_wakes_a_pod(before: int, after: int | None, hint: Hint) -> None:
+    """Any other change of a CSINode can't help."""
+    ask = next(event.hint for event in PLUGIN.events if event.resource == "CSINode")
+    assert ask is not None
+    old, new = csi_node("a", {DRIVER: before}), csi_node("a", {DRIVER: after})
+
+    assert ask(pod("waiting"), ClusterEvent("CSINode", Action.UPDATE_OTHER, old, new)) is hint

@@ -1,0 +1,216 @@
+"""What holds for storage whatever arrives in whatever order."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.scheduler.plugins.volumes import (
+    DRIVER,
+    HOSTNAME,
+    World,
+    claim,
+    csi_node,
+    pod_with,
+    storage_class,
+    volume,
+)
+
+from koordinator.api.kubescheduler import VolumeBindingArgs
+from koordinator.api.pod import Pod
+from koordinator.api.volume import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    TopologySelectorLabelRequirement,
+    TopologySelectorTerm,
+)
+from koordinator.domain.volume_claims import (
+    SELECTED_NODE,
+    capacity,
+    is_meant_for,
+    named_claims,
+    requested,
+)
+from koordinator.scheduler.contract import Holding, NoArgs
+from koordinator.scheduler.plugins.node_volume_limits import PLUGIN as LIMITS_PLUGIN
+from koordinator.scheduler.plugins.volume_binding import PLUGIN as BINDING_PLUGIN
+from koordinator.scheduler.plugins.volume_binding.matching import match_volumes
+from koordinator.scheduler.plugins.volume_binding.reach import reach
+from koordinator.scheduler.plugins.volume_restrictions import PLUGIN as RESTRICTIONS_PLUGIN
+from koordinator.scheduler.snapshot import ResourceAxis
+from koordinator.scheduler.transaction import Transaction
+
+AXIS = ResourceAxis()
+RESTRICTIONS = RESTRICTIONS_PLUGIN.build(NoArgs(), AXIS)
+LIMITS = LIMITS_PLUGIN.build(NoArgs(), AXIS)
+BINDING = BINDING_PLUGIN.build(VolumeBindingArgs(), AXIS)
+PLUGINS = (RESTRICTIONS, LIMITS, BINDING)
+NODES = ("n0", "n1", "n2")
+CLAIMS = tuple(f"c{i}" for i in range(6))
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A random cluster: limits by node, volumes and claims by size, pods by what they mount."""
+
+    limits: list[int]
+    volumes: list[tuple[int, frozenset[str]]]  # size, nodes (none: all)
+    claims: list[tuple[int, bool]]  # size, for one pod only
+    pods: list[tuple[frozenset[str], int, bool]]  # claims, preferred node, whether it leaves again
+    dynamic: bool = field(default=False)
+
+
+def storages() -> st.SearchStrategy[Storage]:
+    sizes = st.integers(1, 4)
+    names = st.frozensets(st.sampled_from(CLAIMS), min_size=1, max_size=3)
+    return st.builds(
+        Storage,
+        limits=st.lists(st.integers(0, 4), min_size=len(NODES), max_size=len(NODES)),
+        volumes=st.lists(
+            st.tuples(sizes, st.frozensets(st.sampled_from(NODES), max_size=2)), max_size=8
+        ),
+        claims=st.lists(
+            st.tuples(sizes, st.booleans()), min_size=len(CLAIMS), max_size=len(CLAIMS)
+        ),
+        pods=st.lists(st.tuples(names, st.integers(0, len(NODES) - 1), st.booleans()), max_size=10),
+        dynamic=st.booleans(),
+    )
+
+
+def build(storage: Storage) -> World:
+    modes = {True: ("ReadWriteOncePod",), False: ("ReadWriteOnce",)}
+    both = ("ReadWriteOncePod", "ReadWriteOnce")
+    label = TopologySelectorLabelRequirement(key=HOSTNAME, values=NODES if storage.dynamic else ())
+    allowed = (TopologySelectorTerm(match_label_expressions=(label,)),)
+    return World(
+        {name: {} for name in NODES},
+        storage_class("late", allowed_topologies=allowed),
+        *(csi_node(n, {DRIVER: limit}) for n, limit in zip(NODES, storage.limits, strict=True)),
+        *(
+            volume(
+                f"v{i}",
+                size=f"{size}Gi",
+                on={HOSTNAME: nodes} if nodes else None,
+                access_modes=both,
+            )
+            for i, (size, nodes) in enumerate(storage.volumes)
+        ),
+        *(
+            claim(name, size=f"{size}Gi", access_modes=modes[alone])
+            for name, (size, alone) in zip(CLAIMS, storage.claims, strict=True)
+        ),
+    )
+
+
+def place(world: World, pod: Pod, preferred: int) -> bool:
+    """Put the pod on the first node from the preferred one on that all filters accept."""
+    if any(world.refusal(p, pod) for p in (RESTRICTIONS, BINDING)):
+        return False
+    rejected = set().union(*(world.reasons(plugin, pod) for plugin in PLUGINS))
+    for step in range(len(NODES)):
+        node = NODES[(preferred + step) % len(NODES)]
+        if node not in rejected:
+            world.schedule(BINDING, pod, node)
+            return True
+    return False
+
+
+def check(world: World, storage: Storage) -> None:
+    """Check every promise against the objects alone."""
+    objects, placed = world.state.objects, world.snapshot.pods.values()
+    names = world.snapshot.node_names
+    claims = {item.metadata.name: item for item in objects.all(PersistentVolumeClaim)}
+    users: defaultdict[str, list[str]] = defaultdict(list)
+    for item in placed:
+        for name in named_claims(item.pod.spec.volumes):
+            users[name].append(names[item.row])
+    owners = {item.metadata.name: owner_of(item, claims) for item in objects.all(PersistentVolume)}
+    taken = [owner for owner in owners.values() if owner is not None]
+    assert len(taken) == len(set(taken))
+    for index, (size, nodes) in enumerate(storage.volumes):
+        owner = owners[f"v{index}"]
+        assert owner is None or requested(claims[owner]).value() <= size << 30
+        assert owner is None or not nodes or set(users[owner]) <= nodes
+    for name, (_, alone) in zip(CLAIMS, storage.claims, strict=True):
+        assert not alone or len(users[name]) <= 1
+        selected = claims[name].metadata.annotations.get(SELECTED_NODE)
+        assert selected is None or name not in taken
+        assert selected is None or set(users[name]) <= {selected}
+    for node, limit in zip(NODES, storage.limits, strict=True):
+        assert sum(node in nodes for nodes in users.values()) <= limit
+
+
+def owner_of(item: PersistentVolume, claims: dict[str, PersistentVolumeClaim]) -> str | None:
+    assert capacity(item).value() > 0
+    return next((name for name, one in claims.items() if is_meant_for(item, one)), None)
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(storage=storages())
+def test_following_the_filters_never_breaks_a_promise(storage: Storage) -> None:
+    """No volume has two claims, no node too many volumes, no exclusive claim two pods.
+
+    Nor is a claim promised a volume that is too small or that one of its pods can't reach.
+    """
+    world = build(storage)
+    for number, (names, preferred, leaves) in enumerate(storage.pods):
+        pod = pod_with(f"p{number}", *sorted(names))
+        if place(world, pod, preferred):
+            check(world, storage)
+            if leaves:
+                world.stop(pod)
+    check(world, storage)
+
+
+def search(storage: Storage, names: list[str], node: str) -> dict[str, str]:
+    """Return the volume of each claim on one node by the plain search, volume by volume."""
+    sizes = dict(zip(CLAIMS, (size for size, _ in storage.claims), strict=True))
+    found: dict[str, str] = {}
+    for name in sorted(names, key=lambda name: sizes[name]):
+        best: tuple[int, int] | None = None
+        for index, (size, nodes) in enumerate(storage.volumes):
+            usable = size >= sizes[name] and (not nodes or node in nodes)
+            if usable and f"v{index}" not in found.values():
+                best = min(best or (size, index), (size, index))
+        if best is not None:
+            found[name] = f"v{best[1]}"
+    return found
+
+
+@given(storage=storages(), names=st.lists(st.sampled_from(CLAIMS), unique=True, min_size=1))
+def test_all_nodes_at_once_find_what_each_finds_alone(storage: Storage, names: list[str]) -> None:
+    """The array search gives every claim the volume that a search on that node would give it."""
+    whole = build(storage).snapshot
+    claims = [
+        item for item in whole.objects.all(PersistentVolumeClaim) if item.metadata.name in names
+    ]
+    matches = match_volumes(whole.objects, claims, reach(whole))
+
+    for row, node in enumerate(whole.node_names):
+        found = {claim.metadata.name: item.metadata.name for claim, item in matches.on(row)}
+        assert found == search(storage, [item.metadata.name for item in claims], node)
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(storage=storages())
+def test_what_is_remembered_equals_what_is_read_anew(storage: Storage) -> None:
+    """Answers don't depend on what was asked before, nor on worlds that were tried and undone."""
+    world = build(storage)
+    for number, (names, preferred, leaves) in enumerate(storage.pods):
+        pod = pod_with(f"p{number}", *sorted(names))
+        pod_class, key = world.pod_class(pod), f"trial of p{number}"
+        with Transaction(world.state) as trial:
+            trial.place(key, pod, pod_class, preferred)
+            holding = BINDING.reserve(world.snapshot[np.array([preferred])], pod_class, None)
+            for item in holding.objects if isinstance(holding, Holding) else ():
+                trial.put_object(item)
+            _ = [world.reasons(plugin, pod) for plugin in PLUGINS]
+        kept = [world.reasons(plugin, pod) for plugin in PLUGINS]
+        world.state.memo.clear()
+        assert kept == [world.reasons(plugin, pod) for plugin in PLUGINS]
+        if place(world, pod, preferred) and leaves:
+            world.stop(pod)

@@ -1,0 +1,84 @@
+"""Zones of volumes against zones of nodes."""
+
+import pytest
+from tests.unit.scheduler.plugins.volumes import (
+    EARLY,
+    ZONE,
+    World,
+    bound,
+    claim,
+    pod,
+    pod_with,
+    storage_class,
+    volume,
+)
+
+from koordinator.scheduler.contract import NoArgs
+from koordinator.scheduler.plugins.volume_zone import PLUGIN, REASON
+from koordinator.scheduler.snapshot import ResourceAxis
+
+BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
+REGION = "topology.kubernetes.io/region"
+NODES = {
+    "z1": {ZONE: "z1", REGION: "r"},
+    "z2": {ZONE: "z2", REGION: "r"},
+    "old": {BETA_ZONE: "z1"},
+    "bare": {},
+}
+ZONES = PLUGIN.build(NoArgs(), ResourceAxis())
+POD = pod_with("db", "data")
+
+
+@pytest.mark.parametrize(
+    ("labels", "rejected"),
+    [
+        ({}, set()),
+        ({ZONE: "z1"}, {"z2", "old"}),
+        ({ZONE: "z1__z2"}, {"old"}),
+        ({ZONE: "z1__"}, set()),
+        ({BETA_ZONE: "z1"}, {"z2"}),
+        ({BETA_ZONE: "z2"}, {"z1", "old"}),
+        ({ZONE: "z1", REGION: "elsewhere"}, {"z1", "z2", "old"}),
+    ],
+)
+def test_a_node_must_be_in_one_of_the_zones_of_a_bound_volume(
+    labels: dict[str, str], rejected: set[str]
+) -> None:
+    """An old label of the volume also matches the new one of a node; bare nodes take anything."""
+    world = World(NODES, bound(claim("data"), "v"), volume("v", labels=labels))
+
+    assert world.reasons(ZONES, POD) == dict.fromkeys(rejected, REASON)
+
+
+def test_moving_pods_does_not_change_where_a_volume_is() -> None:
+    """The verdict is final for preemption."""
+    world = World(NODES, bound(claim("data"), "v"), volume("v", labels={ZONE: "z1"}))
+
+    assert ZONES.filter(world.snapshot, world.pod_class(POD)).unresolvable is True
+
+
+@pytest.mark.parametrize(
+    ("objects", "reason"),
+    [
+        ((), 'persistentvolumeclaim "data" not found'),
+        ((bound(claim("data"), "v"),), 'persistentvolume "v" not found'),
+        ((claim("data", ""),), "PersistentVolumeClaim had no pv name and storageClass name"),
+        ((claim("data"),), 'storageclass.storage.k8s.io "late" not found'),
+        ((claim("data"), storage_class("late", EARLY)), "PersistentVolume had no name"),
+        ((claim("data"), storage_class("late")), ""),
+    ],
+)
+def test_a_volume_must_be_known_unless_it_waits_for_the_pod(
+    objects: tuple[object, ...], reason: str
+) -> None:
+    """A claim that waits for its first consumer has no zone yet."""
+    refusal = World(NODES, *objects).refusal(ZONES, POD)
+
+    assert (refusal.reason if refusal else "") == reason
+
+
+def test_pods_without_claims_pass_unseen() -> None:
+    """The plugin is not asked about nodes."""
+    world = World(NODES)
+
+    assert not ZONES.filters(world.snapshot, world.pod_class(pod("web")))
