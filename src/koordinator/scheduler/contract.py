@@ -15,10 +15,17 @@ A plugin is any object with some of the methods below; its ``PluginSpec`` says h
                    plugin whose raw score depends on which nodes are feasible
 ``normalize``      ``(raw (k,)) -> (k,)`` in 0..max_score: raw scores of the feasible nodes to final ones
 ``prefer_nodes``   ``(snapshot, pod) -> rows``: candidates to try first, in order (Koordinator: PreferNodes)
-``prefer_devices`` ``(row view, pod) -> (n_minors,)``: which GPU this score plugin had in mind; highest wins
+``find_one_node``  ``(snapshot, pod) -> row | None``: a place planned beforehand, taken if every filter accepts it
+                   (Koordinator: FindOneNodePlugin)
+``prefer_devices`` ``(row view, pod) -> (n_minors,) | None``: which GPU this score plugin had in mind; highest wins
 ``reserve``        ``(row view, pod, preference) -> Holding | Refusal``: what the pod takes besides its requests
 ``permit``         ``(pod object, node) -> Permit``: allow, refuse or wait
 ``postfilter``     ``(attempt) -> PostFilterResult``: what could be done about a pod that fits nowhere
+``post_bind``      ``(pod object, node) -> None``: the pod has been bound
+``next_pod``       ``(queue state look-up) -> key | None``: a pod to try before the head of the queue
+                   (Koordinator: NextPodPlugin)
+``transform``      ``(pod object) -> pod object``: the pod as scheduling shall see it, applied before it is queued
+                   (Koordinator: the transformers of informers and BeforePreFilter)
 ``pre_enqueue``    ``(pod object) -> str``: why the pod must not enter the queue yet; empty: it may
 ``arrived``        ``(snapshot, pod) -> None``: a pod is tried for the first time (for policies that learn the mix)
 =================  ======================================================================================
@@ -246,7 +253,9 @@ class Gate:
 POINTS: Mapping[str, tuple[str, ...]] = {
     "preEnqueue": ("pre_enqueue",),
     "queueSort": ("queue_sort",),
-    "preFilter": ("prefilter", "filters"),
+    "preFilter": (
+        "prefilter", "filters", "prefer_nodes", "find_one_node", "next_pod", "transform",
+    ),
     "filter": ("filter",),
     "postFilter": ("postfilter",),
     "preScore": ("score", "score_among"),
@@ -308,11 +317,15 @@ class Profile:
     pre_enqueue: tuple[ActivePlugin, ...] = ()
     pre_filter: tuple[ActivePlugin, ...] = ()
     prefer_nodes: tuple[ActivePlugin, ...] = ()
+    find_one_node: tuple[ActivePlugin, ...] = ()
+    next_pod: tuple[ActivePlugin, ...] = ()
+    transform: tuple[ActivePlugin, ...] = ()
     filter: tuple[ActivePlugin, ...] = ()
     post_filter: tuple[ActivePlugin, ...] = ()
     score: tuple[ActivePlugin, ...] = ()
     reserve: tuple[ActivePlugin, ...] = ()
     permit: tuple[ActivePlugin, ...] = ()
+    post_bind: tuple[ActivePlugin, ...] = ()
     events: Mapping[str, tuple[EventHint, ...]] = field(default_factory=dict)
 
 

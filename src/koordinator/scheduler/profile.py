@@ -18,7 +18,6 @@ from koordinator.api.kubescheduler import (
     NodeNUMAResourceArgs,
     PluginArgs,
     ReservationArgs,
-    SchedulingHintArgs,
     decode_args,
 )
 from koordinator.api.meta import KubeObject
@@ -60,6 +59,7 @@ from koordinator.scheduler.plugins import (
     priority_sort,
     scarce_resource_avoidance,
     scheduling_gates,
+    scheduling_hint,
     taint_toleration,
     volume_binding,
     volume_restrictions,
@@ -93,6 +93,7 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     node_resources_fit_plus.PLUGIN,
     scarce_resource_avoidance.PLUGIN,
     device_share.PLUGIN,
+    scheduling_hint.PLUGIN,
     gpu_best_fit.PLUGIN,
     gpu_packing.PLUGIN,
     gpu_fragmentation.PLUGIN,
@@ -145,7 +146,6 @@ PLANNED: Mapping[str, Planned] = {
         ),
     ),
     "ElasticQuota": Planned(ElasticQuotaArgs, frozenset(("preFilter", "postFilter", "reserve"))),
-    "SchedulingHint": Planned(SchedulingHintArgs, frozenset(("preFilter",))),
     # The patches that this one merges travel with the bind here: nothing is left for it to do.
     DEFAULT_PRE_BIND: Planned(NoArgs, frozenset(("preBind",))),
 }
@@ -252,17 +252,22 @@ class _Built:
     def profile(self, name: str, lists: Mapping[str, Sequence[tuple[str, int]]]) -> Profile:
         at = {point: self._active(plugins) for point, plugins in lists.items()}
         used = dict.fromkeys(name for plugins in lists.values() for name, _ in plugins)
-        pre_filter = {active.name: active for active in (*at["preFilter"], *at["filter"])}
+        by_name = {active.name: active for active in (*at["preFilter"], *at["filter"])}
+        before = tuple(by_name.values())
         return Profile(
             scheduler_name=name,
             pre_enqueue=_with(at["preEnqueue"], "pre_enqueue"),
-            pre_filter=_with(tuple(pre_filter.values()), "prefilter"),
-            prefer_nodes=_with(tuple(pre_filter.values()), "prefer_nodes"),
+            pre_filter=_with(before, "prefilter"),
+            prefer_nodes=_with(before, "prefer_nodes"),
+            find_one_node=_with(before, "find_one_node"),
+            next_pod=_with(before, "next_pod"),
+            transform=_with(before, "transform"),
             filter=_with(at["filter"], "filter"),
             post_filter=_with(at["postFilter"], "postfilter"),
             score=_with(at["score"], "score", "score_among"),
             reserve=_with(at["reserve"], "reserve"),
             permit=_with(at["permit"], "permit"),
+            post_bind=_with(at["postBind"], "post_bind"),
             events={n: self._specs[n].events for n in used if n in self._specs},
         )
 

@@ -135,8 +135,10 @@ class Scheduler:
                 self._tell_queue(change)
         elif pod.spec.scheduler_name in self.cycles and not pod.metadata.deletion_timestamp:
             cycle = self.cycles[pod.spec.scheduler_name]
-            run_key = cycle.run_key(self.state.classes.of(pod))
             old = previous if isinstance(previous, Pod) else pod
+            for active in cycle.profile.transform:
+                pod, old = active.plugin.transform(pod), active.plugin.transform(old)
+            run_key = cycle.run_key(self.state.classes.of(pod))
             self.queue.update(old, pod, run_key, self._clock.now_s())
             if self.nominator.node_of(key) or pod.status.nominated_node_name:
                 self.nominator.update(old, pod)
@@ -171,7 +173,7 @@ class Scheduler:
         decided = 0
         while limit is None or decided < limit:
             most = self.options.run_limit if limit is None else min(self.options.run_limit, limit - decided)
-            run = self.queue.pop_run(self._clock.now_s(), most if self._merges() else 1)
+            run = self._next_run(most if self._merges() else 1)
             if not run:
                 if not self._to_bind:
                     break
@@ -186,6 +188,16 @@ class Scheduler:
         self._bind_all()
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
+
+    def _next_run(self, most: int) -> list[QueuedPod]:
+        now_s = self._clock.now_s()
+        for cycle in self.cycles.values():
+            for active in cycle.profile.next_pod:
+                key = active.plugin.next_pod(self.queue.get)
+                queued = self.queue.take(key) if key is not None else None
+                if queued is not None:
+                    return [queued]
+        return self.queue.pop_run(now_s, most)
 
     def next_wakeup_s(self) -> float | None:
         """Return when there is something to do even without news; None: only news can help."""
@@ -390,6 +402,10 @@ class Scheduler:
                     assumed.scorecard,
                 )
             )
+        for assumed in bound:
+            pod = assumed.queued.pod
+            for active in self.cycles[pod.spec.scheduler_name].profile.post_bind:
+                active.plugin.post_bind(pod, assumed.node)
         if self.options.report:
             for assumed in bound:
                 self._reporter.bound(assumed.queued.pod, assumed.node)

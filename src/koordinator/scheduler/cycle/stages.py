@@ -23,7 +23,7 @@ from koordinator.scheduler.cycle.evaluation import (
 )
 from koordinator.scheduler.cycle.runs import merge_run
 from koordinator.scheduler.cycle.scorecard import Scorecard, prefilter, scorecard
-from koordinator.scheduler.cycle.what_if import Nominations, StateWhatIf, rivals_of
+from koordinator.scheduler.cycle.what_if import Nominations, StateWhatIf, rejection, rivals_of
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass, Snapshot
 
@@ -48,14 +48,17 @@ class Cycle:
         self._cluster_filters = [a for a in profile.filter if a.plugin.reads not in local]
         self._cluster_scores = [a for a in profile.score if a.plugin.reads not in local]
         self._learning = [a for a in profile.score if hasattr(a.plugin, "arrived")]
+        self._one_by_one = bool(profile.prefer_nodes or profile.find_one_node)
         self._preferring = [a for a in profile.score if hasattr(a.plugin, "prefer_devices")]
 
     def run_key(self, pod: PodClass) -> Hashable:
-        """Return what identical pods share; pods of equal keys in a row can be decided as a run."""
+        """Return what pods must share to be decided as one run."""
         return (
             self.profile.scheduler_name,
             self._evaluator.key(pod),
-            pod.id if pod.spec.affinity else -1,
+            pod.demand,
+            pod.nonzero_cpu,
+            pod.nonzero_memory,
         )
 
     def scorecard(self, pod: PodClass) -> Scorecard:
@@ -85,12 +88,23 @@ class Cycle:
             return None
         for active in self._learning if first_attempt else ():
             active.plugin.arrived(snapshot, pod_class)
+        planned = self._planned(snapshot, pod_class)
+        if planned is not None:
+            return self._reserve(snapshot, pod_class, planned)
         evaluation = self._evaluator.of(pod_class)
         feasible = self._feasible(evaluation, snapshot, pod, pod_class, nominated)
         row = self._best(evaluation, snapshot, pod_class, feasible)
         if row is None:
             return None
         return self._reserve(snapshot, pod_class, row)
+
+    def _planned(self, snapshot: Snapshot, pod_class: PodClass) -> int | None:
+        """Return the row that a plugin has planned for the pod, if every filter accepts it."""
+        for active in self.profile.find_one_node:
+            row: int | None = active.plugin.find_one_node(snapshot, pod_class)
+            if row is not None and not rejection(self.profile, self.state, pod_class, row):
+                return row
+        return None
 
     def _feasible(
         self,
@@ -206,6 +220,6 @@ class Cycle:
             if any(wants_score(a, snapshot, pod_class) for a in self._cluster_scores):
                 return None
         evaluation = self._evaluator.of(pods[0])
-        if not evaluation.program.linear or not all(evaluation.flat) or self.profile.prefer_nodes:
+        if not evaluation.program.linear or not all(evaluation.flat) or self._one_by_one:
             return None
         return merge_run(evaluation, snapshot, self.state.nodes.rank, len(pods))

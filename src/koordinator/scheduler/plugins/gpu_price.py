@@ -60,8 +60,10 @@ class GpuPrice:
         """Return 0..MAX_PRICE_SCORE; the middle is no growth, 0 also where CPU or GPUs don't suffice."""
         return self._best(snapshot, pod).score
 
-    def prefer_devices(self, node: Snapshot, pod: PodClass) -> IntArray:
-        """Return ``(n_minors,)``: 1 for the GPU that the score was given for."""
+    def prefer_devices(self, node: Snapshot, pod: PodClass) -> IntArray | None:
+        """Return ``(n_minors,)``: 1 for the GPU that the score was given for; None if any will do."""
+        if not gpu_class(node, pod).is_share:
+            return None
         slot = int(self._best(node, pod).slot[0])
         return (np.arange(node.gpu_total.shape[1]) == slot).astype(np.int64)
 

@@ -13,6 +13,7 @@ from koordinator.scheduler.snapshot.axis import PODS, IntArray, ResourceAxis
 
 #: Annotations with these prefixes tell the scheduler what the pod wants …
 READ_PREFIXES = (
+    "internal.scheduling.koordinator.sh/",
     "scheduling.koordinator.sh/",
     "gang.scheduling.koordinator.sh/",
     "pod.koordinator.sh/",

@@ -1,0 +1,69 @@
+"""Take another component's word for where to look: the ``scheduling-hint`` annotation.
+
+``nodeNames`` restricts the candidates, ``preferredNodeNames`` are tried first, in order.
+
+Source: koordinator pkg/scheduler/plugins/schedulinghint.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from koordinator.api.annotations.scheduling import SCHEDULING_HINT, SchedulingHint
+from koordinator.api.kubescheduler import SchedulingHintArgs
+from koordinator.api.meta import ObjectMeta
+from koordinator.foundation.errors import InputError
+from koordinator.scheduler.contract import PluginSpec, Reads, Refusal, Rejections
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
+
+REASON = "node(s) not in the pod's scheduling hint"
+
+
+@dataclass(frozen=True, slots=True)
+class HintedNodes:
+    """Narrows and orders the candidates of a pod that carries a hint."""
+
+    most: int  # preferred nodes beyond this number are not tried
+    reads: ClassVar = Reads.NODE
+
+    def prefilter(self, _snapshot: Snapshot, pod: PodClass) -> Refusal | None:
+        try:
+            _read(pod)
+        except InputError as error:
+            return Refusal(str(error))
+        return None
+
+    def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
+        return bool(_read(pod).node_names)
+
+    def key(self, pod: PodClass) -> tuple[str, ...]:
+        return _read(pod).node_names
+
+    def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
+        numbers, by_name = snapshot.names
+        wanted = [by_name[name] for name in _read(pod).node_names if name in by_name]
+        return Rejections.where(~np.isin(numbers, wanted), REASON, unresolvable=True)
+
+    def prefer_nodes(self, snapshot: Snapshot, pod: PodClass) -> Iterable[int]:
+        """Return the rows of the preferred nodes that exist."""
+        by_name = snapshot.names[1]
+        preferred = _read(pod).preferred_node_names[: self.most]
+        return [by_name[name] for name in preferred if name in by_name]
+
+
+def _read(pod: PodClass) -> SchedulingHint:
+    """Raises InputError for an annotation that is malformed."""
+    known: SchedulingHint | None = pod.facts.get(HintedNodes)
+    if known is None:
+        meta = ObjectMeta(annotations=dict(pod.annotations))
+        known = pod.facts[HintedNodes] = SCHEDULING_HINT.read(meta) or SchedulingHint()
+    return known
+
+
+def build(args: SchedulingHintArgs, _axis: ResourceAxis) -> HintedNodes:
+    return HintedNodes(args.max_hint_nodes)
+
+
+PLUGIN = PluginSpec("SchedulingHint", SchedulingHintArgs, build)

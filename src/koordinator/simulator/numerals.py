@@ -1,0 +1,111 @@
+"""Numbers as people read them; report.js spells them the same way."""
+
+import math
+from enum import StrEnum
+
+UNKNOWN = "–"  # noqa: RUF001 -- the dash that a table has for "no figure"
+
+_MINUTE_S = 60
+_HOUR_S = 3_600
+_DAY_S = 86_400
+#: From here on an axis writes thousands and millions.
+_THOUSANDS = 10_000
+_MILLIONS = 1_000_000
+_GIB = 1 << 30
+_TIB = 1 << 40
+#: Below, a tenth of a second is worth showing.
+_TENTHS_BELOW_S = 9.95
+
+
+class Unit(StrEnum):
+    """What a number counts, which decides how it is written."""
+
+    SHARE = "share"  # 0..1
+    COUNT = "count"
+    SECONDS = "seconds"
+    RATE = "rate"  # per second
+
+    def text(self, value: float | None) -> str:
+        """Return the value for a read-out; None and NaN are a dash."""
+        if value is None or math.isnan(value):
+            return UNKNOWN
+        match self:
+            case Unit.SHARE:
+                return percent(value)
+            case Unit.SECONDS:
+                return duration(value)
+            case Unit.RATE:
+                return f"{count(value)}/s"
+            case Unit.COUNT:
+                return count(value)
+
+    def tick(self, value: float, step: float) -> str:
+        """Return the value for an axis whose ticks, round numbers, are ``step`` apart."""
+        match self:
+            case Unit.SHARE:
+                return f"{value * 100:g}%"
+            case Unit.SECONDS:
+                return duration_tick(value, step)
+            case Unit.COUNT | Unit.RATE:
+                return compact(value)
+
+
+def percent(share: float | None) -> str:
+    """Return 0.8734 as ``87.3%``."""
+    return UNKNOWN if share is None else f"{_tenths(share * 100):.1f}%"
+
+
+def count(number: float) -> str:
+    """Return a whole number with commas between the thousands."""
+    return f"{math.floor(number + 0.5):,}"
+
+
+def memory(size_bytes: int) -> str:
+    """Return whole GiB, or TiB from ten of them on."""
+    if size_bytes >= 10 * _TIB:
+        return f"{count(size_bytes / _TIB)} TiB"
+    return f"{count(size_bytes / _GIB)} GiB"
+
+
+def compact(number: float) -> str:
+    """Return 12000 as ``12k``; small numbers stay as they are."""
+    if number >= _MILLIONS:
+        return f"{number / _MILLIONS:g}M"
+    if number >= _THOUSANDS:
+        return f"{number / 1_000:g}k"
+    return f"{number:,g}"
+
+
+def duration(seconds: float) -> str:
+    """Return at most two units: ``4.2 s``, ``12 s``, ``2 min 5 s``, ``1 h 23 min``, ``3 d``."""
+    if seconds < _TENTHS_BELOW_S:
+        return f"{_tenths(seconds):g} s"
+    whole_s = math.floor(seconds + 0.5)
+    if whole_s < _MINUTE_S:
+        return f"{whole_s} s"
+    if whole_s < _HOUR_S:
+        return _two_units(whole_s, 1, "s", 60, "min")
+    minutes = math.floor(seconds / _MINUTE_S + 0.5)
+    if minutes < _DAY_S // _MINUTE_S:
+        return _two_units(minutes, 1, "min", 60, "h")
+    return _two_units(math.floor(seconds / _HOUR_S + 0.5), 1, "h", 24, "d")
+
+
+def duration_tick(seconds: float, step_s: float) -> str:
+    """Return the seconds in the largest unit of which the step is a multiple: ``90 min``."""
+    if not seconds:
+        return "0"
+    for unit_s, unit in ((_DAY_S, "d"), (_HOUR_S, "h"), (_MINUTE_S, "min")):
+        if not step_s % unit_s:
+            return f"{seconds / unit_s:g} {unit}"
+    return f"{seconds:g} s"
+
+
+def _tenths(number: float) -> float:
+    """Round half up, as the script does."""
+    return math.floor(number * 10 + 0.5) / 10
+
+
+def _two_units(number: int, small: int, small_unit: str, large: int, large_unit: str) -> str:
+    whole, rest = divmod(number, large * small)
+    return f"{whole} {large_unit}" + (f" {rest} {small_unit}" if rest else "")

@@ -1,0 +1,136 @@
+"""A run while it goes on: a live display on a terminal, a line now and then elsewhere.
+
+Reads the recorder's latest sample and writes to the console; draws only when it is told to.
+"""
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from koordinator.domain.run_report import NodeGroup, RunRecorder, Sample
+from koordinator.foundation.clock import Clock, SystemClock
+from koordinator.simulator.numerals import UNKNOWN, Unit, count, duration, percent
+
+_REDRAW_EVERY_S = 0.1
+_LINE_EVERY_S = 5.0
+_BAR_COLUMNS = 40
+
+
+class LiveView:
+    """Shows the run of a recorder between ``with`` and its end.
+
+    ``ends_s`` is the virtual time at which the run will be over.  The console is standard error
+    unless given, so that a result on standard output stays clean.
+    """
+
+    def __init__(
+        self,
+        recorder: RunRecorder,
+        *,
+        ends_s: float,
+        console: Console | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._recorder = recorder
+        self._ends_s = ends_s
+        self._console = console or Console(stderr=True)
+        self._clock = clock or SystemClock()
+        self._drawn_at_s = self._clock.now_s()
+        self._drawn: Sample | None = None
+        is_animated = self._console.is_terminal and not self._console.is_dumb_terminal
+        self._live = Live(console=self._console, auto_refresh=False) if is_animated else None
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Show the last state, also after a failure."""
+        self._draw()
+        if self._live:
+            self._live.stop()
+
+    def update(self) -> None:
+        """Show the latest sample if the last drawing is old enough; cheap to call after each."""
+        every_s = _REDRAW_EVERY_S if self._live else _LINE_EVERY_S
+        if self._clock.now_s() - self._drawn_at_s >= every_s:
+            self._draw()
+
+    def _draw(self) -> None:
+        sample = self._recorder.latest
+        self._drawn_at_s = self._clock.now_s()
+        if sample is None or sample is self._drawn:
+            return
+        self._drawn = sample
+        if self._live:
+            self._live.update(self._picture(sample), refresh=True)
+        else:
+            self._console.print(self._line(sample), soft_wrap=True)
+
+    def _picture(self, sample: Sample) -> RenderableType:
+        bars = Table.grid(padding=(0, 2))
+        bars.add_column(no_wrap=True)
+        bars.add_column(width=_BAR_COLUMNS)
+        bars.add_column(justify="right", no_wrap=True)
+        bars.add_row(
+            Text("virtual time", "bold"), _bar(self._done(sample), "cyan"), self._time(sample)
+        )
+        for group in self._recorder.groups:
+            share, resource = _main_share(group, sample)
+            bars.add_row(Text(group.name), _bar(share, "green"), f"{percent(share)} {resource}")
+        return Group(Text(self._recorder.title, "bold"), bars, Text(" · ".join(_facts(sample))))
+
+    def _line(self, sample: Sample) -> Text:
+        shares = (
+            f"{group.name} {percent(share)} {resource}"
+            for group in self._recorder.groups
+            for share, resource in (_main_share(group, sample),)
+        )
+        return Text(" · ".join([self._time(sample), *_facts(sample), *shares]))
+
+    def _time(self, sample: Sample) -> str:
+        started_s = self._recorder.started_s
+        return f"{duration(sample.time_s - started_s)} of {duration(self._ends_s - started_s)}"
+
+    def _done(self, sample: Sample) -> float:
+        span_s = self._ends_s - self._recorder.started_s
+        return (sample.time_s - self._recorder.started_s) / span_s if span_s > 0 else 1.0
+
+
+def _bar(share: float, colour: str) -> ProgressBar:
+    return ProgressBar(
+        total=1.0,
+        completed=min(max(share, 0.0), 1.0),
+        width=_BAR_COLUMNS,
+        complete_style=colour,
+        finished_style=colour,
+    )
+
+
+def _main_share(group: NodeGroup, sample: Sample) -> tuple[float, str]:
+    """Return how much is allocated of what the group is there for."""
+    allocation = sample.allocated[group.name]
+    return (allocation.gpu, "GPU") if group.gpus else (allocation.cpu, "CPU")
+
+
+def _facts(sample: Sample) -> list[str]:
+    is_rated = sample.scheduling_s > 0
+    rate = Unit.RATE.text(sample.decisions / sample.scheduling_s) if is_rated else UNKNOWN
+    return [
+        f"{count(sample.pending)} pending",
+        f"{count(sample.running)} running",
+        f"{count(sample.finished)} finished",
+        f"{count(sample.failed)} failed",
+        f"{rate} decisions",
+    ]

@@ -1,0 +1,198 @@
+"""Which charts a run report has, and what each of them shows."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from koordinator.domain.run_report import AllocationColumns, NodeGroup, RunReport
+from koordinator.simulator.axes import SHARES, Axis, FloatArray, value_axis
+from koordinator.simulator.charts import Chart, Series, area_chart, empty_chart, line_chart, strip
+from koordinator.simulator.markup import Markup
+from koordinator.simulator.numerals import Unit, count, memory
+
+#: Stretches of the run over which the scheduling rate is averaged.
+_RATE_STRETCHES = 120
+
+# Numbers of the colours in report.css: a resource has the same one everywhere.
+_GPU, _CPU, _MEMORY = 0, 1, 2
+_PODS = 4
+_LATE = 3
+#: Neighbours in the stack differ also for the colour-blind.
+_REASON_TONES = (3, 4, 2, 5, 1, 0, 6)
+
+
+def has_gpus(report: RunReport) -> bool:
+    """Tell whether any node group has GPUs."""
+    return any(group.gpus for group in report.groups)
+
+
+def cluster_charts(report: RunReport) -> list[Markup]:
+    """Return the charts of the whole cluster."""
+    charts = (allocation, fragmentation, pending, running, throughput, waiting)
+    return [chart(report) for chart in charts]
+
+
+def allocation(report: RunReport) -> Markup:
+    """Show the allocated shares of the cluster."""
+    return line_chart(
+        _chart(
+            report,
+            "Allocation",
+            "Share of the cluster that is given to pods",
+            _allocation_series(report.allocated(), with_gpu=has_gpus(report)),
+            unit=Unit.SHARE,
+            axis=SHARES,
+        )
+    )
+
+
+def fragmentation(report: RunReport) -> Markup:
+    """Show the unusable part of the free GPUs, also as a share of all GPUs."""
+    title = "GPU fragmentation"
+    of_free = _column(report.samples.gpu_fragmentation)
+    if np.isnan(of_free).all():
+        return empty_chart(title, "No free GPUs to measure.")
+    of_all = of_free * (1 - _column(report.allocated().gpu))
+    series = (
+        Series(name="of the free GPUs", values=of_free, tone=_GPU),
+        Series(name="of all GPUs", values=of_all, tone=_LATE),
+    )
+    note = "Free GPU capacity that a typical pod could not use"
+    return line_chart(_chart(report, title, note, series, unit=Unit.SHARE))
+
+
+def pending(report: RunReport) -> Markup:
+    """Show the pending pods, stacked by reason."""
+    title = "Pending pods by reason"
+    reasons = report.samples.pending_by_reason
+    if not reasons:
+        return empty_chart(title, "No pod was pending when a sample was taken.")
+    series = tuple(
+        Series(name=reason, values=_column(pods), tone=tone)
+        for (reason, pods), tone in zip(reasons.items(), _REASON_TONES, strict=False)
+    )
+    chart = _chart(
+        report,
+        title,
+        "What keeps the waiting pods from a node",
+        series,
+        unit=Unit.COUNT,
+        axis=value_axis(float(np.sum([s.values for s in series], axis=0).max()), Unit.COUNT),
+    )
+    return area_chart(chart)
+
+
+def running(report: RunReport) -> Markup:
+    """Show how many pods run."""
+    series = (Series(name="running", values=_column(report.samples.pods_running), tone=_PODS),)
+    note = "Pods on a node with work left"
+    return line_chart(_chart(report, "Running pods", note, series, unit=Unit.COUNT))
+
+
+def throughput(report: RunReport) -> Markup:
+    """Show the decisions per second of scheduling, averaged over stretches of the run."""
+    n = len(report.samples.time_s)
+    ends = np.unique(np.linspace(0, n - 1, min(n, _RATE_STRETCHES + 1)).astype(int)).tolist()
+    rates = _column(report.decision_rates(ends))
+    return line_chart(
+        _chart(
+            report,
+            "Scheduling throughput",
+            "Decisions per second of wall time spent in the scheduler",
+            (Series(name="decisions", values=rates, tone=_CPU),),
+            unit=Unit.RATE,
+            rows=ends,
+        )
+    )
+
+
+def waiting(report: RunReport) -> Markup:
+    """Show how long the pods waited that were scheduled since the sample before."""
+    series = (
+        Series(name="median", values=_column(report.samples.waited_p50_s), tone=_CPU),
+        Series(name="95th percentile", values=_column(report.samples.waited_p95_s), tone=_LATE),
+    )
+    note = "Virtual time from submission to a node, by time of scheduling"
+    return line_chart(_chart(report, "Waiting time", note, series, unit=Unit.SECONDS))
+
+
+def group_charts(report: RunReport) -> list[Markup]:
+    """Return a small chart of the allocated shares per node group."""
+    return [
+        line_chart(
+            _chart(
+                report,
+                group.name,
+                _size_of(group),
+                _allocation_series(report.samples.allocated[group.name], with_gpu=group.gpus > 0),
+                unit=Unit.SHARE,
+                axis=SHARES,
+            ),
+            small=True,
+        )
+        for group in report.groups
+    ]
+
+
+def event_strip(report: RunReport) -> Markup:
+    """Show when nodes failed and when other things happened."""
+    failures = [e.time_s - report.started_s for e in report.events if e.is_node_failure]
+    others = [e.time_s - report.started_s for e in report.events if not e.is_node_failure]
+    return strip(
+        title="Time line",
+        note=f"{count(len(failures))} node failures (tall), {count(len(others))} other events",
+        span_s=report.finished_s - report.started_s,
+        strong_s=failures,
+        weak_s=others,
+    )
+
+
+def _chart(
+    report: RunReport,
+    title: str,
+    note: str,
+    series: tuple[Series, ...],
+    *,
+    unit: Unit,
+    axis: Axis | None = None,
+    rows: Sequence[int] | None = None,
+) -> Chart:
+    """Return a chart of the samples in ``rows``, all if None; the axis reaches to the top value."""
+    time_s = np.array(report.samples.time_s, float) - report.started_s
+    if axis is None:
+        axis = value_axis(max((_top(s.values) for s in series), default=0.0), unit)
+    return Chart(
+        title=title,
+        note=note,
+        time_s=time_s if rows is None else time_s[list(rows)],
+        span_s=report.finished_s - report.started_s,
+        series=series,
+        axis=axis,
+        unit=unit,
+    )
+
+
+def _allocation_series(columns: AllocationColumns, *, with_gpu: bool) -> tuple[Series, ...]:
+    gpu = (Series(name="GPU", values=_column(columns.gpu), tone=_GPU),) if with_gpu else ()
+    return (
+        *gpu,
+        Series(name="CPU", values=_column(columns.cpu), tone=_CPU),
+        Series(name="memory", values=_column(columns.memory), tone=_MEMORY),
+    )
+
+
+def _size_of(group: NodeGroup) -> str:
+    sizes = [f"{count(group.nodes)} nodes"]
+    if group.gpus:
+        sizes.append(f"{count(group.gpus)} GPUs")
+    sizes += [f"{count(group.cpu_cores)} cores", memory(group.memory_bytes)]
+    return " · ".join(size.replace(" ", "\N{NO-BREAK SPACE}") for size in sizes)
+
+
+def _column(values: Sequence[float | None]) -> FloatArray:
+    return np.array([np.nan if v is None else v for v in values], float)
+
+
+def _top(values: FloatArray) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.max()) if len(known) else 0.0
