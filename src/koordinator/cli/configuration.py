@@ -17,7 +17,7 @@ def read_configuration(path: Path | None) -> KubeSchedulerConfiguration:
     if path is None:
         return STOCK
     try:
-        data = yaml.load(path.read_bytes(), yaml.CSafeLoader)  # noqa: S506 (the C safe loader)
+        data = yaml.load(path.read_bytes(), yaml.CSafeLoader)
     except OSError as error:
         raise InputError(str(error.strerror), source=str(path)) from None
     except yaml.YAMLError as error:

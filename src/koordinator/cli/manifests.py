@@ -127,17 +127,20 @@ def _files(path: Path) -> list[Path]:
 
 def _manifests(source: str, text: bytes) -> Iterator[_Place]:
     begins_like_json = text[:_BEGIN].lstrip()[:1] == b"{" and b"\n---" not in text
-    if begins_like_json or source.endswith(".json"):
-        yield from _json_manifests(source, text)
-    else:
-        yield from _yaml_manifests(source, text)
+    must_be_json = source.endswith(".json")
+    if begins_like_json or must_be_json:
+        try:
+            envelope = _ENVELOPE_DECODER.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            if must_be_json:
+                raise InputError(f"not a JSON manifest: {error}", source=source) from None
+        else:
+            yield from _json_manifests(source, text, envelope)
+            return
+    yield from _yaml_manifests(source, text)  # braces are YAML too
 
 
-def _json_manifests(source: str, text: bytes) -> Iterator[_Place]:
-    try:
-        envelope = _ENVELOPE_DECODER.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"not a JSON manifest: {error}", source=source) from None
+def _json_manifests(source: str, text: bytes, envelope: _Envelope) -> Iterator[_Place]:
     if envelope.items is None or not _is_list(envelope.kind):
         yield source, text, _NO_LIST
         return

@@ -1,33 +1,22 @@
 """``koord schedule``: manifests in, decisions out, no cluster needed."""
 
 import datetime as dt
-import enum
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
-import yaml
-from rich.console import Console
 from rich.table import Table
 
 from koordinator.cli.configuration import read_configuration
 from koordinator.cli.manifests import read_manifests
+from koordinator.cli.output import Output, console, print_data
 from koordinator.foundation.clock import SystemClock, to_epoch_s
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.app import Bound, Unschedulable
 from koordinator.scheduler.profile import installed_plugins
 from koordinator.simulator import ScheduleResult
 from koordinator.simulator import schedule as run
-
-
-class Output(enum.StrEnum):
-    """How to print."""
-
-    JSON = "json"
-    YAML = "yaml"
-    TABLE = "table"
 
 
 def schedule(
@@ -56,15 +45,13 @@ def schedule(
         source=str(config or ""),
     )
     if result.not_yet:
-        Console(stderr=True).print(
+        console(stderr=True).print(
             f"warning: these plugins do nothing yet: {', '.join(result.not_yet)}", style="yellow"
         )
     if output is Output.TABLE:
         _print_table(result)
-    elif output is Output.JSON:
-        sys.stdout.buffer.write(msgspec.json.encode(as_data(result)) + b"\n")
     else:
-        yaml.safe_dump(as_data(result), sys.stdout, sort_keys=False, allow_unicode=True)
+        print_data(as_data(result), output)
 
 
 def parse_time(text: str) -> float:
@@ -117,7 +104,7 @@ def _scores(outcome: Bound | Unschedulable) -> dict[str, Any]:
 
 
 def _print_table(result: ScheduleResult) -> None:
-    console = Console()
+    printer = console()
     table = Table(box=None, header_style="bold")
     for column in ("POD", "NODE", "WHY"):
         table.add_column(column, overflow="fold")
@@ -127,8 +114,8 @@ def _print_table(result: ScheduleResult) -> None:
         table.add_row(refused.pod, "-", refused.message)
     for evicted in result.evicted:
         table.add_row(evicted.pod, "(evicted)", evicted.reason)
-    console.print(table)
-    console.print(
+    printer.print(table)
+    printer.print(
         f"{len(result.placements)} placed, {len(result.unschedulable)} unschedulable, "
         f"{len(result.evicted)} evicted"
     )

@@ -1,8 +1,33 @@
 """Clusters that exist only here: the real scheduler on the in-memory cluster and a virtual clock.
 
-``embedded``  a cluster from manifests, scheduled to a fixed point: what ``koord schedule`` runs
+``embedded``   a cluster from manifests, scheduled to a fixed point: what ``koord schedule`` runs
+``run``        a workload over virtual time to a report: what ``koord simulate`` and ``demo`` run
+``workload``   types of the YAML file that ``workload_file`` reads; ``generation`` makes nodes
+               (``node_pools``), pods (``pod_streams``) and failures of it
+``world``      virtual time; ``stages`` says how pods and nodes behave in it
+``measuring``  samples of a world
+``report``     the report as a page and a table; ``progress`` shows a run while it goes on
+``openb``      a public GPU trace and its replay; ``bound`` proves what no placement can exceed
 """
 
 from koordinator.simulator.embedded import Embedded, ScheduleResult, schedule
+from koordinator.simulator.run import Placement, Simulation, SimulationResult, simulate
+from koordinator.simulator.workload import Workload
+from koordinator.simulator.workload_file import demo_workload, parse_workload, read_workload
+from koordinator.simulator.world import Submission, World
 
-__all__ = ["Embedded", "ScheduleResult", "schedule"]
+__all__ = [
+    "Embedded",
+    "Placement",
+    "ScheduleResult",
+    "Simulation",
+    "SimulationResult",
+    "Submission",
+    "Workload",
+    "World",
+    "demo_workload",
+    "parse_workload",
+    "read_workload",
+    "schedule",
+    "simulate",
+]

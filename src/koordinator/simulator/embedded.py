@@ -11,7 +11,12 @@ from koordinator.api.kubescheduler import (
 )
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
-from koordinator.cluster.memory.admission import Admission, Operation, resolve_priority
+from koordinator.cluster.memory.admission import (
+    Admission,
+    Operation,
+    default_storage_class,
+    resolve_priority,
+)
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import Reader
 from koordinator.foundation.clock import VirtualClock, to_epoch_s
@@ -21,6 +26,7 @@ from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.queue import QueueState
 from koordinator.scheduler.snapshot import ClusterState
+from koordinator.simulator.ephemeral_claims import create_ephemeral_claims
 
 #: Rounds of retries without any pod placed or evicted after which waiting longer is pointless.
 FRUITLESS_ROUNDS = 8
@@ -31,14 +37,17 @@ STOCK = KubeSchedulerConfiguration(
 
 
 def keep_or_resolve_priority(operation: Operation, obj: KubeObject, cluster: Reader) -> KubeObject:
-    """Believe the priority of a pod that comes from a cluster, where admission has seen it already."""
+    """Believe the priority of a pod that comes from a cluster.
+
+    Admission has seen it there already.
+    """
     if isinstance(obj, Pod) and obj.spec.priority is not None:
         return obj
     return resolve_priority(operation, obj, cluster)
 
 
 #: Manifests have been defaulted and validated when they were read.
-DEFAULT_ADMISSION: tuple[Admission, ...] = (keep_or_resolve_priority,)
+DEFAULT_ADMISSION: tuple[Admission, ...] = (keep_or_resolve_priority, default_storage_class)
 
 
 class Embedded:
@@ -69,7 +78,7 @@ class Embedded:
             max_backoff_s=configuration.pod_max_backoff_seconds,
         )
         self.scheduler = Scheduler(
-            self.cluster, self.clock, built.profiles, self.state, WATCHED, options
+            self.cluster, self.clock, built.profiles, self.state, WATCHED, options=options
         )
 
     def load(self, objects: Iterable[KubeObject]) -> None:
@@ -80,9 +89,11 @@ class Embedded:
         self.cluster.load((obj for obj in objects if not _is_pending(obj)), admit=True)
         self.scheduler.sync()
         self.cluster.load(pending, admit=True)
+        for pod in filter(_is_pending, self.cluster.list(Pod).items):
+            create_ephemeral_claims(self.cluster, pod)
 
     def run_to_fixed_point(self) -> list[Outcome]:
-        """Schedule until nothing moves any more, letting backoffs pass; return all that was done."""
+        """Schedule until nothing moves any more, letting backoffs pass; return all outcomes."""
         outcomes: list[Outcome] = []
         fruitless = 0
         while True:
@@ -117,9 +128,10 @@ def schedule(
     out_of_tree: Iterable[PluginSpec[Any]] = (),
     source: str = "",
 ) -> ScheduleResult:
-    """Schedule the pending pods among ``objects`` and return every decision; nothing else is touched.
+    """Schedule the pending pods among ``objects`` and return every decision.
 
-    ``explain`` keeps each decision's scorecard.  ``source`` names the configuration in errors.
+    Nothing else is touched.  ``explain`` keeps each decision's scorecard.  ``source`` names the
+    configuration in errors.
     Raises InputError, and InvalidError for an object that admission refuses.
     """
     options = Options(
@@ -138,9 +150,7 @@ def schedule(
     for left in _never_tried(world):
         refused.setdefault(left.pod, left)
     evicted = tuple(o for o in outcomes if isinstance(o, Evicted))
-    return ScheduleResult(
-        tuple(bound.values()), tuple(refused.values()), evicted, world.not_yet
-    )
+    return ScheduleResult(tuple(bound.values()), tuple(refused.values()), evicted, world.not_yet)
 
 
 def _never_tried(world: Embedded) -> Iterable[Unschedulable]:

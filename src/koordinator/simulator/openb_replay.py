@@ -1,7 +1,9 @@
-"""Replays of the openb trace: every arrival once, through the same scheduler that a cluster would have.
+"""Replays of the openb trace.
 
-Protocol: pods arrive in the given order and never leave; one that fits nowhere is dropped for good.  The figure is the GPU
-allocation ratio as a function of the GPU demand that has arrived.
+Every arrival comes once, through the same scheduler that a cluster would have.
+
+Protocol: pods arrive in the given order and never leave; one that fits nowhere is dropped for good.
+The figure is the GPU allocation ratio as a function of the GPU demand that has arrived.
 """
 
 import csv
@@ -35,14 +37,14 @@ from koordinator.api.kubescheduler import (
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node, NodeStatus
 from koordinator.api.pod import Container, Pod, PodSpec
-from koordinator.domain.gpu_fragmentation import Fragmentation
-from koordinator.domain.gpu_expectation import ExpectedPods, mix_of
-from koordinator.domain.gpu_mix import WHOLE_GPU
 from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from koordinator.domain.gpu_expectation import ExpectedPods, mix_of
+from koordinator.domain.gpu_fragmentation import Fragmentation
+from koordinator.domain.gpu_mix import WHOLE_GPU
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.app import Bound, Options
-from koordinator.scheduler.snapshot import Snapshot
+from koordinator.scheduler.snapshot import IntArray, Snapshot
 from koordinator.scheduler.snapshot.gpu_view import MODEL_LABEL, gpu_nodes, node_kinds
 from koordinator.simulator.embedded import Embedded
 from koordinator.simulator.openb import Arrivals, Trace, TraceNode, TracePod
@@ -77,8 +79,8 @@ class ReplayResult:
     trace: str
     policy: str
     seed: int
-    arrived_milli: np.ndarray  # type: ignore[type-arg]  # (n_arrivals,) GPU demand so far
-    allocated_milli: np.ndarray  # type: ignore[type-arg]  # (n_arrivals,)
+    arrived_milli: IntArray  # (n_arrivals,) GPU demand so far
+    allocated_milli: IntArray  # (n_arrivals,)
     capacity_milli: int
     fragmentation: float  # share of the capacity that a typical pod could not use, at the end
     placements: tuple[Placement, ...]
@@ -86,7 +88,10 @@ class ReplayResult:
     source: str  # where the order comes from
 
     def allocation_at(self, percent: int) -> float | None:
-        """Return the mean allocation in percent while the demand rounds to that percentage; None: not reached."""
+        """Return the mean allocation in percent while the demand rounds to that percentage.
+
+        None: not reached.
+        """
         demand = np.round(self.arrived_milli / self.capacity_milli * 100)
         ratio = np.round(self.allocated_milli / self.capacity_milli * 100, 2)
         there = demand == percent
@@ -94,7 +99,10 @@ class ReplayResult:
 
     def as_data(self) -> dict[str, Any]:
         """Return the figures for printing."""
-        last = int(round(float(self.arrived_milli[-1]) / self.capacity_milli * 100)) if len(self.arrived_milli) else 0
+        last, allocated_percent = 0, 0.0
+        if len(self.arrived_milli):
+            last = round(float(self.arrived_milli[-1]) / self.capacity_milli * 100)
+            allocated_percent = 100 * float(self.allocated_milli[-1]) / self.capacity_milli
         marks = [mark for mark in (80, 90, 95, 100, 110, 120, 130) if mark <= last]
         return {
             "trace": self.trace,
@@ -107,9 +115,7 @@ class ReplayResult:
             "gpuCapacityMilli": self.capacity_milli,
             "gpuArrivedPercent": last,
             "gpuAllocatedPercentAt": {str(m): self.allocation_at(m) for m in marks},
-            "gpuAllocatedPercent": round(100 * float(self.allocated_milli[-1]) / self.capacity_milli, 2)
-            if len(self.allocated_milli)
-            else 0.0,
+            "gpuAllocatedPercent": round(allocated_percent, 2),
             "gpuFragmentedPercent": round(100 * self.fragmentation, 2),
         }
 
@@ -119,9 +125,9 @@ def replay(
     arrivals: Arrivals,
     seed: int,
     policy: str = DEFAULT_POLICY,
-    on_arrival: Callable[[int, int], None] | None = None,
+    on_arrival: Callable[[int], None] | None = None,
 ) -> ReplayResult:
-    """Place every arrival.  ``on_arrival(done, total)`` is told now and then.
+    """Place every arrival.  ``on_arrival(done)`` is told now and then.
 
     Raises InputError for an unknown policy.
     """
@@ -155,7 +161,7 @@ def replay(
         arrived.append(demand)
         allocated.append(held)
         if on_arrival is not None and number % 100 == 0:
-            on_arrival(number, len(arrivals.order))
+            on_arrival(number)
     return ReplayResult(
         trace=trace.name,
         policy=policy,
@@ -170,8 +176,16 @@ def replay(
     )
 
 
+def demand_ratio(trace: Trace) -> float:
+    """Return what all pods of the list ask for, as a ratio of the cluster's GPUs."""
+    return sum(pod.total_gpu_milli for pod in trace.pods) / max(trace.gpu_milli, 1)
+
+
 def write_placements(path: Path, placements: tuple[Placement, ...]) -> None:
-    """Write a line per arrival: ``arrival,pod,node,gpus``; gpus are ``minor:milli`` joined by ``;``."""
+    """Write a line per arrival: ``arrival,pod,node,gpus``.
+
+    gpus are ``minor:milli`` joined by ``;``.
+    """
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(("arrival", "pod", "node", "gpus"))
@@ -191,8 +205,14 @@ def node_objects(node: TraceNode) -> list[Node | Device]:
         "pods": _PODS_PER_NODE,
     }
     if not node.gpu:
-        return [Node(metadata=ObjectMeta(name=node.name), status=NodeStatus(allocatable=allocatable))]
-    each = {GPU_CORE: Quantity.from_int(100), GPU_MEMORY: _CARD_MEMORY, GPU_MEMORY_RATIO: Quantity.from_int(100)}
+        return [
+            Node(metadata=ObjectMeta(name=node.name), status=NodeStatus(allocatable=allocatable))
+        ]
+    each = {
+        GPU_CORE: Quantity.from_int(100),
+        GPU_MEMORY: _CARD_MEMORY,
+        GPU_MEMORY_RATIO: Quantity.from_int(100),
+    }
     allocatable |= {
         GPU_CORE: Quantity.from_int(100 * node.gpu),
         GPU_MEMORY_RATIO: Quantity.from_int(100 * node.gpu),
@@ -269,7 +289,9 @@ def expected_pods(trace: Trace) -> list[dict[str, Any]]:
 def _gpus(bound: Bound) -> tuple[tuple[int, int], ...]:
     meta = ObjectMeta(annotations=dict(bound.annotations))
     allocated = (ALLOCATED.read(meta) or {}).get(DeviceType.GPU, ())
-    return tuple((a.minor, a.resources[GPU_MEMORY_RATIO].value() * WHOLE_GPU // 100) for a in allocated)
+    return tuple(
+        (a.minor, a.resources[GPU_MEMORY_RATIO].value() * WHOLE_GPU // 100) for a in allocated
+    )
 
 
 def _fragmentation(world: Embedded, trace: Trace) -> float:

@@ -105,7 +105,7 @@ def test_an_object_may_be_there_only_once(tmp_path: Path) -> None:
         ("a: &a [*a]", "standard input: not usable YAML"),
         ("- 1", "standard input: document 1: found list; accepted is an object"),
         ("kind: List\nitems: [1]", "standard input: document 1: items[0]: found int"),
-        ('{"a"', "standard input: not a JSON manifest"),
+        ('{"a"', "standard input: not valid YAML"),
         ('{"kind":"List","items":[{}]}', "standard input: items[0]: object: kind: unknown"),
         (
             (

@@ -1,0 +1,107 @@
+"""``koord simulate``: a workload or a trace through the scheduler, in virtual time."""
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from koordinator.cli.configuration import read_configuration
+from koordinator.cli.output import Output, print_report, write_html
+from koordinator.cli.replay import Replay, replay
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.errors import InputError
+from koordinator.scheduler.profile import installed_plugins
+from koordinator.simulator import Simulation, read_workload
+from koordinator.simulator.progress import LiveView
+
+
+class Trace(enum.StrEnum):
+    """Traces whose format is known."""
+
+    OPENB = "openb"
+
+
+def simulate(
+    *,
+    workload: Annotated[
+        str,
+        typer.Option(
+            "--workload",
+            "-w",
+            help="YAML file that describes nodes and pods; with --trace the name or file of a pod "
+            "list, the default one if absent.",
+        ),
+    ] = "",
+    trace: Annotated[Trace | None, typer.Option(help="Replay a trace instead.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with the trace's files.")] = None,
+    policy: Annotated[str, typer.Option(help="With --trace: how GPUs are placed.")] = "",
+    tune: Annotated[
+        float | None,
+        typer.Option(help="With --trace: GPU demand of all arrivals / GPUs of the cluster."),
+    ] = None,
+    bound: Annotated[
+        bool, typer.Option("--bound", help="With --trace: add a proven upper bound.")
+    ] = False,
+    placements: Annotated[
+        Path | None, typer.Option(help="With --trace: write a CSV line per arrival.")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="KubeSchedulerConfiguration; default: the one of koord demo."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Default: that of the workload file.")
+    ] = None,
+    until: Annotated[
+        str, typer.Option(help="Virtual time to stop at, as 36h; default: the file's horizon.")
+    ] = "",
+    output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report.")] = None,
+) -> None:
+    """Run a described workload, or replay a trace, and report what became of the pods."""
+    if trace is not None:
+        _refuse("not accepted together with --trace", config=config, until=until, report=report)
+        if data is None:
+            raise InputError("required with --trace: the folder with its files", source="--data")
+        replay(Replay(data, workload, policy, tune, seed, output, placements, with_bound=bound))
+        return
+    _refuse(
+        "accepted only together with --trace",
+        data=data,
+        policy=policy,
+        tune=tune,
+        bound=bound,
+        placements=placements,
+    )
+    if not workload:
+        raise InputError("required: a YAML file, or --trace with --data", source="--workload")
+    simulation = Simulation(
+        read_workload(workload),
+        None if config is None else read_configuration(config),
+        seed=seed,
+        until_s=_seconds(until) if until else None,
+        out_of_tree=installed_plugins(),
+        source=str(config or ""),
+    )
+    with LiveView(simulation.recorder, ends_s=simulation.ends_s) as view:
+        result = simulation.run(view.update)
+    if report is not None:
+        write_html(result.report, report)
+    print_report(result.report, output)
+
+
+def _refuse(problem: str, **options: object) -> None:
+    for name, value in options.items():
+        if value:
+            raise InputError(problem, source=f"--{name}")
+
+
+def _seconds(text: str) -> float:
+    try:
+        span_s = Duration.parse(text).total_seconds()
+    except InputError as error:
+        raise error.within(source="--until") from None
+    if span_s <= 0:
+        raise InputError(f"found {text}; accepted is more than 0s", source="--until")
+    return span_s

@@ -1,0 +1,77 @@
+"""What a workload stands for: nodes with their devices, pods with their times, failures.
+
+Everything is drawn before the run begins.  Each pool and each stream has a generator of its own,
+seeded by the run's seed and its name: to add a stream doesn't change the others.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
+from koordinator.simulator.node_pools import nodes_of
+from koordinator.simulator.pod_streams import priority_classes, submissions_of
+from koordinator.simulator.workload import Workload
+from koordinator.simulator.world import Submission
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A node is down from ``at_s`` on; infinite: until the end."""
+
+    node: str
+    at_s: float
+    repaired_after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that will come from outside during a run."""
+
+    objects: tuple[KubeObject, ...]  # there from the beginning
+    nodes: dict[str, tuple[str, ...]]  # their names by pool
+    submissions: tuple[Submission, ...]
+    outages: tuple[Outage, ...]
+
+
+def generate(workload: Workload, seed: int, until_s: float) -> Plan:
+    """Draw everything up to a time."""
+    objects: list[KubeObject] = []
+    nodes: dict[str, tuple[str, ...]] = {}
+    for pool in workload.node_pools:
+        made = list(nodes_of(pool))
+        objects += made
+        nodes[pool.name] = tuple(obj.metadata.name for obj in made if isinstance(obj, Node))
+    submissions: list[Submission] = []
+    for stream in workload.pod_streams:
+        rng = _generator(seed, "stream", stream.name)
+        submissions += submissions_of(stream, workload, until_s, rng)
+    objects += priority_classes(workload)
+    outages = tuple(_outages(workload, nodes, seed, until_s))
+    return Plan(tuple(objects), nodes, tuple(submissions), outages)
+
+
+def _generator(seed: int, role: str, name: str) -> np.random.Generator:
+    return np.random.default_rng([seed, *f"{role}/{name}".encode()])
+
+
+def _outages(
+    workload: Workload, nodes: dict[str, tuple[str, ...]], seed: int, until_s: float
+) -> Iterator[Outage]:
+    for failure in workload.failures:
+        rng = _generator(seed, "failures", failure.pool)
+        repair = failure.repair.build()
+        mtbf_s = failure.mtbf.total_seconds()
+        for node in nodes[failure.pool]:
+            at_s = float(rng.exponential(mtbf_s))
+            while at_s <= until_s:
+                repaired_after_s = repair.draw(rng)
+                yield Outage(node, at_s, repaired_after_s)
+                at_s += repaired_after_s + float(rng.exponential(mtbf_s))
+    for index, outage in enumerate(workload.outages):
+        rng = _generator(seed, "outages", str(index))
+        repair = outage.repair.build()
+        for node in nodes[outage.pool][outage.first : outage.first + outage.nodes]:
+            yield Outage(node, outage.at.total_seconds(), repair.draw(rng))

@@ -1,0 +1,90 @@
+"""The nodes of a pool, with the Device objects of their GPUs."""
+
+from collections.abc import Iterator
+
+from koordinator.api import labels, resource_names
+from koordinator.api.core import ResourceList, Taint
+from koordinator.api.device import Device, DeviceInfo, DeviceSpec, DeviceType
+from koordinator.api.meta import KubeObject, ObjectMeta
+from koordinator.api.node import Node, NodeSpec, NodeStatus
+from koordinator.foundation.quantity import Quantity
+from koordinator.simulator.stages import READY_CONDITION
+from koordinator.simulator.workload import NodePool
+
+ZONE = "topology.kubernetes.io/zone"
+HOSTNAME = "kubernetes.io/hostname"
+POOL = "koordinator.sh/node-pool"
+
+
+def nodes_of(pool: NodePool) -> Iterator[KubeObject]:
+    digits = len(str(pool.count - 1))
+    for number in range(pool.count):
+        name = f"{pool.name}-{number:0{digits}}"
+        own = {HOSTNAME: name, POOL: pool.name}
+        if pool.zones:
+            own[ZONE] = pool.zones[number % len(pool.zones)]
+        amounts: ResourceList = {
+            resource_names.CPU: pool.cpu,
+            resource_names.MEMORY: pool.memory,
+            resource_names.PODS: Quantity.from_int(pool.max_pods),
+        }
+        device = _device(pool, name)
+        if device is not None:
+            own |= device.metadata.labels
+            amounts |= _published(device)
+        yield Node(
+            metadata=ObjectMeta(name=name, labels={**own, **pool.labels}),
+            spec=NodeSpec(taints=_taints(pool)),
+            status=NodeStatus(capacity=amounts, allocatable=amounts, conditions=(READY_CONDITION,)),
+        )
+        if device is not None:
+            yield device
+
+
+def _taints(pool: NodePool) -> tuple[Taint, ...]:
+    return tuple(Taint(key=t.key, effect=t.effect, value=t.value) for t in pool.taints)
+
+
+def _device(pool: NodePool, node: str) -> Device | None:
+    """Return what koordlet reports of the node's GPUs."""
+    if pool.gpus is None:
+        return None
+    whole = Quantity.from_int(resource_names.WHOLE_DEVICE)
+    resources = {
+        resource_names.GPU_CORE: whole,
+        resource_names.GPU_MEMORY_RATIO: whole,
+        resource_names.GPU_MEMORY: pool.gpus.memory,
+    }
+    own = {labels.GPU_VENDOR: labels.GpuVendor.NVIDIA.value}
+    if pool.gpus.model:
+        own[labels.GPU_MODEL] = pool.gpus.model
+    infos = tuple(
+        DeviceInfo(
+            type=DeviceType.GPU,
+            id=f"GPU-{node}-{minor}",
+            minor=minor,
+            health=True,
+            resources=resources,
+        )
+        for minor in range(pool.gpus.count)
+    )
+    return Device(metadata=ObjectMeta(name=node, labels=own), spec=DeviceSpec(devices=infos))
+
+
+def _published(device: Device) -> ResourceList:
+    """Return what koord-manager and NVIDIA's device plugin make of it on the node.
+
+    Source: koordinator pkg/slo-controller/noderesource/plugins/gpudeviceresource.
+    """
+    infos = device.spec.devices
+    amounts: ResourceList = {}
+    for name in (
+        resource_names.GPU_CORE,
+        resource_names.GPU_MEMORY_RATIO,
+        resource_names.GPU_MEMORY,
+    ):
+        total = sum(info.resources[name].value() for info in infos)
+        amounts[name] = Quantity.from_int(total, binary=name == resource_names.GPU_MEMORY)
+    amounts[resource_names.GPU] = amounts[resource_names.GPU_CORE]
+    amounts[resource_names.NVIDIA_GPU] = Quantity.from_int(len(infos))
+    return amounts

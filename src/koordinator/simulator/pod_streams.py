@@ -1,0 +1,208 @@
+"""The pods of a stream: what they are, when they come, how long they work."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from msgspec.structs import replace
+
+from koordinator.api import labels, resource_names
+from koordinator.api.core import (
+    ResourceList,
+    ResourceRequirements,
+    Toleration,
+    TopologySpreadConstraint,
+)
+from koordinator.api.defaults import NOT_READY, UNREACHABLE, with_defaults
+from koordinator.api.meta import KubeObject, LabelSelector, ObjectMeta
+from koordinator.api.pod import Container, Pod, PodSpec
+from koordinator.api.priority import PriorityClass
+from koordinator.foundation.quantity import Quantity
+from koordinator.simulator.stages import Distribution, PodLife
+from koordinator.simulator.workload import (
+    ArrivalConfig,
+    DistributionConfig,
+    DiurnalConfig,
+    PodStream,
+    TemplateConfig,
+    TolerationConfig,
+    VariantConfig,
+    Workload,
+)
+from koordinator.simulator.world import Submission
+
+FloatArray = npt.NDArray[np.float64]
+
+_ENDLESS = DistributionConfig()
+_NOTHING_ELSE = VariantConfig()
+APP = "app"  # label of a pod: the name of its stream
+_DAY_S = 86_400.0
+_HOUR_S = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """What the pods of one variant have in common."""
+
+    pod: Pod
+    weight: int
+    duration: Distribution
+
+
+def blueprints_of(stream: PodStream, workload: Workload) -> list[Blueprint]:
+    """Return one per variant, or the only one of a stream without variants."""
+    return [
+        Blueprint(
+            with_defaults(_pod(stream, _template(stream, variant), workload)),
+            variant.weight,
+            (variant.duration or stream.duration or _ENDLESS).build(),
+        )
+        for variant in stream.variants or (_NOTHING_ELSE,)
+    ]
+
+
+def priority_classes(workload: Workload) -> list[KubeObject]:
+    """Return a class per priority in use: in Kubernetes a pod's number comes from a class."""
+    classes: dict[str, KubeObject] = {}
+    for stream in workload.pod_streams:
+        for variant in stream.variants or (_NOTHING_ELSE,):
+            template = _template(stream, variant)
+            name = _class_name(template)
+            if name:
+                classes[name] = PriorityClass(
+                    metadata=ObjectMeta(name=name),
+                    value=template.priority or 0,
+                    preemption_policy="Never" if template.preempts is False else None,
+                )
+    return [with_defaults(one) for one in classes.values()]
+
+
+def submissions_of(
+    stream: PodStream, workload: Workload, until_s: float, rng: np.random.Generator
+) -> Iterator[Submission]:
+    """Draw the pods that come up to ``until_s``, in order of time."""
+    blueprints = blueprints_of(stream, workload)
+    times_s = _arrival_times(stream.arrival, until_s, rng)
+    weights = np.array([blueprint.weight for blueprint in blueprints], float)
+    chosen = rng.choice(len(blueprints), len(times_s), p=weights / weights.sum())
+    kind = stream.kind or stream.name
+    for number, (at_s, choice) in enumerate(zip(times_s.tolist(), chosen.tolist(), strict=True)):
+        blueprint = blueprints[choice]
+        meta = replace(blueprint.pod.metadata, name=f"{stream.name}-{number}")
+        life = PodLife(
+            work_s=blueprint.duration.draw(rng),
+            resubmissions=stream.resubmit.limit,
+            resubmit_after_s=stream.resubmit.after.total_seconds(),
+        )
+        yield Submission(at_s, replace(blueprint.pod, metadata=meta), kind, life)
+
+
+def _template(stream: PodStream, variant: VariantConfig) -> TemplateConfig:
+    names = TemplateConfig.__struct_fields__
+    given = {name: v for name in names if (v := getattr(variant, name)) is not None}
+    if "gpus" in given or "gpu_percent" in given:
+        given = {"gpus": None, "gpu_percent": None} | given
+    return replace(stream.template, **given)
+
+
+def _pod(stream: PodStream, template: TemplateConfig, workload: Workload) -> Pod:
+    own = {APP: stream.name}
+    if template.qos is not None:
+        own[labels.POD_QOS_CLASS] = template.qos
+    amounts = _amounts(template)
+    return Pod(
+        metadata=ObjectMeta(
+            name=stream.name, namespace=stream.namespace, labels={**(template.labels or {}), **own}
+        ),
+        spec=PodSpec(
+            containers=(
+                Container(
+                    name="main", resources=ResourceRequirements(requests=amounts, limits=amounts)
+                ),
+            ),
+            priority_class_name=_class_name(template),
+            restart_policy="Always" if stream.duration is None else "Never",
+            node_selector=template.node_selector or {},
+            tolerations=_tolerations(template.tolerations or (), workload),
+            topology_spread_constraints=tuple(
+                TopologySpreadConstraint(
+                    max_skew=spread.max_skew,
+                    topology_key=spread.topology_key,
+                    when_unsatisfiable=spread.when_unsatisfiable,
+                    label_selector=LabelSelector(match_labels={APP: stream.name}),
+                )
+                for spread in template.spread or ()
+            ),
+        ),
+    )
+
+
+def _amounts(template: TemplateConfig) -> ResourceList:
+    amounts: ResourceList = {}
+    if template.cpu is not None:
+        amounts[resource_names.CPU] = template.cpu
+    if template.memory is not None:
+        amounts[resource_names.MEMORY] = template.memory
+    if template.gpus:
+        amounts[resource_names.NVIDIA_GPU] = Quantity.from_int(template.gpus)
+    if template.gpu_percent:
+        percent = Quantity.from_int(template.gpu_percent)
+        amounts[resource_names.GPU_CORE] = percent
+        amounts[resource_names.GPU_MEMORY_RATIO] = percent
+    return amounts
+
+
+def _tolerations(configs: Sequence[TolerationConfig], workload: Workload) -> tuple[Toleration, ...]:
+    """Return the stream's own, then those of dead nodes with the workload's time."""
+    own = tuple(
+        Toleration(key=t.key, operator=t.operator, value=t.value, effect=t.effect) for t in configs
+    )
+    seconds = int(workload.toleration.total_seconds())
+    settled = {t.key for t in own if t.effect in {"NoExecute", ""}}
+    return own + tuple(
+        replace(toleration, toleration_seconds=seconds)
+        for toleration in (NOT_READY, UNREACHABLE)
+        if not settled & {toleration.key, ""}
+    )
+
+
+def _class_name(template: TemplateConfig) -> str:
+    """Return nothing for pods without a class: priority 0, free to preempt."""
+    number = template.priority or 0
+    if number == 0 and template.preempts is not False:
+        return ""
+    sign = "minus-" if number < 0 else ""
+    patient = "-never-preempting" if template.preempts is False else ""
+    return f"priority-{sign}{abs(number)}{patient}"
+
+
+def _arrival_times(arrival: ArrivalConfig, until_s: float, rng: np.random.Generator) -> FloatArray:
+    """Return the times up to ``until_s``, ascending."""
+    parts = []
+    if arrival.poisson is not None:
+        parts.append(_poisson(arrival.poisson.per_hour, until_s, rng))
+    if arrival.diurnal is not None:
+        parts.append(_diurnal(arrival.diurnal, until_s, rng))
+    for burst in arrival.bursts:
+        at_s, over_s = burst.at.total_seconds(), burst.over.total_seconds()
+        parts.append(at_s + over_s * np.arange(burst.count) / burst.count)
+    times_s = np.concatenate(parts)
+    times_s.sort()
+    return times_s[times_s <= until_s]
+
+
+def _poisson(per_hour: float, until_s: float, rng: np.random.Generator) -> FloatArray:
+    times_s: FloatArray = rng.uniform(0.0, until_s, rng.poisson(per_hour * until_s / _HOUR_S))
+    return times_s
+
+
+def _diurnal(config: DiurnalConfig, until_s: float, rng: np.random.Generator) -> FloatArray:
+    """Thin a process at the highest rate: a cosine between low and high, highest at ``peak_at``."""
+    times_s = _poisson(config.high_per_hour, until_s, rng)
+    low, high = config.low_per_hour, config.high_per_hour
+    angle = 2 * math.pi * (times_s - config.peak_at.total_seconds()) / _DAY_S
+    rate = low + (high - low) * (1 + np.cos(angle)) / 2
+    kept: FloatArray = times_s[rng.uniform(0.0, max(high, 1e-300), len(times_s)) < rate]
+    return kept

@@ -1,0 +1,145 @@
+"""One simulation from a workload to its report: what the CLI, a script and a notebook call."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
+from koordinator.cluster.port import Reader
+from koordinator.domain.run_report import RunRecorder, RunReport
+from koordinator.foundation.clock import Clock, SystemClock
+from koordinator.scheduler.contract import PluginSpec
+from koordinator.simulator.generation import generate
+from koordinator.simulator.measuring import Gauge
+from koordinator.simulator.stages import PodStage
+from koordinator.simulator.workload import Workload
+from koordinator.simulator.workload_file import read_workload
+from koordinator.simulator.world import PodRun, World
+
+PROFILE = "data/demo-profile.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What became of one pod object; times are virtual, None where it didn't come to that."""
+
+    pod: str  # namespace/name
+    kind: str
+    node: str  # empty: never placed
+    submitted_s: float
+    bound_s: float | None
+    ended_s: float | None
+    stage: PodStage
+    message: str  # of a pending pod: why, as in its condition
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResult:
+    """The report for people, the placements for analysis, and the cluster as it was at the end."""
+
+    report: RunReport
+    placements: tuple[Placement, ...]  # in the order of submission
+    cluster: Reader
+
+
+class Simulation:
+    """A run that is ready to begin; ``recorder`` can be watched while it goes on.
+
+    Without a configuration the packaged one is used (``default_profile``).  ``seed`` and
+    ``until_s`` stand for those of the workload.
+
+    Raises InputError for a configuration or a workload that names what isn't there.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        configuration: KubeSchedulerConfiguration | None = None,
+        *,
+        seed: int | None = None,
+        until_s: float | None = None,
+        stopwatch: Clock | None = None,
+        out_of_tree: Iterable[PluginSpec[Any]] = (),
+        source: str = "",
+    ) -> None:
+        self.seed = workload.seed if seed is None else seed
+        self.ends_s = workload.horizon.total_seconds() if until_s is None else until_s
+        self._sample_every_s = workload.sample_every.total_seconds()
+        self._stopwatch = stopwatch or SystemClock()
+        plan = generate(workload, self.seed, self.ends_s)
+        self.world = World(
+            configuration or default_profile(),
+            stopwatch=self._stopwatch,
+            grace_period_s=workload.grace_period.total_seconds(),
+            out_of_tree=out_of_tree,
+            source=source,
+        )
+        self.world.load(plan.objects)
+        self.world.submit(plan.submissions)
+        for outage in plan.outages:
+            self.world.fail_node(outage.at_s, outage.node, outage.repaired_after_s)
+        self._gauge = Gauge(self.world, plan.nodes, (s.pod for s in plan.submissions))
+        self.recorder = RunRecorder(
+            title=workload.title,
+            seed=self.seed,
+            groups=self._gauge.groups,
+            parameters={
+                "horizon": f"{self.ends_s / 3600:g} h",
+                "sampled every": f"{self._sample_every_s:g} s",
+                "dead node noticed after": f"{workload.grace_period.total_seconds():g} s",
+                "its pods given up after": f"{workload.toleration.total_seconds():g} s more",
+                "scheduler": source or PROFILE,
+            },
+        )
+        self.world.tell(self.recorder)
+
+    def run(self, on_sample: Callable[[], None] | None = None) -> SimulationResult:
+        """Run to the end; ``on_sample`` is called after each sample that ``recorder`` has taken."""
+        began_s = self._stopwatch.now_s()
+
+        def take_sample(_world: World) -> None:
+            self.recorder.sample(self._gauge.sample())
+            if on_sample is not None:
+                on_sample()
+
+        self.world.run(self.ends_s, sample_every_s=self._sample_every_s, on_sample=take_sample)
+        report = self.recorder.finish(self._stopwatch.now_s() - began_s)
+        placements = tuple(_placement(run) for run in self.world.history)
+        return SimulationResult(report, placements, self.world.cluster)
+
+
+def simulate(
+    workload: Workload | Path | str,
+    configuration: KubeSchedulerConfiguration | None = None,
+    *,
+    seed: int | None = None,
+    until_s: float | None = None,
+    on_sample: Callable[[], None] | None = None,
+) -> SimulationResult:
+    """Run a workload, given as such or as the name of its file.  See ``Simulation``."""
+    if not isinstance(workload, Workload):
+        workload = read_workload(workload)
+    return Simulation(workload, configuration, seed=seed, until_s=until_s).run(on_sample)
+
+
+def default_profile() -> KubeSchedulerConfiguration:
+    """Return the configuration of ``koord demo``: ``data/demo-profile.yaml`` of this package."""
+    text = files("koordinator.simulator").joinpath(PROFILE).read_bytes()
+    return decode_configuration(yaml.safe_load(text), PROFILE)
+
+
+def _placement(run: PodRun) -> Placement:
+    return Placement(
+        pod=run.key,
+        kind=run.submission.kind,
+        node=run.node,
+        submitted_s=run.submitted_s,
+        bound_s=run.bound_s,
+        ended_s=run.ended_s,
+        stage=run.stage,
+        message=run.why,
+    )

@@ -1,0 +1,212 @@
+"""Read a workload's file, and refuse what is wrong in it.
+
+Types and unknown fields are checked by ``decode_struct``; here is what types don't say.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.resources import files
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+
+from koordinator.api.kubescheduler import decode_struct
+from koordinator.api.meta import KubeObject
+from koordinator.api.validation import validate
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.quantity import Quantity
+from koordinator.simulator.node_pools import nodes_of
+from koordinator.simulator.pod_streams import blueprints_of
+from koordinator.simulator.workload import (
+    DistributionConfig,
+    PodStream,
+    TemplateConfig,
+    Workload,
+)
+
+Item = TypeVar("Item")
+
+
+def read_workload(path: Path | str) -> Workload:
+    """Read a workload.  Raises InputError that names file, field, what was found and accepted."""
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"can't be read: {error.strerror}", source=str(path)) from None
+    return parse_workload(text, str(path))
+
+
+def parse_workload(text: str | bytes, source: str) -> Workload:
+    """Return the workload that a YAML text describes.  Raises as ``read_workload``."""
+    try:
+        data = yaml.load(text, yaml.CSafeLoader)
+    except yaml.YAMLError as error:
+        problem = " ".join(str(error).split())
+        raise InputError(f"not valid YAML: {problem}", source=source) from None
+    workload = decode_struct(data, Workload, source)
+    try:
+        _check(workload)
+    except InputError as error:
+        raise error.within(source=source) from None
+    return workload
+
+
+def demo_workload() -> Workload:
+    """Return the workload of ``koord demo``: ``data/demo.yaml`` of this package."""
+    name = "data/demo.yaml"
+    return parse_workload(files("koordinator.simulator").joinpath(name).read_bytes(), name)
+
+
+# -- what types don't say --------------------------------------------------------------------
+
+
+def _check(workload: Workload) -> None:
+    if not workload.node_pools:
+        raise InputError("found no pool; accepted is at least one", path="nodePools")
+    _check_unique((pool.name for pool in workload.node_pools), "nodePools")
+    _check_unique((stream.name for stream in workload.pod_streams), "podStreams")
+    _check_span(workload.horizon, "horizon", positive=True)
+    _check_span(workload.sample_every, "sampleEvery", positive=True)
+    _check_span(workload.grace_period, "gracePeriod")
+    _check_span(workload.toleration, "toleration")
+    for path, pool in _numbered(workload.node_pools, "nodePools"):
+        _check_amount(pool.cpu, f"{path}.cpu")
+        _check_amount(pool.memory, f"{path}.memory")
+        if pool.gpus is not None:
+            _check_amount(pool.gpus.memory, f"{path}.gpus.memory")
+        _check_unique(pool.zones, f"{path}.zones", field="")
+        for obj in islice(nodes_of(pool), 2):  # the others are the same but for their numbers
+            _check_object(obj, path)
+    for path, stream in _numbered(workload.pod_streams, "podStreams"):
+        _check_stream(stream, path)
+        for blueprint in blueprints_of(stream, workload):
+            _check_object(blueprint.pod, path)
+    pools = {pool.name: pool for pool in workload.node_pools}
+    for path, failure in _numbered(workload.failures, "failures"):
+        _check_pool(failure.pool, pools, path)
+        _check_span(failure.mtbf, f"{path}.mtbf", positive=True)
+        _check_distribution(failure.repair, f"{path}.repair")
+    _check_unique((failure.pool for failure in workload.failures), "failures", field=".pool")
+    for path, outage in _numbered(workload.outages, "outages"):
+        _check_pool(outage.pool, pools, path)
+        _check_span(outage.at, f"{path}.at")
+        _check_distribution(outage.repair, f"{path}.repair")
+        last, count = outage.first + outage.nodes, pools[outage.pool].count
+        if last > count:
+            raise InputError(
+                f"found nodes {outage.first}..{last - 1}; accepted are 0..{count - 1}, the nodes "
+                f"of pool {outage.pool}",
+                path=f"{path}.nodes",
+            )
+
+
+def _check_object(obj: KubeObject, path: str) -> None:
+    """Raise InputError for names, labels and the like that Kubernetes would refuse."""
+    try:
+        validate(obj)
+    except InputError as error:
+        problem = f"makes a {obj.KIND} that is not valid: {error.path}: {error.problem}"
+        raise InputError(problem, path=path) from None
+
+
+def _check_stream(stream: PodStream, path: str) -> None:
+    arrival = stream.arrival
+    if arrival.poisson is None and arrival.diurnal is None and not arrival.bursts:
+        raise InputError(
+            "found no arrival; accepted are poisson, diurnal, bursts, together or alone",
+            path=f"{path}.arrival",
+        )
+    if arrival.poisson is not None:
+        _check_rate(arrival.poisson.per_hour, f"{path}.arrival.poisson.perHour")
+    if arrival.diurnal is not None:
+        low, high = arrival.diurnal.low_per_hour, arrival.diurnal.high_per_hour
+        _check_rate(low, f"{path}.arrival.diurnal.lowPerHour")
+        _check_rate(high, f"{path}.arrival.diurnal.highPerHour", at_least=low)
+        _check_span(arrival.diurnal.peak_at, f"{path}.arrival.diurnal.peakAt")
+    for place, burst in _numbered(arrival.bursts, f"{path}.arrival.bursts"):
+        _check_span(burst.at, f"{place}.at")
+        _check_span(burst.over, f"{place}.over")
+    if stream.duration is not None:
+        _check_distribution(stream.duration, f"{path}.duration")
+    _check_span(stream.resubmit.after, f"{path}.resubmit.after")
+    _check_template(stream.template, f"{path}.template")
+    for place, variant in _numbered(stream.variants, f"{path}.variants"):
+        _check_template(variant, place)
+        if variant.duration is not None:
+            _check_distribution(variant.duration, f"{place}.duration")
+
+
+def _check_template(template: TemplateConfig, path: str) -> None:
+    for name, amount in (("cpu", template.cpu), ("memory", template.memory)):
+        if amount is not None:
+            _check_amount(amount, f"{path}.{name}", zero=True)
+    if template.gpus and template.gpu_percent:
+        raise InputError(
+            f"found {template.gpu_percent} beside gpus {template.gpus}; accepted is one of gpus "
+            "(whole ones) and gpuPercent (of one)",
+            path=f"{path}.gpuPercent",
+        )
+
+
+def _check_distribution(config: DistributionConfig, path: str) -> None:
+    given = [name for name in config.__struct_fields__ if getattr(config, name) is not None]
+    if len(given) != 1:
+        found = ", ".join(given) or "none"
+        accepted = ", ".join(config.__struct_fields__)
+        raise InputError(f"found {found}; accepted is exactly one of {accepted}", path=path)
+    if config.constant is not None:
+        _check_span(config.constant, f"{path}.constant")
+    if config.exponential is not None:
+        _check_span(config.exponential.mean, f"{path}.exponential.mean", positive=True)
+    if config.lognormal is not None:
+        _check_span(config.lognormal.median, f"{path}.lognormal.median", positive=True)
+        _check_rate(config.lognormal.sigma, f"{path}.lognormal.sigma")
+        if config.lognormal.most is not None:
+            _check_span(config.lognormal.most, f"{path}.lognormal.most", positive=True)
+    if config.uniform is not None:
+        _check_span(config.uniform.low, f"{path}.uniform.low")
+        low, high = config.uniform.low, config.uniform.high
+        if high < low:
+            raise InputError(
+                f"found {high}; accepted is at least {low}, the low end",
+                path=f"{path}.uniform.high",
+            )
+
+
+def _numbered(items: Sequence[Item], path: str) -> Iterator[tuple[str, Item]]:
+    return ((f"{path}[{index}]", item) for index, item in enumerate(items))
+
+
+def _check_span(span: Duration, path: str, *, positive: bool = False) -> None:
+    if span < Duration(0) or (positive and span == Duration(0)):
+        accepted = "more than 0s" if positive else "0s or more"
+        raise InputError(f"found {span}; accepted is {accepted}", path=path)
+
+
+def _check_amount(amount: Quantity, path: str, *, zero: bool = False) -> None:
+    if amount.nanos < 0 or (amount.nanos == 0 and not zero):
+        accepted = "0 or more" if zero else "more than 0"
+        raise InputError(f"found {amount}; accepted is {accepted}", path=path)
+
+
+def _check_rate(rate: float, path: str, *, at_least: float = 0.0) -> None:
+    if not at_least <= rate < float("inf"):
+        raise InputError(f"found {rate}; accepted is a number of at least {at_least:g}", path=path)
+
+
+def _check_pool(name: str, pools: Iterable[str], path: str) -> None:
+    if name not in pools:
+        accepted = ", ".join(pools)
+        raise InputError(f"found {name!r}; accepted is one of {accepted}", path=f"{path}.pool")
+
+
+def _check_unique(names: Iterable[str], path: str, *, field: str = ".name") -> None:
+    seen: set[str] = set()
+    for index, name in enumerate(names):
+        if name in seen:
+            raise InputError(
+                f"found {name!r} twice; accepted is each name once", path=f"{path}[{index}]{field}"
+            )
+        seen.add(name)

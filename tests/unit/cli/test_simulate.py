@@ -1,0 +1,103 @@
+"""``koord simulate`` and ``koord demo`` from the outside: output, files, exit codes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+WORKLOAD = """
+horizon: 1h
+nodePools:
+- {name: n, count: 2, cpu: 4, memory: 8Gi}
+podStreams:
+- name: s
+  arrival: {poisson: {perHour: 20}}
+  duration: {exponential: {mean: 10m}}
+  template: {cpu: 1}
+"""
+
+
+def koord(*args: str | Path) -> subprocess.CompletedProcess[str]:
+    command = "from koordinator.cli.main import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", command, *map(str, args)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Path:
+    path = tmp_path / "w.yaml"
+    path.write_text(WORKLOAD)
+    return path
+
+
+@pytest.mark.slow
+def test_the_result_alone_goes_to_standard_output(workload: Path) -> None:
+    """JSON and YAML say the same; the progress is on standard error."""
+    as_json = koord("simulate", "-w", workload, "-o", "json", "--seed", "3")
+    as_yaml = koord("simulate", "-w", workload, "-o", "yaml", "--seed", "3")
+
+    report = json.loads(as_json.stdout)
+    assert report["seed"] == 3
+    assert report["total"] == yaml.safe_load(as_yaml.stdout)["total"]
+    assert "1 h of 1 h" in as_json.stderr
+
+
+@pytest.mark.slow
+def test_a_report_is_written_and_the_run_can_be_shortened(workload: Path, tmp_path: Path) -> None:
+    """The page is one file; ``--until`` ends the run early; the table is for people."""
+    page = tmp_path / "report.html"
+    done = koord("simulate", "-w", workload, "--until", "30m", "--report", page)
+
+    assert done.returncode == 0, done.stderr
+    assert "30 min" in page.read_text()
+    assert "submitted" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (WORKLOAD.replace("podStreams", "podStream"), "podStream: unknown field (did you mean podS"),
+        (WORKLOAD.replace("cpu: 4", "cpu: four"), "nodePools[0].cpu: 'four' is not a quantity"),
+        (WORKLOAD.replace("cpu: 1}", "cpu: -1}"), "podStreams[0].template.cpu: found -1"),
+        ("a: [", "not valid YAML"),
+    ],
+)
+def test_a_wrong_workload_is_refused_with_its_place(
+    workload: Path, text: str, message: str
+) -> None:
+    """Exit code 2, nothing on standard output, no trace of Python."""
+    workload.write_text(text)
+
+    done = koord("simulate", "-w", workload)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{workload}: {message}" in done.stderr.replace("\n", "")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["simulate"], "--workload: required"),
+        (["simulate", "-w", "x.yaml", "--policy", "fgd"], "--policy: accepted only together with"),
+        (["simulate", "--trace", "openb"], "--data: required with --trace"),
+        (["simulate", "--trace", "openb", "--until", "1h"], "--until: not accepted together with"),
+        (["simulate", "--trace", "other"], "'other' is not"),
+        (["simulate", "-w", "nowhere.yaml"], "nowhere.yaml: can't be read: No such file"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(args: list[str], message: str) -> None:
+    """Exit code 2, and the option is named."""
+    done = koord(*args)
+
+    assert done.returncode == 2
+    assert message in done.stderr

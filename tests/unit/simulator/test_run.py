@@ -1,0 +1,184 @@
+"""A workload from its file to the report: what is measured is true."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from koordinator.api.pod import Pod
+from koordinator.domain.run_report import RunReport
+from koordinator.foundation.clock import VirtualClock
+from koordinator.simulator import Simulation, SimulationResult, parse_workload, simulate
+from koordinator.simulator.measuring import main_reason
+from koordinator.simulator.run import default_profile
+from koordinator.simulator.stages import PodStage
+from tests.worlds import configuration
+
+GPU_POOL = {
+    "name": "gpu",
+    "count": 2,
+    "cpu": 32,
+    "memory": "64Gi",
+    "gpus": {"count": 2, "memory": "48Gi", "model": "L20"},
+}
+CPU_POOL = {"name": "cpu", "count": 2, "cpu": 8, "memory": "64Gi"}
+
+
+def stream(name: str, count: int, at: str = "0s", duration: str = "", **template: Any) -> Any:
+    """Return pods that come at once and work for ever, unless a duration is given."""
+    made = {"name": name, "arrival": {"bursts": [{"count": count, "at": at}]}, "template": template}
+    return made | ({"duration": {"constant": duration}} if duration else {})
+
+
+def run(*streams: Any, until: str = "1h", **more: Any) -> SimulationResult:
+    data = {"nodePools": [GPU_POOL, CPU_POOL], "podStreams": list(streams), "horizon": until}
+    workload = parse_workload(yaml.safe_dump(data | more), "test")
+    return Simulation(workload, stopwatch=VirtualClock()).run()
+
+
+def test_allocation_is_measured_per_pool() -> None:
+    """Shares of GPUs count as shares; a pod counts where it is, and no longer than it is there."""
+    result = run(
+        stream("whole", 1, gpus=1, cpu=1),
+        stream("part", 1, gpuPercent=50, cpu=1),
+        stream("web", 4, duration="30m", cpu=2, nodeSelector={"koordinator.sh/node-pool": "cpu"}),
+        sampleEvery="10m",
+    )
+    samples = result.report.samples
+
+    assert samples.time_s == (0, 600, 1200, 1800, 2400, 3000, 3600)
+    assert samples.allocated["gpu"].gpu == (0.375,) * 7
+    assert samples.allocated["gpu"].cpu == (2 / 64,) * 7
+    assert samples.allocated["cpu"].cpu == (0.5, 0.5, 0.5, 0, 0, 0, 0)
+    assert samples.pods_running == (6, 6, 6, 2, 2, 2, 2)
+    assert samples.pods_finished[-1] == 4
+
+
+def test_a_shared_gpu_is_filled_before_the_next_one() -> None:
+    """The devices are allocated, not only counted: ten pods of 20 % take two GPUs."""
+    result = run(stream("part", 10, gpuPercent=20, cpu=1))
+    devices = {
+        (pod.spec.node_name, pod.metadata.annotations["scheduling.koordinator.sh/device-allocated"])
+        for pod in result.cluster.list(Pod).items
+    }
+
+    assert len(devices) == 2
+
+
+def test_fragmentation_asks_the_pods_of_this_workload() -> None:
+    """Of two half-full GPUs a pod of 60 % can use nothing, one of 40 % everything."""
+    for percent, expected in ((60, 0.4), (40, 0.0)):
+        result = run(
+            stream("part", 2, gpuPercent=percent, cpu=1),
+            nodePools=[GPU_POOL | {"count": 1, "gpus": {"count": 1, "memory": "48Gi"}}],
+        )
+        free = {60: 0.4, 40: 0.2}[percent]
+        assert result.report.samples.gpu_fragmentation[0] == pytest.approx(
+            1.0 if expected else (1.0 if percent > free * 100 else 0.0)
+        )
+
+
+def test_pending_pods_are_counted_by_the_reason_that_can_pass() -> None:
+    """Nodes that can never take the pod don't explain why it waits."""
+    result = run(
+        stream("gpu", 6, gpus=1, cpu=1, nodeSelector={"node.koordinator.sh/gpu-model": "L20"}),
+        stream("cpu", 1, cpu=64),
+    )
+
+    assert {k: v[0] for k, v in result.report.samples.pending_by_reason.items()} == {
+        "Insufficient nvidia.com/gpu": 2,
+        "Insufficient cpu": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("0/9 nodes are available: 2 Insufficient cpu, 7 Insufficient memory.", "Insufficient memory"),
+        (
+            "0/9 nodes are available: 1 Too many pods, 8 node(s) didn't match Pod's node "
+            "affinity/selector. preemption: 0/9 nodes are available: 9 Preemption is not helpful.",
+            "Too many pods",
+        ),
+        (
+            "0/9 nodes are available: 9 node(s) had untolerated taint(s).",
+            "node(s) had untolerated taint(s)",
+        ),
+        ("invalid resource unit koordinator.sh/gpu-core: 150", None),
+    ],
+)
+def test_the_main_reason_is_read_from_the_condition(message: str, reason: str | None) -> None:
+    """What is no list of reasons is the reason."""
+    assert main_reason(message) == (reason or message)
+
+
+def test_the_same_seed_gives_the_same_run_and_another_one_does_not() -> None:
+    """Everything but the measured time of the scheduler is the same."""
+    random = {
+        "name": "s",
+        "arrival": {"poisson": {"perHour": 120}},
+        "duration": {"exponential": {"mean": "20m"}},
+        "template": {"cpu": 2, "gpuPercent": 30},
+    }
+    first, again = run(random, seed=5), run(random, seed=5)
+    other = run(random, seed=6)
+
+    assert first.report == again.report
+    assert first.placements == again.placements
+    assert first.placements != other.placements
+
+
+def test_placements_tell_what_became_of_each_pod() -> None:
+    """A pod that never got a node says why."""
+    result = run(stream("ok", 1, cpu=1, duration="10m"), stream("big", 1, cpu=64))
+    ok, big = result.placements
+
+    assert (ok.pod, ok.submitted_s, ok.bound_s, ok.ended_s) == ("default/ok-0", 0, 0, 600)
+    assert ok.stage is PodStage.FINISHED
+    assert (big.node, big.bound_s, big.stage) == ("", None, PodStage.PENDING)
+    assert big.message.startswith("0/4 nodes are available: 4 Insufficient cpu.")
+
+
+def test_a_run_can_be_watched_and_cut_short(tmp_path: Path) -> None:
+    """The callback follows each sample; ``until_s`` goes before the horizon; a file name will do."""
+    path = tmp_path / "w.yaml"
+    data = {"nodePools": [CPU_POOL], "podStreams": [stream("a", 1, cpu=1)], "sampleEvery": "1m"}
+    path.write_text(yaml.safe_dump(data))
+    calls: list[None] = []
+
+    result = simulate(path, until_s=150, on_sample=lambda: calls.append(None))
+
+    assert result.report.samples.time_s == (0, 60, 120, 150)
+    assert len(calls) == 4
+
+
+def test_another_configuration_can_be_tried() -> None:
+    """Here the one of kube-scheduler, which spreads where the default one packs."""
+    pods = stream("s", 2, gpus=1, cpu=1)
+    workload = parse_workload(
+        yaml.safe_dump({"nodePools": [GPU_POOL], "podStreams": [pods], "horizon": "1m"}), "test"
+    )
+    used = [
+        len({placement.node for placement in simulate(workload, config).placements})
+        for config in (None, configuration())
+    ]
+
+    assert used == [1, 2]
+
+
+def test_the_packaged_profile_does_all_that_it_names() -> None:
+    """No plugin of it is one that does nothing yet."""
+    workload = parse_workload(
+        yaml.safe_dump({"nodePools": [CPU_POOL], "podStreams": []}), "test"
+    )
+
+    assert Simulation(workload, default_profile()).world.embedded.not_yet == ()
+
+
+def test_a_report_survives_its_journey_as_json() -> None:
+    """What ``-o json`` prints can be read back."""
+    report = run(stream("a", 1, cpu=1)).report
+
+    assert msgspec.json.decode(msgspec.json.encode(report), type=RunReport) == report
