@@ -11,7 +11,9 @@ import msgspec
 JsonObject = dict[str, Any]  # a decoded JSON object whose fields we don't type
 
 
-class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+class ApiStruct(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False
+):
     """Part of an object.  Unknown JSON fields are ignored: writes travel as differences."""
 
 

@@ -18,6 +18,12 @@ from koordinator.api.core import (
 from koordinator.api.meta import ApiStruct, KubeObject, LabelSelector, ObjectMeta
 from koordinator.foundation.quantity import Quantity
 
+BETA_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
+DEFAULT_CLASS_ANNOTATIONS = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
+
 
 class PersistentVolumeClaimVolumeSource(ApiStruct, frozen=True, kw_only=True):
     """A claim in the namespace of the pod."""

@@ -1,1 +1,4 @@
-"""Rules of the trade without I/O: what a pod asks for, selectors, GPU shares, fragmentation, prices."""
+"""Rules of the trade without I/O.
+
+What a pod asks for, selectors, GPU shares, fragmentation, prices.
+"""

@@ -1,7 +1,7 @@
 """What a pod asks of GPUs, from any of the resource names that Koordinator accepts.
 
-Source: koordinator pkg/scheduler/plugins/deviceshare/utils.go and device_handler_gpu.go; the valid combinations are
-those of the project's device documentation.
+Source: koordinator pkg/scheduler/plugins/deviceshare/utils.go and device_handler_gpu.go; the valid
+combinations are those of the project's device documentation.
 """
 
 from collections.abc import Mapping
@@ -68,8 +68,8 @@ class GpuRequestError(ValueError):
 def gpu_request(requests: Mapping[str, int]) -> GpuRequest | None:
     """Return the request per device; None if the pod asks for no GPU.
 
-    Raises GpuRequestError for an invalid set of names (``invalid resource device requests``) or amount (``invalid
-    resource unit``).
+    Raises GpuRequestError for an invalid set of names (``invalid resource device requests``) or
+    amount (``invalid resource unit``).
     """
     asked = {name: amount for name, amount in requests.items() if name in NAMES and amount > 0}
     if not asked:

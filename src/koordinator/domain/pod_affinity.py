@@ -10,8 +10,8 @@ from functools import cached_property
 
 import msgspec
 
-from koordinator.api.meta import LabelSelector, LabelSelectorRequirement
 from koordinator.api.core import PodAffinityTerm
+from koordinator.api.meta import LabelSelector, LabelSelectorRequirement
 from koordinator.api.selectors import matches
 
 
@@ -69,9 +69,9 @@ def narrowed(
     match_keys: Sequence[str],
     mismatch_keys: Sequence[str] = (),
 ) -> LabelSelector | None:
-    """Return the selector with the pod's own values of ``match_keys`` required (and the others excluded).
+    """Return the selector with the pod's own values of ``match_keys`` required.
 
-    A key that the pod itself lacks is left out.
+    Its values of ``mismatch_keys`` are excluded.  A key that the pod itself lacks is left out.
     """
     if selector is None or not (match_keys or mismatch_keys):
         return selector

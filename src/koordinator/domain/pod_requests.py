@@ -23,9 +23,10 @@ def canonical(name: str, quantity: Quantity) -> int:
 def pod_requests(spec: PodSpec, defaults: Mapping[str, int] | None = None) -> Requests:
     """Return the most that the pod needs at any moment of its life.
 
-    Containers and sidecars (init containers with ``restartPolicy: Always``) run together; a plain init
-    container runs beside the sidecars declared before it.  Pod-level requests replace the sum; overhead comes on top.
-    ``defaults`` is assumed for a container that says nothing about that resource.
+    Containers and sidecars (init containers with ``restartPolicy: Always``) run together; a plain
+    init container runs beside the sidecars declared before it.  Pod-level requests replace the sum;
+    overhead comes on top.  ``defaults`` is assumed for a container that says nothing about that
+    resource.
     """
     running: Requests = {}
     for container in spec.containers:

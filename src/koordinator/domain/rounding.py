@@ -5,8 +5,8 @@ import numpy.typing as npt
 
 IntArray = npt.NDArray[np.int64]
 
-#: Below this, ``part * 100`` is exact in a double and ``part / whole`` is far enough from the next integer
-#: (at least 1 / whole) that the quotient's rounding can't cross it.
+#: Below this, ``part * 100`` is exact in a double and ``part / whole`` is far enough from the next
+#: integer (at least 1 / whole) that the quotient's rounding can't cross it.
 _EXACT_BELOW = 1 << 45
 
 

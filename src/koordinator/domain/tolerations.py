@@ -12,7 +12,10 @@ FORBIDDING = ("NoSchedule", "NoExecute")
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """An empty effect or key covers all; ``Exists`` covers every value."""
+    """Return whether it covers the taint.
+
+    An empty effect or key covers all; ``Exists`` covers every value.
+    """
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:

@@ -1,7 +1,9 @@
-"""The arithmetic of resource usage that every placement repeats: one NumPy version and one compiled loop each.
+"""The arithmetic of resource usage that every placement repeats.
 
-Shapes: ``requested`` and ``allocatable`` are ``(n, n_resources)``, ``nonzero`` is ``(n, 2)``; ``columns``, ``amounts``
-and ``weights`` have an entry per resource concerned.
+One NumPy version and one compiled loop each.
+
+Shapes: ``requested`` and ``allocatable`` are ``(n, n_resources)``, ``nonzero`` is ``(n, 2)``;
+``columns``, ``amounts`` and ``weights`` have an entry per resource concerned.
 """
 
 from typing import Any
@@ -50,7 +52,7 @@ def _vector(types: Any) -> Any:
     return types.Array(types.int64, 1, "C", readonly=True)
 
 
-#: Bit i of the result says that ``amounts[i]`` more of ``columns[i]`` is more than there is: ``(n,)``.
+#: ``(n,)``: bit i says that ``amounts[i]`` more of ``columns[i]`` is more than there is.
 shortfalls = Kernel(
     _shortfalls,
     _shortfalls_loop,
@@ -58,14 +60,14 @@ shortfalls = Kernel(
 )
 
 
-def _allocation_score(
+def _allocation_score(  # noqa: PLR0917 (numba takes no keywords)
     requested: IntArray,
     nonzero: IntArray,
     allocatable: IntArray,
     columns: IntArray,
     amounts: IntArray,
     weights: IntArray,
-    most: bool,  # noqa: FBT001 (numba takes no keywords)
+    most: bool,
 ) -> IntArray:
     total = np.zeros(len(requested), np.int64)
     weight_sum = np.zeros(len(requested), np.int64)
@@ -81,14 +83,14 @@ def _allocation_score(
     return total // np.maximum(weight_sum, 1)
 
 
-def _allocation_score_loop(
+def _allocation_score_loop(  # noqa: PLR0917 (numba takes no keywords)
     requested: IntArray,
     nonzero: IntArray,
     allocatable: IntArray,
     columns: IntArray,
     amounts: IntArray,
     weights: IntArray,
-    most: bool,  # noqa: FBT001 (numba takes no keywords)
+    most: bool,
 ) -> IntArray:
     n = requested.shape[0]
     out = np.zeros(n, np.int64)
@@ -109,13 +111,19 @@ def _allocation_score_loop(
     return out
 
 
-#: Weighted mean percentage that would be free (or, with ``most``, used), over the resources the node has: ``(n,)``.
-#: cpu and memory (columns 0 and 1) count with their non-zero amounts.
+#: ``(n,)``: weighted mean percentage that would be free (or, with ``most``, used), over the
+#: resources the node has.  cpu and memory (columns 0 and 1) count with their non-zero amounts.
 allocation_score = Kernel(
     _allocation_score,
     _allocation_score_loop,
     lambda t: (
-        _matrix(t), _matrix(t), _matrix(t), _vector(t), _vector(t), _vector(t), t.boolean,
+        _matrix(t),
+        _matrix(t),
+        _matrix(t),
+        _vector(t),
+        _vector(t),
+        _vector(t),
+        t.boolean,
     ),
 )
 
@@ -135,7 +143,10 @@ def _balance_score(
 
 
 def _deviation(fractions: FloatArray, counted: BoolArray) -> FloatArray:
-    """Standard deviation over axis 0 of the counted fractions; of two, half their difference."""
+    """Return the standard deviation over axis 0 of the counted fractions.
+
+    Of two it is half their difference.
+    """
     number = counted.sum(axis=0)
     total = np.zeros(fractions.shape[1])
     for fraction, counts in zip(fractions, counted, strict=True):
@@ -148,7 +159,7 @@ def _deviation(fractions: FloatArray, counted: BoolArray) -> FloatArray:
     high = np.where(counted, fractions, -np.inf).max(axis=0, initial=-np.inf)
     with np.errstate(invalid="ignore"):
         pair = (high - low) / 2
-    spread = np.where(number == 2, pair, np.sqrt(squares / np.maximum(number, 1)))  # noqa: PLR2004
+    spread = np.where(number == 2, pair, np.sqrt(squares / np.maximum(number, 1)))  # noqa: PLR2004 (two)
     return np.where(number < 2, 0.0, spread)  # noqa: PLR2004 (one fraction deviates from nothing)
 
 
@@ -171,7 +182,7 @@ def _balance_score_loop(
         deviation = 0.0
         if number == 2:  # noqa: PLR2004 (as in the reference)
             deviation = abs(fractions[0] - fractions[1]) / 2
-        elif number > 2:  # noqa: PLR2004
+        elif number > 2:  # noqa: PLR2004 (as in the reference)
             mean = total / number
             squares = 0.0
             for i in range(number):
@@ -181,7 +192,8 @@ def _balance_score_loop(
     return out
 
 
-#: 100 minus the standard deviation, in percent, of the fractions used of the resources the node has: ``(n,)``.
+#: ``(n,)``: 100 minus the standard deviation, in percent, of the fractions used of the resources
+#: the node has.
 balance_score = Kernel(
     _balance_score,
     _balance_score_loop,

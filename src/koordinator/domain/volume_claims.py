@@ -11,6 +11,7 @@ from koordinator.api.core import ObjectReference
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.api.volume import (
+    BETA_STORAGE_CLASS,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
@@ -18,7 +19,6 @@ from koordinator.api.volume import (
 )
 from koordinator.foundation.quantity import Quantity
 
-BETA_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -49,15 +49,26 @@ def named_claims(volumes: tuple[Volume, ...]) -> Iterator[str]:
             yield volume.persistent_volume_claim.claim_name
 
 
-def is_made_for(claim: PersistentVolumeClaim, pod: Pod) -> bool:
+def is_made_for(claim: PersistentVolumeClaim, pod_uid: str) -> bool:
     """Return whether the claim of an ephemeral volume belongs to this very pod."""
     owner = next((o for o in claim.metadata.owner_references if o.controller), None)
-    return owner is not None and owner.uid == pod.metadata.uid
+    return owner is not None and owner.uid == pod_uid
 
 
 def claim_not_found(name: str) -> str:
     """Return what a pod is told whose claim does not exist."""
     return f'persistentvolumeclaim "{name}" not found'
+
+
+def claim_not_created(name: str) -> str:
+    """Return what a pod is told while the claim of an ephemeral volume does not exist."""
+    return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+
+
+def claim_of_another(claim: PersistentVolumeClaim, pod_name: str) -> str:
+    """Return what a pod is told if it does not own the claim named after its volume."""
+    pod_key = f"{claim.metadata.namespace}/{pod_name}"
+    return f"PVC {claim.key} was not created for pod {pod_key} (pod is not owner)"
 
 
 def storage_class_name(item: PersistentVolumeClaim | PersistentVolume) -> str:

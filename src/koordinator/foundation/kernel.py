@@ -1,8 +1,8 @@
 """Compiled loops beside the array code that they must agree with.
 
-A ``Kernel`` is two functions of the same arguments: ``reference`` in NumPy, and ``loop``, compiled by numba on first use
-and cached on disk.  Callers ask for the compiled one only where there is enough to do: importing the compiler takes
-half a second, which a small job should not pay.
+A ``Kernel`` is two functions of the same arguments: ``reference`` in NumPy, and ``loop``, compiled
+by numba on first use and cached on disk.  Callers ask for the compiled one only where there is
+enough to do: importing the compiler takes half a second, which a small job should not pay.
 """
 
 import functools
@@ -22,7 +22,7 @@ class Kernel(Generic[Parameters, Result]):
         loop: Callable[Parameters, Result],
         signature: Callable[[Any], Any],
     ) -> None:
-        """``signature`` gets numba's ``types`` and returns the types of the arguments, as a tuple."""
+        """``signature`` gets numba's ``types`` and returns a tuple: the types of the arguments."""
         self.reference = reference
         self._loop = loop
         self._signature = signature

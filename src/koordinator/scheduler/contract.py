@@ -1,37 +1,53 @@
 """What a scheduler plugin is, and the words it speaks with.
 
-A plugin is any object with some of the methods below; its ``PluginSpec`` says how to build it from its arguments.
+A plugin is any object with some of the methods below; its ``PluginSpec`` says how to build it from
+its arguments.
 
-=================  ======================================================================================
-``reads``          class variable, required with filter or score: what the answer depends on (``Reads``)
-``key``            ``(pod) -> Hashable``: the part of the pod class that a node-local plugin reads; default: all
-``filters``        ``(snapshot, pod) -> bool``: False passes every node unseen (kube: PreFilter returns Skip)
-``scores``         ``(snapshot, pod) -> bool``: False leaves the plugin out (kube: PreScore returns Skip)
-``version``        ``(snapshot) -> Hashable``: when it changes, everything cached of the plugin is stale
-``prefilter``      ``(snapshot, pod) -> Refusal | None``: the pod can't run anywhere, whatever the node
-``filter``         ``(snapshot, pod) -> Rejections``
-``score``          ``(snapshot, pod) -> (n,)`` integers, in 0..max_score unless ``normalize`` follows
-``score_among``    ``(snapshot, pod, feasible rows) -> (k,)``: instead of ``score``, for a ``Reads.CLUSTER``
-                   plugin whose raw score depends on which nodes are feasible
-``normalize``      ``(raw (k,)) -> (k,)`` in 0..max_score: raw scores of the feasible nodes to final ones
-``prefer_nodes``   ``(snapshot, pod) -> rows``: candidates to try first, in order (Koordinator: PreferNodes)
-``find_one_node``  ``(snapshot, pod) -> row | None``: a place planned beforehand, taken if every filter accepts it
-                   (Koordinator: FindOneNodePlugin)
-``prefer_devices`` ``(row view, pod) -> (n_minors,) | None``: which GPU this score plugin had in mind; highest wins
-``reserve``        ``(row view, pod, preference) -> Holding | Refusal``: what the pod takes besides its requests
-``permit``         ``(pod object, node) -> Permit``: allow, refuse or wait
-``postfilter``     ``(attempt) -> PostFilterResult``: what could be done about a pod that fits nowhere
-``post_bind``      ``(pod object, node) -> None``: the pod has been bound
-``next_pod``       ``(queue state look-up) -> key | None``: a pod to try before the head of the queue
-                   (Koordinator: NextPodPlugin)
-``transform``      ``(pod object) -> pod object``: the pod as scheduling shall see it, applied before it is queued
-                   (Koordinator: the transformers of informers and BeforePreFilter)
-``pre_enqueue``    ``(pod object) -> str``: why the pod must not enter the queue yet; empty: it may
-``arrived``        ``(snapshot, pod) -> None``: a pod is tried for the first time (for policies that learn the mix)
-=================  ======================================================================================
+==================  ================================================================================
+``reads``           class variable, required with filter or score: what the answer depends on
+                    (``Reads``)
+``key``             ``(pod) -> Hashable``: the part of the pod class that a node-local plugin reads;
+                    default: all
+``filters``         ``(snapshot, pod) -> bool``: False passes every node unseen (kube: PreFilter
+                    returns Skip)
+``scores``          ``(snapshot, pod) -> bool``: False leaves the plugin out (kube: PreScore returns
+                    Skip)
+``version``         ``(snapshot) -> Hashable``: when it changes, everything cached of the plugin is
+                    stale
+``prefilter``       ``(snapshot, pod) -> Refusal | None``: the pod can't run anywhere, whatever the
+                    node
+``filter``          ``(snapshot, pod) -> Rejections``
+``score``           ``(snapshot, pod) -> (n,)`` integers, in 0..max_score unless ``normalize``
+                    follows
+``score_among``     ``(snapshot, pod, feasible rows) -> (k,)``: instead of ``score``, for a
+                    ``Reads.CLUSTER`` plugin whose raw score depends on which nodes are feasible
+``normalize``       ``(raw (k,)) -> (k,)`` in 0..max_score: raw scores of the feasible nodes to
+                    final ones
+``prefer_nodes``    ``(snapshot, pod) -> rows``: candidates to try first, in order
+                    (Koordinator: PreferNodes)
+``find_one_node``   ``(snapshot, pod) -> row | None``: a place planned beforehand, taken if every
+                    filter accepts it (Koordinator: FindOneNodePlugin)
+``prefer_devices``  ``(row view, pod) -> (n_minors,) | None``: which GPU this score plugin had in
+                    mind; highest wins
+``reserve``         ``(row view, pod, preference) -> Holding | Refusal``: what the pod takes besides
+                    its requests
+``permit``          ``(pod object, node) -> Permit``: allow, refuse or wait
+``postfilter``      ``(attempt) -> PostFilterResult``: what could be done about a pod that fits
+                    nowhere
+``post_bind``       ``(pod object, node) -> None``: the pod has been bound
+``next_pod``        ``(queue state look-up) -> key | None``: a pod to try before the head of the
+                    queue (Koordinator: NextPodPlugin)
+``transform``       ``(pod object) -> pod object``: the pod as scheduling shall see it, applied
+                    before it is queued (Koordinator: the transformers of informers and
+                    BeforePreFilter)
+``pre_enqueue``     ``(pod object) -> str``: why the pod must not enter the queue yet; empty: it may
+``arrived``         ``(snapshot, pod) -> None``: a pod is tried for the first time (for policies
+                    that learn the mix)
+==================  ================================================================================
 
-For ``Reads.NODE``, ``USAGE`` and ``PLACED`` every row stands alone (``filter(s[rows]) == filter(s)[rows]``) and
-``filters``/``scores`` look at the pod only: this is what makes results cacheable row by row.
+For ``Reads.NODE``, ``USAGE`` and ``PLACED`` every row stands alone
+(``filter(s[rows]) == filter(s)[rows]``) and ``filters``/``scores`` look at the pod only: this is
+what makes results cacheable row by row.
 """
 
 import typing
@@ -107,10 +123,11 @@ class Hint(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    """Something changed in the cluster.  ``resource`` is a kind: Node, AssignedPod, Pod, Device …
+    """Something changed in the cluster.
 
-    ``AssignedPod`` is a pod that has a node; ``Pod`` the unscheduled pod itself; ``*`` wakes everyone.
-    ``old`` is None on ADD, ``new`` is None on DELETE.
+    ``resource`` is a kind: Node, AssignedPod, Pod, Device …
+    ``AssignedPod`` is a pod that has a node; ``Pod`` the unscheduled pod itself; ``*`` wakes
+    everyone.  ``old`` is None on ADD, ``new`` is None on DELETE.
     """
 
     resource: str
@@ -124,7 +141,10 @@ HintFunction = Callable[[KubeObject, ClusterEvent], Hint]
 
 @dataclass(frozen=True, slots=True)
 class EventHint:
-    """A plugin that rejected a pod wants to hear of these events; without ``hint`` each one queues the pod."""
+    """A plugin that rejected a pod wants to hear of these events.
+
+    Without ``hint`` each one queues the pod.
+    """
 
     resource: str
     action: Action
@@ -133,11 +153,15 @@ class EventHint:
 
 @dataclass(frozen=True, slots=True)
 class Rejections:
-    """Filter's answer.  Bit i of ``codes[n]`` says that ``reasons[i]`` holds on node n; 0 accepts."""
+    """Filter's answer.
+
+    Bit i of ``codes[n]`` says that ``reasons[i]`` holds on node n; 0 accepts.
+    """
 
     codes: IntArray  # (n,)
     reasons: tuple[str, ...] = ()
-    #: (n,) or one for all: removing pods from the node would not help (UnschedulableAndUnresolvable)
+    #: (n,) or one for all: removing pods from the node would not help
+    #: (UnschedulableAndUnresolvable)
     unresolvable: BoolArray | bool = False
 
     @classmethod
@@ -152,7 +176,7 @@ class Rejections:
         reasons: tuple[str, ...],
         unresolvable: BoolArray | bool = False,
     ) -> "Rejections":
-        """Reject for several reasons at once: ``rejected[i]`` is the mask ``(n,)`` of ``reasons[i]``."""
+        """Reject for several reasons: ``rejected[i]`` is the mask ``(n,)`` of ``reasons[i]``."""
         codes = np.zeros(len(rejected[0]), np.int64)
         for bit, mask in enumerate(rejected):
             codes |= mask.astype(np.int64) << bit
@@ -212,11 +236,11 @@ class WhatIf(Protocol):
         ...
 
     def why_not(self, pod: PodClass, row: int, without: Sequence[PlacedPod]) -> tuple[str, ...]:
-        """Return why the node would not take the pod even if those pods were gone; empty: it would."""
+        """Return why the node would not take the pod even without those pods; empty: it would."""
         ...
 
     def fit_without(self, pod: PodClass, rows: IntArray, below: int) -> BoolArray:
-        """Return per row whether it would take the pod, were all pods of priority < ``below`` gone."""
+        """Return per row: it would take the pod, were all pods of priority < ``below`` gone."""
         ...
 
 
@@ -254,7 +278,12 @@ POINTS: Mapping[str, tuple[str, ...]] = {
     "preEnqueue": ("pre_enqueue",),
     "queueSort": ("queue_sort",),
     "preFilter": (
-        "prefilter", "filters", "prefer_nodes", "find_one_node", "next_pod", "transform",
+        "prefilter",
+        "filters",
+        "prefer_nodes",
+        "find_one_node",
+        "next_pod",
+        "transform",
     ),
     "filter": ("filter",),
     "postFilter": ("postfilter",),
@@ -276,7 +305,10 @@ class NoArgs(PluginArgs, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class PluginSpec(Generic[ArgsType]):
-    """A plugin as the profile knows it.  ``build`` must say what it returns: the extension points are read off it."""
+    """A plugin as the profile knows it.
+
+    ``build`` must say what it returns: the extension points are read off it.
+    """
 
     name: str
     args: type[ArgsType]

@@ -5,12 +5,13 @@ Source: kubernetes pkg/scheduler/framework/types.go ``FitError.Error``.
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import Rejections
-from koordinator.scheduler.snapshot import BoolArray, IntArray
+from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass
 
 MAX_MESSAGE = 1024  # characters of an event or condition
 NO_NODES = "no nodes available to schedule pods"
@@ -36,15 +37,28 @@ class Diagnosis:
 
     @property
     def main(self) -> tuple[str, str]:
-        """The plugin and reason that keep the most nodes away; ties go to the first in the alphabet."""
+        """The plugin and reason that keep the most nodes away; ties: the first in the alphabet."""
         if self.refused_by:
             return self.refused_by, self.refusal
         if not self.counts:
             return "", NO_NODES
         return min(self.counts, key=lambda key: (-self.counts[key], key))
 
+    def with_rejections(self, more: Mapping[int, tuple[str, tuple[str, ...]]]) -> "Diagnosis":
+        """Return the diagnosis with further rejected rows: their plugin and reasons."""
+        counts = dict(self.counts)
+        for plugin, reasons in more.values():
+            for reason in reasons:
+                counts[plugin, reason] = counts.get((plugin, reason), 0) + 1
+        return replace(
+            self,
+            counts=counts,
+            rejected=np.append(self.rejected, np.array(list(more), np.int64)),
+            resolvable=np.append(self.resolvable, np.ones(len(more), bool)),
+        )
+
     def message(self, after: str = "") -> str:
-        """Return the text of the pod's condition; ``after`` is what PostFilter plugins had to say."""
+        """Return the text of the pod's condition; ``after`` is what PostFilter plugins said."""
         if self.node_count == 0:
             return NO_NODES
         reasons: Counter[str] = Counter()
@@ -54,6 +68,27 @@ class Diagnosis:
         said = ", ".join(text for text in (self.refusal, listed) if text)
         text = f"0/{self.node_count} nodes are available: {said}."
         return f"{text} {after}" if after else text
+
+
+def never_fits(diagnosis: Diagnosis, state: ClusterState, pod: PodClass) -> str:
+    """Return why no node of the cluster could ever hold the pod, even empty; empty if one could."""
+    if diagnosis.node_count == 0 or diagnosis.refused_by or diagnosis.resolvable.any():
+        return ""
+    nodes = state.nodes
+    largest = nodes.allocatable[:, nodes.alive].max(axis=1)
+    for column, amount in pod.demand:
+        if amount > largest[column]:
+            name, most = state.axis.names[column], int(largest[column])
+            asked, there = (_amount(name, number) for number in (amount, most))
+            return f"no node can ever hold it: it asks for {asked} of {name}, the most is {there}"
+    return "no node can ever hold it as they are, not even an empty one"
+
+
+def _amount(name: str, amount: int) -> str:
+    if name == "cpu":
+        return Quantity.from_milli(amount).canonical()
+    binary = amount % 1024 == 0
+    return Quantity.from_int(amount, binary=binary).canonical()
 
 
 def count_reasons(rejections: Rejections, rows: IntArray) -> dict[str, int]:

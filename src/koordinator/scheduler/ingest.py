@@ -1,4 +1,7 @@
-"""API objects into state: what a watch event changes, and what it is called when plugins are asked about it."""
+"""API objects into state.
+
+What a watch event changes, and what it is called when plugins are asked about it.
+"""
 
 from collections.abc import Mapping
 
@@ -14,7 +17,7 @@ from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATI
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import Action, ClusterEvent
-from koordinator.scheduler.snapshot import ClusterState, IntArray, PlacedPod
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 from koordinator.scheduler.snapshot.state import Devices
 
 AMOUNTS = (GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO)  # the order of the snapshot's GPU arrays
@@ -90,17 +93,20 @@ class Ingest:
             state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, devices)
             return ClusterEvent("AssignedPod", Action.ADD, None, new)
         before = placed.pod
-        if state.nodes.names[placed.row] == new.spec.node_name:
-            if _same_to_plugins(before, new) or state.classes.of(new) is placed.pod_class:
-                placed.pod = new
-                return None
+        stays = state.nodes.names[placed.row] == new.spec.node_name
+        if stays and (_same_to_plugins(before, new) or state.classes.of(new) is placed.pod_class):
+            placed.pod = new
+            return None
         state.displace(new.key)
         devices = self._devices_of(new)
         state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, devices)
         return ClusterEvent("AssignedPod", pod_changes(old or before, new), old or before, new)
 
     def _devices_of(self, pod: Pod) -> Devices:
-        """Return the GPUs that the pod holds; what can't be read is complained about and holds none."""
+        """Return the GPUs that the pod holds.
+
+        What can't be read is complained about and holds none.
+        """
         try:
             return allocated_gpus(pod)
         except InputError as error:
@@ -114,7 +120,10 @@ class Ingest:
 
 
 def _same_to_plugins(old: Pod, new: Pod) -> bool:
-    """A cheap sufficient test: a bind changes the node name and the status, and shares the rest."""
+    """Return whether plugins can't tell the two apart, by a cheap sufficient test.
+
+    A bind changes the node name and the status, and shares the rest.
+    """
     a, b = old.spec, new.spec
     return (
         a.containers is b.containers

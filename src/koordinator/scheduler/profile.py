@@ -1,7 +1,7 @@
 """All plugins in their running order, and how a configuration becomes profiles.
 
-Out-of-tree plugins are ``PluginSpec`` objects behind the entry point group ``koordinator.scheduler.plugins``; a
-configuration switches them on by name like any other.
+Out-of-tree plugins are ``PluginSpec`` objects behind the entry point group
+``koordinator.scheduler.plugins``; a configuration switches them on by name like any other.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -69,7 +69,8 @@ from koordinator.scheduler.snapshot import ResourceAxis
 
 ENTRY_POINTS = "koordinator.scheduler.plugins"
 
-#: Every plugin of this package.  The order has no meaning: ``STOCK_PLUGINS`` has the one of the defaults.
+#: Every plugin of this package.  The order has no meaning: ``STOCK_PLUGINS`` has the one of the
+#: defaults.
 BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     scheduling_gates.PLUGIN,
     priority_sort.PLUGIN,
@@ -109,7 +110,8 @@ class Planned:
     points: frozenset[str]
 
 
-#: Points at which kube-scheduler's plugins run and ours have nothing to do: a configuration may name them there.
+#: Points at which kube-scheduler's plugins run and ours have nothing to do: a configuration may
+#: name them there.
 UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
     name: frozenset(points.split())
     for name, points in {
@@ -132,17 +134,25 @@ PLANNED: Mapping[str, Planned] = {
     "LoadAwareScheduling": Planned(
         LoadAwareSchedulingArgs, frozenset(("preFilter", "filter", "score", "reserve"))
     ),
-    "NodeNUMAResource": Planned(
-        NodeNUMAResourceArgs, _ALL_ROUND | {"preScore", "score"}
-    ),
+    "NodeNUMAResource": Planned(NodeNUMAResourceArgs, _ALL_ROUND | {"preScore", "score"}),
     "Reservation": Planned(
         ReservationArgs, _ALL_ROUND | {"postFilter", "preScore", "score", "bind"}
     ),
     "Coscheduling": Planned(
         CoschedulingArgs,
         frozenset(
-            ("preEnqueue", "queueSort", "preFilter", "postFilter", "preScore", "score")
-            + ("reserve", "permit", "preBind", "postBind")
+            {
+                "preEnqueue",
+                "queueSort",
+                "preFilter",
+                "postFilter",
+                "preScore",
+                "score",
+                "reserve",
+                "permit",
+                "preBind",
+                "postBind",
+            }
         ),
     ),
     "ElasticQuota": Planned(ElasticQuotaArgs, frozenset(("preFilter", "postFilter", "reserve"))),
@@ -178,7 +188,10 @@ class Profiles:
 
 
 def installed_plugins() -> tuple[PluginSpec[Any], ...]:
-    """Return the out-of-tree plugins of this Python environment, by name.  Raises InputError for a bad one."""
+    """Return the out-of-tree plugins of this Python environment, by name.
+
+    Raises InputError for a bad one.
+    """
     found = []
     for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
         spec = point.load()
@@ -200,7 +213,8 @@ def build_profiles(
 ) -> Profiles:
     """Return the configuration's profiles with their plugins built.
 
-    Raises InputError for unknown plugins, points that a plugin doesn't implement, and bad arguments.
+    Raises InputError for unknown plugins, points that a plugin doesn't implement, and bad
+    arguments.
     """
     specs = {spec.name: spec for spec in (*BUILTIN_PLUGINS, *out_of_tree)}
     points = {

@@ -4,7 +4,8 @@ An admission step is a plain callable ``(operation, obj, cluster) -> obj``: it r
 changed or not, or raises InvalidError.  Steps run in the order of the list; ``cluster`` reads the
 state before the request, so an UPDATE step finds the old object there.  What a DELETE step returns
 is not used.  Status writes, bindings and evictions are not admitted.
-Source: k8s.io/kubernetes v1.35 plugin/pkg/admission/priority/admission.go ``admitPod``.
+Source: k8s.io/kubernetes v1.35 plugin/pkg/admission: priority/admission.go ``admitPod``,
+storage/storageclass/setdefault/admission.go.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,14 @@ from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Pod, PodSpec
 from koordinator.api.priority import PriorityClass
 from koordinator.api.validation import validate
+from koordinator.api.volume import (
+    BETA_STORAGE_CLASS,
+    DEFAULT_CLASS_ANNOTATIONS,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from koordinator.cluster.port import Reader
+from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError, InvalidError, NotFoundError
 
 SYSTEM_PRIORITY_CLASSES = tuple(
@@ -63,6 +71,22 @@ def resolve_priority(operation: Operation, obj: KubeObject, cluster: Reader) -> 
     return obj if spec == obj.spec else replace(obj, spec=spec)
 
 
+def default_storage_class(operation: Operation, obj: KubeObject, cluster: Reader) -> KubeObject:
+    """Give a new claim that names no class the newest default one; of equals the first by name."""
+    if (
+        not isinstance(obj, PersistentVolumeClaim)
+        or operation is not Operation.CREATE
+        or obj.spec.storage_class_name is not None
+        or BETA_STORAGE_CLASS in obj.metadata.annotations
+    ):
+        return obj
+    defaults = [c.metadata for c in cluster.list(StorageClass).items if _is_default(c)]
+    if not defaults:
+        return obj
+    chosen = min(defaults, key=lambda meta: (-to_epoch_s(meta.creation_timestamp), meta.name))
+    return replace(obj, spec=replace(obj.spec, storage_class_name=chosen.name))
+
+
 def check_valid(operation: Operation, obj: KubeObject, cluster: Reader) -> KubeObject:  # noqa: ARG001 -- the signature of a step
     """Refuse what the API server refuses."""
     if operation is not Operation.DELETE:
@@ -73,7 +97,17 @@ def check_valid(operation: Operation, obj: KubeObject, cluster: Reader) -> KubeO
     return obj
 
 
-DEFAULT_ADMISSION: tuple[Admission, ...] = (fill_defaults, resolve_priority, check_valid)
+DEFAULT_ADMISSION: tuple[Admission, ...] = (
+    fill_defaults,
+    resolve_priority,
+    default_storage_class,
+    check_valid,
+)
+
+
+def _is_default(storage_class: StorageClass) -> bool:
+    annotations = storage_class.metadata.annotations
+    return any(annotations.get(key) == "true" for key in DEFAULT_CLASS_ANNOTATIONS)
 
 
 def _prioritized(pod: Pod, cluster: Reader) -> PodSpec:

@@ -16,10 +16,10 @@ from koordinator.api.meta import KubeObject, OwnerReference
 from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget, PodDisruptionBudgetStatus
 from koordinator.api.registry import BY_NAME
+from koordinator.api.selectors import matches
 from koordinator.api.workload import ReplicaSet
 from koordinator.cluster.memory.conditions import condition_status
 from koordinator.cluster.memory.store import Store
-from koordinator.api.selectors import matches
 from koordinator.foundation.errors import ClusterError, TooManyRequestsError
 
 _NEEDS_NO_BUDGET = ("Pending", "Succeeded", "Failed")

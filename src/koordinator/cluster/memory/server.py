@@ -18,6 +18,8 @@ from koordinator.api.meta import Condition, JsonObject, KubeObject, LabelSelecto
 from koordinator.api.namespace import Namespace
 from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget
+from koordinator.api.selectors import matches
+from koordinator.api.volume import PersistentVolumeClaim
 from koordinator.cluster.memory import rules
 from koordinator.cluster.memory.admission import (
     DEFAULT_ADMISSION,
@@ -34,7 +36,6 @@ from koordinator.cluster.memory.manifests import Manifest, Manifests
 from koordinator.cluster.memory.store import Store
 from koordinator.cluster.memory.watch import MemoryWatch, parse_version, snapshot_events
 from koordinator.cluster.port import Binding, Listing
-from koordinator.api.selectors import matches
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import (
     AlreadyExistsError,
@@ -49,6 +50,7 @@ KindT = TypeVar("KindT", bound=KubeObject)
 
 HISTORY_LIMIT = 1 << 18  # events
 _NAME_ATTEMPTS = 8  # as the API server has it
+_ADMITTED_LAST = (Pod, PersistentVolumeClaim)  # admission looks for classes on their behalf
 _GATED = Condition(
     type="PodScheduled",
     status="False",
@@ -251,13 +253,13 @@ class MemoryCluster:
         """Add objects that exist in the world already, with the uid, times and status they have.
 
         What is missing is filled in: namespace, uid, creation time, and the phase of a pod
-        (Running if it has a node, else Pending).  ``admit`` also runs the admission steps, pods
-        last, so that priority classes are found wherever they stand.
+        (Running if it has a node, else Pending).  ``admit`` also runs the admission steps, claims
+        and pods last, so that default classes and priority classes are found wherever they stand.
 
         Raises AlreadyExistsError; with ``admit`` InvalidError.
         """
         if admit:
-            objects = sorted(objects, key=lambda obj: isinstance(obj, Pod))
+            objects = sorted(objects, key=lambda obj: isinstance(obj, _ADMITTED_LAST))
         now = self._now()
         for obj in objects:
             self._load_one(obj, now, admit=admit)
@@ -269,7 +271,7 @@ class MemoryCluster:
         """
         pairs = [(decode_object(manifest), manifest) for manifest in manifests]
         if admit:
-            pairs.sort(key=lambda pair: isinstance(pair[0], Pod))
+            pairs.sort(key=lambda pair: isinstance(pair[0], _ADMITTED_LAST))
         now = self._now()
         for decoded, manifest in pairs:
             stored = self._load_one(decoded, now, admit=admit)

@@ -1,4 +1,6 @@
-"""The shell: events in, binds out.  The only part of the scheduler with a loop, a clock and a cluster.
+"""The shell: events in, binds out.
+
+The only part of the scheduler with a loop, a clock and a cluster.
 
 ``shell``    the loop: watch events to state and queue, pods to decisions
 ``binding``  placing decided pods and binding them, with undo

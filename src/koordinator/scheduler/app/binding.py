@@ -1,12 +1,11 @@
 """Placing decided pods in the state and binding them in the cluster, with undo.
 
-A pod counts on its node from the moment it is decided.  If the cluster then refuses the bind, the place is given back
-and the pod tried again.
+A pod counts on its node from the moment it is decided.  If the cluster then refuses the bind, the
+place is given back and the pod tried again.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
 
 from koordinator.api.codec import merge_patch
 from koordinator.api.meta import KubeObject
@@ -109,5 +108,3 @@ def _binding(assumed: Assumed) -> Binding:
         annotations=holding.annotations,
         labels=holding.labels,
     )
-
-

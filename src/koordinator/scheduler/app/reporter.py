@@ -5,12 +5,12 @@ Source: kubernetes pkg/scheduler/schedule_one.go ``handleSchedulingFailure``, ``
 
 import msgspec
 
-from koordinator.api.core import ObjectReference
+from koordinator.api.core import MicroTime, ObjectReference
 from koordinator.api.event import Event
 from koordinator.api.meta import Condition, JsonObject, ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import Cluster
-from koordinator.foundation.clock import Clock, to_datetime
+from koordinator.foundation.clock import UTC, Clock, to_datetime
 from koordinator.foundation.errors import ClusterError, NotFoundError
 from koordinator.scheduler.diagnosis import shortened
 
@@ -18,7 +18,10 @@ SCHEDULED = "PodScheduled"
 
 
 class Reporter:
-    """Writes about pods.  What can't be written is not worth failing for: the pod will be tried again anyway."""
+    """Writes about pods.
+
+    What can't be written is not worth failing for: the pod will be tried again anyway.
+    """
 
     def __init__(self, cluster: Cluster, clock: Clock, component: str, *, enabled: bool) -> None:
         self._cluster = cluster
@@ -48,7 +51,11 @@ class Reporter:
         now = to_datetime(self._clock.now_s())
         since = known.last_transition_time if known and known.status == "False" else now
         condition = Condition(
-            type=SCHEDULED, status="False", reason=reason, message=message, last_transition_time=since
+            type=SCHEDULED,
+            status="False",
+            reason=reason,
+            message=message,
+            last_transition_time=since,
         )
         self._patch_conditions(pod, condition, {})
 
@@ -99,7 +106,7 @@ class Reporter:
                 name=f"{meta.name}.{int(now_s * 1e6):x}{self._written:04x}",
                 namespace=meta.namespace,
             ),
-            event_time=to_datetime(now_s),
+            event_time=MicroTime.fromtimestamp(now_s, UTC),
             reporting_controller=self._component,
             reporting_instance=self._component,
             action=action,
@@ -118,5 +125,3 @@ class Reporter:
             self._cluster.create(event)
         except ClusterError:
             return
-
-

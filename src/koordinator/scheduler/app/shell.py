@@ -1,7 +1,8 @@
-"""The loop: what the cluster reports goes into state and queue, pods from the queue become decisions.
+"""The loop: reports of the cluster go into state and queue, pods from the queue become decisions.
 
-One ``step`` takes in all news and then works until no pod is ready.  Between steps nothing happens, so whoever
-embeds the scheduler decides when time passes: a thread that waits for the watch, or a simulation.
+One ``step`` takes in all news and then works until no pod is ready.  Between steps nothing happens,
+so whoever embeds the scheduler decides when time passes: a thread that waits for the watch, or a
+simulation.
 """
 
 import logging
@@ -24,10 +25,9 @@ from koordinator.scheduler.contract import (
     Gate,
     PostFilterResult,
     Profile,
-    Refusal,
 )
-from koordinator.scheduler.cycle import Choice, Cycle, Scorecard
-from koordinator.scheduler.diagnosis import Diagnosis
+from koordinator.scheduler.cycle import Choice, Cycle, Refused, Scorecard
+from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.ingest import Ingest, is_over
 from koordinator.scheduler.queue import Nominator, QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PodClass
@@ -60,6 +60,7 @@ class Scheduler:
         profiles: Sequence[Profile],
         state: ClusterState,
         watched: Sequence[type[KubeObject]],
+        *,
         options: Options | None = None,
     ) -> None:
         self.state = state
@@ -80,7 +81,7 @@ class Scheduler:
         self._binder = Binder(cluster, state)
         names = ",".join(self.cycles)
         self._reporter = Reporter(cluster, clock, names, enabled=self.options.report)
-        self._watched = (Namespace, Node, *watched, Pod)
+        self._watched: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)
         self._watch: Watch | None = None
         self._outcomes: list[Outcome] = []
         self._to_bind: list[Assumed] = []
@@ -163,16 +164,17 @@ class Scheduler:
     # -- work --------------------------------------------------------------------------------
 
     def step(self, limit: int | None = None) -> list[Outcome]:
-        """Take in the news and decide pods until none is ready, or about ``limit`` have been decided.
+        """Take in the news and decide pods until none is ready, or about ``limit`` are decided.
 
         Returns what was done, in order.  Raises ClusterError when the cluster can't be read.
         """
         self._take_in()
         self.queue.flush(self._clock.now_s())
         self._settle_waiting()
-        decided = 0
+        decided, most = 0, self.options.run_limit
         while limit is None or decided < limit:
-            most = self.options.run_limit if limit is None else min(self.options.run_limit, limit - decided)
+            if limit is not None:
+                most = min(self.options.run_limit, limit - decided)
             run = self._next_run(most if self._merges() else 1)
             if not run:
                 if not self._to_bind:
@@ -225,7 +227,7 @@ class Scheduler:
 
     def _decide_one(self, cycle: Cycle, queued: QueuedPod, pod_class: PodClass) -> None:
         known = self._known_failure(cycle, pod_class)
-        choice: Choice | Refusal | None = None
+        choice: Choice | Refused | None = None
         if known is None:
             choice = cycle.choose(
                 queued.pod, pod_class, self._nominated(), first_attempt=queued.attempts <= 1
@@ -235,10 +237,11 @@ class Scheduler:
             assumed = self._binder.assume(queued, pod_class, choice)
             assumed.scorecard = scorecard
             self._permit(cycle, assumed)
-        elif isinstance(choice, Refusal):
-            self._reject(queued, ("Reserve", choice.reason), frozenset(), choice.reason, scorecard)
+        elif isinstance(choice, Refused):
+            main, plugins = (choice.plugin, choice.reason), frozenset((choice.plugin,))
+            self._reject(queued, main, plugins, choice.reason, scorecard)
         else:
-            diagnosis = known or self._diagnose(cycle, pod_class, scorecard)
+            diagnosis = known or self._diagnose(cycle, queued.pod, pod_class, scorecard)
             self._handle_failure(cycle, queued, pod_class, diagnosis, scorecard)
 
     def _nominated(self) -> dict[str, list[tuple[Pod, PodClass]]]:
@@ -267,9 +270,9 @@ class Scheduler:
         return self._diagnoses.get((cycle.profile.scheduler_name, pod_class.id))
 
     def _diagnose(
-        self, cycle: Cycle, pod_class: PodClass, scorecard: Scorecard | None
+        self, cycle: Cycle, pod: Pod, pod_class: PodClass, scorecard: Scorecard | None
     ) -> Diagnosis:
-        diagnosis = (scorecard or cycle.scorecard(pod_class)).diagnosis()
+        diagnosis = cycle.diagnose(pod, pod_class, self._nominated(), scorecard)
         if self._diagnosed_at != self._world():
             self._diagnoses.clear()
             self._diagnosed_at = self._world()
@@ -303,7 +306,10 @@ class Scheduler:
         elif self.nominator.node_of(queued.key):
             self.nominator.remove(queued.key)
             self._reporter.nominated(queued.pod, "")
-        self._reject(queued, diagnosis.main, plugins, message, scorecard, nomination.node)
+        plugin, reason = diagnosis.main
+        never = never_fits(diagnosis, self.state, pod_class)
+        main = (plugin, f"{reason}; {never}" if never else reason)
+        self._reject(queued, main, plugins, message, scorecard, nominated=nomination.node)
 
     def _reject(
         self,
@@ -312,6 +318,7 @@ class Scheduler:
         plugins: frozenset[str],
         message: str,
         scorecard: Scorecard | None,
+        *,
         nominated: str = "",
     ) -> None:
         self._reporter.failed(queued.pod, message)
@@ -321,7 +328,10 @@ class Scheduler:
         self._outcomes.append(outcome)
 
     def _preempt(self, queued: QueuedPod, nomination: PostFilterResult) -> None:
-        """Nominate the node and delete the victims; pods that hoped for that node with less right give way."""
+        """Nominate the node and delete the victims.
+
+        Pods that hoped for that node with less right give way.
+        """
         self._bind_all()  # a victim may be on its way
         node, pod = nomination.node, queued.pod
         priority = pod.spec.priority or 0
@@ -388,6 +398,14 @@ class Scheduler:
             else:
                 bound.append(assumed)
                 self.queue.done(assumed.queued.key)
+        self._record(bound)
+        for assumed in bound:
+            pod = assumed.queued.pod
+            for active in self.cycles[pod.spec.scheduler_name].profile.post_bind:
+                active.plugin.post_bind(pod, assumed.node)
+        self._announce(bound)
+
+    def _record(self, bound: Sequence[Assumed]) -> None:
         any_nominated = bool(self.nominator.nodes())
         for assumed in bound:
             queued, holding = assumed.queued, assumed.holding
@@ -402,10 +420,8 @@ class Scheduler:
                     assumed.scorecard,
                 )
             )
-        for assumed in bound:
-            pod = assumed.queued.pod
-            for active in self.cycles[pod.spec.scheduler_name].profile.post_bind:
-                active.plugin.post_bind(pod, assumed.node)
+
+    def _announce(self, bound: Sequence[Assumed]) -> None:
         if self.options.report:
             for assumed in bound:
                 self._reporter.bound(assumed.queued.pod, assumed.node)
@@ -419,4 +435,3 @@ class Scheduler:
         self._reporter.failed(queued.pod, message, "SchedulerError")
         self.queue.fail(queued, message, self._clock.now_s())
         self._outcomes.append(Unschedulable(queued.key, "", message, message))
-

@@ -3,13 +3,14 @@
 ``evaluation``  what node-local plugins say about a kind of pod, kept up to date row by row
 ``stages``      the stages for one pod, on top of the kept evaluations
 ``runs``        a run of identical pods in one go, with the same outcome
-``scorecard``   the same questions answered from scratch and in full: diagnosis, ``--scores``, the reference in tests
+``scorecard``   the same questions answered from scratch and in full: diagnosis, ``--scores``, the
+                reference in tests
 ``what_if``     worlds without some pods, for preemption
 
 No I/O, no clock, no queue: the shell (``scheduler.app``) owns those.
 """
 
 from koordinator.scheduler.cycle.scorecard import Scorecard, scorecard
-from koordinator.scheduler.cycle.stages import Choice, Cycle
+from koordinator.scheduler.cycle.stages import Choice, Cycle, Refused
 
-__all__ = ["Choice", "Cycle", "Scorecard", "scorecard"]
+__all__ = ["Choice", "Cycle", "Refused", "Scorecard", "scorecard"]

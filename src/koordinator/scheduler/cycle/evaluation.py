@@ -1,7 +1,8 @@
 """What the node-local plugins of a profile say about a kind of pod, brought up to date row by row.
 
-Pods of different classes share an evaluation when every active node-local plugin reads the same of them
-(``Evaluator.key``).  Results of plugins that read node facts only are shared wider still, per plugin and key.
+Pods of different classes share an evaluation when every active node-local plugin reads the same of
+them (``Evaluator.key``).  Results of plugins that read node facts only are shared wider still, per
+plugin and key.
 """
 
 from collections import OrderedDict
@@ -80,7 +81,15 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
         for part in parts
         if hasattr(part.active.plugin, "version")
     )
-    return Program(*(tuple(parts) for parts in lists.values()), linear, versioned)
+    return Program(
+        node_filters=tuple(lists["node_f"]),
+        node_scores=tuple(lists["node_s"]),
+        usage_filters=tuple(lists["usage_f"]),
+        usage_scores=tuple(lists["usage_s"]),
+        relative=tuple(lists["relative"]),
+        linear=linear,
+        versioned=versioned,
+    )
 
 
 def wants_filter(active: ActivePlugin, snapshot: Snapshot, pod: PodClass) -> bool:
@@ -178,7 +187,7 @@ class Evaluation:
         snapshot, program, pod = evaluator.snapshot, self.program, self.pod
         ok = snapshot.alive.copy()
         for part in program.node_filters:
-            ok &= evaluator.node_facts("filter", part, pod)
+            np.logical_and(ok, evaluator.node_facts("filter", part, pod), out=ok)
         total = np.zeros(len(ok), np.int64)
         for part in program.node_scores:
             total += part.active.weight * evaluator.node_facts("score", part, pod)
@@ -236,7 +245,10 @@ class Evaluator:
         return Snapshot(self.state)
 
     def key(self, pod: PodClass) -> Hashable:
-        """Return the identity of the pod's evaluation: equal for pods of any classes that share it."""
+        """Return the identity of the pod's evaluation, equal for pods that share it.
+
+        They may be of different classes.
+        """
         return self._program(pod)[1]
 
     def of(self, pod: PodClass) -> Evaluation:
@@ -272,7 +284,10 @@ class Evaluator:
         return tuple(part_version(active, snapshot) for active in program.versioned)
 
     def node_facts(self, method: str, part: Part, pod: PodClass) -> BoolArray | IntArray:
-        """Return a ``Reads.NODE`` plugin's verdict or raw score for every row; do not write to it."""
+        """Return a ``Reads.NODE`` plugin's verdict or raw score for every row.
+
+        Don't write to it.
+        """
         state, snapshot, active = self.state, self.snapshot, part.active
         version = part_version(active, snapshot)
         key = (active.name, method, part.key)

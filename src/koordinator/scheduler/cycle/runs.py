@@ -1,9 +1,10 @@
 """A run of identical pods, placed in one go with the outcome of placing them one by one.
 
-For plugins that judge each node alone, what a node would score after j more such pods does not depend on the other
-nodes: it is a *trajectory*.  Taking the best node again and again is then a merge of trajectories.  In that merge an
-entry is taken as soon as its node is the best, and a node that got better by taking a pod is taken again at once;
-so the order is that of the running minimum of each trajectory, best first, ties by rank and then by j.
+For plugins that judge each node alone, what a node would score after j more such pods does not
+depend on the other nodes: it is a *trajectory*.  Taking the best node again and again is then a
+merge of trajectories.  In that merge an entry is taken as soon as its node is the best, and a node
+that got better by taking a pod is taken again at once; so the order is that of the running minimum
+of each trajectory, best first, ties by rank and then by j.
 """
 
 import numpy as np
@@ -53,7 +54,7 @@ class _Trajectories:
         return np.concatenate(self._low), np.concatenate(self._node), np.concatenate(self._step)
 
     def exhausted(self, chosen: IntArray) -> IntArray:
-        """Return the rows all of whose entries are among the chosen ones although they could go on."""
+        """Return the rows all of whose entries are chosen although they could go on."""
         used = np.bincount(chosen, minlength=len(self._rows))
         return np.flatnonzero((used == self._known) & ~self._ended)
 

@@ -1,6 +1,7 @@
 """Every node's verdict and scores for one pod, from scratch, in full.
 
-This is what diagnosis and ``--scores`` read, and the reference that the kept evaluations are tested against.
+This is what diagnosis and ``--scores`` read, and the reference that the kept evaluations are tested
+against.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,10 @@ NOT_ALIVE, FEASIBLE = -2, -1
 
 @dataclass(frozen=True, slots=True)
 class Scorecard:
-    """Verdicts and scores.  Rows are those of the cluster; scores have one entry per feasible row."""
+    """Verdicts and scores.
+
+    Rows are those of the cluster; scores have one entry per feasible row.
+    """
 
     names: list[str]
     filters: tuple[tuple[str, Rejections], ...]  # in running order
@@ -31,7 +35,8 @@ class Scorecard:
         """Return the rows that share the highest total."""
         if not len(self.feasible):
             return self.feasible
-        return self.feasible[self.total == self.total.max()]
+        best: IntArray = self.feasible[self.total == self.total.max()]
+        return best
 
     def rejections(self) -> dict[str, tuple[str, str]]:
         """Return ``{node: (plugin, reasons)}`` for the nodes that were rejected, in node order."""
@@ -71,7 +76,10 @@ class Scorecard:
 
 
 def scorecard(profile: Profile, state: ClusterState, pod: PodClass) -> Scorecard:
-    """Run every filter on every node and every score on every feasible one; nothing kept is used."""
+    """Run every filter on every node and every score on every feasible one.
+
+    Nothing kept is used.
+    """
     snapshot = Snapshot(state)
     rejected_by = np.where(snapshot.alive, FEASIBLE, NOT_ALIVE).astype(np.int64)
     refusal = prefilter(profile, snapshot, pod)
@@ -89,9 +97,7 @@ def scorecard(profile: Profile, state: ClusterState, pod: PodClass) -> Scorecard
     )
 
 
-def prefilter(
-    profile: Profile, snapshot: Snapshot, pod: PodClass
-) -> tuple[str, Refusal] | None:
+def prefilter(profile: Profile, snapshot: Snapshot, pod: PodClass) -> tuple[str, Refusal] | None:
     """Return the first plugin that refuses the pod whatever the node."""
     for active in profile.pre_filter:
         refusal = active.plugin.prefilter(snapshot, pod)

@@ -1,4 +1,4 @@
-"""The stages that a pod goes through once it is popped from the queue: filter, score, choose, reserve."""
+"""The stages of a pod that is popped from the queue: filter, score, choose, reserve."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -37,6 +37,14 @@ class Choice:
     holding: Holding
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A node was chosen, but a reserve plugin could not get there what the pod needs."""
+
+    plugin: str
+    reason: str
+
+
 class Cycle:
     """Scheduling decisions of one profile on one state.  Decides; the caller places and binds."""
 
@@ -44,6 +52,7 @@ class Cycle:
         self.profile = profile
         self.state = state
         self._evaluator = Evaluator(profile, state)
+        self._run_numbers: dict[Hashable, int] = {}
         local = Reads.NODE, Reads.USAGE, Reads.PLACED
         self._cluster_filters = [a for a in profile.filter if a.plugin.reads not in local]
         self._cluster_scores = [a for a in profile.score if a.plugin.reads not in local]
@@ -52,36 +61,52 @@ class Cycle:
         self._preferring = [a for a in profile.score if hasattr(a.plugin, "prefer_devices")]
 
     def run_key(self, pod: PodClass) -> Hashable:
-        """Return what pods must share to be decided as one run."""
-        return (
-            self.profile.scheduler_name,
-            self._evaluator.key(pod),
-            pod.demand,
-            pod.nonzero_cpu,
-            pod.nonzero_memory,
-        )
+        """Return what pods must share to be decided as one run; cheap to compare."""
+        known = pod.facts.get((self, "run"))
+        if known is None:
+            shared = (self._evaluator.key(pod), pod.demand, pod.nonzero_cpu, pod.nonzero_memory)
+            number = self._run_numbers.setdefault(shared, len(self._run_numbers))
+            known = pod.facts[self, "run"] = (self.profile.scheduler_name, number)
+        key: Hashable = known
+        return key
 
     def scorecard(self, pod: PodClass) -> Scorecard:
         """Return every node's verdict and scores, computed from scratch."""
         return scorecard(self.profile, self.state, pod)
+
+    def diagnose(
+        self,
+        pod: Pod,
+        pod_class: PodClass,
+        nominated: Nominations,
+        scorecard: Scorecard | None = None,
+    ) -> Diagnosis:
+        """Return why no node takes the pod, nodes kept free for others included."""
+        card = scorecard or self.scorecard(pod_class)
+        diagnosis = card.diagnosis()
+        rivals = rivals_of(pod, nominated) if nominated and len(card.feasible) else {}
+        if not rivals:
+            return diagnosis
+        what_if = StateWhatIf(self.profile, self.state, rivals)
+        taken = {row: what_if.rejection(pod_class, row) for row in card.feasible.tolist()}
+        return diagnosis.with_rejections({row: why for row, why in taken.items() if why[0]})
 
     def attempt(
         self, pod: Pod, pod_class: PodClass, diagnosis: Diagnosis, nominated: Nominations
     ) -> Attempt:
         """Return the failed attempt as PostFilter plugins see it."""
         what_if = StateWhatIf(self.profile, self.state, rivals_of(pod, nominated))
-        return Attempt(
-            pod.key, pod, pod_class, what_if, diagnosis.rejected, diagnosis.resolvable
-        )
+        return Attempt(pod.key, pod, pod_class, what_if, diagnosis.rejected, diagnosis.resolvable)
 
     # -- one pod -----------------------------------------------------------------------------
 
     def choose(
         self, pod: Pod, pod_class: PodClass, nominated: Nominations, *, first_attempt: bool = True
-    ) -> Choice | Refusal | None:
-        """Return the best node and what to hold there; a Refusal of the chosen node; None if no node fits.
+    ) -> Choice | Refused | None:
+        """Return the best node and what to hold there.
 
-        Of equally scored nodes the one with the lowest rank is chosen (row order, unless told otherwise).
+        A Refusal if the chosen node refuses; None if no node fits.  Of equally scored nodes the one
+        with the lowest rank is chosen (row order, unless told otherwise).
         """
         snapshot = self._evaluator.snapshot
         if prefilter(self.profile, snapshot, pod_class) is not None:
@@ -102,7 +127,7 @@ class Cycle:
         """Return the row that a plugin has planned for the pod, if every filter accepts it."""
         for active in self.profile.find_one_node:
             row: int | None = active.plugin.find_one_node(snapshot, pod_class)
-            if row is not None and not rejection(self.profile, self.state, pod_class, row):
+            if row is not None and not rejection(self.profile, self.state, pod_class, row)[0]:
                 return row
         return None
 
@@ -190,7 +215,7 @@ class Cycle:
     def _lowest_rank(self, rows: IntArray) -> int:
         return int(rows[np.argmin(self.state.nodes.rank[rows])])
 
-    def _reserve(self, snapshot: Snapshot, pod_class: PodClass, row: int) -> Choice | Refusal:
+    def _reserve(self, snapshot: Snapshot, pod_class: PodClass, row: int) -> Choice | Refused:
         holding = Holding()
         if self.profile.reserve:
             view = snapshot[np.array([row])]
@@ -200,16 +225,17 @@ class Cycle:
             for active in self.profile.reserve:
                 taken = active.plugin.reserve(view, pod_class, wish)
                 if isinstance(taken, Refusal):
-                    return taken
+                    return Refused(active.name, taken.reason)
                 holding = holding.joined(taken)
         return Choice(row, self.state.nodes.names[row], holding)
 
     # -- a run of identical pods -------------------------------------------------------------
 
     def choose_run(self, pods: Sequence[PodClass]) -> IntArray | None:
-        """Return the rows for these pods of one run key, in order; None when they must go one by one.
+        """Return the rows for these pods of one run key, in order.
 
-        A shorter answer than asked for means that the next pod fits nowhere.
+        None when they must go one by one.  A shorter answer than asked for means that the next pod
+        fits nowhere.
         """
         snapshot = self._evaluator.snapshot
         for pod_class in dict.fromkeys(pods):

@@ -42,22 +42,33 @@ class StateWhatIf:
         self.snapshot = Snapshot(state)
 
     def why_not(self, pod: PodClass, row: int, without: Sequence[PlacedPod]) -> tuple[str, ...]:
-        """Return why the node would not take the pod even if those pods were gone; empty: it would."""
+        """Return why the node would not take the pod even without those pods; empty: it would."""
         with Transaction(self._state) as transaction:
             for placed in without:
                 transaction.displace(placed)
-            alone = rejection(self._profile, self._state, pod, row)
-            rivals = self._rivals.get(self._state.nodes.names[row])
-            if alone or not rivals:
-                return alone
-            for rival, rival_class in rivals:
-                transaction.place(f"nominated:{rival.key}", rival, rival_class, row)
-            return rejection(self._profile, self._state, pod, row)
+            return self._rejection(transaction, pod, row)[1]
+
+    def rejection(self, pod: PodClass, row: int) -> tuple[str, tuple[str, ...]]:
+        """Return the plugin that rejects the row, and its reasons; empty if none does."""
+        with Transaction(self._state) as transaction:
+            return self._rejection(transaction, pod, row)
+
+    def _rejection(
+        self, transaction: Transaction, pod: PodClass, row: int
+    ) -> tuple[str, tuple[str, ...]]:
+        alone = rejection(self._profile, self._state, pod, row)
+        rivals = self._rivals.get(self._state.nodes.names[row])
+        if alone[0] or not rivals:
+            return alone
+        for rival, rival_class in rivals:
+            transaction.place(f"nominated:{rival.key}", rival, rival_class, row)
+        return rejection(self._profile, self._state, pod, row)
 
     def fit_without(self, pod: PodClass, rows: IntArray, below: int) -> BoolArray:
-        """Return per row whether it would take the pod, were all pods of priority < ``below`` gone.
+        """Return per row: it would take the pod, were all pods of priority < ``below`` gone.
 
-        Node-local filters are asked for all rows at once; the rows that are left, one by one for the others.
+        Node-local filters are asked for all rows at once; the rows that are left, one by one for
+        the others.
         """
         on_row = self._state.pods.on_row
         fit = np.ones(len(rows), bool)
@@ -81,13 +92,15 @@ def lower_priority(pods: Iterable[PlacedPod], below: int) -> list[PlacedPod]:
     return [placed for placed in pods if placed.priority < below]
 
 
-def rejection(profile: Profile, state: ClusterState, pod: PodClass, row: int) -> tuple[str, ...]:
-    """Return the reasons of the first filter that rejects the row as the state is now."""
+def rejection(
+    profile: Profile, state: ClusterState, pod: PodClass, row: int
+) -> tuple[str, tuple[str, ...]]:
+    """Return the first filter that rejects the row as the state is now, and its reasons."""
     snapshot = Snapshot(state)
     view = snapshot[np.array([row])]
     for active in profile.filter:
         if wants_filter(active, snapshot, pod):
             rejections = active.plugin.filter(view, pod)
             if rejections.codes[0]:
-                return tuple(reasons_of(rejections, 0))
-    return ()
+                return active.name, tuple(reasons_of(rejections, 0))
+    return "", ()

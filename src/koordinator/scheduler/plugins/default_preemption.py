@@ -1,4 +1,6 @@
-"""Make room for a pod by evicting pods of lower priority from one node, as few and as cheap as possible.
+"""Make room for a pod by evicting pods of lower priority from one node.
+
+As few and as cheap ones as possible.
 
 Source: kubernetes pkg/scheduler/framework/plugins/defaultpreemption and framework/preemption.
 """
@@ -117,7 +119,10 @@ def _minimal(
     lower: Sequence[PlacedPod],
     budgets: Sequence[PodDisruptionBudget],
 ) -> Candidate:
-    """Put victims back one at a time, those protected by a budget first, and keep the ones that must go."""
+    """Put victims back one at a time and keep the ones that must go.
+
+    Those protected by a budget come first.
+    """
     ordered = sorted(lower, key=_importance)
     violating, others = _split_by_budget(ordered, budgets)
     victims = list(ordered)
@@ -134,9 +139,13 @@ def _minimal(
 def _split_by_budget(
     ordered: Sequence[PlacedPod], budgets: Sequence[PodDisruptionBudget]
 ) -> tuple[list[PlacedPod], list[PlacedPod]]:
-    """Return the pods whose eviction would break a budget, and the others, each in the given order."""
+    """Return the pods whose eviction would break a budget, and the others.
+
+    Each in the given order.
+    """
     allowed = [budget.status.disruptions_allowed for budget in budgets]
-    violating, others = [], []
+    violating: list[PlacedPod] = []
+    others: list[PlacedPod] = []
     for placed in ordered:
         meta = placed.pod.metadata
         broken = False
@@ -156,12 +165,19 @@ def _split_by_budget(
     return violating, others
 
 
-def _importance(placed: PlacedPod) -> tuple[int, float]:
-    return -placed.priority, _started_s(placed)
+def _importance(placed: PlacedPod) -> tuple[int, float, str]:
+    """Return a sort key, the most important first.
+
+    The pod's key comes last: the order of the pods on a row depends on what was tried before.
+    """
+    return -placed.priority, _started_s(placed), placed.key
 
 
 def _started_s(placed: PlacedPod) -> float:
-    """A pod that has not started counts as starting now: later than all that have."""
+    """Return when the pod started.
+
+    One that has not started counts as starting now: later than all that have.
+    """
     return to_epoch_s(placed.pod.status.start_time, default=float("inf"))
 
 
@@ -171,9 +187,7 @@ def _summary(nodes: int, reasons: Counter[str]) -> str:
 
 
 def build(args: DefaultPreemptionArgs, _axis: ResourceAxis) -> DefaultPreemption:
-    return DefaultPreemption(
-        args.min_candidate_nodes_percentage, args.min_candidate_nodes_absolute
-    )
+    return DefaultPreemption(args.min_candidate_nodes_percentage, args.min_candidate_nodes_absolute)
 
 
 PLUGIN = PluginSpec(

@@ -1,7 +1,8 @@
 """GPUs, whole or in parts: which nodes have enough, and which devices the pod gets.
 
-Done so far: GPUs reported by Device objects, all valid resource combinations, one or several shared GPUs, whole GPUs,
-the ``device-allocated`` annotation.  Topology, partitions, RDMA, vendors' templates come with the device issue.
+Done so far: GPUs reported by Device objects, all valid resource combinations, one or several shared
+GPUs, whole GPUs, the ``device-allocated`` annotation.  Topology, partitions, RDMA, vendors'
+templates come with the device issue.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare.
 """
@@ -36,7 +37,10 @@ REASON = "Insufficient GPU Devices"
 
 @dataclass(frozen=True, slots=True)
 class DeviceShare:
-    """A node whose devices nobody reports is left to its kubelet: it passes and nothing is allocated."""
+    """A node whose devices nobody reports is left to its kubelet.
+
+    It passes and nothing is allocated.
+    """
 
     pack: bool  # give out the fullest device that fits (MostAllocated) instead of the emptiest
     reads: ClassVar = Reads.PLACED
@@ -59,7 +63,10 @@ class DeviceShare:
         return Rejections.where(snapshot.gpu_known & ~enough, REASON)
 
     def reserve(self, node: Snapshot, pod: PodClass, wish: IntArray | None) -> Holding | Refusal:
-        """Take the devices that the score plugin wished for, else by free share, lowest minor first."""
+        """Take the devices that the score plugin wished for.
+
+        Else by free share, lowest minor first.
+        """
         request = request_of(node, pod)
         if not isinstance(request, GpuRequest) or not node.gpu_known[0]:
             return Holding()
@@ -71,7 +78,9 @@ class DeviceShare:
             wish = -free if self.pack else free
         minors = fitting[np.argsort(-wish[fitting], kind="stable")[: request.count]]
         total = node.gpu_total[0]
-        devices = tuple((int(m), _complete(request, int(total[m, MEMORY_OF_GPU]))) for m in sorted(minors))
+        devices = tuple(
+            (int(m), _complete(request, int(total[m, MEMORY_OF_GPU]))) for m in sorted(minors)
+        )
         return Holding(devices=devices, annotations=annotation(node, devices))
 
 
@@ -85,7 +94,10 @@ def _fitting(snapshot: Snapshot, request: GpuRequest) -> BoolArray:
 
 
 def _complete(request: GpuRequest, total_memory: int) -> IntArray:
-    """Return (core, memory, ratio) with the one of memory and ratio that was not asked for filled in."""
+    """Return (core, memory, ratio).
+
+    The one of memory and ratio that was not asked for is filled in.
+    """
     memory, ratio = request.memory, request.ratio
     if memory and not ratio:
         ratio = memory * 100 // max(total_memory, 1)
@@ -95,7 +107,7 @@ def _complete(request: GpuRequest, total_memory: int) -> IntArray:
 
 
 def annotation(node: Snapshot, devices: Sequence[tuple[int, IntArray]]) -> dict[str, str]:
-    """Return the ``device-allocated`` annotation, with the ids that the node's Device object gives."""
+    """Return the ``device-allocated`` annotation, with the ids of the node's Device object."""
     reported = node.objects.get(Device, node.node_names[0])
     ids = {
         info.minor: info.id

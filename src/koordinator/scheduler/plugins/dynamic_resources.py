@@ -1,7 +1,7 @@
 """Dynamic resource allocation: not done yet, and said so to the pods that ask for it.
 
-A pod with resource claims is refused instead of being placed without its devices.  The PostFilter message is
-the reference's for a pod that holds no claims.
+A pod with resource claims is refused instead of being placed without its devices.  The PostFilter
+message is the reference's for a pod that holds no claims.
 
 Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources ``PostFilter``.
 """

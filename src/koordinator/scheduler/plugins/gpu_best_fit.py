@@ -1,6 +1,7 @@
 """Best fit: the node with the least CPU and GPU left once the pod is on it.
 
-Source: the BestFit baseline of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 6.1.
+Source: the BestFit baseline of Weng et al., "Beware of Fragmentation", USENIX ATC 2023,
+section 6.1.
 """
 
 from collections.abc import Hashable
@@ -24,15 +25,20 @@ class GpuBestFit:
         return pod.demand
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
-        """Return 0..100: the share of the largest machine that is not left, CPU and GPU counting alike."""
+        """Return 0..100: the share of the largest machine that is not left.
+
+        CPU and GPU count alike.
+        """
         shape, nodes = gpu_class(snapshot, pod), gpu_nodes(snapshot)
         gpu_left = np.maximum(nodes.gpu_free, 0).sum(axis=1) - shape.total_gpu_milli
         left = (nodes.cpu_free - shape.cpu_milli) / CPU_SCALE / 2 + gpu_left / GPU_SCALE / 2
-        return np.clip(np.trunc((1.0 - left) * MAX_SCORE), 0, MAX_SCORE).astype(np.int64)
+        score: IntArray = np.clip(np.trunc((1.0 - left) * MAX_SCORE), 0, MAX_SCORE).astype(np.int64)
+        return score
 
     def prefer_devices(self, node: Snapshot, _pod: PodClass) -> IntArray:
         """Return ``(n_minors,)``: the fuller, the better."""
-        return -gpu_nodes(node).gpu_free[0]
+        fullness: IntArray = -gpu_nodes(node).gpu_free[0]
+        return fullness
 
 
 def build(_args: NoArgs, _axis: ResourceAxis) -> GpuBestFit:

@@ -57,15 +57,19 @@ class GpuFragmentation:
             self._learned = self._number
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
-        """Return 0..100; 50 is no change of fragmentation, 0 also where CPU or GPUs don't suffice."""
+        """Return 0..100; 50 is no change of fragmentation.
+
+        0 also where CPU or GPUs don't suffice.
+        """
         return self._best(snapshot, pod).score
 
     def prefer_devices(self, node: Snapshot, pod: PodClass) -> IntArray | None:
-        """Return ``(n_minors,)``: 1 for the GPU that the score was given for; None if any will do."""
+        """Return ``(n_minors,)``: 1 for the GPU that was scored; None if any will do."""
         if not gpu_class(node, pod).is_share:
             return None
         slot = int(self._best(node, pod).slot[0])
-        return (np.arange(node.gpu_total.shape[1]) == slot).astype(np.int64)
+        chosen: IntArray = (np.arange(node.gpu_total.shape[1]) == slot).astype(np.int64)
+        return chosen
 
     def _best(self, snapshot: Snapshot, pod: PodClass) -> BestOptions:
         shape, nodes = gpu_class(snapshot, pod), gpu_nodes(snapshot)

@@ -1,6 +1,7 @@
 """GPU packing: use up GPUs in use, then nodes in use, before opening another node.
 
-Source: the GpuPacking baseline of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 6.1.
+Source: the GpuPacking baseline of Weng et al., "Beware of Fragmentation", USENIX ATC 2023,
+section 6.1.
 """
 
 from collections.abc import Hashable
@@ -18,7 +19,10 @@ FREE_NODE = 33
 
 
 class GpuPacking:
-    """Three bands: a GPU in use scores 50 and more, a free GPU of a node in use 33..49, a free node less."""
+    """Three bands of scores.
+
+    A GPU in use scores 50 and more, a free GPU of a node in use 33..49, a free node less.
+    """
 
     reads: ClassVar = Reads.PLACED
 
@@ -44,7 +48,8 @@ class GpuPacking:
 
     def prefer_devices(self, node: Snapshot, _pod: PodClass) -> IntArray:
         """Return ``(n_minors,)``: the fuller, the better."""
-        return -gpu_nodes(node).gpu_free[0]
+        fullness: IntArray = -gpu_nodes(node).gpu_free[0]
+        return fullness
 
 
 def build(_args: NoArgs, _axis: ResourceAxis) -> GpuPacking:

@@ -16,7 +16,10 @@ MAX_BYTES_PER_CONTAINER = 1000 * 1024 * 1024
 
 
 class ImageLocality:
-    """An image counts with its size times the share of nodes that have it, so a rare one draws less."""
+    """An image counts with its size times the share of nodes that have it.
+
+    So a rare one draws less.
+    """
 
     reads: ClassVar = Reads.NODE
 

@@ -12,7 +12,14 @@ import numpy as np
 from koordinator.api.core import PodAffinityTerm
 from koordinator.api.kubescheduler import InterPodAffinityArgs
 from koordinator.domain.pod_affinity import PodScope, scope_of
-from koordinator.scheduler.contract import MAX_SCORE, Action, EventHint, PluginSpec, Reads, Rejections
+from koordinator.scheduler.contract import (
+    MAX_SCORE,
+    Action,
+    EventHint,
+    PluginSpec,
+    Reads,
+    Rejections,
+)
 from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.pods import PodCounter, TermKind
 
@@ -23,7 +30,10 @@ REASON_EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A term of the incoming pod.  ``weight`` is negative for anti-affinity, 0 for a required term."""
+    """A term of the incoming pod.
+
+    ``weight`` is negative for anti-affinity, 0 for a required term.
+    """
 
     scope: PodScope
     topology_key: str
@@ -42,7 +52,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class InterPodAffinity:
-    """Terms of the incoming pod against placed pods, and terms of placed pods against the incoming one."""
+    """Terms of the incoming pod against placed pods, and of placed pods against the incoming."""
 
     hard_weight: int  # what a placed pod's required affinity term is worth when scoring
     ignore_existing: bool  # leave out placed pods' preferred terms if the pod has none
@@ -60,9 +70,9 @@ class InterPodAffinity:
         return bool(_terms(pod).preferred or self._existing(snapshot, pod))
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
-        """The first rule that a node breaks is its reason."""
+        """Reject for a broken rule; the first one that a node breaks is its reason."""
         whole, terms = snapshot.whole, _terms(pod)
-        far = ~self._near_all(whole, pod, terms)
+        far = ~self._near_all(whole, terms)
         close = np.zeros(len(whole), bool)
         for term in terms.anti_affinity:
             close |= _around(whole, whole.count_pods(term.scope), term.topology_key) > 0
@@ -78,7 +88,10 @@ class InterPodAffinity:
         return Rejections(codes[snapshot.rows], reasons, far[snapshot.rows])
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
-        """Return the sum of the weights of all matching pairs of term and pod in the node's domains."""
+        """Return the sum of the weights of all pairs of term and pod in the node's domains.
+
+        A pair counts where the term matches the pod.
+        """
         whole = snapshot.whole
         total = np.zeros(len(whole), np.int64)
         for term in _terms(pod).preferred:
@@ -104,7 +117,7 @@ class InterPodAffinity:
         return snapshot.terms_about(pod, *kinds)
 
     @staticmethod
-    def _near_all(whole: Snapshot, pod: PodClass, terms: Terms) -> BoolArray:
+    def _near_all(whole: Snapshot, terms: Terms) -> BoolArray:
         """Every required term has, in the node's domain, a pod that all terms cover."""
         near = np.ones(len(whole), bool)
         if not terms.affinity:

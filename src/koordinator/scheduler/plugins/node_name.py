@@ -1,4 +1,6 @@
-"""Honour a node named in the pod before scheduling (the scheduler itself never sees bound pods here).
+"""Honour a node named in the pod before scheduling.
+
+The scheduler itself never sees bound pods here.
 
 Source: kubernetes pkg/scheduler/framework/plugins/nodename.
 """
@@ -19,7 +21,7 @@ REASON = "node(s) didn't match the requested node name"
 
 
 class NodeName:
-    """A pending pod has no node name, so this filter stays out of the way until something sets one."""
+    """Stays out of the way until something sets a node name: a pending pod has none."""
 
     reads: ClassVar = Reads.NODE
 

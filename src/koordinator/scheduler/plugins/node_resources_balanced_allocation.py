@@ -26,7 +26,10 @@ class NodeResourcesBalancedAllocation:
     reads: ClassVar = Reads.USAGE
 
     def scores(self, _snapshot: Snapshot, pod: PodClass) -> bool:
-        """Leave out pods that request none of the resources: they would all go to the emptiest node."""
+        """Leave out pods that request none of the resources.
+
+        They would all go to the emptiest node.
+        """
         return any(pod.amount(column) for column in self.columns)
 
     def key(self, pod: PodClass) -> Hashable:
@@ -38,7 +41,7 @@ class NodeResourcesBalancedAllocation:
         return kernel(snapshot.requested, snapshot.allocatable, columns, amounts)
 
     def _counted(self, pod: PodClass) -> tuple[IntArray, IntArray]:
-        """Return (columns, amounts): what every node is judged by, and what else the pod asks for."""
+        """Return (columns, amounts): what judges every node, and what else the pod asks for."""
         key = NodeResourcesBalancedAllocation, self.columns
         known: tuple[IntArray, IntArray] | None = pod.facts.get(key)
         if known is None:

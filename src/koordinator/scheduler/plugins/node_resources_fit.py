@@ -1,24 +1,21 @@
-"""Does the pod fit, and how full would the node be?
+"""Whether the pod fits, and how full the node would be.
 
 Source: kubernetes pkg/scheduler/framework/plugins/noderesources: fit.go, least_allocated.go,
 most_allocated.go, requested_to_capacity_ratio.go.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from koordinator.api.kubescheduler import NodeResourcesFitArgs
-from koordinator.domain.rounding import percent_floor
+from koordinator.domain.curves import Curve, piecewise
 from koordinator.domain.usage_kernels import allocation_score, shortfalls
 from koordinator.scheduler.contract import Action, EventHint, PluginSpec, Reads, Rejections
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
-
-#: (requested with this pod, capacity), both (n,) -> score 0..100, (n,)
-Curve = Callable[[IntArray, IntArray], IntArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +42,15 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class NodeResourcesFit:
-    """Filter on every requested resource; score the configured ones by a curve over their utilisation."""
+    """Filter on every requested resource; score the configured ones.
+
+    The score is a curve over their utilisation.
+    """
 
     weights: tuple[tuple[int, int], ...]  # (column, weight)
     pack: bool  # MostAllocated instead of LeastAllocated
-    curve: Curve | None  # RequestedToCapacityRatio: rounds its mean, leaves out resources that score 0
+    #: RequestedToCapacityRatio: rounds its mean, leaves out resources that score 0
+    curve: Curve | None
     axis: ResourceAxis
     ignored: frozenset[str]
     ignored_groups: frozenset[str]
@@ -111,7 +112,7 @@ class NodeResourcesFit:
         return known
 
     def _scored(self, pod: PodClass) -> "Scored":
-        """Leave out extended resources that the pod does not ask for: they are none of its business."""
+        """Leave out extended resources that the pod does not ask for: none of its business."""
         known: Scored | None = pod.facts.get((self.__class__, self.weights))
         if known is None:
             nonzero = {CPU: pod.nonzero_cpu, MEMORY: pod.nonzero_memory}
@@ -134,28 +135,12 @@ class NodeResourcesFit:
         return name in self.ignored or name.partition("/")[0] in self.ignored_groups
 
 
-def piecewise(points: tuple[tuple[int, int], ...]) -> Curve:
-    """Return the curve through (utilization percent, score 0..100), flat outside, truncating in between."""
-
-    def curve(requested: IntArray, capacity: IntArray) -> IntArray:
-        full = (capacity == 0) | (requested > capacity)
-        x = np.where(full, 100, percent_floor(np.minimum(requested, capacity), capacity))
-        out = np.full(len(x), points[-1][1], np.int64)
-        for (x0, y0), (x1, y1) in reversed(list(zip(points, points[1:], strict=False))):
-            rise = (y1 - y0) * (x - x0)
-            step = np.where(rise < 0, -(-rise // (x1 - x0)), rise // (x1 - x0))
-            out = np.where(x <= x1, y0 + step, out)
-        return np.where(x <= points[0][0], points[0][1], out)
-
-    return curve
-
-
 def build(args: NodeResourcesFitArgs, axis: ResourceAxis) -> NodeResourcesFit:
     strategy = args.scoring_strategy
     shape = strategy.requested_to_capacity_ratio
     curve: Curve | None = None
     if strategy.type == "RequestedToCapacityRatio" and shape is not None:
-        curve = piecewise(tuple((p.utilization, p.score * 10) for p in shape.shape))
+        curve = piecewise([(p.utilization, p.score * 10) for p in shape.shape])
     return NodeResourcesFit(
         weights=tuple((axis.index(r.name), r.weight) for r in strategy.resources),
         pack=strategy.type == "MostAllocated",

@@ -1,9 +1,11 @@
 """Spread matching pods over the domains of a topology: zones, hosts, racks.
 
-Source: kubernetes pkg/scheduler/framework/plugins/podtopologyspread: common.go, filtering.go, scoring.go, plugin.go.
+Source: kubernetes pkg/scheduler/framework/plugins/podtopologyspread: common.go, filtering.go,
+scoring.go, plugin.go.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,12 +14,19 @@ import numpy as np
 from koordinator.api.core import TopologySpreadConstraint
 from koordinator.api.kubescheduler import PodTopologySpreadArgs
 from koordinator.api.meta import LabelSelector, LabelSelectorRequirement
+from koordinator.api.selectors import matches
 from koordinator.api.service import Service
 from koordinator.api.workload import ReplicaSet, ReplicationController, StatefulSet
 from koordinator.domain.pod_affinity import PodScope, narrowed
-from koordinator.api.selectors import matches
 from koordinator.domain.tolerations import FORBIDDING, untolerated
-from koordinator.scheduler.contract import MAX_SCORE, Action, EventHint, PluginSpec, Reads, Rejections
+from koordinator.scheduler.contract import (
+    MAX_SCORE,
+    Action,
+    EventHint,
+    PluginSpec,
+    Reads,
+    Rejections,
+)
 from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.nodes import LabelIds
 from koordinator.scheduler.snapshot.selection import matches_required
@@ -33,7 +42,8 @@ SYSTEM_DEFAULTS = (
     TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable=SOFT),
     TopologySpreadConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable=SOFT),
 )
-_WORKLOADS = {
+_Workload = ReplicationController | ReplicaSet | StatefulSet
+_WORKLOADS: Mapping[str, type[_Workload]] = {
     "ReplicationController": ReplicationController,
     "ReplicaSet": ReplicaSet,
     "StatefulSet": StatefulSet,
@@ -55,7 +65,10 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class PodTopologySpread:
-    """Hard constraints filter, soft ones score; a pod without any may get the profile's defaults."""
+    """Hard constraints filter, soft ones score.
+
+    A pod without any may get the profile's defaults.
+    """
 
     defaults: tuple[TopologySpreadConstraint, ...]
     system_defaults: bool
@@ -96,9 +109,10 @@ class PodTopologySpread:
     # -- score -------------------------------------------------------------------------------
 
     def score_among(self, snapshot: Snapshot, pod: PodClass, feasible: IntArray) -> IntArray:
-        """Return how crowded each feasible node's domains are, ``(k,)``; IGNORED where a key is missing.
+        """Return ``(k,)``: how crowded each feasible node's domains are.
 
-        A domain's pods weigh ln(domains + 2), the domains being those of the feasible nodes.
+        IGNORED where a key is missing.  A domain's pods weigh ln(domains + 2), the domains being
+        those of the feasible nodes.
         """
         constraints = self._constraints(snapshot, pod, SOFT)
         all_keys = not self.system_defaults or bool(pod.spec.topology_spread_constraints)
@@ -175,7 +189,9 @@ def _resolved(
 
 
 def _owners_selector(snapshot: Snapshot, pod: PodClass) -> LabelSelector | None:
-    """Return what the services that select the pod, and its controller, select; None if nothing does.
+    """Return what the services that select the pod, and its controller, select.
+
+    None if nothing does.
 
     Source: pkg/scheduler/framework/plugins/helper/spread.go ``DefaultSelector``.
     """
@@ -198,7 +214,9 @@ def _owners_selector(snapshot: Snapshot, pod: PodClass) -> LabelSelector | None:
     elif owner is not None and owner.spec.selector is not None:
         labels |= owner.spec.selector.match_labels
         more = owner.spec.selector.match_expressions
-    selector = LabelSelector(match_labels=labels, match_expressions=more) if labels or more else None
+    selector = (
+        LabelSelector(match_labels=labels, match_expressions=more) if labels or more else None
+    )
     pod.facts["owners selector"] = (version, selector)
     return selector
 

@@ -17,7 +17,10 @@ from koordinator.scheduler.snapshot.axis import PODS
 
 @dataclass(frozen=True, slots=True)
 class ScarceResourceAvoidance:
-    """Of the kinds of resources that the node has and the pod doesn't ask for, the share that isn't scarce."""
+    """The share that isn't scarce of the kinds of resources that a pod leaves unused.
+
+    Those are the kinds that the node has and the pod doesn't ask for.
+    """
 
     scarce: tuple[int, ...]  # columns
     reads: ClassVar = Reads.NODE

@@ -29,36 +29,42 @@ class HintedNodes:
     reads: ClassVar = Reads.NODE
 
     def prefilter(self, _snapshot: Snapshot, pod: PodClass) -> Refusal | None:
-        try:
-            _read(pod)
-        except InputError as error:
-            return Refusal(str(error))
-        return None
+        hint = _read(pod)
+        return Refusal(str(hint)) if isinstance(hint, InputError) else None
 
     def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
-        return bool(_read(pod).node_names)
+        return bool(_names(pod))
 
     def key(self, pod: PodClass) -> tuple[str, ...]:
-        return _read(pod).node_names
+        return _names(pod)
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         numbers, by_name = snapshot.names
-        wanted = [by_name[name] for name in _read(pod).node_names if name in by_name]
+        wanted = [by_name[name] for name in _names(pod) if name in by_name]
         return Rejections.where(~np.isin(numbers, wanted), REASON, unresolvable=True)
 
     def prefer_nodes(self, snapshot: Snapshot, pod: PodClass) -> Iterable[int]:
         """Return the rows of the preferred nodes that exist."""
-        by_name = snapshot.names[1]
-        preferred = _read(pod).preferred_node_names[: self.most]
+        by_name, hint = snapshot.names[1], _read(pod)
+        preferred = () if isinstance(hint, InputError) else hint.preferred_node_names[: self.most]
         return [by_name[name] for name in preferred if name in by_name]
 
 
-def _read(pod: PodClass) -> SchedulingHint:
-    """Raises InputError for an annotation that is malformed."""
-    known: SchedulingHint | None = pod.facts.get(HintedNodes)
+def _names(pod: PodClass) -> tuple[str, ...]:
+    hint = _read(pod)
+    return () if isinstance(hint, InputError) else hint.node_names
+
+
+def _read(pod: PodClass) -> SchedulingHint | InputError:
+    """Return the pod's hint, an empty one if it has none; an error for a malformed annotation."""
+    known: SchedulingHint | InputError | None = pod.facts.get(HintedNodes)
     if known is None:
         meta = ObjectMeta(annotations=dict(pod.annotations))
-        known = pod.facts[HintedNodes] = SCHEDULING_HINT.read(meta) or SchedulingHint()
+        try:
+            known = SCHEDULING_HINT.read(meta) or SchedulingHint()
+        except InputError as error:
+            known = error
+        pod.facts[HintedNodes] = known
     return known
 
 

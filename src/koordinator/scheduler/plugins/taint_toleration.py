@@ -25,7 +25,10 @@ SOFT = ("PreferNoSchedule",)
 
 
 class TaintToleration:
-    """A cluster has few distinct taint lists: each is judged once and the verdict spread over the rows."""
+    """A cluster has few distinct taint lists.
+
+    Each is judged once and the verdict spread over the rows.
+    """
 
     reads: ClassVar = Reads.NODE
 

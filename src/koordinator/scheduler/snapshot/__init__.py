@@ -1,4 +1,6 @@
-"""The cluster as arrays.  Plugins read it; only ``scheduler.transaction`` and ``scheduler.ingest`` write.
+"""The cluster as arrays.
+
+Plugins read it; only ``scheduler.transaction`` and ``scheduler.ingest`` write.
 
 ``nodes``    one row per node: amounts, labels, taints, images, devices
 ``pods``     which pod is on which row, and counts of pods by label selector or affinity term

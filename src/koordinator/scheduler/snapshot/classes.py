@@ -1,7 +1,12 @@
-"""Pod classes: pods that no plugin can tell apart share one, and with it every cached result."""
+"""Pod classes: pods that no plugin can tell apart share one, and with it every cached result.
+
+The claim of an ephemeral volume is named after its pod, so a pod that has one is a class of its
+own.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Protocol
 
 import msgspec
@@ -23,12 +28,14 @@ WRITTEN = frozenset(
     {"scheduling.koordinator.sh/device-allocated", "scheduling.koordinator.sh/resource-status"}
 )
 
+KEEP_CLASSES = 1 << 18
+
 _encode = msgspec.msgpack.Encoder(enc_hook=str).encode
 
 
 @dataclass(slots=True, eq=False)
 class PodClass:
-    """What is the same for all its pods.  Plugins see this, never a single pod's name."""
+    """What is the same for all its pods.  Plugins see this, never a single pod."""
 
     id: int
     namespace: str
@@ -45,6 +52,8 @@ class PodClass:
     nonzero_memory: int
     host_ports: tuple[tuple[str, str, int], ...]  # (ip, protocol, port)
     images: tuple[str, ...]  # of containers and init containers, with repeats
+    name: str = ""  # of the one pod, if it has ephemeral volumes; empty for all others
+    uid: str = ""  # likewise
     facts: dict[Any, Any] = field(default_factory=dict)  # what plugins derived from the above
 
     @property
@@ -70,6 +79,7 @@ class PodClasses:
         self._axis = axis
         self._intern_labels = intern_labels
         self._by_key: dict[Any, PodClass] = {}
+        self._numbers = count()
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -88,11 +98,19 @@ class PodClasses:
             meta.deletion_timestamp is not None,
             annotations,
             (owner.kind, owner.name) if owner else None,
+            _identity(pod),
         )
         known = self._by_key.get(key)
         if known is None:
+            self._forget_old_ones()
             known = self._by_key[key] = self._build(pod, spec, dict(annotations or ()))
         return known
+
+    def _forget_old_ones(self) -> None:
+        """Keep memory bounded; a pod of a forgotten class merely gets a new one."""
+        if len(self._by_key) >= KEEP_CLASSES:
+            for key in list(self._by_key)[: KEEP_CLASSES // 2]:
+                del self._by_key[key]
 
     def _build(self, pod: Pod, spec: PodSpec, annotations: dict[str, str]) -> PodClass:
         meta = pod.metadata
@@ -105,9 +123,10 @@ class PodClasses:
         amounts[PODS] = 1
         demand = tuple(sorted(amounts.items()))
         containers = (*spec.init_containers, *spec.containers)
+        name, uid = _identity(pod) or ("", "")
         sidecars = [c for c in spec.init_containers if c.restart_policy == "Always"]
         return PodClass(
-            id=len(self._by_key),
+            id=next(self._numbers),
             namespace=meta.namespace,
             labels=meta.labels,
             annotations=annotations,
@@ -129,7 +148,16 @@ class PodClasses:
                 if port.host_port
             ),
             images=tuple(container.image for container in containers),
+            name=name,
+            uid=uid,
         )
+
+
+def _identity(pod: Pod) -> tuple[str, str] | None:
+    """Return the pod's name and uid if a plugin has to know them."""
+    if not any(volume.ephemeral for volume in pod.spec.volumes):
+        return None
+    return pod.metadata.name, pod.metadata.uid
 
 
 def _relevant(annotations: Mapping[str, str]) -> frozenset[tuple[str, str]] | None:

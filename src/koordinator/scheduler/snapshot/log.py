@@ -1,4 +1,4 @@
-"""Which rows changed, in order: the reason why a cached result can be brought up to date cheaply."""
+"""Which rows changed, in order: why a cached result can be brought up to date cheaply."""
 
 import numpy as np
 
@@ -37,7 +37,10 @@ class ChangeLog:
         self._length += len(rows)
 
     def since(self, position: int) -> IntArray | None:
-        """Return the rows changed after ``position``, with repeats; None when the log no longer reaches so far."""
+        """Return the rows changed after ``position``, with repeats.
+
+        None when the log no longer reaches so far.
+        """
         if position < self._start:
             return None
         return self._rows[position - self._start : self._length]

@@ -1,7 +1,8 @@
 """One row per node: amounts, taints, labels, images, host ports, GPUs.
 
-Arrays have a capacity beyond the rows in use; a row whose node is gone has ``alive`` False until it is used again.
-Amounts are stored resource-major, so a column over all nodes is contiguous, and shown row first.
+Arrays have a capacity beyond the rows in use; a row whose node is gone has ``alive`` False until it
+is used again.  Amounts are stored resource-major, so a column over all nodes is contiguous, and
+shown row first.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,8 @@ from koordinator.api.core import Taint
 from koordinator.api.node import Node
 from koordinator.scheduler.snapshot.axis import BoolArray, IntArray, ResourceAxis
 
-CORE_OF_GPU, MEMORY_OF_GPU, RATIO_OF_GPU = range(3)  # percent of one GPU, bytes, percent of its memory
+#: Percent of one GPU, bytes, percent of its memory.
+CORE_OF_GPU, MEMORY_OF_GPU, RATIO_OF_GPU = range(3)
 
 LabelIds = npt.NDArray[np.int32]
 
@@ -57,7 +59,8 @@ class Gpus:
     @property
     def free(self) -> IntArray:
         """What can still be given out; never negative."""
-        return np.maximum(self.total - self.used, 0)
+        free: IntArray = np.maximum(self.total - self.used, 0)
+        return free
 
 
 class NodeTable:
@@ -173,7 +176,7 @@ class NodeTable:
         return row
 
     def set_gpus(self, row: int, devices: Mapping[int, tuple[int, int, int]] | None) -> None:
-        """Report a node's healthy GPUs ``{minor: (core, memory bytes, ratio)}``; None: no report."""
+        """Report a node's healthy GPUs, ``{minor: (core, bytes, ratio)}``; None: no report."""
         gpus = self.gpus
         minors = 1 + max(devices, default=-1) if devices else 0
         self._ensure_minors(minors)

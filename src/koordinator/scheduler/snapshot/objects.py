@@ -1,7 +1,8 @@
-"""Objects besides nodes and pods that plugins read: claims, volumes, classes, services, budgets …
+"""Objects besides nodes and pods that plugins read.
 
-Kept as they come, by kind and key.  ``version`` grows with each change of a kind, so a plugin's derived facts can
-say which state of the world they were derived from.
+Claims, volumes, classes, services, budgets …  Kept as they come, by kind and key.  ``version``
+grows with each change of a kind, so a plugin's derived facts can say which state of the world they
+were derived from.
 """
 
 from collections import defaultdict

@@ -1,7 +1,7 @@
 """Which pod is on which row, and how many pods of a kind are on each row.
 
-Counts by label selector and by affinity term are kept up to date one placement at a time, so spreading and pod
-affinity never walk over pods.  Equal selectors share one counter.
+Counts by label selector and by affinity term are kept up to date one placement at a time, so
+spreading and pod affinity never walk over pods.  Equal selectors share one counter.
 """
 
 from collections import defaultdict
@@ -74,7 +74,10 @@ Item = TypeVar("Item")
 
 
 class _LabelIndex(Generic[Item]):
-    """Items by one label that their scope requires, so that a pod's labels lead to the few it may concern."""
+    """Items by one label that their scope requires.
+
+    So a pod's labels lead to the few that may concern it.
+    """
 
     def __init__(self) -> None:
         self._by_label: dict[_Label, list[Item]] = defaultdict(list)
@@ -140,7 +143,7 @@ class PodTable:
         return known
 
     def set_namespace(self, name: str, labels: Mapping[str, str] | None) -> bool:
-        """Note a namespace's labels (None: it is gone); return whether any count changed with it."""
+        """Note a namespace's labels (None: it is gone); return whether any count changed."""
         if self.namespaces.get(name) == labels:
             return False
         if labels is None:
@@ -217,7 +220,7 @@ class PodTable:
         ]
 
     def terms_of(self, pod_class: PodClass) -> tuple[tuple[PodCounter, int], ...]:
-        """Return the terms that a pod of this class brings along once it is placed, with weights."""
+        """Return the terms, with weights, that a pod of this class brings along once placed."""
         known: tuple[tuple[PodCounter, int], ...] | None = pod_class.facts.get("terms")
         if known is None:
             known = pod_class.facts["terms"] = tuple(self._build_terms(pod_class))

@@ -25,7 +25,10 @@ def affinity_key(pod: PodClass) -> bytes:
 
 
 def matches_required(snapshot: Snapshot, pod: PodClass) -> BoolArray:
-    """Return ``(n,)``: nodeSelector and the required terms of node affinity hold.  Kept per state of the nodes."""
+    """Return ``(n,)``: nodeSelector and the required terms of node affinity hold.
+
+    Kept per state of the nodes.
+    """
     whole = snapshot.whole
     key, version = affinity_key(pod), whole.node_version
     memo = whole.memo

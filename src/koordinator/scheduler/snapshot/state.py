@@ -1,8 +1,9 @@
 """The state of the cluster as the scheduler knows it, and the one door through which it changes.
 
-Every change is logged by row.  ``usage_log`` has rows on which pods came or went, ``node_log`` rows whose
-node changed; a cached result is brought up to date from these.  ``layout`` counts changes of the set of nodes,
-``cluster`` changes that may concern every row (namespaces, the extra objects that plugins read).
+Every change is logged by row.  ``usage_log`` has rows on which pods came or went, ``node_log`` rows
+whose node changed; a cached result is brought up to date from these.  ``layout`` counts changes of
+the set of nodes, ``cluster`` changes that may concern every row (namespaces, the extra objects that
+plugins read).
 """
 
 from typing import Any

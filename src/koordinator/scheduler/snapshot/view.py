@@ -1,4 +1,7 @@
-"""``Snapshot``: what a plugin is given.  The whole cluster or some of its rows, with the same attributes."""
+"""``Snapshot``: what a plugin is given.
+
+The whole cluster or some of its rows, with the same attributes.
+"""
 
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -7,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from koordinator.api.core import Taint
-
 from koordinator.domain.pod_affinity import PodScope
 from koordinator.scheduler.snapshot.axis import BoolArray, IntArray
 from koordinator.scheduler.snapshot.classes import PodClass
@@ -16,7 +18,7 @@ from koordinator.scheduler.snapshot.objects import ObjectTable
 from koordinator.scheduler.snapshot.pods import PlacedPod, PodCounter, TermKind
 from koordinator.scheduler.snapshot.state import ClusterState
 
-LARGE = 1000  # nodes
+LARGE = 2000  # nodes
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -24,8 +26,8 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 class Snapshot:
     """Read-only rows of the cluster.  ``snapshot[rows]`` has the same attributes for those rows.
 
-    Rows of nodes that are gone are part of the arrays; what a plugin says about them is ignored.  ``whole`` is
-    the view of all rows, for plugins that declare ``Reads.CLUSTER``.
+    Rows of nodes that are gone are part of the arrays; what a plugin says about them is ignored.
+    ``whole`` is the view of all rows, for plugins that declare ``Reads.CLUSTER``.
     """
 
     __slots__ = ("_added", "_allocatable", "_gpu_free", "_nonzero", "_requested", "_state", "rows")
@@ -56,7 +58,8 @@ class Snapshot:
     def after(self, pod_class: PodClass, times: IntArray) -> "Snapshot":
         """Return the view in which row i has taken ``times[i]`` more pods of that class.
 
-        Only amounts and pod counts follow: the run of identical pods that this serves has no ports or devices.
+        Only amounts and pod counts follow: the run of identical pods that this serves has no ports
+        or devices.
         """
         return Snapshot(self._state, self.rows, (pod_class, times))
 
@@ -81,7 +84,10 @@ class Snapshot:
 
     @property
     def requested(self) -> IntArray:
-        """``(n, n_resources)``: sum of the requests of the pods on the node; ``pods`` is their number."""
+        """``(n, n_resources)``: sum of the requests of the pods on the node.
+
+        ``pods`` is their number.
+        """
         if self._requested is None:
             amounts = self._rows_of(self._state.nodes.requested)
             if self._added is not None:
@@ -154,7 +160,10 @@ class Snapshot:
         return self._select(column.ids), column.values
 
     def image(self, name: str) -> tuple[BoolArray, int, int] | None:
-        """Return where the image is ``(n,)``, its bytes, and on how many nodes of the cluster; None if nowhere."""
+        """Return where the image is ``(n,)``, its bytes, and on how many nodes of the cluster.
+
+        None if nowhere.
+        """
         image = self._state.nodes.images.get(name)
         if image is None:
             return None
@@ -187,13 +196,19 @@ class Snapshot:
 
     @property
     def memo(self) -> dict[Any, Any]:
-        """Room for facts derived from the whole cluster, to be kept with the version they were derived from."""
+        """Room for facts derived from the whole cluster.
+
+        To be kept with the version they were derived from.
+        """
         return self._state.memo
 
     # -- what pods hold ----------------------------------------------------------------------
 
     def port_conflicts(self, port: tuple[str, str, int]) -> BoolArray:
-        """Return ``(n,)``: some pod holds that (ip, protocol, number); 0.0.0.0 clashes with every ip."""
+        """Return ``(n,)``: some pod holds that (ip, protocol, number).
+
+        0.0.0.0 clashes with every ip.
+        """
         taken = np.zeros(len(self), bool)
         ip, protocol, number = port
         for (held_ip, held_protocol, held_number), counts in self._state.nodes.ports.items():
@@ -227,7 +242,7 @@ class Snapshot:
         return self._state.pods.on_row[row].values()
 
     def rows_since(self, position: int) -> tuple[IntArray, int]:
-        """Return the rows of the cluster whose pods changed after ``position``, and the position now.
+        """Return the cluster's rows whose pods changed after ``position``, and the position now.
 
         All rows for a position that is too long ago, or -1.
         """
@@ -242,12 +257,15 @@ class Snapshot:
         return self._state.pods.count(scope, terminating=terminating)[: len(self._state.nodes)]
 
     def terms_about(self, pod: PodClass, *kinds: TermKind) -> list[PodCounter]:
-        """Return affinity terms of placed pods that speak about this pod; ``counts`` has holders by row."""
+        """Return affinity terms of placed pods that speak about this pod.
+
+        ``counts`` has holders by row.
+        """
         return self._state.pods.terms_about(pod, kinds)
 
     @property
     def objects(self) -> ObjectTable:
-        """Claims, volumes, services, budgets …"""
+        """Claims, volumes, services, budgets and so on."""
         return self._state.objects
 
     @property

@@ -160,7 +160,7 @@ def _volumes(placed: PlacedPod, whole: Snapshot) -> Iterator[Attachable]:
         name = claim_name(meta.name, volume)
         if name:
             claim = whole.objects.get(PersistentVolumeClaim, f"{meta.namespace}/{name}")
-            if claim is None or (volume.ephemeral and not is_made_for(claim, placed.pod)):
+            if claim is None or (volume.ephemeral and not is_made_for(claim, meta.uid)):
                 continue
             found = behind_claim(whole.objects, claim)
         else:

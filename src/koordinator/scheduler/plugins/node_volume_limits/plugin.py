@@ -1,8 +1,5 @@
 """Keep pods off nodes that can't attach their volumes any more.
 
-The claim of an ephemeral volume is named after its pod, and a pod class knows no names: until it is
-placed, such a volume counts as one of its own.
-
 Source: kubernetes pkg/scheduler/framework/plugins/nodevolumelimits/csi.go.
 """
 
@@ -12,10 +9,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from koordinator.api.meta import KubeObject, ObjectMeta
+from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.volume import CsiNode, PersistentVolumeClaim
-from koordinator.domain.volume_claims import claim_not_found, uses_claim
+from koordinator.domain.volume_claims import (
+    claim_name,
+    claim_not_found,
+    claim_of_another,
+    is_made_for,
+    uses_claim,
+)
 from koordinator.scheduler.contract import (
     Action,
     ClusterEvent,
@@ -33,7 +36,6 @@ from koordinator.scheduler.plugins.node_volume_limits.volumes import (
     countable,
     inline,
     may_count,
-    promised,
 )
 from koordinator.scheduler.snapshot import BoolArray, PodClass, ResourceAxis, Snapshot
 
@@ -50,9 +52,8 @@ class NodeVolumeLimits:
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         """Reject where the driver of a volume that is new to the node would exceed its limit."""
-        missing = _missing_claim(snapshot, pod)
-        if missing:
-            reason = f"looking up PVC {pod.namespace}/{missing}: {claim_not_found(missing)}"
+        reason = _unusable_claim(snapshot, pod)
+        if reason:
             return Rejections.where(np.ones(len(snapshot), bool), reason, unresolvable=True)
         whole = snapshot.whole
         exceeded = _exceeded(whole, list(_volumes(whole, pod)))
@@ -82,31 +83,28 @@ def _exceeded(whole: Snapshot, wanted: list[Attachable]) -> BoolArray:
 def _volumes(whole: Snapshot, pod: PodClass) -> Iterator[Attachable]:
     """Yield the pod's volumes.  Its claims are known to exist."""
     for volume in countable(pod):
-        found: Attachable | None = None
-        if volume.persistent_volume_claim is not None:
-            name = volume.persistent_volume_claim.claim_name
+        name = claim_name(pod.name, volume)
+        if name:
             claim = whole.objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}")
             found = behind_claim(whole.objects, claim) if claim else None
-        elif volume.ephemeral is not None:
-            template = volume.ephemeral.volume_claim_template
-            if template is not None:
-                claim = PersistentVolumeClaim(
-                    metadata=ObjectMeta(annotations=template.metadata.annotations),
-                    spec=template.spec,
-                )
-                found = promised(whole.objects, claim, f"class {pod.id}, volume {volume.name}")
         else:
             found = inline(volume)
         if found is not None:
             yield found
 
 
-def _missing_claim(snapshot: Snapshot, pod: PodClass) -> str:
+def _unusable_claim(snapshot: Snapshot, pod: PodClass) -> str:
+    """Return why some claim of the pod can't be used; empty if all can."""
     for volume in countable(pod):
-        if volume.persistent_volume_claim is not None:
-            name = volume.persistent_volume_claim.claim_name
-            if snapshot.objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}") is None:
-                return name
+        name = claim_name(pod.name, volume)
+        if not name:
+            continue
+        key = f"{pod.namespace}/{name}"
+        claim = snapshot.objects.get(PersistentVolumeClaim, key)
+        if claim is None:
+            return f"looking up PVC {key}: {claim_not_found(name)}"
+        if volume.ephemeral and not is_made_for(claim, pod.uid):
+            return claim_of_another(claim, pod.name)
     return ""
 
 

@@ -39,23 +39,21 @@ def behind_claim(objects: ObjectTable, claim: PersistentVolumeClaim) -> Attachab
     volume_name = claim.spec.volume_name
     volume = objects.get(PersistentVolume, volume_name) if volume_name else None
     if volume is None:
-        return promised(objects, claim, claim.key)
+        return _promised(objects, claim)
     if volume.spec.csi is not None:
         return Attachable((volume.spec.csi.driver, "handle", volume.spec.csi.volume_handle))
     return inline(volume)
 
 
-def promised(
-    objects: ObjectTable, claim: PersistentVolumeClaim, identity: str
-) -> Attachable | None:
+def _promised(objects: ObjectTable, claim: PersistentVolumeClaim) -> Attachable | None:
     """Return the volume that the claim's class will provide."""
     storage_class = objects.get(StorageClass, storage_class_name(claim))
     if storage_class is None or not storage_class.provisioner:
         return None
     provisioner = storage_class.provisioner
     if provisioner in DRIVERS:
-        return Attachable((DRIVERS[provisioner], "claim", identity), provisioner)
-    return Attachable((provisioner, "claim", identity))
+        return Attachable((DRIVERS[provisioner], "claim", claim.key), provisioner)
+    return Attachable((provisioner, "claim", claim.key))
 
 
 def inline(volume: Volume | PersistentVolume) -> Attachable | None:

@@ -1,8 +1,6 @@
 """The claims of a pod: bound, waiting for the pod's node, or not ready for scheduling at all.
 
-The claim of an ephemeral volume is named after its pod, and a pod class knows no names.  Its
-template stands in for it, without a name: a node is chosen where a volume could be made, but no
-existing volume is taken for it, and the claim is not told of the node.
+The claim of an ephemeral volume is made by a controller after its pod; until then the pod waits.
 
 Source: kubernetes pkg/scheduler/framework/plugins/volumebinding: volume_binding.go ``podHasPVCs``,
 binder.go ``GetPodVolumeClaims``.
@@ -10,11 +8,14 @@ binder.go ``GetPodVolumeClaims``.
 
 from dataclasses import dataclass
 
-from koordinator.api.meta import ObjectMeta
 from koordinator.api.volume import PersistentVolumeClaim, StorageClass, Volume
 from koordinator.domain.volume_claims import (
+    claim_name,
+    claim_not_created,
     claim_not_found,
+    claim_of_another,
     is_bound,
+    is_made_for,
     storage_class_name,
     waits_for_pod,
 )
@@ -38,11 +39,6 @@ def has_claims(pod: PodClass) -> bool:
     return any(v.persistent_volume_claim or v.ephemeral for v in pod.spec.volumes)
 
 
-def is_named(claim: PersistentVolumeClaim) -> bool:
-    """Return whether the claim exists; False for a template that stands in for one."""
-    return bool(claim.metadata.name)
-
-
 def read_claims(objects: ObjectTable, pod: PodClass) -> PodClaims | Refusal:
     """Return the pod's claims, or why it can't be scheduled as they are."""
     claims: dict[str, PersistentVolumeClaim] = {}  # a claim that is mounted twice counts once
@@ -51,7 +47,7 @@ def read_claims(objects: ObjectTable, pod: PodClass) -> PodClaims | Refusal:
         if isinstance(claim, Refusal):
             return claim
         if claim is not None:
-            claims[claim.metadata.name or f"template of {volume.name}"] = claim
+            claims[claim.metadata.name] = claim
     bound = tuple(claim for claim in claims.values() if is_bound(claim))
     waiting = tuple(claim for claim in claims.values() if not is_bound(claim))
     for claim in waiting:
@@ -64,20 +60,18 @@ def read_claims(objects: ObjectTable, pod: PodClass) -> PodClaims | Refusal:
 def _claim_behind(
     objects: ObjectTable, pod: PodClass, volume: Volume
 ) -> PersistentVolumeClaim | Refusal | None:
-    if volume.ephemeral is not None:
-        template = volume.ephemeral.volume_claim_template
-        if template is None:
-            return None
-        metadata = ObjectMeta(namespace=pod.namespace, annotations=template.metadata.annotations)
-        return PersistentVolumeClaim(metadata=metadata, spec=template.spec)
-    if volume.persistent_volume_claim is None:
+    name = claim_name(pod.name, volume)
+    if not name:
         return None
-    name = volume.persistent_volume_claim.claim_name
     claim = objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}")
     if claim is None:
-        return Refusal(claim_not_found(name))
+        return Refusal(claim_not_created(name) if volume.ephemeral else claim_not_found(name))
     problem = _problem(claim)
-    return Refusal(f'persistentvolumeclaim "{name}" {problem}') if problem else claim
+    if problem:
+        return Refusal(f'persistentvolumeclaim "{name}" {problem}')
+    if volume.ephemeral and not is_made_for(claim, pod.uid):
+        return Refusal(claim_of_another(claim, pod.name))
+    return claim
 
 
 def _problem(claim: PersistentVolumeClaim) -> str:

@@ -13,7 +13,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim
 from koordinator.domain.volume_claims import SELECTED_NODE, bind, select_node
 from koordinator.scheduler.contract import Rejections
-from koordinator.scheduler.plugins.volume_binding.claims import PodClaims, is_named
+from koordinator.scheduler.plugins.volume_binding.claims import PodClaims
 from koordinator.scheduler.plugins.volume_binding.matching import NONE, Matches, match_volumes
 from koordinator.scheduler.plugins.volume_binding.provisioning import Room, find_room
 from koordinator.scheduler.plugins.volume_binding.reach import Reach, reach
@@ -55,7 +55,6 @@ class Outcome:
             select_node(provision.claim, node)
             for provision in self.provisions
             if provision.needed[row]
-            and is_named(provision.claim)
             and provision.claim.metadata.annotations.get(SELECTED_NODE) != node
         )
         return tuple(changed)
@@ -67,7 +66,7 @@ def settle(whole: Snapshot, claims: PodClaims) -> Outcome:
     far, missing = _check_bound(objects, claims.bound, rows)
     begun = [c for c in claims.waiting if SELECTED_NODE in c.metadata.annotations]
     others = [c for c in claims.waiting if SELECTED_NODE not in c.metadata.annotations]
-    matches = match_volumes(objects, [c for c in others if is_named(c)], rows)
+    matches = match_volumes(objects, others, rows)
     everywhere = np.ones(len(whole), bool)
     needs = [(claim, everywhere) for claim in begun]
     lost = _made_elsewhere(whole, begun)
@@ -76,7 +75,6 @@ def settle(whole: Snapshot, claims: PodClaims) -> Outcome:
             lost |= match.choice == NONE
         else:
             needs.append((match.claim, match.choice == NONE))
-    needs += [(claim, everywhere) for claim in others if not is_named(claim)]
     provisions = tuple(
         Provision(claim, needed, find_room(objects, claim, rows))
         for claim, needed in needs
