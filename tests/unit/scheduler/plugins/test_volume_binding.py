@@ -15,7 +15,9 @@ from tests.unit.scheduler.plugins.volumes import (
     World,
     bound,
     claim,
+    ephemeral,
     meta,
+    owned,
     pod,
     pod_with,
     storage_class,
@@ -29,19 +31,22 @@ from koordinator.api.volume import (
     CsiDriver,
     CsiDriverSpec,
     CsiStorageCapacity,
-    EphemeralVolumeSource,
     PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeClaimStatus,
-    PersistentVolumeClaimTemplate,
     TopologySelectorLabelRequirement,
     TopologySelectorTerm,
-    Volume,
 )
-from koordinator.domain.volume_claims import BOUND_BY_CONTROLLER, NO_PROVISIONER, SELECTED_NODE
+from koordinator.domain.volume_claims import (
+    BOUND_BY_CONTROLLER,
+    NO_PROVISIONER,
+    SELECTED_NODE,
+    claim_not_created,
+)
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import Action, ClusterEvent, Hint, Holding, Refusal
 from koordinator.scheduler.plugins.volume_binding import PLUGIN
+from koordinator.scheduler.plugins.volume_binding.claims import UNBOUND
 from koordinator.scheduler.plugins.volume_binding.outcome import (
     REASON_AFFINITY,
     REASON_MISSING,
@@ -352,21 +357,104 @@ def test_a_driver_that_publishes_capacity_needs_enough_in_one_place(
     assert world.reasons(BINDING, POD) == {}
 
 
-def test_an_ephemeral_volume_is_planned_by_its_template() -> None:
-    """Its claim is named after the pod: a node is chosen for it, no existing volume is taken."""
-    template = PersistentVolumeClaimTemplate(spec=claim("template").spec)
-    scratch = Volume(
-        name="scratch", ephemeral=EphemeralVolumeSource(volume_claim_template=template)
-    )
-    allowed = storage_class("late", allowed_topologies=zones("z1"))
-    world = World(NODES, allowed, volume("v"))
+# -- ephemeral volumes ---------------------------------------------------------------------------
 
-    assert world.reasons(BINDING, pod("job", scratch)) == {"c": REASON_NONE}
-    assert world.reserve(BINDING, pod("job", scratch), "a") == Holding()
+JOB = pod("job", ephemeral())
+SCRATCH = owned(claim("job-scratch"), JOB)
 
-    world.put(storage_class("late", EARLY))
-    refusal = world.refusal(BINDING, pod("job", scratch))
-    assert refusal == Refusal("pod has unbound immediate PersistentVolumeClaims")
+
+@pytest.mark.parametrize(
+    ("objects", "reason"),
+    [
+        (
+            (),
+            claim_not_created("job-scratch"),
+        ),
+        (
+            (claim("job-scratch"),),
+            "PVC shop/job-scratch was not created for pod shop/job (pod is not owner)",
+        ),
+        (
+            (owned(claim("job-scratch"), pod("somebody")),),
+            "PVC shop/job-scratch was not created for pod shop/job (pod is not owner)",
+        ),
+        (
+            (changed(claim("job-scratch"), status=PersistentVolumeClaimStatus(phase="Lost")),),
+            'persistentvolumeclaim "job-scratch" bound to non-existent persistentvolume ""',
+        ),
+        ((SCRATCH, storage_class("late", EARLY)), UNBOUND),
+        ((SCRATCH, DYNAMIC), ""),
+        ((bound(SCRATCH, "v"), storage_class("late", EARLY)), ""),
+    ],
+)
+def test_the_claim_of_an_ephemeral_volume_must_belong_to_the_pod(
+    objects: tuple[KubeObject, ...], reason: str
+) -> None:
+    """A claim that is there by chance holds somebody's data; a missing one is on its way."""
+    refusal = World(NODES, *objects).refusal(BINDING, JOB)
+
+    assert (refusal.reason if refusal else "") == reason
+
+
+def test_a_pod_that_waits_for_its_claim_says_for_whom() -> None:
+    """The text is upstream's."""
+    refusal = World(NODES).refusal(BINDING, JOB)
+    awaited = "waiting for ephemeral volume controller to create the persistentvolumeclaim"
+
+    assert refusal == Refusal(f'{awaited} "job-scratch"')
+
+
+def test_the_claim_of_an_ephemeral_volume_is_a_claim_like_any_other() -> None:
+    """It takes an existing volume where there is one, and elsewhere asks for a new one."""
+    world = World(NODES, DYNAMIC, SCRATCH, volume("v", on=on("a")))
+    taken = world.reserve(BINDING, JOB, "a")
+    assert isinstance(taken, Holding)
+    (item,) = taken.objects
+    assert isinstance(item, PersistentVolume)
+    assert item.spec.claim_ref is not None
+    assert item.spec.claim_ref.uid == "uid-of-job-scratch"
+
+    world.schedule(BINDING, JOB, "b")
+
+    stored = world.state.objects.get(PersistentVolumeClaim, f"{NAMESPACE}/job-scratch")
+    assert stored is not None
+    assert stored.metadata.annotations == {SELECTED_NODE: "b"}
+    assert world.reasons(BINDING, JOB) == {"a": REASON_NONE, "c": REASON_NONE}
+
+
+def test_pods_made_alike_each_have_their_own_ephemeral_claim() -> None:
+    """What was found out for one of them is not told to the next."""
+    world = World(NODES, DYNAMIC, volume("v", on=on("a")))
+    first, second = pod("first", ephemeral()), pod("second", ephemeral())
+    world.put(owned(bound(claim("first-scratch"), "v"), first))
+
+    assert world.reasons(BINDING, first) == {"b": REASON_AFFINITY, "c": REASON_AFFINITY}
+    assert world.refusal(BINDING, second) is not None
+    world.put(owned(claim("second-scratch"), second))
+    assert world.reasons(BINDING, second) == {}
+
+
+def test_only_pods_with_ephemeral_volumes_are_told_apart_by_name() -> None:
+    """Thousands of other pods share one class, and with it one answer."""
+    world = World(NODES)
+    web = world.pod_class(pod_with("web-1", "data"))
+    assert web is world.pod_class(pod_with("web-2", "data"))
+    assert (web.name, web.uid) == ("", "")
+
+    job, again = world.pod_class(JOB), pod("job", ephemeral())
+    assert (job.name, job.uid) == ("job", "uid-of-job")
+    assert job is world.pod_class(again)
+    reborn = msgspec.structs.replace(again.metadata, uid="another")
+    assert job is not world.pod_class(msgspec.structs.replace(again, metadata=reborn))
+
+
+@pytest.mark.parametrize(("name", "hint"), [("job-scratch", Hint.QUEUE), ("scratch", Hint.SKIP)])
+def test_the_new_claim_of_an_ephemeral_volume_wakes_its_pod(name: str, hint: Hint) -> None:
+    """The pod waits for nothing else."""
+    ask = next(event.hint for event in PLUGIN.events if event.resource == "PersistentVolumeClaim")
+    assert ask is not None
+
+    assert ask(JOB, ClusterEvent("PersistentVolumeClaim", Action.ADD, None, claim(name))) is hint
 
 
 # -- scores and hints ----------------------------------------------------------------------------

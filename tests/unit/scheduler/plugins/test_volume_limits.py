@@ -8,23 +8,19 @@ from tests.unit.scheduler.plugins.volumes import (
     bound,
     claim,
     csi_node,
-    meta,
+    ephemeral,
+    owned,
     pod,
     pod_with,
     storage_class,
     volume,
 )
 
-from koordinator.api.core import ResourceRequirements
-from koordinator.api.meta import KubeObject, ObjectMeta, OwnerReference
+from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.api.volume import (
     AwsElasticBlockStore,
-    EphemeralVolumeSource,
     HostPath,
-    PersistentVolumeClaim,
-    PersistentVolumeClaimSpec,
-    PersistentVolumeClaimTemplate,
     Volume,
     VolumeAttachment,
     VolumeAttachmentSource,
@@ -46,13 +42,6 @@ def world_with(*objects: KubeObject, limit: int | None = 2) -> World:
     volumes = [volume(f"v{i}") for i in range(5)]
     nodes: dict[str, dict[str, str]] = {"a": {}, "b": {}}
     return World(nodes, csi_node("a", {DRIVER: limit}), *bound_claims, *volumes, *objects)
-
-
-def ephemeral(name: str = "scratch") -> Volume:
-    template = PersistentVolumeClaimTemplate(
-        spec=PersistentVolumeClaimSpec(storage_class_name="late", resources=ResourceRequirements())
-    )
-    return Volume(name=name, ephemeral=EphemeralVolumeSource(volume_claim_template=template))
 
 
 def ebs_disk(name: str) -> Volume:
@@ -173,31 +162,40 @@ def test_a_disk_of_an_in_tree_plugin_counts_where_the_node_has_migrated_it() -> 
     assert world.reasons(LIMITS, pod("next", ebs_disk("vol-1"))) == {}
 
 
-def test_an_ephemeral_volume_counts_before_and_after_its_pod_is_placed() -> None:
-    """Once placed, it is the claim named after pod and volume, if that belongs to the pod."""
-    world = world_with(storage_class("late"))
-    first, second = pod("first", ephemeral()), pod("second", ephemeral())
-    mine = owned(claim("first-scratch"), first)
-    foreign = owned(claim("second-scratch"), pod("somebody"))
-    world.put(mine, foreign)
-    world.run(first, "a")
+def test_an_ephemeral_volume_counts_as_the_claim_that_its_pod_owns() -> None:
+    """A claim that merely has the right name is nobody's on a node, and refuses a pending pod."""
+    world = world_with(storage_class("late"), limit=1)
+    first, second, following = (pod(name, ephemeral()) for name in ("first", "second", "next"))
+    world.put(
+        owned(claim("first-scratch"), first),
+        owned(claim("second-scratch"), pod("somebody")),
+        owned(claim("next-scratch"), following),
+    )
     world.run(second, "a")
+    assert world.reasons(LIMITS, following) == {}
 
-    assert world.reasons(LIMITS, pod("next", ephemeral())) == {}
-    assert world.reasons(LIMITS, pod("next", ephemeral("x"), ephemeral("y"))) == {"a": REASON}
-
-
-def owned(item: PersistentVolumeClaim, owner: Pod) -> PersistentVolumeClaim:
-    reference = OwnerReference(kind="Pod", uid=owner.metadata.uid, controller=True)
-    metadata = meta(item.metadata.name, owner_references=(reference,))
-    return PersistentVolumeClaim(metadata=metadata, spec=item.spec)
+    world.run(first, "a")
+    assert world.reasons(LIMITS, following) == {"a": REASON}
+    assert world.reasons(LIMITS, first) == {}
+    foreign = "PVC shop/second-scratch was not created for pod shop/second (pod is not owner)"
+    assert world.reasons(LIMITS, second) == {"a": foreign, "b": foreign}
 
 
-def test_a_missing_claim_rejects_every_node_for_good() -> None:
+def test_an_ephemeral_volume_may_be_bound_already() -> None:
+    """Then the volume counts, not the promise of one: here it is attached anyway."""
+    world = world_with(limit=1)
+    job = pod("job", ephemeral())
+    world.put(owned(bound(claim("job-scratch"), "v0"), job))
+    world.run(pod_with("first", "c0"), "a")
+
+    assert world.reasons(LIMITS, job) == {}
+
+
+@pytest.mark.parametrize("waiting", [pod_with("next", "lo-st"), pod("lo", ephemeral("st"))])
+def test_a_missing_claim_rejects_every_node_for_good(waiting: Pod) -> None:
     """Preemption can't make the claim appear."""
     world = world_with()
-    waiting = pod_with("next", "lost")
-    reason = f'looking up PVC {NAMESPACE}/lost: persistentvolumeclaim "lost" not found'
+    reason = f'looking up PVC {NAMESPACE}/lo-st: persistentvolumeclaim "lo-st" not found'
 
     assert world.reasons(LIMITS, waiting) == {"a": reason, "b": reason}
     assert LIMITS.filter(world.snapshot, world.pod_class(waiting)).unresolvable is True

@@ -13,7 +13,10 @@ from tests.unit.scheduler.plugins.volumes import (
     World,
     claim,
     csi_node,
-    pod_with,
+    ephemeral,
+    mount,
+    owned,
+    pod,
     storage_class,
     volume,
 )
@@ -29,8 +32,8 @@ from koordinator.api.volume import (
 from koordinator.domain.volume_claims import (
     SELECTED_NODE,
     capacity,
+    claim_name,
     is_meant_for,
-    named_claims,
     requested,
 )
 from koordinator.scheduler.contract import Holding, NoArgs
@@ -58,7 +61,7 @@ class Storage:
     limits: list[int]
     volumes: list[tuple[int, frozenset[str]]]  # size, nodes (none: all)
     claims: list[tuple[int, bool]]  # size, for one pod only
-    pods: list[tuple[frozenset[str], int, bool]]  # claims, preferred node, whether it leaves again
+    pods: list[tuple[frozenset[str], int, bool, bool]]  # claims, preferred node, leaves, scratch
     dynamic: bool = field(default=False)
 
 
@@ -74,7 +77,10 @@ def storages() -> st.SearchStrategy[Storage]:
         claims=st.lists(
             st.tuples(sizes, st.booleans()), min_size=len(CLAIMS), max_size=len(CLAIMS)
         ),
-        pods=st.lists(st.tuples(names, st.integers(0, len(NODES) - 1), st.booleans()), max_size=10),
+        pods=st.lists(
+            st.tuples(names, st.integers(0, len(NODES) - 1), st.booleans(), st.booleans()),
+            max_size=10,
+        ),
         dynamic=st.booleans(),
     )
 
@@ -104,6 +110,15 @@ def build(storage: Storage) -> World:
     )
 
 
+def arriving(world: World, name: str, claims: frozenset[str], *, scratch: bool) -> Pod:
+    """Return a pod of which some have an ephemeral volume, whose claim is in the world by then."""
+    extra = (ephemeral(size="1Gi"),) if scratch else ()
+    new = pod(name, *map(mount, sorted(claims)), *extra)
+    if scratch:
+        world.put(owned(claim(f"{name}-scratch", size="1Gi"), new))
+    return new
+
+
 def place(world: World, pod: Pod, preferred: int) -> bool:
     """Put the pod on the first node from the preferred one on that all filters accept."""
     if any(world.refusal(p, pod) for p in (RESTRICTIONS, BINDING)):
@@ -124,8 +139,8 @@ def check(world: World, storage: Storage) -> None:
     claims = {item.metadata.name: item for item in objects.all(PersistentVolumeClaim)}
     users: defaultdict[str, list[str]] = defaultdict(list)
     for item in placed:
-        for name in named_claims(item.pod.spec.volumes):
-            users[name].append(names[item.row])
+        for mounted in item.pod.spec.volumes:
+            users[claim_name(item.pod.metadata.name, mounted)].append(names[item.row])
     owners = {item.metadata.name: owner_of(item, claims) for item in objects.all(PersistentVolume)}
     taken = [owner for owner in owners.values() if owner is not None]
     assert len(taken) == len(set(taken))
@@ -133,9 +148,10 @@ def check(world: World, storage: Storage) -> None:
         owner = owners[f"v{index}"]
         assert owner is None or requested(claims[owner]).value() <= size << 30
         assert owner is None or not nodes or set(users[owner]) <= nodes
-    for name, (_, alone) in zip(CLAIMS, storage.claims, strict=True):
-        assert not alone or len(users[name]) <= 1
-        selected = claims[name].metadata.annotations.get(SELECTED_NODE)
+    alone = {name for name, (_, one) in zip(CLAIMS, storage.claims, strict=True) if one}
+    for name, item in claims.items():
+        assert len(users[name]) <= 1 or (name in CLAIMS and name not in alone)
+        selected = item.metadata.annotations.get(SELECTED_NODE)
         assert selected is None or name not in taken
         assert selected is None or set(users[name]) <= {selected}
     for node, limit in zip(NODES, storage.limits, strict=True):
@@ -156,8 +172,8 @@ def test_following_the_filters_never_breaks_a_promise(storage: Storage) -> None:
     Nor is a claim promised a volume that is too small or that one of its pods can't reach.
     """
     world = build(storage)
-    for number, (names, preferred, leaves) in enumerate(storage.pods):
-        pod = pod_with(f"p{number}", *sorted(names))
+    for number, (names, preferred, leaves, scratch) in enumerate(storage.pods):
+        pod = arriving(world, f"p{number}", names, scratch=scratch)
         if place(world, pod, preferred):
             check(world, storage)
             if leaves:
@@ -200,8 +216,8 @@ def test_all_nodes_at_once_find_what_each_finds_alone(storage: Storage, names: l
 def test_what_is_remembered_equals_what_is_read_anew(storage: Storage) -> None:
     """Answers don't depend on what was asked before, nor on worlds that were tried and undone."""
     world = build(storage)
-    for number, (names, preferred, leaves) in enumerate(storage.pods):
-        pod = pod_with(f"p{number}", *sorted(names))
+    for number, (names, preferred, leaves, scratch) in enumerate(storage.pods):
+        pod = arriving(world, f"p{number}", names, scratch=scratch)
         pod_class, key = world.pod_class(pod), f"trial of p{number}"
         with Transaction(world.state) as trial:
             trial.place(key, pod, pod_class, preferred)

@@ -1,7 +1,16 @@
 """Disks and claims that not every pod may share."""
 
 import pytest
-from tests.unit.scheduler.plugins.volumes import World, bound, claim, mount, pod, pod_with
+from tests.unit.scheduler.plugins.volumes import (
+    World,
+    bound,
+    claim,
+    ephemeral,
+    mount,
+    owned,
+    pod,
+    pod_with,
+)
 
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.volume import AwsElasticBlockStore, GcePersistentDisk, Iscsi, Rbd, Volume
@@ -112,6 +121,17 @@ def test_a_missing_claim_refuses_the_pod() -> None:
 
     assert refusal is not None
     assert refusal.reason == 'persistentvolumeclaim "data" not found'
+
+
+def test_the_claim_of_an_ephemeral_volume_has_no_second_user() -> None:
+    """As upstream, it is neither looked for nor found taken: only its pod may use it."""
+    world, job = World(NODES), pod("job", ephemeral())
+    assert world.refusal(RESTRICTIONS, job) is None
+
+    world.put(owned(claim("job-scratch", access_modes=("ReadWriteOncePod",)), job))
+    world.run(job, "a")
+
+    assert world.reasons(RESTRICTIONS, job) == {}
 
 
 @pytest.mark.parametrize(

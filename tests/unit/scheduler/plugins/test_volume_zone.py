@@ -7,6 +7,8 @@ from tests.unit.scheduler.plugins.volumes import (
     World,
     bound,
     claim,
+    ephemeral,
+    owned,
     pod,
     pod_with,
     storage_class,
@@ -75,6 +77,17 @@ def test_a_volume_must_be_known_unless_it_waits_for_the_pod(
     refusal = World(NODES, *objects).refusal(ZONES, POD)
 
     assert (refusal.reason if refusal else "") == reason
+
+
+def test_ephemeral_volumes_are_left_to_volume_binding() -> None:
+    """As upstream, labels are read of volumes behind named claims only."""
+    job = pod("job", ephemeral())
+    world = World(NODES, volume("v", labels={ZONE: "z1"}))
+    assert world.refusal(ZONES, job) is None
+
+    world.put(owned(bound(claim("job-scratch"), "v"), job))
+
+    assert world.reasons(ZONES, job) == {}
 
 
 def test_pods_without_claims_pass_unseen() -> None:

@@ -13,7 +13,7 @@ from koordinator.api.core import (
     ObjectReference,
     ResourceRequirements,
 )
-from koordinator.api.meta import KubeObject, ObjectMeta
+from koordinator.api.meta import KubeObject, ObjectMeta, OwnerReference
 from koordinator.api.node import Node
 from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.api.volume import (
@@ -21,9 +21,11 @@ from koordinator.api.volume import (
     CsiNodeDriver,
     CsiNodeSpec,
     CsiPersistentVolumeSource,
+    EphemeralVolumeSource,
     PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeClaimSpec,
+    PersistentVolumeClaimTemplate,
     PersistentVolumeClaimVolumeSource,
     PersistentVolumeSpec,
     PersistentVolumeStatus,
@@ -126,6 +128,19 @@ def pod_with(name: str, *claims: str) -> Pod:
 def mount(claim: str) -> Volume:
     source = PersistentVolumeClaimVolumeSource(claim_name=claim)
     return Volume(name=f"volume-{claim}", persistent_volume_claim=source)
+
+
+def ephemeral(name: str = "scratch", class_name: str | None = "late", size: str = "10Gi") -> Volume:
+    """Return a volume whose claim comes and goes with the pod."""
+    template = PersistentVolumeClaimTemplate(spec=claim("template", class_name, size).spec)
+    return Volume(name=name, ephemeral=EphemeralVolumeSource(volume_claim_template=template))
+
+
+def owned(item: PersistentVolumeClaim, owner: Pod) -> PersistentVolumeClaim:
+    """Return the claim as the controller makes it for an ephemeral volume of the pod."""
+    reference = OwnerReference(kind="Pod", uid=owner.metadata.uid, controller=True)
+    metadata = msgspec.structs.replace(item.metadata, owner_references=(reference,))
+    return msgspec.structs.replace(item, metadata=metadata)
 
 
 def storage_class(name: str, mode: str = LATE, **fields: Any) -> StorageClass:

@@ -1,0 +1,362 @@
+"""What every scheduler plugin must keep to, whoever wrote it.
+
+A plugin of your own runs through the same suite::
+
+    @plugin_contract(MY_PLUGIN)
+    def test_my_plugin_keeps_the_contract(check):
+        check()
+
+Each check is a function of an ``Exam``: a random cluster (some rows of it dead), pods that want a place on it, and a
+plugin built for it.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from koordinator.api.kubescheduler import decode_args
+from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.scheduler.contract import ActivePlugin, PluginSpec, Reads
+from koordinator.scheduler.cycle.evaluation import part_key, wants_filter, wants_score
+from koordinator.scheduler.diagnosis import reasons_of
+from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass, Snapshot
+from tests.strategies import clusters, pods
+from tests.worlds import world
+
+Args = Mapping[str, Any]
+
+#: Parts of a pod's spec that are exchanged between pods to find pods of equal ``key``.
+PARTS = ("containers", "affinity", "node_selector", "tolerations", "topology_spread_constraints")
+EXAMPLES = 12
+
+
+@dataclass(frozen=True)
+class Exam:
+    """A plugin and what it is asked about."""
+
+    spec: PluginSpec[Any]
+    args: Args
+    objects: Sequence[KubeObject]
+    gone: frozenset[str]  # nodes that were there before
+    order: Sequence[int]  # of the nodes, for a second cluster
+    pods: Sequence[Pod]
+    rows: Sequence[int]  # some rows, repeats allowed
+
+    def state(self, objects: Sequence[KubeObject] | None = None) -> ClusterState:
+        """Build the cluster; nodes that are gone leave a dead row."""
+        state = world(*(self.objects if objects is None else objects))
+        for name in self.gone & state.nodes.rows.keys():
+            state.drop_node(name)
+        return state
+
+    def plugin(self, state: ClusterState) -> Any:
+        args = decode_args(self.spec.args, dict(self.args), "args", "test")
+        return self.spec.build(args, state.axis)
+
+    def sit(
+        self, objects: Sequence[KubeObject] | None = None
+    ) -> tuple[ClusterState, Any, list[PodClass]]:
+        """Return a new cluster, a new plugin, and the pods as the plugin sees them."""
+        state = self.state(objects)
+        return state, self.plugin(state), [state.classes.of(pod) for pod in self.pods]
+
+    @property
+    def filters(self) -> bool:
+        return hasattr(self.spec.plugin_type, "filter")
+
+    @property
+    def scores(self) -> bool:
+        return any(hasattr(self.spec.plugin_type, m) for m in ("score", "score_among"))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether every row stands alone."""
+        return self.spec.plugin_type.reads is not Reads.CLUSTER
+
+
+Check = Callable[[Exam], None]
+
+
+# -- asking ----------------------------------------------------------------------------------
+
+
+def verdicts(plugin: Any, state: ClusterState, pod: PodClass) -> tuple[IntArray, list[bool]]:
+    """Return (codes, unresolvable) of the rows that are alive, without what a skipped filter would say."""
+    snapshot = Snapshot(state)
+    rejections = plugin.filter(snapshot, pod)
+    alive = np.flatnonzero(snapshot.alive)
+    never = np.broadcast_to(rejections.unresolvable, len(snapshot))
+    rejected = rejections.codes[alive] != 0
+    return rejections.codes[alive], (never[alive] & rejected).tolist()
+
+
+def final_scores(plugin: Any, state: ClusterState, pod: PodClass) -> IntArray:
+    """Return the scores as they count, with all living nodes feasible."""
+    snapshot = Snapshot(state)
+    rows = np.flatnonzero(snapshot.alive)
+    if hasattr(plugin, "score_among"):
+        raw = plugin.score_among(snapshot, pod, rows)
+    else:
+        raw = plugin.score(snapshot, pod)[rows]
+    return plugin.normalize(raw) if hasattr(plugin, "normalize") and len(rows) else raw
+
+
+def says(plugin: Any, state: ClusterState, pod: PodClass) -> list[Any]:
+    """Return everything that the plugin says about a pod, by node name in alphabetical order."""
+    snapshot, active = Snapshot(state), ActivePlugin("", plugin)
+    alive = np.flatnonzero(snapshot.alive)
+    order = np.argsort(np.array(snapshot.node_names)[alive])
+    said: list[Any] = []
+    if hasattr(plugin, "prefilter"):
+        said.append(plugin.prefilter(snapshot, pod))
+    if hasattr(plugin, "filter") and wants_filter(active, snapshot, pod):
+        codes, never = verdicts(plugin, state, pod)
+        said += [codes[order].tolist(), np.array(never)[order].tolist()]
+    if hasattr(plugin, "score") or hasattr(plugin, "score_among"):
+        if wants_score(active, snapshot, pod):
+            said.append(final_scores(plugin, state, pod)[order].tolist())
+    return said
+
+
+def fingerprint(state: ClusterState) -> tuple[Any, ...]:
+    """Return what a plugin must not change."""
+    nodes, counters = state.nodes, state.pods
+    arrays: tuple[npt.NDArray[Any], ...] = (
+        nodes.allocatable,
+        nodes.requested,
+        nodes.nonzero,
+        nodes.alive,
+        nodes.rank,
+        nodes.unschedulable,
+        nodes.taint_set,
+        nodes.gpus.total,
+        nodes.gpus.used,
+        nodes.gpus.known,
+    )
+    return (
+        [array.tobytes() for array in arrays],
+        dict(nodes.rows),
+        {port: counts.tobytes() for port, counts in nodes.ports.items()},
+        {name: image.present.tobytes() for name, image in nodes.images.items()},
+        [(placed.key, placed.row) for placed in counters.by_key.values()],
+        (state.usage_log.position, state.node_log.position, state.layout, state.cluster),
+        state.objects.total_version,
+    )
+
+
+# -- checks ----------------------------------------------------------------------------------
+
+
+def check_pure(exam: Exam) -> None:
+    """Asked twice, a plugin says the same twice, and the cluster is as before."""
+    state, plugin, classes = exam.sit()
+    before = fingerprint(state)
+    for pod in classes:
+        said = says(plugin, state, pod)
+
+        assert says(plugin, state, pod) == said
+    assert fingerprint(state) == before
+    state.validate()
+
+
+def check_bounded(exam: Exam) -> None:
+    """One answer per row; only codes with a reason; scores in 0..max_score."""
+    state, plugin, classes = exam.sit()
+    snapshot = Snapshot(state)
+    for pod in classes:
+        if exam.filters:
+            rejections = plugin.filter(snapshot, pod)
+            assert rejections.codes.shape == (len(snapshot),)
+            assert (rejections.codes >> len(rejections.reasons) == 0).all()
+            assert len(set(rejections.reasons)) == len(rejections.reasons)
+        if exam.scores:
+            scores = final_scores(plugin, state, pod)
+            assert ((scores >= 0) & (scores <= exam.spec.max_score)).all()
+
+
+def check_blind_to_node_order(exam: Exam) -> None:
+    """Listed in another order, and without the dead rows, the nodes get the same."""
+    nodes = [obj for obj in exam.objects if isinstance(obj, Node)]
+    others = [obj for obj in exam.objects if not isinstance(obj, Node)]
+    left = [nodes[index] for index in exam.order if nodes[index].metadata.name not in exam.gone]
+    state, plugin, classes = exam.sit()
+    again, other, same = exam.sit([*left, *others])
+    for pod, there in zip(classes, same, strict=True):
+        assert says(other, again, there) == says(plugin, state, pod)
+
+
+def check_subset_invariant(exam: Exam) -> None:
+    """Asked about some rows, it says what it says about them among all."""
+    state, plugin, classes = exam.sit()
+    whole = Snapshot(state)
+    rows = np.array(exam.rows, np.int64) % len(whole)
+    for pod in classes:
+        if exam.filters:
+            all_of, some = plugin.filter(whole, pod), plugin.filter(whole[rows], pod)
+            never = np.broadcast_to(all_of.unresolvable, len(whole))[rows]
+            found = np.broadcast_to(some.unresolvable, len(rows))
+            rejected = some.codes != 0
+
+            assert [reasons_of(some, i) for i in range(len(rows))] == [
+                reasons_of(all_of, row) for row in rows
+            ]
+            assert np.array_equal(found[rejected], never[rejected])
+        if exam.scores and exam.is_local:
+            assert np.array_equal(plugin.score(whole[rows], pod), plugin.score(whole, pod)[rows])
+
+
+def check_key_is_honest(exam: Exam) -> None:
+    """Pods of equal key get equal results: the key has all that the plugin reads."""
+    if not exam.is_local:
+        return
+    state, plugin, classes = exam.sit()
+    classes += [state.classes.of(pod) for pod in _mixed(exam.pods)]
+    snapshot, active = Snapshot(state), ActivePlugin("", plugin)
+    seen: dict[object, list[Any]] = {}
+    for pod in classes:
+        key = part_key(active, pod)
+        if exam.filters and wants_filter(active, snapshot, pod):
+            said = plugin.filter(snapshot, pod).codes.tolist()
+            assert seen.setdefault(("filter", key), said) == said
+        if exam.scores and wants_score(active, snapshot, pod):
+            said = plugin.score(snapshot, pod).tolist()
+            assert seen.setdefault(("score", key), said) == said
+
+
+def check_what_is_left_out_depends_on_the_pod(exam: Exam) -> None:
+    """``filters`` and ``scores`` of a local plugin are the same on an empty cluster."""
+    if not exam.is_local:
+        return
+    state, plugin, classes = exam.sit()
+    active, here, nowhere = ActivePlugin("", plugin), Snapshot(state), Snapshot(ClusterState(state.axis))
+    for pod in classes:
+        assert wants_filter(active, here, pod) == wants_filter(active, nowhere, pod)
+        assert wants_score(active, here, pod) == wants_score(active, nowhere, pod)
+
+
+def check_a_filter_left_out_rejects_nothing(exam: Exam) -> None:
+    """``filters`` False is a short cut, not another rule."""
+    state, plugin, classes = exam.sit()
+    for pod in classes if exam.filters else ():
+        if not wants_filter(ActivePlugin("", plugin), Snapshot(state), pod):
+            assert not verdicts(plugin, state, pod)[0].any()
+
+
+def check_a_score_left_out_says_nothing(exam: Exam) -> None:
+    """``scores`` False: all nodes would get the same."""
+    state, plugin, classes = exam.sit()
+    for pod in classes if exam.scores else ():
+        if not wants_score(ActivePlugin("", plugin), Snapshot(state), pod):
+            assert len(set(final_scores(plugin, state, pod).tolist())) <= 1
+
+
+def check_follows_sums(exam: Exam) -> None:
+    """``Reads.USAGE``: with pods added to a view it says what it says once they are placed."""
+    if exam.spec.plugin_type.reads is not Reads.USAGE:
+        return
+    state, plugin, classes = exam.sit()
+    row = np.flatnonzero(state.nodes.alive)[:1]
+    for index, times in itertools.product(range(len(classes)), range(3)):
+        pod, view = classes[index], Snapshot(state)[row].after(classes[index], np.array([times]))
+        later, other, same = exam.sit()
+        for number in range(times):
+            later.place(f"more/{number}", exam.pods[index], same[index], int(row[0]))
+        there = Snapshot(later)[row]
+        if exam.filters:
+            assert plugin.filter(view, pod).codes == other.filter(there, same[index]).codes
+        if exam.scores:
+            assert plugin.score(view, pod) == other.score(there, same[index])
+
+
+CHECKS: tuple[Check, ...] = (
+    check_pure,
+    check_bounded,
+    check_blind_to_node_order,
+    check_subset_invariant,
+    check_key_is_honest,
+    check_what_is_left_out_depends_on_the_pod,
+    check_a_filter_left_out_rejects_nothing,
+    check_a_score_left_out_says_nothing,
+    check_follows_sums,
+)
+
+
+def plugin_contract(
+    *specs: PluginSpec[Any],
+    args: Mapping[str, Args] | None = None,
+    without: Mapping[str, Sequence[Check]] | None = None,
+) -> pytest.MarkDecorator:
+    """Parametrize a test by ``check``: call it to run all checks on a plugin.
+
+    ``args`` has arguments by plugin name; ``without`` the checks that a plugin is excused from.
+    """
+    return pytest.mark.parametrize(
+        "check",
+        [
+            pytest.param(
+                _check(
+                    spec,
+                    (args or {}).get(spec.name, {}),
+                    [c for c in CHECKS if c not in (without or {}).get(spec.name, ())],
+                ),
+                id=spec.name,
+            )
+            for spec in specs
+        ],
+    )
+
+
+def _check(spec: PluginSpec[Any], args: Args, checks: Sequence[Check]) -> Callable[[], None]:
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=True,
+        phases=(Phase.generate,),  # shrinking a whole cluster takes minutes and is little shorter
+        report_multiple_bugs=False,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    @given(exam=_exams(spec, args))
+    def check(exam: Exam) -> None:
+        for one in checks:
+            one(exam)
+
+    if not any(hasattr(spec.plugin_type, m) for m in ("filter", "score", "score_among")):
+        return lambda: None
+    return check
+
+
+@st.composite
+def _exams(draw: st.DrawFn, spec: PluginSpec[Any], args: Args) -> Exam:
+    objects = draw(clusters())
+    names = [obj.metadata.name for obj in objects if isinstance(obj, Node)]
+    return Exam(
+        spec=spec,
+        args=args,
+        objects=objects,
+        gone=frozenset(draw(st.sets(st.sampled_from(names), max_size=len(names) - 1))),
+        order=draw(st.permutations(range(len(names)))),
+        pods=draw(st.lists(pods(), min_size=2, max_size=3)),
+        rows=draw(st.lists(st.integers(0, len(names) - 1), max_size=6)),
+    )
+
+
+def _mixed(given_pods: Sequence[Pod]) -> list[Pod]:
+    """Return pods with one part of another pod each, so that some are alike to some plugin."""
+    mixed = []
+    for first in given_pods:
+        for second in given_pods:
+            for part in PARTS if first is not second else ():
+                value = getattr(second.spec, part)
+                spec = msgspec.structs.replace(first.spec, **{part: value})
+                mixed.append(msgspec.structs.replace(first, spec=spec))
+    return mixed

@@ -1,0 +1,106 @@
+"""The suite for plugins fails for plugins that break its rules."""
+
+from collections.abc import Hashable
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from tests.contract.scheduler.plugin_suite import plugin_contract
+
+from koordinator.scheduler.contract import NoArgs, PluginSpec, Reads, Rejections
+from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+
+
+class WritesToTheSnapshot:
+    reads: ClassVar = Reads.USAGE
+
+    def score(self, snapshot: Snapshot, _pod: PodClass) -> IntArray:
+        snapshot.requested[:] += 1
+        return np.zeros(len(snapshot), np.int64)
+
+
+class ScoresByRow:
+    reads: ClassVar = Reads.NODE
+
+    def score(self, snapshot: Snapshot, _pod: PodClass) -> IntArray:
+        return np.arange(len(snapshot))
+
+
+class LeavesTheRange:
+    reads: ClassVar = Reads.NODE
+
+    def score(self, snapshot: Snapshot, _pod: PodClass) -> IntArray:
+        return np.full(len(snapshot), 101)
+
+
+class ComparesNodes:
+    reads: ClassVar = Reads.USAGE
+
+    def score(self, snapshot: Snapshot, _pod: PodClass) -> IntArray:
+        used = snapshot.requested[:, 0]
+        return np.where(used == used.max(initial=0), 100, 0)
+
+
+class HasNoReason:
+    reads: ClassVar = Reads.NODE
+
+    def filter(self, snapshot: Snapshot, _pod: PodClass) -> Rejections:
+        return Rejections(np.ones(len(snapshot), np.int64))
+
+
+class ReadsMoreThanItsKey:
+    reads: ClassVar = Reads.USAGE
+
+    def key(self, _pod: PodClass) -> Hashable:
+        return ""
+
+    def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        return np.full(len(snapshot), pod.amount(0) // 100)
+
+
+class RemembersPods:
+    reads: ClassVar = Reads.NODE
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def score(self, snapshot: Snapshot, _pod: PodClass) -> IntArray:
+        self.asked += 1
+        return np.full(len(snapshot), self.asked % 100)
+
+
+class SkipsWhatItRejects:
+    reads: ClassVar = Reads.NODE
+
+    def filters(self, _snapshot: Snapshot, _pod: PodClass) -> bool:
+        return False
+
+    def filter(self, snapshot: Snapshot, _pod: PodClass) -> Rejections:
+        return Rejections.where(np.ones(len(snapshot), bool), "no")
+
+
+@pytest.mark.parametrize(
+    "plugin_type",
+    [
+        WritesToTheSnapshot,
+        ScoresByRow,
+        LeavesTheRange,
+        ComparesNodes,
+        HasNoReason,
+        ReadsMoreThanItsKey,
+        RemembersPods,
+        SkipsWhatItRejects,
+    ],
+)
+def test_a_plugin_that_breaks_a_rule_is_caught(plugin_type: type) -> None:
+    """Each breaks one."""
+
+    def build(_args: NoArgs, _axis: ResourceAxis) -> Any:
+        return plugin_type()
+
+    build.__annotations__["return"] = plugin_type
+    mark = plugin_contract(PluginSpec(plugin_type.__name__, NoArgs, build))
+    (case,) = mark.args[1]
+
+    with pytest.raises((AssertionError, ValueError)):
+        case.values[0]()

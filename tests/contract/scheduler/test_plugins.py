@@ -1,0 +1,106 @@
+"""Every plugin of the package through the suite for plugins."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from tests.contract.scheduler.plugin_suite import (
+    Args,
+    Check,
+    check_a_filter_left_out_rejects_nothing,
+    check_a_score_left_out_says_nothing,
+    plugin_contract,
+)
+from tests.strategies import FOO, GPU
+
+from koordinator.api.kubescheduler import decode_args
+from koordinator.scheduler.contract import POINTS, PluginSpec
+from koordinator.scheduler.profile import BUILTIN_PLUGINS
+
+#: Arguments under which a plugin has something to say; by default its own defaults.
+ARGS: Mapping[str, Args] = {
+    "NodeResourcesBalancedAllocation": {
+        "resources": [{"name": name} for name in ("cpu", "memory", FOO)]
+    },
+    "NodeResourcesFitPlus": {
+        "resources": {
+            FOO: {"type": "MostAllocated", "weight": 3},
+            "cpu": {"type": "LeastAllocated", "weight": 1},
+        }
+    },
+    "ScarceResourceAvoidance": {"resources": [FOO, GPU]},
+}
+
+#: What a plugin is excused from.
+WITHOUT: Mapping[str, tuple[Check, ...]] = {
+    # A pod that names no node is none of its business; the filter itself is about a name that is there.
+    "NodeName": (check_a_filter_left_out_rejects_nothing,),
+    "SchedulingHint": (check_a_filter_left_out_rejects_nothing,),
+    # Pods that ask for nothing would all go to the emptiest node: kube-scheduler leaves them out.
+    "NodeResourcesBalancedAllocation": (check_a_score_left_out_says_nothing,),
+    # Pods without GPUs are left to the other plugins.
+    "GPUPacking": (check_a_score_left_out_says_nothing,),
+}
+
+_RATIO = {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]}
+_BY_NAME = {spec.name: spec for spec in BUILTIN_PLUGINS}
+
+
+@plugin_contract(*BUILTIN_PLUGINS, args=ARGS, without=WITHOUT)
+def test_the_plugin_keeps_the_contract(check: Callable[[], None]) -> None:
+    """Pure, bounded, blind to node order, subset-invariant, honest about what it reads."""
+    check()
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("NodeResourcesFit", {"scoringStrategy": {"type": "MostAllocated"}}),
+        (
+            "NodeResourcesFit",
+            {
+                "scoringStrategy": {
+                    "type": "RequestedToCapacityRatio",
+                    "requestedToCapacityRatio": _RATIO,
+                    "resources": [{"name": "cpu", "weight": 3}, {"name": FOO, "weight": 1}],
+                },
+                "ignoredResources": [FOO],
+            },
+        ),
+        (
+            "NodeAffinity",
+            {
+                "addedAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [
+                            {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}
+                        ]
+                    }
+                }
+            },
+        ),
+        ("InterPodAffinity", {"hardPodAffinityWeight": 0}),
+        ("DeviceShare", {"scoringStrategy": {"type": "MostAllocated"}}),
+    ],
+)
+def test_other_arguments_keep_the_contract(name: str, args: Args) -> None:
+    """Where they lead to other code."""
+    mark = plugin_contract(_BY_NAME[name], args={name: args})
+    (case,) = mark.args[1]
+    case.values[0]()
+
+
+@pytest.mark.parametrize("spec", BUILTIN_PLUGINS, ids=lambda spec: spec.name)
+def test_the_spec_is_whole(spec: PluginSpec[Any]) -> None:
+    """Arguments have defaults, the plugin says at which points it runs and what it reads."""
+    decode_args(spec.args, {}, "args", "test")
+
+    assert spec.points
+    assert spec.points <= POINTS.keys()
+    if spec.points & {"filter", "score"}:
+        assert hasattr(spec.plugin_type, "reads")
+
+
+def test_names_are_unique() -> None:
+    """A configuration names plugins."""
+    assert len(_BY_NAME) == len(BUILTIN_PLUGINS)

@@ -1,0 +1,42 @@
+"""Worlds that are checked when the test is over: every sum, count and index must still be true."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests import worlds
+
+from koordinator.scheduler.snapshot import ClusterState
+from koordinator.simulator import Embedded
+
+World = Callable[..., ClusterState]
+NewEmbedded = Callable[..., Embedded]
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """``tests.worlds.world``, with ``validate`` at the end."""
+    made: list[ClusterState] = []
+
+    def make(*objects: object) -> ClusterState:
+        made.append(worlds.world(*objects))
+        return made[-1]
+
+    yield make
+    for state in made:
+        state.validate()
+
+
+@pytest.fixture
+def embedded() -> Iterator[NewEmbedded]:
+    """``tests.worlds.embedded``, with ``validate`` of state, queue and nominator at the end."""
+    made: list[Embedded] = []
+
+    def make(*objects: object, **options: object) -> Embedded:
+        made.append(worlds.embedded(*objects, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.state.validate()
+        one.scheduler.queue.validate()
+        one.scheduler.nominator.validate()

@@ -1,0 +1,224 @@
+"""GPUs, whole or in parts."""
+
+import json
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from tests.unit.scheduler.asking import built, hopeless, refused
+from tests.unit.scheduler.conftest import World
+from tests.worlds import add, device, gpu_pod, node, pod
+
+from koordinator.api.annotations.devices import ALLOCATED
+from koordinator.api.pod import Pod
+from koordinator.scheduler.contract import Holding, Refusal
+from koordinator.scheduler.plugins.device_share import PLUGIN
+from koordinator.scheduler.snapshot import ClusterState, Snapshot
+
+REASON = "Insufficient GPU Devices"
+CORE, MEMORY, RATIO = (f"koordinator.sh/gpu-{what}" for what in ("core", "memory", "memory-ratio"))
+
+
+def reserve(state: ClusterState, asked: Pod, on: str = "n", **args: object) -> Holding | Refusal:
+    plugin = built(PLUGIN, state, **args)
+    view = Snapshot(state)[np.array([state.nodes.rows[on]])]
+    held: Holding | Refusal = plugin.reserve(view, state.classes.of(asked), None)
+    return held
+
+
+def allocated(held: Holding | Refusal) -> dict[int, Mapping[str, str]]:
+    """Return ``{minor: resources}`` of the annotation."""
+    assert isinstance(held, Holding)
+    entries = json.loads(held.annotations[ALLOCATED.key])["gpu"]
+    return {entry["minor"]: entry["resources"] for entry in entries}
+
+
+# -- what is asked for -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("requests", "expected"),
+    [
+        ({"nvidia.com/gpu": 2}, {0: (100, "80Gi", 100), 1: (100, "80Gi", 100)}),
+        ({"amd.com/gpu": 1}, {0: (100, "80Gi", 100)}),
+        ({"koordinator.sh/gpu": 50}, {0: (50, "40Gi", 50)}),
+        ({"koordinator.sh/gpu": 200}, {0: (100, "80Gi", 100), 1: (100, "80Gi", 100)}),
+        ({RATIO: 25}, {0: (None, "20Gi", 25)}),
+        ({MEMORY: "20Gi"}, {0: (None, "20Gi", 25)}),
+        ({CORE: 30, RATIO: 40}, {0: (30, "32Gi", 40)}),
+        ({CORE: 30, MEMORY: "8Gi"}, {0: (30, "8Gi", 10)}),
+        (
+            {"koordinator.sh/gpu.shared": 2, RATIO: 100},
+            {0: (None, "40Gi", 50), 1: (None, "40Gi", 50)},
+        ),
+        (
+            {"koordinator.sh/gpu.shared": 2, CORE: 60, MEMORY: "16Gi"},
+            {0: (30, "8Gi", 10), 1: (30, "8Gi", 10)},
+        ),
+    ],
+)
+def test_valid_combinations(
+    world: World,
+    requests: dict[str, str | int],
+    expected: dict[int, tuple[int | None, str, int]],
+) -> None:
+    """Core, memory and memory ratio on each device, of GPUs with 80 GiB; what follows is filled in."""
+    state = world(node("n"), device("n", gpus=2))
+    found = allocated(reserve(state, pod("p", requests=requests)))
+
+    assert found == {
+        minor: ({CORE: str(core)} if core is not None else {}) | {MEMORY: memory, RATIO: str(ratio)}
+        for minor, (core, memory, ratio) in expected.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("requests", "reason"),
+    [
+        ({CORE: 50}, f"invalid resource device requests: [{CORE}]"),
+        (
+            {"koordinator.sh/gpu": 100, RATIO: 50},
+            f"invalid resource device requests: [koordinator.sh/gpu {RATIO}]",
+        ),
+        ({"koordinator.sh/gpu": 150}, "invalid resource unit koordinator.sh/gpu: 150"),
+        ({RATIO: 101}, f"invalid resource unit {RATIO}: 101"),
+        (
+            {"koordinator.sh/gpu.shared": 2, RATIO: 51},
+            f"invalid resource unit {RATIO}: 51",
+        ),
+    ],
+)
+def test_invalid_combinations_are_refused_whatever_the_node(
+    world: World, requests: dict[str, int], reason: str
+) -> None:
+    """With the names or the amount that are wrong."""
+    state = world(node("n"), device("n"))
+    asked = state.classes.of(pod("p", requests=requests))
+
+    assert built(PLUGIN, state).prefilter(Snapshot(state), asked) == Refusal(reason)
+
+
+# -- filter ----------------------------------------------------------------------------------
+
+
+def test_enough_devices_must_have_enough_left(world: World) -> None:
+    """Two halves on one GPU leave one whole GPU."""
+    state = world(
+        node("n"),
+        device("n", gpus=2),
+        gpu_pod("a", "n", gpu=50, minors=[0]),
+        gpu_pod("b", "n", gpu=50, minors=[0]),
+    )
+    plugin = built(PLUGIN, state)
+
+    assert refused(plugin, state, gpu_pod("p", gpu=100)) == {}
+    assert refused(plugin, state, gpu_pod("p", gpu=200)) == {"n": REASON}
+    assert hopeless(plugin, state, gpu_pod("p", gpu=200)) == set()
+
+
+def test_a_share_must_fit_on_one_device(world: World) -> None:
+    """Half of each of two GPUs is no place for 60 %."""
+    state = world(
+        node("n"),
+        device("n", gpus=2),
+        gpu_pod("a", "n", gpu=50, minors=[0]),
+        gpu_pod("b", "n", gpu=50, minors=[1]),
+    )
+
+    assert refused(built(PLUGIN, state), state, gpu_pod("p", gpu=60)) == {"n": REASON}
+
+
+def test_memory_and_core_are_limits_of_their_own(world: World) -> None:
+    """GPU 0 has no memory left, GPU 1 no core."""
+    state = world(
+        node("n"),
+        device("n", gpus=2),
+        gpu_pod("a", "n", gpu_core=10, gpu_memory_ratio=100, minors=[0]),
+        gpu_pod("b", "n", gpu_core=100, gpu_memory_ratio=10, minors=[1]),
+    )
+    plugin = built(PLUGIN, state)
+
+    assert refused(plugin, state, gpu_pod("p", gpu_core=20, gpu_memory_ratio=20)) == {"n": REASON}
+    assert refused(plugin, state, gpu_pod("p", gpu_memory_ratio=20)) == {}
+
+
+def test_unhealthy_devices_are_not_given_out(world: World) -> None:
+    """One of two is left."""
+    state = world(node("n"), device("n", gpus=2, unhealthy=[0]))
+    plugin = built(PLUGIN, state)
+
+    assert refused(plugin, state, gpu_pod("p", gpu=200)) == {"n": REASON}
+    assert list(allocated(reserve(state, gpu_pod("p", gpu=100)))) == [1]
+
+
+def test_nodes_whose_devices_nobody_reports_are_left_to_their_kubelet(world: World) -> None:
+    """They pass, and nothing is allocated; a report without GPUs is a report."""
+    state = world(node("n"), node("reported"), device("reported", gpus=0))
+    asked = gpu_pod("p", gpu=100)
+
+    assert refused(built(PLUGIN, state), state, asked) == {"reported": REASON}
+    assert reserve(state, asked) == Holding()
+
+
+def test_pods_without_gpus_pass_everywhere(world: World) -> None:
+    """They hold nothing."""
+    state = world(node("n"), device("n", gpus=0))
+
+    assert refused(built(PLUGIN, state), state, pod("p", cpu=1)) == {}
+    assert reserve(state, pod("p", cpu=1)) == Holding()
+
+
+# -- reserve ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("strategy", "minor"), [("LeastAllocated", 2), ("MostAllocated", 1)])
+def test_which_device_a_share_gets(world: World, strategy: str, minor: int) -> None:
+    """The emptiest, or the fullest that has room; the lowest number among equals."""
+    state = world(
+        node("n"),
+        device("n", gpus=4),
+        gpu_pod("a", "n", gpu=30, minors=[0]),
+        gpu_pod("b", "n", gpu=60, minors=[1]),
+    )
+    held = reserve(state, gpu_pod("p", gpu=40), scoringStrategy={"type": strategy})
+
+    assert list(allocated(held)) == [minor]
+
+
+def test_a_node_that_has_become_too_full_refuses(world: World) -> None:
+    """As the filter would."""
+    state = world(node("n"), device("n", gpus=1), gpu_pod("a", "n", gpu=50, minors=[0]))
+
+    assert reserve(state, gpu_pod("p", gpu=60)) == Refusal(REASON, resolvable=True)
+
+
+def test_what_the_annotation_says_is_in_use_again_after_a_restart(world: World) -> None:
+    """The state built from the written annotation has what the reservation took."""
+    first = world(node("n"), device("n", gpus=2))
+    held = reserve(first, gpu_pod("p", gpu=30))
+    assert isinstance(held, Holding)
+    bound = pod(
+        "p", on="n", requests={"koordinator.sh/gpu": 30}, annotations=dict(held.annotations)
+    )
+    second = world(node("n"), device("n", gpus=2), bound)
+
+    assert second.nodes.gpus.used[0, 0].tolist() == [30, 24 * 2**30, 30]
+    assert second.nodes.gpus.used[0, 1].tolist() == [0, 0, 0]
+
+
+def test_a_report_may_come_after_the_pods_and_may_change(world: World) -> None:
+    """What pods hold does not depend on it; a device that is gone has nothing left to give."""
+    state = world(node("n"), gpu_pod("a", "n", gpu=100, minors=[1]))
+    add(state, device("n", gpus=2))
+    assert refused(built(PLUGIN, state), state, gpu_pod("p", gpu=200)) == {"n": REASON}
+
+    add(state, device("n", gpus=3))
+    assert list(allocated(reserve(state, gpu_pod("p", gpu=200)))) == [0, 2]
+
+
+def test_a_broken_annotation_holds_nothing(world: World) -> None:
+    """Somebody else wrote it; the scheduler goes on."""
+    broken = [pod(f"p{i}", on="n", annotations={ALLOCATED.key: text}) for i, text in enumerate(["{", "[]"])]
+    state = world(node("n"), device("n", gpus=1), *broken)
+
+    assert refused(built(PLUGIN, state), state, gpu_pod("p", gpu=100)) == {}
