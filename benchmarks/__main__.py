@@ -1,0 +1,64 @@
+"""Run benchmarks: ``python -m benchmarks [NAME …] [--scale F] [--json FILE]``."""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import openb, throughput
+
+ALL = {**throughput.BENCHMARKS, **openb.BENCHMARKS}
+
+
+def main() -> None:
+    """Run the named benchmarks, or all; each in a process of its own, so that none warms another."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("names", nargs="*", choices=[*ALL, []], metavar="NAME", help=", ".join(ALL))
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the pods to run")
+    parser.add_argument("--json", help="also write the results to this file")
+    parser.add_argument("--alone", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.alone:
+        print(json.dumps(ALL[arguments.alone].run(arguments.scale)))
+        return
+    console = Console()
+    cpus, load = os.cpu_count(), os.getloadavg()[0]
+    console.print(
+        f"{platform.machine()}, {cpus} cores, Python {platform.python_version()}, load {load:.1f}"
+    )
+    table = Table("benchmark", "measured", "to reach", box=None, header_style="bold")
+    results = {}
+    for name in arguments.names or ALL:
+        started = time.perf_counter()
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks",
+            "--alone",
+            name,
+            "--scale",
+            str(arguments.scale),
+        ]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            console.print(f"{name}: failed", style="red")
+            continue
+        results[name] = json.loads(done.stdout.splitlines()[-1])
+        shown = ", ".join(f"{key} {value}" for key, value in results[name].items())
+        table.add_row(ALL[name].title, shown, ALL[name].target)
+        console.print(f"{name}: {shown} ({time.perf_counter() - started:.0f} s)")
+    console.print()
+    console.print(table)
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump(results, file, indent=2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,14 @@
+"""What a benchmark is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """``run(scale)`` returns figures to print; ``scale`` is the share of the full number of pods."""
+
+    title: str
+    target: str
+    run: Callable[[float], dict[str, Any]]

@@ -1,0 +1,116 @@
+"""Placement quality and speed on the openb GPU trace, for whoever has the data.
+
+The folder is that of the environment variable ``KOORD_OPENB``, else ``../shared/data/openb`` beside the checkout.
+"""
+
+import functools
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.benchmark import Benchmark
+from koordinator.simulator.openb import arrivals, read_trace
+from koordinator.simulator.openb_replay import replay
+
+FOLDER = Path(os.environ.get("KOORD_OPENB", Path(__file__).parents[2] / "shared/data/openb"))
+SEEDS = range(42, 52)
+MISSING = {"skipped": f"no trace in {FOLDER}; set KOORD_OPENB"}
+VARIANTS = {
+    "multigpu20": "96.6",
+    "multigpu50": "97.7",
+    "gpushare40": "94.8",
+    "gpushare100": "88.4",
+    "gpuspec10": "96.2",
+    "gpuspec33": "96.0, at 100 %: 93.5",
+    "cpu050": "96.1",
+    "cpu250": "above FGD",
+}
+
+
+def allocation(workload: str, policy: str, scale: float) -> dict[str, Any]:
+    """Replay the seeds and report the mean allocation at 100 and 130 % arrivals, and the lowest seed."""
+    if not FOLDER.is_dir():
+        return MISSING
+    trace = read_trace(FOLDER, workload)
+    seeds = list(SEEDS)[: max(1, round(len(SEEDS) * scale))]
+    at = {100: [], 130: []}
+    for seed in seeds:
+        result = replay(trace, arrivals(trace, seed, folder=FOLDER), seed, policy)
+        for mark, values in at.items():
+            values.append(result.allocation_at(mark))
+    return {
+        "at 100 %": round(float(np.mean(at[100])), 2),
+        "at 130 %": round(float(np.mean(at[130])), 2),
+        "lowest": min(at[130]),
+        "seeds": len(seeds),
+    }
+
+
+def ahead(workload: str, scale: float) -> dict[str, Any]:
+    """Report the default policy, and its least lead over FGD on any seed at 130 %."""
+    if not FOLDER.is_dir():
+        return MISSING
+    trace = read_trace(FOLDER, workload)
+    seeds = list(SEEDS)[: max(1, round(len(SEEDS) * scale))]
+    rows = []
+    for seed in seeds:
+        order = arrivals(trace, seed, folder=FOLDER)
+        ours, fgd = replay(trace, order, seed), replay(trace, order, seed, "fgd")
+        rows.append((ours.allocation_at(100), ours.allocation_at(130), fgd.allocation_at(130)))
+    table = np.array(rows, float)
+    return {
+        "at 100 %": round(float(table[:, 0].mean()), 2),
+        "at 130 %": round(float(table[:, 1].mean()), 2),
+        "FGD": round(float(table[:, 2].mean()), 2),
+        "least lead": round(float((table[:, 1] - table[:, 2]).min()), 2),
+        "seeds": len(seeds),
+    }
+
+
+def whole_replay(policy: str, _scale: float) -> dict[str, Any]:
+    """Time ``koord simulate --trace openb`` as a whole process."""
+    if not FOLDER.is_dir():
+        return MISSING
+    koord = str(Path(sys.executable).parent / "koord")
+    command = [
+        koord,
+        "simulate",
+        "--trace",
+        "openb",
+        "--data",
+        str(FOLDER),
+        "--policy",
+        policy,
+        "--tune",
+        "1.3",
+    ]
+    started = time.perf_counter()
+    subprocess.run([*command, "--seed", "42", "-o", "json"], stdout=subprocess.DEVNULL, check=True)
+    return {"s": round(time.perf_counter() - started, 1)}
+
+
+BENCHMARKS = {
+    "fgd": Benchmark(
+        "openb default, FGD",
+        "95.39 +- 0.1 at 130 %",
+        functools.partial(allocation, "default", "fgd"),
+    ),
+    "price": Benchmark(
+        "openb default, price", "96.1 at 130 %, above FGD", functools.partial(ahead, "default")
+    ),
+    **{
+        name: Benchmark(f"openb {name}, price", target, functools.partial(ahead, name))
+        for name, target in VARIANTS.items()
+    },
+    "replay-fgd": Benchmark(
+        "whole openb replay, FGD", "10 s", functools.partial(whole_replay, "fgd")
+    ),
+    "replay-price": Benchmark(
+        "whole openb replay, price", "30 s", functools.partial(whole_replay, "price")
+    ),
+}
