@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -17,7 +18,7 @@ ALL = {**throughput.BENCHMARKS, **openb.BENCHMARKS}
 
 
 def main() -> None:
-    """Run the named benchmarks, or all; each in a process of its own, so that none warms another."""
+    """Run the named benchmarks, or all, each in a process of its own."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("names", nargs="*", choices=[*ALL, []], metavar="NAME", help=", ".join(ALL))
     parser.add_argument("--scale", type=float, default=1.0, help="share of the pods to run")
@@ -29,9 +30,8 @@ def main() -> None:
         return
     console = Console()
     cpus, load = os.cpu_count(), os.getloadavg()[0]
-    console.print(
-        f"{platform.machine()}, {cpus} cores, Python {platform.python_version()}, load {load:.1f}"
-    )
+    where = f"{platform.machine()}, {cpus} cores, Python {platform.python_version()}"
+    console.print(f"{where}, load {load:.1f}")
     table = Table("benchmark", "measured", "to reach", box=None, header_style="bold")
     results = {}
     for name in arguments.names or ALL:
@@ -56,8 +56,7 @@ def main() -> None:
     console.print()
     console.print(table)
     if arguments.json:
-        with open(arguments.json, "w") as file:
-            json.dump(results, file, indent=2)
+        Path(arguments.json).write_text(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

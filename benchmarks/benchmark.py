@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """``run(scale)`` returns figures to print; ``scale`` is the share of the full number of pods."""
+    """``run(scale)`` returns figures to print; ``scale`` is the share of the pods to run."""
 
     title: str
     target: str

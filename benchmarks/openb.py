@@ -1,6 +1,7 @@
 """Placement quality and speed on the openb GPU trace, for whoever has the data.
 
-The folder is that of the environment variable ``KOORD_OPENB``, else ``../shared/data/openb`` beside the checkout.
+The folder is that of the environment variable ``KOORD_OPENB``, else ``../shared/data/openb`` beside
+the checkout.
 """
 
 import functools
@@ -33,7 +34,7 @@ VARIANTS = {
 
 
 def allocation(workload: str, policy: str, scale: float) -> dict[str, Any]:
-    """Replay the seeds and report the mean allocation at 100 and 130 % arrivals, and the lowest seed."""
+    """Report the mean allocation at 100 and 130 % arrivals, and that of the lowest seed."""
     if not FOLDER.is_dir():
         return MISSING
     trace = read_trace(FOLDER, workload)

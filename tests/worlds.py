@@ -1,7 +1,8 @@
 """Small worlds for the tests of the scheduler: nodes, pods, devices, the state made of them.
 
-What a builder has no parameter for is given in the spelling of Kubernetes: ``pod("a", nodeSelector={"disk": "ssd"})``.
-Objects are those that the API server would store, defaults filled in.
+What a builder has no parameter for is given in the spelling of Kubernetes, such as
+``pod("a", nodeSelector={"disk": "ssd"})``.  Objects are those that the API server would store,
+defaults filled in.
 """
 
 import json
@@ -58,8 +59,7 @@ def node(
         status={
             "allocatable": {key: str(amount) for key, amount in allocatable.items()},
             "images": [
-                {"names": [image], "sizeBytes": mib * MIB}
-                for image, mib in (images or {}).items()
+                {"names": [image], "sizeBytes": mib * MIB} for image, mib in (images or {}).items()
             ],
         },
     )
@@ -85,8 +85,8 @@ def pod(
 ) -> Pod:
     """Return a pod; it runs on the node ``on`` or is pending.
 
-    A port is a number or ``ip:number/protocol``; there is a container per image, and the first one has everything.
-    ``started`` is the hour and minute, such as ``08:30``.
+    A port is a number or ``ip:number/protocol``; there is a container per image, and the first one
+    has everything.  ``started`` is the hour and minute, such as ``08:30``.
     """
     asked = {"cpu": cpu, "memory": memory, **(requests or {})}
     resources = {key: str(amount) for key, amount in asked.items() if amount is not None}
@@ -116,9 +116,10 @@ def pod(
 
 
 def gpu_pod(name: str, on: str = "", *, minors: Sequence[int] = (), **resources: Amount) -> Pod:
-    """Return a pod with GPU resources, named without their prefix; ``gpu_core`` is ``koordinator.sh/gpu-core``.
+    """Return a pod with GPU resources, named without their prefix.
 
-    ``minors`` are the devices that a pod on a node holds an equal part of.
+    ``gpu_core`` is ``koordinator.sh/gpu-core``.  ``minors`` are the devices that a pod on a node
+    holds an equal part of.
     """
     asked = {f"koordinator.sh/{key.replace('_', '-')}": n for key, n in resources.items()}
     share = {key: str(int(amount) // max(len(minors), 1)) for key, amount in asked.items()}
@@ -184,7 +185,7 @@ def spread(
 
 
 def near(app: str, key: str = ZONE, *, weight: int = 0, **more: Any) -> JsonObject:
-    """Return the inside of ``podAffinity`` or ``podAntiAffinity``: required, or preferred with a weight."""
+    """Return the inside of a pod (anti-)affinity: required, or preferred with a weight."""
     term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}, **more}
     if weight:
         wanted = [{"weight": weight, "podAffinityTerm": term}]

@@ -1,7 +1,6 @@
 """A rack of GPU servers loses power while training runs, seen from the outside."""
 
 import pytest
-import yaml
 
 from koordinator.api.node import Node
 from koordinator.domain.run_report import KindTotals

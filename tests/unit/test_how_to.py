@@ -25,7 +25,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
-    """The plugin and its test, as a contributor would write them from the page."""
+    """Write the plugin and its test as a contributor would from the page."""
     plugin, test = blocks("python")[:2]
     (tmp_path / "cheap_nodes.py").write_text(plugin)
     file = tmp_path / "test_cheap_nodes.py"
@@ -36,9 +36,7 @@ def written(tmp_path: Path) -> Path:
 def test_the_plugin_of_the_page_passes_the_test_of_the_page(written: Path) -> None:
     """Nothing but the page is needed to write a plugin that works."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(written)]
-    done = subprocess.run(
-        command, cwd=written.parent, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, cwd=written.parent, capture_output=True, text=True, check=False)
 
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
@@ -49,7 +47,8 @@ def test_the_configuration_of_the_page_switches_the_plugin_on() -> None:
     exec(blocks("python")[0], sys.modules["cheap_nodes"].__dict__)  # noqa: S102 (our own page)
     plugin = sys.modules.pop("cheap_nodes").PLUGIN
     configuration = decode_configuration(yaml.safe_load(blocks("yaml")[0]), "cheap.yaml")
-    room = {"cpu": Quantity.parse("4"), "memory": Quantity.parse("8Gi"), "pods": Quantity.parse("9")}
+    amounts = {"cpu": "4", "memory": "8Gi", "pods": "9"}
+    room = {name: Quantity.parse(text) for name, text in amounts.items()}
     nodes = [
         Node(
             metadata=ObjectMeta(name=name, labels={"example.com/price-per-hour": price}),

@@ -147,6 +147,9 @@ def _deviation(fractions: FloatArray, counted: BoolArray) -> FloatArray:
 
     Of two it is half their difference.
     """
+    if len(fractions) == 2 and counted.all():  # noqa: PLR2004 (cpu and memory, nearly always)
+        half: FloatArray = np.abs(fractions[0] - fractions[1]) / 2
+        return half
     number = counted.sum(axis=0)
     total = np.zeros(fractions.shape[1])
     for fraction, counts in zip(fractions, counted, strict=True):

@@ -99,8 +99,10 @@ class Embedded:
         while True:
             done = self.scheduler.step()
             outcomes += done
-            fruitful = any(not isinstance(outcome, Unschedulable) for outcome in done)
-            fruitless = 0 if fruitful else fruitless + 1
+            if any(not isinstance(outcome, Unschedulable) for outcome in done):
+                fruitless = 0
+                continue  # what was done is news: a victim is gone, somebody waits for its place
+            fruitless += 1
             counts = self.scheduler.queue.counts()
             wakeup_s = self.scheduler.next_wakeup_s()
             waits = counts[QueueState.BACKOFF] or counts[QueueState.IN_FLIGHT]

@@ -6,8 +6,8 @@ A plugin of your own runs through the same suite::
     def test_my_plugin_keeps_the_contract(check):
         check()
 
-Each check is a function of an ``Exam``: a random cluster (some rows of it dead), pods that want a place on it, and a
-plugin built for it.
+Each check is a function of an ``Exam``: a random cluster (some rows of it dead), pods that want a
+place on it, and a plugin built for it.
 """
 
 import itertools
@@ -21,6 +21,8 @@ import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from tests.strategies import clusters, pods
+from tests.worlds import world
 
 from koordinator.api.kubescheduler import decode_args
 from koordinator.api.meta import KubeObject
@@ -30,8 +32,6 @@ from koordinator.scheduler.contract import ActivePlugin, PluginSpec, Reads
 from koordinator.scheduler.cycle.evaluation import part_key, wants_filter, wants_score
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass, Snapshot
-from tests.strategies import clusters, pods
-from tests.worlds import world
 
 Args = Mapping[str, Any]
 
@@ -90,14 +90,16 @@ Check = Callable[[Exam], None]
 # -- asking ----------------------------------------------------------------------------------
 
 
-def verdicts(plugin: Any, state: ClusterState, pod: PodClass) -> tuple[IntArray, list[bool]]:
-    """Return (codes, unresolvable) of the rows that are alive, without what a skipped filter would say."""
+def verdicts(plugin: Any, state: ClusterState, pod: PodClass) -> dict[str, tuple[list[str], bool]]:
+    """Return ``{node: (reasons in alphabetical order, unresolvable)}`` of the rejected nodes."""
     snapshot = Snapshot(state)
     rejections = plugin.filter(snapshot, pod)
-    alive = np.flatnonzero(snapshot.alive)
     never = np.broadcast_to(rejections.unresolvable, len(snapshot))
-    rejected = rejections.codes[alive] != 0
-    return rejections.codes[alive], (never[alive] & rejected).tolist()
+    return {
+        name: (sorted(reasons_of(rejections, row)), bool(never[row]))
+        for name, row in state.nodes.rows.items()
+        if rejections.codes[row]
+    }
 
 
 def final_scores(plugin: Any, state: ClusterState, pod: PodClass) -> IntArray:
@@ -112,19 +114,17 @@ def final_scores(plugin: Any, state: ClusterState, pod: PodClass) -> IntArray:
 
 
 def says(plugin: Any, state: ClusterState, pod: PodClass) -> list[Any]:
-    """Return everything that the plugin says about a pod, by node name in alphabetical order."""
+    """Return everything that the plugin says about a pod, by node name."""
     snapshot, active = Snapshot(state), ActivePlugin("", plugin)
-    alive = np.flatnonzero(snapshot.alive)
-    order = np.argsort(np.array(snapshot.node_names)[alive])
     said: list[Any] = []
     if hasattr(plugin, "prefilter"):
         said.append(plugin.prefilter(snapshot, pod))
     if hasattr(plugin, "filter") and wants_filter(active, snapshot, pod):
-        codes, never = verdicts(plugin, state, pod)
-        said += [codes[order].tolist(), np.array(never)[order].tolist()]
-    if hasattr(plugin, "score") or hasattr(plugin, "score_among"):
-        if wants_score(active, snapshot, pod):
-            said.append(final_scores(plugin, state, pod)[order].tolist())
+        said.append(verdicts(plugin, state, pod))
+    scores = hasattr(plugin, "score") or hasattr(plugin, "score_among")
+    if scores and wants_score(active, snapshot, pod):
+        names = np.array(snapshot.node_names)[snapshot.alive].tolist()
+        said.append(dict(zip(names, final_scores(plugin, state, pod).tolist(), strict=True)))
     return said
 
 
@@ -185,7 +185,7 @@ def check_bounded(exam: Exam) -> None:
 
 
 def check_blind_to_node_order(exam: Exam) -> None:
-    """Listed in another order, and without the dead rows, the nodes get the same."""
+    """Give the nodes the same when they are listed in another order, without dead rows."""
     nodes = [obj for obj in exam.objects if isinstance(obj, Node)]
     others = [obj for obj in exam.objects if not isinstance(obj, Node)]
     left = [nodes[index] for index in exam.order if nodes[index].metadata.name not in exam.gone]
@@ -234,26 +234,30 @@ def check_key_is_honest(exam: Exam) -> None:
 
 
 def check_what_is_left_out_depends_on_the_pod(exam: Exam) -> None:
-    """``filters`` and ``scores`` of a local plugin are the same on an empty cluster."""
+    """On an empty cluster ``filters`` and ``scores`` of a local plugin are the same."""
     if not exam.is_local:
         return
     state, plugin, classes = exam.sit()
-    active, here, nowhere = ActivePlugin("", plugin), Snapshot(state), Snapshot(ClusterState(state.axis))
+    active, here, nowhere = (
+        ActivePlugin("", plugin),
+        Snapshot(state),
+        Snapshot(ClusterState(state.axis)),
+    )
     for pod in classes:
         assert wants_filter(active, here, pod) == wants_filter(active, nowhere, pod)
         assert wants_score(active, here, pod) == wants_score(active, nowhere, pod)
 
 
 def check_a_filter_left_out_rejects_nothing(exam: Exam) -> None:
-    """``filters`` False is a short cut, not another rule."""
+    """With ``filters`` False: it is a short cut, not another rule."""
     state, plugin, classes = exam.sit()
     for pod in classes if exam.filters else ():
         if not wants_filter(ActivePlugin("", plugin), Snapshot(state), pod):
-            assert not verdicts(plugin, state, pod)[0].any()
+            assert verdicts(plugin, state, pod) == {}
 
 
 def check_a_score_left_out_says_nothing(exam: Exam) -> None:
-    """``scores`` False: all nodes would get the same."""
+    """With ``scores`` False: all nodes would get the same."""
     state, plugin, classes = exam.sit()
     for pod in classes if exam.scores else ():
         if not wants_score(ActivePlugin("", plugin), Snapshot(state), pod):

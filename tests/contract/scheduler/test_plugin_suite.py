@@ -79,6 +79,7 @@ class SkipsWhatItRejects:
         return Rejections.where(np.ones(len(snapshot), bool), "no")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "plugin_type",
     [

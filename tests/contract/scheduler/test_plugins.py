@@ -33,7 +33,8 @@ ARGS: Mapping[str, Args] = {
 
 #: What a plugin is excused from.
 WITHOUT: Mapping[str, tuple[Check, ...]] = {
-    # A pod that names no node is none of its business; the filter itself is about a name that is there.
+    # Whom the filter is about is said by ``filters`` alone; it does not look at the pod again.
+    "NodeUnschedulable": (check_a_filter_left_out_rejects_nothing,),
     "NodeName": (check_a_filter_left_out_rejects_nothing,),
     "SchedulingHint": (check_a_filter_left_out_rejects_nothing,),
     # Pods that ask for nothing would all go to the emptiest node: kube-scheduler leaves them out.
@@ -46,12 +47,14 @@ _RATIO = {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score"
 _BY_NAME = {spec.name: spec for spec in BUILTIN_PLUGINS}
 
 
+@pytest.mark.slow
 @plugin_contract(*BUILTIN_PLUGINS, args=ARGS, without=WITHOUT)
 def test_the_plugin_keeps_the_contract(check: Callable[[], None]) -> None:
     """Pure, bounded, blind to node order, subset-invariant, honest about what it reads."""
     check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "args"),
     [

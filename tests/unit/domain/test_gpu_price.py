@@ -12,6 +12,7 @@ from koordinator.domain.gpu_price import (
     PriceModel,
     PriceParameters,
     poisson_tail,
+    possible_futures,
     price_score,
 )
 
@@ -86,6 +87,49 @@ def test_a_mix_without_gpu_demand_leaves_the_prices_alone() -> None:
     before = model.prices
 
     assert model.solve(PodMix.of({GpuClass(1_000): 5.0}), nodes((1_000, 0, 0, 0))) is before
+
+
+def test_pods_that_fit_on_no_node_kind_make_no_kind_dear() -> None:
+    """They will never come to compete for anything."""
+    cluster = nodes((16_000, 1_000, 0, 0))
+    model = PriceModel(KINDS)
+    prices = model.solve(PodMix.of({GpuClass(100_000, 1, 1_000, models=0b01): 1.0}), cluster)
+
+    assert not prices.kind_gpu.any()
+    assert not prices.kind_cpu.any()
+
+
+def test_the_same_arrivals_always_give_the_same_prices() -> None:
+    """Futures are not drawn at random."""
+    cluster = nodes((64_000, 600, 1_000, 1), (16_000, 1_000, 300, 0))
+    mix = PodMix.of({SHARE: 9.0, GpuClass(2_000, 1, 600): 4.0, GpuClass(4_000, 1, 300): 2.0})
+    one, other = PriceModel(KINDS), PriceModel(KINDS)
+    for _ in range(3):
+        one.solve(mix, cluster)
+        other.solve(mix, cluster)
+
+    assert one.prices.potential(cluster).tolist() == other.prices.potential(cluster).tolist()
+
+
+def test_futures_spread_around_what_is_expected() -> None:
+    """Mean and variance over many futures; classes vary on their own."""
+    counts = np.array([100.0, 900.0, 400.0])
+
+    futures = np.concatenate(
+        [possible_futures(counts, 0.5, start, 8) for start in range(0, 800, 8)]
+    )
+
+    assert (futures >= 0).all()
+    assert futures.mean(0) == pytest.approx(counts * 0.5, rel=0.01)
+    assert futures.var(0) == pytest.approx(counts * 0.5 * 1.5, rel=0.05)
+    between = np.corrcoef(futures.T)[~np.eye(3, dtype=bool)]
+    assert np.abs(between).max() < 0.3
+
+
+def test_a_class_that_was_never_seen_is_in_no_future() -> None:
+    """Nor is any, where nothing is ahead."""
+    assert not possible_futures(np.array([0.0, 3.0]), 2.0, 0, 4)[:, 0].any()
+    assert not possible_futures(np.array([5.0, 3.0]), 0.0, 0, 4).any()
 
 
 def test_prices_are_solved_every_so_often_and_sooner_while_learning() -> None:

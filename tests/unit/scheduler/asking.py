@@ -6,9 +6,8 @@ import numpy as np
 
 from koordinator.api.kubescheduler import decode_args
 from koordinator.api.pod import Pod
-from koordinator.scheduler.contract import PluginSpec, Reads
+from koordinator.scheduler.contract import ActivePlugin, PluginSpec, Reads
 from koordinator.scheduler.cycle.evaluation import wants_filter, wants_score
-from koordinator.scheduler.contract import ActivePlugin
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.snapshot import ClusterState, Snapshot
 

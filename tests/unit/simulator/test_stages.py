@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from tests import worlds
 
 from koordinator.api.core import Toleration
 from koordinator.foundation.errors import BugError
@@ -26,7 +27,6 @@ from koordinator.simulator.stages import (
     seconds_tolerated,
     unreachable,
 )
-from tests import worlds
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ def test_another_seed_gives_other_times() -> None:
 
 
 def test_nodes_fail_by_themselves_and_together() -> None:
-    """Independent failures follow the mean time between them; an outage takes nodes side by side."""
+    """Single failures follow the mean time between them; an outage takes nodes side by side."""
     made = plan(
         {"count": 50},
         failures=[{"pool": "p", "mtbf": "24h", "repair": {"constant": "1h"}}],
@@ -201,8 +201,14 @@ def test_nodes_fail_by_themselves_and_together() -> None:
         ({"horizon": "1 day"}, "horizon: '1 day' is not a duration; accepted are"),
         ({"horizon": "0s"}, "horizon: found 0s; accepted is more than 0s"),
         ({"nodePools": [POOL | {"cpu": "many"}]}, "nodePools[0].cpu: 'many' is not a quantity"),
-        ({"nodePools": [POOL | {"cpu": -1}]}, "nodePools[0].cpu: found -1; accepted is more than 0"),
-        ({"nodePools": [POOL | {"count": 0}]}, "nodePools[0].count: found 0; accepted is an integer"),
+        (
+            {"nodePools": [POOL | {"cpu": -1}]},
+            "nodePools[0].cpu: found -1; accepted is more than 0",
+        ),
+        (
+            {"nodePools": [POOL | {"count": 0}]},
+            "nodePools[0].count: found 0; accepted is an integer",
+        ),
         (
             {"nodePools": [POOL | {"name": "Not_a_name"}]},
             "nodePools[0]: makes a Node that is not valid: metadata.name: found 'Not_a_name-0'",
@@ -268,7 +274,9 @@ def test_a_file_that_is_no_workload_is_refused(text: str, message: str, tmp_path
 
 def test_the_examples_are_workloads() -> None:
     """The guide's is complete, and the shipped example is the demo's, to the byte."""
-    (example,) = re.findall(r"^```yaml\n(# A complete example.*?)^```", GUIDE.read_text(), re.M | re.S)
+    (example,) = re.findall(
+        r"^```yaml\n(# A complete example.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL
+    )
     demo = ROOT / "src/koordinator/simulator/data/demo.yaml"
 
     assert parse_workload(example, "guide").pod_streams

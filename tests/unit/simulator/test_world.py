@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from tests import worlds
 
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
@@ -10,7 +11,6 @@ from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import BugError
 from koordinator.simulator import Submission, World
 from koordinator.simulator.stages import UNREACHABLE, PodLife, PodStage
-from tests import worlds
 
 TOLERATES_A_MINUTE = [
     {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
@@ -116,7 +116,7 @@ def test_events_of_one_moment_keep_their_order() -> None:
 
 
 def test_samples_see_the_end_of_their_moment() -> None:
-    """They are taken at 0, at every multiple of the interval and at the end, after the scheduler."""
+    """They are taken at 0, at multiples of the interval and at the end, after the scheduler."""
     world = world_of(worlds.node("n"))
     world.submit([submission("a"), submission("b", at_s=100)])
     seen: list[tuple[float, int]] = []
@@ -176,7 +176,7 @@ class TestNodeFailure:
         assert second.node != home
 
     def test_a_node_that_is_back_in_time_keeps_its_pods(self) -> None:
-        """Their containers start anew, at the very moment at which they would have been given up."""
+        """Their containers start anew, at the very moment at which they would be given up."""
         world = world_of(worlds.node("n"))
         world.submit([submission("a", work_s=500)])
         world.fail_node(100, "n", repaired_after_s=110)

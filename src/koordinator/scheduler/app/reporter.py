@@ -23,24 +23,23 @@ class Reporter:
     What can't be written is not worth failing for: the pod will be tried again anyway.
     """
 
-    def __init__(self, cluster: Cluster, clock: Clock, component: str, *, enabled: bool) -> None:
+    def __init__(self, cluster: Cluster, clock: Clock, *, enabled: bool) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._component = component
         self._enabled = enabled
         self._written = 0
 
     def bound(self, pod: Pod, node: str) -> None:
         """Tell that the pod was bound."""
         text = f"Successfully assigned {pod.key} to {node}"
-        self._event(pod, "Normal", "Scheduled", "Binding", text)
+        self._event(pod, "Normal", "Scheduled", action="Binding", note=text)
 
     def failed(self, pod: Pod, message: str, reason: str = "Unschedulable") -> None:
         """Tell why the pod still waits; a condition that says so already is left alone."""
         if not self._enabled:
             return
         message = shortened(message)
-        self._event(pod, "Warning", "FailedScheduling", "Scheduling", message)
+        self._event(pod, "Warning", "FailedScheduling", action="Scheduling", note=message)
         known = next((c for c in pod.status.conditions if c.type == SCHEDULED), None)
         if known is not None and (known.status, known.reason, known.message) == (
             "False",
@@ -71,12 +70,13 @@ class Reporter:
         if not self._enabled:
             return
         text = f"Preempted by pod {by.metadata.uid} on node {node}"
-        self._event(victim, "Normal", "Preempted", "Preempting", text)
+        scheduler = by.spec.scheduler_name
+        self._event(victim, "Normal", "Preempted", "Preempting", text, scheduler=scheduler)
         condition = Condition(
             type="DisruptionTarget",
             status="True",
             reason="PreemptionByScheduler",
-            message=f"{self._component}: preempting to accommodate a higher priority pod",
+            message=f"{scheduler}: preempting to accommodate a higher priority pod",
             last_transition_time=to_datetime(self._clock.now_s()),
         )
         self._patch_conditions(victim, condition, {})
@@ -96,9 +96,13 @@ class Reporter:
         except NotFoundError:
             return
 
-    def _event(self, pod: Pod, kind: str, reason: str, action: str, note: str) -> None:
+    def _event(
+        self, pod: Pod, kind: str, reason: str, action: str, note: str, *, scheduler: str = ""
+    ) -> None:
+        """Write about a pod in the name of its scheduler, unless it is another one's doing."""
         if not self._enabled:
             return
+        scheduler = scheduler or pod.spec.scheduler_name
         now_s, meta = self._clock.now_s(), pod.metadata
         self._written += 1
         event = Event(
@@ -107,8 +111,8 @@ class Reporter:
                 namespace=meta.namespace,
             ),
             event_time=MicroTime.fromtimestamp(now_s, UTC),
-            reporting_controller=self._component,
-            reporting_instance=self._component,
+            reporting_controller=scheduler,
+            reporting_instance=scheduler,
             action=action,
             reason=reason,
             regarding=ObjectReference(

@@ -79,8 +79,7 @@ class Scheduler:
         )
         self.nominator = Nominator()
         self._binder = Binder(cluster, state)
-        names = ",".join(self.cycles)
-        self._reporter = Reporter(cluster, clock, names, enabled=self.options.report)
+        self._reporter = Reporter(cluster, clock, enabled=self.options.report)
         self._watched: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)
         self._watch: Watch | None = None
         self._outcomes: list[Outcome] = []
@@ -121,10 +120,12 @@ class Scheduler:
 
     def _handle_pod(self, kind: EventType, pod: Pod, previous: KubeObject | None) -> None:
         key = pod.key
+        gone = kind is EventType.DELETED or is_over(pod)
+        waited = (gone or bool(pod.spec.node_name)) and self._forget_waiting(key)
         placed = self.state.pods.by_key.get(key)
-        if kind is EventType.DELETED or is_over(pod):
+        if gone:
             self._leave_queue(key)
-            if placed is not None or pod.spec.node_name:
+            if waited or placed is not None or pod.spec.node_name:
                 self._tell_queue(self._ingest.drop_placed(pod))
         elif pod.spec.node_name:
             if placed is None:
@@ -149,6 +150,13 @@ class Scheduler:
     def _leave_queue(self, key: str) -> None:
         self.queue.remove(key)
         self.nominator.remove(key)
+
+    def _forget_waiting(self, key: str) -> bool:
+        """Give back the place of a pod that waits for its permit; return whether there was one."""
+        assumed = self._waiting.pop(key, None)
+        if assumed is not None:
+            self._binder.forget(assumed)
+        return assumed is not None
 
     def _tell_queue(self, event: ClusterEvent) -> None:
         self.queue.on_event(event, self._clock.now_s())
@@ -296,6 +304,7 @@ class Scheduler:
                 result = active.plugin.postfilter(attempt)
                 if result.node:
                     nomination = result
+                    said.clear()  # there is nothing to explain any more
                     break
                 if result.message:
                     said.append(result.message)

@@ -72,6 +72,8 @@ class StateWhatIf:
         """
         on_row = self._state.pods.on_row
         fit = np.ones(len(rows), bool)
+        if not len(rows):
+            return fit
         with Transaction(self._state) as transaction:
             for row in rows.tolist():
                 for placed in lower_priority(on_row[row].values(), below):

@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from koordinator.api.kubescheduler import DefaultPreemptionArgs
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.selectors import matches
@@ -87,11 +85,11 @@ class DefaultPreemption:
         priority = attempt.pod.spec.priority or 0
         hopeful = attempt.rejected[attempt.resolvable]
         reasons = Counter({NOT_HELPFUL: len(attempt.rejected) - len(hopeful)})
+        with_victims = hopeful[snapshot.lowest_priority[hopeful] < priority]
         lower = {
             row: [p for p in snapshot.pods_on(row) if p.priority < priority]
-            for row in hopeful.tolist()
+            for row in with_victims.tolist()
         }
-        with_victims = np.array([row for row, pods in lower.items() if pods], np.int64)
         reasons[NO_VICTIMS] = len(hopeful) - len(with_victims)
         budgets = list(snapshot.objects.all(PodDisruptionBudget))
         wanted = max(len(attempt.rejected) * self.min_percentage // 100, self.min_absolute)

@@ -24,6 +24,10 @@ class GpuBestFit:
     def key(self, pod: PodClass) -> Hashable:
         return pod.demand
 
+    def version(self, snapshot: Snapshot) -> Hashable:
+        """Return what changes with the largest GPU: bytes of GPU memory count as a share of it."""
+        return snapshot.device_version
+
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return 0..100: the share of the largest machine that is not left.
 

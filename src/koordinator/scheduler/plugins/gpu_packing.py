@@ -32,6 +32,10 @@ class GpuPacking:
     def key(self, pod: PodClass) -> Hashable:
         return pod.demand
 
+    def version(self, snapshot: Snapshot) -> Hashable:
+        """Return what changes with the largest GPU: bytes of GPU memory count as a share of it."""
+        return snapshot.device_version
+
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return 0..100 by the band, within it the fuller GPU or the smaller free node first."""
         shape, nodes = gpu_class(snapshot, pod), gpu_nodes(snapshot)

@@ -18,6 +18,8 @@ from koordinator.foundation.errors import BugError
 from koordinator.scheduler.snapshot.axis import IntArray
 from koordinator.scheduler.snapshot.classes import PodClass
 
+NO_PODS = 1 << 62  # above every priority
+
 _EMPTY: Mapping[str, str] = {}
 
 
@@ -107,6 +109,8 @@ class PodTable:
         self.by_key: dict[str, PlacedPod] = {}
         self.on_row: list[dict[str, PlacedPod]] = []
         self.namespaces: dict[str, Mapping[str, str]] = {}
+        #: (capacity,) lowest priority of the pods on each row, NO_PODS where there are none
+        self.lowest_priority: IntArray = np.zeros(0, np.int64)
         self._capacity = 0
         self._row = np.full(1024, -1, np.int64)
         self._labelset = np.zeros(1024, np.int64)
@@ -126,6 +130,7 @@ class PodTable:
         """Make room for ``capacity`` rows."""
         for counter in (*self._counters.values(), *self._terms.values()):
             counter.counts = _grown(counter.counts, capacity)
+        self.lowest_priority = _grown(self.lowest_priority, capacity, NO_PODS)
         self.on_row.extend({} for _ in range(capacity - len(self.on_row)))
         self._capacity = capacity
 
@@ -176,13 +181,19 @@ class PodTable:
         placed = PlacedPod(key, pod, pod_class, row, slot)
         self.by_key[key] = placed
         self.on_row[row][key] = placed
+        if placed.priority < self.lowest_priority[row]:  # noqa: PLR1730 (min is slower)
+            self.lowest_priority[row] = placed.priority
         self._count(pod_class, row, 1)
         return placed
 
     def remove(self, placed: PlacedPod) -> None:
         """Take a pod off its row."""
         del self.by_key[placed.key]
-        del self.on_row[placed.row][placed.key]
+        row = placed.row
+        del self.on_row[row][placed.key]
+        if placed.priority == self.lowest_priority[row]:
+            left = self.on_row[row].values()
+            self.lowest_priority[row] = min((p.priority for p in left), default=NO_PODS)
         self._row[placed.slot] = -1
         self._free.append(placed.slot)
         self._count(placed.pod_class, placed.row, -1)
@@ -296,6 +307,10 @@ class PodTable:
             self._recount(counter)
             if not np.array_equal(kept, counter.counts):
                 raise BugError(f"pod counts of {counter.scope} are off")
+        for row, pods in enumerate(self.on_row):
+            lowest = min((placed.priority for placed in pods.values()), default=NO_PODS)
+            if lowest != self.lowest_priority[row]:
+                raise BugError(f"the lowest priority on row {row} is off")
         held: dict[int, IntArray] = {
             id(term): np.zeros(self._capacity, np.int64) for term in self._terms.values()
         }

@@ -237,6 +237,11 @@ class Snapshot:
         """``(n,)``: somebody reports the node's devices."""
         return self._select(self._state.nodes.gpus.known)
 
+    @property
+    def lowest_priority(self) -> IntArray:
+        """``(n,)``: of the pods on the node; higher than any priority where there are none."""
+        return self._select(self._state.pods.lowest_priority)
+
     def pods_on(self, row: int) -> Iterable[PlacedPod]:
         """Return the pods on a row (of the whole cluster)."""
         return self._state.pods.on_row[row].values()
@@ -254,7 +259,9 @@ class Snapshot:
 
     def count_pods(self, scope: PodScope, *, terminating: bool = True) -> IntArray:
         """Return ``(n_all,)``: pods on every row of the cluster that the scope covers."""
-        return self._state.pods.count(scope, terminating=terminating)[: len(self._state.nodes)]
+        counts = self._state.pods.count(scope, terminating=terminating)[: len(self._state.nodes)]
+        counts.flags.writeable = False
+        return counts
 
     def terms_about(self, pod: PodClass, *kinds: TermKind) -> list[PodCounter]:
         """Return affinity terms of placed pods that speak about this pod.

@@ -176,7 +176,11 @@ def test_the_cheapest_node_is_taken(
 
 def test_only_as_many_nodes_as_configured_are_tried(world: World) -> None:
     """The first of ten nodes is not the cheapest, but it is enough."""
-    objects = [part for i in range(10) for part in full(f"n{i}", pod(f"p{i}", cpu=4, priority=9 - i, on=f"n{i}"))]
+    objects = [
+        part
+        for i in range(10)
+        for part in full(f"n{i}", pod(f"p{i}", cpu=4, priority=9 - i, on=f"n{i}"))
+    ]
     state = world(*objects)
     asked = pod("p", cpu=4, priority=10)
 
@@ -231,9 +235,7 @@ def test_what_no_eviction_can_cure_is_not_tried(world: World) -> None:
 
 def test_why_a_node_is_still_too_full_is_said(world: World) -> None:
     """After all less important pods are gone."""
-    state = world(
-        *full("n", pod("low", cpu=1, on="n"), pod("high", cpu=3, priority=20, on="n"))
-    )
+    state = world(*full("n", pod("low", cpu=1, on="n"), pod("high", cpu=3, priority=20, on="n")))
 
     assert preempt(state, pod("p", cpu=2, priority=10)).message == (
         "preemption: 0/1 nodes are available: 1 Insufficient cpu."
@@ -258,7 +260,7 @@ def test_evicting_pods_makes_room_for_ports_and_lifts_anti_affinity(world: World
 
 
 def test_a_node_where_a_friend_is_among_the_less_important_is_given_up(world: World) -> None:
-    """All of them are taken off first, and then the affinity has nobody left; as in kube-scheduler."""
+    """All of them are taken off first, and then the affinity has nobody left (as in kube)."""
     state = world(
         node("n", cpu=4, zone="a"),
         pod("friend", cpu=2, labels=WEB, on="n"),

@@ -62,7 +62,7 @@ def test_valid_combinations(
     requests: dict[str, str | int],
     expected: dict[int, tuple[int | None, str, int]],
 ) -> None:
-    """Core, memory and memory ratio on each device, of GPUs with 80 GiB; what follows is filled in."""
+    """Core, memory and memory ratio on each GPU of 80 GiB; what follows is filled in."""
     state = world(node("n"), device("n", gpus=2))
     found = allocated(reserve(state, pod("p", requests=requests)))
 
@@ -218,7 +218,10 @@ def test_a_report_may_come_after_the_pods_and_may_change(world: World) -> None:
 
 def test_a_broken_annotation_holds_nothing(world: World) -> None:
     """Somebody else wrote it; the scheduler goes on."""
-    broken = [pod(f"p{i}", on="n", annotations={ALLOCATED.key: text}) for i, text in enumerate(["{", "[]"])]
+    broken = [
+        pod(f"p{i}", on="n", annotations={ALLOCATED.key: text})
+        for i, text in enumerate(["{", "[]"])
+    ]
     state = world(node("n"), device("n", gpus=1), *broken)
 
     assert refused(built(PLUGIN, state), state, gpu_pod("p", gpu=100)) == {}

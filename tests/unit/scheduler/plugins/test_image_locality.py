@@ -30,7 +30,10 @@ def test_an_image_that_few_nodes_have_counts_less(world: World) -> None:
     """600 MiB on one of two nodes are 300: 100 * (300 - 23) / 977 = 28."""
     state = world(node("has", images={"app:1": 600}), node("lacks"))
 
-    assert scored(built(PLUGIN, state), state, pod("p", images=["app:1"])) == {"has": 28, "lacks": 0}
+    assert scored(built(PLUGIN, state), state, pod("p", images=["app:1"])) == {
+        "has": 28,
+        "lacks": 0,
+    }
 
 
 def test_containers_add_up_and_share_the_scale(world: World) -> None:

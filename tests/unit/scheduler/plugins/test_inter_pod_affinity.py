@@ -133,9 +133,7 @@ def test_terms_speak_of_the_own_namespace_unless_they_name_some(world: World) ->
 
 def test_a_namespace_that_gets_the_label_counts_from_then_on(world: World) -> None:
     """What was counted before is counted anew."""
-    state = world(
-        *nodes(), namespace("team"), pod("friend", labels=WEB, on="a1", namespace="team")
-    )
+    state = world(*nodes(), namespace("team"), pod("friend", labels=WEB, on="a1", namespace="team"))
     plugin = built(PLUGIN, state)
     selector = {"matchLabels": {"kind": "team"}}
     asked = pod("p", affinity=together(namespaceSelector=selector))

@@ -62,7 +62,7 @@ def test_node_selector_needs_every_label(disks: ClusterState) -> None:
     ],
 )
 def test_operators(disks: ClusterState, term: JsonObject, accepted: set[str]) -> None:
-    """What each accepts of a node with disk ssd and gen 4, one with hdd and 10, one with gen "new"."""
+    """What each accepts of nodes with disk ssd and gen 4, with hdd and 10, with gen "new"."""
     rejected = refused(built(PLUGIN, disks), disks, pod("p", affinity=required(term)))
 
     assert set(disks.nodes.rows) - set(rejected) == accepted

@@ -1,4 +1,4 @@
-"""Does the pod fit, and how full would the node be?"""
+"""Whether the pod fits, and how full the node would be."""
 
 import pytest
 from tests.unit.scheduler.asking import built, hopeless, refused, scored
@@ -34,7 +34,9 @@ def test_every_missing_resource_is_named(world: World) -> None:
 
 def test_a_full_node_takes_a_pod_that_asks_for_nothing(world: World) -> None:
     """Even where more is requested than there is; only the number of pods counts."""
-    state = world(node("n", cpu=1), pod("p", cpu=2, on="n"), node("one", pods=1), pod("q", on="one"))
+    state = world(
+        node("n", cpu=1), pod("p", cpu=2, on="n"), node("one", pods=1), pod("q", on="one")
+    )
 
     assert refused(built(PLUGIN, state), state, pod("new")) == {"one": "Too many pods"}
 
@@ -116,7 +118,7 @@ def test_an_extended_resource_counts_only_for_pods_that_ask_for_it(world: World)
 def test_requested_to_capacity_ratio_follows_the_curve(
     world: World, cpu: str, expected: int
 ) -> None:
-    """Points (0, 0), (50, 4), (100, 10), scores times 10, straight lines between: 25 % is 20, 75 % is 70."""
+    """Points (0, 0), (50, 4), (100, 10), scores times 10, lines between: 25 % is 20, 75 % is 70."""
     state = world(node("n", cpu=4))
     fit = built(PLUGIN, state, scoringStrategy=_ratio([(0, 0), (50, 4), (100, 10)]))
 
@@ -132,7 +134,7 @@ def test_requested_to_capacity_ratio_falls_too(world: World) -> None:
 
 
 def test_requested_to_capacity_ratio_rounds_and_leaves_out_zero_scores(world: World) -> None:
-    """Cpu at 33 % scores 33, memory at 66 % scores 66: 49.5 rounds to 50. Over capacity counts as full."""
+    """Cpu at 33 % and memory at 66 %: 49.5 rounds to 50. Over capacity counts as full."""
     resources = [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}]
     strategy = _ratio([(0, 0), (100, 10)]) | {"resources": resources}
     state = world(

@@ -1,4 +1,4 @@
-"""Each resource with its own strategy.  The figures are those of ``devices-numa.md``, section 16."""
+"""Each resource with its own strategy; figures from ``devices-numa.md``, section 16."""
 
 import pytest
 from tests.unit.scheduler.asking import built, scored
@@ -49,7 +49,7 @@ def test_nothing_configured_is_requested(servers: ClusterState) -> None:
 
 
 def test_limits_of_both_strategies(world: World) -> None:
-    """More used than there is: free counts 0, used counts 100. A node without the resource scores 0."""
+    """Overused: free counts 0, used counts 100. A node without the resource scores 0."""
     state = world(node("over", cpu=2), pod("p", cpu=3, on="over"), node("none", cpu=0))
     least = built(PLUGIN, state, resources={"cpu": {"type": "LeastAllocated", "weight": 1}})
     most = built(PLUGIN, state, resources={"cpu": {"type": "MostAllocated", "weight": 1}})

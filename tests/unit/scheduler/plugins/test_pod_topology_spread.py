@@ -163,7 +163,7 @@ def test_crowded_domains_score_less(uneven: ClusterState) -> None:
 
 
 def test_a_higher_skew_evens_the_scores(uneven: ClusterState) -> None:
-    """maxSkew 5 adds 4: 9, 6, 4; (9 + 4 - n) / 9 is 44, 77, 100 %."""
+    """MaxSkew 5 adds 4: 9, 6, 4; (9 + 4 - n) / 9 is 44, 77, 100 %."""
     asked = spreading(spread(skew=5, soft=True))
 
     assert scored(built(PLUGIN, uneven), uneven, asked) == {"a": 44, "b": 77, "c": 100}
@@ -198,7 +198,7 @@ def test_without_matching_pods_all_nodes_are_equally_good(world: World) -> None:
 
 
 def test_pods_of_a_service_are_spread_by_host_and_zone(world: World) -> None:
-    """A: 2 ln 4 + 2 by host and 2 ln 4 + 4 by zone are 11.5, 12; b: 2 + 4 are 6.  (12 + 6 - n) / 12."""
+    """A: 2 ln 4 + 2 by host, 2 ln 4 + 4 by zone, 11.5 or 12; b: 2 + 4.  (12 + 6 - n) / 12."""
     state = world(
         node("a", zone="a"), node("b", zone="b"), service("web", app="web"), *webs("a", "a")
     )

@@ -1,4 +1,4 @@
-"""Pods that don't need a scarce resource.  The figures are those of ``devices-numa.md``, section 16."""
+"""Pods that don't need a scarce resource; figures from ``devices-numa.md``, section 16."""
 
 import pytest
 from tests.unit.scheduler.asking import built, scored

@@ -1,0 +1,271 @@
+"""Decisions on a state: ties, runs, transactions, orphans, kernels."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from tests.contract.scheduler.plugin_suite import fingerprint
+from tests.unit.scheduler.conftest import World
+from tests.worlds import add, configuration, device, gpu_pod, near, node, pod, spread
+
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.pod import Pod
+from koordinator.domain.usage_kernels import allocation_score, balance_score, shortfalls
+from koordinator.foundation.errors import BugError
+from koordinator.foundation.kernel import Kernel
+from koordinator.scheduler.cycle import Choice, Cycle
+from koordinator.scheduler.profile import build_profiles
+from koordinator.scheduler.snapshot import ClusterState, IntArray
+from koordinator.scheduler.transaction import Transaction
+
+MOST = configuration(
+    pluginConfig=[
+        {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}
+    ]
+)
+
+
+def cycle_on(state: ClusterState, config: KubeSchedulerConfiguration | None = None) -> Cycle:
+    (profile,) = build_profiles(config or configuration(), state.axis).profiles
+    return Cycle(profile, state)
+
+
+def chosen(cycle: Cycle, asked: Pod) -> str | None:
+    choice = cycle.choose(asked, cycle.state.classes.of(asked), {})
+    return choice.node if isinstance(choice, Choice) else None
+
+
+def chosen_run(cycle: Cycle, asked: Pod, count: int) -> list[str] | None:
+    pods = [cycle.state.classes.of(asked)] * count
+    rows = cycle.choose_run(pods)
+    return None if rows is None else [cycle.state.nodes.names[row] for row in rows]
+
+
+# -- one pod ---------------------------------------------------------------------------------
+
+
+def test_the_first_of_equally_scored_nodes_is_chosen(world: World) -> None:
+    """In row order, unless ranks say otherwise."""
+    state = world(*(node(name) for name in "abc"))
+    cycle = cycle_on(state)
+    assert chosen(cycle, pod("p", cpu=1)) == "a"
+
+    state.set_ranks({"a": 2, "b": 0, "c": 1})
+    assert chosen(cycle, pod("p", cpu=1)) == "b"
+    assert chosen_run(cycle, pod("p", cpu=1), 3) == ["b", "c", "a"]
+
+
+def test_a_change_of_a_node_is_seen_by_the_next_pod(world: World) -> None:
+    """Also one that concerns labels, taints or images only."""
+    state = world(node("a"), node("b"))
+    cycle, asked = cycle_on(state), pod("p", cpu=1)
+    assert chosen(cycle, asked) == "a"
+
+    add(state, node("a", taints=["x=1:PreferNoSchedule"]))
+    assert chosen(cycle, asked) == "b"
+    add(state, node("b", unschedulable=True))
+    assert chosen(cycle, asked) == "a"
+    state.drop_node("a")
+    assert chosen(cycle, asked) is None
+    add(state, node("c"))
+    assert chosen(cycle, asked) == "c"
+
+
+def test_a_resource_that_was_unknown_so_far_is_seen(world: World) -> None:
+    """The axis grows under the results that are kept."""
+    state = world(node("a"), node("b"))
+    cycle, asked = cycle_on(state), pod("p", cpu=1, requests={"example.com/new": 1})
+    assert chosen(cycle, pod("q", cpu=1)) == "a"
+    assert chosen(cycle, asked) is None
+
+    add(state, node("b", **{"example.com/new": 1}))
+    assert chosen(cycle, asked) == "b"
+
+
+def test_more_changes_than_the_log_holds_are_not_lost(world: World) -> None:
+    """Whoever falls behind starts over."""
+    state = world(node("a"), node("b"))
+    cycle, asked = cycle_on(state), pod("p", cpu=1)
+    assert chosen(cycle, asked) == "a"
+    other, pod_class = pod("other", cpu=4), state.classes.of(pod("other", cpu=4))
+    state.place("default/other", other, pod_class, 0)
+    for _ in range(70_000):
+        state.usage_log.extend(np.array([1, 1]))
+
+    assert chosen(cycle, asked) == "b"
+
+
+# -- runs ------------------------------------------------------------------------------------
+
+
+def test_a_run_spreads_over_equal_nodes(world: World) -> None:
+    """Least allocated: one each, then the next round, until nothing fits."""
+    state = world(*(node(name, cpu=2) for name in "abc"))
+
+    assert chosen_run(cycle_on(state), pod("p", cpu=1), 9) == ["a", "b", "c", "a", "b", "c"]
+
+
+def test_a_run_packs_where_nodes_get_better(world: World) -> None:
+    """Most allocated: a node that got a pod is filled first."""
+    state = world(*(node(name, cpu=3, memory="3Gi") for name in "ab"))
+    asked = pod("p", cpu=1, memory="1Gi")
+
+    assert chosen_run(cycle_on(state, MOST), asked, 5) == ["a", "a", "a", "b", "b"]
+
+
+def test_a_long_run_on_few_nodes(world: World) -> None:
+    """More pods per node than the first blocks of trajectories have."""
+    state = world(node("a", cpu=64, memory="64Gi"), node("b", cpu=64, memory="64Gi"))
+    rows = chosen_run(cycle_on(state), pod("p", cpu="1", memory="1Gi"), 200)
+
+    assert rows is not None
+    assert rows == ["a", "b"] * 64
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pod("p", labels={"app": "web"}, topologySpreadConstraints=[spread()]),
+        pod("p", labels={"app": "web"}, affinity={"podAntiAffinity": near("web")}),
+        pod("p", ports=[80]),
+    ],
+    ids=["spread", "affinity", "port"],
+)
+def test_pods_that_change_more_than_amounts_go_one_by_one(world: World, asked: Pod) -> None:
+    """The next one must see the one before."""
+    state = world(node("a", zone="a"), node("b", zone="b"))
+
+    assert chosen_run(cycle_on(state), asked, 2) is None
+
+
+# -- transactions ----------------------------------------------------------------------------
+
+
+def test_a_transaction_that_is_not_committed_leaves_no_trace(world: World) -> None:
+    """Pods placed and taken off, ports, devices and objects."""
+    state = world(
+        node("n"),
+        device("n", gpus=2),
+        gpu_pod("g", "n", gpu=50, minors=[1]),
+        pod("b", ports=[80], on="n"),
+    )
+    asked = pod("p", cpu=1, ports=[443])
+    pod_class, before = state.classes.of(asked), _content(state)
+    with Transaction(state) as transaction:
+        transaction.displace(state.pods.by_key["default/g"])
+        transaction.displace(state.pods.by_key["default/b"])
+        devices = ((0, np.array([10, 1024, 10], np.int64)),)
+        transaction.place(asked.key, asked, pod_class, 0, devices)
+        transaction.put_object(device("m", gpus=1))
+        assert _content(state) != before
+        state.validate()
+
+    assert _content(state) == before
+
+
+def test_a_committed_transaction_stays(world: World) -> None:
+    """And an error on the way undoes all of it."""
+    state = world(node("n"))
+    asked = pod("p", cpu=1)
+    with Transaction(state) as transaction:
+        transaction.place(asked.key, asked, state.classes.of(asked), 0)
+        transaction.commit()
+    assert list(state.pods.by_key) == [asked.key]
+
+    other, before = pod("q", cpu=1), _content(state)
+    with pytest.raises(BugError, match="default/q is placed twice"):
+        _place_twice(state, other)
+    assert _content(state) == before
+
+
+def _place_twice(state: ClusterState, asked: Pod) -> None:
+    with Transaction(state) as transaction:
+        for _ in range(2):
+            transaction.place(asked.key, asked, state.classes.of(asked), 0)
+
+
+def _content(state: ClusterState) -> object:
+    """Return everything but the positions of the logs and the order of pods."""
+    arrays_, rows, ports, images, pods, *_ = fingerprint(state)
+    held = {
+        key: [(minor, amounts.tolist()) for minor, amounts in placed.devices]
+        for key, placed in state.pods.by_key.items()
+    }
+    taken = {port: counts for port, counts in ports.items() if any(counts)}
+    objects = {kind: dict(by_key) for kind, by_key in state.objects._by_kind.items() if by_key}
+    return arrays_, rows, taken, images, sorted(pods), held, objects
+
+
+# -- orphans ---------------------------------------------------------------------------------
+
+
+def test_a_pod_may_be_known_before_its_node(world: World) -> None:
+    """It counts from the moment when the node appears."""
+    state = world(pod("p", cpu=1, on="n"), pod("q", cpu=1, on="n"))
+    state.displace("default/q")
+    add(state, node("n", cpu=2))
+
+    assert list(state.pods.by_key) == ["default/p"]
+    assert chosen(cycle_on(state), pod("new", cpu=1)) == "n"
+
+
+def test_a_row_that_is_used_again_has_nothing_of_the_node_before(world: World) -> None:
+    """Labels, taints, images, devices and the pods of the old node."""
+    state = world(
+        node("old", labels={"disk": "ssd"}, taints=["a=1:NoSchedule"], images={"web:1": 900}),
+        device("old", gpus=2),
+        gpu_pod("g", "old", gpu=50, minors=[0]),
+    )
+    cycle, picky = cycle_on(state), pod("p", nodeSelector={"disk": "ssd"})
+    assert chosen(cycle, picky) is None
+    state.drop_node("old")
+    add(state, node("new"))
+
+    assert state.nodes.rows == {"new": 0}
+    assert chosen(cycle, pod("p", images=["web:1"])) == "new"
+    assert chosen(cycle, picky) is None
+    assert not state.nodes.gpus.used.any()
+    assert not state.nodes.gpus.known[0]
+
+
+# -- kernels ---------------------------------------------------------------------------------
+
+N_RESOURCES = 4
+amounts = st.sampled_from((0, 1, 2, 3, 99, 100, 1000, 4_000, 2**31, 2**44 - 1, 2**45, 2**52)) | (
+    st.integers(0, 2**50)
+)
+
+
+def matrices(width: int) -> st.SearchStrategy[IntArray]:
+    return arrays.arrays(np.int64, st.tuples(st.integers(1, 6), st.just(width)), elements=amounts)
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(requested=matrices(N_RESOURCES), data=st.data())
+@pytest.mark.parametrize("kernel", [shortfalls, allocation_score, balance_score])
+def test_compiled_kernels_equal_their_references(
+    kernel: Kernel[..., IntArray], requested: IntArray, data: st.DataObject
+) -> None:
+    """For nothing, for more than there is, and where floating point is no longer exact."""
+    n = len(requested)
+
+    def draw(*shape: int) -> IntArray:
+        return data.draw(arrays.arrays(np.int64, shape, elements=amounts))
+
+    columns = data.draw(st.lists(st.integers(0, N_RESOURCES - 1), unique=True, min_size=1))
+    asked = draw(len(columns))
+    allocatable = draw(n, N_RESOURCES)
+    arguments: Sequence[npt.NDArray[np.int64] | bool]
+    arguments = (requested, allocatable, np.array(columns, np.int64), asked)
+    if kernel is allocation_score:
+        weights = np.array([data.draw(st.integers(1, 100)) for _ in columns], np.int64)
+        most = data.draw(st.booleans())
+        arguments = (requested, draw(n, 2), *arguments[1:], weights, most)
+    call: Callable[[Callable[..., IntArray]], list[int]] = lambda f: f(*arguments).tolist()  # noqa: E731 (two calls)
+
+    assert call(kernel.compiled) == call(kernel.reference)

@@ -1,0 +1,102 @@
+"""Recorded decisions of the stock kube-scheduler 1.35: outcome, message, every score on every node.
+
+The recordings and the generators of their clusters are not part of the repository: ``KOORD_SHARED``
+says where they lie, by default beside it.
+"""
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from koordinator.api.codec import decode_object
+from koordinator.api.defaults import with_defaults
+from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.scheduler.app import Bound, Unschedulable
+from koordinator.simulator import ScheduleResult, schedule
+
+HERE = Path(__file__).resolve()
+SHARED = Path(os.environ.get("KOORD_SHARED", HERE.parents[4] / "shared"))
+RECORDING = SHARED / "parity" / "kube-scheduler.json"
+NOW_S = 1_767_225_610.0  # 2026-01-01T00:00:10Z
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not RECORDING.is_file(), reason=f"{RECORDING} is not there"),
+]
+
+
+def test_every_recorded_decision_is_made_again() -> None:
+    """Among equally scored nodes any is right."""
+    cases = list(_cases())
+    differences = [text for case in cases for text in _differences(*case)]
+
+    assert cases
+    assert differences == []
+
+
+def _cases() -> Iterator[tuple[JsonObject, list[KubeObject]]]:
+    """Yield what was recorded, with the cluster before the decision and the pending pod."""
+    compare = _imported("compare")
+    for case, before, pending in compare.clusters(json.loads(RECORDING.read_text()), "stock"):
+        if case["expect"]:
+            manifests = [*before, pending]
+            yield case, [with_defaults(decode_object(manifest)) for manifest in manifests]
+
+
+def _differences(case: JsonObject, objects: list[KubeObject]) -> Iterator[str]:
+    where, key = f"seed {case['seed']} {case['pod']}", f"default/{case['pod']}"
+    result = schedule(objects, now_s=NOW_S, explain=True)
+    if "node" in case["expect"]:
+        bound = next((b for b in result.placements if b.pod == key), None)
+        if bound is None:
+            yield f"{where}: recorded is {case['expect']['node']}, found {_refusal(result, key)}"
+        else:
+            yield from _different_scores(where, case, bound)
+    else:
+        refused = _refusal(result, key)
+        found, recorded = refused and refused.message, case["expect"]["message"]
+        if found != recorded:
+            yield f"{where}: recorded is {recorded!r}, found {found!r}"
+
+
+def _different_scores(where: str, case: JsonObject, bound: Bound) -> Iterator[str]:
+    final: dict[str, int] = case["final"]
+    best = {n for n, score in final.items() if score == max(final.values())}
+    if bound.node not in (best or {case["expect"]["node"]}):
+        yield f"{where}: recorded is {case['expect']['node']}, found {bound.node}"
+    assert bound.scorecard is not None
+    table = bound.scorecard.score_table()
+    for name, score in final.items():
+        scores: dict[str, Any] = table.get(name, {})
+        found = {plugin: scores.get(plugin, 0) for plugin in case["plugins"].get(name, {})}
+        recorded = case["plugins"].get(name, {})
+        if (found, scores.get("total")) != (recorded, score):
+            yield f"{where} {name}: recorded is {recorded} = {score}, found {scores}"
+    if final and table.keys() != final.keys():
+        yield f"{where}: recorded as feasible is {sorted(final)}, found {sorted(table)}"
+
+
+def _refusal(result: ScheduleResult, key: str) -> Unschedulable | None:
+    return next((u for u in result.unschedulable if u.pod == key), None)
+
+
+def _imported(name: str) -> ModuleType:
+    """Import a module of the recordings by path; its siblings are found beside it."""
+    folder = RECORDING.parent
+    sys.path.insert(0, str(folder))
+    try:
+        spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(folder))
+    return module
