@@ -69,6 +69,8 @@ class LinearProgram:
 
     def solve(self) -> LinearSolution:
         """Return an optimum.  There must be one: ``BugError`` otherwise."""
+        if not self._solver.getNumCol():
+            return LinearSolution(0.0, np.zeros(0), np.zeros(self._solver.getNumRow()))
         self._solver.run()
         status = self._solver.getModelStatus()
         if status != highspy.HighsModelStatus.kOptimal:

@@ -160,9 +160,16 @@ class Rejections:
 
     codes: IntArray  # (n,)
     reasons: tuple[str, ...] = ()
-    #: (n,) or one for all: removing pods from the node would not help
-    #: (UnschedulableAndUnresolvable)
-    unresolvable: BoolArray | bool = False
+    #: ``unresolvable``, or how to find it out: only a diagnosis wants to know
+    verdict: BoolArray | bool | Callable[[], BoolArray] = False
+
+    @property
+    def unresolvable(self) -> BoolArray | bool:
+        """Whether removing pods from the node would not help, ``(n,)`` or one for all.
+
+        Kubernetes calls it UnschedulableAndUnresolvable.
+        """
+        return self.verdict() if callable(self.verdict) else self.verdict
 
     @classmethod
     def where(cls, rejected: BoolArray, reason: str, *, unresolvable: bool = False) -> "Rejections":

@@ -35,6 +35,13 @@ def test_columns_and_limits_may_change_between_solves() -> None:
     assert made.solve().value == pytest.approx(10)
 
 
+def test_without_columns_there_is_nothing_to_gain() -> None:
+    """And no limit is worth anything."""
+    solution = LinearProgram(np.array([1.0, 2.0])).solve()
+
+    assert (solution.value, solution.amounts.tolist(), solution.prices.tolist()) == (0, [], [0, 0])
+
+
 def test_a_program_without_optimum_is_our_mistake() -> None:
     """Unbounded: a column that no row limits."""
     made = LinearProgram(np.array([1.0]))

@@ -84,6 +84,7 @@ class Scheduler:
         self._watch: Watch | None = None
         self._outcomes: list[Outcome] = []
         self._to_bind: list[Assumed] = []
+        self._class_of: dict[str, tuple[Pod, PodClass]] = {}  # of pods not tried yet
         self._waiting: dict[str, Assumed] = {}  # for their permit
         self._diagnoses: dict[Hashable, Diagnosis] = {}
         self._diagnosed_at: Hashable = None
@@ -140,7 +141,9 @@ class Scheduler:
             old = previous if isinstance(previous, Pod) else pod
             for active in cycle.profile.transform:
                 pod, old = active.plugin.transform(pod), active.plugin.transform(old)
-            run_key = cycle.run_key(self.state.classes.of(pod))
+            pod_class = self.state.classes.of(pod)
+            self._class_of[key] = (pod, pod_class)
+            run_key = cycle.run_key(pod_class)
             self.queue.update(old, pod, run_key, self._clock.now_s())
             if self.nominator.node_of(key) or pod.status.nominated_node_name:
                 self.nominator.update(old, pod)
@@ -148,6 +151,7 @@ class Scheduler:
             self._leave_queue(key)
 
     def _leave_queue(self, key: str) -> None:
+        self._class_of.pop(key, None)
         self.queue.remove(key)
         self.nominator.remove(key)
 
@@ -222,7 +226,7 @@ class Scheduler:
 
     def _decide(self, run: list[QueuedPod]) -> None:
         cycle = self.cycles[run[0].pod.spec.scheduler_name]
-        classes = [self.state.classes.of(queued.pod) for queued in run]
+        classes = [self._class(queued) for queued in run]
         self.attempts += len(run)
         done = 0
         if len(run) > 1 and not self.nominator.nodes() and not cycle.profile.permit:
@@ -232,6 +236,13 @@ class Scheduler:
                 self._to_bind += self._binder.assume_run(run[:done], classes[:done], rows)
         for queued, pod_class in zip(run[done:], classes[done:], strict=True):
             self._decide_one(cycle, queued, pod_class)
+
+    def _class(self, queued: QueuedPod) -> PodClass:
+        """Return the pod's class; looked up when the pod came, unless it has been tried since."""
+        pod, pod_class = self._class_of.pop(queued.key, (None, None))
+        if pod_class is None or pod is not queued.pod:
+            return self.state.classes.of(queued.pod)
+        return pod_class
 
     def _decide_one(self, cycle: Cycle, queued: QueuedPod, pod_class: PodClass) -> None:
         known = self._known_failure(cycle, pod_class)

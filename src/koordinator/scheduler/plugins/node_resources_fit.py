@@ -14,7 +14,7 @@ from koordinator.api.kubescheduler import NodeResourcesFitArgs
 from koordinator.domain.curves import Curve, piecewise
 from koordinator.domain.usage_kernels import allocation_score, shortfalls
 from koordinator.scheduler.contract import Action, EventHint, PluginSpec, Reads, Rejections
-from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 
 
@@ -65,13 +65,7 @@ class NodeResourcesFit:
         allocatable = snapshot.allocatable
         kernel = shortfalls.compiled if snapshot.is_large else shortfalls.reference
         codes = kernel(snapshot.requested, allocatable, checked.columns, checked.amounts)
-        if not codes.any():
-            return Rejections(codes)
-        never = np.zeros(len(snapshot), bool)
-        for column, amount in zip(checked.columns.tolist(), checked.amounts.tolist(), strict=True):
-            if column != PODS:
-                never |= allocatable[:, column] < amount
-        return Rejections(codes, checked.reasons, never)
+        return Rejections(codes, checked.reasons, lambda: _never(allocatable, checked))
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the weighted mean over the resources that the node has."""
@@ -133,6 +127,15 @@ class NodeResourcesFit:
             return False
         name = self.axis.names[column]
         return name in self.ignored or name.partition("/")[0] in self.ignored_groups
+
+
+def _never(allocatable: IntArray, checked: Checked) -> BoolArray:
+    """Return where the node has less than is asked for even when it is empty."""
+    never = np.zeros(len(allocatable), bool)
+    for column, amount in zip(checked.columns.tolist(), checked.amounts.tolist(), strict=True):
+        if column != PODS:
+            never |= allocatable[:, column] < amount
+    return never
 
 
 def build(args: NodeResourcesFitArgs, axis: ResourceAxis) -> NodeResourcesFit:
