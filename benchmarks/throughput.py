@@ -2,8 +2,8 @@
 
 Measured is ``Scheduler.step``: queue, filter, score, choose, assume, bind, and the watch events
 that come back.  Making the objects and queueing them is not part of it (it is of ``cli``, which is
-the whole ``koord schedule`` process).  The profile is the stock one, which is what Koordinator's default
-profile consists of so far.
+the whole ``koord schedule`` process).  The profile is the stock one, which is what Koordinator's
+default profile consists of so far.
 """
 
 import functools

@@ -1,5 +1,6 @@
 """Replay of a trace: the part of ``koord simulate`` behind ``--trace``."""
 
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from koordinator.cli.output import Output, console, print_data
+from koordinator.foundation.errors import InputError
 from koordinator.simulator.bound import allocation_bound
 from koordinator.simulator.openb import Arrivals, Trace, arrivals, read_trace
 from koordinator.simulator.openb_replay import (
@@ -41,6 +43,8 @@ def replay(asked: Replay) -> None:
 
     Without ``tune`` every pod of the list arrives once.
     """
+    if asked.tune is not None and not 0 < asked.tune < math.inf:
+        raise InputError(f"found {asked.tune}; accepted is a ratio over 0", source="--tune")
     trace = read_trace(asked.data, asked.workload or "default")
     seed = DEFAULT_SEED if asked.seed is None else asked.seed
     ratio = demand_ratio(trace) if asked.tune is None else asked.tune

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from koordinator.api.defaults import with_defaults
 from koordinator.api.kubescheduler import (
     DEFAULT_SCHEDULER_NAME,
     KubeSchedulerConfiguration,
@@ -83,14 +84,17 @@ class Embedded:
 
     def load(self, objects: Iterable[KubeObject]) -> None:
         """Add what exists.  Pending pods are queued by creation time, then in the given order."""
-        objects = list(objects)
+        objects = [_defaulted(obj) for obj in objects]
         pending = [obj for obj in objects if _is_pending(obj)]
         pending.sort(key=lambda pod: to_epoch_s(pod.metadata.creation_timestamp))
         self.cluster.load((obj for obj in objects if not _is_pending(obj)), admit=True)
         self.scheduler.sync()
         self.cluster.load(pending, admit=True)
-        for pod in filter(_is_pending, self.cluster.list(Pod).items):
-            create_ephemeral_claims(self.cluster, pod)
+        for pod in pending:
+            if isinstance(pod, Pod) and any(volume.ephemeral for volume in pod.spec.volumes):
+                meta = pod.metadata
+                stored = self.cluster.get(Pod, meta.name, meta.namespace)
+                create_ephemeral_claims(self.cluster, stored)
 
     def run_to_fixed_point(self) -> list[Outcome]:
         """Schedule until nothing moves any more, letting backoffs pass; return all outcomes."""
@@ -170,6 +174,13 @@ def _never_tried(world: Embedded) -> Iterable[Unschedulable]:
                 f"the profiles are {', '.join(names)}"
             )
             yield Unschedulable(pod.key, "", reason, reason)
+
+
+def _defaulted(obj: KubeObject) -> KubeObject:
+    """Fill in what the API server would, unless that has been done: then a pod has a scheduler."""
+    if isinstance(obj, Pod) and obj.spec.scheduler_name:
+        return obj
+    return with_defaults(obj)
 
 
 def _is_pending(obj: KubeObject) -> bool:

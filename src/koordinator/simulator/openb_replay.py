@@ -57,6 +57,7 @@ POLICIES: Mapping[str, str] = {
     "price-online": "GPUPrice",
 }
 DEFAULT_POLICY = "price"
+MARKS = (80, 90, 95, 100, 110, 120, 130)  # percent of the GPUs asked for, at which to report
 _KNOWS_MIX = ("fgd", "price")
 _PODS_PER_NODE = Quantity.parse("10000")
 _CARD_MEMORY = Quantity.parse("16Gi")  # the trace does not say; shares are of the ratio anyway
@@ -103,7 +104,7 @@ class ReplayResult:
         if len(self.arrived_milli):
             last = round(float(self.arrived_milli[-1]) / self.capacity_milli * 100)
             allocated_percent = 100 * float(self.allocated_milli[-1]) / self.capacity_milli
-        marks = [mark for mark in (80, 90, 95, 100, 110, 120, 130) if mark <= last]
+        at = {str(mark): self.allocation_at(mark) for mark in MARKS}
         return {
             "trace": self.trace,
             "policy": self.policy,
@@ -114,7 +115,7 @@ class ReplayResult:
             "failedByReason": dict(self.failed),
             "gpuCapacityMilli": self.capacity_milli,
             "gpuArrivedPercent": last,
-            "gpuAllocatedPercentAt": {str(m): self.allocation_at(m) for m in marks},
+            "gpuAllocatedPercentAt": {mark: a for mark, a in at.items() if a is not None},
             "gpuAllocatedPercent": round(allocated_percent, 2),
             "gpuFragmentedPercent": round(100 * self.fragmentation, 2),
         }

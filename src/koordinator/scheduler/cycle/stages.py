@@ -166,7 +166,8 @@ class Cycle:
     ) -> int | None:
         scorers = [a for a in self._cluster_scores if wants_score(a, snapshot, pod_class)]
         best = evaluation.best
-        if feasible is None and not scorers and all(evaluation.flat):
+        decided = not scorers and all(evaluation.flat) and not self.profile.prefer_nodes
+        if feasible is None and decided:
             row = int(best.argmax()) if len(best) else 0
             if not len(best) or best[row] == UNFIT:
                 return None
