@@ -2,8 +2,7 @@
 
 Measured is ``Scheduler.step``: queue, filter, score, choose, assume, bind, and the watch events
 that come back.  Making the objects and queueing them is not part of it (it is of ``cli``, which is
-the whole ``koord schedule`` process).  The profile is the stock one, which is what Koordinator's
-default profile consists of so far.
+the whole ``koord schedule`` process, with the stock profile).
 """
 
 import functools
@@ -34,6 +33,7 @@ from koordinator.api.core import (
 from koordinator.api.meta import LabelSelector, ObjectMeta
 from koordinator.api.node import Node, NodeSpec, NodeStatus
 from koordinator.api.pod import Container, Pod, PodSpec
+from koordinator.cli.configuration import read_configuration
 from koordinator.cli.main import spare_the_collector
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.app import Bound, Options
@@ -42,6 +42,7 @@ from koordinator.simulator import Embedded
 CLASSES = 200
 RUN = 500
 ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+PROFILE = read_configuration(Path(__file__).with_name("koordinator.yaml"))
 DEDICATED = Taint(key="dedicated", value="batch", effect="NoSchedule")
 
 
@@ -125,7 +126,7 @@ def all_different(count: int) -> Iterator[Pod]:
 
 def throughput(make: Any, node_count: int, pod_count: int, scale: float) -> dict[str, Any]:
     """Schedule and report pods per second and the process's peak memory."""
-    world = Embedded(options=Options(report=False))
+    world = Embedded(PROFILE, options=Options(report=False))
     world.load(nodes(node_count))
     world.cluster.load(list(make(10)))  # compile and warm up
     world.scheduler.step()
@@ -148,7 +149,7 @@ def throughput(make: Any, node_count: int, pod_count: int, scale: float) -> dict
 
 def overloaded(scale: float) -> dict[str, Any]:
     """Offer 1.5 times what fits: the pods that fail are diagnosed and looked at for preemption."""
-    world = Embedded(options=Options(report=False))
+    world = Embedded(PROFILE, options=Options(report=False))
     world.load(nodes(1_000))
     offered = list(interleaved(int(90_000 * scale)))
     world.cluster.load(offered)

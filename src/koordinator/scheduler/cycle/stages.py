@@ -57,7 +57,6 @@ class Cycle:
         self._cluster_filters = [a for a in profile.filter if a.plugin.reads not in local]
         self._cluster_scores = [a for a in profile.score if a.plugin.reads not in local]
         self._learning = [a for a in profile.score if hasattr(a.plugin, "arrived")]
-        self._one_by_one = bool(profile.prefer_nodes or profile.find_one_node)
         self._preferring = [a for a in profile.score if hasattr(a.plugin, "prefer_devices")]
 
     def run_key(self, pod: PodClass) -> Hashable:
@@ -166,8 +165,8 @@ class Cycle:
     ) -> int | None:
         scorers = [a for a in self._cluster_scores if wants_score(a, snapshot, pod_class)]
         best = evaluation.best
-        decided = not scorers and all(evaluation.flat) and not self.profile.prefer_nodes
-        if feasible is None and decided:
+        preferred = self._preferred(snapshot, pod_class)
+        if feasible is None and not scorers and not preferred and all(evaluation.flat):
             row = int(best.argmax()) if len(best) else 0
             if not len(best) or best[row] == UNFIT:
                 return None
@@ -179,10 +178,11 @@ class Cycle:
         rows = np.flatnonzero(best != UNFIT if feasible is None else feasible)
         if len(rows) <= 1:
             return int(rows[0]) if len(rows) else None
-        if self.profile.prefer_nodes:
-            hinted = self._hinted(snapshot, pod_class, rows)
-            if hinted is not None:
-                return hinted
+        if preferred:
+            fitting = set(rows.tolist())
+            for row in preferred:
+                if row in fitting:
+                    return row
         total = best[rows]
         for part, raw, flat in zip(
             evaluation.program.relative, evaluation.raw, evaluation.flat, strict=True
@@ -193,13 +193,13 @@ class Cycle:
             total = total + self._cluster_score(active, snapshot, pod_class, rows)
         return self._lowest_rank(rows[total == total.max()])
 
-    def _hinted(self, snapshot: Snapshot, pod_class: PodClass, rows: IntArray) -> int | None:
-        fitting = set(rows.tolist())
-        for active in self.profile.prefer_nodes:
-            for row in active.plugin.prefer_nodes(snapshot, pod_class):
-                if row in fitting:
-                    return int(row)
-        return None
+    def _preferred(self, snapshot: Snapshot, pod_class: PodClass) -> list[int]:
+        """Return the rows to try first, in order."""
+        return [
+            row
+            for active in self.profile.prefer_nodes
+            for row in active.plugin.prefer_nodes(snapshot, pod_class)
+        ]
 
     @staticmethod
     def _cluster_score(
@@ -246,7 +246,9 @@ class Cycle:
                 return None
             if any(wants_score(a, snapshot, pod_class) for a in self._cluster_scores):
                 return None
+            if self._preferred(snapshot, pod_class):
+                return None
         evaluation = self._evaluator.of(pods[0])
-        if not evaluation.program.linear or not all(evaluation.flat) or self._one_by_one:
+        if not evaluation.program.linear or not all(evaluation.flat) or self.profile.find_one_node:
             return None
         return merge_run(evaluation, snapshot, self.state.nodes.rank, len(pods))
