@@ -131,8 +131,7 @@ def throughput(make: Any, node_count: int, pod_count: int, scale: float) -> dict
     world.cluster.load(list(make(10)))  # compile and warm up
     world.scheduler.step()
     pods = list(make(10 + int(pod_count * scale)))[10:]
-    world.cluster.load(pods)
-    world.scheduler.step(limit=0)  # take them in: from here on they are pending
+    world.load(pods)  # and queue them: from here on they are pending
     gc.collect()
     spare_the_collector()  # as the koord command does
     started = time.perf_counter()
@@ -152,8 +151,7 @@ def overloaded(scale: float) -> dict[str, Any]:
     world = Embedded(PROFILE, options=Options(report=False))
     world.load(nodes(1_000))
     offered = list(interleaved(int(90_000 * scale)))
-    world.cluster.load(offered)
-    world.scheduler.sync()
+    world.load(offered)
     spare_the_collector()
     started = time.perf_counter()
     outcomes = world.run_to_fixed_point()

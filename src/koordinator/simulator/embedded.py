@@ -18,7 +18,7 @@ from koordinator.cluster.memory.admission import (
     default_storage_class,
     resolve_priority,
 )
-from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.cluster.memory.server import HISTORY_LIMIT, MemoryCluster
 from koordinator.cluster.port import Reader
 from koordinator.foundation.clock import VirtualClock, to_epoch_s
 from koordinator.scheduler.app import Bound, Evicted, Options, Outcome, Scheduler, Unschedulable
@@ -31,6 +31,8 @@ from koordinator.simulator.ephemeral_claims import create_ephemeral_claims
 
 #: Rounds of retries without any pod placed or evicted after which waiting longer is pointless.
 FRUITLESS_ROUNDS = 8
+
+CHUNK = HISTORY_LIMIT // 4
 
 STOCK = KubeSchedulerConfiguration(
     profiles=(KubeSchedulerProfile(scheduler_name=DEFAULT_SCHEDULER_NAME),)
@@ -74,6 +76,7 @@ class Embedded:
             configuration, self.state.axis, out_of_tree=out_of_tree, source=source
         )
         self.not_yet = built.not_yet
+        self._synced = False
         options = options or Options(
             initial_backoff_s=configuration.pod_initial_backoff_seconds,
             max_backoff_s=configuration.pod_max_backoff_seconds,
@@ -88,8 +91,12 @@ class Embedded:
         pending = [obj for obj in objects if _is_pending(obj)]
         pending.sort(key=lambda pod: to_epoch_s(pod.metadata.creation_timestamp))
         self.cluster.load((obj for obj in objects if not _is_pending(obj)), admit=True)
-        self.scheduler.sync()
-        self.cluster.load(pending, admit=True)
+        if not self._synced:
+            self.scheduler.sync()
+            self._synced = True
+        for start in range(0, len(pending), CHUNK):
+            self.cluster.load(pending[start : start + CHUNK], admit=True)
+            self.scheduler.step(limit=0)  # take them in before the watch's history is over
         for pod in pending:
             if isinstance(pod, Pod) and any(volume.ephemeral for volume in pod.spec.volumes):
                 meta = pod.metadata
