@@ -30,7 +30,7 @@ its arguments.
 ``prefer_devices``  ``(row view, pod) -> (n_minors,) | None``: which GPU this score plugin had in
                     mind; highest wins
 ``reserve``         ``(row view, pod, preference) -> Holding | Refusal``: what the pod takes besides
-                    its requests
+                    its requests; not asked where ``filters`` says False
 ``permit``          ``(pod object, node) -> Permit``: allow, refuse or wait
 ``postfilter``      ``(attempt) -> PostFilterResult``: what could be done about a pod that fits
                     nowhere
@@ -223,6 +223,9 @@ class Holding:
         )
 
 
+NOTHING = Holding()
+
+
 @dataclass(frozen=True, slots=True)
 class Permit:
     """Whether a pod that has its node may be bound now."""
@@ -382,6 +385,7 @@ def spread_of(scores: IntArray, max_score: int = MAX_SCORE, *, reverse: bool = F
 
 __all__ = [
     "MAX_SCORE",
+    "NOTHING",
     "POINTS",
     "Action",
     "ActivePlugin",

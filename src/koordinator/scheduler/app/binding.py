@@ -11,13 +11,11 @@ from koordinator.api.codec import merge_patch
 from koordinator.api.meta import KubeObject
 from koordinator.cluster.port import Binding, Cluster
 from koordinator.foundation.errors import ClusterError
-from koordinator.scheduler.contract import Holding
+from koordinator.scheduler.contract import NOTHING, Holding
 from koordinator.scheduler.cycle import Choice, Scorecard
 from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass
 from koordinator.scheduler.transaction import Transaction
-
-NOTHING = Holding()
 
 
 @dataclass(slots=True, eq=False)

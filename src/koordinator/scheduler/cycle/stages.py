@@ -7,6 +7,7 @@ import numpy as np
 
 from koordinator.api.pod import Pod
 from koordinator.scheduler.contract import (
+    NOTHING,
     ActivePlugin,
     Attempt,
     Holding,
@@ -217,13 +218,15 @@ class Cycle:
         return int(rows[np.argmin(self.state.nodes.rank[rows])])
 
     def _reserve(self, snapshot: Snapshot, pod_class: PodClass, row: int) -> Choice | Refused:
-        holding = Holding()
-        if self.profile.reserve:
+        """Ask the reserve plugins; one that does not filter the pod has nothing to hold for it."""
+        holding = NOTHING
+        concerned = [a for a in self.profile.reserve if wants_filter(a, snapshot, pod_class)]
+        if concerned:
             view = snapshot[np.array([row])]
             wish: IntArray | None = None
             for active in self._preferring:
                 wish = active.plugin.prefer_devices(view, pod_class)
-            for active in self.profile.reserve:
+            for active in concerned:
                 taken = active.plugin.reserve(view, pod_class, wish)
                 if isinstance(taken, Refusal):
                     return Refused(active.name, taken.reason)

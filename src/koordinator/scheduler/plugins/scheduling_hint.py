@@ -45,8 +45,11 @@ class HintedNodes:
 
     def prefer_nodes(self, snapshot: Snapshot, pod: PodClass) -> Iterable[int]:
         """Return the rows of the preferred nodes that exist."""
-        by_name, hint = snapshot.names[1], _read(pod)
-        preferred = () if isinstance(hint, InputError) else hint.preferred_node_names[: self.most]
+        hint = _read(pod)
+        if isinstance(hint, InputError) or not hint.preferred_node_names:
+            return ()
+        by_name = snapshot.names[1]
+        preferred = hint.preferred_node_names[: self.most]
         return [by_name[name] for name in preferred if name in by_name]
 
 
