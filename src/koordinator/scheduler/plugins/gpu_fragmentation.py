@@ -7,17 +7,22 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import Annotated, ClassVar
 
-import numpy as np
 from msgspec import Meta
 
 from koordinator.api.kubescheduler import PluginArgs
 from koordinator.domain.gpu_expectation import ExpectedPods, mix_of
 from koordinator.domain.gpu_fragmentation import Fragmentation, fgd_score
 from koordinator.domain.gpu_mix import GpuClass, PodMix
-from koordinator.domain.gpu_options import BestOptions, best_options
+from koordinator.domain.gpu_options import BestOptions
 from koordinator.scheduler.contract import PluginSpec, Reads
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
-from koordinator.scheduler.snapshot.gpu_view import MODEL_LABEL, gpu_class, gpu_nodes, node_kinds
+from koordinator.scheduler.snapshot.gpu_view import (
+    MODEL_LABEL,
+    best_ways,
+    gpu_class,
+    node_kinds,
+    slot_preference,
+)
 from koordinator.scheduler.snapshot.selection import affinity_key
 
 
@@ -67,16 +72,10 @@ class GpuFragmentation:
         """Return ``(n_minors,)``: 1 for the GPU that was scored; None if any will do."""
         if not gpu_class(node, pod).is_share:
             return None
-        slot = int(self._best(node, pod).slot[0])
-        chosen: IntArray = (np.arange(node.gpu_total.shape[1]) == slot).astype(np.int64)
-        return chosen
+        return slot_preference(node, self._best(node, pod))
 
     def _best(self, snapshot: Snapshot, pod: PodClass) -> BestOptions:
-        shape, nodes = gpu_class(snapshot, pod), gpu_nodes(snapshot)
-        kinds, _ = node_kinds(snapshot)
-        accepts = kinds.accept(np.array([shape.models]))[:, 0]
-        measure = self._measure(snapshot).unusable
-        return best_options(shape, nodes, accepts, measure, fgd_score)
+        return best_ways(snapshot, pod, self._measure(snapshot).unusable, fgd_score)
 
     def _measure(self, snapshot: Snapshot) -> Fragmentation:
         version = self.version(snapshot)

@@ -8,16 +8,21 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import ClassVar
 
-import numpy as np
-
 from koordinator.api.kubescheduler import PluginArgs
 from koordinator.domain.gpu_expectation import ExpectedPods, mix_of
 from koordinator.domain.gpu_mix import GpuClass, PodMix
-from koordinator.domain.gpu_options import BestOptions, best_options
+from koordinator.domain.gpu_options import BestOptions
 from koordinator.domain.gpu_price import MAX_PRICE_SCORE, PriceModel, price_score
 from koordinator.scheduler.contract import PluginSpec, Reads
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
-from koordinator.scheduler.snapshot.gpu_view import MODEL_LABEL, gpu_class, gpu_nodes, node_kinds
+from koordinator.scheduler.snapshot.gpu_view import (
+    MODEL_LABEL,
+    best_ways,
+    gpu_class,
+    gpu_nodes,
+    node_kinds,
+    slot_preference,
+)
 from koordinator.scheduler.snapshot.selection import affinity_key
 
 
@@ -68,16 +73,10 @@ class GpuPrice:
         """Return ``(n_minors,)``: 1 for the GPU that was scored; None if any will do."""
         if not gpu_class(node, pod).is_share:
             return None
-        slot = int(self._best(node, pod).slot[0])
-        chosen: IntArray = (np.arange(node.gpu_total.shape[1]) == slot).astype(np.int64)
-        return chosen
+        return slot_preference(node, self._best(node, pod))
 
     def _best(self, snapshot: Snapshot, pod: PodClass) -> BestOptions:
-        shape, nodes = gpu_class(snapshot, pod), gpu_nodes(snapshot)
-        kinds, _ = node_kinds(snapshot)
-        accepts = kinds.accept(np.array([shape.models]))[:, 0]
-        potential = self._current(snapshot).prices.potential
-        return best_options(shape, nodes, accepts, potential, price_score)
+        return best_ways(snapshot, pod, self._current(snapshot).prices.potential, price_score)
 
     def _current(self, snapshot: Snapshot) -> PriceModel:
         """Return the model of the nodes there are; a new one when they have changed."""

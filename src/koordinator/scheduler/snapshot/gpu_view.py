@@ -3,10 +3,12 @@
 A GPU has 1000 milli of its memory; models are the values of the node label, by number.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
-from koordinator.domain.gpu_mix import ANY_MODEL, WHOLE_GPU, GpuClass
-from koordinator.domain.gpu_options import GpuNodes, NodeKinds
+from koordinator.domain.gpu_mix import ANY_MODEL, WHOLE_GPU, FloatArray, GpuClass
+from koordinator.domain.gpu_options import BestOptions, GpuNodes, NodeKinds, best_options
 from koordinator.domain.gpu_request import GpuRequest, GpuRequestError, gpu_request
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY, IntArray
 from koordinator.scheduler.snapshot.classes import PodClass
@@ -66,6 +68,24 @@ def gpu_class(snapshot: Snapshot, pod: PodClass) -> GpuClass:
     if known is None or known[0] != version:
         known = pod.facts["gpu class"] = (version, _gpu_class(whole, pod))
     return known[1]
+
+
+def best_ways(
+    snapshot: Snapshot,
+    pod: PodClass,
+    potential: Callable[[GpuNodes], FloatArray],
+    score: Callable[[FloatArray], IntArray],
+) -> BestOptions:
+    """Return the best way to take the pod on every row; see ``domain.gpu_options.best_options``."""
+    shape, (kinds, _) = gpu_class(snapshot, pod), node_kinds(snapshot)
+    accepts = kinds.accept(np.array([shape.models]))[:, 0]
+    return best_options(shape, gpu_nodes(snapshot), accepts, potential, score)
+
+
+def slot_preference(node: Snapshot, best: BestOptions) -> IntArray:
+    """Return ``(n_minors,)``: 1 for the GPU that the best way on this one row takes."""
+    taken: IntArray = (np.arange(node.gpu_total.shape[1]) == best.slot[0]).astype(np.int64)
+    return taken
 
 
 def _gpu_class(whole: Snapshot, pod: PodClass) -> GpuClass:
