@@ -202,7 +202,7 @@ def _difference(before: JsonObject, after: JsonObject) -> JsonObject:
 
 
 def _decode_without_nulls(data: JsonObject | bytes | msgspec.Raw, kind: type[ValueT]) -> ValueT:
-    tree = _without_nulls(_tree(data))
+    tree = without_nulls(_tree(data))
     try:
         return _convert(tree, kind)
     except msgspec.ValidationError as error:
@@ -218,11 +218,12 @@ def _tree(data: JsonObject | bytes | msgspec.Raw) -> Any:
         raise _not_json(error) from None
 
 
-def _without_nulls(tree: Any) -> Any:
+def without_nulls(tree: Any) -> Any:
+    """Return a copy of decoded JSON without null fields: Kubernetes treats null as absent."""
     if isinstance(tree, dict):
-        return {key: _without_nulls(value) for key, value in tree.items() if value is not None}
+        return {key: without_nulls(value) for key, value in tree.items() if value is not None}
     if isinstance(tree, list):
-        return [_without_nulls(value) for value in tree]
+        return [without_nulls(value) for value in tree]
     return tree
 
 

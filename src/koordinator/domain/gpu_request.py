@@ -51,11 +51,6 @@ class GpuRequest:
     ratio: int  # percent of one GPU's memory
 
     @property
-    def is_shared(self) -> bool:
-        """Whether the pod leaves part of each device to others."""
-        return (0 < self.ratio < 100) or (self.memory > 0 and self.ratio == 0)  # noqa: PLR2004 (percent)
-
-    @property
     def amounts(self) -> tuple[int, int, int]:
         """(core, memory, ratio), the order of the snapshot's GPU arrays."""
         return self.core, self.memory, self.ratio

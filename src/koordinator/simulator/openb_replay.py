@@ -38,14 +38,14 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node, NodeStatus
 from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
-from koordinator.domain.gpu_expectation import ExpectedPods, mix_of
+from koordinator.domain.gpu_expectation import ExpectedPods
 from koordinator.domain.gpu_fragmentation import Fragmentation
 from koordinator.domain.gpu_mix import WHOLE_GPU
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.app import Bound, Options
 from koordinator.scheduler.snapshot import IntArray, Snapshot
-from koordinator.scheduler.snapshot.gpu_view import MODEL_LABEL, gpu_nodes, node_kinds
+from koordinator.scheduler.snapshot.gpu_view import MODEL_LABEL, expected_mix, gpu_nodes, node_kinds
 from koordinator.simulator.embedded import Embedded
 from koordinator.simulator.openb import Arrivals, Trace, TraceNode, TracePod
 
@@ -297,7 +297,7 @@ def _gpus(bound: Bound) -> tuple[tuple[int, int], ...]:
 
 def _fragmentation(world: Embedded, trace: Trace) -> float:
     snapshot = Snapshot(world.state)
-    bits = {name: bit for bit, name in enumerate(snapshot.label(MODEL_LABEL)[1])}
-    mix = mix_of(msgspec.convert(expected_pods(trace), tuple[ExpectedPods, ...]), bits)
+    expected = msgspec.convert(expected_pods(trace), tuple[ExpectedPods, ...])
+    mix = expected_mix(snapshot, expected)
     measure = Fragmentation(mix.typical(), node_kinds(snapshot)[0])
     return float(measure.unusable(gpu_nodes(snapshot)).sum()) / max(trace.gpu_milli, 1)

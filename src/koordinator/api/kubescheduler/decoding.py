@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
+from koordinator.api.codec import without_nulls
 from koordinator.api.kubescheduler.config import KubeSchedulerConfiguration
 from koordinator.api.kubescheduler.structs import API_VERSION, PluginArgs
 from koordinator.api.syntax import join_path
@@ -113,18 +114,10 @@ def _parse(wanted: type, found: object) -> Any:
 
 def _object(data: object) -> dict[str, Any]:
     """Return a copy of the object that the data is, without nulls."""
-    present = _without_nulls(data)
+    present = without_nulls(data)
     if not isinstance(present, dict):
         raise _wrong(present, "an object", "")
     return present
-
-
-def _without_nulls(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return {key: _without_nulls(value) for key, value in tree.items() if value is not None}
-    if isinstance(tree, list):
-        return [_without_nulls(value) for value in tree]
-    return tree
 
 
 def _check_equal(found: object, accepted: str, path: str) -> None:

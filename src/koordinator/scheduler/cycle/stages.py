@@ -54,9 +54,8 @@ class Cycle:
         self.state = state
         self._evaluator = Evaluator(profile, state)
         self._run_numbers: dict[Hashable, int] = {}
-        local = Reads.NODE, Reads.USAGE, Reads.PLACED
-        self._cluster_filters = [a for a in profile.filter if a.plugin.reads not in local]
-        self._cluster_scores = [a for a in profile.score if a.plugin.reads not in local]
+        self._cluster_filters = [a for a in profile.filter if a.plugin.reads is Reads.CLUSTER]
+        self._cluster_scores = [a for a in profile.score if a.plugin.reads is Reads.CLUSTER]
         self._learning = [a for a in profile.score if hasattr(a.plugin, "arrived")]
         self._preferring = [a for a in profile.score if hasattr(a.plugin, "prefer_devices")]
 
@@ -105,8 +104,8 @@ class Cycle:
     ) -> Choice | Refused | None:
         """Return the best node and what to hold there.
 
-        A Refusal if the chosen node refuses; None if no node fits.  Of equally scored nodes the one
-        with the lowest rank is chosen (row order, unless told otherwise).
+        Refused if a plugin can't reserve there; None if no node fits.  Of equally scored nodes the
+        one with the lowest rank is chosen (row order, unless told otherwise).
         """
         snapshot = self._evaluator.snapshot
         if prefilter(self.profile, snapshot, pod_class) is not None:

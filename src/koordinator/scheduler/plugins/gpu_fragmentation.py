@@ -10,15 +10,15 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from koordinator.api.kubescheduler import PluginArgs
-from koordinator.domain.gpu_expectation import ExpectedPods, mix_of
+from koordinator.domain.gpu_expectation import ExpectedPods
 from koordinator.domain.gpu_fragmentation import Fragmentation, fgd_score
 from koordinator.domain.gpu_mix import GpuClass, PodMix
 from koordinator.domain.gpu_options import BestOptions
 from koordinator.scheduler.contract import PluginSpec, Reads
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.gpu_view import (
-    MODEL_LABEL,
     best_ways,
+    expected_mix,
     gpu_class,
     node_kinds,
     slot_preference,
@@ -81,11 +81,9 @@ class GpuFragmentation:
         version = self.version(snapshot)
         if self._built is None or self._built[0] != version:
             if self._args.expected:
-                models = snapshot.label(MODEL_LABEL)[1]
-                bits = {name: bit for bit, name in enumerate(models)}
-                mix = mix_of(self._args.expected, bits)
+                mix = expected_mix(snapshot, self._args.expected)
             else:
-                mix = PodMix.counted(self._arrived.elements())
+                mix = PodMix.of(self._arrived)
             typical = mix.typical(self._args.threshold)
             self._built = (version, Fragmentation(typical, node_kinds(snapshot)[0]))
         return self._built[1]

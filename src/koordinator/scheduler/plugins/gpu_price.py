@@ -9,15 +9,15 @@ from collections.abc import Hashable
 from typing import ClassVar
 
 from koordinator.api.kubescheduler import PluginArgs
-from koordinator.domain.gpu_expectation import ExpectedPods, mix_of
+from koordinator.domain.gpu_expectation import ExpectedPods
 from koordinator.domain.gpu_mix import GpuClass, PodMix
 from koordinator.domain.gpu_options import BestOptions
 from koordinator.domain.gpu_price import MAX_PRICE_SCORE, PriceModel, price_score
 from koordinator.scheduler.contract import PluginSpec, Reads
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.gpu_view import (
-    MODEL_LABEL,
     best_ways,
+    expected_mix,
     gpu_class,
     gpu_nodes,
     node_kinds,
@@ -92,8 +92,7 @@ class GpuPrice:
     def _mix(self, snapshot: Snapshot) -> PodMix:
         if not self._args.expected:
             return PodMix.of(self._arrived)
-        models = snapshot.label(MODEL_LABEL)[1]
-        return mix_of(self._args.expected, {name: bit for bit, name in enumerate(models)})
+        return expected_mix(snapshot, self._args.expected)
 
 
 def build(args: GpuPriceArgs, _axis: ResourceAxis) -> GpuPrice:

@@ -56,11 +56,6 @@ class PodClass:
     uid: str = ""  # likewise
     facts: dict[Any, Any] = field(default_factory=dict)  # what plugins derived from the above
 
-    @property
-    def requests_anything(self) -> bool:
-        """Whether the pod asks for more than a place."""
-        return len(self.demand) > 1
-
     def amount(self, column: int) -> int:
         """Return the request in one column, 0 when there is none."""
         return next((amount for index, amount in self.demand if index == column), 0)

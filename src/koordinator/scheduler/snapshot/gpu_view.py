@@ -3,11 +3,12 @@
 A GPU has 1000 milli of its memory; models are the values of the node label, by number.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from koordinator.domain.gpu_mix import ANY_MODEL, WHOLE_GPU, FloatArray, GpuClass
+from koordinator.domain.gpu_expectation import ExpectedPods, mix_of
+from koordinator.domain.gpu_mix import ANY_MODEL, WHOLE_GPU, FloatArray, GpuClass, PodMix
 from koordinator.domain.gpu_options import BestOptions, GpuNodes, NodeKinds, best_options
 from koordinator.domain.gpu_request import GpuRequest, GpuRequestError, gpu_request
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY, IntArray
@@ -68,6 +69,12 @@ def gpu_class(snapshot: Snapshot, pod: PodClass) -> GpuClass:
     if known is None or known[0] != version:
         known = pod.facts["gpu class"] = (version, _gpu_class(whole, pod))
     return known[1]
+
+
+def expected_mix(snapshot: Snapshot, expected: Sequence[ExpectedPods]) -> PodMix:
+    """Return the mix that a configuration expects, in the model numbers of this cluster."""
+    models = snapshot.label(MODEL_LABEL)[1]
+    return mix_of(expected, {name: bit for bit, name in enumerate(models)})
 
 
 def best_ways(

@@ -179,12 +179,3 @@ class ClusterState:
         ):
             if not np.array_equal(kept, derived):
                 raise BugError(f"{name} amounts differ from the sum over the pods")
-
-    def describe(self) -> dict[str, Any]:
-        """Return sizes, for logs and dumps."""
-        return {
-            "nodes": self.nodes.count,
-            "pods": len(self.pods.by_key),
-            "classes": len(self.classes),
-            "resources": list(self.axis.names),
-        }
