@@ -36,6 +36,13 @@ Amount = str | int
 Kind = TypeVar("Kind", bound=KubeObject)
 
 
+def made(kind: str, name: str, api_version: str = "v1", **manifest: Any) -> KubeObject:
+    """Return an object of any kind, its fields in the spelling of Kubernetes."""
+    metadata = {"name": name, **manifest.pop("metadata", {})}
+    whole = {"apiVersion": api_version, "kind": kind, "metadata": metadata, **manifest}
+    return with_defaults(decode_object(whole))
+
+
 def node(
     name: str,
     cpu: Amount = 8,

@@ -1,7 +1,8 @@
 """The one port through which components see Kubernetes.
 
-Every call is synchronous and returns when the API server has answered.  A component is a pure core
-in a thin shell: the shell polls watches, asks its core, and sends what the core answers.  An
+A component is a pure core in a thin shell: the shell polls watches, asks its core, and sends what
+the core answers.  Calls are synchronous and return when the API server has answered, but for two:
+``bind`` returns with many requests in flight, and ``report`` is for what nobody waits for.  An
 adapter that needs threads for the network hides them here.  Nothing in a component may know which
 adapter it has; ``tests/contract/cluster`` is what every adapter must pass.
 
@@ -9,29 +10,32 @@ Objects are frozen: what a call returns may be kept, shared and compared, and ne
 fields that our types don't have survive every write.  An instance belongs to one thread.
 
 Failures are ``ClusterError``s: NotFoundError, AlreadyExistsError, ConflictError, InvalidError,
-TooManyRequestsError, GoneError.  Any verb may raise the base class when the server can't be
-reached; then it is not known whether a write happened.
+TooManyRequestsError.  Any verb may raise the base class when the server can't be reached; then it
+is not known whether a write happened.  Watches don't fail: they reconnect.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from koordinator.api.meta import JsonObject, KubeObject, LabelSelector
+from koordinator.api.event import Event
+from koordinator.api.meta import Condition, JsonObject, KubeObject, LabelSelector
 from koordinator.foundation.errors import ClusterError
 
 KindT = TypeVar("KindT", bound=KubeObject)
+
+NO_SELECTORS: Mapping[type[KubeObject], str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[KindT]):
     """All objects asked for, as they were together at one moment.
 
-    ``items`` are in the order of namespace, then name.  A watch from ``resource_version`` misses
-    nothing and repeats nothing.
+    ``items`` are in the order of namespace, then name.
     """
 
     items: Sequence[KindT]
@@ -50,11 +54,10 @@ class EventType(StrEnum):
 class WatchEvent(msgspec.Struct, frozen=True, gc=False):  # a struct: one is made per write
     """One change.
 
-    ``object`` is the object after the change; of a deletion it is the last state, with the
-    resourceVersion of the deletion.  Of a bookmark it is a bare ``KubeObject`` of no kind, which
-    says with its resourceVersion that everything up to there has been delivered.
+    ``object`` is the object after the change; of a deletion it is the last state that is known.  Of
+    a bookmark it is a bare ``KubeObject`` of no kind.
 
-    ``previous`` is the object before a modification if the adapter knows it, else None.
+    ``previous`` is the object as this watch delivered it last; None if it is added.
     """
 
     type: EventType
@@ -78,33 +81,48 @@ class Binding:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-class Watch(Protocol):
-    """A stream of changes of some kinds.
+@dataclass(frozen=True, slots=True)
+class PodReport:
+    """News about a pod for those who read its status.
 
-    Changes of one object come in the order in which they happened, each once; so do changes of
-    different objects of one kind.  Between kinds there is no promised order.
+    ``condition`` takes the place of that of its type; its transition time is the server's affair.
+    ``nominated_node`` empty takes the nomination back, None leaves it.  ``uid`` guards against a
+    pod of the same name that was created since; empty means any.
     """
 
-    @property
-    def resource_version(self) -> str | None:
-        """Where a new watch can go on: ``poll`` has returned everything up to here.
+    namespace: str
+    name: str
+    uid: str = ""
+    condition: Condition | None = None
+    nominated_node: str | None = None
 
-        None until the existing objects have been returned to a watch that was to start with them.
-        """
 
-    def poll(self) -> list[WatchEvent]:
-        """Return what has arrived since the last call; never waits, may return nothing.
+class Binds(Protocol):
+    """Bindings under way."""
 
-        Raises GoneError if this watch fell so far behind that changes are lost, now and in every
-        later call: list again and open a new watch.
-        """
+    def finished(self) -> Sequence[tuple[int, ClusterError | None]]:
+        """Return what has ended since the last call, by place in the batch; None for success."""
 
-    def wait(self, timeout_s: float) -> bool:
-        """Wait until ``poll`` has something to return or raise, at most ``timeout_s`` seconds.
+    def results(self) -> Sequence[ClusterError | None]:
+        """Wait for all and return one result per binding, in order, None for success."""
 
-        Returns whether it has.  The in-memory adapter returns at once: while its one thread
-        waits, nothing can change.
-        """
+
+class Watch(Protocol):
+    """What exists of some kinds, and how it changes.
+
+    First comes an ADDED event for every existing object, kind after kind as they were named, and a
+    BOOKMARK after the last of them.  From then on changes of one object come in the order in which
+    they happened, and so do changes of different objects of one kind; between kinds there is no
+    promised order.
+
+    A stream that broke is resumed.  If changes were lost by then, the difference between what was
+    delivered and what exists now is delivered in their place, as ADDED, MODIFIED and DELETED
+    events; several changes of one object may become one.  With a field selector, an object that
+    begins or ceases to match is ADDED or DELETED.  An object that can't be decoded is left out.
+    """
+
+    def poll(self) -> Sequence[WatchEvent]:
+        """Return what has arrived since the last call; never waits, may return nothing."""
 
     def close(self) -> None:
         """End the stream; ``poll`` then returns nothing.  Closing twice is allowed."""
@@ -200,15 +218,24 @@ class Cluster(Reader, Protocol):
         Raises NotFoundError; ConflictError if ``uid`` is given and not that of the object.
         """
 
-    def bind(self, bindings: Sequence[Binding]) -> Sequence[ClusterError | None]:
-        """Bind pods to nodes; one result per binding, in order, None for success.
+    def bind(self, bindings: Sequence[Binding]) -> Binds:
+        """Begin to bind pods to nodes.
 
-        Bindings are independent of one another: one may fail and the next succeed.  The network
-        adapter has many in flight.  In one write a success sets spec.nodeName and the condition
-        PodScheduled, merges annotations and labels, and clears the nominated node.
+        Bindings are independent of one another: one may fail and the next succeed.  In one write a
+        success sets spec.nodeName and the condition PodScheduled, merges annotations and labels,
+        and clears the nominated node.
 
         Results: NotFoundError; ConflictError if the pod has a node already (be it the same one), is
         being deleted, has scheduling gates or another uid.  Whether the node exists is not asked.
+        """
+
+    def report(self, reports: Sequence[PodReport | Event]) -> None:
+        """Write, some time soon, what people should be able to read.  Never fails, never waits.
+
+        Reports about one pod are written in order, and a newer one may take in those that have not
+        been sent yet.  What is not sent when the pod's binding begins is dropped; a deletion of
+        the pod waits for them.  An event of a name that exists takes its place.  What the server
+        refuses is dropped.
         """
 
     def evict(
@@ -223,11 +250,19 @@ class Cluster(Reader, Protocol):
         ClusterError if more than one budget covers the pod.
         """
 
-    def watch(self, kind_types: Sequence[type[KubeObject]], since: str | None = None) -> Watch:
-        """Return the changes after the resourceVersion ``since``.
+    def watch(
+        self,
+        kind_types: Sequence[type[KubeObject]],
+        field_selectors: Mapping[type[KubeObject], str] = NO_SELECTORS,
+    ) -> Watch:
+        """Follow some kinds; of those with a field selector (as in ``list``), what matches it.
 
-        None starts with an ADDED event for every existing object, kind after kind as they stand in
-        ``kind_types``, and a BOOKMARK after the last of them.
+        Raises InvalidError as ``list``, here or in the first ``poll``.
+        """
 
-        Raises GoneError, here or in the first ``poll``, if ``since`` is older than the history.
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until a watch of this cluster has news or a binding has ended.
+
+        At most ``timeout_s`` seconds; returns whether there is something.  The in-memory adapter
+        returns at once: while its one thread waits, nothing can change.
         """

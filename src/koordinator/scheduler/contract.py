@@ -32,6 +32,9 @@ its arguments.
 ``reserve``         ``(row view, pod, preference) -> Holding | Refusal``: what the pod takes besides
                     its requests; not asked where ``filters`` says False
 ``permit``          ``(pod object, node) -> Permit``: allow, refuse or wait
+``pre_bind``        ``(objects, pod object, node) -> Permit``: whether what was assumed of other
+                    objects has come true in the cluster; asked before the bind of a pod that
+                    ``reserve`` was asked about
 ``postfilter``      ``(attempt) -> PostFilterResult``: what could be done about a pod that fits
                     nowhere
 ``post_bind``       ``(pod object, node) -> None``: the pod has been bound
@@ -367,6 +370,7 @@ class Profile:
     score: tuple[ActivePlugin, ...] = ()
     reserve: tuple[ActivePlugin, ...] = ()
     permit: tuple[ActivePlugin, ...] = ()
+    pre_bind: tuple[ActivePlugin, ...] = ()
     post_bind: tuple[ActivePlugin, ...] = ()
     events: Mapping[str, tuple[EventHint, ...]] = field(default_factory=dict)
 

@@ -46,13 +46,23 @@ class Ingest:
                 self._set_gpus(new.metadata.name)
             action = Action.ADD if not isinstance(old, Node) else node_changes(old, new)
             return ClusterEvent("Node", action, old, new)
-        self._state.objects.put(new)
+        if not self._is_outdated(new):
+            self._state.objects.put(new)
         if isinstance(new, Device):
             self._set_gpus(new.metadata.name)
         elif isinstance(new, Namespace):
             self._set_namespace(new.metadata.name, new.metadata.labels)
         action = Action.ADD if old is None else Action.UPDATE
         return ClusterEvent(new.KIND, action, old, new)
+
+    def _is_outdated(self, new: KubeObject) -> bool:
+        """Return whether we have the answer to a write of ours that came after this version."""
+        known = self._state.objects.get(type(new), new.key)
+        return (
+            known is not None
+            and known.metadata.uid == new.metadata.uid
+            and _version(known) > _version(new)
+        )
 
     def drop(self, gone: KubeObject) -> ClusterEvent:
         """Forget an object that is no pod."""
@@ -117,6 +127,12 @@ class Ingest:
         """Release what a pod took that is deleted or has ended."""
         self._state.displace(gone.key)
         return ClusterEvent("AssignedPod", Action.DELETE, gone, None)
+
+
+def _version(obj: KubeObject) -> int:
+    """Return the resourceVersion, which Kubernetes 1.35 promises to be a growing number."""
+    text = obj.metadata.resource_version
+    return int(text) if text.isdecimal() else 0
 
 
 def _same_to_plugins(old: Pod, new: Pod) -> bool:

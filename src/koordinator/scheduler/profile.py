@@ -281,6 +281,7 @@ class _Built:
             score=_with(at["score"], "score", "score_among"),
             reserve=_with(at["reserve"], "reserve"),
             permit=_with(at["permit"], "permit"),
+            pre_bind=_with(at["preBind"], "pre_bind"),
             post_bind=_with(at["postBind"], "post_bind"),
             events={n: self._specs[n].events for n in used if n in self._specs},
         )

@@ -36,7 +36,7 @@ class Transaction:
     ) -> PlacedPod:
         """Put a pod on a row."""
         placed = self._state.place(key, pod, pod_class, row, devices)
-        self._undo.append(lambda: self._state.displace(key))
+        self._undo.append(lambda: self._state.give_back(placed))
         return placed
 
     def displace(self, placed: PlacedPod) -> None:
@@ -49,11 +49,20 @@ class Transaction:
         )
 
     def put_object(self, item: KubeObject) -> None:
-        """Assume a new version of an object."""
+        """Assume a new version of an object; undone only if no other version came since."""
         objects = self._state.objects
         before = objects.get(type(item), item.key)
         objects.put(item)
-        self._undo.append(lambda: objects.put(before) if before is not None else objects.drop(item))
+
+        def undo() -> None:
+            if objects.get(type(item), item.key) is not item:
+                return
+            if before is not None:
+                objects.put(before)
+            else:
+                objects.drop(item)
+
+        self._undo.append(undo)
 
     def commit(self) -> None:
         """Keep what was done."""

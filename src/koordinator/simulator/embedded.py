@@ -18,7 +18,7 @@ from koordinator.cluster.memory.admission import (
     default_storage_class,
     resolve_priority,
 )
-from koordinator.cluster.memory.server import HISTORY_LIMIT, MemoryCluster
+from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import Reader
 from koordinator.foundation.clock import VirtualClock, to_epoch_s
 from koordinator.scheduler.app import Bound, Evicted, Options, Outcome, Scheduler, Unschedulable
@@ -28,11 +28,12 @@ from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.queue import QueueState
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator.ephemeral_claims import create_ephemeral_claims
+from koordinator.simulator.volume_controller import VolumeController
 
 #: Rounds of retries without any pod placed or evicted after which waiting longer is pointless.
 FRUITLESS_ROUNDS = 8
 
-CHUNK = HISTORY_LIMIT // 4
+CHUNK = 1 << 16  # pods loaded between two looks of the scheduler: bounds the events kept for it
 
 STOCK = KubeSchedulerConfiguration(
     profiles=(KubeSchedulerProfile(scheduler_name=DEFAULT_SCHEDULER_NAME),)
@@ -76,6 +77,7 @@ class Embedded:
             configuration, self.state.axis, out_of_tree=out_of_tree, source=source
         )
         self.not_yet = built.not_yet
+        self.volumes = VolumeController(self.cluster)
         self._synced = False
         options = options or Options(
             initial_backoff_s=configuration.pod_initial_backoff_seconds,
@@ -96,7 +98,7 @@ class Embedded:
             self._synced = True
         for start in range(0, len(pending), CHUNK):
             self.cluster.load(pending[start : start + CHUNK], admit=True)
-            self.scheduler.step(limit=0)  # take them in before the watch's history is over
+            self.scheduler.step(limit=0)
         for pod in pending:
             if isinstance(pod, Pod) and any(volume.ephemeral for volume in pod.spec.volumes):
                 meta = pod.metadata
@@ -110,7 +112,9 @@ class Embedded:
         while True:
             done = self.scheduler.step()
             outcomes += done
-            if any(not isinstance(outcome, Unschedulable) for outcome in done):
+            if self.volumes.step() or any(
+                not isinstance(outcome, Unschedulable) for outcome in done
+            ):
                 fruitless = 0
                 continue  # what was done is news: a victim is gone, somebody waits for its place
             fruitless += 1

@@ -244,7 +244,8 @@ class World:
             self.scheduling_s += self._stopwatch.now_s() - began_s
             for outcome in outcomes:
                 self._take_in(outcome)
-            if not any(isinstance(outcome, Evicted) for outcome in outcomes):
+            evicted = any(isinstance(outcome, Evicted) for outcome in outcomes)
+            if not self.embedded.volumes.step() and not evicted:
                 break
         wakeup_s = self.scheduler.next_wakeup_s()
         self._wakeup_s = math.inf if wakeup_s is None else wakeup_s

@@ -13,8 +13,6 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import VirtualClock
 
-HISTORY = 8  # events; small, so that a test can outrun it
-
 
 @dataclass(frozen=True)
 class Bed:
@@ -26,20 +24,16 @@ class Bed:
     cluster: Cluster
     create_manifest: Callable[[JsonObject], KubeObject]  # POST, whatever fields it has
     raw: Callable[[type[KubeObject], str, str], JsonObject]  # GET, with all fields
-    shorten_history: Callable[[], "Bed"]  # an empty cluster that forgets after HISTORY events
+    break_watches: Callable[[], None]  # cut every stream, and forget what happened since
 
 
-def memory_bed(history_limit: int = 1_000_000) -> Bed:
-    cluster = MemoryCluster(
-        VirtualClock(1_700_000_000),
-        immediate_pod_deletion=False,
-        history_limit=history_limit,
-    )
+def memory_bed() -> Bed:
+    cluster = MemoryCluster(VirtualClock(1_700_000_000), immediate_pod_deletion=False)
     return Bed(
         cluster=cluster,
         create_manifest=cluster.create_manifest,
         raw=cluster.raw,
-        shorten_history=lambda: memory_bed(HISTORY),
+        break_watches=lambda: None,  # there is nothing between a watch and the log
     )
 
 

@@ -7,7 +7,7 @@ from tests.contract.cluster.objects import budget, pod
 from koordinator.api.meta import Condition
 from koordinator.api.pod import Pod, PodSchedulingGate
 from koordinator.api.policy import PodDisruptionBudget, PodDisruptionBudgetStatus
-from koordinator.cluster.port import Binding, Cluster
+from koordinator.cluster.port import Binding, Cluster, EventType
 from koordinator.foundation.errors import (
     ClusterError,
     ConflictError,
@@ -17,7 +17,8 @@ from koordinator.foundation.errors import (
 
 
 def bind(cluster: Cluster, name: str, node: str = "n1", **options: object) -> ClusterError | None:
-    (result,) = cluster.bind([Binding("default", name, node, **options)])  # type: ignore[arg-type]  # by name
+    binding = Binding("default", name, node, **options)  # type: ignore[arg-type]  # by name
+    (result,) = cluster.bind([binding]).results()
     return result
 
 
@@ -45,15 +46,17 @@ def test_a_binding_is_one_write(cluster: Cluster) -> None:
         nominated_node_name="n2",
         conditions=(Condition(type="PodScheduled", status="False", reason="Unschedulable"),),
     )
-    since = cluster.update_status(replace(created, status=nominated)).metadata.resource_version
-    watch = cluster.watch([Pod], since)
+    cluster.update_status(replace(created, status=nominated))
+    watch = cluster.watch([Pod])
+    while EventType.BOOKMARK not in [event.type for event in watch.poll()]:
+        cluster.wait(5)
 
     assert (
         bind(cluster, "a", uid=created.metadata.uid, annotations={"k": "v"}, labels={"x": "y"})
         is None
     )
 
-    watch.wait(5)
+    cluster.wait(5)
     (event,) = watch.poll()
     bound = event.object
     assert isinstance(bound, Pod)
@@ -84,7 +87,7 @@ def test_bindings_are_independent(cluster: Cluster) -> None:
     created = cluster.create(pod("a"))
     cluster.create(pod("b"))
 
-    results = cluster.bind(
+    binds = cluster.bind(
         [
             Binding("default", "missing", "n1"),
             Binding("default", "a", "n1", uid="another"),
@@ -92,6 +95,7 @@ def test_bindings_are_independent(cluster: Cluster) -> None:
             Binding("default", "b", "n2"),
         ]
     )
+    results = binds.results()
 
     assert [type(result) for result in results] == [
         NotFoundError,
@@ -100,6 +104,20 @@ def test_bindings_are_independent(cluster: Cluster) -> None:
         type(None),
     ]
     assert cluster.get(Pod, "b", "default").spec.node_name == "n2"
+
+
+def test_each_end_of_a_binding_is_told_once(cluster: Cluster) -> None:
+    """Who doesn't wait is told what has ended, by place, and waiting tells all once more."""
+    cluster.create(pod("a"))
+    cluster.create(pod("b"))
+    binds = cluster.bind([Binding("default", "a", "n1"), Binding("default", "b", "n1")])
+
+    told = list(binds.finished())
+    while len(told) < 2 and cluster.wait(5):
+        told += binds.finished()
+    assert sorted(told) == [(0, None), (1, None)]
+    assert not binds.finished()
+    assert list(binds.results()) == [None, None]
 
 
 def test_a_pod_that_is_being_deleted_is_not_bound(cluster: Cluster) -> None:

@@ -16,7 +16,7 @@ def keys(cluster: Cluster) -> Cluster:
     cluster.create(pod("b", "y", labels={"app": "web"}))
     cluster.create(pod("a", "y", labels={"app": "db"}, scheduler_name="koord-scheduler"))
     cluster.create(pod("c", "x"))
-    assert list(cluster.bind([Binding("y", "b", "n1")])) == [None]
+    assert cluster.bind([Binding("y", "b", "n1")]).results() == [None]
     return cluster
 
 

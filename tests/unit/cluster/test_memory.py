@@ -147,7 +147,8 @@ def test_load_admits_on_request() -> None:
 def test_load_is_watched() -> None:
     """A world that grows by loading shows in open watches."""
     cluster = new_cluster()
-    watch = cluster.watch([Pod], cluster.list(Pod).resource_version)
+    watch = cluster.watch([Pod])
+    watch.poll()
     cluster.load([pod("a")])
 
     assert [event.type for event in watch.poll()] == [EventType.ADDED]
@@ -194,7 +195,7 @@ def test_items_of_lists_keep_their_unknown_fields() -> None:
     }
     cluster = new_cluster()
     cluster.load_manifests([manifest])
-    assert list(cluster.bind([Binding("default", "a", "n1")])) == [None]
+    assert cluster.bind([Binding("default", "a", "n1")]).results() == [None]
 
     ready, scheduled = cluster.raw(Pod, "a", "default")["status"]["conditions"]
     assert ready == {"type": "Ready", "status": "True", "ours": 1}

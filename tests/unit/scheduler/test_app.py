@@ -13,7 +13,7 @@ from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.cluster.memory.server import EndedBinds, MemoryCluster
 from koordinator.cluster.port import Binding
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError
@@ -75,12 +75,15 @@ def later(one: Embedded, seconds: float) -> list[Outcome]:
 
 
 def restarted(
-    cluster: MemoryCluster, clock: VirtualClock, config: KubeSchedulerConfiguration = STOCK
+    cluster: MemoryCluster,
+    clock: VirtualClock,
+    config: KubeSchedulerConfiguration = STOCK,
+    options: Options | None = None,
 ) -> Scheduler:
     """Return a new scheduler on a cluster that is there already."""
     state = ClusterState()
     profiles = build_profiles(config, state.axis).profiles
-    return Scheduler(cluster, clock, profiles, state, WATCHED, options=Options())
+    return Scheduler(cluster, clock, profiles, state, WATCHED, options=options)
 
 
 # -- what is written -------------------------------------------------------------------------
@@ -260,10 +263,10 @@ class Interfering(MemoryCluster):
         super().__init__(clock)
         self.first = list(first)
 
-    def bind(self, bindings: Sequence[Binding]) -> Sequence[ClusterError | None]:
+    def bind(self, bindings: Sequence[Binding]) -> EndedBinds:
         error = self.first.pop(0)(self) if self.first else None
         if isinstance(error, ClusterError):
-            return [error] * len(bindings)
+            return EndedBinds([error] * len(bindings))
         return super().bind(bindings)
 
 

@@ -3,10 +3,8 @@
 from typing import Any
 
 import pytest
-from tests.worlds import START_S, embedded, node, pod
+from tests.worlds import START_S, embedded, made, node, pod
 
-from koordinator.api.codec import decode_object
-from koordinator.api.defaults import with_defaults
 from koordinator.api.meta import JsonObject, KubeObject, OwnerReference
 from koordinator.api.pod import Pod
 from koordinator.api.volume import PersistentVolumeClaim
@@ -17,12 +15,6 @@ from koordinator.simulator.ephemeral_claims import create_ephemeral_claims
 from koordinator.simulator.world import Submission, World
 
 DEFAULT = {"storageclass.kubernetes.io/is-default-class": "true"}
-
-
-def made(kind: str, name: str, api_version: str = "v1", **manifest: Any) -> KubeObject:
-    metadata = {"name": name, **manifest.pop("metadata", {})}
-    whole = {"apiVersion": api_version, "kind": kind, "metadata": metadata, **manifest}
-    return with_defaults(decode_object(whole))
 
 
 def storage_class(mode: str = "WaitForFirstConsumer") -> KubeObject:
@@ -83,7 +75,7 @@ def test_the_pod_is_scheduled_and_its_claim_told_the_node() -> None:
 
     assert [(o.pod, o.node) for o in outcomes if isinstance(o, Bound)] == [("default/job", "n1")]
     claim = claims_of(world)["job-scratch"]
-    assert claim.metadata.annotations == {SELECTED_NODE: "n1"}
+    assert claim.metadata.annotations[SELECTED_NODE] == "n1"
 
 
 def test_a_pod_waits_for_its_claim_and_is_tried_as_soon_as_that_comes() -> None:

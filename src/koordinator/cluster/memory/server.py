@@ -7,13 +7,16 @@ Source: k8s.io/apiserver pkg/registry/generic/registry/store.go.
 """
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from msgspec.structs import replace
 
 from koordinator.api.codec import apply_merge_patch, decode, decode_object, to_manifest
 from koordinator.api.defaults import with_defaults
+from koordinator.api.event import Event
 from koordinator.api.meta import Condition, JsonObject, KubeObject, LabelSelector, ObjectMeta
 from koordinator.api.namespace import Namespace
 from koordinator.api.pod import Pod
@@ -34,8 +37,8 @@ from koordinator.cluster.memory.fields import parse_field_selector
 from koordinator.cluster.memory.identity import Identities
 from koordinator.cluster.memory.manifests import Manifest, Manifests
 from koordinator.cluster.memory.store import Store
-from koordinator.cluster.memory.watch import MemoryWatch, parse_version, snapshot_events
-from koordinator.cluster.port import Binding, Listing
+from koordinator.cluster.memory.watch import MemoryWatch, snapshot_events
+from koordinator.cluster.port import NO_SELECTORS, Binding, Listing, PodReport
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import (
     AlreadyExistsError,
@@ -48,7 +51,6 @@ from koordinator.foundation.errors import (
 
 KindT = TypeVar("KindT", bound=KubeObject)
 
-HISTORY_LIMIT = 1 << 18  # events
 _NAME_ATTEMPTS = 8  # as the API server has it
 _ADMITTED_LAST = (Pod, PersistentVolumeClaim)  # admission looks for classes on their behalf
 _GATED = Condition(
@@ -65,6 +67,21 @@ _EVICTED = Condition(
 )
 
 
+class EndedBinds:
+    """Bindings whose results are known at once.  Implements ``port.Binds``."""
+
+    def __init__(self, results: Sequence[ClusterError | None]) -> None:
+        self._results = results
+        self._told = False
+
+    def finished(self) -> Sequence[tuple[int, ClusterError | None]]:
+        told, self._told = self._told, True
+        return [] if told else list(enumerate(self._results))
+
+    def results(self) -> Sequence[ClusterError | None]:
+        return self._results
+
+
 class MemoryCluster:
     """Implements ``port.Cluster``.
 
@@ -73,7 +90,6 @@ class MemoryCluster:
                                 marked, and whoever plays the kubelet deletes it with grace 0
     ``strict_namespaces``       a namespace must be created before it is used; else its first
                                 object creates it
-    ``history_limit``           how many events a watch can go back, at least
     ``seed``                    of the uids
     """
 
@@ -84,17 +100,17 @@ class MemoryCluster:
         admission: Sequence[Admission] = DEFAULT_ADMISSION,
         immediate_pod_deletion: bool = True,
         strict_namespaces: bool = False,
-        history_limit: int = HISTORY_LIMIT,
         seed: int = 0,
     ) -> None:
         self._clock = clock
         self._admission = tuple(admission)
         self._immediate_pod_deletion = immediate_pod_deletion
         self._strict_namespaces = strict_namespaces
-        self._store = Store(history_limit)
+        self._store = Store()
         self._identities = Identities(seed)
         self._manifests = Manifests()
         self._budgets = DisruptionBudgets(self._store)
+        self._watches: WeakSet[MemoryWatch] = WeakSet()
         #: What nobody created: giving it explicitly replaces it.
         self._implied: set[tuple[type[KubeObject], str]] = set()
         for priority_class in SYSTEM_PRIORITY_CLASSES:
@@ -135,18 +151,31 @@ class MemoryCluster:
         return Listing(items, str(self._store.log.version))
 
     def watch(
-        self, kind_types: Sequence[type[KubeObject]], since: str | None = None
+        self,
+        kind_types: Sequence[type[KubeObject]],
+        field_selectors: Mapping[type[KubeObject], str] = NO_SELECTORS,
     ) -> MemoryWatch:
         self._refresh(*kind_types)
-        version = self._store.log.version
-        if since is None:
-            objects = [obj for kind in kind_types for obj in self._store.scan(kind)]
-            initial = snapshot_events(objects, version)
-        else:
-            version, initial = parse_version(since, version), []
-        return MemoryWatch(
-            self._store.log, kind_types, version, initial, lambda: self._refresh(*kind_types)
+        selection = {
+            kind: parse_field_selector(field_selectors.get(kind, ""), kind) for kind in kind_types
+        }
+        existing = [
+            obj
+            for kind, requirements in selection.items()
+            for obj in self._store.scan(kind)
+            if all(requirement.holds(obj) for requirement in requirements)
+        ]
+        watch = MemoryWatch(
+            self._store.log,
+            selection,
+            snapshot_events(existing),
+            lambda: self._refresh(*kind_types),
         )
+        self._watches.add(watch)
+        return watch
+
+    def wait(self, timeout_s: float) -> bool:  # noqa: ARG002 -- the port's; nothing to wait for
+        return any(watch.has_news() for watch in self._watches)
 
     # ---- the port: writing
 
@@ -223,7 +252,7 @@ class MemoryCluster:
         self._admitted(Operation.DELETE, obj)
         self._begin_deletion(obj, grace_period_s)
 
-    def bind(self, bindings: Sequence[Binding]) -> Sequence[ClusterError | None]:
+    def bind(self, bindings: Sequence[Binding]) -> "EndedBinds":
         now = self._now()
         results: list[ClusterError | None] = []
         for binding in bindings:
@@ -234,7 +263,15 @@ class MemoryCluster:
                 results.append(error)
             else:
                 results.append(None)
-        return results
+        return EndedBinds(results)
+
+    def report(self, reports: Sequence[PodReport | Event]) -> None:
+        for item in reports:
+            with suppress(ClusterError):
+                if isinstance(item, PodReport):
+                    self._report_pod(item)
+                else:
+                    self._report_event(item)
 
     def evict(
         self, namespace: str, name: str, *, uid: str = "", grace_period_s: int | None = None
@@ -299,6 +336,23 @@ class MemoryCluster:
         return self._store.pods_on(node)
 
     # ---- steps of the verbs
+
+    def _report_pod(self, item: PodReport) -> None:
+        pod = self._require(Pod, item.name, item.namespace)
+        rules.check_preconditions(pod, item.uid)
+        status = pod.status
+        if item.condition is not None:
+            status = with_condition(status, item.condition, self._now())
+        if item.nominated_node is not None:
+            status = replace(status, nominated_node_name=item.nominated_node)
+        self._write_status(pod, replace(pod, status=status))
+
+    def _report_event(self, event: Event) -> None:
+        meta = event.metadata
+        if self._store.find(Event, meta.namespace, meta.name) is None:
+            self.create(event)
+        else:
+            self.update(event)
 
     def _now(self) -> dt.datetime:
         return to_datetime(self._clock.now_s())

@@ -20,8 +20,8 @@ KindT = TypeVar("KindT", bound=KubeObject)
 class Store:
     """The state of the world.  Cluster-scoped objects are in the namespace ``""``."""
 
-    def __init__(self, history_limit: int) -> None:
-        self.log = EventLog(history_limit)
+    def __init__(self) -> None:
+        self.log = EventLog()
         self._tables: dict[type[KubeObject], dict[str, dict[str, KubeObject]]] = {}
         self._pods_by_node: dict[str, dict[tuple[str, str], Pod]] = {}
 

@@ -1,23 +1,29 @@
-"""The history of changes and the watches that read it.
+"""The changes that open watches have yet to see.
 
 Every write is one event and one resourceVersion, so versions are positions in the log.  A watch is
-a cursor into it: a write costs the same with none and with many of them.
+a cursor into it: a write costs the same with none and with many of them.  What every open watch has
+returned is forgotten.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from weakref import WeakSet
 
-from koordinator.api.meta import KubeObject, ObjectMeta
+from koordinator.api.meta import KubeObject
+from koordinator.cluster.memory.fields import FieldRequirement
 from koordinator.cluster.port import EventType, WatchEvent
-from koordinator.foundation.errors import GoneError, InvalidError
+
+_TRIM = 1 << 12  # events that all have seen are dropped this many at a time
+
+Selection = Mapping[type[KubeObject], Sequence[FieldRequirement]]
 
 
 class EventLog:
-    """All changes in order.  The newest are kept: at least ``limit``, at most twice as many."""
+    """All changes that somebody may still read, in order."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._events: list[WatchEvent] = []
         self._forgotten = 0  # the newest version that is no longer kept
+        self._readers: WeakSet[MemoryWatch] = WeakSet()  # one that nobody holds can't read
 
     @property
     def version(self) -> int:
@@ -26,24 +32,27 @@ class EventLog:
 
     def append(self, event: WatchEvent) -> None:
         self._events.append(event)
-        if len(self._events) > 2 * self._limit:
-            self._forgotten += len(self._events) - self._limit
-            del self._events[: -self._limit]
+        if len(self._events) >= _TRIM and not self._readers:
+            self.trim()
 
     def after(self, version: int) -> Sequence[WatchEvent]:
-        """Return the events after a version.  Raises GoneError if some are no longer kept."""
-        if version < self._forgotten:
-            raise GoneError(f"too old resource version: {version} ({self._forgotten}); list again")
+        """Return the events after a version that the caller was registered for."""
         return self._events[version - self._forgotten :]
 
+    def register(self, reader: "MemoryWatch") -> None:
+        """Keep what comes from now on until this reader has seen it."""
+        self._readers.add(reader)
 
-def parse_version(text: str, newest: int) -> int:
-    """Return the number.  Raises InvalidError for one that no answer ever had."""
-    if not text.isdecimal():
-        raise InvalidError(f"resourceVersion: found {text!r}; accepted is one from a list or watch")
-    if int(text) > newest:
-        raise InvalidError(f"Too large resource version: {text}, current: {newest}")
-    return int(text)
+    def leave(self, reader: "MemoryWatch") -> None:
+        self._readers.discard(reader)
+        self.trim()
+
+    def trim(self) -> None:
+        """Forget what all readers have seen."""
+        seen = min((reader.version for reader in self._readers), default=self.version)
+        if seen - self._forgotten >= _TRIM or seen == self.version:
+            del self._events[: seen - self._forgotten]
+            self._forgotten = seen
 
 
 class MemoryWatch:
@@ -56,53 +65,70 @@ class MemoryWatch:
     def __init__(
         self,
         log: EventLog,
-        kind_types: Sequence[type[KubeObject]],
-        since: int,
+        selection: Selection,
         initial: Sequence[WatchEvent],
         refresh: Callable[[], None],
     ) -> None:
-        log.after(since)  # too old: say so now
+        self.version = log.version
         self._log = log
-        self._kind_types = frozenset(kind_types)
-        self._version = since
+        self._selection = selection
         self._initial = list(initial)
         self._refresh = refresh
         self._open = True
+        log.register(self)
 
-    @property
-    def resource_version(self) -> str | None:
-        return None if self._initial else str(self._version)
-
-    def poll(self) -> list[WatchEvent]:
+    def poll(self) -> Sequence[WatchEvent]:
         if not self._open:
             return []
         self._refresh()
-        fresh = self._log.after(self._version)
+        fresh = self._log.after(self.version)
         events, self._initial = self._initial, []
-        kind_types = self._kind_types
-        events.extend([event for event in fresh if type(event.object) in kind_types])
-        self._version = self._log.version
+        selection = self._selection
+        if any(selection.values()):
+            events.extend([kept for event in fresh if (kept := self._selected(event)) is not None])
+        else:
+            events.extend([event for event in fresh if type(event.object) in selection])
+        self.version = self._log.version
+        self._log.trim()
         return events
 
-    def wait(self, timeout_s: float) -> bool:  # noqa: ARG002 -- the port's; nothing to wait for
+    def has_news(self) -> bool:
+        """Return whether ``poll`` would return something."""
         if not self._open:
             return False
         self._refresh()
-        try:
-            fresh = self._log.after(self._version)
-        except GoneError:
-            return True
-        return bool(self._initial) or any(type(e.object) in self._kind_types for e in fresh)
+        return bool(self._initial) or any(
+            self._selected(event) is not None for event in self._log.after(self.version)
+        )
 
     def close(self) -> None:
-        self._open = False
-        self._initial = []
+        if self._open:
+            self._open = False
+            self._initial = []
+            self._log.leave(self)
+
+    def _selected(self, event: WatchEvent) -> WatchEvent | None:
+        """Return the change as one sees it who sees only objects that match."""
+        requirements = self._selection.get(type(event.object))
+        if requirements is None:
+            return None
+        if not requirements:
+            return event
+        before = event.previous if event.type is not EventType.DELETED else event.object
+        matched = before is not None and all(r.holds(before) for r in requirements)
+        matches = event.type is not EventType.DELETED and all(
+            r.holds(event.object) for r in requirements
+        )
+        if matched and matches:
+            return event
+        if matches:
+            return WatchEvent(EventType.ADDED, event.object)
+        return WatchEvent(EventType.DELETED, event.object) if matched else None
 
 
-def snapshot_events(objects: Sequence[KubeObject], version: int) -> list[WatchEvent]:
+def snapshot_events(objects: Sequence[KubeObject]) -> list[WatchEvent]:
     """Return an ADDED event per object and the bookmark that ends them."""
-    end = KubeObject(metadata=ObjectMeta(resource_version=str(version)))
     return [
         *(WatchEvent(EventType.ADDED, obj) for obj in objects),
-        WatchEvent(EventType.BOOKMARK, end),
+        WatchEvent(EventType.BOOKMARK, KubeObject()),
     ]

@@ -1,7 +1,8 @@
 """Placing decided pods in the state and binding them in the cluster, with undo.
 
-A pod counts on its node from the moment it is decided.  If the cluster then refuses the bind, the
-place is given back and the pod tried again.
+A pod counts on its node from the moment it is decided.  Many bindings are under way at a time.  If
+the cluster refuses one, the place is given back and the pod tried again; if news of the pod came
+first, they have settled where it counts, and there is nothing to give back.
 """
 
 from collections.abc import Sequence
@@ -9,12 +10,12 @@ from dataclasses import dataclass
 
 from koordinator.api.codec import merge_patch
 from koordinator.api.meta import KubeObject
-from koordinator.cluster.port import Binding, Cluster
+from koordinator.cluster.port import Binding, Binds, Cluster
 from koordinator.foundation.errors import ClusterError
 from koordinator.scheduler.contract import NOTHING, Holding
 from koordinator.scheduler.cycle import Choice, Scorecard
 from koordinator.scheduler.queue import QueuedPod
-from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass
+from koordinator.scheduler.snapshot import ClusterState, IntArray, PlacedPod, PodClass
 from koordinator.scheduler.transaction import Transaction
 
 
@@ -25,9 +26,13 @@ class Assumed:
     queued: QueuedPod
     node: str
     holding: Holding
+    placed: PlacedPod
     scorecard: Scorecard | None = None
     transaction: Transaction | None = None  # None: nothing to undo but the place itself
-    deadline_s: float = 0.0  # of a pod that waits for its permit
+    deadline_s: float = 0.0  # of a pod that waits, for its permit or its volumes
+
+
+Ended = tuple[Assumed, ClusterError | None]
 
 
 class Binder:
@@ -36,64 +41,88 @@ class Binder:
     def __init__(self, cluster: Cluster, state: ClusterState) -> None:
         self._cluster = cluster
         self._state = state
+        self._under_way: list[tuple[Binds, dict[int, Assumed]]] = []
+
+    @property
+    def in_flight(self) -> int:
+        """How many bindings are under way."""
+        return sum(len(batch) for _, batch in self._under_way)
+
+    def is_binding(self, key: str) -> bool:
+        """Return whether a pod of that name is being bound."""
+        return any(a.queued.key == key for _, batch in self._under_way for a in batch.values())
 
     def assume(self, queued: QueuedPod, pod_class: PodClass, choice: Choice) -> Assumed:
         """Put one pod on its node, with everything it holds there."""
         transaction = Transaction(self._state)
-        transaction.place(queued.key, queued.pod, pod_class, choice.row, choice.holding.devices)
+        placed = transaction.place(
+            queued.key, queued.pod, pod_class, choice.row, choice.holding.devices
+        )
         for item in choice.holding.objects:
             transaction.put_object(item)
-        return Assumed(queued, choice.node, choice.holding, transaction=transaction)
+        return Assumed(queued, choice.node, choice.holding, placed, transaction=transaction)
 
     def assume_run(
         self, run: Sequence[QueuedPod], classes: Sequence[PodClass], rows: IntArray
     ) -> list[Assumed]:
         """Put a run of pods on the rows decided for them."""
         names = self._state.nodes.names
-        chosen = rows.tolist()
-        self._state.place_run(
+        placed = self._state.place_run(
             [
                 (queued.key, queued.pod, pod_class, row)
-                for queued, pod_class, row in zip(run, classes, chosen, strict=True)
+                for queued, pod_class, row in zip(run, classes, rows.tolist(), strict=True)
             ]
         )
-        return [Assumed(q, names[row], NOTHING) for q, row in zip(run, chosen, strict=True)]
+        return [Assumed(q, names[p.row], NOTHING, p) for q, p in zip(run, placed, strict=True)]
 
     def forget(self, assumed: Assumed) -> None:
-        """Take the place back."""
+        """Take back what of it still stands."""
         if assumed.transaction is not None:
             assumed.transaction.rollback()
         else:
-            self._state.displace(assumed.queued.key)
+            self._state.give_back(assumed.placed)
 
-    def bind(self, batch: Sequence[Assumed]) -> list[ClusterError | None]:
-        """Bind in the cluster; one result per pod.  What failed has been forgotten."""
-        results: list[ClusterError | None] = [None] * len(batch)
-        for index, assumed in enumerate(batch):
-            if assumed.holding.objects:
-                results[index] = self._write(assumed.holding.objects)
-        ready = [index for index, error in enumerate(results) if error is None]
-        outcomes = self._cluster.bind([_binding(batch[index]) for index in ready])
-        for index, error in zip(ready, outcomes, strict=True):
-            results[index] = error
-        for assumed, error in zip(batch, results, strict=True):
+    def prepare(self, assumed: Assumed) -> ClusterError | None:
+        """Write the assumed versions of other objects, as differences to what is stored.
+
+        What the cluster answers counts from then on, whatever becomes of the pod.
+        """
+        try:
+            for item in assumed.holding.objects:
+                self._state.objects.put(self._write(item))
+        except ClusterError as error:
+            self.forget(assumed)
+            return error
+        return None
+
+    def begin(self, batch: Sequence[Assumed]) -> None:
+        """Begin to bind; ``ended`` tells how it went."""
+        binds = self._cluster.bind([_binding(assumed) for assumed in batch])
+        self._under_way.append((binds, dict(enumerate(batch))))
+
+    def ended(self, *, wait: bool = False) -> list[Ended]:
+        """Return what has ended since the last call; what failed has been forgotten.
+
+        ``wait`` until nothing is under way.
+        """
+        ended: list[Ended] = []
+        for binds, batch in self._under_way:
+            if wait:
+                binds.results()
+            ended += [(batch.pop(index), error) for index, error in binds.finished()]
+        self._under_way = [(binds, batch) for binds, batch in self._under_way if batch]
+        for assumed, error in ended:
             if error is not None:
                 self.forget(assumed)
             elif assumed.transaction is not None:
                 assumed.transaction.commit()
-        return results
+        return ended
 
-    def _write(self, objects: Sequence[KubeObject]) -> ClusterError | None:
-        """Write the assumed versions of other objects, as differences to what is stored."""
-        try:
-            for item in objects:
-                meta = item.metadata
-                stored = self._cluster.get(type(item), meta.name, meta.namespace)
-                patch = merge_patch(stored, item)
-                self._cluster.patch(type(item), meta.name, meta.namespace, patch)
-        except ClusterError as error:
-            return error
-        return None
+    def _write(self, item: KubeObject) -> KubeObject:
+        meta = item.metadata
+        stored = self._cluster.get(type(item), meta.name, meta.namespace)
+        patch = merge_patch(stored, item)
+        return self._cluster.patch(type(item), meta.name, meta.namespace, patch)
 
 
 def _binding(assumed: Assumed) -> Binding:

@@ -1,24 +1,39 @@
 """Conditions on pods and events about them, as kube-scheduler writes them.
 
-Source: kubernetes pkg/scheduler/schedule_one.go ``handleSchedulingFailure``, ``updatePodStatus``.
+Source: kubernetes pkg/scheduler/schedule_one.go ``handleSchedulingFailure``, ``updatePodStatus``;
+client-go tools/events (an event that comes again within six minutes becomes a series).
 """
 
-import msgspec
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from koordinator.api.core import MicroTime, ObjectReference
-from koordinator.api.event import Event
-from koordinator.api.meta import Condition, JsonObject, ObjectMeta
+from koordinator.api.event import Event, EventSeries
+from koordinator.api.meta import Condition, ObjectMeta
 from koordinator.api.pod import Pod
-from koordinator.cluster.port import Cluster
+from koordinator.cluster.port import Cluster, PodReport
 from koordinator.foundation.clock import UTC, Clock, to_datetime
-from koordinator.foundation.errors import ClusterError, NotFoundError
 from koordinator.scheduler.diagnosis import shortened
 
 SCHEDULED = "PodScheduled"
+SERIES_S = 360.0  # an event that comes again within this time is the same one
+SERIES_WRITE_S = 60.0  # how often a growing series is written at most
+_KEPT = 1 << 14  # failures remembered before the old ones are looked for
+
+
+@dataclass(slots=True)
+class _Told:
+    """What was last said about a pod that waits."""
+
+    event: Event
+    count: int
+    last_s: float
+    written_s: float
 
 
 class Reporter:
-    """Writes about pods.
+    """Writes about pods, in the background.
 
     What can't be written is not worth failing for: the pod will be tried again anyway.
     """
@@ -28,18 +43,23 @@ class Reporter:
         self._clock = clock
         self._enabled = enabled
         self._written = 0
+        self._told: dict[str, _Told] = {}  # by uid
+        self._prune_at = _KEPT
 
     def bound(self, pod: Pod, node: str) -> None:
         """Tell that the pod was bound."""
+        self._told.pop(pod.metadata.uid, None)
+        if not self._enabled:
+            return
         text = f"Successfully assigned {pod.key} to {node}"
-        self._event(pod, "Normal", "Scheduled", action="Binding", note=text)
+        self._cluster.report([self._event(pod, "Normal", "Scheduled", "Binding", text)])
 
     def failed(self, pod: Pod, message: str, reason: str = "Unschedulable") -> None:
         """Tell why the pod still waits; a condition that says so already is left alone."""
         if not self._enabled:
             return
         message = shortened(message)
-        self._event(pod, "Warning", "FailedScheduling", action="Scheduling", note=message)
+        self._tell(pod, message)
         known = next((c for c in pod.status.conditions if c.type == SCHEDULED), None)
         if known is not None and (known.status, known.reason, known.message) == (
             "False",
@@ -56,14 +76,12 @@ class Reporter:
             message=message,
             last_transition_time=since,
         )
-        self._patch_conditions(pod, condition, {})
+        self._report(pod, condition)
 
     def nominated(self, pod: Pod, node: str) -> None:
         """Write the node where room is being made; empty takes the nomination back."""
-        try:
-            self._patch(pod, {"nominatedNodeName": node or None})
-        except ClusterError:
-            return
+        meta = pod.metadata
+        self._cluster.report([PodReport(meta.namespace, meta.name, meta.uid, nominated_node=node)])
 
     def preempted(self, victim: Pod, by: Pod, node: str) -> None:
         """Tell a victim why it goes, just before it does."""
@@ -71,7 +89,9 @@ class Reporter:
             return
         text = f"Preempted by pod {by.metadata.uid} on node {node}"
         scheduler = by.spec.scheduler_name
-        self._event(victim, "Normal", "Preempted", "Preempting", text, scheduler=scheduler)
+        event = self._event(victim, "Normal", "Preempted", "Preempting", text)
+        event = replace(event, reporting_controller=scheduler, reporting_instance=scheduler)
+        self._cluster.report([event])
         condition = Condition(
             type="DisruptionTarget",
             status="True",
@@ -79,33 +99,44 @@ class Reporter:
             message=f"{scheduler}: preempting to accommodate a higher priority pod",
             last_transition_time=to_datetime(self._clock.now_s()),
         )
-        self._patch_conditions(victim, condition, {})
+        self._report(victim, condition)
 
-    def _patch_conditions(self, pod: Pod, condition: Condition, more: JsonObject) -> None:
-        kept = [c for c in pod.status.conditions if c.type != condition.type]
-        listed = [msgspec.to_builtins(c) for c in (*kept, condition)]
-        try:
-            self._patch(pod, {"conditions": listed, **more})
-        except ClusterError:
-            return
-
-    def _patch(self, pod: Pod, status: JsonObject) -> None:
+    def _report(self, pod: Pod, condition: Condition) -> None:
         meta = pod.metadata
-        try:
-            self._cluster.patch(Pod, meta.name, meta.namespace, {"status": status}, "status")
-        except NotFoundError:
-            return
+        self._cluster.report([PodReport(meta.namespace, meta.name, meta.uid, condition=condition)])
 
-    def _event(
-        self, pod: Pod, kind: str, reason: str, action: str, note: str, *, scheduler: str = ""
-    ) -> None:
-        """Write about a pod in the name of its scheduler, unless it is another one's doing."""
-        if not self._enabled:
+    def _tell(self, pod: Pod, message: str) -> None:
+        """Write an event about a failure, or count it in the series of the same ones."""
+        now_s, uid = self._clock.now_s(), pod.metadata.uid
+        told = self._told.get(uid)
+        if told is None or told.event.note != message or now_s > told.last_s + SERIES_S:
+            event = self._event(pod, "Warning", "FailedScheduling", "Scheduling", message)
+            self._remember(uid, _Told(event, 1, now_s, now_s))
+            self._cluster.report([event])
             return
-        scheduler = scheduler or pod.spec.scheduler_name
+        told.count += 1
+        told.last_s = now_s
+        if told.event.series is None or now_s >= told.written_s + SERIES_WRITE_S:
+            told.written_s = now_s
+            series = EventSeries(
+                count=told.count, last_observed_time=MicroTime.fromtimestamp(now_s, UTC)
+            )
+            told.event = replace(told.event, series=series)
+            self._cluster.report([told.event])
+
+    def _remember(self, uid: str, told: _Told) -> None:
+        if len(self._told) >= self._prune_at:
+            over_s = told.last_s - SERIES_S
+            self._told = {key: old for key, old in self._told.items() if old.last_s >= over_s}
+            self._prune_at = max(_KEPT, 2 * len(self._told))
+        self._told[uid] = told
+
+    def _event(self, pod: Pod, kind: str, reason: str, action: str, note: str) -> Event:
+        """Return an event in the name of the pod's scheduler."""
+        scheduler = pod.spec.scheduler_name
         now_s, meta = self._clock.now_s(), pod.metadata
         self._written += 1
-        event = Event(
+        return Event(
             metadata=ObjectMeta(
                 name=f"{meta.name}.{int(now_s * 1e6):x}{self._written:04x}",
                 namespace=meta.namespace,
@@ -125,7 +156,3 @@ class Reporter:
             note=note,
             type=kind,
         )
-        try:
-            self._cluster.create(event)
-        except ClusterError:
-            return

@@ -6,14 +6,14 @@ simulation.
 """
 
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.cluster.port import Cluster, EventType, Watch, WatchEvent
+from koordinator.cluster.port import NO_SELECTORS, Cluster, EventType, Watch, WatchEvent
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ConflictError, NotFoundError
 from koordinator.scheduler.app.binding import Assumed, Binder
@@ -34,8 +34,6 @@ from koordinator.scheduler.snapshot import ClusterState, PodClass
 
 log = logging.getLogger(__name__)
 
-BIND_BATCH = 1024
-
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -48,6 +46,7 @@ class Options:
     explain: bool = False  # keep the scorecard of every decision; much slower
     merge_runs: bool = True  # decide runs of identical pods at once; the outcome is the same
     run_limit: int = 4096
+    in_flight: int = 1024  # bindings under way at which deciding waits until half of them ended
 
 
 class Scheduler:
@@ -61,6 +60,7 @@ class Scheduler:
         state: ClusterState,
         watched: Sequence[type[KubeObject]],
         *,
+        field_selectors: Mapping[type[KubeObject], str] = NO_SELECTORS,
         options: Options | None = None,
     ) -> None:
         self.state = state
@@ -81,11 +81,13 @@ class Scheduler:
         self._binder = Binder(cluster, state)
         self._reporter = Reporter(cluster, clock, enabled=self.options.report)
         self._watched: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)
+        self._field_selectors = field_selectors
         self._watch: Watch | None = None
         self._outcomes: list[Outcome] = []
         self._to_bind: list[Assumed] = []
         self._class_of: dict[str, tuple[Pod, PodClass]] = {}  # of pods not tried yet
         self._waiting: dict[str, Assumed] = {}  # for their permit
+        self._preparing: dict[str, Assumed] = {}  # what they need is being made ready
         self._diagnoses: dict[Hashable, Diagnosis] = {}
         self._diagnosed_at: Hashable = None
         self.attempts = 0
@@ -94,7 +96,7 @@ class Scheduler:
 
     def sync(self) -> None:
         """Take in the whole cluster, kind by kind (pods last), and watch it from there."""
-        self._watch = self._cluster.watch(self._watched)
+        self._watch = self._cluster.watch(self._watched, self._field_selectors)
         self._take_in()
 
     def _take_in(self) -> None:
@@ -156,8 +158,8 @@ class Scheduler:
         self.nominator.remove(key)
 
     def _forget_waiting(self, key: str) -> bool:
-        """Give back the place of a pod that waits for its permit; return whether there was one."""
-        assumed = self._waiting.pop(key, None)
+        """Give back the place of a pod that waits; return whether there was one."""
+        assumed = self._waiting.pop(key, None) or self._preparing.pop(key, None)
         if assumed is not None:
             self._binder.forget(assumed)
         return assumed is not None
@@ -178,30 +180,37 @@ class Scheduler:
     def step(self, limit: int | None = None) -> list[Outcome]:
         """Take in the news and decide pods until none is ready, or about ``limit`` are decided.
 
-        Returns what was done, in order.  Raises ClusterError when the cluster can't be read.
+        Bindings that have begun may still be under way.  Returns what has come to an end, in order.
+        Raises ClusterError when the cluster can't be read.
         """
-        self._take_in()
+        self._exchange()
         self.queue.flush(self._clock.now_s())
         self._settle_waiting()
+        self._settle_preparing()
         decided, most = 0, self.options.run_limit
         while limit is None or decided < limit:
+            if self._binder.in_flight > self.options.in_flight // 2:
+                break
             if limit is not None:
                 most = min(self.options.run_limit, limit - decided)
             run = self._next_run(most if self._merges() else 1)
-            if not run:
-                if not self._to_bind:
-                    break
-                self._bind_all()
-                self._take_in()
-                continue
-            decided += len(run)
-            self._decide(run)
-            if len(self._to_bind) >= BIND_BATCH:
-                self._bind_all()
-                self._take_in()
-        self._bind_all()
+            if run:
+                decided += len(run)
+                self._decide(run)
+            elif not self._to_bind:
+                break
+            if not run or len(self._to_bind) >= self.options.in_flight:
+                self._exchange()
+        self._begin_binds()
+        self._end_binds()
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
+
+    def _exchange(self) -> None:
+        """Send what has been decided, and learn what has happened."""
+        self._begin_binds()
+        self._end_binds()
+        self._take_in()
 
     def _next_run(self, most: int) -> list[QueuedPod]:
         now_s = self._clock.now_s()
@@ -215,7 +224,8 @@ class Scheduler:
 
     def next_wakeup_s(self) -> float | None:
         """Return when there is something to do even without news; None: only news can help."""
-        times = [assumed.deadline_s for assumed in self._waiting.values()]
+        waiting = (*self._waiting.values(), *self._preparing.values())
+        times = [assumed.deadline_s for assumed in waiting]
         flush_s = self.queue.next_wakeup_s()
         if flush_s is not None:
             times.append(flush_s)
@@ -352,7 +362,6 @@ class Scheduler:
 
         Pods that hoped for that node with less right give way.
         """
-        self._bind_all()  # a victim may be on its way
         node, pod = nomination.node, queued.pod
         priority = pod.spec.priority or 0
         for other in self.nominator.on_node(node):
@@ -362,11 +371,14 @@ class Scheduler:
                 self.queue.activate([other.key], self._clock.now_s())
         self.nominator.add(pod, node)
         self._reporter.nominated(pod, node)
+        self._begin_binds()
+        if any(self._binder.is_binding(victim.key) for victim in nomination.victims):
+            self._end_binds(wait=True)
         for victim in nomination.victims:
-            waiting = self._waiting.pop(victim.key, None)
+            waiting = self._waiting.pop(victim.key, None) or self._preparing.pop(victim.key, None)
             if waiting is not None:
                 self._binder.forget(waiting)
-                self._fail(waiting.queued, "preempted while waiting for its permit")
+                self._fail(waiting.queued, "preempted before it was bound")
                 continue
             meta = victim.pod.metadata
             self._reporter.preempted(victim.pod, pod, node)
@@ -395,6 +407,7 @@ class Scheduler:
                 assumed.deadline_s = self._clock.now_s() + wait_s
             self._waiting[assumed.queued.key] = assumed
         else:
+            assumed.deadline_s = 0.0
             self._to_bind.append(assumed)
 
     def _settle_waiting(self) -> None:
@@ -407,12 +420,54 @@ class Scheduler:
             else:
                 self._permit(self.cycles[assumed.queued.pod.spec.scheduler_name], assumed)
 
-    def _bind_all(self) -> None:
+    def _begin_binds(self) -> None:
+        """Begin to bind what has been decided, but for pods whose volumes are not ready yet."""
         batch, self._to_bind = self._to_bind, []
-        if not batch:
-            return
+        ready = [assumed for assumed in batch if self._is_prepared(assumed)]
+        if ready:
+            self._binder.begin(ready)
+
+    def _is_prepared(self, assumed: Assumed) -> bool:
+        if assumed.transaction is None:  # of a run: nobody has anything to prepare
+            return True
+        cycle = self.cycles[assumed.queued.pod.spec.scheduler_name]
+        if not cycle.profile.pre_bind:
+            return True
+        error = self._binder.prepare(assumed)
+        if error is not None:
+            self._fail(assumed.queued, f"binding failed: {error}")
+            return False
+        return self._is_ready(cycle, assumed)
+
+    def _is_ready(self, cycle: Cycle, assumed: Assumed) -> bool:
+        """Ask whether a pod may be bound now; one that must wait is asked again with every step."""
+        wait_s = 0.0
+        for active in cycle.profile.pre_bind:
+            answer = active.plugin.pre_bind(self.state.objects, assumed.queued.pod, assumed.node)
+            if answer.refusal:
+                self._binder.forget(assumed)
+                self._fail(assumed.queued, f"binding failed: {answer.refusal}")
+                return False
+            wait_s = max(wait_s, answer.wait_s)
+        if wait_s > 0:
+            assumed.deadline_s = assumed.deadline_s or self._clock.now_s() + wait_s
+            self._preparing[assumed.queued.key] = assumed
+        return wait_s == 0
+
+    def _settle_preparing(self) -> None:
+        now_s = self._clock.now_s()
+        preparing, self._preparing = self._preparing, {}
+        for assumed in preparing.values():
+            if now_s >= assumed.deadline_s:
+                self._binder.forget(assumed)
+                self._fail(assumed.queued, "binding failed: timed out waiting for its volumes")
+            elif self._is_ready(self.cycles[assumed.queued.pod.spec.scheduler_name], assumed):
+                self._binder.begin([assumed])
+
+    def _end_binds(self, *, wait: bool = False) -> None:
+        """Take note of bindings that have ended."""
         bound = []
-        for assumed, error in zip(batch, self._binder.bind(batch), strict=True):
+        for assumed, error in self._binder.ended(wait=wait):
             if error is not None:
                 self._fail(assumed.queued, f"binding failed: {error}")
             else:

@@ -109,15 +109,14 @@ class ClusterState:
         else:
             self.place(key, pod, pod_class, row, devices)
 
-    def place_run(self, items: list[tuple[str, Pod, PodClass, int]]) -> None:
+    def place_run(self, items: list[tuple[str, Pod, PodClass, int]]) -> list[PlacedPod]:
         """Place many pods of equal requests, none of them with ports or devices, at once."""
         if not items:
-            return
+            return []
         first = items[0][2]
         rows = np.fromiter((item[3] for item in items), np.int64, len(items))
         add = self.pods.add
-        for key, pod, pod_class, row in items:
-            add(key, pod, pod_class, row)
+        placed = [add(key, pod, pod_class, row) for key, pod, pod_class, row in items]
         times = np.bincount(rows, minlength=self.nodes.capacity)
         touched = np.flatnonzero(times)
         times = times[touched]
@@ -127,6 +126,12 @@ class ClusterState:
         self.nodes.nonzero[0, touched] += times * first.nonzero_cpu
         self.nodes.nonzero[1, touched] += times * first.nonzero_memory
         self.usage_log.extend(touched)
+        return placed
+
+    def give_back(self, placed: PlacedPod) -> None:
+        """Take a pod off its row, unless it has been displaced or placed anew since."""
+        if self.pods.by_key.get(placed.key) is placed:
+            self.displace(placed.key)
 
     def displace(self, key: str) -> PlacedPod | None:
         """Take a pod off its row and release what it took; None if it is nowhere."""

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from koordinator.api.kubescheduler import VolumeBindingArgs
+from koordinator.api.pod import Pod
 from koordinator.api.volume import (
     CsiDriver,
     CsiStorageCapacity,
@@ -17,8 +18,16 @@ from koordinator.api.volume import (
     StorageClass,
 )
 from koordinator.domain.curves import Curve, piecewise
+from koordinator.domain.volume_claims import (
+    SELECTED_NODE,
+    claim_name,
+    claim_not_found,
+    is_bound,
+    is_meant_for,
+)
 from koordinator.scheduler.contract import (
     Holding,
+    Permit,
     PluginSpec,
     Reads,
     Refusal,
@@ -30,6 +39,7 @@ from koordinator.scheduler.plugins.volume_binding.hints import EVENTS
 from koordinator.scheduler.plugins.volume_binding.outcome import Outcome, settle
 from koordinator.scheduler.plugins.volume_binding.scoring import score
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot.objects import ObjectTable
 
 KEPT = 64  # outcomes; bounds memory, nothing depends on it
 _KINDS = (PersistentVolumeClaim, PersistentVolume, StorageClass, CsiDriver, CsiStorageCapacity)
@@ -40,6 +50,7 @@ class VolumeBinding:
     """Filter, reserve and, if there is a curve, score."""
 
     curve: Curve | None
+    timeout_s: float
     reads: ClassVar = Reads.CLUSTER
 
     def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
@@ -90,6 +101,24 @@ class VolumeBinding:
             return Refusal(", ".join(reasons))
         return Holding(objects=outcome.assumed(row, node))
 
+    def pre_bind(self, objects: ObjectTable, pod: Pod, node: str) -> Permit:
+        """Wait until every claim is bound, as the volume controller and provisioners do it."""
+        waits = False
+        names = [claim_name(pod.metadata.name, volume) for volume in pod.spec.volumes]
+        for name in filter(None, names):
+            claim = objects.get(PersistentVolumeClaim, f"{pod.metadata.namespace}/{name}")
+            if claim is None:
+                return Permit(refusal=claim_not_found(name))
+            if is_bound(claim):
+                continue
+            waits = True
+            asked = claim.metadata.annotations.get(SELECTED_NODE)
+            if asked != node and not any(
+                is_meant_for(volume, claim) for volume in objects.all(PersistentVolume)
+            ):
+                return Permit(refusal=f'provisioning failed for PVC "{name}"')
+        return Permit(wait_s=self.timeout_s) if waits else Permit()
+
 
 def _outcome(whole: Snapshot, pod: PodClass) -> Outcome | Refusal:
     """Return what becomes of the pod's claims; kept until an object that it depends on changes."""
@@ -108,9 +137,8 @@ def _outcome(whole: Snapshot, pod: PodClass) -> Outcome | Refusal:
 
 
 def build(args: VolumeBindingArgs, _axis: ResourceAxis) -> VolumeBinding:
-    if not args.shape:
-        return VolumeBinding(None)
-    return VolumeBinding(piecewise([(p.utilization, p.score * 10) for p in args.shape]))
+    points = [(point.utilization, point.score * 10) for point in args.shape or ()]
+    return VolumeBinding(piecewise(points) if points else None, args.bind_timeout_seconds)
 
 
 PLUGIN = PluginSpec("VolumeBinding", VolumeBindingArgs, build, events=EVENTS)

@@ -1,0 +1,101 @@
+"""Reports, over every adapter: what nobody waits for is there some time soon."""
+
+from collections.abc import Callable
+
+from tests.contract.cluster.objects import pod
+
+from koordinator.api.core import MicroTime, ObjectReference
+from koordinator.api.event import Event
+from koordinator.api.meta import Condition, ObjectMeta
+from koordinator.api.pod import Pod, PodStatus
+from koordinator.cluster.port import Cluster, PodReport
+from koordinator.foundation.clock import UTC
+from koordinator.foundation.errors import ClusterError
+
+
+def eventually(cluster: Cluster, holds: Callable[[], bool]) -> bool:
+    """Return whether it holds within seconds."""
+    for _ in range(200):
+        if holds():
+            return True
+        cluster.wait(0.05)
+    return False
+
+
+def status(cluster: Cluster, name: str) -> PodStatus:
+    return cluster.get(Pod, name, "default").status
+
+
+def conditions(cluster: Cluster, name: str) -> dict[str, tuple[str, str]]:
+    return {c.type: (c.status, c.message) for c in status(cluster, name).conditions}
+
+
+def unschedulable(message: str) -> Condition:
+    return Condition(type="PodScheduled", status="False", reason="Unschedulable", message=message)
+
+
+def note(name: str, text: str) -> Event:
+    return Event(
+        metadata=ObjectMeta(name=name, namespace="default"),
+        event_time=MicroTime.fromtimestamp(1_700_000_000, UTC),
+        reporting_controller="test",
+        reporting_instance="test",
+        action="Testing",
+        reason="Tested",
+        regarding=ObjectReference(api_version="v1", kind="Pod", namespace="default", name="a"),
+        note=text,
+        type="Normal",
+    )
+
+
+def test_a_condition_takes_the_place_of_its_type_only(cluster: Cluster) -> None:
+    """Conditions of other types stay; the newest of one type is what can be read."""
+    cluster.create(pod("a"))
+    ready = {"conditions": [{"type": "Ready", "status": "False", "message": "theirs"}]}
+    cluster.patch(Pod, "a", "default", {"status": ready}, "status")
+    cluster.report([PodReport("default", "a", condition=unschedulable("one"))])
+    cluster.report([PodReport("default", "a", condition=unschedulable("two"))])
+
+    wanted = {"Ready": ("False", "theirs"), "PodScheduled": ("False", "two")}
+    assert eventually(cluster, lambda: conditions(cluster, "a") == wanted)
+
+
+def test_a_nomination_comes_and_goes(cluster: Cluster) -> None:
+    """An empty name takes the nomination back; a report without one leaves it."""
+    cluster.create(pod("a"))
+    cluster.report([PodReport("default", "a", nominated_node="n1")])
+    assert eventually(cluster, lambda: status(cluster, "a").nominated_node_name == "n1")
+    cluster.report([PodReport("default", "a", condition=unschedulable("one"))])
+    assert eventually(cluster, lambda: "PodScheduled" in conditions(cluster, "a"))
+    assert status(cluster, "a").nominated_node_name == "n1"
+    cluster.report([PodReport("default", "a", nominated_node="")])
+    assert eventually(cluster, lambda: not status(cluster, "a").nominated_node_name)
+
+
+def test_a_report_about_another_pod_of_that_name_is_dropped(cluster: Cluster) -> None:
+    """The uid says which pod is meant; a pod that is gone is no error."""
+    cluster.create(pod("a"))
+    cluster.report(
+        [
+            PodReport("default", "missing", condition=unschedulable("one")),
+            PodReport("default", "a", uid="another", condition=unschedulable("two")),
+        ]
+    )
+    cluster.report([PodReport("default", "a", nominated_node="n1")])
+
+    assert eventually(cluster, lambda: status(cluster, "a").nominated_node_name == "n1")
+    assert "PodScheduled" not in conditions(cluster, "a")
+
+
+def test_an_event_takes_the_place_of_its_name(cluster: Cluster) -> None:
+    """Repeating an event updates it, and a new one is stored."""
+    cluster.report([note("x", "first")])
+    cluster.report([note("x", "second"), note("y", "other")])
+
+    def notes() -> dict[str, str]:
+        try:
+            return {n: cluster.get(Event, n, "default").note for n in ("x", "y")}
+        except ClusterError:
+            return {}
+
+    assert eventually(cluster, lambda: notes() == {"x": "second", "y": "other"})
