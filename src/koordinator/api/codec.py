@@ -7,6 +7,7 @@ Source: RFC 7396 (merge patches); apimachinery pkg/util/json for null meaning ab
 
 import datetime as dt
 import re
+from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, TypeVar
 
@@ -104,6 +105,27 @@ def to_manifest(obj: KubeObject) -> JsonObject:
     """Return the object as JSON-like containers, ``apiVersion`` and ``kind`` first."""
     manifest: JsonObject = msgspec.json.decode(encode(obj))
     return manifest
+
+
+def spelt_out(value: object) -> Any:
+    """Return a struct as JSON-like containers with every field, those with defaults as well.
+
+    Of bytes only the number is shown: they are keys and certificates.
+    """
+    match value:
+        case msgspec.Struct():
+            fields = msgspec.structs.fields(value)
+            return {f.encode_name: spelt_out(getattr(value, f.name)) for f in fields}
+        case Mapping():
+            return {str(key): spelt_out(item) for key, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [spelt_out(item) for item in value]
+        case bytes():
+            return f"({len(value)} bytes)"
+        case str() | int() | float() | None:
+            return value
+        case _:
+            return str(value)  # durations and quantities
 
 
 def merge_patch(before: KindT, after: KindT) -> JsonObject:

@@ -4,6 +4,8 @@ A module of ``koordinator.api`` that declares kinds ends in ``KINDS``; it gets o
 """
 
 from koordinator.api import (
+    authentication,
+    authorization,
     cluster_colocation_profile,
     cluster_network_topology,
     config_map,
@@ -42,6 +44,8 @@ KINDS: tuple[type[KubeObject], ...] = (
     *workload.KINDS,
     *lease.KINDS,
     *event.KINDS,
+    *authentication.KINDS,
+    *authorization.KINDS,
     *config_map.KINDS,
     *device.KINDS,
     *reservation.KINDS,

@@ -51,7 +51,7 @@ def test_defaults_of_the_configuration() -> None:
     assert decoded.leader_election.renew_deadline == Duration(seconds=10)
     assert decoded.leader_election.retry_period == Duration(seconds=2)
     assert decoded.leader_election.resource_name == "kube-scheduler"
-    assert (decoded.client_connection.qps, decoded.client_connection.burst) == (50.0, 100)
+    assert (decoded.client_connection.qps, decoded.client_connection.burst) == (-1.0, 100)
     assert (decoded.pod_initial_backoff_seconds, decoded.pod_max_backoff_seconds) == (1, 10)
 
 

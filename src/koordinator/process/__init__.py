@@ -1,0 +1,1 @@
+"""What every long-running component needs of its process: serving, leading, logs, signals."""

@@ -1,0 +1,162 @@
+"""Who may read what a component serves: the API server is asked, as by every Kubernetes component.
+
+A bearer token goes into a TokenReview, the user that comes back and the path into a
+SubjectAccessReview.  Without a token the user is anonymous.  Client certificates are not looked at.
+Source: k8s.io/apiserver pkg/server/options/{authentication,authorization}.go,
+plugin/pkg/authenticator/token/webhook, plugin/pkg/authorizer/webhook, pkg/authorization/path.
+"""
+
+import hashlib
+import logging
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from koordinator.api.authentication import TokenReview, TokenReviewSpec, UserInfo
+from koordinator.api.authorization import (
+    NonResourceAttributes,
+    SubjectAccessReview,
+    SubjectAccessReviewSpec,
+    SubjectAccessReviewStatus,
+)
+from koordinator.api.meta import KubeObject
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import ClusterError, InputError
+
+ALWAYS_ALLOWED = ("/healthz", "/readyz", "/livez")
+CACHED_S = 10.0  # tokens, permissions and refusals
+CACHED_ANSWERS = 8192  # the oldest are forgotten
+
+ANONYMOUS = UserInfo(username="system:anonymous", groups=("system:unauthenticated",))
+
+log = logging.getLogger(__name__)
+
+KindT = TypeVar("KindT", bound=KubeObject)
+ValueT = TypeVar("ValueT")
+
+
+class Reviewer(Protocol):
+    """What is needed of a ``cluster.port.Cluster``."""
+
+    def create(self, obj: KindT) -> KindT: ...
+
+
+class Outcome(Enum):
+    """The answer to a request for access."""
+
+    ALLOWED = auto()
+    UNAUTHENTICATED = auto()  # the token is no good
+    FORBIDDEN = auto()
+    UNKNOWN = auto()  # the API server can't be asked
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An outcome and, unless access is allowed, a sentence about it."""
+
+    outcome: Outcome
+    message: str = ""
+
+
+ALLOWED = Decision(Outcome.ALLOWED)
+
+
+class PathPatterns:
+    """Paths; one that ends in ``*`` stands for all that begin so."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        for pattern in patterns:
+            if "*" in pattern[:-1]:
+                raise InputError(f"found {pattern!r}; accepted is * at the end only")
+        relative = [pattern.removeprefix("/") for pattern in patterns]
+        self._prefixes = tuple(p.removesuffix("*") for p in relative if p.endswith("*"))
+        self._paths = frozenset(p for p in relative if not p.endswith("*"))
+
+    def __contains__(self, path: str) -> bool:
+        relative = path.removeprefix("/")
+        return relative in self._paths or relative.startswith(self._prefixes)
+
+
+class Authorizer:
+    """Decides about requests.  Belongs to one thread, and so does its ``reviewer``."""
+
+    def __init__(
+        self, reviewer: Reviewer, clock: Clock, always_allowed: Sequence[str] = ALWAYS_ALLOWED
+    ) -> None:
+        """Raise InputError for a pattern that can't be understood."""
+        self.always_allowed = PathPatterns(always_allowed)
+        self._reviewer = reviewer
+        self._users: _Recent[UserInfo | None] = _Recent(clock)
+        self._permissions: _Recent[SubjectAccessReviewStatus] = _Recent(clock)
+
+    def decide(self, token: str, verb: str, path: str) -> Decision:
+        """Decide about one request; ``token`` is empty if there is none.
+
+        Asks the API server, unless it said so within ``CACHED_S``.
+        """
+        try:
+            user = self._user(token) if token else ANONYMOUS
+        except ClusterError as error:
+            log.warning("token not reviewed", extra={"error": error})
+            user = None
+        if user is None:
+            return Decision(Outcome.UNAUTHENTICATED, "Unauthorized")
+        try:
+            permission = self._permission(user, NonResourceAttributes(path=path, verb=verb))
+        except ClusterError as error:
+            log.warning("access not reviewed", extra={"error": error, "path": path})
+            return Decision(Outcome.UNKNOWN, f'Internal Server Error: "{path}": {error}')
+        if permission.allowed and not permission.denied:
+            return ALLOWED
+        message = f'forbidden: User "{user.username}" cannot {verb} path "{path}"'
+        reason = f": {permission.reason}" if permission.reason else ""
+        return Decision(Outcome.FORBIDDEN, message + reason)
+
+    def _user(self, token: str) -> UserInfo | None:
+        key = hashlib.sha256(token.encode()).digest()  # keeps tokens out of memory
+        if key not in self._users:
+            review = self._reviewer.create(TokenReview(spec=TokenReviewSpec(token=token)))
+            status = review.status
+            if status.error:
+                log.info("token refused", extra={"error": status.error})
+            self._users.put(key, status.user if status.authenticated else None)
+        return self._users.get(key)
+
+    def _permission(
+        self, user: UserInfo, request: NonResourceAttributes
+    ) -> SubjectAccessReviewStatus:
+        spec = SubjectAccessReviewSpec(
+            non_resource_attributes=request,
+            user=user.username,
+            groups=user.groups,
+            extra=user.extra,
+            uid=user.uid,
+        )
+        key = msgspec.json.encode(spec)
+        if key not in self._permissions:
+            self._permissions.put(key, self._reviewer.create(SubjectAccessReview(spec=spec)).status)
+        return self._permissions.get(key)
+
+
+class _Recent(Generic[ValueT]):
+    """What was learnt in the last ``CACHED_S``."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._values: dict[Hashable, tuple[float, ValueT]] = {}  # in the order of their age
+
+    def __contains__(self, key: Hashable) -> bool:
+        learnt = self._values.get(key)
+        return learnt is not None and self._clock.now_s() < learnt[0] + CACHED_S
+
+    def get(self, key: Hashable) -> ValueT:
+        return self._values[key][1]
+
+    def put(self, key: Hashable, value: ValueT) -> None:
+        self._values.pop(key, None)
+        if len(self._values) >= CACHED_ANSWERS:
+            del self._values[next(iter(self._values))]
+        self._values[key] = (self._clock.now_s(), value)

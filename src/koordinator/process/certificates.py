@@ -1,0 +1,138 @@
+"""Certificates of a server: the user's files, followed as they change, or one of our own making.
+
+Source: k8s.io/apiserver pkg/server/options/serving.go ``MaybeDefaultWithSelfSignedCerts`` and
+pkg/server/dynamiccertificates.
+"""
+
+import logging
+import os
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import InputError
+
+if TYPE_CHECKING:
+    from koordinator.process.self_signed import Pair
+
+log = logging.getLogger(__name__)
+
+_Stamp = tuple[tuple[int, int, int], ...]
+
+
+def context_of_files(certificate: Path, key: Path) -> ssl.SSLContext:
+    """Return a server's context that follows the two PEM files (chain, private key).
+
+    They are looked at with every handshake.  What can't be loaded, such as a new certificate whose
+    key is still to come, leaves the old pair in use.
+    Raises InputError naming the file if they can't be loaded to begin with.
+    """
+    return _following(_Files(certificate, key))
+
+
+def context_of_directory(
+    directory: Path, pair_name: str, names: Sequence[str], clock: Clock
+) -> ssl.SSLContext:
+    """Return a context of ``<pair_name>.crt`` and ``.key`` in a directory.
+
+    If neither exists, a self-signed pair is written there first.
+    Raises InputError if files can't be read or written, or if there is only one of the two.
+    """
+    certificate, key = directory / f"{pair_name}.crt", directory / f"{pair_name}.key"
+    if certificate.exists() != key.exists():
+        there, missing = (certificate, key) if certificate.exists() else (key, certificate)
+        raise InputError(f"missing, although {there} is there", source=str(missing))
+    if not key.exists():
+        _write_pair(certificate, key, names, clock)
+    return context_of_files(certificate, key)
+
+
+def self_signed_context(names: Sequence[str], clock: Clock) -> ssl.SSLContext:
+    """Return a context with a new certificate for the host names and addresses, in memory only."""
+    pair = _make(names, clock)
+    context = _server_context()
+    # OpenSSL loads files only, and the root file system may be read-only.
+    descriptor = os.memfd_create("serving-certificate")
+    try:
+        os.write(descriptor, pair.certificate + pair.key)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+    return context
+
+
+class _Files:
+    """The two files, and the context made of what they held when they were last good."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self._certificate, self._key = certificate, key
+        self._stamp = self._look()
+        self._context = self._load()
+
+    def current(self) -> ssl.SSLContext:
+        stamp = self._look()
+        if stamp == self._stamp:
+            return self._context
+        self._stamp = stamp  # before loading: what changes meanwhile is loaded the next time
+        try:
+            self._context = self._load()
+        except InputError as error:
+            log.warning("certificate not reloaded", extra={"error": error})
+        else:
+            log.info("certificate reloaded", extra={"file": self._certificate})
+        return self._context
+
+    def _look(self) -> _Stamp:
+        try:
+            found = [path.stat() for path in (self._certificate, self._key)]
+        except OSError:
+            return ()
+        return tuple((stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in found)
+
+    def _load(self) -> ssl.SSLContext:
+        context = _server_context()
+        try:
+            for path in (self._certificate, self._key):
+                path.read_bytes()  # OpenSSL doesn't say which of the two it can't read
+            context.load_cert_chain(self._certificate, self._key)
+        except ssl.SSLError as error:
+            problem = f"no PEM certificate with its key in {self._key}: {error.reason}"
+            raise InputError(problem, source=str(self._certificate)) from None
+        except OSError as error:
+            raise InputError(f"can't be read: {error.strerror}", source=error.filename) from None
+        return context
+
+
+def _following(files: _Files) -> ssl.SSLContext:
+    def choose(connection: ssl.SSLSocket | ssl.SSLObject, _name: str, _: ssl.SSLContext) -> None:
+        connection.context = files.current()
+
+    context = _server_context()
+    context.sni_callback = choose  # called with every handshake, whether a server is named or not
+    return context
+
+
+def _server_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _write_pair(certificate: Path, key: Path, names: Sequence[str], clock: Clock) -> None:
+    pair = _make(names, clock)
+    try:
+        certificate.parent.mkdir(parents=True, exist_ok=True)
+        key.touch(mode=0o600)
+        key.write_bytes(pair.key)
+        certificate.write_bytes(pair.certificate)
+    except OSError as error:
+        raise InputError(f"can't be written: {error.strerror}", source=error.filename) from None
+    log.info("certificate made", extra={"file": certificate})
+
+
+def _make(names: Sequence[str], clock: Clock) -> "Pair":
+    from koordinator.process.self_signed import self_signed  # noqa: PLC0415 (12 MiB of memory)
+
+    return self_signed(names, clock.now_s())

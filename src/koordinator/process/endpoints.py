@@ -1,0 +1,175 @@
+"""What a component tells about itself over HTTP: health, metrics, configuration, debugging.
+
+Paths and texts are those of Kubernetes components and of koord-scheduler's services.
+Source: kubernetes cmd/kube-scheduler/app/server.go ``newEndpointsHandler``; k8s.io/apiserver
+pkg/server/routes/flags.go; koordinator pkg/scheduler/frameworkext/services.
+"""
+
+import importlib.metadata
+import platform
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from prometheus_client import CollectorRegistry, disable_created_metrics
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from koordinator.foundation.errors import InputError, NotFoundError
+from koordinator.process.health import Check, HealthEndpoint, Indicators
+
+SERVICES = "/apis/v1"
+LONGEST_BODY_BYTES = 4096  # a flag's value is all that is ever sent
+
+Parameters = Mapping[str, str]  # of the path's {placeholders} and of the query
+Answer = Callable[[Parameters], object]
+Setter = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoints:
+    """What one component serves.
+
+    An answer is sent as text if it is a string, else as JSON.  NotFoundError becomes 404,
+    InputError 400, TimeoutError 503.  Answers, setters and metric collectors run in threads of the
+    server: what belongs to the component's own thread they have to get through ``Inquiries``.
+    """
+
+    #: By name: healthz, livez, readyz.
+    health: Mapping[str, Sequence[Check]] = field(
+        default_factory=lambda: {"healthz": (), "livez": (), "readyz": ()}
+    )
+    #: By path.
+    metrics: Mapping[str, CollectorRegistry] = field(default_factory=dict)
+    #: By path, which may have {placeholders}.
+    pages: Mapping[str, Answer] = field(default_factory=dict)
+    #: By path below /apis/v1, which may have {placeholders}; only a leader answers.
+    services: Mapping[str, Answer] = field(default_factory=dict)
+    is_leader: Callable[[], bool] = lambda: True
+    #: By name below /debug/flags: take the text that was PUT, return what to say about it.
+    flags: Mapping[str, Setter] = field(default_factory=dict)
+
+
+def application(endpoints: Endpoints) -> Starlette:
+    """Return the ASGI application."""
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # as in every Kubernetes component
+    indicators = Indicators()
+    routes: list[BaseRoute] = []
+    for name, checks in endpoints.health.items():
+        routes += _health_routes(HealthEndpoint(name, checks, indicators))
+    for path, registry in {**endpoints.metrics, "/metrics/slis": indicators.registry}.items():
+        routes.append(Route(path, _exposition(registry)))
+    for path, answer in {"/version": version, **endpoints.pages}.items():
+        routes.append(Route(path, _page(answer)))
+    if endpoints.services:
+        services = {"/__services__": _index(endpoints.services), **endpoints.services}
+        for path, answer in services.items():
+            routes.append(Route(SERVICES + path, _leaders_page(answer, endpoints.is_leader)))
+    for name, setter in endpoints.flags.items():
+        routes.append(Route(f"/debug/flags/{name}", _flag(setter), methods=_ANY_METHOD))
+    return Starlette(
+        routes=routes,
+        exception_handlers={
+            NotFoundError: lambda _, error: PlainTextResponse(f"{error}\n", 404),
+            InputError: lambda _, error: PlainTextResponse(f"{error}\n", 400),
+            TimeoutError: lambda _, error: PlainTextResponse(f"{error}\n", 503),
+        },
+        max_body_size=LONGEST_BODY_BYTES,
+    )
+
+
+def version(_: Parameters) -> object:
+    """Tell which version runs where, in the words of Kubernetes' ``version.Info``."""
+    number = importlib.metadata.version("koordinator")
+    major, minor, *_rest = number.split(".")
+    return {
+        "major": major,
+        "minor": minor,
+        "gitVersion": f"v{number}",
+        "compiler": platform.python_implementation().lower(),
+        "platform": f"{sys.platform}/{platform.machine()}",
+    }
+
+
+def thread_stacks(_: Parameters) -> str:
+    """Tell what every thread is doing, for /debug/threads."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return "\n".join(
+        f"thread {ident} {names.get(ident, '')}\n{''.join(traceback.format_stack(frame))}"
+        for ident, frame in sys._current_frames().items()  # noqa: SLF001 -- made for debuggers
+    )
+
+
+_ANY_METHOD = ("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE")
+_Handler = Callable[[Request], Response]
+
+
+def _health_routes(endpoint: HealthEndpoint) -> list[BaseRoute]:
+    async def report(request: Request) -> Response:
+        query = request.query_params
+        verdict = endpoint.report(query.getlist("exclude"), verbose="verbose" in query)
+        return PlainTextResponse(verdict.text, 200 if verdict.healthy else 500)
+
+    def reporting(check: Check) -> Callable[[Request], object]:
+        async def report_one(_: Request) -> Response:
+            verdict = endpoint.report_one(check)
+            return PlainTextResponse(verdict.text, 200 if verdict.healthy else 500)
+
+        return report_one
+
+    path = f"/{endpoint.name}"
+    single = [Route(f"{path}/{check.name}", reporting(check)) for check in endpoint.checks]
+    return [Route(path, report), *single]
+
+
+def _exposition(registry: CollectorRegistry) -> _Handler:
+    def expose(request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(registry), headers={"content-type": content_type})
+
+    return expose
+
+
+def _page(answer: Answer) -> _Handler:
+    def show(request: Request) -> Response:
+        return _response(answer({**request.query_params, **request.path_params}))
+
+    return show
+
+
+def _leaders_page(answer: Answer, is_leader: Callable[[], bool]) -> _Handler:
+    show = _page(answer)
+
+    def show_if_leader(request: Request) -> Response:
+        if not is_leader():
+            return _response({"message": "the instance is not leader"}, 503)
+        return show(request)
+
+    return show_if_leader
+
+
+def _index(services: Mapping[str, Answer]) -> Answer:
+    return lambda _: {"GET": sorted(SERVICES + path for path in services)}
+
+
+def _flag(setter: Setter) -> Callable[[Request], object]:
+    async def put(request: Request) -> Response:
+        if request.method != "PUT":
+            return PlainTextResponse("unsupported http method\n", 406)
+        text = (await request.body()).decode(errors="replace")
+        return PlainTextResponse(await run_in_threadpool(setter, text) + "\n")
+
+    return put
+
+
+def _response(answer: object, status: int = 200) -> Response:
+    if isinstance(answer, str):
+        return PlainTextResponse(answer, status)
+    return Response(msgspec.json.encode(answer), status, media_type="application/json")

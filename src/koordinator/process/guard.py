@@ -1,0 +1,68 @@
+"""Lets through to an application only what an authorizer allows.
+
+Source: k8s.io/apiserver pkg/endpoints/filters/{authentication,authorization}.go.
+"""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from koordinator.process.authorization import Authorizer, Decision, Outcome
+
+_STATUS = {
+    Outcome.UNAUTHENTICATED: (401, "Unauthorized"),
+    Outcome.FORBIDDEN: (403, "Forbidden"),
+}
+
+
+class Guard:
+    """An ASGI application in front of another.  The authorizer gets a thread of its own.
+
+    So a slow API server delays those who must be authorized, but no health probe.
+    """
+
+    def __init__(self, app: ASGIApp, authorizer: Authorizer) -> None:
+        self._app = app
+        self._authorizer = authorizer
+        self._thread = ThreadPoolExecutor(1, "authorization")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        if path not in self._authorizer.always_allowed:
+            decision = await asyncio.get_running_loop().run_in_executor(
+                self._thread,
+                self._authorizer.decide,
+                bearer_token(Headers(scope=scope).get("authorization", "")),
+                scope["method"].lower(),
+                path,
+            )
+            if decision.outcome is not Outcome.ALLOWED:
+                await _refusal(decision)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def bearer_token(authorization: str) -> str:
+    """Return the token of an Authorization header; empty if it has none."""
+    scheme, _, rest = authorization.strip().partition(" ")
+    return rest.partition(" ")[0] if scheme.lower() == "bearer" else ""
+
+
+def _refusal(decision: Decision) -> Response:
+    if decision.outcome is Outcome.UNKNOWN:
+        return PlainTextResponse(f"{decision.message}\n", 500)
+    code, reason = _STATUS[decision.outcome]
+    body = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": decision.message,
+        "reason": reason,
+        "code": code,
+    }
+    return Response(msgspec.json.encode(body), code, media_type="application/json")

@@ -1,0 +1,130 @@
+"""Named checks, and the texts in which Kubernetes reports them.
+
+Source: k8s.io/apiserver pkg/server/healthz/healthz.go; k8s.io/component-base
+metrics/prometheus/slis/metrics.go.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+LEASE_GRACE_S = 20.0  # how long after its lease a leader that can't renew passes as healthy
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must be right.
+
+    ``problem`` returns what is wrong, empty if nothing is.  It runs in the server's thread and must
+    not wait for anything.
+    """
+
+    name: str
+    problem: Callable[[], str]
+
+
+PING = Check("ping", lambda: "")
+
+
+def shutdown_check(stopping: threading.Event) -> Check:
+    """Fails from the moment on in which the process is asked to stop."""
+    return Check("shutdown", lambda: "process is shutting down" if stopping.is_set() else "")
+
+
+def leader_election_check(lease: str, overdue_s: Callable[[], float]) -> Check:
+    """Fails if this process leads and should have renewed the lease long ago.
+
+    ``overdue_s`` returns the seconds since the lease ran out; 0 or less before that and for a
+    process that doesn't lead.
+    Source: client-go tools/leaderelection/healthzadaptor.go; the grace is kube-scheduler's.
+    """
+
+    def problem() -> str:
+        late = overdue_s() > LEASE_GRACE_S
+        return f"failed election to renew leadership on lease {lease}" if late else ""
+
+    return Check("leaderElection", problem)
+
+
+class Indicators:
+    """How often checks passed and failed, for /metrics/slis."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._healthy = Gauge(
+            "kubernetes_healthcheck",
+            "This metric records the result of a single healthcheck.",
+            ("name", "type"),
+            registry=self.registry,
+        )
+        self._total = Counter(
+            "kubernetes_healthchecks",
+            "This metric records the results of all healthcheck.",
+            ("name", "type", "status"),
+            registry=self.registry,
+        )
+
+    def observe(self, check: str, endpoint: str, *, passed: bool) -> None:
+        """Count one result."""
+        self._healthy.labels(check, endpoint).set(1 if passed else 0)
+        self._total.labels(check, endpoint, "success" if passed else "error").inc()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether all is well, and the text for whoever asked."""
+
+    healthy: bool
+    text: str
+
+
+class HealthEndpoint:
+    """The checks behind one of healthz, livez and readyz."""
+
+    def __init__(self, name: str, checks: Sequence[Check], indicators: Indicators) -> None:
+        self.name = name
+        self.checks = tuple(checks) or (PING,)
+        self._indicators = indicators
+
+    def report(self, excluded: Collection[str] = (), *, verbose: bool = False) -> Verdict:
+        """Run the checks that are not excluded; a failure is always told in full.
+
+        Not in full is what is wrong: that goes to the log, for anybody may ask.
+        """
+        lines, failed = [], False
+        for check in self.checks:
+            if check.name in excluded:
+                lines.append(f"[+]{check.name} excluded: ok")
+                continue
+            problem = check.problem()
+            self._indicators.observe(check.name, self.name, passed=not problem)
+            if problem:
+                failed = True
+                lines.append(f"[-]{check.name} failed: reason withheld")
+                log.info(
+                    "health check failed",
+                    extra={"endpoint": self.name, "check": check.name, "error": problem},
+                )
+            else:
+                lines.append(f"[+]{check.name} ok")
+        unknown = sorted(set(excluded) - {check.name for check in self.checks})
+        if unknown:
+            names = ",".join(f'"{name}"' for name in unknown)
+            lines.append(f"warn: some health checks cannot be excluded: no matches for {names}")
+        if not failed and not verbose:
+            return Verdict(healthy=True, text="ok")
+        outcome = "failed" if failed else "passed"
+        lines.append(f"{self.name} check {outcome}")
+        return Verdict(not failed, "".join(f"{line}\n" for line in lines))
+
+    def report_one(self, check: Check) -> Verdict:
+        """Run one check; it tells what is wrong, for its path is not open to anybody."""
+        problem = check.problem()
+        if problem:
+            return Verdict(healthy=False, text=f"internal server error: {problem}\n")
+        return Verdict(healthy=True, text="ok")

@@ -1,0 +1,70 @@
+"""Questions to the thread that owns the data.
+
+A component has one thread and no locks.  What the server's threads want to know of it they ask
+here, and the component's loop answers between two steps.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
+from typing import Any, TypeVar
+
+AnswerT = TypeVar("AnswerT")
+
+PATIENCE_S = 10.0  # longer than a step of the loop takes; a client gives up about then as well
+
+
+class Inquiries:
+    """Asked by any thread, answered by one."""
+
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self._patience_s = patience_s
+        self._waiting: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = (
+            queue.SimpleQueue()
+        )
+        self._closed = threading.Event()
+
+    def ask(self, question: Callable[[], AnswerT]) -> AnswerT:
+        """Have the question put by the answering thread; return or raise what it does.
+
+        Raises TimeoutError if nobody answers in time or any more.
+        """
+        answer: Future[AnswerT] = Future()
+        self._waiting.put((answer, question))
+        if self._closed.is_set():
+            self._dismiss()
+        try:
+            return answer.result(self._patience_s)
+        except CancelledError:
+            raise TimeoutError("shutting down") from None
+        except TimeoutError:
+            answer.cancel()
+            raise TimeoutError(f"busy: no answer within {self._patience_s:g} s") from None
+
+    def answer(self) -> None:
+        """Answer what has been asked by now; for the loop of the component."""
+        for answer, question in self._asked():
+            if not answer.set_running_or_notify_cancel():
+                continue
+            try:
+                answer.set_result(question())
+            except Exception as error:  # noqa: BLE001 -- belongs to the asker, not to the loop
+                answer.set_exception(error)
+
+    def close(self) -> None:
+        """Turn away all who wait and all who come; for the end of the loop."""
+        self._closed.set()
+        self._dismiss()
+
+    def _dismiss(self) -> None:
+        for answer, _ in self._asked():
+            answer.cancel()
+
+    def _asked(self) -> Iterator[tuple[Future[Any], Callable[[], Any]]]:
+        """Take what is waiting now; what is asked meanwhile has to wait for the next time."""
+        for _ in range(self._waiting.qsize()):
+            try:
+                yield self._waiting.get_nowait()
+            except queue.Empty:
+                return

@@ -1,0 +1,109 @@
+"""Logging to standard error, as text that looks like klog's or as JSON lines.
+
+Code logs ``log.warning("pod not bound", extra={"pod": key, "error": text})``: a constant message,
+and what varies as ``extra``.  Both formats show every extra.
+Source: k8s.io/klog/v2 klog.go and internal/serialize; k8s.io/component-base logs/json/json.go.
+"""
+
+import datetime as dt
+import logging
+import sys
+from enum import StrEnum
+from typing import Any, TextIO
+
+import msgspec
+
+from koordinator.foundation.clock import UTC
+from koordinator.foundation.errors import InputError
+
+DEBUG_FROM = 4  # the verbosity that Kubernetes calls debug level
+EVERYTHING_FROM = 8  # from here on libraries tell their details too
+
+_OURS = __name__.partition(".")[0]
+_NOT_EXTRA = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+
+class LogFormat(StrEnum):
+    """The values of ``--logging-format``."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class TextFormatter(logging.Formatter):
+    r"""One line: ``W0203 15:04:05.123456 7 koordinator.x] "message" pod="a/b" tries=2``.
+
+    The letter is the level, then come month and day, time (UTC), process and logger.  Strings are
+    quoted as in JSON, so that what a user typed can't begin a line of its own.  A traceback follows
+    on further lines.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = dt.datetime.fromtimestamp(record.created, UTC)
+        line = (
+            f"{record.levelname[0]}{when:%m%d %H:%M:%S.%f} {record.process:7} {record.name}] "
+            f"{_shown(record.getMessage())}"
+        )
+        line += "".join(f" {name}={_shown(value)}" for name, value in _extras(record))
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    """One object per line: ``ts`` in milliseconds since the epoch, msg, level, logger, extras."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "ts": round(record.created * 1e3, 3),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "msg": record.getMessage(),
+        }
+        line |= {name: value for name, value in _extras(record) if name not in line}
+        if record.exc_info:
+            line["stacktrace"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line, enc_hook=str).decode()
+
+
+def set_up_logging(
+    log_format: LogFormat = LogFormat.TEXT, verbosity: int = 0, stream: TextIO | None = None
+) -> None:
+    """Send what is logged from now on to ``stream`` (standard error), in place of any before."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else TextFormatter())
+    logging.basicConfig(handlers=[handler], force=True)
+    _set_levels(verbosity)
+
+
+def set_verbosity(text: str) -> str:
+    """Change how much is logged, as ``-v`` does; return a sentence about it.
+
+    From 0 on what operators want to know, from 4 on details, from 8 on details of libraries too.
+    Raises InputError if the text is no such number.
+    """
+    try:
+        verbosity = int(text)
+    except ValueError:
+        verbosity = -1
+    if verbosity < 0:
+        raise InputError(f"found {text!r}; accepted is a whole number from 0 on", path="v")
+    _set_levels(verbosity)
+    return f"successfully set verbosity to {verbosity}"
+
+
+def _set_levels(verbosity: int) -> None:
+    ours = logging.DEBUG if verbosity >= DEBUG_FROM else logging.INFO
+    others = logging.DEBUG if verbosity >= EVERYTHING_FROM else logging.WARNING
+    logging.getLogger(_OURS).setLevel(ours)
+    logging.getLogger().setLevel(others)
+
+
+def _extras(record: logging.LogRecord) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in vars(record).items() if name not in _NOT_EXTRA]
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool | int | float | None):
+        return str(value)
+    return msgspec.json.encode(str(value)).decode()

@@ -1,0 +1,472 @@
+"""How one elector behaves towards the lease, the clock and failures."""
+
+import datetime as dt
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from koordinator.api.event import Event
+from koordinator.api.lease import Lease, LeaseSpec
+from koordinator.api.meta import KubeObject, ObjectMeta
+from koordinator.api.namespace import Namespace
+from koordinator.cluster.leader_election import LeaderElector
+from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.foundation.clock import UTC, VirtualClock
+from koordinator.foundation.errors import BugError, ClusterError, InvalidError
+
+START_S = 1_700_000_000.25
+
+
+class Bed(MemoryCluster):
+    """A cluster with its clock, and hooks that run before and after each write of a lease."""
+
+    def __init__(self, *, strict_namespaces: bool = False) -> None:
+        self.clock = VirtualClock(START_S)
+        super().__init__(self.clock, strict_namespaces=strict_namespaces)
+        self.before_write: Callable[[], object] = lambda: None
+        self.after_write: Callable[[], object] = lambda: None
+
+    def create(self, obj: KubeObject) -> KubeObject:
+        return self._hooked(super().create, obj)
+
+    def update(self, obj: KubeObject) -> KubeObject:
+        return self._hooked(super().update, obj)
+
+    def _hooked(self, write: Callable[[KubeObject], KubeObject], obj: KubeObject) -> KubeObject:
+        if not isinstance(obj, Lease):
+            return write(obj)
+        self.before_write()
+        stored = write(obj)
+        self.after_write()
+        return stored
+
+    def candidate(self, identity: str, **times: float) -> LeaderElector:
+        """Return an elector with the stock times (15 s, 10 s, 2 s) unless others are given."""
+        times = {"lease_duration_s": 15, "renew_deadline_s": 10, "retry_period_s": 2} | times
+        return LeaderElector(
+            self,
+            self.clock,
+            np.random.default_rng(0),
+            identity=identity,
+            namespace="kube-system",
+            name="koord-scheduler",
+            **times,
+        )
+
+    @property
+    def lease(self) -> Lease:
+        return self.get(Lease, "koord-scheduler", "kube-system")
+
+    def after(self, seconds: float) -> None:
+        """Let time pass."""
+        self.clock.advance_to(self.clock.now_s() + seconds)
+
+    def events(self) -> list[str]:
+        return [event.note for event in self.list(Event).items if event.reason == "LeaderElection"]
+
+
+@pytest.fixture
+def bed() -> Bed:
+    return Bed()
+
+
+def fail() -> None:
+    raise ClusterError("connection reset")
+
+
+def at(offset_s: float) -> dt.datetime:
+    return dt.datetime.fromtimestamp(START_S + offset_s, UTC)
+
+
+def test_the_first_candidate_creates_the_lease_and_leads(bed: Bed) -> None:
+    """All fields are filled in as client-go does, times to the microsecond."""
+    elector = bed.candidate("a")
+    assert not elector.holds()
+
+    assert elector.attempt()
+
+    assert elector.holds()
+    assert elector.leader == "a"
+    assert bed.lease.spec == LeaseSpec(
+        holder_identity="a",
+        lease_duration_seconds=15,
+        acquire_time=at(0),
+        renew_time=at(0),
+        lease_transitions=0,
+    )
+
+
+def test_a_renewal_moves_only_the_renew_time(bed: Bed) -> None:
+    """Since when it leads, and how often the leader has changed, stays as it was."""
+    elector = bed.candidate("a")
+    elector.attempt()
+    first = bed.lease.spec
+    bed.after(2.5)
+
+    assert elector.attempt()
+
+    assert bed.lease.spec == replace(first, renew_time=at(2.5))
+
+
+def test_a_lease_runs_out_by_the_clock_of_who_watches_it(bed: Bed) -> None:
+    """Taken over once it has not changed for its duration, whatever times it has in it."""
+    bed.candidate("a").attempt()
+    future = replace(bed.lease.spec, renew_time=bed.lease.spec.renew_time + dt.timedelta(days=1))
+    bed.update(replace(bed.lease, spec=future))
+    elector = bed.candidate("b")
+
+    assert not elector.attempt()
+    assert elector.leader == "a"
+    bed.after(14.99)
+    assert not elector.attempt()
+    bed.after(0.01)
+    assert elector.attempt()
+
+    assert elector.leader == "b"
+    assert bed.lease.spec == LeaseSpec(
+        holder_identity="b",
+        lease_duration_seconds=15,
+        acquire_time=at(15),
+        renew_time=at(15),
+        lease_transitions=1,
+    )
+
+
+def test_a_lease_that_is_renewed_does_not_run_out(bed: Bed) -> None:
+    """Every change of its content starts the wait anew."""
+    leader, follower = bed.candidate("a"), bed.candidate("b")
+    for _ in range(20):
+        assert leader.attempt()
+        assert not follower.attempt()
+        bed.after(2)
+
+    assert leader.holds()
+
+
+def test_an_old_lease_seen_for_the_first_time_is_waited_for(bed: Bed) -> None:
+    """A new candidate can't know whether the leader's clock is right, so it takes its time."""
+    bed.candidate("a").attempt()
+    bed.after(3600)
+    elector = bed.candidate("b")
+
+    assert not elector.attempt()
+    bed.after(15)
+    assert elector.attempt()
+
+
+def test_what_counts_is_the_duration_in_the_lease(bed: Bed) -> None:
+    """The leader may have been configured otherwise than those who wait."""
+    bed.candidate("a", lease_duration_s=60, renew_deadline_s=50).attempt()
+    elector = bed.candidate("b")
+    elector.attempt()
+    bed.after(59.9)
+    assert not elector.attempt()
+    bed.after(0.1)
+    assert elector.attempt()
+
+
+def test_a_fraction_of_a_second_is_rounded_up(bed: Bed) -> None:
+    """Cut off, 15.5 s would run out before a leader with a deadline of 15.2 s stops."""
+    bed.candidate("a", lease_duration_s=15.5, renew_deadline_s=15.2).attempt()
+
+    assert bed.lease.spec.lease_duration_seconds == 16
+
+
+def test_annotations_on_the_lease_are_no_sign_of_life(bed: Bed) -> None:
+    """Only the content counts; else whoever annotates would keep a dead leader in office."""
+    bed.candidate("a").attempt()
+    elector = bed.candidate("b")
+    elector.attempt()
+    bed.after(15)
+    meta = replace(bed.lease.metadata, annotations={"note": "x"})
+    bed.update(replace(bed.lease, metadata=meta))
+
+    assert elector.attempt()
+    assert bed.lease.metadata.annotations == {"note": "x"}
+
+
+def test_leading_is_counted_from_the_start_of_the_renewal(bed: Bed) -> None:
+    """The server may have counted from any moment of a slow request: the first one is safe."""
+    elector = bed.candidate("a")
+    bed.after_write = lambda: bed.after(4)
+    assert elector.attempt()
+
+    bed.after(5.99)
+    assert elector.holds()
+    bed.after(0.01)
+    assert not elector.holds()
+
+
+def test_a_lost_leader_never_leads_again(bed: Bed) -> None:
+    """Others may have acted in the meantime: the process must start afresh."""
+    elector = bed.candidate("a")
+    elector.attempt()
+    assert not elector.lost
+    bed.after(10)
+
+    assert elector.lost
+    assert not elector.attempt()
+    assert elector.lost
+    assert bed.lease.spec.renew_time == at(0)
+
+
+def test_an_answer_that_comes_too_late_does_not_prolong(bed: Bed) -> None:
+    """Between the end of its time and the answer it was no leader, and that is final."""
+    elector = bed.candidate("a")
+    elector.attempt()
+    bed.after(9)
+    bed.after_write = lambda: bed.after(2)
+
+    assert not elector.attempt()
+    assert elector.lost
+
+
+def test_a_first_answer_that_comes_too_late_is_no_term(bed: Bed) -> None:
+    """It has not led yet, so nothing is lost: the next attempt renews."""
+    elector = bed.candidate("a")
+    bed.after_write = lambda: bed.after(10)
+    assert not elector.attempt()
+    bed.after_write = lambda: None
+
+    assert not elector.lost
+    assert elector.attempt()
+    assert bed.lease.spec.acquire_time == at(0)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["request lost", "answer lost"])
+def test_one_lost_renewal_changes_nothing(bed: Bed, after: bool) -> None:
+    """Also if the server did carry it out: then the lease is read again and renewed."""
+    elector = bed.candidate("a")
+    elector.attempt()
+    bed.after(2)
+    setattr(bed, "after_write" if after else "before_write", fail)
+    assert not elector.attempt()
+    assert elector.holds()
+    assert elector.problem == "connection reset"
+    bed.before_write = bed.after_write = lambda: None
+    bed.after(2)
+
+    assert elector.attempt()
+    assert elector.problem == ""
+    assert bed.lease.spec.renew_time == at(4)
+    bed.after(9)
+    assert elector.holds()
+
+
+def test_a_candidate_whose_answer_was_lost_finds_itself_in_the_lease(bed: Bed) -> None:
+    """It need not wait for its own lease to run out."""
+    elector = bed.candidate("a")
+    bed.after_write = fail
+    assert not elector.attempt()
+    assert not elector.holds()
+    bed.after_write = lambda: None
+
+    assert elector.attempt()
+    assert bed.lease.spec.lease_transitions == 0
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_of_two_candidates_the_faster_one_leads(bed: Bed, exists: bool) -> None:
+    """The other one's write is refused, which is no problem but how an election goes."""
+    slow, fast = bed.candidate("slow"), bed.candidate("fast")
+    if exists:
+        bed.candidate("old").attempt()
+        slow.attempt()
+        fast.attempt()
+        bed.after(15)
+
+    def overtake() -> None:
+        bed.before_write = lambda: None
+        assert fast.attempt()
+
+    bed.before_write = overtake
+    assert not slow.attempt()
+    assert slow.problem == ""
+    assert fast.holds()
+    assert not slow.attempt()
+    assert slow.leader == "fast"
+
+
+def test_release_lets_another_take_over_at_once(bed: Bed) -> None:
+    """The lease says that nobody holds it; who gave it up has not lost it."""
+    leader, follower = bed.candidate("a"), bed.candidate("b")
+    leader.attempt()
+    follower.attempt()
+    bed.after(1)
+    leader.release()
+
+    assert bed.lease.spec == LeaseSpec(
+        holder_identity="",
+        lease_duration_seconds=1,
+        acquire_time=at(1),
+        renew_time=at(1),
+        lease_transitions=0,
+    )
+    assert not leader.holds()
+    assert not leader.lost
+    assert not leader.attempt()
+    assert follower.attempt()
+    assert bed.lease.spec.lease_transitions == 1
+
+
+def test_release_is_over_before_the_lease_is_given_up(bed: Bed) -> None:
+    """Nobody may act while the request is under way, nor after it failed."""
+    elector = bed.candidate("a")
+    elector.attempt()
+    held: list[bool] = []
+    bed.before_write = lambda: held.append(elector.holds())
+    bed.after_write = fail
+    elector.release()
+
+    assert held == [False]
+    assert elector.problem == "connection reset"
+    assert not elector.holds()
+
+
+def test_who_waits_releases_nothing(bed: Bed) -> None:
+    """Another one's lease is left alone."""
+    bed.candidate("a").attempt()
+    elector = bed.candidate("b")
+    elector.attempt()
+    elector.release()
+
+    assert bed.lease.spec.holder_identity == "a"
+
+
+def test_what_was_lost_stays_lost_when_it_is_released(bed: Bed) -> None:
+    """The process exits with a failure; giving up what is left helps the next leader."""
+    elector = bed.candidate("a")
+    elector.attempt()
+    bed.after(11)
+    elector.release()
+
+    assert elector.lost
+    assert bed.lease.spec.holder_identity == ""
+
+
+def test_a_lease_taken_by_hand_is_lost_at_once(bed: Bed) -> None:
+    """Whoever is named there believes to lead."""
+    elector = bed.candidate("a")
+    elector.attempt()
+    bed.update(replace(bed.lease, spec=replace(bed.lease.spec, holder_identity="b")))
+
+    assert not elector.attempt()
+    assert elector.lost
+    assert elector.leader == "b"
+
+
+def test_a_deleted_lease_is_made_again_by_its_leader(bed: Bed) -> None:
+    """Those who have seen it wait for it as if it still existed."""
+    leader, follower = bed.candidate("a"), bed.candidate("b")
+    leader.attempt()
+    follower.attempt()
+    bed.delete(Lease, "koord-scheduler", "kube-system")
+
+    assert not follower.attempt()
+    assert leader.attempt()
+    assert bed.lease.spec.holder_identity == "a"
+    assert bed.lease.spec.lease_transitions == 0
+
+
+def test_a_missing_namespace_is_named_and_waited_for() -> None:
+    """The text says what is needed; once it is there, the next attempt succeeds."""
+    bed = Bed(strict_namespaces=True)
+    elector = bed.candidate("a")
+
+    assert not elector.attempt()
+    assert elector.problem == (
+        "namespaces \"kube-system\" not found; needed are the namespace 'kube-system' and "
+        "permission to get, create and update leases.coordination.k8s.io in it"
+    )
+    bed.create(Namespace(metadata=ObjectMeta(name="kube-system")))
+    assert elector.attempt()
+    assert elector.problem == ""
+
+
+def test_a_missing_permission_is_named(bed: Bed) -> None:
+    """The API server says who may not do what, we say what is needed."""
+
+    def forbid() -> None:
+        raise InvalidError('leases "koord-scheduler" is forbidden: User "koord" cannot create')
+
+    bed.before_write = forbid
+    elector = bed.candidate("a")
+
+    assert not elector.attempt()
+    assert 'User "koord" cannot create; needed are the namespace' in elector.problem
+
+
+def test_a_leader_renews_every_retry_period(bed: Bed) -> None:
+    """Counted from the start of the attempt, also of one that fails."""
+    elector = bed.candidate("a")
+    elector.attempt()
+    assert elector.next_attempt_s == START_S + 2
+    bed.before_write = fail
+    bed.after(2)
+    elector.attempt()
+    assert elector.next_attempt_s == START_S + 4
+
+
+def test_those_who_wait_come_at_irregular_times(bed: Bed) -> None:
+    """The retry period is stretched by up to 1.2, so that they don't all come together."""
+    bed.candidate("a").attempt()
+    elector = bed.candidate("b")
+    delays = set()
+    for _ in range(50):
+        elector.attempt()
+        delays.add(elector.next_attempt_s - bed.clock.now_s())
+
+    assert len(delays) > 40
+    assert all(2 <= delay <= 2.4 for delay in delays)
+
+
+def test_the_end_of_a_lease_is_not_slept_through(bed: Bed) -> None:
+    """Who waits comes back at the very moment."""
+    bed.candidate("a").attempt()
+    elector = bed.candidate("b")
+    elector.attempt()
+    bed.after(14)
+    elector.attempt()
+
+    assert elector.next_attempt_s == START_S + 15
+
+
+def test_a_leader_that_cannot_renew_becomes_overdue(bed: Bed) -> None:
+    """Counted from the end of its lease; others are never overdue."""
+    leader, follower = bed.candidate("a"), bed.candidate("b")
+    leader.attempt()
+    follower.attempt()
+    bed.after(40)
+
+    assert leader.overdue_s() == 25
+    assert follower.overdue_s() == 0
+    leader.release()
+    assert leader.overdue_s() == 0
+
+
+def test_events_tell_when_leading_begins_and_ends(bed: Bed) -> None:
+    """They are about the lease; a renewal is no event."""
+    elector = bed.candidate("a")
+    for _ in range(3):
+        elector.attempt()
+        bed.after(1)
+    (event,) = bed.list(Event).items
+
+    assert (event.type, event.reason, event.note) == ("Normal", "LeaderElection", "a became leader")
+    assert event.metadata.namespace == "kube-system"
+    assert event.regarding.kind == "Lease"
+    assert event.regarding.uid == bed.lease.metadata.uid
+    elector.release()
+    elector.release()
+    assert bed.events() == ["a became leader", "a stopped leading"]
+
+
+@pytest.mark.parametrize(
+    "times", [{"lease_duration_s": 10}, {"retry_period_s": 8.4}, {"retry_period_s": 0}]
+)
+def test_times_that_could_make_two_leaders_are_refused(bed: Bed, times: dict[str, float]) -> None:
+    """A configuration is checked before, so this is a mistake of ours."""
+    with pytest.raises(BugError, match="must decrease"):
+        bed.candidate("a", **times)

@@ -1,0 +1,120 @@
+"""Logs are for people (text) and for machines (JSON); both show what varies."""
+
+import io
+import json
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from koordinator.foundation.errors import InputError
+from koordinator.process.logs import LogFormat, set_up_logging, set_verbosity
+
+log = logging.getLogger("koordinator.scheduler")
+library = logging.getLogger("uvicorn.error")
+
+SetUp = Callable[..., io.StringIO]
+
+
+@pytest.fixture
+def set_up() -> Iterator[SetUp]:
+    """Set logging up on a stream, and put back what was there."""
+    root, ours = logging.getLogger(), logging.getLogger("koordinator")
+    before = root.handlers[:], root.level, ours.level
+    root.handlers.clear()  # they are pytest's: not to be closed
+
+    def to_stream(log_format: LogFormat = LogFormat.TEXT, verbosity: int = 0) -> io.StringIO:
+        stream = io.StringIO()
+        set_up_logging(log_format, verbosity, stream)
+        return stream
+
+    yield to_stream
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+    ours.setLevel(before[2])
+
+
+def test_text_is_one_line_with_every_extra(set_up: SetUp) -> None:
+    """Level, time, process and logger lead, as in klog."""
+    stream = set_up()
+    log.warning("pod not bound", extra={"pod": "shop/web", "tries": 2, "path": Path("/a b")})
+
+    line = stream.getvalue()
+    assert line[0] == "W"
+    assert line.endswith(
+        ' koordinator.scheduler] "pod not bound" pod="shop/web" tries=2 path="/a b"\n'
+    )
+
+
+def test_what_users_typed_can_not_begin_a_line(set_up: SetUp) -> None:
+    """A forged line would be believed."""
+    stream = set_up()
+    log.info("pod seen", extra={"pod": 'x\nE0101 "all is lost"'})
+
+    assert stream.getvalue().count("\n") == 1
+    assert r'pod="x\nE0101 \"all is lost\""' in stream.getvalue()
+
+
+def test_json_is_an_object_per_line(set_up: SetUp) -> None:
+    """Whatever is no JSON is shown as text, and no extra can hide a field of ours."""
+    stream = set_up(LogFormat.JSON)
+    log.error("annotation ignored", extra={"complaint": ValueError("bad"), "n": 1, "level": "x"})
+
+    line = json.loads(stream.getvalue())
+    assert line.pop("ts") > 1e12  # milliseconds
+    assert line == {
+        "level": "error",
+        "logger": "koordinator.scheduler",
+        "msg": "annotation ignored",
+        "complaint": "bad",
+        "n": 1,
+    }
+
+
+@pytest.mark.parametrize("log_format", LogFormat)
+def test_tracebacks_are_shown(set_up: SetUp, log_format: LogFormat) -> None:
+    """An unexpected error must be found."""
+    stream = set_up(log_format)
+    try:
+        int("boom")
+    except ValueError:
+        log.exception("plugin failed")
+
+    assert "Traceback" in stream.getvalue()
+    assert "ValueError: invalid literal" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("verbosity", "details", "of_libraries"),
+    [(0, False, False), (3, False, False), (4, True, False), (8, True, True)],
+)
+def test_verbosity_says_how_much(
+    set_up: SetUp, verbosity: int, details: bool, of_libraries: bool
+) -> None:
+    """4 is the debug level of Kubernetes; libraries are quiet until 8."""
+    stream = set_up(verbosity=verbosity)
+    log.info("told always")
+    log.debug("details")
+    library.info("library")
+
+    text = stream.getvalue()
+    assert "told always" in text
+    assert ("details" in text) is details
+    assert ("library" in text) is of_libraries
+
+
+def test_verbosity_changes_while_running(set_up: SetUp) -> None:
+    """What PUT /debug/flags/v does."""
+    stream = set_up()
+    assert set_verbosity("4") == "successfully set verbosity to 4"
+    log.debug("details")
+
+    assert "details" in stream.getvalue()
+
+
+@pytest.mark.parametrize("text", ["", "high", "-1", "1.5"])
+def test_a_wrong_verbosity_is_refused(text: str) -> None:
+    """The text says what is accepted."""
+    with pytest.raises(InputError, match="accepted is a whole number"):
+        set_verbosity(text)
