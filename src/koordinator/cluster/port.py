@@ -124,6 +124,13 @@ class Watch(Protocol):
     def poll(self) -> Sequence[WatchEvent]:
         """Return what has arrived since the last call; never waits, may return nothing."""
 
+    def refresh(self) -> None:
+        """Make up for whatever a slow stream still owes.
+
+        Everything that happened before the call is delivered, as after a broken stream, and then
+        one more BOOKMARK.  For who must not act on old news, such as a new leader.
+        """
+
     def close(self) -> None:
         """End the stream; ``poll`` then returns nothing.  Closing twice is allowed."""
 

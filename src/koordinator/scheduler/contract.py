@@ -138,6 +138,12 @@ class ClusterEvent:
     old: KubeObject | None = None
     new: KubeObject | None = None
 
+    @property
+    def label(self) -> str:
+        """What metrics call it, such as NodeAdd."""
+        what = "Update" if self.action & Action.UPDATE else (self.action.name or "").title()
+        return f"{self.resource}{what}"
+
 
 HintFunction = Callable[[KubeObject, ClusterEvent], Hint]
 

@@ -208,6 +208,25 @@ def test_what_happened_while_the_stream_was_broken_is_made_up_for(bed: Bed) -> N
     assert seen(poll(cluster, watch)) == [("MODIFIED", "same")]
 
 
+def test_a_refreshed_watch_is_up_to_date(bed: Bed) -> None:
+    """What happened before is delivered before the bookmark, and nothing twice."""
+    cluster = bed.cluster
+    cluster.create(pod("old"))
+    watch = started(cluster, Node, Pod)
+    cluster.create(pod("a"))
+    cluster.create(node("n"))
+    set_label(cluster, "old", "1")
+    watch.refresh()
+
+    events: list[WatchEvent] = []
+    while EventType.BOOKMARK not in [event.type for event in events]:
+        events += poll(cluster, watch)
+    assert events[-1].type is EventType.BOOKMARK
+    assert sorted(seen(events[:-1])) == [("ADDED", "a"), ("ADDED", "n"), ("MODIFIED", "old")]
+    set_label(cluster, "a", "1")
+    assert seen(poll(cluster, watch)) == [("MODIFIED", "a")]
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["create", "label", "bind", "run", "delete", "kill", "hold", "release"]),

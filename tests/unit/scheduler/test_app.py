@@ -17,7 +17,15 @@ from koordinator.cluster.memory.server import EndedBinds, MemoryCluster
 from koordinator.cluster.port import Binding
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError
-from koordinator.scheduler.app import Bound, Evicted, Options, Outcome, Scheduler, Unschedulable
+from koordinator.scheduler.app import (
+    Bound,
+    Evicted,
+    Options,
+    Outcome,
+    Scheduler,
+    Unschedulable,
+)
+from koordinator.scheduler.app.metrics import Metrics
 from koordinator.scheduler.contract import NoArgs, Permit, PluginSpec, Reads
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.queue import QueueState
@@ -79,11 +87,12 @@ def restarted(
     clock: VirtualClock,
     config: KubeSchedulerConfiguration = STOCK,
     options: Options | None = None,
+    metrics: Metrics | None = None,
 ) -> Scheduler:
     """Return a new scheduler on a cluster that is there already."""
     state = ClusterState()
     profiles = build_profiles(config, state.axis).profiles
-    return Scheduler(cluster, clock, profiles, state, WATCHED, options=options)
+    return Scheduler(cluster, clock, profiles, state, WATCHED, options=options, metrics=metrics)
 
 
 # -- what is written -------------------------------------------------------------------------
@@ -715,3 +724,15 @@ def test_a_restarted_scheduler_goes_on_with_what_is_pending() -> None:
 
     assert places(again.step()) == {"p": "n"}
     assert again.queue.counts()[QueueState.UNSCHEDULABLE] == 1
+
+
+def test_a_restart_costs_no_pod_its_place() -> None:
+    """Those that have waited longest go first, whatever their names."""
+    clock = VirtualClock(START_S)
+    cluster = MemoryCluster(clock)
+    cluster.load([node("n", cpu=1)])
+    for name in ("z", "m", "a"):
+        clock.advance_to(clock.now_s() + 60)
+        cluster.create(pod(name, cpu=1))
+
+    assert list(places(restarted(cluster, clock).step())) == ["z"]

@@ -32,7 +32,7 @@ _LEASE_DURATION = Duration(seconds=15)
 _RENEW_DEADLINE = Duration(seconds=10)
 _RETRY_PERIOD = Duration(seconds=2)
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
-_QPS, _BURST = 50.0, 100
+_QPS, _BURST = -1.0, 100  # the API server's priority and fairness limits who asks too much
 
 
 class LeaderElectionConfiguration(ConfigStruct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.cluster.memory.fields import FieldRequirement
 from koordinator.cluster.port import EventType, WatchEvent
 
+_BOOKMARK = WatchEvent(EventType.BOOKMARK, KubeObject())
 _TRIM = 1 << 12  # events that all have seen are dropped this many at a time
 
 Selection = Mapping[type[KubeObject], Sequence[FieldRequirement]]
@@ -74,6 +75,7 @@ class MemoryWatch:
         self._selection = selection
         self._initial = list(initial)
         self._refresh = refresh
+        self._bookmarks = 0
         self._open = True
         log.register(self)
 
@@ -90,14 +92,19 @@ class MemoryWatch:
             events.extend([event for event in fresh if type(event.object) in selection])
         self.version = self._log.version
         self._log.trim()
+        events += [_BOOKMARK] * self._bookmarks
+        self._bookmarks = 0
         return events
+
+    def refresh(self) -> None:
+        self._bookmarks += 1  # the log itself is never behind
 
     def has_news(self) -> bool:
         """Return whether ``poll`` would return something."""
         if not self._open:
             return False
         self._refresh()
-        return bool(self._initial) or any(
+        return bool(self._initial or self._bookmarks) or any(
             self._selected(event) is not None for event in self._log.after(self.version)
         )
 
@@ -130,5 +137,5 @@ def snapshot_events(objects: Sequence[KubeObject]) -> list[WatchEvent]:
     """Return an ADDED event per object and the bookmark that ends them."""
     return [
         *(WatchEvent(EventType.ADDED, obj) for obj in objects),
-        WatchEvent(EventType.BOOKMARK, KubeObject()),
+        _BOOKMARK,
     ]

@@ -29,7 +29,9 @@ class Assumed:
     placed: PlacedPod
     scorecard: Scorecard | None = None
     transaction: Transaction | None = None  # None: nothing to undo but the place itself
-    deadline_s: float = 0.0  # of a pod that waits, for its permit or its volumes
+    waits_since_s: float = 0.0  # for its permit or its volumes
+    deadline_s: float = 0.0  # of that wait; 0: it doesn't wait
+    began_s: float = 0.0  # when the attempt began, by the stopwatch of the metrics
 
 
 Ended = tuple[Assumed, ClusterError | None]

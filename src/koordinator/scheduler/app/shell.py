@@ -8,13 +8,14 @@ simulation.
 import logging
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import NO_SELECTORS, Cluster, EventType, Watch, WatchEvent
-from koordinator.foundation.clock import Clock
+from koordinator.foundation.clock import Clock, to_epoch_s
 from koordinator.foundation.errors import ConflictError, NotFoundError
 from koordinator.scheduler.app.binding import Assumed, Binder
 from koordinator.scheduler.app.outcomes import Bound, Evicted, Outcome, Unschedulable
@@ -31,6 +32,9 @@ from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.ingest import Ingest, is_over
 from koordinator.scheduler.queue import Nominator, QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PodClass
+
+if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
+    from koordinator.scheduler.app.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -62,12 +66,16 @@ class Scheduler:
         *,
         field_selectors: Mapping[type[KubeObject], str] = NO_SELECTORS,
         options: Options | None = None,
+        metrics: "Metrics | None" = None,
     ) -> None:
         self.state = state
         self.options = options or Options()
         self._cluster = cluster
         self._clock = clock
         self._ingest = Ingest(state)
+        self._metrics = metrics
+        if metrics is not None:
+            profiles = [metrics.timed(profile) for profile in profiles]
         self.cycles = {p.scheduler_name: Cycle(p, state) for p in profiles}
         hints = {name: events for p in profiles for name, events in p.events.items()}
         self.queue = SchedulingQueue(
@@ -91,12 +99,28 @@ class Scheduler:
         self._diagnoses: dict[Hashable, Diagnosis] = {}
         self._diagnosed_at: Hashable = None
         self.attempts = 0
+        self.is_synced = False  # everything that existed when asked has been taken in
+        self._began_s = 0.0
+        if metrics is not None:
+            metrics.watch(self.queue, state, list(self.cycles), self._count_assumed)
+
+    def _count_assumed(self) -> int:
+        waiting = len(self._waiting) + len(self._preparing) + len(self._to_bind)
+        return self._binder.in_flight + waiting
 
     # -- news --------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Take in the whole cluster, kind by kind (pods last), and watch it from there."""
-        self._watch = self._cluster.watch(self._watched, self._field_selectors)
+        """Take in the whole cluster, kind by kind (pods last), and watch it from there.
+
+        Called again, it makes sure that nothing that happened before is missed.  ``is_synced``
+        tells when that is so; until then nothing is decided.
+        """
+        self.is_synced = False
+        if self._watch is None:
+            self._watch = self._cluster.watch(self._watched, self._field_selectors)
+        else:
+            self._watch.refresh()
         self._take_in()
 
     def _take_in(self) -> None:
@@ -104,14 +128,19 @@ class Scheduler:
             self.sync()
             return
         for event in self._watch.poll():
-            self._handle(event)
+            if event.type is EventType.BOOKMARK:
+                self.is_synced = True
+            elif self._metrics is None:
+                self._handle(event)
+            else:
+                began_s = self._metrics.now_s()
+                self._handle(event)
+                self._metrics.handled(_label(event), self._metrics.now_s() - began_s)
         for complaint in self._ingest.complaints:
             log.warning("annotation ignored", extra={"complaint": complaint})
         self._ingest.complaints.clear()
 
     def _handle(self, event: WatchEvent) -> None:
-        if event.type is EventType.BOOKMARK:
-            return
         if isinstance(event.object, Pod):
             self._handle_pod(event.type, event.object, event.previous)
             return
@@ -146,11 +175,18 @@ class Scheduler:
             pod_class = self.state.classes.of(pod)
             self._class_of[key] = (pod, pod_class)
             run_key = cycle.run_key(pod_class)
-            self.queue.update(old, pod, run_key, self._clock.now_s())
+            self.queue.update(old, pod, run_key, self._arrived_s(pod))
             if self.nominator.node_of(key) or pod.status.nominated_node_name:
                 self.nominator.update(old, pod)
         else:
             self._leave_queue(key)
+
+    def _arrived_s(self, pod: Pod) -> float:
+        """Return when the pod joined the queue: a restart doesn't cost it its place."""
+        now_s = self._clock.now_s()
+        if self.is_synced:
+            return now_s
+        return min(now_s, to_epoch_s(pod.metadata.creation_timestamp, now_s))
 
     def _leave_queue(self, key: str) -> None:
         self._class_of.pop(key, None)
@@ -188,7 +224,7 @@ class Scheduler:
         self._settle_waiting()
         self._settle_preparing()
         decided, most = 0, self.options.run_limit
-        while limit is None or decided < limit:
+        while self.is_synced and (limit is None or decided < limit):
             if self._binder.in_flight > self.options.in_flight // 2:
                 break
             if limit is not None:
@@ -205,6 +241,11 @@ class Scheduler:
         self._end_binds()
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
+
+    def finish(self) -> None:
+        """Send what has been decided and wait for the answers; for the end of the process."""
+        self._begin_binds()
+        self._end_binds(wait=True)
 
     def _exchange(self) -> None:
         """Send what has been decided, and learn what has happened."""
@@ -235,6 +276,13 @@ class Scheduler:
         return self.options.merge_runs and not self.options.explain
 
     def _decide(self, run: list[QueuedPod]) -> None:
+        metrics = self._metrics
+        self._began_s = metrics.now_s() if metrics is not None else 0.0
+        self._decide_run(run)
+        if metrics is not None:
+            metrics.decided(len(run), metrics.now_s() - self._began_s)
+
+    def _decide_run(self, run: list[QueuedPod]) -> None:
         cycle = self.cycles[run[0].pod.spec.scheduler_name]
         classes = [self._class(queued) for queued in run]
         self.attempts += len(run)
@@ -243,7 +291,10 @@ class Scheduler:
             rows = cycle.choose_run(classes)
             if rows is not None:
                 done = len(rows)
-                self._to_bind += self._binder.assume_run(run[:done], classes[:done], rows)
+                assumed_run = self._binder.assume_run(run[:done], classes[:done], rows)
+                for assumed in assumed_run if self._metrics is not None else ():
+                    assumed.began_s = self._began_s
+                self._to_bind += assumed_run
         for queued, pod_class in zip(run[done:], classes[done:], strict=True):
             self._decide_one(cycle, queued, pod_class)
 
@@ -264,7 +315,7 @@ class Scheduler:
         scorecard = cycle.scorecard(pod_class) if self.options.explain else None
         if isinstance(choice, Choice):
             assumed = self._binder.assume(queued, pod_class, choice)
-            assumed.scorecard = scorecard
+            assumed.scorecard, assumed.began_s = scorecard, self._began_s
             self._permit(cycle, assumed)
         elif isinstance(choice, Refused):
             main, plugins = (choice.plugin, choice.reason), frozenset((choice.plugin,))
@@ -329,6 +380,8 @@ class Scheduler:
                     break
                 if result.message:
                     said.append(result.message)
+            if self._metrics is not None and cycle.profile.post_filter:
+                self._metrics.preempted(len(nomination.victims))
         message = diagnosis.message(", ".join(said))
         plugins = diagnosis.plugins
         if nomination.node:
@@ -351,6 +404,9 @@ class Scheduler:
         *,
         nominated: str = "",
     ) -> None:
+        if self._metrics is not None:
+            profile, took_s = queued.pod.spec.scheduler_name, self._metrics.now_s() - self._began_s
+            self._metrics.rejected(profile, took_s)
         self._reporter.failed(queued.pod, message)
         self.queue.reject(queued, plugins, frozenset(), message, self._clock.now_s())
         plugin, reason = main
@@ -397,18 +453,28 @@ class Scheduler:
             permit = active.plugin.permit(assumed.queued.pod, assumed.node)
             if permit.refusal:
                 self._binder.forget(assumed)
+                self._end_wait(assumed, "rejected")
                 rejector = frozenset((active.name,))
                 main = (active.name, permit.refusal)
                 self._reject(assumed.queued, main, rejector, permit.refusal, assumed.scorecard)
                 return
             wait_s = max(wait_s, permit.wait_s)
         if wait_s > 0:
-            if assumed.deadline_s == 0:
-                assumed.deadline_s = self._clock.now_s() + wait_s
+            self._begin_wait(assumed, wait_s)
             self._waiting[assumed.queued.key] = assumed
         else:
-            assumed.deadline_s = 0.0
+            self._end_wait(assumed, "allowed")
             self._to_bind.append(assumed)
+
+    def _begin_wait(self, assumed: Assumed, wait_s: float) -> None:
+        if not assumed.deadline_s:
+            assumed.waits_since_s = self._clock.now_s()
+            assumed.deadline_s = assumed.waits_since_s + wait_s
+
+    def _end_wait(self, assumed: Assumed, result: str) -> None:
+        if assumed.deadline_s and self._metrics is not None:
+            self._metrics.permitted(result, self._clock.now_s() - assumed.waits_since_s)
+        assumed.deadline_s = 0.0
 
     def _settle_waiting(self) -> None:
         now_s = self._clock.now_s()
@@ -416,6 +482,7 @@ class Scheduler:
             del self._waiting[key]
             if now_s >= assumed.deadline_s:
                 self._binder.forget(assumed)
+                self._end_wait(assumed, "timeout")
                 self._fail(assumed.queued, "timed out waiting for its permit")
             else:
                 self._permit(self.cycles[assumed.queued.pod.spec.scheduler_name], assumed)
@@ -450,7 +517,7 @@ class Scheduler:
                 return False
             wait_s = max(wait_s, answer.wait_s)
         if wait_s > 0:
-            assumed.deadline_s = assumed.deadline_s or self._clock.now_s() + wait_s
+            self._begin_wait(assumed, wait_s)
             self._preparing[assumed.queued.key] = assumed
         return wait_s == 0
 
@@ -484,6 +551,9 @@ class Scheduler:
         any_nominated = bool(self.nominator.nodes())
         for assumed in bound:
             queued, holding = assumed.queued, assumed.holding
+            if self._metrics is not None:
+                took_s = self._metrics.now_s() - assumed.began_s
+                self._metrics.bound(queued, self._clock.now_s(), took_s)
             if any_nominated:
                 self.nominator.remove(queued.key)
             self._outcomes.append(
@@ -507,6 +577,14 @@ class Scheduler:
 
     def _fail(self, queued: QueuedPod, message: str) -> None:
         log.warning("pod not bound", extra={"pod": queued.key, "error": message})
+        if self._metrics is not None:
+            self._metrics.failed(queued.pod.spec.scheduler_name)
         self._reporter.failed(queued.pod, message, "SchedulerError")
         self.queue.fail(queued, message, self._clock.now_s())
         self._outcomes.append(Unschedulable(queued.key, "", message, message))
+
+
+def _label(event: WatchEvent) -> str:
+    """Return what metrics call an event, such as PodAdd."""
+    what = {EventType.ADDED: "Add", EventType.MODIFIED: "Update"}.get(event.type, "Delete")
+    return f"{event.object.KIND}{what}"

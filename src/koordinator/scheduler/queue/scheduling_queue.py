@@ -8,6 +8,7 @@ Source: kubernetes v1.35 pkg/scheduler/backend/queue/scheduling_queue.go.  Diffe
 that is removed in flight is forgotten at once, and ``max_unschedulable_s`` is exact, not a scan.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import count
@@ -42,6 +43,8 @@ class SchedulingQueue:
         self._pop_from_backoff = pop_from_backoff
         self._pools = Pools(Delays(initial_backoff_s, max_backoff_s, max_unschedulable_s))
         self._sequence = count()
+        #: how often pods came into each pool, by what brought them there
+        self.incoming: Counter[tuple[QueueState, str]] = Counter()
 
     def add(self, pod: Pod, run_key: Hashable, now_s: float) -> None:
         """Queue a pod that has no node; one that is here already is updated."""
@@ -57,7 +60,7 @@ class SchedulingQueue:
             queued_at_s=now_s,
             sequence=next(self._sequence),
         )
-        self._requeue(queued, Wake.AFTER_BACKOFF, now_s)
+        self._requeue(queued, Wake.AFTER_BACKOFF, now_s, "PodAdd")
         self._pools.pods[queued.key] = queued
 
     def add_many(self, pods: Iterable[tuple[Pod, Hashable]], now_s: float) -> None:
@@ -157,15 +160,15 @@ class SchedulingQueue:
             wake = self._replay(queued)
             if wake is Wake.NO:
                 self._pools.leave(queued)
-                self._pools.enter(queued, QueueState.UNSCHEDULABLE)
+                self._enter(queued, QueueState.UNSCHEDULABLE, "ScheduleAttemptFailure")
             else:
-                self._requeue(queued, wake, now_s)
+                self._requeue(queued, wake, now_s, "ScheduleAttemptFailure")
 
     def fail(self, queued: QueuedPod, message: str, now_s: float) -> None:
         """End an attempt that no plugin is to blame for; the next one comes after a backoff."""
         if self._settle(queued, message, now_s):
             queued.error_count += 1
-            self._requeue(queued, Wake.AFTER_BACKOFF, now_s)
+            self._requeue(queued, Wake.AFTER_BACKOFF, now_s, "ScheduleAttemptFailure")
 
     def on_event(self, event: ClusterEvent, now_s: float) -> list[str]:
         """Ask the plugins concerned; return the keys of pods that went to active or backoff."""
@@ -189,9 +192,9 @@ class SchedulingQueue:
                 continue
             if queued.state is QueueState.BACKOFF:
                 self._pools.leave(queued)
-                self._pools.enter(queued, QueueState.ACTIVE)
+                self._enter(queued, QueueState.ACTIVE, "ForceActivate")
             elif queued.state in WAITING:
-                self._requeue(queued, Wake.AT_ONCE, now_s)
+                self._requeue(queued, Wake.AT_ONCE, now_s, "ForceActivate")
             elif queued.state is QueueState.IN_FLIGHT:
                 self._pools.log.append(ClusterEvent(EVERYTHING, Action.ALL), key)
 
@@ -199,7 +202,7 @@ class SchedulingQueue:
         """Move pods whose backoff is over or that waited too long for help; return their keys."""
         woken = self._flush_backoff(now_s)
         while (queued := self._pools.unschedulable.first_due(now_s)) is not None:
-            self._requeue(queued, Wake.AFTER_BACKOFF, now_s)
+            self._requeue(queued, Wake.AFTER_BACKOFF, now_s, "UnschedulableTimeout")
             woken.append(queued.key)
         return woken
 
@@ -220,6 +223,13 @@ class SchedulingQueue:
     def pods(self, state: QueueState) -> list[QueuedPod]:
         """Return the pods in one state, in the order in which they were added."""
         return [queued for queued in self._pools.pods.values() if queued.state is state]
+
+    def rejections(self) -> Mapping[tuple[str, str], int]:
+        """Return how many pods wait because of a plugin: by plugin and scheduler name."""
+        found: Counter[tuple[str, str]] = Counter()
+        for plugin, pods in list(self._pools.waiting.items()):
+            found.update((plugin, queued.pod.spec.scheduler_name) for queued in list(pods.values()))
+        return found
 
     @property
     def anyone_listens(self) -> bool:
@@ -267,34 +277,39 @@ class SchedulingQueue:
         for queued in concerned:
             wake = self._hints.ask(queued, event)
             if wake is not Wake.NO:
-                self._requeue(queued, wake, now_s)
+                self._requeue(queued, wake, now_s, event.label)
                 if queued.state is not QueueState.GATED:
                     woken.append(queued.key)
         return woken
 
-    def _requeue(self, queued: QueuedPod, wake: Wake, now_s: float) -> None:
+    def _requeue(self, queued: QueuedPod, wake: Wake, now_s: float, cause: str) -> None:
         """Send a pod to active or, before its time, to backoff; a gate stops it here."""
         gate = self._pre_enqueue(queued.pod)
         self._pools.leave(queued)
         if gate is not None:
             queued.gated_by, queued.message = gate.plugin, gate.message
             queued.rejected_by, queued.pending_on = frozenset((gate.plugin,)), NOBODY
-            self._pools.enter(queued, QueueState.GATED)
+            self._enter(queued, QueueState.GATED, cause)
             return
         queued.gated_by = ""
         if wake is Wake.AFTER_BACKOFF and now_s < self._pools.delays.ready_at_s(queued):
-            self._pools.enter(queued, QueueState.BACKOFF)
+            self._enter(queued, QueueState.BACKOFF, cause)
             return
         if queued.first_attempt_s is None:
             queued.first_attempt_s = now_s
-        self._pools.enter(queued, QueueState.ACTIVE)
+        self._enter(queued, QueueState.ACTIVE, cause)
+
+    def _enter(self, queued: QueuedPod, state: QueueState, cause: str) -> None:
+        """Put a pod, which has left its state, into one of the pools; why is counted."""
+        self._pools.enter(queued, state)
+        self.incoming[state, cause] += 1
 
     def _flush_backoff(self, now_s: float) -> list[str]:
         woken = []
         for heap in (self._pools.backoff, self._pools.error_backoff):
             while (queued := heap.first_due(now_s)) is not None:
                 self._pools.leave(queued)
-                self._pools.enter(queued, QueueState.ACTIVE)
+                self._enter(queued, QueueState.ACTIVE, "BackoffComplete")
                 woken.append(queued.key)
         return woken
 

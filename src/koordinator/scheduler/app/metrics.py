@@ -1,0 +1,299 @@
+"""What kube-scheduler measures about itself, under the same names.
+
+Sources: kubernetes pkg/scheduler/metrics/metrics.go (names, labels, buckets); koordinator
+pkg/scheduler/metrics.  One call of a plugin covers all nodes here, where the original's covers one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from koordinator.scheduler.contract import ActivePlugin, Profile
+from koordinator.scheduler.queue import QueuedPod, QueueState, SchedulingQueue
+from koordinator.scheduler.snapshot import ClusterState
+
+#: Method of a plugin -> extension point under which its time is counted.
+_POINT_OF = {
+    "prefilter": "PreFilter",
+    "filter": "Filter",
+    "score": "Score",
+    "score_among": "Score",
+    "normalize": "ScoreExtensionNormalize",
+    "prefer_nodes": "PreferNodesPlugin",
+    "find_one_node": "FindOneNodePlugin",
+    "next_pod": "NextPod",
+    "reserve": "Reserve",
+    "permit": "Permit",
+    "pre_bind": "PreBind",
+    "postfilter": "PostFilter",
+    "post_bind": "PostBind",
+}
+_UNTIMED = (
+    "reads",
+    "key",
+    "filters",
+    "scores",
+    "version",
+    "prefer_devices",
+    "transform",
+    "pre_enqueue",
+    "arrived",
+)
+_QUEUES = {
+    QueueState.ACTIVE: "active",
+    QueueState.BACKOFF: "backoff",
+    QueueState.UNSCHEDULABLE: "unschedulable",
+    QueueState.GATED: "gated",
+}
+
+
+def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
+    """Return bucket bounds that grow by a factor."""
+    return tuple(start * factor**power for power in range(count))
+
+
+class Metrics:
+    """The scheduler's own figures; ``watch`` adds those that are read when somebody asks."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        attempt = exponential(0.001, 2, 15)
+
+        def histogram(
+            name: str, text: str, labels: Sequence[str], buckets: Sequence[float]
+        ) -> Histogram:
+            return Histogram(f"scheduler_{name}", text, labels, buckets=buckets, registry=registry)
+
+        self._attempts = Counter(
+            "scheduler_schedule_attempts",
+            "Number of attempts to schedule pods, by the result.",
+            ["result", "profile"],
+            registry=registry,
+        )
+        self._attempt_seconds = histogram(
+            "scheduling_attempt_duration_seconds",
+            "From the start of an attempt to its end, binding included.",
+            ["result", "profile"],
+            attempt,
+        )
+        self._algorithm_seconds = histogram(
+            "scheduling_algorithm_duration_seconds", "Time to decide on one pod.", [], attempt
+        )
+        self._sli_seconds = histogram(
+            "pod_scheduling_sli_duration_seconds",
+            "From the first time a pod could be tried to its binding.",
+            ["attempts"],
+            exponential(0.01, 2, 20),
+        )
+        self._pod_attempts = histogram(
+            "pod_scheduling_attempts",
+            "Attempts that a pod needed.",
+            [],
+            exponential(1, 2, 5),
+        )
+        self._victims = histogram(
+            "preemption_victims", "Victims of one preemption.", [], exponential(1, 2, 7)
+        )
+        self._preemptions = Counter(
+            "scheduler_preemption_attempts",
+            "Attempts to make room by preemption.",
+            registry=registry,
+        )
+        self._point_seconds = histogram(
+            "framework_extension_point_duration_seconds",
+            "Time of all plugins of an extension point in one attempt.",
+            ["extension_point", "status", "profile"],
+            exponential(0.0001, 2, 12),
+        )
+        self._plugin_seconds = histogram(
+            "plugin_execution_duration_seconds",
+            "Time of one plugin at an extension point, for all nodes it was asked about.",
+            ["plugin", "extension_point", "status"],
+            exponential(0.00001, 1.5, 20),
+        )
+        self._evaluations = Counter(
+            "scheduler_plugin_evaluation",
+            "How often a plugin was asked.",
+            ["plugin", "extension_point", "profile"],
+            registry=registry,
+        )
+        self._event_seconds = histogram(
+            "event_handling_duration_seconds",
+            "Time to take in one event of the cluster.",
+            ["event"],
+            exponential(0.0001, 2, 12),
+        )
+        self._permit_seconds = histogram(
+            "permit_wait_duration_seconds", "Time pods waited for a permit.", ["result"], attempt
+        )
+        self._spent: dict[tuple[str, str], float] = {}  # in this attempt, by profile and point
+        self.now_s: Callable[[], float] = perf_counter
+
+    # -- told by the scheduler ---------------------------------------------------------------
+
+    def decided(self, pods: int, took_s: float) -> None:
+        """Count decisions made together: each took its share of the time."""
+        for _ in range(pods):
+            self._algorithm_seconds.observe(took_s / pods)
+        for (profile, point), spent_s in self._spent.items():
+            self._point_seconds.labels(point, "Success", profile).observe(spent_s)
+        self._spent.clear()
+
+    def bound(self, queued: QueuedPod, now_s: float, took_s: float) -> None:
+        """Count a pod that has its node; ``now_s`` is the scheduler's time."""
+        profile = queued.pod.spec.scheduler_name
+        self._attempted(profile, "scheduled", took_s)
+        self._pod_attempts.observe(queued.attempts)
+        since_s = now_s if queued.first_attempt_s is None else queued.first_attempt_s
+        self._sli_seconds.labels(min(queued.attempts, 16)).observe(now_s - since_s)
+
+    def rejected(self, profile: str, took_s: float) -> None:
+        """Count an attempt that found no node."""
+        self._attempted(profile, "unschedulable", took_s)
+
+    def failed(self, profile: str) -> None:
+        """Count a decision that didn't come true."""
+        self._attempts.labels("error", profile).inc()
+
+    def _attempted(self, profile: str, result: str, took_s: float) -> None:
+        self._attempts.labels(result, profile).inc()
+        self._attempt_seconds.labels(result, profile).observe(took_s)
+
+    def preempted(self, victims: int) -> None:
+        """Count an attempt to make room; without victims it came to nothing."""
+        self._preemptions.inc()
+        if victims:
+            self._victims.observe(victims)
+
+    def handled(self, event: str, took_s: float) -> None:
+        """Count an event of the cluster."""
+        self._event_seconds.labels(event).observe(took_s)
+
+    def permitted(self, result: str, waited_s: float) -> None:
+        """Count the end of a wait for a permit: allowed, rejected or timed out."""
+        self._permit_seconds.labels(result).observe(waited_s)
+
+    # -- around plugins ----------------------------------------------------------------------
+
+    def timed(self, profile: Profile) -> Profile:
+        """Return the profile with plugins whose calls are timed."""
+        wrapped: dict[str, ActivePlugin] = {}
+
+        def wrap(actives: tuple[ActivePlugin, ...]) -> tuple[ActivePlugin, ...]:
+            return tuple(
+                replace(
+                    active,
+                    plugin=wrapped.setdefault(
+                        active.name,
+                        replace(active, plugin=self._timed(active, profile.scheduler_name)),
+                    ).plugin,
+                )
+                for active in actives
+            )
+
+        points: dict[str, Any] = {
+            name: wrap(value)
+            for name in profile.__dataclass_fields__
+            if isinstance(value := getattr(profile, name), tuple)
+        }
+        return replace(profile, **points)
+
+    def _timed(self, active: ActivePlugin, profile: str) -> object:
+        timed = _TimedPlugin()
+        for name in _UNTIMED:
+            if hasattr(active.plugin, name):
+                setattr(timed, name, getattr(active.plugin, name))
+        for name, point in _POINT_OF.items():
+            if hasattr(active.plugin, name):
+                call = self._timed_call(getattr(active.plugin, name), active.name, point, profile)
+                setattr(timed, name, call)
+        return timed
+
+    def _timed_call(
+        self, call: Callable[..., Any], plugin: str, point: str, profile: str
+    ) -> Callable[..., Any]:
+        seconds = self._plugin_seconds.labels(plugin, point, "Success")
+        asked = self._evaluations.labels(plugin, point, profile)
+        key = (profile, point)
+
+        def timed(*args: object) -> Any:
+            began_s = perf_counter()
+            answer = call(*args)
+            took_s = perf_counter() - began_s
+            seconds.observe(took_s)
+            asked.inc()
+            self._spent[key] = self._spent.get(key, 0.0) + took_s
+            return answer
+
+        return timed
+
+    # -- read when somebody asks -------------------------------------------------------------
+
+    def watch(
+        self,
+        queue: SchedulingQueue,
+        state: ClusterState,
+        profiles: Sequence[str],
+        assumed: Callable[[], int],
+    ) -> None:
+        """Show the sizes of queue and state with every scrape."""
+        self._registry.register(_Sizes(queue, state, profiles, assumed))
+
+
+class _TimedPlugin:
+    """A plugin's methods, wrapped; which ones it has is seen from outside, as with any plugin."""
+
+
+class _Sizes:
+    """A collector: reads plain counters that the scheduler keeps anyway."""
+
+    def __init__(
+        self,
+        queue: SchedulingQueue,
+        state: ClusterState,
+        profiles: Sequence[str],
+        assumed: Callable[[], int],
+    ) -> None:
+        self._queue = queue
+        self._state = state
+        self._profiles = profiles
+        self._assumed = assumed
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # nothing to check names against before the first scrape
+
+    def collect(self) -> Iterator[Metric]:
+        pending = GaugeMetricFamily(
+            "scheduler_pending_pods", "Pods that wait, by where.", labels=["queue"]
+        )
+        counts = self._queue.counts()
+        for state, name in _QUEUES.items():
+            pending.add_metric([name], counts[state])
+        yield pending
+        incoming = CounterMetricFamily(
+            "scheduler_queue_incoming_pods",
+            "Pods that came into a queue, by what brought them.",
+            labels=["queue", "event"],
+        )
+        for (state, event), times in list(self._queue.incoming.items()):
+            incoming.add_metric([_QUEUES[state], event], times)
+        yield incoming
+        cached = GaugeMetricFamily(
+            "scheduler_cache_size", "Objects that are kept, by type.", labels=["type"]
+        )
+        cached.add_metric(["nodes"], len(self._state.nodes.rows))
+        cached.add_metric(["pods"], len(self._state.pods.by_key))
+        cached.add_metric(["assumed_pods"], self._assumed())
+        yield cached
+        blocked = GaugeMetricFamily(
+            "scheduler_unschedulable_pods",
+            "Pods that wait, by a plugin that rejected them.",
+            labels=["plugin", "profile"],
+        )
+        for (plugin, profile), pods in self._queue.rejections().items():
+            blocked.add_metric([plugin, profile], pods)
+        yield blocked
