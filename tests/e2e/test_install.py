@@ -1,0 +1,215 @@
+"""The chart and the plain manifests, with a real helm and a real API server."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.e2e.controlplane import ControlPlane, ControlPlaneError
+
+from koordinator.api.kubescheduler import decode_configuration
+
+ROOT = Path(__file__).parents[2]
+CHART = str(ROOT / "charts/koordinator")
+CRDS = str(ROOT / "charts/koordinator/crds")
+MANIFESTS = str(ROOT / "deploy/koordinator.yaml")
+NAMESPACE = "koordinator-system"
+
+Helm = Callable[..., str]
+Objects = dict[tuple[str, str], Any]
+
+
+@pytest.fixture
+def release(helm: Helm) -> Helm:
+    """Run a helm command on the release ``koordinator``."""
+    return lambda verb, *more: helm(verb, "koordinator", *more, f"--namespace={NAMESPACE}")
+
+
+def by_name(manifests: str) -> Objects:
+    """Return the objects of a YAML stream by kind and name."""
+    loaded = [each for each in yaml.safe_load_all(manifests) if each]
+    return {(each["kind"], each["metadata"]["name"]): each for each in loaded}
+
+
+def rendered(helm: Helm, *arguments: str) -> Objects:
+    """Return the objects of the chart with these values."""
+    return by_name(helm("template", "koordinator", CHART, f"--namespace={NAMESPACE}", *arguments))
+
+
+def stored_versions(controlplane: ControlPlane) -> dict[tuple[str, str], str]:
+    """Return the resource version of everything that the manifests and CRDs consist of."""
+    files = ("--filename", MANIFESTS, "--filename", CRDS)
+    listed = json.loads(controlplane.kubectl("get", *files, "--output=json"))["items"]
+    return {
+        (it["kind"], it["metadata"]["name"]): it["metadata"]["resourceVersion"] for it in listed
+    }
+
+
+def test_helm_finds_nothing_to_complain_about(helm: Helm) -> None:
+    """Warnings count."""
+    assert "1 chart(s) linted, 0 chart(s) failed" in helm("lint", "--strict", CHART)
+
+
+def test_the_plain_manifests_are_the_chart_with_its_default_values(helm: Helm) -> None:
+    """After a change of the chart: the command at the top of ``deploy/koordinator.yaml``."""
+    plain = by_name(Path(MANIFESTS).read_text("utf-8"))
+    namespace = plain.pop(("Namespace", NAMESPACE))
+
+    assert plain == rendered(helm)
+    assert namespace == yaml.safe_load((ROOT / "deploy/namespace.yaml").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({"scheduler": {"replica": 3}}, "replica"),
+        ({"scheduler": {"replicas": "two"}}, "/scheduler/replicas"),
+        ({"scheduler": {"log": {"format": "xml"}}}, "/scheduler/log/format"),
+        ({"scheduler": {"config": {"profile": []}}}, "profile"),
+        ({"scheduler": {"config": {"profiles": []}}}, "/scheduler/config/profiles"),
+        ({"scheduler": {"config": {"leaderElection": {"resourceName": "x"}}}}, "resourceName"),
+        ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
+        ({"image": {"repository": "Not A Name"}}, "/image/repository"),
+        ({"koordlet": {}}, "koordlet"),
+    ],
+)
+def test_bad_values_are_refused_by_name(
+    helm: Helm, tmp_path: Path, values: dict[str, Any], complaint: str
+) -> None:
+    """Neither a misspelt value nor one that would be ignored gets through."""
+    file = tmp_path / "values.json"
+    file.write_text(json.dumps(values))
+
+    with pytest.raises(ControlPlaneError, match=complaint):
+        rendered(helm, f"--values={file}")
+
+
+def test_the_configuration_is_the_values_with_the_lease_of_the_namespace(
+    helm: Helm, tmp_path: Path
+) -> None:
+    """Profiles and durations are the operator's, the lease follows from where it is installed."""
+    file = tmp_path / "values.json"
+    own = {
+        "leaderElection": {"leaseDuration": "30s"},
+        "profiles": [{"schedulerName": "mine"}, {"schedulerName": "default-scheduler"}],
+    }
+    file.write_text(json.dumps({"scheduler": {"config": own}}))
+    objects = rendered(helm, f"--values={file}", "--namespace=elsewhere")
+    text = objects["ConfigMap", "koord-scheduler-config"]["data"]["koord-scheduler-config"]
+    configuration = decode_configuration(yaml.safe_load(text), "koord-scheduler-config")
+
+    assert [each.scheduler_name for each in configuration.profiles] == ["mine", "default-scheduler"]
+    assert str(configuration.leader_election.lease_duration) == "30s"
+    assert configuration.leader_election.resource_namespace == "elsewhere"
+    assert configuration.leader_election.resource_name == "koord-scheduler"
+
+
+def test_switches_add_and_take_away_objects(helm: Helm) -> None:
+    """Monitoring is off and priority classes are on unless told otherwise."""
+    usual = rendered(helm)
+    other = rendered(helm, "--set=scheduler.monitorEnabled=true", "--set=priorityClasses=false")
+
+    assert {kind for kind, _ in other} - {kind for kind, _ in usual} == {"ServiceMonitor"}
+    assert {kind for kind, _ in usual} - {kind for kind, _ in other} == {"PriorityClass"}
+
+
+def test_applying_the_manifests_twice_changes_nothing(controlplane: ControlPlane) -> None:
+    """The API server accepts every object, and stores each as it was given."""
+    apply = ("apply", "--server-side", "--filename", CRDS, "--filename", MANIFESTS)
+    controlplane.kubectl(*apply)
+    first = stored_versions(controlplane)
+    controlplane.kubectl(*apply)
+
+    assert stored_versions(controlplane) == first
+
+
+def test_helm_installs_upgrades_and_uninstalls(release: Helm, controlplane: ControlPlane) -> None:
+    """An upgrade to the same is none, a new configuration restarts the pods; CRDs stay."""
+
+    def deployment() -> Any:
+        get = ("get", "deployment/koord-scheduler", f"--namespace={NAMESPACE}", "--output=json")
+        return json.loads(controlplane.kubectl(*get))
+
+    release("install", CHART, "--create-namespace")
+    installed = deployment()
+    release("upgrade", CHART)
+    assert deployment()["metadata"]["generation"] == installed["metadata"]["generation"]
+
+    release("upgrade", CHART, "--set=scheduler.config.podMaxBackoffSeconds=20")
+    upgraded = deployment()
+    assert upgraded["spec"]["template"] != installed["spec"]["template"]
+    assert upgraded["spec"]["selector"] == installed["spec"]["selector"]
+
+    release("uninstall")
+    with pytest.raises(ControlPlaneError, match="NotFound"):
+        deployment()
+    assert "devices.scheduling.koordinator.sh" in controlplane.kubectl("get", "crds")
+
+
+@pytest.fixture
+def installed(controlplane: ControlPlane) -> ControlPlane:
+    """Return the control plane with everything installed."""
+    apply = ("apply", "--server-side", "--filename", CRDS, "--filename", MANIFESTS)
+    controlplane.kubectl(*apply)
+    return controlplane
+
+
+def test_pods_are_admitted_under_the_restricted_standard(installed: ControlPlane) -> None:
+    """The namespace may enforce the strictest pod security there is."""
+    enforce = "pod-security.kubernetes.io/enforce=restricted"
+    installed.kubectl("label", "namespace", NAMESPACE, enforce)
+    get = ("get", "deployment/koord-scheduler", f"--namespace={NAMESPACE}", "--output=json")
+    template = json.loads(installed.kubectl(*get))["spec"]["template"]
+    template["metadata"] |= {"name": "koord-scheduler", "namespace": NAMESPACE}
+    pod = {"apiVersion": "v1", "kind": "Pod", **template}
+
+    created = installed.kubectl("create", "--filename=-", "--dry-run=server", stdin=json.dumps(pod))
+    assert "pod/koord-scheduler created" in created
+
+
+def is_allowed(installed: ControlPlane, verb: str, what: str) -> bool:
+    """Return whether who has only the token may do it; ``what`` is group/resource[/sub] [name]."""
+    path, _, name = what.partition(" ")
+    group, resource, subresource = (*path.split("/"), "")[:3]
+    attributes = {
+        "verb": verb,
+        "group": group,
+        "resource": resource,
+        "subresource": subresource,
+        "name": name,
+        "namespace": NAMESPACE,
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    account = installed.service_account_kubeconfig(NAMESPACE, "koord-scheduler")
+    create = ("create", "--filename=-", "--output=json", "--validate=false")
+    answer = installed.kubectl(*create, stdin=json.dumps(review), kubeconfig=account)
+    allowed: bool = json.loads(answer)["status"]["allowed"]
+    return allowed
+
+
+def test_the_token_of_the_service_account_is_enough_and_not_too_much(
+    installed: ControlPlane,
+) -> None:
+    """The API server's own answers."""
+    asked = {
+        ("create", "/pods/binding"): True,
+        ("patch", "/pods/status"): True,
+        ("watch", "/nodes"): True,
+        ("watch", "scheduling.koordinator.sh/devices"): True,
+        ("update", "coordination.k8s.io/leases koord-scheduler"): True,
+        ("update", "coordination.k8s.io/leases another"): False,
+        ("create", "/pods"): False,
+        ("patch", "/pods"): False,
+        ("patch", "/nodes"): False,
+        ("get", "/secrets"): False,
+        ("get", "/configmaps"): False,
+        ("create", "/serviceaccounts/token"): False,
+    }
+
+    assert {question: is_allowed(installed, *question) for question in asked} == asked

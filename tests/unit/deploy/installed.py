@@ -1,0 +1,33 @@
+"""What is installed on a cluster, read from the repository as ``kubectl apply`` would."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "charts/koordinator"
+NAMESPACE = "koordinator-system"
+
+OBJECTS: dict[tuple[str, str], Any] = {
+    (found["kind"], found["metadata"]["name"]): found
+    for found in yaml.safe_load_all((ROOT / "deploy/koordinator.yaml").read_text("utf-8"))
+}
+VALUES: Any = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+
+
+def scheduler_configuration() -> Any:
+    """Return the content of the scheduler's configuration file."""
+    data = OBJECTS["ConfigMap", "koord-scheduler-config"]["data"]
+    return yaml.safe_load(data["koord-scheduler-config"])
+
+
+def scheduler_pod() -> Any:
+    """Return the spec of the scheduler's pods."""
+    return OBJECTS["Deployment", "koord-scheduler"]["spec"]["template"]["spec"]
+
+
+def scheduler_container() -> Any:
+    """Return the only container of these pods."""
+    (container,) = scheduler_pod()["containers"]
+    return container

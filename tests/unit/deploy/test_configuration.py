@@ -1,0 +1,93 @@
+"""The configuration file that the scheduler is installed with."""
+
+from pathlib import PurePosixPath
+
+from tests.unit.deploy.installed import (
+    NAMESPACE,
+    VALUES,
+    scheduler_configuration,
+    scheduler_container,
+    scheduler_pod,
+)
+
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
+from koordinator.scheduler.profile import PLANNED, build_profiles
+from koordinator.scheduler.snapshot import ResourceAxis
+
+#: What the configuration of the original's chart switches on.
+PLUGINS_OF_THE_ORIGINAL = {
+    "SchedulingHint",
+    "Coscheduling",
+    "Reservation",
+    "NodeNUMAResource",
+    "DeviceShare",
+    "ElasticQuota",
+    "LoadAwareScheduling",
+}
+
+
+def decoded() -> KubeSchedulerConfiguration:
+    """Return the installed file as the scheduler reads it."""
+    return decode_configuration(scheduler_configuration(), "koord-scheduler-config")
+
+
+def test_the_file_is_accepted_without_a_warning() -> None:
+    """It is strictly decoded, and enables no plugin that has no effect yet."""
+    built = build_profiles(decoded(), ResourceAxis())
+
+    assert [profile.scheduler_name for profile in built.profiles] == ["koord-scheduler"]
+    assert built.not_yet == ()
+
+
+def test_every_plugin_of_the_original_that_works_is_on() -> None:
+    """A plugin that gets its effect fails here until the chart enables it."""
+    (profile,) = decoded().profiles
+    assert profile.plugins is not None
+    points = ("preFilter", "filter", "postFilter", "score", "reserve", "permit", "preBind")
+    enabled = {
+        plugin.name for point in points for plugin in profile.plugins.at(point).enabled
+    } & PLUGINS_OF_THE_ORIGINAL
+
+    assert enabled == PLUGINS_OF_THE_ORIGINAL - set(PLANNED)
+
+
+def test_the_replicas_elect_one_of_them() -> None:
+    """The lease has the original's name: in one namespace the two never schedule together."""
+    election = decoded().leader_election
+
+    assert election.leader_elect
+    assert election.resource_name == "koord-scheduler"
+    assert election.resource_namespace == NAMESPACE
+
+
+def test_the_file_is_what_the_values_say() -> None:
+    """The plain manifests were rendered from the values of today."""
+    installed = scheduler_configuration()
+
+    assert {name: installed[name] for name in VALUES["scheduler"]["config"]} == VALUES["scheduler"][
+        "config"
+    ]
+    assert set(installed) == {
+        *VALUES["scheduler"]["config"],
+        "apiVersion",
+        "kind",
+        "leaderElection",
+    }
+
+
+def test_the_file_is_mounted_where_the_command_looks_for_it() -> None:
+    """``--config`` is the mount's path and the item's."""
+    (named,) = (arg for arg in scheduler_container()["args"] if arg.startswith("--config="))
+    (volume,) = (each for each in scheduler_pod()["volumes"] if "configMap" in each)
+    (mount,) = (
+        each for each in scheduler_container()["volumeMounts"] if each["name"] == volume["name"]
+    )
+    (item,) = volume["configMap"]["items"]
+
+    assert PurePosixPath(named.removeprefix("--config=")) == (
+        PurePosixPath(mount["mountPath"]) / item["path"]
+    )
+    assert (volume["configMap"]["name"], item["key"]) == (
+        "koord-scheduler-config",
+        "koord-scheduler-config",
+    )

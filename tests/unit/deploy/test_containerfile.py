@@ -1,0 +1,75 @@
+"""The recipe of the image, as far as it can be checked without building it."""
+
+import json
+import re
+import tomllib
+from pathlib import PurePosixPath
+
+from tests.unit.deploy.installed import ROOT, scheduler_container, scheduler_pod
+
+TEXT = (ROOT / "Containerfile").read_text("utf-8").replace("\\\n", "")
+INSTRUCTIONS = [line.split(maxsplit=1) for line in TEXT.splitlines() if re.match(r"[A-Z]+ ", line)]
+
+
+def only(instruction: str) -> str:
+    """Return the argument of an instruction that stands there once."""
+    (argument,) = (text for name, text in INSTRUCTIONS if name == instruction)
+    return argument
+
+
+def copied() -> set[str]:
+    """Return the files and folders that come from the repository."""
+    arguments = [text.split() for name, text in INSTRUCTIONS if name == "COPY"]
+    return {source for words in arguments if words[0][:2] != "--" for source in words[:-1]}
+
+
+def test_what_is_copied_exists_and_nothing_else_is_sent_to_the_builder() -> None:
+    """The ignore file lets through exactly what the recipe copies."""
+    let_through = {
+        line.removeprefix("!")
+        for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+        if line.startswith("!")
+    }
+
+    assert copied() == let_through
+    assert all((ROOT / source).exists() for source in copied())
+
+
+def test_the_build_backend_finds_what_it_reads() -> None:
+    """Readme and licence are part of the wheel's metadata."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+    assert {"pyproject.toml", "src", project["readme"], *project["license-files"]} == copied()
+
+
+def test_the_base_image_is_pinned_to_releases() -> None:
+    """Two builds differ at most in fixes: the releases of Python and Debian are fixed."""
+    assert re.fullmatch(r"PYTHON=docker\.io/library/python:3\.\d+-slim-[a-z]+", only("ARG"))
+
+
+def test_the_image_runs_our_command() -> None:
+    """The arguments of the pod are those of ``koord``."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    (command,) = json.loads(only("ENTRYPOINT"))
+
+    assert command in project["scripts"]
+
+
+def test_the_user_is_the_one_of_the_pod() -> None:
+    """A number: the kubelet can't tell whether a name is root."""
+    pod = scheduler_pod()["securityContext"]
+
+    assert only("USER") == f"{pod['runAsUser']}:{pod['runAsGroup']}"
+
+
+def test_compiled_kernels_are_kept_where_the_pod_may_write() -> None:
+    """Numba refuses to compile where it can't write, be the cache complete or not."""
+    (folder,) = re.findall(r"NUMBA_CACHE_DIR=(\S+)", only("ENV"))
+    writable = {volume["name"] for volume in scheduler_pod()["volumes"] if "emptyDir" in volume}
+    mounted = [
+        PurePosixPath(mount["mountPath"])
+        for mount in scheduler_container()["volumeMounts"]
+        if mount["name"] in writable
+    ]
+
+    assert any(PurePosixPath(folder).is_relative_to(path) for path in mounted)

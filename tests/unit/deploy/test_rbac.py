@@ -1,0 +1,114 @@
+"""What the scheduler may do: what it does, and nothing else."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+from tests.unit.deploy.installed import NAMESPACE, OBJECTS, scheduler_configuration, scheduler_pod
+
+from koordinator.api.cluster_network_topology import ClusterNetworkTopology
+from koordinator.api.elastic_quota import ElasticQuota
+from koordinator.api.event import Event
+from koordinator.api.meta import KubeObject
+from koordinator.api.namespace import Namespace
+from koordinator.api.node import Node
+from koordinator.api.node_metric import NodeMetric
+from koordinator.api.node_resource_topology import NodeResourceTopology
+from koordinator.api.pod import Pod
+from koordinator.api.pod_group import PodGroup
+from koordinator.api.reservation import Reservation
+from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim
+from koordinator.scheduler.profile import PLANNED, WATCHED
+
+Rights = dict[tuple[str, str], set[str]]  # (API group, resource) -> verbs
+
+READ = {"get", "list", "watch"}
+
+#: What plugins read that are not there yet; those that are say it in ``WATCHED``.
+PLANNED_READS: Mapping[str, tuple[type[KubeObject], ...]] = {
+    "LoadAwareScheduling": (NodeMetric,),
+    "NodeNUMAResource": (NodeResourceTopology,),
+    "Reservation": (Reservation,),
+    "Coscheduling": (PodGroup, ClusterNetworkTopology),
+    "ElasticQuota": (ElasticQuota,),
+}
+
+WRITES: Rights = {
+    ("", "pods/binding"): {"create"},
+    ("", "pods/status"): {"patch"},
+    ("", "pods"): {"delete"},
+    ("", PersistentVolume.PLURAL): {"patch"},
+    ("", PersistentVolumeClaim.PLURAL): {"patch"},
+    ("events.k8s.io", Event.PLURAL): {"create", "patch"},
+    ("authentication.k8s.io", "tokenreviews"): {"create"},
+    ("authorization.k8s.io", "subjectaccessreviews"): {"create"},
+}
+
+
+def resource_of(kind: type[KubeObject]) -> tuple[str, str]:
+    """Return API group and plural, as RBAC names a kind."""
+    group, _, _version = kind.API_VERSION.rpartition("/")
+    return group, kind.PLURAL
+
+
+def rights_of(rules: Iterable[Mapping[str, Any]]) -> Rights:
+    """Return what the rules of a role come to."""
+    rights: Rights = {}
+    for rule in rules:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                rights.setdefault((group, resource), set()).update(rule["verbs"])
+    return rights
+
+
+def needed() -> Rights:
+    """Return what the code of the scheduler does with the API of the whole cluster."""
+    planned = (kind for name, kinds in PLANNED_READS.items() if name in PLANNED for kind in kinds)
+    read: tuple[type[KubeObject], ...] = (Namespace, Node, Pod, *WATCHED, *planned)
+    rights: Rights = {resource_of(kind): set(READ) for kind in read}
+    for resource, verbs in WRITES.items():
+        rights.setdefault(resource, set()).update(verbs)
+    return rights
+
+
+def test_the_cluster_role_allows_what_the_scheduler_does_and_nothing_else() -> None:
+    """A plugin that watches one more kind fails here until the role has it."""
+    assert rights_of(OBJECTS["ClusterRole", "koord-scheduler"]["rules"]) == needed()
+
+
+def test_the_lease_of_the_election_is_the_only_one_that_can_be_changed() -> None:
+    """Role and configuration name the same lease, in the namespace of the installation."""
+    role = OBJECTS["Role", "koord-scheduler"]
+    election = scheduler_configuration()["leaderElection"]
+    named, unnamed = role["rules"]
+
+    assert role["metadata"]["namespace"] == election["resourceNamespace"] == NAMESPACE
+    assert named["resourceNames"] == [election["resourceName"]]
+    assert set(named["verbs"]) == {"get", "patch", "update"}
+    assert unnamed["verbs"] == ["create"]
+    assert set(rights_of(role["rules"])) == {("coordination.k8s.io", "leases")}
+
+
+@pytest.mark.parametrize("kind", ["ClusterRole", "Role"])
+def test_no_role_has_wildcards_or_secrets(kind: str) -> None:
+    """Whoever takes over the scheduler gets neither every right nor any password."""
+    for (found, name), role in OBJECTS.items():
+        if found == kind:
+            for (group, resource), verbs in rights_of(role["rules"]).items():
+                assert "*" not in {group, resource, *verbs}, name
+                assert resource.partition("/")[0] != "secrets", name
+
+
+@pytest.mark.parametrize("kind", ["ClusterRoleBinding", "RoleBinding"])
+def test_roles_are_bound_to_the_account_of_the_pods(kind: str) -> None:
+    """The token of the ServiceAccount is all that the scheduler needs."""
+    account = scheduler_pod()["serviceAccountName"]
+    assert ("ServiceAccount", account) in OBJECTS
+    bindings = [found for (name, _), found in OBJECTS.items() if name == kind]
+
+    assert bindings
+    for binding in bindings:
+        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in OBJECTS
+        assert binding["subjects"] == [
+            {"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}
+        ]
