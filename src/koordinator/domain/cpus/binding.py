@@ -1,0 +1,156 @@
+"""Which pods get CPUs of their own, and by which policy.
+
+A pod asks for it with its QoS class; a node can give it to every pod.
+Source: koordinator pkg/scheduler/plugins/nodenumaresource/plugin.go, ``PreFilter``, ``Filter``,
+``appendResourceSpecIfMissed``; util.go, ``getCPUBindPolicy``, ``requestCPUBind``; apis/extension
+numa_aware.go, ``GetNodeCPUBindPolicy``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from koordinator.api.annotations.numa import (
+    FULL_PCPUS_ONLY,
+    CpuBindPolicy,
+    CpuBindSpec,
+    KubeletCpuManagerPolicy,
+    NodeCpuBindPolicy,
+    NumaAllocateStrategy,
+)
+from koordinator.api.labels import CPU_BIND_POLICY, NUMA_ALLOCATE_STRATEGY
+from koordinator.api.qos import PriorityBand, QosClass
+from koordinator.domain.cpus.layout import CpuLayout
+
+FRACTIONAL_CPUS: Final = "the requested CPUs must be integer"
+POLICY_CONFLICT: Final = "node(s) cpu bind policy conflicts with pod's required cpu bind policy"
+PARTIAL_CORES: Final = "node(s) requested cpus not multiple cpus per core"
+
+_MILLI = 1000
+_BINDING = frozenset({CpuBindPolicy.FULL_PCPUS, CpuBindPolicy.SPREAD_BY_PCPUS})
+_OF_NODE = {
+    NodeCpuBindPolicy.FULL_PCPUS_ONLY: CpuBindPolicy.FULL_PCPUS,
+    NodeCpuBindPolicy.SPREAD_BY_PCPUS: CpuBindPolicy.SPREAD_BY_PCPUS,
+}
+
+
+class FractionalCpuError(ValueError):
+    """A pod that gets CPUs of its own asks for parts of one; the text is the reason to show."""
+
+    def __init__(self) -> None:
+        super().__init__(FRACTIONAL_CPUS)
+
+
+@dataclass(frozen=True, slots=True)
+class CpuBinding:
+    """A number of CPUs for one pod alone."""
+
+    count: int
+    policy: str  # a CpuBindPolicy
+    required: bool  # rather no place than CPUs against the policy
+    exclusive_policy: str = ""  # a CpuExclusivePolicy
+
+
+def pod_binding(
+    spec: CpuBindSpec, qos: QosClass, band: PriorityBand, cpu_milli: int, default_policy: str
+) -> CpuBinding | None:
+    """Return what the pod asks for itself; None if it shares CPUs.
+
+    ``qos`` is that of the label, ``band`` the declared one or else that of the QoS class;
+    ``default_policy`` is the scheduler's, and what Default stands for.
+
+    Raises FractionalCpuError if the pod must not ask for a part of a CPU.
+    """
+    if qos not in {QosClass.LSE, QosClass.LSR} or band is not PriorityBand.PROD:
+        return None
+    required, preferred = (
+        default_policy if policy == CpuBindPolicy.DEFAULT else policy
+        for policy in (
+            spec.required_cpu_bind_policy,
+            spec.preferred_cpu_bind_policy or CpuBindPolicy.DEFAULT,
+        )
+    )
+    policy = required or preferred
+    if policy not in _BINDING:
+        return None
+    return _binding(
+        cpu_milli,
+        policy,
+        required=bool(required),
+        exclusive_policy=spec.preferred_cpu_exclusive_policy,
+    )
+
+
+def node_bind_policy(
+    labels: Mapping[str, str], kubelet: KubeletCpuManagerPolicy | None
+) -> CpuBindPolicy | None:
+    """Return by which policy every pod on the node gets its CPUs, None if pods decide."""
+    if kubelet and kubelet.policy == "static" and kubelet.options.get(FULL_PCPUS_ONLY) == "true":
+        return CpuBindPolicy.FULL_PCPUS
+    label = labels.get(CPU_BIND_POLICY)
+    return next((policy for name, policy in _OF_NODE.items() if name == label), None)
+
+
+def binding_on(
+    node_policy: CpuBindPolicy | None, own: CpuBinding | None, cpu_milli: int
+) -> CpuBinding | None:
+    """Return what a pod gets on a node: its required policy, the node's, or its preferred one.
+
+    ``own`` is what the pod asks for itself.  None if it shares CPUs.
+
+    Raises FractionalCpuError if the node binds CPUs and the pod asks for a part of one.
+    """
+    if node_policy is None or (own is not None and own.required):
+        return own
+    if own is not None:
+        return replace(own, policy=node_policy, required=True)
+    return _binding(cpu_milli, node_policy, required=True)
+
+
+def binding_refusal(
+    node_policy: CpuBindPolicy | None, binding: CpuBinding, layout: CpuLayout
+) -> str | None:
+    """Return why the node can never bind CPUs so; None if it can.
+
+    ``binding`` is what ``binding_on`` returned.
+    """
+    if node_policy is not None and binding.policy != node_policy:
+        return POLICY_CONFLICT
+    required = binding.policy if binding.required else ""
+    if required == CpuBindPolicy.FULL_PCPUS and binding.count % layout.cpus_per_core:
+        return PARTIAL_CORES
+    return None
+
+
+def completed_spec(spec: CpuBindSpec, binding: CpuBinding) -> CpuBindSpec | None:
+    """Return the ``resource-spec`` that says by which policy the pod was bound.
+
+    None if its own says so already.
+    """
+    required, preferred = spec.required_cpu_bind_policy, spec.preferred_cpu_bind_policy
+    if binding.required and required in {"", CpuBindPolicy.DEFAULT}:
+        required = binding.policy
+    if preferred == CpuBindPolicy.DEFAULT or not (required or preferred):
+        preferred = binding.policy
+    completed = msgspec.structs.replace(
+        spec, required_cpu_bind_policy=required, preferred_cpu_bind_policy=preferred
+    )
+    return completed if completed != spec else None
+
+
+def packs(labels: Mapping[str, str], *, default: bool) -> bool:
+    """Return whether the node fills its fullest NUMA node first; ``default`` is the scheduler's."""
+    strategy = labels.get(NUMA_ALLOCATE_STRATEGY, "")
+    return strategy == NumaAllocateStrategy.MOST_ALLOCATED if strategy else default
+
+
+def _binding(
+    cpu_milli: int, policy: str, *, required: bool, exclusive_policy: str = ""
+) -> CpuBinding | None:
+    if cpu_milli % _MILLI:
+        raise FractionalCpuError
+    if not cpu_milli:
+        return None
+    return CpuBinding(cpu_milli // _MILLI, policy, required, exclusive_policy)

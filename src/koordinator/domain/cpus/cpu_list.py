@@ -1,0 +1,73 @@
+"""Sets of CPUs as bit masks: bit i stands for CPU i.  Text is the list format of Linux, ``0-3,8``.
+
+Source: koordinator pkg/util/cpuset/cpuset.go; man 7 cpuset, "Formats".
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from koordinator.foundation.errors import InputError
+
+CPU_LIMIT: Final = 4096  # ids are below it; bounds the work that one text can cause
+
+_ACCEPTED = f"CPU ids in 0..{CPU_LIMIT - 1} and ranges of them, such as 0-3,8"
+
+
+def parse_cpu_list(text: str) -> int:
+    """Return the mask of a list of CPUs; no text is no CPU.
+
+    Raises InputError if it is not such a list.
+    """
+    mask = 0
+    for part in text.split(",") if text else ():
+        first, dash, last = part.partition("-")
+        low = _cpu_id(first, text)
+        high = _cpu_id(last, text) if dash else low
+        if high < low:
+            raise InputError(
+                f"found {part!r} in {text!r}; a range goes up: accepted are {_ACCEPTED}"
+            )
+        mask |= (2 << high) - (1 << low)
+    return mask
+
+
+def format_cpu_list(mask: int) -> str:
+    """Return the shortest list, in ascending order."""
+    ranges = []
+    while mask:
+        first = (mask & -mask).bit_length() - 1
+        above = mask + (mask & -mask)  # the carry stops behind the run
+        last = (above & -above).bit_length() - 2
+        ranges.append(f"{first}-{last}" if last > first else str(first))
+        mask &= above
+    return ",".join(ranges)
+
+
+def cpu_ids(mask: int) -> Iterator[int]:
+    """Yield the CPUs in ascending order."""
+    while mask:
+        lowest_bit = mask & -mask
+        yield lowest_bit.bit_length() - 1
+        mask ^= lowest_bit
+
+
+def lowest(mask: int, count: int) -> int:
+    """Return the ``count`` lowest bits of a mask; all of them if it has fewer."""
+    if mask.bit_count() <= count:
+        return mask
+    low, high = 0, mask.bit_length()
+    while low < high:  # the narrowest window from bit 0 with that many bits
+        middle = (low + high) // 2
+        if (mask & ((1 << middle) - 1)).bit_count() < count:
+            low = middle + 1
+        else:
+            high = middle
+    return mask & ((1 << low) - 1)
+
+
+def _cpu_id(digits: str, text: str) -> int:
+    if digits.isascii() and digits.isdigit() and len(digits) <= len(str(CPU_LIMIT)):
+        number = int(digits)
+        if number < CPU_LIMIT:
+            return number
+    raise InputError(f"found {digits!r} in {text!r}; accepted are {_ACCEPTED}")

@@ -1,0 +1,106 @@
+"""Which pod holds which CPUs of one node.
+
+Needs no layout: pods may be known before their node is.  The state depends on who holds what, not
+on the order in which that became known, so it is rebuilt from annotations as it was.
+Source: koordinator pkg/scheduler/plugins/nodenumaresource/node_allocation.go, ``addPodAllocation``,
+``release``, ``getAvailableCPUs``.  There, the exclusive policy of a CPU that two pods hold is that
+of the pod seen last; here it is that of both.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from koordinator.api.annotations.numa import CpuExclusivePolicy
+from koordinator.domain.cpus.free import FreeCpus
+from koordinator.domain.cpus.holders import HolderCounts
+from koordinator.domain.cpus.layout import CpuLayout
+from koordinator.foundation.errors import BugError
+
+
+@dataclass(frozen=True, slots=True)
+class CpuHolding:
+    """The CPUs of a pod, and with whom it would rather not share (a CpuExclusivePolicy)."""
+
+    cpus: int
+    exclusive_policy: str = ""
+
+
+class CpuLedger:
+    """Mutable.  Adding and removing a pod are exact inverses."""
+
+    __slots__ = ("_core_exclusive", "_counts", "_holdings", "_numa_exclusive")
+
+    def __init__(self) -> None:
+        self._holdings: dict[str, CpuHolding] = {}
+        self._counts = HolderCounts()
+        self._core_exclusive = HolderCounts()
+        self._numa_exclusive = HolderCounts()
+
+    @property
+    def held(self) -> int:
+        """All CPUs that pods hold."""
+        return self._counts.held
+
+    def held_without(self, given_back: int) -> int:
+        """Return the CPUs still held if one holder less had those."""
+        counts = self._counts.copy()
+        counts.remove(given_back)
+        return counts.held
+
+    def __iter__(self) -> Iterator[CpuHolding]:
+        return iter(self._holdings.values())
+
+    def add(self, uid: str, holding: CpuHolding) -> None:
+        """Give CPUs to a pod; what it held before is given back."""
+        self.remove(uid)
+        self._holdings[uid] = holding
+        for counts in self._counters(holding):
+            counts.add(holding.cpus)
+
+    def remove(self, uid: str) -> None:
+        """Take back what a pod holds, if it is known."""
+        holding = self._holdings.pop(uid, None)
+        if holding is not None:
+            for counts in self._counters(holding):
+                counts.remove(holding.cpus)
+
+    def free(
+        self,
+        layout: CpuLayout,
+        *,
+        unusable: int = 0,
+        max_holders: int = 1,
+        given_back: Iterable[int] = (),
+    ) -> FreeCpus:
+        """Return the CPUs with fewer than ``max_holders`` holders that aren't unusable.
+
+        Each of ``given_back`` is seen as if one holder less had these CPUs: the rest of a
+        reservation, victims of a preemption.
+        """
+        counts = self._counts
+        for number, cpus in enumerate(given_back):
+            counts = counts if number else counts.copy()
+            counts.remove(cpus)
+        usable = layout.cpus & ~unusable
+        groups = tuple(
+            (counts.at_least(number) if number else usable) & usable & ~counts.at_least(number + 1)
+            for number in range(max_holders)
+        )
+        held = counts.held
+        return FreeCpus(groups, self._core_exclusive.held & held, self._numa_exclusive.held & held)
+
+    def validate(self) -> None:
+        """Raise BugError unless the counts are those of the holdings."""
+        again = CpuLedger()
+        for uid, holding in self._holdings.items():
+            again.add(uid, holding)
+        for name in ("_counts", "_core_exclusive", "_numa_exclusive"):
+            if getattr(self, name) != getattr(again, name):
+                raise BugError(f"{name} of a CPU ledger differ from its holdings")
+
+    def _counters(self, holding: CpuHolding) -> tuple[HolderCounts, ...]:
+        if holding.exclusive_policy == CpuExclusivePolicy.PCPU_LEVEL:
+            return self._counts, self._core_exclusive
+        if holding.exclusive_policy == CpuExclusivePolicy.NUMA_NODE_LEVEL:
+            return self._counts, self._numa_exclusive
+        return (self._counts,)

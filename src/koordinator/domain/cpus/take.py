@@ -1,0 +1,55 @@
+"""Which CPUs a pod gets: the choice of the original, made on bit masks.
+
+1. FullPCPUs, or CPUs without siblings: cores of which nothing is taken, from one NUMA node, else
+   from one socket, else whole sockets and then core by core.
+2. Every other policy: one NUMA node, else one socket; first one CPU per core and away from
+   exclusive pods, then as it comes.
+3. What is missing, from anywhere, near the CPUs taken so far.
+
+Source: koordinator pkg/scheduler/plugins/nodenumaresource/cpu_accumulator.go, ``takeCPUs``,
+``takePreferredCPUs``.  One difference: for an odd number of CPUs on three sockets or more, the
+original can take one too many.
+"""
+
+from koordinator.api.annotations.numa import CpuBindPolicy
+from koordinator.domain.cpus.free import FreeCpus
+from koordinator.domain.cpus.full_cores import take_full_cores
+from koordinator.domain.cpus.layout import CpuLayout
+from koordinator.domain.cpus.spread import (
+    take_anywhere,
+    take_spread_in_numa_node,
+    take_spread_in_socket,
+)
+from koordinator.domain.cpus.taking import CpuWish, Taking
+
+
+def take_cpus(layout: CpuLayout, free: FreeCpus, count: int, wish: CpuWish) -> int | None:
+    """Return exactly ``count`` of the free CPUs; None if there are fewer."""
+    if count > free.cpus.bit_count():
+        return None
+    taking = Taking(layout, free, count, wish)
+    full_cores = wish.bind_policy == CpuBindPolicy.FULL_PCPUS
+    if taking.need > 0 and (full_cores or layout.cpus_per_core == 1):
+        take_full_cores(taking)
+    if taking.need > 0 and not full_cores:
+        take_spread_in_numa_node(taking)
+    if taking.need > 0 and not full_cores:
+        take_spread_in_socket(taking)
+    if taking.need > 0:
+        take_anywhere(taking)
+    return taking.taken
+
+
+def take_preferred_cpus(
+    layout: CpuLayout, free: FreeCpus, preferred: int, count: int, wish: CpuWish
+) -> int | None:
+    """Take as many as possible of the preferred CPUs and only then others; None as above.
+
+    The preferred ones are those of a reservation.
+    """
+    reserved = free.within(preferred)
+    if not reserved.cpus:
+        return take_cpus(layout, free, count, wish)
+    taken = take_cpus(layout, reserved, min(count, reserved.cpus.bit_count()), wish) or 0
+    others = take_cpus(layout, free.without(preferred), count - taken.bit_count(), wish)
+    return None if others is None else taken | others

@@ -1,0 +1,45 @@
+"""Amounts of resources per NUMA node, in canonical units (milli-CPU, bytes, whole units).
+
+Source: koordinator apis/extension/node_resource_amplification.go, ``Amplify``; k8s.io/apiserver
+pkg/quota/v1/resources.go, ``SubtractWithNonNegativeResult``.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+
+Amounts = Mapping[str, int]  # by resource
+ZoneAmounts = Mapping[int, Amounts]  # by NUMA node
+
+
+def add(total: dict[str, int], more: Amounts) -> None:
+    """Add in place."""
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def subtract(total: dict[str, int], less: Amounts) -> None:
+    """Take off in place; what becomes 0 is left out."""
+    for name, amount in less.items():
+        rest = total.get(name, 0) - amount
+        if rest:
+            total[name] = rest
+        else:
+            total.pop(name, None)
+
+
+def remaining(amounts: Amounts, used: Amounts) -> dict[str, int]:
+    """Return what is left of each, at least 0."""
+    return {name: max(amount - used.get(name, 0), 0) for name, amount in amounts.items()}
+
+
+def total(of: Iterable[Amounts]) -> dict[str, int]:
+    """Return the sum."""
+    summed: dict[str, int] = {}
+    for amounts in of:
+        add(summed, amounts)
+    return summed
+
+
+def amplified(amount: int, ratio: float) -> int:
+    """Return what an amount counts for on a node that shows more than it has, rounded up."""
+    return math.ceil(amount * ratio) if ratio > 1 else amount

@@ -1,0 +1,152 @@
+"""What pods hold of one node: CPUs, and amounts of its NUMA nodes.
+
+Source: koordinator pkg/scheduler/plugins/nodenumaresource/node_allocation.go, pod_eventhandler.go,
+``updatePod``.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from koordinator.api.annotations.numa import (
+    RESOURCE_SPEC,
+    RESOURCE_STATUS,
+    CpuAllocation,
+    NumaNodeResource,
+)
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.resource_names import CPU, MEMORY
+from koordinator.domain.cpus.cpu_list import format_cpu_list, parse_cpu_list
+from koordinator.domain.cpus.layout import CpuLayout
+from koordinator.domain.cpus.ledger import CpuHolding, CpuLedger
+from koordinator.domain.numa.amounts import Amounts, ZoneAmounts, add, subtract
+from koordinator.domain.numa.hints import ZoneState
+from koordinator.domain.pod_requests import canonical
+from koordinator.foundation.errors import BugError, InputError
+from koordinator.foundation.quantity import Notation, Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class NumaHolding:
+    """What a pod got: CPUs of its own, and amounts by NUMA node; either may be empty."""
+
+    cpus: int = 0
+    zones: ZoneAmounts = field(default_factory=dict)
+    exclusive_policy: str = ""  # a CpuExclusivePolicy
+
+    def status(self, notations: Mapping[str, Notation] = MappingProxyType({})) -> CpuAllocation:
+        """Return the ``resource-status`` that tells koordlet, and the next scheduler.
+
+        ``notations`` are those of the pod's requests; memory and huge pages are printed with
+        binary suffixes otherwise.
+        """
+        return CpuAllocation(
+            cpuset=format_cpu_list(self.cpus),
+            numa_node_resources=tuple(
+                NumaNodeResource(
+                    node=zone,
+                    resources={
+                        name: _quantity(name, amount, notations) for name, amount in here.items()
+                    },
+                )
+                for zone, here in sorted(self.zones.items())
+            ),
+        )
+
+
+def read_holding(meta: ObjectMeta) -> NumaHolding | None:
+    """Return what a placed pod (or reservation) holds as its annotations say; None if nothing.
+
+    Raises InputError that names the annotation if one can't be read.
+    """
+    status = RESOURCE_STATUS.read(meta)
+    if status is None:
+        return None
+    try:
+        cpus = parse_cpu_list(status.cpuset)
+    except InputError as error:
+        raise error.within(path=f"{RESOURCE_STATUS.path}.cpuset") from None
+    zones: dict[int, dict[str, int]] = {}
+    for part in status.numa_node_resources:
+        here = zones.setdefault(part.node, {})
+        add(here, {name: canonical(name, amount) for name, amount in part.resources.items()})
+    if not cpus and not zones:
+        return None
+    spec = RESOURCE_SPEC.read(meta)
+    return NumaHolding(cpus, zones, spec.preferred_cpu_exclusive_policy if spec else "")
+
+
+class NumaLedger:
+    """Mutable.  Adding and removing a pod are exact inverses; the order of pods is forgotten."""
+
+    __slots__ = ("_holdings", "_zones", "cpus")
+
+    def __init__(self) -> None:
+        self.cpus = CpuLedger()
+        self._holdings: dict[str, NumaHolding] = {}
+        self._zones: dict[int, dict[str, int]] = {}
+
+    @property
+    def zones(self) -> Mapping[int, Amounts]:
+        """What pods hold in all, by NUMA node; as charged, CPU not amplified."""
+        return self._zones
+
+    @property
+    def holdings(self) -> Mapping[str, NumaHolding]:
+        """What each pod holds, by its uid."""
+        return self._holdings
+
+    def add(self, uid: str, holding: NumaHolding) -> None:
+        """Note what a pod holds, in place of what it held before."""
+        self.remove(uid)
+        self._holdings[uid] = holding
+        if holding.cpus:
+            self.cpus.add(uid, CpuHolding(holding.cpus, holding.exclusive_policy))
+        for zone, amounts in holding.zones.items():
+            add(self._zones.setdefault(zone, {}), amounts)
+
+    def remove(self, uid: str) -> None:
+        """Forget a pod, if it is known."""
+        holding = self._holdings.pop(uid, None)
+        if holding is None:
+            return
+        self.cpus.remove(uid)
+        for zone, amounts in holding.zones.items():
+            here = self._zones[zone]
+            subtract(here, amounts)
+            if not here:
+                del self._zones[zone]
+
+    def states(self, layout: CpuLayout | None, zones: Iterable[int]) -> dict[int, ZoneState]:
+        """Return who has bound CPUs on each NUMA node.  Pods without CPUs of their own don't count.
+
+        Nobody has on a node of unknown layout.
+        """
+        states = dict.fromkeys(zones, ZoneState.IDLE)
+        if layout is None:
+            return states
+        for holding in self.cpus:
+            touched = [zone for zone in states if holding.cpus & layout.numa_nodes.get(zone, 0)]
+            for zone in touched:
+                if len(touched) > 1:
+                    states[zone] = ZoneState.SHARED
+                elif states[zone] is ZoneState.IDLE:
+                    states[zone] = ZoneState.SINGLE
+        return states
+
+    def validate(self) -> None:
+        """Raise BugError unless the sums are those of the holdings."""
+        self.cpus.validate()
+        again = NumaLedger()
+        for uid, holding in self._holdings.items():
+            again.add(uid, holding)
+        if again._zones != self._zones:
+            raise BugError(f"a NUMA ledger says {self._zones}, its holdings {again._zones}")
+
+
+def _quantity(name: str, amount: int, notations: Mapping[str, Notation]) -> Quantity:
+    if name == CPU:
+        return Quantity.from_milli(amount)
+    is_binary = name == MEMORY or name.startswith("hugepages-")
+    default = Notation.BINARY_SI if is_binary else Notation.DECIMAL_SI
+    return Quantity.from_int(amount, binary=notations.get(name, default) is Notation.BINARY_SI)

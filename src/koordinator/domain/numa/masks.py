@@ -1,0 +1,45 @@
+"""Sets of NUMA nodes as bit masks: bit i stands for NUMA node i.
+
+Source: koordinator pkg/util/bitmask/bitmask.go.
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import combinations
+from typing import Final
+
+#: Of more NUMA nodes than this, only single ones and all of them are looked at: the number of sets
+#: doubles with each.
+MAX_COMBINED: Final = 8
+
+
+def mask_of(zones: Iterable[int]) -> int:
+    """Return the set of some NUMA nodes."""
+    return sum(1 << zone for zone in set(zones))
+
+
+@lru_cache(maxsize=256)
+def zones_of(mask: int) -> tuple[int, ...]:
+    """Return the NUMA nodes of a set, ascending."""
+    return tuple(zone for zone in range(mask.bit_length()) if mask >> zone & 1)
+
+
+@lru_cache(maxsize=256)
+def subsets(zones: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the non-empty sets of some NUMA nodes: small ones first, then by their lowest ones."""
+    count = len(zones)
+    sizes = range(1, count + 1) if count <= MAX_COMBINED else (1, count)
+    return tuple(mask_of(chosen) for size in sizes for chosen in combinations(zones, size))
+
+
+def mask_text(mask: int | None) -> str:
+    """Return a set as messages of the original show it: binary, in pairs of digits.
+
+    A single bit at an even place is not padded there; no set is ``<nil>``.
+    """
+    if mask is None:
+        return "<nil>"
+    width = 2
+    while mask > 1 << width:
+        width += 2
+    return f"{mask:0{width}b}"

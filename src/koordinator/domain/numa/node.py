@@ -1,0 +1,68 @@
+"""One node as a pod finds it: CPUs, NUMA nodes, and what is taken of them."""
+
+from dataclasses import dataclass
+
+from koordinator.api.resource_names import CPU
+from koordinator.domain.cpus.free import FreeCpus
+from koordinator.domain.cpus.layout import CpuLayout
+from koordinator.domain.numa.amounts import ZoneAmounts, amplified, remaining
+from koordinator.domain.numa.hints import Machine
+from koordinator.domain.numa.ledger import NumaLedger
+from koordinator.domain.numa.request import Reusable
+
+MILLI = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class NumaNode:
+    """Facts of the topology, the ledger of the pods, settings of the node.
+
+    ``zones`` are amounts by NUMA node, amplified.
+    """
+
+    layout: CpuLayout | None
+    ledger: NumaLedger
+    zones: ZoneAmounts
+    unusable: int = 0  # CPUs that nobody is bound to
+    cpu_ratio: float = 1.0  # by how much the node shows more CPU than it has
+    pack: bool = False  # fill the fullest NUMA node first
+    max_holders: int = 1  # how many pods may hold one CPU
+
+    @property
+    def machine(self) -> Machine:
+        """The NUMA nodes, and who has bound CPUs there."""
+        return Machine(self.ledger.states(self.layout, self.zones))
+
+    def free_cpus(self, reusable: Reusable) -> FreeCpus:
+        """Return the CPUs that may be bound; none if the layout is unknown."""
+        if self.layout is None:
+            return FreeCpus((0,))
+        return self.ledger.cpus.free(
+            self.layout,
+            unusable=self.unusable,
+            max_holders=self.max_holders,
+            given_back=(reusable.preferred_cpus, reusable.preemptible_cpus),
+        )
+
+    def used(self, reusable: ZoneAmounts) -> dict[int, dict[str, int]]:
+        """Return what pods use, as the node shows it: bound CPUs count amplified.
+
+        Source: node_allocation.go, ``getAvailableNUMANodeResources``.  There, bound CPUs are not
+        amplified on a NUMA node of which no amounts were ever charged.
+        """
+        used = {}
+        for zone in self.zones:
+            charged = dict(self.ledger.zones.get(zone, {}))
+            if self.cpu_ratio > 1 and self.layout is not None:
+                own_cpus = self.layout.numa_nodes.get(zone, 0)
+                bound = (self.ledger.cpus.held & own_cpus).bit_count() * MILLI
+                if bound:
+                    extra = amplified(bound, self.cpu_ratio) - bound
+                    charged[CPU] = charged.get(CPU, 0) + extra
+            used[zone] = remaining(charged, reusable.get(zone, {}))
+        return used
+
+    def available(self, reusable: ZoneAmounts) -> dict[int, dict[str, int]]:
+        """Return what is left of each NUMA node."""
+        used = self.used(reusable)
+        return {zone: remaining(amounts, used[zone]) for zone, amounts in self.zones.items()}

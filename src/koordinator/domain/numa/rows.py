@@ -1,0 +1,95 @@
+"""Many nodes as arrays: one row per node, one column per NUMA node."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from koordinator.api.annotations.numa import CpuBindPolicy
+from koordinator.domain.cpus.required import usable_under
+from koordinator.domain.numa.amplification import BoolArray, FloatArray, IntArray
+from koordinator.domain.numa.hints import ZoneState
+from koordinator.domain.numa.masks import MAX_COMBINED
+from koordinator.domain.numa.node import NumaNode
+from koordinator.domain.numa.request import NOTHING
+
+#: Index of ``NumaRows.bindable``: by the required policy, none being the first.
+POLICIES: Final = ("", CpuBindPolicy.FULL_PCPUS, CpuBindPolicy.SPREAD_BY_PCPUS)
+
+
+@dataclass(frozen=True, slots=True)
+class NumaRows:
+    """Columns are NUMA nodes by id; ``exists`` says which of them a row has."""
+
+    resources: tuple[str, ...]
+    exists: BoolArray  # (n, n_zones)
+    reported: BoolArray  # (n, n_resources): any NUMA node of the row reports it
+    capacity: IntArray  # (n, n_zones, n_resources), amplified
+    used: IntArray  # (n, n_zones, n_resources), amplified
+    bindable: IntArray  # (n, n_zones, 3): CPUs that may be bound under each of POLICIES
+    cpus_per_core: IntArray  # (n,), 1 where no CPU is known
+    cpu_ratio: FloatArray  # (n,): by how much a node shows more CPU than it has
+    bound_cpus: IntArray  # (n,): CPUs of the whole node that pods are bound to
+    single: BoolArray  # (n, n_zones): only pods that are on this NUMA node alone
+    shared: BoolArray  # (n, n_zones): also pods on several
+
+    @staticmethod
+    def empty(n: int, resources: Sequence[str], n_zones: int) -> "NumaRows":
+        """Return rows without NUMA nodes, to be set one by one."""
+        amounts = (n, n_zones, len(resources))
+        return NumaRows(
+            tuple(resources),
+            np.zeros((n, n_zones), bool),
+            np.zeros((n, len(resources)), bool),
+            np.zeros(amounts, np.int64),
+            np.zeros(amounts, np.int64),
+            np.zeros((n, n_zones, len(POLICIES)), np.int64),
+            np.ones(n, np.int64),
+            np.ones(n, np.float64),
+            np.zeros(n, np.int64),
+            np.zeros((n, n_zones), bool),
+            np.zeros((n, n_zones), bool),
+        )
+
+    @staticmethod
+    def of(nodes: Sequence[NumaNode], resources: Sequence[str]) -> "NumaRows":
+        """Return the rows of some nodes."""
+        n_zones = max((max(node.zones, default=-1) for node in nodes), default=-1) + 1
+        rows = NumaRows.empty(len(nodes), resources, min(n_zones, MAX_COMBINED))
+        for row, node in enumerate(nodes):
+            rows.set(row, node)
+        return rows
+
+    def holds(self, node: NumaNode) -> bool:
+        """Return whether the node's NUMA nodes have columns; ask a ``NumaTrial`` otherwise."""
+        columns: int = self.exists.shape[1]
+        return max(node.zones, default=-1) < columns
+
+    def set(self, row: int, node: NumaNode) -> None:
+        """Write one row; one without NUMA nodes if it has no columns for them."""
+        for array in (self.exists, self.capacity, self.used, self.bindable, self.reported):
+            array[row] = 0
+        self.single[row] = self.shared[row] = False
+        layout, ledger = node.layout, node.ledger
+        self.cpus_per_core[row] = layout.cpus_per_core if layout is not None else 1
+        self.cpu_ratio[row] = node.cpu_ratio
+        self.bound_cpus[row] = ledger.cpus.held.bit_count()
+        if not self.holds(node):
+            return
+        used, states = node.used({}), ledger.states(layout, node.zones)
+        for zone, amounts in node.zones.items():
+            self.exists[row, zone] = True
+            self.single[row, zone] = states[zone] is ZoneState.SINGLE
+            self.shared[row, zone] = states[zone] is ZoneState.SHARED
+            for column, name in enumerate(self.resources):
+                self.reported[row, column] |= name in amounts
+                self.capacity[row, zone, column] = amounts.get(name, 0)
+                self.used[row, zone, column] = used[zone].get(name, 0)
+        if layout is not None:
+            free = node.free_cpus(NOTHING).cpus
+            for index, policy in enumerate(POLICIES):
+                usable = usable_under(policy, layout, free)
+                for zone in node.zones:
+                    own = usable & layout.numa_nodes.get(zone, 0)
+                    self.bindable[row, zone, index] = own.bit_count()

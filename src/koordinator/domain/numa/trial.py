@@ -1,0 +1,156 @@
+"""One pod on one node: what it would get, given the NUMA nodes it may use.
+
+Source: koordinator pkg/scheduler/plugins/nodenumaresource/resource_manager.go, ``Allocate``,
+``tryBestToDistributeEvenly``, ``allocateCPUSet``.  One difference: the NUMA nodes with the least
+are asked first, also where there are more than two; the original compares by position there.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from koordinator.api.annotations.numa import CpuBindPolicy
+from koordinator.api.resource_names import CPU
+from koordinator.domain.cpus.binding import CpuBinding
+from koordinator.domain.cpus.layout import CpuLayout
+from koordinator.domain.cpus.required import obeys, usable_under
+from koordinator.domain.cpus.take import take_preferred_cpus
+from koordinator.domain.cpus.taking import CpuWish
+from koordinator.domain.numa.amounts import ZoneAmounts
+from koordinator.domain.numa.ledger import NumaHolding
+from koordinator.domain.numa.masks import zones_of
+from koordinator.domain.numa.node import MILLI, NumaNode
+from koordinator.domain.numa.request import NOTHING, NumaRequest, Reusable
+
+NOT_ENOUGH_CPUS: Final = "not enough cpus available to satisfy request"
+INVALID_LAYOUT: Final = "node(s) invalid CPU Topology"
+NO_ZONES: Final = "insufficient resources on NUMA Node"
+
+#: Amounts of a pod by NUMA node, on the way.
+Shares = dict[int, dict[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Why a pod gets nothing."""
+
+    reasons: tuple[str, ...]
+
+
+class NumaTrial:
+    """Changes nothing.  Valid as long as the node's ledger stays as it is."""
+
+    __slots__ = ("_free", "available", "node", "request", "reusable")
+
+    def __init__(self, node: NumaNode, request: NumaRequest, reusable: Reusable = NOTHING) -> None:
+        self.node, self.request, self.reusable = node, request, reusable
+        free = node.free_cpus(reusable)
+        policy = request.required_policy
+        if policy and node.layout is not None:
+            free = free.within(usable_under(policy, node.layout, free.cpus))
+        self._free = free
+        #: What the pod may take by NUMA node; of CPU no more than can be bound as required.
+        self.available: ZoneAmounts = (
+            node.available(reusable.zones) if not reusable.only else reusable.only
+        )
+        if policy and node.layout is not None:
+            self.available = {
+                zone: {**amounts, CPU: min(amounts[CPU], self._bindable(zone) * MILLI)}
+                if CPU in amounts
+                else amounts
+                for zone, amounts in self.available.items()
+            }
+
+    def allocate(self, zones: int | None) -> NumaHolding | Shortage:
+        """Return what the pod gets of some NUMA nodes.
+
+        None: of any, without charging them; that leaves its CPUs, if they are bound.
+        """
+        shares = self._divide(zones)
+        if isinstance(shares, Shortage):
+            return shares
+        binding, layout = self.request.binding, self.node.layout
+        if binding is None:
+            return NumaHolding(zones=shares)
+        if layout is None:
+            return Shortage((INVALID_LAYOUT,))
+        cpus = self._choose_cpus(binding, layout, shares)
+        if cpus is None:
+            return Shortage((NOT_ENOUGH_CPUS,))
+        if binding.required and not obeys(binding.policy, layout, cpus):
+            return Shortage(
+                (f"insufficient CPUs to satisfy required cpu bind policy {binding.policy}",)
+            )
+        return NumaHolding(cpus, shares, binding.exclusive_policy)
+
+    def fits(self, zones: int | None) -> bool:
+        """Return whether ``allocate`` gives something, by counting where that is enough."""
+        if self.reusable.preferred_cpus or self.node.layout is None:
+            return isinstance(self.allocate(zones), NumaHolding)
+        shares = self._divide(zones)
+        if isinstance(shares, Shortage):
+            return False
+        binding = self.request.binding
+        if binding is None:
+            return True
+        counts = [
+            min(self._bindable(zone), share.get(CPU, 0) // MILLI) for zone, share in shares.items()
+        ]
+        if not shares and self._free.cpus.bit_count() >= binding.count:
+            counts = [binding.count]
+        per_core = self.node.layout.cpus_per_core
+        whole = self.request.required_policy != CpuBindPolicy.FULL_PCPUS or all(
+            count % per_core == 0 for count in counts
+        )
+        return whole and sum(counts) == binding.count
+
+    def _bindable(self, zone: int) -> int:
+        layout = self.node.layout
+        cpus = layout.numa_nodes.get(zone, 0) if layout is not None else 0
+        return (self._free.cpus & cpus).bit_count()
+
+    def _divide(self, zones: int | None) -> Shares | Shortage:
+        """Divide the request over NUMA nodes, those that have least first."""
+        if zones is None:
+            return {}
+        if not self.node.zones:
+            return Shortage((NO_ZONES,))
+        among = zones_of(zones)
+        shares: Shares = {}
+        short = []
+        for name, amount in self.request.amounts.items():
+            if not any(name in amounts for amounts in self.available.values()):
+                continue
+            has = {zone: self.available.get(zone, {}).get(name, 0) for zone in among}
+            left = amount
+            for index, zone in enumerate(sorted(among, key=has.__getitem__)):
+                share = min(has[zone], self._part(name, left, len(among) - index))
+                if share:
+                    shares.setdefault(zone, {})[name] = share
+                    left -= share
+            if left:
+                short.append(f"Insufficient NUMA {name}")
+        if short:
+            return Shortage(tuple(short))
+        return dict(sorted(shares.items()))
+
+    def _part(self, name: str, amount: int, parts: int) -> int:
+        """Return the even part of an amount, rounded down to what isn't divided."""
+        if name != CPU or self.request.binding is None:
+            return amount // parts
+        cpus = -(-amount // MILLI)
+        whole = self.request.required_policy == CpuBindPolicy.FULL_PCPUS
+        step = self.node.layout.cpus_per_core if whole and self.node.layout is not None else 1
+        return cpus // step // parts * step * MILLI
+
+    def _choose_cpus(self, binding: CpuBinding, layout: CpuLayout, shares: Shares) -> int | None:
+        """Return as many CPUs as were charged of each NUMA node; None if they aren't there."""
+        wish = CpuWish(binding.policy, binding.exclusive_policy, self.node.pack)
+        preferred = self.reusable.preferred_cpus
+        if not shares:
+            return take_preferred_cpus(layout, self._free, preferred, binding.count, wish)
+        chosen = 0
+        for zone, share in shares.items():
+            free = self._free.within(layout.numa_nodes.get(zone, 0))
+            count = min(free.cpus.bit_count(), share.get(CPU, 0) // MILLI)
+            chosen |= take_preferred_cpus(layout, free, preferred, count, wish) or 0
+        return chosen if chosen.bit_count() == binding.count else None

@@ -1,0 +1,134 @@
+"""Many nodes at once give the answers of one after the other."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.machines import GIB, machine, numa_node
+
+from koordinator.api.annotations.numa import CpuBindPolicy, NumaTopologyPolicy
+from koordinator.domain.cpus.binding import CpuBinding
+from koordinator.domain.numa.align import align
+from koordinator.domain.numa.ledger import NumaHolding, NumaLedger
+from koordinator.domain.numa.node import NumaNode
+from koordinator.domain.numa.offer import resource_hints
+from koordinator.domain.numa.request import NumaRequest
+from koordinator.domain.numa.rows import NumaRows
+from koordinator.domain.numa.rows_align import OtherHints, align_rows, score_rows
+from koordinator.domain.numa.rows_fit import fits_of
+from koordinator.domain.numa.scoring import ZoneScorer, score_holding
+from koordinator.domain.numa.trial import NumaTrial
+
+RESOURCES = ("cpu", "memory", "hugepages-2Mi")
+RESTRICTED, SINGLE = NumaTopologyPolicy.RESTRICTED, NumaTopologyPolicy.SINGLE_NUMA_NODE
+FULL, SPREAD = CpuBindPolicy.FULL_PCPUS, CpuBindPolicy.SPREAD_BY_PCPUS
+SCORER = ZoneScorer({"cpu": 1, "memory": 2, "hugepages-2Mi": 1}, pack=True)
+
+
+@st.composite
+def numa_nodes(draw: st.DrawFn) -> NumaNode:
+    """One to four NUMA nodes, partly taken, some amplified, some with huge pages."""
+    layout = machine(
+        *draw(st.sampled_from(((1, 1, 4, 2), (2, 1, 4, 2), (1, 2, 4, 1), (2, 2, 2, 2))))
+    )
+    ledger, free = NumaLedger(), layout.cpus
+    for number in range(draw(st.integers(0, 3))):
+        cpus = draw(st.integers(0, layout.cpus)) & free & draw(st.integers(0, layout.cpus))
+        free &= ~cpus
+        zones = {
+            zone: {"cpu": (cpus & own).bit_count() * 1000, "memory": draw(st.integers(0, 20)) * GIB}
+            for zone, own in layout.numa_nodes.items()
+        }
+        ledger.add(str(number), NumaHolding(cpus, zones))
+    node = numa_node(layout, ledger)
+    zones = {
+        zone: {**here, "hugepages-2Mi": 8 << 21} if draw(st.booleans()) else here
+        for zone, here in node.zones.items()
+    }
+    unusable = draw(st.sampled_from((0, 0b1001)))
+    return replace(
+        node, zones=zones, unusable=unusable, cpu_ratio=draw(st.sampled_from((1.0, 1.5)))
+    )
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> NumaRequest:
+    count, policy = draw(st.integers(1, 8)), draw(st.sampled_from((FULL, SPREAD)))
+    bindings = (None, CpuBinding(count, policy, True), CpuBinding(count, policy, False))
+    amounts = {"cpu": count * 1000, "memory": draw(st.integers(1, 80)) * GIB}
+    more = draw(st.sampled_from(({}, {"hugepages-2Mi": 2 << 21}, {"example.com/x": 1})))
+    return NumaRequest({**amounts, **more}, draw(st.sampled_from(bindings)))
+
+
+@pytest.mark.slow
+@given(
+    st.lists(numa_nodes(), min_size=1, max_size=6),
+    requests(),
+    st.sampled_from((RESTRICTED, SINGLE)),
+    st.sampled_from(("", "Required")),
+)
+def test_rows_answer_as_trials_do(
+    nodes: list[NumaNode], request: NumaRequest, policy: NumaTopologyPolicy, exclusive: str
+) -> None:
+    """Which sets fit, which is chosen, how it scores; SingleNUMANode needs single sets only."""
+    rows = NumaRows.of(nodes, RESOURCES)
+    fits = fits_of(rows, request)
+    got = align_rows(rows, request, fits, policy, SCORER, exclusive=exclusive)
+    scores = score_rows(rows, request, fits, got, SCORER)
+
+    for row, node in enumerate(nodes):
+        trial = NumaTrial(node, request)
+        for found in fits.sets:
+            exists = found.zones & ~node.machine.all_zones == 0
+            assert bool(found.fits[row]) == (exists and trial.fits(found.zones))
+        want = align(policy, [resource_hints(trial, policy, SCORER)], node.machine, exclusive)
+        assert bool(got.admitted[row]) == want.admitted
+        assert int(got.zones[row]) == (want.zones or 0)
+        if want.zones:
+            holding = trial.allocate(want.zones)
+            assert isinstance(holding, NumaHolding)
+            assert scores[row] == score_holding(trial, holding, SCORER)
+    if policy is SINGLE:
+        few = align_rows(
+            rows, request, fits_of(rows, request, largest=1), policy, SCORER, exclusive=exclusive
+        )
+        assert np.array_equal(few.admitted, got.admitted)
+        assert np.array_equal(few.zones, got.zones)
+
+
+def test_devices_have_a_say() -> None:
+    """A GPU prefers NUMA node 0 on the first row, node 1 on the second, none on the third."""
+    nodes = [numa_node(machine(2, 1, 4, 2)) for _ in range(3)]
+    rows, request = NumaRows.of(nodes, RESOURCES), NumaRequest({"cpu": 1000})
+    fits = fits_of(rows, request, largest=1)
+    prefers = np.array([[True, False], [False, True], [False, False]])
+
+    got = align_rows(
+        rows, request, fits, SINGLE, SCORER, others=OtherHints(prefers, prefers, prefers * 500)
+    )
+
+    assert got.admitted.tolist() == [True, True, False]
+    assert got.zones.tolist() == [0b01, 0b10, 0]
+
+
+def test_a_row_is_rewritten_when_its_node_changes() -> None:
+    """Nothing of the node before is left."""
+    small, large = numa_node(machine(1, 1, 4, 2)), numa_node(machine(2, 2, 2, 2))
+    rows = NumaRows.of([large, small], RESOURCES)
+    rows.set(0, small)
+
+    assert rows.exists.tolist() == [[True, False, False, False]] * 2
+    assert np.array_equal(rows.capacity[0], rows.capacity[1])
+
+
+def test_a_node_with_too_many_numa_nodes_has_no_row() -> None:
+    """It has to be asked alone."""
+    many = numa_node(machine(1, 12, 1, 1))
+    rows = NumaRows.of([many], RESOURCES)
+
+    assert not rows.holds(many)
+    request = NumaRequest({"example.com/x": 1})
+    fits = fits_of(rows, request, largest=1)
+    assert not align_rows(rows, request, fits, SINGLE, SCORER).admitted.any()
