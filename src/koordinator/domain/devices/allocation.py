@@ -1,0 +1,89 @@
+"""What a pod was given, and the annotation that says so.
+
+Source: koordinator apis/extension/device_share.go, ``DeviceAllocations``;
+pkg/scheduler/plugins/deviceshare/utils.go, ``fillGPUTotalMem``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from koordinator.api.annotations.devices import (
+    AllocatedVirtualFunction,
+    DeviceAllocation,
+    DeviceAllocationExtension,
+    DeviceAllocations,
+)
+from koordinator.api.device import DeviceType
+from koordinator.domain.devices.amounts import MEMORY, RATIO, Amounts, amounts_of, resources_of
+from koordinator.domain.devices.masks import MAX_MINOR
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What was taken of one device."""
+
+    minor: int
+    amounts: Amounts
+    functions: tuple[AllocatedVirtualFunction, ...] = ()
+    template: str = ""
+
+
+#: In the order in which the devices were chosen.
+Allocation = Mapping[DeviceType, tuple[Taken, ...]]
+
+
+def completed(amounts: Amounts, total: Sequence[int]) -> Amounts:
+    """Return the amounts of a GPU with memory in bytes and in percent, whichever was asked for.
+
+    The percentage is computed and cut as the original does it, in floating point.
+    """
+    memory, ratio = amounts[MEMORY], amounts[RATIO]
+    if memory and not ratio:
+        ratio = int(memory / total[MEMORY] * 100)
+    elif not memory:
+        memory = ratio * total[MEMORY] // 100
+    return (*amounts[:MEMORY], memory, ratio, *amounts[RATIO + 1 :])
+
+
+def to_annotation(
+    allocation: Allocation, ids: Mapping[DeviceType, Mapping[int, str]]
+) -> DeviceAllocations:
+    """Return the content of the annotation; ``ids`` are those of the node's devices."""
+    return {
+        str(kind): tuple(
+            DeviceAllocation(
+                minor=taken.minor,
+                resources=resources_of(kind, taken.amounts),
+                id=ids.get(kind, {}).get(taken.minor, ""),
+                extension=_extension(taken),
+            )
+            for taken in devices
+        )
+        for kind, devices in allocation.items()
+    }
+
+
+def from_annotation(allocations: DeviceAllocations) -> Allocation:
+    """Return what the annotation says of types and minors that can be; former names count."""
+    return {
+        kind: tuple(
+            Taken(
+                minor=device.minor,
+                amounts=amounts_of(kind, device.resources),
+                functions=device.extension.vfs if device.extension else (),
+                template=device.extension.gpu_shared_resource_template if device.extension else "",
+            )
+            for device in allocations[kind]
+            if 0 <= device.minor <= MAX_MINOR
+        )
+        for kind in DeviceType
+        if kind in allocations
+    }
+
+
+def _extension(taken: Taken) -> DeviceAllocationExtension | None:
+    if not taken.functions and not taken.template:
+        return None
+    return DeviceAllocationExtension(
+        vfs=taken.functions, gpu_shared_resource_template=taken.template
+    )

@@ -1,0 +1,70 @@
+"""Amounts of a device as tuples, so that they can be compared, summed and put into arrays."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from koordinator.api.core import ResourceList
+from koordinator.api.device import DeviceType
+from koordinator.api.resource_names import (
+    CURRENT_DEVICE_NAMES,
+    FPGA,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    RDMA,
+)
+from koordinator.domain.devices.vendors import VENDORS
+from koordinator.foundation.quantity import Quantity
+
+Amounts = tuple[int, ...]  # one per name of the device type, whole units
+IntArray = npt.NDArray[np.int64]
+
+#: The places of a GPU's amounts; those of single vendors follow.
+CORE, MEMORY, RATIO = range(3)
+
+#: Which resources a device of each type has, in the order of its amounts.
+NAMES: Final[Mapping[DeviceType, tuple[str, ...]]] = MappingProxyType(
+    {
+        DeviceType.GPU: (
+            GPU_CORE,
+            GPU_MEMORY,
+            GPU_MEMORY_RATIO,
+            *(name for vendor in VENDORS for name in vendor.amounts),
+        ),
+        DeviceType.RDMA: (RDMA,),
+        DeviceType.FPGA: (FPGA,),
+    }
+)
+
+Value = TypeVar("Value")
+
+
+def amounts_of(kind: DeviceType, resources: ResourceList) -> Amounts:
+    """Return the amounts; 0 for what is not named or negative, former names count."""
+    named = current_names(resources)
+    return tuple(max(named[name].value(), 0) if name in named else 0 for name in NAMES[kind])
+
+
+def resources_of(kind: DeviceType, amounts: Amounts) -> ResourceList:
+    """Return the amounts by name, without those that are 0."""
+    return {
+        name: Quantity.from_int(amount, binary=name == GPU_MEMORY)
+        for name, amount in zip(NAMES[kind], amounts, strict=True)
+        if amount
+    }
+
+
+def current_names(resources: Mapping[str, Value]) -> Mapping[str, Value]:
+    """Return the same with former names of device resources replaced.
+
+    What is there under its current name too is not looked at under the former one.
+    """
+    if CURRENT_DEVICE_NAMES.keys().isdisjoint(resources):
+        return resources
+    renamed = {CURRENT_DEVICE_NAMES.get(name, name): value for name, value in resources.items()}
+    current = {n: value for n, value in resources.items() if n not in CURRENT_DEVICE_NAMES}
+    return renamed | current

@@ -1,0 +1,192 @@
+"""Which devices a claim gets on a node, from sets of devices alone.
+
+Everything that changes with pods comes in as ``Standing``: bit masks, and scores where it matters
+which of several possible devices is taken.  So the answer whether a claim has room is a function of
+a few integers (see ``plan``).
+Source: koordinator pkg/scheduler/plugins/deviceshare: device_allocator.go ``Allocate``,
+``tryJointAllocate``; allocator_gpu.go.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
+
+from koordinator.api.device import DeviceType
+from koordinator.domain.devices.claim import DeviceClaim
+from koordinator.domain.devices.masks import minors_of
+from koordinator.domain.devices.model import NodeModel
+from koordinator.domain.devices.partitions import Partition, PartitionWish, choose_partition
+from koordinator.domain.devices.parts import Part
+from koordinator.domain.devices.plain_list import ordered
+from koordinator.domain.devices.shortage import (
+    NO_DEVICE,
+    NO_GPU,
+    NO_SCOPE,
+    NO_TEMPLATE,
+    NO_TOPOLOGY,
+    NOT_JOINT,
+    SEVERAL_SHARES,
+    Shortage,
+)
+from koordinator.domain.devices.templates import model_key
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is left of the devices of one part."""
+
+    offered: int  # may be taken if there is enough left
+    fit: int  # of the offered: have enough left, and a virtual function if the pod needs one
+    used: int  # of all: somebody holds some of it
+    preferred: int = 0  # go first where each device counts for itself
+
+
+class Ranking(Protocol):
+    """Scores devices."""
+
+    def __call__(self, part: Part, *, in_scopes: bool) -> Sequence[int]:
+        """Return scores by minor, the higher the better.
+
+        ``in_scopes``: to compare places for a share in the tree of scopes, not in a row.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The devices taken of each type, in the order in which they were chosen."""
+
+    minors: Mapping[DeviceType, tuple[int, ...]]
+    template: str = ""  # the virtual template of the GPU, if it needs one
+
+
+def all_alike(part: Part, *, in_scopes: bool) -> Sequence[int]:  # noqa: ARG001 (a Ranking)
+    """Rank nothing: the lowest minor is taken."""
+    return [0] * part.group.width
+
+
+@dataclass(frozen=True, slots=True)
+class Chooser:
+    """Chooses devices for a claim on one node."""
+
+    model: NodeModel
+    claim: DeviceClaim
+    parts: Sequence[Part]
+    standings: Mapping[DeviceType, Standing]
+    ranking: Ranking = all_alike
+
+    def choose(self) -> Choice | Shortage:
+        """Return the devices, or why there are not enough."""
+        taken = self._jointly() if len(self.parts) > 1 and self.claim.joint else {}
+        if isinstance(taken, Shortage):
+            return taken
+        for part in self.parts:
+            if part.kind not in taken:
+                minors = self._devices(part, part.count, part.count)
+                if isinstance(minors, Shortage):
+                    return minors
+                taken[part.kind] = minors
+        return Choice(taken, self._template)
+
+    def _jointly(self) -> dict[DeviceType, tuple[int, ...]] | Shortage:
+        """Take devices of the leading type, and of the other types near them."""
+        by_kind = {part.kind: part for part in self.parts}
+        first, *others = (by_kind[kind] for kind in self.claim.joint)
+        minors = self._devices(first, first.count, first.count)
+        if isinstance(minors, Shortage):
+            return minors
+        taken, roots = {first.kind: minors}, _roots(first, minors)
+        for part in others:
+            most = max(part.count, len(roots))
+            count = most if self.claim.same_pcie else part.count
+            minors = self._devices(part, count, most, roots)
+            if isinstance(minors, Shortage):
+                return minors
+            taken[part.kind] = minors
+        if self.claim.same_pcie and any(_roots(p, taken[p.kind]) != roots for p in others):
+            return NOT_JOINT
+        return taken
+
+    def _devices(
+        self, part: Part, count: int, most: int, roots: frozenset[str] = frozenset()
+    ) -> tuple[int, ...] | Shortage:
+        if part.kind is DeviceType.GPU:  # PCIe roots that others prefer don't count for GPUs
+            return self._gpus(part, count, most)
+        return self._listed(part, count, most, roots)
+
+    # -- GPUs --------------------------------------------------------------------------------
+
+    def _gpus(self, part: Part, count: int, most: int) -> tuple[int, ...] | Shortage:
+        if self.claim.templates is not None and not self._templates:
+            return NO_TEMPLATE
+        if not part.is_share:
+            standing, wish = self.standings[part.kind], self.claim.partition
+            partition = choose_partition(
+                self.model.partitions,
+                wish or PartitionWish(),
+                part.count,
+                standing.fit,
+                standing.used,
+            )
+            if isinstance(partition, Partition):
+                return partition.minors
+            if wish is not None or self.model.honors_partitions:
+                return partition
+        problem = self._no_tree(part)
+        if problem is None:
+            return self._in_scopes(part)
+        return problem if self.claim.scope else self._listed(part, count, most)
+
+    def _no_tree(self, part: Part) -> Shortage | None:
+        """Return why the tree of scopes does not help."""
+        if self.model.scopes is None:
+            return NO_TOPOLOGY
+        return SEVERAL_SHARES if part.is_share and part.count > 1 else None
+
+    def _in_scopes(self, part: Part) -> tuple[int, ...] | Shortage:
+        scopes, standing = self.model.scopes, self.standings[part.kind]
+        level = max(self.claim.scope, 1)
+        if scopes is not None and part.is_share:
+            scores = self.ranking(part, in_scopes=True)
+            minor = scopes.choose_for_share(level, standing.fit, standing.used, scores)
+            if minor is not None:
+                return (minor,)
+        elif scopes is not None:
+            chosen = scopes.choose(part.count, level, standing.fit, standing.used)
+            if chosen is not None:
+                return tuple(minors_of(chosen))
+        return NO_SCOPE if self.claim.scope else NO_GPU
+
+    @property
+    def _templates(self) -> tuple[str, ...]:
+        """The virtual templates of this model of which each would do."""
+        key = model_key(self.model.vendor, self.model.gpu_model)
+        return (self.claim.templates or {}).get(key, ())
+
+    @property
+    def _template(self) -> str:
+        """The virtual template; as in the original none if several are equal."""
+        return self._templates[0] if len(self._templates) == 1 else ""
+
+    # -- one by one --------------------------------------------------------------------------
+
+    def _listed(
+        self, part: Part, count: int, most: int, roots: frozenset[str] = frozenset()
+    ) -> tuple[int, ...] | Shortage:
+        """Take up to ``most`` devices of the list, but no fewer than ``count``."""
+        standing = self.standings[part.kind]
+        minors = ordered(
+            part.group,
+            standing.offered,
+            self.ranking(part, in_scopes=False),
+            preferred=standing.preferred,
+            roots=roots,
+        )
+        taken = tuple(islice((m for m in minors if standing.fit >> m & 1), most))
+        return taken if len(taken) >= count else NO_DEVICE[part.kind]
+
+
+def _roots(part: Part, minors: Sequence[int]) -> frozenset[str]:
+    """Return the PCIe roots of some devices."""
+    places = (part.group.by_minor[minor].pcie for minor in minors)
+    return frozenset(root for root in places if root is not None)

@@ -1,0 +1,140 @@
+"""All that a pod says about devices: what it asks for, and its wishes in annotations.
+
+Source: koordinator pkg/scheduler/plugins/deviceshare/utils.go, ``preparePod``,
+``parsePodDeviceShareExtensions``, ``parseGPURequirements``.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from koordinator.api.annotations.devices import (
+    ALLOCATE_HINTS,
+    GPU_PARTITION_SPEC,
+    JOINT_ALLOCATE,
+    DeviceAllocateStrategy,
+    DeviceExclusivePolicy,
+    DeviceHint,
+    GpuPartitionAllocatePolicy,
+    JointAllocateScope,
+)
+from koordinator.api.device import DeviceType
+from koordinator.api.meta import LabelSelector, ObjectMeta
+from koordinator.api.selector_validation import check_label_selector
+from koordinator.domain.devices.amounts import NAMES
+from koordinator.domain.devices.partitions import PartitionWish
+from koordinator.domain.devices.requests import (
+    DeviceRequest,
+    DeviceRequestError,
+    device_requests,
+)
+from koordinator.domain.devices.shortage import NO_TEMPLATE
+from koordinator.domain.devices.templates import TemplateTable
+from koordinator.domain.devices.topology import LEVELS
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What is asked of one type of device."""
+
+    request: DeviceRequest
+    selector: LabelSelector | None = None  # of devices
+    function_selector: LabelSelector | None = None  # each device comes with such a VF
+    strategy: DeviceAllocateStrategy | None = None
+    is_exclusive: bool = False  # a device that is counted is whole: DeviceLevel
+
+    @property
+    def kind(self) -> DeviceType:
+        return self.request.kind
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClaim:
+    """What a pod asks of a node's devices."""
+
+    wants: tuple[Want, ...]  # at least one, in the order of ``DeviceType``
+    joint: tuple[DeviceType, ...] = ()  # types that go together, the leading one first
+    same_pcie: bool = False  # on the same PCIe roots
+    partition: PartitionWish | None = None  # set: whole GPUs by partition, whatever the node says
+    scope: int = 0  # the level of the largest scope that may hold the GPUs; 0: none is required
+    #: names of the virtual templates that fit, by model; None: no template is needed
+    templates: Mapping[str, tuple[str, ...]] | None = None
+
+    @property
+    def gpu(self) -> DeviceRequest | None:
+        """What is asked of GPUs, if anything is."""
+        first = self.wants[0].request
+        return first if first.kind is DeviceType.GPU else None
+
+
+def device_claim(
+    meta: ObjectMeta,
+    requests: Mapping[str, int],
+    templates: TemplateTable,
+    templated: Collection[str],
+) -> DeviceClaim | None:
+    """Return the claim of a pod that asks for devices, None if it does not.
+
+    A share of a GPU in terms of a ``templated`` resource is one of the ``templates`` or impossible.
+    Raises DeviceRequestError if no node can ever do, InputError for a broken annotation.
+    """
+    asked = device_requests(requests)
+    if not asked:
+        return None
+    hints = ALLOCATE_HINTS.read(meta) or {}
+    wants = tuple(
+        _want(asked[kind], hints.get(kind, DeviceHint())) for kind in DeviceType if kind in asked
+    )
+    joint = JOINT_ALLOCATE.read(meta)
+    gpu = asked.get(DeviceType.GPU)
+    scope = hints.get(DeviceType.GPU, DeviceHint()).required_topology_scope
+    spec = GPU_PARTITION_SPEC.read(meta)
+    return DeviceClaim(
+        wants=wants,
+        joint=tuple(_together(joint.device_types, wants)) if joint else (),
+        same_pcie=joint is not None and joint.required_scope == JointAllocateScope.SAME_PCIE,
+        partition=PartitionWish(
+            restricted=spec.allocate_policy == GpuPartitionAllocatePolicy.RESTRICTED,
+            bandwidth=spec.ring_bus_bandwidth,
+        )
+        if spec
+        else None,
+        # A scope that nobody knows is the widest.
+        scope=next((level for name, level in LEVELS.items() if name == scope), 1) if scope else 0,
+        templates=_templates(gpu, templates, templated) if gpu else None,
+    )
+
+
+def _want(request: DeviceRequest, hint: DeviceHint) -> Want:
+    path = f"{ALLOCATE_HINTS.path}.{request.kind}"
+    check_label_selector(hint.selector, f"{path}.selector")
+    check_label_selector(hint.vf_selector, f"{path}.vfSelector")
+    return Want(
+        request=request,
+        selector=hint.selector,
+        function_selector=hint.vf_selector,
+        strategy=next((s for s in DeviceAllocateStrategy if s == hint.allocate_strategy), None),
+        # The other policy, PCIeLevel, has no effect in the original either.
+        is_exclusive=hint.exclusive_policy == DeviceExclusivePolicy.DEVICE_LEVEL,
+    )
+
+
+def _together(names: tuple[str, ...], wants: tuple[Want, ...]) -> Iterator[DeviceType]:
+    """Yield the types that are asked for, but not of all devices of the node."""
+    by_name = {str(want.kind): want for want in wants}
+    for name in dict.fromkeys(names):
+        want = by_name.get(name)
+        if want is not None and want.strategy is not DeviceAllocateStrategy.APPLY_FOR_ALL:
+            yield want.kind
+
+
+def _templates(
+    gpu: DeviceRequest, templates: TemplateTable, templated: Collection[str]
+) -> Mapping[str, tuple[str, ...]] | None:
+    amounts = zip(NAMES[DeviceType.GPU], gpu.amounts, strict=True)
+    asked = {name: amount for name, amount in amounts if amount}
+    if not gpu.is_share or asked.keys().isdisjoint(templated):
+        return None
+    matching = templates.matching(asked)
+    if not matching:
+        raise DeviceRequestError(NO_TEMPLATE.reason)
+    return matching

@@ -1,0 +1,63 @@
+"""Which resource names may stand together in a request for devices, and in which amounts.
+
+What only one vendor has is in ``vendors``.
+Source: koordinator pkg/scheduler/plugins/deviceshare/utils.go, ``ValidateDeviceRequest``.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from koordinator.api.resource_names import (
+    FPGA,
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    GPU_SHARED,
+    RDMA,
+    WHOLE_DEVICE,
+)
+
+#: Requests by name, none of them 0 -> the name whose amount is wrong; None: all are fine.
+Check = Callable[[Mapping[str, int]], str | None]
+#: The names that stand together, and how to check their amounts.
+Combinations = Mapping[frozenset[str], Check]
+
+
+def percentages(asked: Mapping[str, int]) -> str | None:
+    """Parts of one device, or whole devices."""
+    for name in (GPU, GPU_CORE, GPU_MEMORY_RATIO, RDMA, FPGA):
+        amount = asked.get(name, 0)
+        if amount > WHOLE_DEVICE and amount % WHOLE_DEVICE:
+            return name
+    return None
+
+
+def shares(asked: Mapping[str, int]) -> str | None:
+    """Equal parts of ``gpu.shared`` devices, none larger than a device."""
+    count = asked[GPU_SHARED]
+    for name in (GPU_CORE, GPU_MEMORY_RATIO):
+        amount = asked.get(name, 0)
+        if amount % count or amount // count > WHOLE_DEVICE:
+            return name
+    return None
+
+
+def anything(_asked: Mapping[str, int]) -> str | None:
+    """Every amount."""
+    return None
+
+
+COMMON: Final[Combinations] = {
+    frozenset({GPU}): percentages,
+    frozenset({GPU_MEMORY}): percentages,
+    frozenset({GPU_MEMORY_RATIO}): percentages,
+    frozenset({GPU_CORE, GPU_MEMORY}): percentages,
+    frozenset({GPU_CORE, GPU_MEMORY_RATIO}): percentages,
+    frozenset({GPU_SHARED, GPU_MEMORY}): shares,
+    frozenset({GPU_SHARED, GPU_MEMORY_RATIO}): shares,
+    frozenset({GPU_SHARED, GPU_CORE, GPU_MEMORY}): shares,
+    frozenset({GPU_SHARED, GPU_CORE, GPU_MEMORY_RATIO}): shares,
+    frozenset({RDMA}): percentages,
+    frozenset({FPGA}): percentages,
+}

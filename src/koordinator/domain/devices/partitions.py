@@ -1,0 +1,141 @@
+"""GPUs that may only, or should, be taken together: partitions of a node's fabric.
+
+Source: koordinator pkg/scheduler/plugins/deviceshare/allocator_gpu.go, ``allocateByPartition``;
+allocator_gpu_helper.go.
+"""
+
+from dataclasses import dataclass
+
+from koordinator.api.annotations.devices import GPU_PARTITIONS, GpuPartition, GpuPartitionTable
+from koordinator.domain.devices.masks import mask_of, minors_of
+from koordinator.domain.devices.shortage import (
+    NO_PARTITION,
+    NO_PARTITION_OF_SIZE,
+    NO_PARTITION_TABLE,
+    Shortage,
+)
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.quantity import Quantity
+
+#: What a partition that stays whole is worth, by size: a larger one outweighs all smaller ones.
+_WORTH = {8: 10_000, 4: 100, 2: 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """GPUs that are linked to each other."""
+
+    minors: tuple[int, ...]
+    mask: int
+    score: int
+    bandwidth: Quantity | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTable:
+    """Partitions by number of GPUs; those of a number in groups of equal score, lowest first."""
+
+    sizes: tuple[tuple[int, tuple[tuple[Partition, ...], ...]], ...]
+
+    def groups(self, size: int) -> tuple[tuple[Partition, ...], ...] | None:
+        """Return the groups of a size, None if the table does not know the size."""
+        return next((groups for known, groups in self.sizes if known == size), None)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionWish:
+    """What a pod wants of its partition."""
+
+    restricted: bool = False  # only the first group of equal score will do
+    bandwidth: Quantity | None = None  # at least
+
+
+def partition_table(table: GpuPartitionTable) -> PartitionTable:
+    """Return the table in the order in which partitions are looked at."""
+    sizes = []
+    for size, partitions in sorted(table.items()):
+        groups: dict[int, list[Partition]] = {}
+        for each in partitions:
+            groups.setdefault(each.allocation_score, []).append(_partition(each))
+        # Ascending, as the original has it; its API promises the highest score first.
+        if groups:
+            sizes.append((size, tuple(tuple(groups[score]) for score in sorted(groups))))
+    return PartitionTable(tuple(sizes))
+
+
+def check_partitions(table: GpuPartitionTable, known: int) -> None:
+    """Raise InputError for a partition that can't be meant.
+
+    That is one with a GPU twice, with GPUs that aren't among the ``known`` ones, of another size
+    than it is listed under, or listed twice.  Partitions may share GPUs with each other.
+    """
+    for size, partitions in table.items():
+        seen = set()
+        for index, partition in enumerate(partitions):
+            minors = partition.minors
+            path = f"metadata.annotations[{GPU_PARTITIONS}][{size}][{index}].minors"
+            if len(minors) != size or len(set(minors)) != size:
+                raise _refusal(minors, f"{size} different minors", path)
+            if any(minor < 0 or not known >> minor & 1 for minor in minors):
+                accepted = f"minors of GPUs of the node: {list(minors_of(known))}"
+                raise _refusal(minors, accepted, path)
+            if frozenset(minors) in seen:
+                raise _refusal(minors, "each set of GPUs once", path)
+            seen.add(frozenset(minors))
+
+
+def choose_partition(
+    table: PartitionTable | None, wish: PartitionWish, count: int, fit: int, used: int
+) -> Partition | Shortage:
+    """Return the partition of ``count`` GPUs that spoils least, the first among equals.
+
+    All of its GPUs are in ``fit`` and none is in ``used``.
+    """
+    if table is None:
+        return NO_PARTITION_TABLE
+    groups = table.groups(count)
+    if groups is None:
+        return NO_PARTITION_OF_SIZE
+    for group in groups[:1] if wish.restricted else groups:
+        feasible = [
+            partition
+            for partition in group
+            if not partition.mask & used
+            and partition.mask & fit == partition.mask
+            and _is_fast_enough(partition, wish)
+        ]
+        if len(feasible) == 1:
+            return feasible[0]
+        if feasible:
+            return max(feasible, key=lambda each: _worth_left(table, count, used | each.mask))
+    return NO_PARTITION
+
+
+def _worth_left(table: PartitionTable, count: int, used: int) -> int:
+    """Return the worth of partitions, none smaller than ``count``, of which nothing is used."""
+    left = 0
+    for size, worth in _WORTH.items():
+        groups = table.groups(size) if size >= count else None
+        for partition in groups[0] if groups else ():
+            if not partition.mask & used:
+                left += worth * partition.score
+    return left
+
+
+def _is_fast_enough(partition: Partition, wish: PartitionWish) -> bool:
+    if wish.bandwidth is None:
+        return True
+    return partition.bandwidth is not None and partition.bandwidth >= wish.bandwidth
+
+
+def _partition(given: GpuPartition) -> Partition:
+    return Partition(
+        minors=given.minors,
+        mask=mask_of(given.minors),
+        score=given.allocation_score,
+        bandwidth=given.ring_bus_bandwidth,
+    )
+
+
+def _refusal(found: tuple[int, ...], accepted: str, path: str) -> InputError:
+    return InputError(f"found {list(found)}; accepted is {accepted}", path=path)

@@ -1,0 +1,110 @@
+"""A claim on nodes of one model: how many devices of each type, and which of them may serve.
+
+Source: koordinator pkg/scheduler/plugins/deviceshare: devicehandler_default.go
+``CalcDesiredRequestsAndCount``; device_allocator.go ``Prepare``.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from koordinator.api.annotations.devices import DeviceAllocateStrategy
+from koordinator.api.device import DeviceType, VirtualFunction
+from koordinator.api.resource_names import WHOLE_DEVICE
+from koordinator.domain.devices.amounts import Amounts
+from koordinator.domain.devices.claim import DeviceClaim, Want
+from koordinator.domain.devices.masks import mask_of
+from koordinator.domain.devices.model import DeviceGroup, NodeModel
+from koordinator.domain.devices.shortage import NO_VIRTUAL_FUNCTION, NOT_REPORTED, Shortage
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """``count`` devices of one type, each with these amounts."""
+
+    group: DeviceGroup
+    count: int
+    amounts: Amounts
+    selected: int  # the devices whose labels are as the pod wants
+    is_share: bool = False
+    #: virtual functions that will do, by minor and in their order; None: none is needed
+    functions: Mapping[int, tuple[VirtualFunction, ...]] | None = None
+
+    @property
+    def kind(self) -> DeviceType:
+        return self.group.kind
+
+    def candidates(self, offered: int, numa: Collection[int] | None) -> int:
+        """Return the devices that may serve: offered, selected, on these NUMA nodes if any."""
+        serving = offered & self.selected
+        return serving if numa is None else serving & self.group.on_numa(numa)
+
+    def free_function(self, minor: int, taken: Collection[str]) -> VirtualFunction | None:
+        """Return the first virtual function of a device that will do and is not ``taken``."""
+        mine = (self.functions or {}).get(minor, ())
+        return next((function for function in mine if function.bus_id not in taken), None)
+
+    def with_function(self, taken: Mapping[int, Collection[str]]) -> int:
+        """Return the devices that have such a function; all of them if none is needed.
+
+        ``taken`` are bus ids by minor; a device that is not mentioned has all its functions.
+        """
+        if self.functions is None:
+            return self.group.mask
+        minors = self.functions
+        return mask_of(m for m in minors if self.free_function(m, taken.get(m, ())) is not None)
+
+
+def parts_of(model: NodeModel, claim: DeviceClaim) -> tuple[Part, ...] | Shortage:
+    """Return the parts of the claim, or why no node of the model can ever serve it."""
+    return _parts(model, claim.wants)
+
+
+def early_parts_of(model: NodeModel, claim: DeviceClaim) -> tuple[Part, ...] | Shortage:
+    """Return the parts that have to be looked at before a node is chosen.
+
+    Where the secondary devices go with whole GPUs by construction it is enough to look at the
+    leading type.
+    """
+    planned = model.secondaries_planned and claim.gpu is not None and not claim.gpu.is_share
+    if not planned or not claim.joint:
+        return parts_of(model, claim)
+    return _parts(model, (want for want in claim.wants if want.kind is claim.joint[0]))
+
+
+def _parts(model: NodeModel, wants: Iterable[Want]) -> tuple[Part, ...] | Shortage:
+    parts = []
+    for want in wants:
+        part = _part(want, model.group(want.kind))
+        if isinstance(part, Shortage):
+            return part
+        parts.append(part)
+    for part in parts:
+        if part.functions is not None and not any(d.groups for d in part.group.devices):
+            return NO_VIRTUAL_FUNCTION[part.kind]
+    return tuple(parts)
+
+
+def _part(want: Want, group: DeviceGroup | None) -> Part | Shortage:
+    if group is None:
+        return NOT_REPORTED[want.kind]
+    selected = group.labelled(want.selector)
+    count, amounts = want.request.count, want.request.amounts
+    if want.kind is not DeviceType.GPU and count == 1:  # several whole devices are just that
+        if want.strategy is DeviceAllocateStrategy.APPLY_FOR_ALL:
+            count = selected.bit_count()
+            if not count:
+                return NOT_REPORTED[want.kind]
+        elif want.strategy is DeviceAllocateStrategy.REQUESTS_AS_COUNT:
+            (count,) = amounts
+            amounts = (WHOLE_DEVICE if want.is_exclusive else 1,)
+    selector = want.function_selector
+    return Part(
+        group=group,
+        count=count,
+        amounts=amounts,
+        selected=selected,
+        is_share=want.request.is_share,
+        functions=None
+        if selector is None
+        else {device.minor: group.functions(device.minor, selector) for device in group.devices},
+    )

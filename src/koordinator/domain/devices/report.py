@@ -1,0 +1,129 @@
+"""From the report of a node's devices, a Device object, to what is decided on.
+
+What can't be meant is left out and told; the rest of the node goes on.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from koordinator.api.annotations.devices import GpuPartitionTable, read_gpu_partitions
+from koordinator.api.device import Device, DeviceInfo, DeviceType
+from koordinator.api.labels import (
+    GPU_MODEL,
+    GPU_VENDOR,
+    SECONDARY_DEVICE_WELL_PLANNED,
+    GpuPartitionPolicy,
+    gpu_partition_policy,
+    is_true,
+)
+from koordinator.domain.devices.amounts import amounts_of
+from koordinator.domain.devices.masks import MAX_MINOR, mask_of
+from koordinator.domain.devices.model import (
+    DeviceGroup,
+    Labels,
+    ModelDevice,
+    NodeDevices,
+    NodeModel,
+    NodeModels,
+    VirtualFunctions,
+)
+from koordinator.domain.devices.partitions import check_partitions, partition_table
+from koordinator.domain.devices.vendors import vendor_named
+from koordinator.foundation.errors import InputError
+
+
+def node_devices(device: Device, node_labels: Mapping[str, str], models: NodeModels) -> NodeDevices:
+    """Return the devices of a node.
+
+    The node's labels count where the original reads the Node; vendor and model are those
+    of the report if the node does not have them yet.
+    """
+    problems: list[InputError] = []
+    found = _devices(device, problems)
+    healthy = {
+        kind: mask_of(minor for minor, info in infos.items() if _is_healthy(kind, info))
+        for kind, infos in found.items()
+    }
+    known = mask_of(found.get(DeviceType.GPU, ()))
+    table, policy = (
+        _partitions(device, known, problems),
+        gpu_partition_policy(device.metadata.labels),
+    )
+    labels = {**device.metadata.labels, **node_labels}
+    vendor, gpu_model = labels.get(GPU_VENDOR, ""), labels.get(GPU_MODEL, "")
+    if table is None:
+        table = vendor_named(vendor).partitions.get(gpu_model)
+        policy = gpu_partition_policy(node_labels)
+    model = NodeModel(
+        groups=tuple(_group(kind, found[kind]) for kind in DeviceType if kind in found),
+        partitions=None if table is None else partition_table(table),
+        honors_partitions=policy is GpuPartitionPolicy.HONOR,
+        secondaries_planned=is_true(device.metadata.labels, SECONDARY_DEVICE_WELL_PLANNED),
+        vendor=vendor,
+        gpu_model=gpu_model,
+    )
+    return NodeDevices(
+        model=models[models.number(model)],
+        healthy=healthy,
+        ids={kind: {m: info.id for m, info in infos.items()} for kind, infos in found.items()},
+        problems=tuple(error.within(subject=f"Device {device.key}") for error in problems),
+    )
+
+
+def _devices(device: Device, problems: list[InputError]) -> dict[DeviceType, dict[int, DeviceInfo]]:
+    """Return the devices of known types by minor."""
+    found: dict[DeviceType, dict[int, DeviceInfo]] = {}
+    for index, info in enumerate(device.spec.devices):
+        kind = next((known for known in DeviceType if known == info.type), None)
+        if kind is None:
+            continue
+        path = f"spec.devices[{index}].minor"
+        minor, mine = info.minor, found.setdefault(kind, {})
+        if minor is None or not 0 <= minor <= MAX_MINOR:
+            accepted = f"a number from 0 to {MAX_MINOR}"
+            problems.append(InputError(f"found {minor}; accepted is {accepted}", path=path))
+        elif minor in mine:
+            accepted = f"another minor for every {kind} device"
+            problems.append(InputError(f"found {minor} again; accepted is {accepted}", path=path))
+        else:
+            mine[minor] = info
+    return {kind: infos for kind, infos in found.items() if infos}
+
+
+def _partitions(device: Device, known: int, problems: list[InputError]) -> GpuPartitionTable | None:
+    try:
+        table = read_gpu_partitions(device.metadata)
+        if table is not None:
+            check_partitions(table, known)
+    except InputError as error:
+        problems.append(error)
+        return None
+    return table
+
+
+def _is_healthy(kind: DeviceType, info: DeviceInfo) -> bool:
+    return info.health and any(amounts_of(kind, info.resources))
+
+
+def _group(kind: DeviceType, infos: Mapping[int, DeviceInfo]) -> DeviceGroup:
+    devices = (_device(kind, minor, info) for minor, info in sorted(infos.items()))
+    return DeviceGroup(kind, tuple(devices))
+
+
+def _device(kind: DeviceType, minor: int, info: DeviceInfo) -> ModelDevice:
+    return ModelDevice(
+        minor=minor,
+        total=amounts_of(kind, info.resources),
+        numa=info.topology.node_id if info.topology else None,
+        pcie=info.topology.pcie_id if info.topology else None,
+        labels=_labels(info.labels),
+        groups=tuple(_functions(info)),
+    )
+
+
+def _functions(info: DeviceInfo) -> Iterator[VirtualFunctions]:
+    for group in info.vf_groups:
+        yield VirtualFunctions(_labels(group.labels), group.vfs)
+
+
+def _labels(labels: Mapping[str, str]) -> Labels:
+    return tuple(sorted(labels.items()))

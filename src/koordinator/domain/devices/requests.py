@@ -1,0 +1,108 @@
+"""What a pod asks of devices, per device, from any of the resource names that are accepted.
+
+Source: koordinator pkg/scheduler/plugins/deviceshare/utils.go, ``ConvertDeviceRequest``;
+devicehandler_gpu.go, ``calcDesiredRequestsAndCountForGPU``; devicehandler_default.go.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from koordinator.api.device import DeviceType
+from koordinator.api.resource_names import (
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY_RATIO,
+    GPU_SHARED,
+    WHOLE_DEVICE,
+)
+from koordinator.domain.devices.amounts import NAMES, RATIO, Amounts, current_names
+from koordinator.domain.devices.combinations import COMMON, Combinations, anything, percentages
+from koordinator.domain.devices.vendors import VENDORS
+
+_WHOLE_CARDS = tuple(vendor.whole_card for vendor in VENDORS if vendor.whole_card)
+
+_COMBINATIONS: Combinations = {
+    **COMMON,
+    **{frozenset({name}): anything for name in _WHOLE_CARDS},
+    **{names: check for vendor in VENDORS for names, check in vendor.combinations.items()},
+}
+
+_NAMES_OF: Mapping[DeviceType, frozenset[str]] = {
+    DeviceType.GPU: frozenset((GPU, GPU_SHARED, *_WHOLE_CARDS, *NAMES[DeviceType.GPU])),
+    DeviceType.RDMA: frozenset(NAMES[DeviceType.RDMA]),
+    DeviceType.FPGA: frozenset(NAMES[DeviceType.FPGA]),
+}
+_ALL_NAMES = frozenset(name for names in _NAMES_OF.values() for name in names)
+
+
+class DeviceRequestError(ValueError):
+    """No device can be what the pod asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """``count`` devices, each with these amounts; 0 is not asked for."""
+
+    kind: DeviceType
+    count: int
+    amounts: Amounts
+
+    @property
+    def is_share(self) -> bool:
+        """Of GPUs: part of each; memory in bytes counts as a part even if it is all there is."""
+        return self.kind is DeviceType.GPU and self.amounts[RATIO] < WHOLE_DEVICE
+
+
+def device_requests(requests: Mapping[str, int]) -> dict[DeviceType, DeviceRequest]:
+    """Return what is asked of each type of device; empty if the pod asks for none.
+
+    Former names of resources count.  Raises DeviceRequestError for names that don't go together
+    (``invalid resource device requests``) and for a wrong amount (``invalid resource unit``).
+    """
+    if _ALL_NAMES.isdisjoint(current_names(requests)):
+        return {}
+    asked = {
+        name: amount
+        for name, amount in current_names(requests).items()
+        if name in _ALL_NAMES and amount > 0
+    }
+    found = {}
+    for kind, names in _NAMES_OF.items():
+        mine = {name: amount for name, amount in asked.items() if name in names}
+        if mine:
+            _check(mine)
+            found[kind] = _gpus(mine) if kind is DeviceType.GPU else _others(kind, mine)
+    return found
+
+
+def _check(asked: Mapping[str, int]) -> None:
+    if percentages({GPU: asked.get(GPU, 0)}):  # goes before what is wrong with the names
+        raise _wrong_unit(GPU, asked)
+    check = _COMBINATIONS.get(frozenset(asked))
+    if check is None:
+        raise DeviceRequestError(f"invalid resource device requests: [{' '.join(sorted(asked))}]")
+    wrong = check(asked)
+    if wrong is not None:
+        raise _wrong_unit(wrong, asked)
+
+
+def _wrong_unit(name: str, asked: Mapping[str, int]) -> DeviceRequestError:
+    return DeviceRequestError(f"invalid resource unit {name}: {asked[name]}")
+
+
+def _gpus(asked: Mapping[str, int]) -> DeviceRequest:
+    cards = sum(asked.get(name, 0) for name in _WHOLE_CARDS)
+    percent = cards * WHOLE_DEVICE or asked.get(GPU, 0)
+    if percent:
+        asked = {GPU_CORE: percent, GPU_MEMORY_RATIO: percent}
+    ratio = asked.get(GPU_MEMORY_RATIO, 0)
+    whole = ratio // WHOLE_DEVICE if ratio > WHOLE_DEVICE and not ratio % WHOLE_DEVICE else 1
+    count = asked.get(GPU_SHARED, 0) or whole
+    amounts = tuple(asked.get(name, 0) // count for name in NAMES[DeviceType.GPU])
+    return DeviceRequest(DeviceType.GPU, count, amounts)
+
+
+def _others(kind: DeviceType, asked: Mapping[str, int]) -> DeviceRequest:
+    (amount,) = asked.values()
+    count = max(amount // WHOLE_DEVICE, 1)
+    return DeviceRequest(kind, count, (amount // count,))

@@ -1,0 +1,96 @@
+"""What a pod may take of a node's devices right now.
+
+Source: koordinator pkg/scheduler/plugins/deviceshare/device_cache.go, ``calcFreeWithPreemptible``,
+``filter``; allocator_gpu.go, ``getRealUsed``.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from koordinator.api.device import DeviceType
+from koordinator.domain.devices.amounts import Amounts, IntArray
+from koordinator.domain.devices.masks import mask_of, minors_of
+from koordinator.domain.devices.model import NodeDevices
+from koordinator.domain.devices.parts import Part
+from koordinator.domain.devices.usage import Held, Usage
+
+_NOBODY = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What may be taken of the devices of one type."""
+
+    free: IntArray  # (width, n_amounts), at least 0
+    offered: int  # the devices that may be taken from
+    held: int  # of all devices: somebody holds some of it
+    used: int  # of the offered: there is less than all of it
+    #: bus ids of the virtual functions that are taken, by minor; none: not mentioned
+    functions: Mapping[int, frozenset[str]] = field(default_factory=dict)
+
+    def fitting(self, part: Part) -> int:
+        """Return the devices that have enough left, and a virtual function if one is needed.
+
+        A device with nothing left does not fit.
+        """
+        enough = (self.free >= np.array(part.amounts)).all(axis=1) & self.free.any(axis=1)
+        fit = mask_of(np.flatnonzero(enough).tolist()) & self.offered
+        return fit if part.functions is None else fit & part.with_function(self.functions)
+
+
+def rooms(
+    node: NodeDevices, usage: Usage, given_back: Usage = _NOBODY, only: Usage | None = None
+) -> dict[DeviceType, Room]:
+    """Return the room by type of device.
+
+    What is ``given_back`` is as free as if nobody held it: it belongs to pods that would be
+    removed, or to a reservation that the pod may use.  Of types that ``only`` names the pod may
+    take no more than this, as from a reservation that is all that its owners get.
+    """
+    return {
+        group.kind: _room(
+            node.totals[group.kind],
+            group.mask,
+            usage.of(group.kind),
+            given_back.of(group.kind),
+            only.held.get(group.kind) if only else None,
+        )
+        for group in node.model.groups
+    }
+
+
+def _room(
+    totals: IntArray,
+    offered: int,
+    held: Mapping[int, Held],
+    given_back: Mapping[int, Held],
+    only: Mapping[int, Held] | None,
+) -> Room:
+    free = totals.tolist()
+    functions: dict[int, frozenset[str]] = {}
+    used = 0
+    for minor, mine in held.items():
+        amounts, taken, is_used = mine.amounts, mine.functions, True
+        if minor in given_back:
+            back = given_back[minor]
+            amounts = _less(amounts, back.amounts)
+            taken = {bus: n for bus, n in taken.items() if n > back.functions.get(bus, 0)}
+            is_used = any(amounts)
+        if minor < len(free):
+            free[minor] = _less(free[minor], amounts)
+        if taken:
+            functions[minor] = frozenset(taken)
+        used |= is_used << minor
+    if only is not None:
+        offered &= mask_of(only)
+        for minor in minors_of(offered):
+            most = only[minor].amounts
+            free[minor] = tuple(min(pair) for pair in zip(free[minor], most, strict=True))
+            used |= (list(free[minor]) != totals[minor].tolist()) << minor
+    return Room(np.array(free, np.int64), offered, mask_of(held), used, functions)
+
+
+def _less(have: Iterable[int], gone: Iterable[int]) -> Amounts:
+    return tuple(max(h - g, 0) for h, g in zip(have, gone, strict=True))

@@ -1,0 +1,63 @@
+"""Virtual templates: the only sizes in which cards of some models can be cut.
+
+Source: koordinator pkg/scheduler/plugins/deviceshare/gpu_shared_resource_templates_cache.go.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+import yaml
+
+from koordinator.api.codec import decode
+from koordinator.api.config_map import ConfigMap
+from koordinator.api.core import ResourceList
+from koordinator.foundation.errors import InputError
+
+DATA_KEY = "data.yaml"  # of the ConfigMap
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateTable:
+    """Amounts by resource name, by name of the template, by ``<vendor>-<model>``."""
+
+    models: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
+
+    def matching(self, amounts: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
+        """Return the templates of each model that have exactly these amounts; no empty entries."""
+        found = {
+            model: tuple(name for name, template in templates.items() if template == amounts)
+            for model, templates in self.models.items()
+        }
+        return {model: names for model, names in found.items() if names}
+
+
+def model_key(vendor: str, gpu_model: str) -> str:
+    """Return how the table calls a model."""
+    return f"{vendor}-{gpu_model}"
+
+
+def read_templates(config_map: ConfigMap) -> TemplateTable:
+    """Return the templates that a ConfigMap describes.
+
+    Raises InputError with the path to what can't be read.
+    """
+    path = f"data[{DATA_KEY}]"
+    try:
+        found = yaml.safe_load(config_map.data.get(DATA_KEY, ""))
+        known = dict[str, dict[str, ResourceList]]
+        tree = decode(msgspec.json.encode({} if found is None else found), known)
+    except (yaml.YAMLError, TypeError) as error:  # TypeError: a key that JSON can't have
+        raise InputError(f"is not YAML: {error}", subject=_name(config_map), path=path) from None
+    except InputError as error:
+        raise error.within(subject=_name(config_map), path=path) from None
+    return TemplateTable({model: dict(_templates(each)) for model, each in tree.items()})
+
+
+def _templates(templates: Mapping[str, ResourceList]) -> Iterator[tuple[str, dict[str, int]]]:
+    for name, resources in templates.items():
+        yield name, {resource: amount.value() for resource, amount in resources.items()}
+
+
+def _name(config_map: ConfigMap) -> str:
+    return f"ConfigMap {config_map.key}"

@@ -1,0 +1,99 @@
+"""Where a node's GPUs sit: the node, its NUMA nodes, their PCIe roots; and the best place for some.
+
+Source: koordinator pkg/scheduler/plugins/deviceshare: allocator_gpu.go ``allocateFromScope``;
+allocator_gpu_helper.go ``GetGPUTopologyScope``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from koordinator.api.annotations.devices import DeviceTopologyScope
+from koordinator.domain.devices.masks import lowest, minors_of
+
+#: From the whole to the part; no scope is as small as a device, so that it can't be had.
+LEVELS = {
+    DeviceTopologyScope.NODE: 1,
+    DeviceTopologyScope.NUMA_NODE: 2,
+    DeviceTopologyScope.PCIE: 3,
+    DeviceTopologyScope.DEVICE: 4,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A part of the machine with the GPUs in it."""
+
+    mask: int
+    around: tuple[int, ...]  # the GPUs of the scopes that contain it, and its own
+
+    def used_around(self, used: int) -> int:
+        """Return how many of these scopes have a used GPU."""
+        return sum(mask & used > 0 for mask in self.around)
+
+
+class Scopes:
+    """All scopes of a node by level, in the order in which they are preferred."""
+
+    def __init__(self, places: Sequence[tuple[int, int, str]]) -> None:
+        """``places`` are (minor, NUMA node, PCIe root) of every GPU, at least one."""
+        node = 0
+        numa: dict[int, int] = {}
+        pcie: dict[tuple[int, str], int] = {}
+        for minor, numa_node, root in places:
+            bit = 1 << minor
+            node |= bit
+            numa[numa_node] = numa.get(numa_node, 0) | bit
+            pcie[numa_node, root] = pcie.get((numa_node, root), 0) | bit
+        self.levels: tuple[tuple[Scope, ...], ...] = (
+            (Scope(node, (node,)),),
+            tuple(Scope(mask, (node, mask)) for _, mask in sorted(numa.items())),
+            tuple(
+                Scope(mask, (node, numa[numa_node], mask))
+                for (numa_node, _), mask in sorted(pcie.items())
+            ),
+        )
+        self._most: dict[int, tuple[int, ...]] = {}
+
+    def most(self, fit: int) -> tuple[int, ...]:
+        """Return how many of these GPUs one node, one NUMA node and one PCIe root have at most.
+
+        A table that fills itself: looking twice costs one look into a dictionary.
+        """
+        known = self._most.get(fit)
+        if known is None:
+            known = self._most[fit] = tuple(
+                max((scope.mask & fit).bit_count() for scope in level) for level in self.levels
+            )
+        return known
+
+    def choose(self, count: int, level: int, fit: int, used: int) -> int | None:
+        """Return ``count`` GPUs of ``fit`` in the smallest scope that has them; None if none has.
+
+        Scopes larger than those of ``level`` don't count.  Among scopes of one level that with the
+        most ``used`` scopes around it, the first among equals; of its GPUs the lowest.
+        """
+        able = self._able(count, level, fit)
+        if not able:
+            return None
+        return lowest(max(able, key=lambda scope: scope.used_around(used)).mask & fit, count)
+
+    def choose_for_share(
+        self, level: int, fit: int, used: int, scores: Sequence[int]
+    ) -> int | None:
+        """Return the minor of one GPU, as ``choose``; but equally used scopes go by best score.
+
+        ``scores`` are by minor; in a scope the highest counts, the lowest minor among equals.
+        """
+        options = []
+        for scope in self._able(1, level, fit):
+            minor = max(minors_of(scope.mask & fit), key=lambda each: scores[each])
+            options.append((scope.used_around(used), scores[minor], minor))
+        return max(options, key=lambda option: option[:2])[2] if options else None
+
+    def _able(self, count: int, level: int, fit: int) -> list[Scope]:
+        """Return the scopes that have enough, of the deepest level where there are any."""
+        for depth in range(len(self.levels), level - 1, -1):
+            if self.most(fit)[depth - 1] >= count:
+                scopes = self.levels[depth - 1]
+                return [scope for scope in scopes if (scope.mask & fit).bit_count() >= count]
+        return []

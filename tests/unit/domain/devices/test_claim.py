@@ -1,0 +1,156 @@
+"""What a pod says about devices in its annotations."""
+
+import pytest
+from tests.unit.domain.devices.machines import (
+    CORE,
+    GIB,
+    GPU,
+    MEMORY,
+    NPU_CORE,
+    NPU_CPU,
+    RATIO,
+    RDMA,
+    SAME_PCIE,
+    SHARED,
+    WHOLE,
+    claim,
+    meta_with,
+)
+
+from koordinator.api.annotations.devices import DeviceAllocateStrategy
+from koordinator.domain.devices.claim import device_claim
+from koordinator.domain.devices.partitions import PartitionWish
+from koordinator.domain.devices.requests import DeviceRequestError
+from koordinator.domain.devices.templates import TemplateTable
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.quantity import Quantity
+
+NIC = "koordinator.sh/rdma"
+HINT = "scheduling.koordinator.sh/device-allocate-hint"
+TEMPLATES = {
+    "huawei-Ascend-910B3": {
+        "vir05_1c_16g": {NPU_CORE: 5, NPU_CPU: 1, MEMORY: 16 * GIB},
+        "vir10_3c_32g": {NPU_CORE: 10, NPU_CPU: 3, MEMORY: 32 * GIB},
+    },
+    "huawei-Ascend-310P": {"vir05_1c_16g": {NPU_CORE: 5, NPU_CPU: 1, MEMORY: 16 * GIB}},
+}
+
+
+def test_a_pod_without_devices_has_no_claim() -> None:
+    """Whatever its annotations say."""
+    meta = meta_with(**{HINT: {"gpu": {}}})
+
+    assert device_claim(meta, {"cpu": 1000}, TemplateTable(), []) is None
+
+
+def test_without_annotations_nothing_is_required() -> None:
+    """No scope, no partition, no joint allocation, no template."""
+    found = claim({WHOLE: 2})
+
+    assert (found.scope, found.partition, found.joint, found.templates) == (0, None, (), None)
+
+
+def test_hints_are_read_by_type_of_device() -> None:
+    """What is unknown there has no effect, PCIeLevel included."""
+    hints = {
+        "gpu": {"requiredTopologyScope": "NUMANode", "exclusivePolicy": "PCIeLevel"},
+        "rdma": {
+            "selector": {"matchLabels": {"fabric": "ib0"}},
+            "vfSelector": {},
+            "allocateStrategy": "RequestsAsCount",
+            "exclusivePolicy": "DeviceLevel",
+        },
+        "fpga": {"allocateStrategy": "OneByOne"},
+    }
+    found = claim({WHOLE: 1, NIC: 2, "koordinator.sh/fpga": 1}, hints=hints)
+    gpu, rdma, fpga = found.wants
+
+    assert found.scope == 2
+    assert (gpu.selector, gpu.is_exclusive) == (None, False)
+    assert rdma.selector is not None
+    assert rdma.function_selector is not None
+    assert rdma.strategy is DeviceAllocateStrategy.REQUESTS_AS_COUNT
+    assert rdma.is_exclusive
+    assert fpga.strategy is None
+
+
+@pytest.mark.parametrize(
+    ("scope", "level"), [("Node", 1), ("NUMANode", 2), ("PCIe", 3), ("Device", 4), ("Rack", 1)]
+)
+def test_scopes_have_levels(scope: str, level: int) -> None:
+    """One that nobody knows is as wide as the node."""
+    assert claim({WHOLE: 1}, hints={"gpu": {"requiredTopologyScope": scope}}).scope == level
+
+
+def test_only_types_that_are_asked_for_go_together() -> None:
+    """And not those of which the pod gets all there are; the first one left leads."""
+    types = {"deviceTypes": ["fpga", "rdma", "gpu", "gpu"]}
+    for_all = {"rdma": {"allocateStrategy": "ApplyForAll"}}
+
+    assert claim({WHOLE: 1, NIC: 1}, joint=types).joint == (RDMA, GPU)
+    assert claim({WHOLE: 1, NIC: 1}, joint=types, hints=for_all).joint == (GPU,)
+    assert claim({WHOLE: 1, NIC: 1}, joint=SAME_PCIE).same_pcie
+    assert not claim({WHOLE: 1, NIC: 1}, joint=types | {"requiredScope": "SameRack"}).same_pcie
+
+
+def test_an_empty_partition_spec_is_a_wish_too() -> None:
+    """It makes a partition table mandatory."""
+    spec = {"allocatePolicy": "Restricted", "ringBusBandwidth": "150Gi"}
+
+    assert claim({WHOLE: 2}, partition={}).partition == PartitionWish()
+    assert claim({WHOLE: 2}, partition=spec).partition == PartitionWish(
+        restricted=True, bandwidth=Quantity.parse("150Gi")
+    )
+
+
+def test_a_share_of_an_npu_is_one_of_the_templates() -> None:
+    """By exactly its amounts, for each model that has such a template."""
+    asked = {SHARED: 1, NPU_CORE: 5, NPU_CPU: 1, MEMORY: 16 * GIB}
+
+    assert claim(asked, templates=TEMPLATES).templates == {
+        "huawei-Ascend-910B3": ("vir05_1c_16g",),
+        "huawei-Ascend-310P": ("vir05_1c_16g",),
+    }
+
+
+def test_a_share_that_no_template_has_is_impossible() -> None:
+    """Even if it would fit into one."""
+    asked = {SHARED: 1, NPU_CORE: 4, NPU_CPU: 1, MEMORY: 16 * GIB}
+    with pytest.raises(DeviceRequestError, match="no matched GPU shared resource template"):
+        claim(asked, templates=TEMPLATES)
+
+
+@pytest.mark.parametrize("asked", [{NPU_CORE: 40, RATIO: 200}, {CORE: 50, RATIO: 50}])
+def test_whole_npus_and_other_shares_need_no_template(asked: dict[str, int]) -> None:
+    """Only shares in terms of a templated resource do."""
+    assert claim(asked, templates=TEMPLATES).templates is None
+
+
+@pytest.mark.parametrize(
+    ("annotations", "path"),
+    [
+        ({HINT: []}, f"metadata.annotations[{HINT}]"),
+        (
+            {HINT: {"rdma": {"selector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}}}},
+            f"metadata.annotations[{HINT}].rdma.selector.matchExpressions[0].operator",
+        ),
+        (
+            {HINT: {"rdma": {"vfSelector": {"matchLabels": {"a": "?"}}}}},
+            f"metadata.annotations[{HINT}].rdma.vfSelector.matchLabels[a]",
+        ),
+        (
+            {"scheduling.koordinator.sh/device-joint-allocate": {"deviceTypes": "gpu"}},
+            "metadata.annotations[scheduling.koordinator.sh/device-joint-allocate].deviceTypes",
+        ),
+        (
+            {"scheduling.koordinator.sh/gpu-partition-spec": {"ringBusBandwidth": "fast"}},
+            "metadata.annotations[scheduling.koordinator.sh/gpu-partition-spec].ringBusBandwidth",
+        ),
+    ],
+)
+def test_broken_annotations_are_refused(annotations: dict[str, object], path: str) -> None:
+    """With the path to what is wrong."""
+    with pytest.raises(InputError) as refusal:
+        device_claim(meta_with(**annotations), {WHOLE: 1, NIC: 1}, TemplateTable(), [])
+
+    assert refusal.value.path == path

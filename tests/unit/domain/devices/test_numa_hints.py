@@ -1,0 +1,82 @@
+"""What claims prefer of NUMA nodes.
+
+Cases of koordinator pkg/scheduler/plugins/deviceshare/topology_hint_test.go among them.
+"""
+
+from tests.unit.domain.devices.machines import (
+    ANY_FUNCTION,
+    JOINT,
+    NOTHING,
+    WHOLE,
+    claim,
+    gpu,
+    hold,
+    nic,
+    node,
+    pairs,
+    using,
+)
+
+from koordinator.domain.devices.claim import DeviceClaim
+from koordinator.domain.devices.model import NodeDevices
+from koordinator.domain.devices.numa_hints import NumaHint, numa_hints
+from koordinator.domain.devices.plan import DevicePlan
+from koordinator.domain.devices.room import rooms
+from koordinator.domain.devices.shortage import Shortage
+from koordinator.domain.devices.usage import Usage
+
+NIC = "koordinator.sh/rdma"
+
+
+def hints(on: NodeDevices, wanted: DeviceClaim, used: Usage = NOTHING) -> list[NumaHint] | Shortage:
+    found = numa_hints(DevicePlan(on.model, wanted), rooms(on, used), on.totals)
+    return found if isinstance(found, Shortage) else list(found)
+
+
+def test_the_nodes_of_the_gpus_that_would_be_taken_anyway_score() -> None:
+    """Four GPUs fit on either; on the whole machine the first four would be taken."""
+    assert hints(pairs(), claim({WHOLE: 4, NIC: 1}, joint=JOINT, hints=ANY_FUNCTION)) == [
+        NumaHint((0,), preferred=True, score=500),
+        NumaHint((1,), preferred=True, score=0),
+        NumaHint((0, 1), preferred=False, score=500),
+    ]
+
+
+def test_what_fits_on_no_node_alone_prefers_both() -> None:
+    """No fewer would do."""
+    on = pairs()
+
+    assert hints(on, claim({WHOLE: 6})) == [NumaHint((0, 1), preferred=True, score=500)]
+    assert hints(on, claim({WHOLE: 2}), using(hold(on, gpu=[0, 1, 2, 3]))) == [
+        NumaHint((1,), preferred=True, score=500),
+        NumaHint((0, 1), preferred=False, score=500),
+    ]
+
+
+def test_without_gpus_all_places_are_the_same() -> None:
+    """They all have the same GPUs: none."""
+    assert hints(pairs(), claim({NIC: 100})) == [
+        NumaHint((0,), preferred=True, score=500),
+        NumaHint((1,), preferred=True, score=500),
+        NumaHint((0, 1), preferred=False, score=500),
+    ]
+
+
+def test_what_the_whole_node_lacks_is_told() -> None:
+    """As if nobody had asked for NUMA nodes."""
+    on = pairs()
+
+    assert hints(on, claim({WHOLE: 8}), using(hold(on, gpu=[0]))) == Shortage(
+        "Insufficient GPU Devices"
+    )
+    assert hints(on, claim({WHOLE: 16})) == Shortage(
+        "Insufficient NUMA Scoped Devices", resolvable=False
+    )
+    assert hints(on, claim({"koordinator.sh/fpga": 1})) == Shortage(
+        "Insufficient fpga devices", resolvable=False
+    )
+
+
+def test_devices_on_no_numa_node_have_no_opinion() -> None:
+    """Neither those of which nobody knows nor those on none in particular."""
+    assert hints(node(gpu(0), nic(1, "a", -1)), claim({WHOLE: 1})) == []

@@ -1,0 +1,269 @@
+"""What holds for devices whatever pods come and go."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.domain.devices.machines import (
+    CORE,
+    GIB,
+    GPU,
+    LEAST,
+    MEMORY,
+    MOST,
+    NOTHING,
+    RATIO,
+    RDMA,
+    SHARED,
+    WHOLE,
+    buses,
+    claim,
+    gpu,
+    nic,
+    node,
+)
+
+from koordinator.api.device import DeviceType
+from koordinator.api.meta import JsonObject
+from koordinator.domain.devices.allocation import Allocation, from_annotation, to_annotation
+from koordinator.domain.devices.claim import DeviceClaim
+from koordinator.domain.devices.masks import lowest, mask_of, minors_of
+from koordinator.domain.devices.model import NodeDevices
+from koordinator.domain.devices.plan import DevicePlan, Rooms
+from koordinator.domain.devices.room import rooms
+from koordinator.domain.devices.shortage import Shortage
+from koordinator.domain.devices.usage import Usage, usage_of
+
+pytestmark = pytest.mark.slow
+
+NIC = "koordinator.sh/rdma"
+REQUESTS: tuple[dict[str, int], ...] = (
+    {WHOLE: 1},
+    {WHOLE: 2},
+    {WHOLE: 3},
+    {WHOLE: 4},
+    {RATIO: 30},
+    {CORE: 50, MEMORY: 16 * GIB},
+    {MEMORY: 80 * GIB},
+    {SHARED: 2, RATIO: 80},
+    {NIC: 1},
+    {NIC: 50},
+    {NIC: 200},
+    {WHOLE: 2, NIC: 1},
+    {RATIO: 50, NIC: 100},
+)
+JOINTS = (None, None, {"deviceTypes": ["gpu", "rdma"]}, {"deviceTypes": ["rdma", "gpu"]})
+SCOPES = ("", "", "", "NUMANode", "PCIe")
+KINDS: tuple[JsonObject | None, ...] = (None, None, {}, {"matchLabels": {"kind": "x"}})
+TABLE = {
+    "1": [{"minors": [minor]} for minor in range(4)],
+    "2": [{"minors": [0, 1], "allocationScore": 2}, {"minors": [1, 2]}, {"minors": [2, 3]}],
+    "4": [{"minors": [3, 2, 1, 0]}],
+}
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> NodeDevices:
+    """Four GPUs and up to four NICs; some sit nobody knows where, some are broken."""
+    per_root = draw(st.sampled_from((1, 2, 4)))
+    known = draw(st.integers(0, 4)) > 0
+    cards = [
+        gpu(
+            minor,
+            f"p{minor // per_root}" if known else None,
+            minor // 2,
+            healthy=draw(st.integers(0, 9)) > 0,
+        )
+        for minor in range(4)
+    ]
+    for minor in range(draw(st.integers(0, 4))):
+        functions = draw(st.sampled_from(({}, {"x": buses(minor)}, {"y": buses(minor)[:1]})))
+        cards.append(nic(minor, f"p{minor % 4 // per_root}", minor % 4 // 2, functions=functions))
+    told: dict[str, Any] = {}
+    if draw(st.booleans()):
+        told["partitions"] = TABLE
+        told["labels"] = {
+            "node.koordinator.sh/gpu-partition-policy": draw(st.sampled_from(("Honor", "Prefer"))),
+            "node.koordinator.sh/secondary-device-well-planned": draw(
+                st.sampled_from(("true", "false"))
+            ),
+        }
+    return node(*cards, **told)
+
+
+@st.composite
+def claims(draw: st.DrawFn) -> DeviceClaim:
+    joint = draw(st.sampled_from(JOINTS))
+    if joint is not None and draw(st.booleans()):
+        joint = {**joint, "requiredScope": "SamePCIe"}
+    return claim(
+        draw(st.sampled_from(REQUESTS)),
+        joint=joint,
+        hints={
+            "gpu": {"requiredTopologyScope": draw(st.sampled_from(SCOPES))},
+            "rdma": {
+                "vfSelector": draw(st.sampled_from(KINDS)),
+                "allocateStrategy": draw(st.sampled_from(("", "", "RequestsAsCount"))),
+                "exclusivePolicy": draw(st.sampled_from(("", "DeviceLevel"))),
+            },
+        },
+        partition=draw(st.sampled_from((None, None, {}))),
+    )
+
+
+def place(
+    on: NodeDevices, wanted: DeviceClaim, used: Usage, scorer: int = 0
+) -> Allocation | Shortage:
+    room = rooms(on, used)
+    plan = DevicePlan(on.model, wanted)
+    if not scorer:
+        return plan.allocate(room, on.totals)
+    ranking = (MOST if scorer == 1 else LEAST).ranking(on.totals, room)
+    return plan.allocate(room, on.totals, ranking=ranking)
+
+
+def placed_one_by_one(on: NodeDevices, wanted: list[DeviceClaim], scorer: int) -> list[Allocation]:
+    """Return what the claims that have room get."""
+    used, placed = NOTHING, []
+    for each in wanted:
+        found = place(on, each, used, scorer)
+        if not isinstance(found, Shortage):
+            placed.append(found)
+            used = used.plus(found)
+    return placed
+
+
+@given(on=machines(), wanted=st.lists(claims(), max_size=12), scorer=st.integers(0, 2))
+@settings(max_examples=50, deadline=None)
+def test_nothing_is_given_twice(on: NodeDevices, wanted: list[DeviceClaim], scorer: int) -> None:
+    """No more of a device than it has, no virtual function to two, nothing of a broken one.
+
+    A GPU that is taken whole is nobody else's.
+    """
+    placed = placed_one_by_one(on, wanted, scorer)
+    used = usage_of(placed)
+    for kind, devices in used.held.items():
+        for minor, held in devices.items():
+            assert on.healthy[kind] >> minor & 1
+            assert all(np.array(held.amounts) <= on.totals[kind][minor])
+            assert set(held.functions.values()) <= {1}
+    for allocation in placed:
+        for taken in allocation.get(GPU, ()):
+            if taken.amounts[:1] == (100,):
+                assert used.of(GPU)[taken.minor].times == 1
+
+
+@given(on=machines(), wanted=claims(), others=st.lists(claims(), max_size=6))
+@settings(max_examples=50, deadline=None)
+def test_a_claim_gets_what_it_asks_for(
+    on: NodeDevices, wanted: DeviceClaim, others: list[DeviceClaim]
+) -> None:
+    """So many different devices of each type, a function with each where one is wanted."""
+    used = usage_of(placed_one_by_one(on, others, 0))
+    found = place(on, wanted, used)
+    if isinstance(found, Shortage):
+        return
+    assert [*found] == [want.kind for want in wanted.wants]
+    for want in wanted.wants:
+        minors = {taken.minor for taken in found[want.kind]}
+        assert len(minors) == len(found[want.kind]) >= want.request.count
+        if want.function_selector is not None:
+            assert all(taken.functions for taken in found[want.kind])
+    group = on.model.group(GPU)
+    if wanted.scope == 3 and group is not None and on.model.partitions is None:
+        assert len({group.by_minor[taken.minor].pcie for taken in found.get(GPU, ())}) <= 1
+
+
+@given(
+    on=machines(),
+    wanted=st.lists(claims(), max_size=10),
+    order=st.randoms(use_true_random=False),
+)
+@settings(max_examples=50, deadline=None)
+def test_usage_is_a_sum(on: NodeDevices, wanted: list[DeviceClaim], order: Any) -> None:
+    """Rebuilt from annotations in any order it is what it was; all gone, nothing is left."""
+    placed = placed_one_by_one(on, wanted, 1)
+    used = usage_of(placed)
+    written = [to_annotation(allocation, on.ids) for allocation in placed]
+    order.shuffle(written)
+    assert usage_of(from_annotation(text) for text in written) == used
+
+    order.shuffle(placed)
+    for allocation in placed:
+        used = used.minus(allocation)
+    assert used == NOTHING
+
+
+@given(on=machines(), wanted=claims(), others=st.lists(claims(), min_size=1, max_size=8))
+@settings(max_examples=50, deadline=None)
+def test_the_table_of_many_nodes_says_what_the_choice_says(
+    on: NodeDevices, wanted: DeviceClaim, others: list[DeviceClaim]
+) -> None:
+    """For every state that the node has while pods come, twice, also where states repeat."""
+    used, states = NOTHING, [NOTHING]
+    for each in others:
+        found = place(on, each, used)
+        if not isinstance(found, Shortage):
+            used = used.plus(found)
+        states.append(used)
+    plan = DevicePlan(on.model, wanted)
+    expected = [plan.allocate(rooms(on, each), on.totals, early=True) for each in states]
+    if plan.never is not None:
+        assert set(map(repr, expected)) == {repr(plan.never)}
+        return
+    for _ in range(2):
+        answers, which = plan.shortages(
+            [_rooms(plan, on, states, p) for p in range(len(plan.early))]
+        )
+        found_answers = [answers[each] for each in which]
+        assert found_answers == [e if isinstance(e, Shortage) else None for e in expected]
+
+
+def _rooms(plan: DevicePlan, on: NodeDevices, states: list[Usage], position: int) -> Rooms:
+    part = plan.early[position]
+    room = [rooms(on, state)[part.kind] for state in states]
+    bits = range(part.group.width)
+    return Rooms(
+        fit=np.array([[each.fitting(part) >> bit & 1 > 0 for bit in bits] for each in room]),
+        used=np.array([[each.held >> bit & 1 > 0 for bit in bits] for each in room]),
+    )
+
+
+@given(on=machines(), wanted=claims(), others=st.lists(claims(), max_size=8))
+@settings(max_examples=50, deadline=None)
+def test_giving_back_is_as_good_as_never_taken(
+    on: NodeDevices, wanted: DeviceClaim, others: list[DeviceClaim]
+) -> None:
+    """A claim gets what it would get if those pods had gone already."""
+    placed = placed_one_by_one(on, others, 0)
+    gone, stay = usage_of(placed[::2]), usage_of(placed[1::2])
+    plan = DevicePlan(on.model, wanted)
+    whole = rooms(on, usage_of(placed), gone)
+
+    assert plan.allocate(whole, on.totals) == plan.allocate(rooms(on, stay), on.totals)
+
+
+@given(minors=st.sets(st.integers(0, 200)), count=st.integers(0, 200))
+def test_masks_are_sets(minors: set[int], count: int) -> None:
+    """Listed ascending; the lowest of them are the first listed."""
+    mask = mask_of(minors)
+
+    assert list(minors_of(mask)) == sorted(minors)
+    count = min(count, len(minors))
+    assert list(minors_of(lowest(mask, count))) == sorted(minors)[:count]
+
+
+def test_wide_minors_need_no_special_case() -> None:
+    """A NIC may be called mlx5_70: masks are as wide as minors are."""
+    on = node(gpu(0, "a"), nic(70, "a"), nic(3, "b"))
+    plan = DevicePlan(on.model, claim({WHOLE: 1, NIC: 100}, joint={"deviceTypes": ["gpu", "rdma"]}))
+    found = plan.allocate(rooms(on, NOTHING), on.totals)
+    assert not isinstance(found, Shortage)
+    assert [each.minor for each in found[RDMA]] == [70]
+
+    many = [_rooms(plan, on, [NOTHING] * 3, part) for part in range(2)]
+    answers, which = plan.shortages(many)
+    assert ([*answers], which.tolist()) == ([None], [0, 0, 0])
+    assert plan.early[1].kind is DeviceType.RDMA

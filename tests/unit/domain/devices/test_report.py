@@ -1,0 +1,195 @@
+"""From Device objects to nodes' devices."""
+
+import pytest
+from tests.unit.domain.devices.machines import (
+    ASCEND,
+    CORE,
+    GIB,
+    GPU,
+    MODEL,
+    POLICY,
+    RATIO,
+    RDMA,
+    VENDOR,
+    gpu,
+    nic,
+    node,
+    pairs,
+    report,
+)
+
+from koordinator.api.meta import JsonObject, LabelSelector
+from koordinator.domain.devices.model import NodeModels
+from koordinator.domain.devices.report import node_devices
+
+PARTITIONS = "metadata.annotations[scheduling.koordinator.sh/gpu-partitions]"
+
+
+def test_equal_machines_share_a_model() -> None:
+    """Whatever their devices are called, however they are ordered, healthy or not."""
+    models = NodeModels()
+    one = report(gpu(0, "a"), gpu(1, "b"), nic(1, "a"))
+    same = report(nic(1, "a"), gpu(1, "b") | {"id": "X"}, gpu(0, "a", healthy=False))
+    other = report(gpu(0, "a"), gpu(1, "a"), nic(1, "a"))
+    first, second, third = (node_devices(each, {}, models) for each in (one, same, other))
+
+    assert first.model is second.model
+    assert (len(models), models.number(first.model), models.number(third.model)) == (2, 0, 1)
+    assert (first.healthy[GPU], second.healthy[GPU]) == (0b11, 0b10)
+    assert (first.ids[GPU], second.ids[GPU][1]) == ({0: "GPU-0", 1: "GPU-1"}, "X")
+
+
+def test_unhealthy_devices_have_nothing() -> None:
+    """Rows are by minor, gaps are empty; a device that reports nothing is not healthy."""
+    found = node(gpu(1), gpu(3, healthy=False), gpu(4, resources={"example.com/x": "1"}))
+
+    assert found.healthy[GPU] == 0b10
+    assert found.totals[GPU].tolist() == [
+        [0] * 6,
+        [100, 80 * GIB, 100, 0, 0, 0],
+        [0] * 6,
+        [0] * 6,
+        [0] * 6,
+    ]
+
+
+def test_vendors_amounts_have_places_of_their_own() -> None:
+    """An Ascend card has no ``gpu-core``."""
+    found = node(gpu(0, resources=ASCEND))
+
+    assert found.totals[GPU].tolist() == [[0, 64 * GIB, 100, 20, 7, 100]]
+
+
+def test_former_resource_names_count() -> None:
+    """Those under ``kubernetes.io``."""
+    found = node(gpu(0, resources={"kubernetes.io/gpu-core": "100", RATIO: "100", CORE: "50"}))
+
+    assert found.totals[GPU].tolist() == [[50, 0, 100, 0, 0, 0]]
+
+
+def test_masks_of_numa_nodes_and_labels() -> None:
+    """A device on no NUMA node in particular is on each, one without topology on none."""
+    found = node(gpu(0, "a"), gpu(1, "b", 1, tier="x"), gpu(2, "c", -1), gpu(3)).model
+    gpus = found.group(GPU)
+    assert gpus is not None
+
+    assert (gpus.mask, gpus.width) == (0b1111, 4)
+    assert gpus.on_numa([1]) == 0b0110
+    assert gpus.on_numa([]) == 0b0100
+    assert found.numa_nodes == (0, 1)
+    assert gpus.labelled(None) == 0b1111
+    assert gpus.labelled(LabelSelector(match_labels={"tier": "x"})) == 0b0010
+    assert found.group(RDMA) is None
+
+
+def test_virtual_functions_are_in_the_order_of_their_bus_ids() -> None:
+    """Those of all groups whose labels match."""
+    card = nic(1, "a", functions={"slow": ["1f:00.3", "1f:00.2"], "fast": ["1f:00.10"]})
+    cards = node(card).model.group(RDMA)
+    assert cards is not None
+    fast = LabelSelector(match_labels={"kind": "fast"})
+
+    assert [f.bus_id for f in cards.functions(1, LabelSelector())] == [
+        "1f:00.10",
+        "1f:00.2",
+        "1f:00.3",
+    ]
+    assert [f.bus_id for f in cards.functions(1, fast)] == ["1f:00.10"]
+
+
+def test_the_tree_of_scopes_needs_the_place_of_every_gpu() -> None:
+    """Of NICs it does not."""
+    assert node(gpu(0, "a"), nic(1)).model.scopes is not None
+    assert node(gpu(0, "a"), gpu(1)).model.scopes is None
+    assert node(nic(1, "a")).model.scopes is None
+
+
+@pytest.mark.parametrize("minor", [None, -1, 1024, 2**31 - 1])
+def test_a_device_without_usable_minor_is_left_out(minor: int | None) -> None:
+    """The others are there, and the report says which one is wrong."""
+    found = node(gpu(0), gpu(1) | {"minor": minor}, nic(1))
+
+    assert [str(problem) for problem in found.problems] == [
+        f"Device n: spec.devices[1].minor: found {minor}; accepted is a number from 0 to 1023"
+    ]
+    assert found.healthy == {GPU: 0b1, RDMA: 0b10}
+
+
+def test_of_two_devices_with_one_minor_the_first_is_taken() -> None:
+    """Types count for themselves; a type that nobody knows is nobody's business."""
+    found = node(gpu(1), nic(1), gpu(1) | {"id": "twin"}, gpu(1) | {"type": "tpu"})
+
+    (problem,) = found.problems
+    accepted = "another minor for every gpu device"
+    assert str(problem) == f"Device n: spec.devices[2].minor: found 1 again; accepted is {accepted}"
+    assert found.ids[GPU] == {1: "GPU-1"}
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ({"2": [{"minors": [0, 9]}]}, "[2][0].minors: found [0, 9]; accepted is minors of GPUs of"),
+        ({"2": [{"minors": [0, -1]}]}, "[2][0].minors: found [0, -1]; accepted is minors of GPUs"),
+        ({"2": [{"minors": [1, 1]}]}, "[2][0].minors: found [1, 1]; accepted is 2 different"),
+        ({"2": [{"minors": [0, 1, 2]}]}, "[2][0].minors: found [0, 1, 2]; accepted is 2 different"),
+        (
+            {"2": [{"minors": [0, 1]}, {"minors": [1, 0]}]},
+            "[2][1].minors: found [1, 0]; accepted is each set of GPUs once",
+        ),
+        ("{", ""),
+    ],
+)
+def test_a_broken_partition_table_is_as_good_as_none(table: object, problem: str) -> None:
+    """The rest of the node goes on; built-in tables step in as they would without it."""
+    broken = pairs(partitions=table, on={MODEL: "H800"})
+
+    assert f"{PARTITIONS}{problem}" in str(broken.problems[0])
+    assert broken.model == pairs(on={MODEL: "H800"}).model
+
+
+def test_partitions_may_share_gpus() -> None:
+    """Machines have rings of which each GPU may go with either neighbour."""
+    rings = {"2": [{"minors": [0, 1]}, {"minors": [1, 2], "allocationScore": 1}]}
+    found = pairs(partitions=rings)
+
+    assert not found.problems
+    assert found.model.partitions is not None
+    assert [len(group) for group in found.model.partitions.groups(2) or ()] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("on_node", "told", "known", "honored"),
+    [
+        ({MODEL: "H800"}, {}, True, False),
+        ({MODEL: "H800", VENDOR: "nvidia", POLICY: "Honor"}, {}, True, True),
+        ({MODEL: "H800"}, {POLICY: "Honor"}, True, False),
+        ({MODEL: "H800", VENDOR: "metax"}, {}, False, False),
+        ({MODEL: "H200"}, {}, False, False),
+        ({POLICY: "Honor"}, {}, False, True),
+        ({}, {MODEL: "H20", VENDOR: "nvidia"}, True, False),
+    ],
+)
+def test_some_models_have_a_built_in_table(
+    on_node: dict[str, str], told: dict[str, str], known: bool, honored: bool
+) -> None:
+    """NVIDIA's Hoppers, also where nobody names the vendor; the policy is then the Node's."""
+    model = pairs(on=on_node, labels=told).model
+
+    assert (model.partitions is not None, model.honors_partitions) == (known, honored)
+
+
+def test_a_table_of_the_device_comes_with_the_policy_of_the_device() -> None:
+    """What is not Honor is Prefer."""
+    table = {"2": [{"minors": [0, 1]}]}
+
+    assert pairs(partitions=table, labels={POLICY: "Honor"}).model.honors_partitions
+    assert not pairs(partitions=table, labels={POLICY: "x"}).model.honors_partitions
+    assert not pairs(partitions=table, on={POLICY: "Honor"}).model.honors_partitions
+
+
+def test_labels_of_the_device_stand_in_for_those_of_the_node() -> None:
+    """Until the manager has copied them."""
+    told: JsonObject = {VENDOR: "huawei", MODEL: "Ascend-910B3"}
+    found = node(gpu(0), labels=told).model
+
+    assert (found.vendor, found.gpu_model) == ("huawei", "Ascend-910B3")

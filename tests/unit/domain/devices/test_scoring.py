@@ -1,0 +1,99 @@
+"""How full devices and nodes would be.
+
+Cases of koordinator pkg/scheduler/plugins/deviceshare/scoring_test.go among them.
+"""
+
+import numpy as np
+import pytest
+from tests.unit.domain.devices.machines import (
+    CORE,
+    GPU,
+    LEAST,
+    MEMORY,
+    MOST,
+    NOTHING,
+    RATIO,
+    WHOLE,
+    claim,
+    gpu,
+    nic,
+    node,
+    share,
+    using,
+)
+
+from koordinator.domain.devices.model import NodeDevices
+from koordinator.domain.devices.plan import DevicePlan
+from koordinator.domain.devices.room import rooms
+from koordinator.domain.devices.scoring import Scorer, scorer_of
+from koordinator.domain.devices.usage import Usage
+
+NIC = "koordinator.sh/rdma"
+SMALL = {CORE: "100", MEMORY: "40Gi", RATIO: "100"}
+
+
+def score(
+    on: NodeDevices,
+    asked: dict[str, int],
+    used: Usage = NOTHING,
+    *,
+    scorer: Scorer = LEAST,
+    numa: list[int] | None = None,
+) -> int:
+    plan = DevicePlan(on.model, claim(asked))
+    return scorer.node_score(plan.early, on.totals, rooms(on, used), numa)
+
+
+def test_a_node_counts_with_the_request_for_one_device() -> None:
+    """Four cards of 40 GiB, one and a half in use, two wanted: (37 + 62) / 2 as the original.
+
+    Percent of memory: 150 in use, 100 wanted, 400 in all; bytes: 60 GiB in use, none wanted.
+    """
+    on = node(*(gpu(minor, resources=SMALL) for minor in range(4)))
+    used = using(share(0, 100, gib=40), share(1, 50, gib=40))
+
+    assert score(on, {WHOLE: 2}, used) == 49
+    assert score(on, {WHOLE: 2}, used, scorer=MOST) == 49
+
+
+@pytest.mark.parametrize(("scorer", "expected"), [(LEAST, 75), (MOST, 25)])
+def test_an_idle_card(scorer: Scorer, expected: int) -> None:
+    """A request for half of it, in percent: bytes count as free."""
+    assert score(node(gpu(0)), {RATIO: 50}, scorer=scorer) == expected
+
+
+def test_types_add_up() -> None:
+    """Each with 0..100."""
+    on = node(gpu(0), nic(1), nic(2))
+
+    assert score(on, {WHOLE: 1}) == 50
+    assert score(on, {NIC: 100}) == 50
+    assert score(on, {WHOLE: 1, NIC: 100}) == 100
+
+
+def test_broken_devices_and_those_elsewhere_don_t_count() -> None:
+    """Nor do devices on other NUMA nodes, if they are restricted."""
+    on = node(gpu(0, "a"), gpu(1, "b", 1), gpu(2, "c", 1, healthy=False))
+    used = using(share(0, 100))
+
+    assert score(on, {RATIO: 100}, used) == 25
+    assert score(on, {RATIO: 50}, used, numa=[1]) == 75
+
+
+def test_only_weighed_resources_count() -> None:
+    """With their weights; others are none of the scorer's business."""
+    heavy = scorer_of({RATIO: 3, MEMORY: 1, "cpu": 9}, most_allocated=True)
+    nothing = scorer_of({"cpu": 1}, most_allocated=True)
+
+    assert score(node(gpu(0)), {RATIO: 40}, scorer=heavy) == 30
+    assert score(node(gpu(0)), {RATIO: 40}, scorer=nothing) == 0
+
+
+def test_many_nodes_at_once() -> None:
+    """Rows are nodes by the sums of their devices; one without devices scores 0."""
+    total = np.array([[0, 0, 400, 0, 0, 0], [0, 0, 100, 0, 0, 0], [0] * 6])
+    free = np.array([[0, 0, 300, 0, 0, 0], [0, 0, 20, 0, 0, 0], [0] * 6])
+    amounts = (0, 0, 50, 0, 0, 0)
+
+    assert LEAST.scores(GPU, amounts, total, free).tolist() == [62, 0, 0]
+    assert MOST.scores(GPU, amounts, total, free).tolist() == [37, 100, 0]

@@ -1,0 +1,136 @@
+"""What pods hold of a node's devices, and the annotation it is known from."""
+
+import pytest
+from tests.unit.domain.devices.machines import (
+    ANY_FUNCTION,
+    CORE,
+    GIB,
+    GPU,
+    JOINT,
+    MEMORY,
+    NOTHING,
+    RATIO,
+    RDMA,
+    SHARED,
+    WHOLE,
+    allocate,
+    claim,
+    gpu,
+    hold,
+    node,
+    pairs,
+    share,
+    using,
+)
+
+from koordinator.api.annotations.devices import ALLOCATED
+from koordinator.api.meta import ObjectMeta
+from koordinator.domain.devices.allocation import Allocation, from_annotation, to_annotation
+from koordinator.domain.devices.shortage import Shortage
+from koordinator.foundation.errors import BugError
+
+NIC = "koordinator.sh/rdma"
+
+
+def read(text: str) -> Allocation:
+    """Return what an annotation says."""
+    found = ALLOCATED.read(ObjectMeta(annotations={ALLOCATED.key: text}))
+    assert found is not None
+    return from_annotation(found)
+
+
+def test_the_annotation_has_ids_amounts_and_functions() -> None:
+    """In the order in which the devices were taken; amounts that are 0 are left out."""
+    on = pairs()
+    wanted = claim({CORE: 40, RATIO: 40, NIC: 1}, joint=JOINT, hints=ANY_FUNCTION)
+    found = allocate(on, wanted)
+    assert not isinstance(found, Shortage)
+
+    assert ALLOCATED.write(to_annotation(found, on.ids)) == (
+        '{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"40",'
+        '"koordinator.sh/gpu-memory":"32Gi","koordinator.sh/gpu-memory-ratio":"40"},'
+        '"id":"GPU-0"}],"rdma":[{"minor":1,"resources":{"koordinator.sh/rdma":"1"},'
+        '"id":"0000:01:00.0","extension":{"vfs":[{"busID":"1.a"}]}}]}'
+    )
+
+
+def test_what_was_written_is_what_is_read() -> None:
+    """Devices, amounts, functions; ids are no part of it."""
+    on = pairs()
+    for asked in ({WHOLE: 3, NIC: 1}, {SHARED: 2, MEMORY: 6 * GIB, NIC: 200}):
+        found = allocate(on, claim(asked, joint=JOINT, hints=ANY_FUNCTION))
+        assert not isinstance(found, Shortage)
+        text = ALLOCATED.write(to_annotation(found, on.ids))
+
+        assert read(text) == found
+
+
+def test_the_template_of_a_cut_card_is_written_and_read() -> None:
+    """Beside virtual functions, in the extension."""
+    text = (
+        '{"gpu":[{"minor":1,"resources":{"huawei.com/npu-core":"5"},'
+        '"extension":{"gpuSharedResourceTemplate":"vir05"}}]}'
+    )
+    found = read(text)
+
+    assert [(each.minor, each.template) for each in found[GPU]] == [(1, "vir05")]
+    assert ALLOCATED.write(to_annotation(found, {})) == text
+
+
+def test_annotations_of_others_are_understood() -> None:
+    """Former resource names count; unknown types of devices and amounts are left out."""
+    found = read(
+        '{"tpu":[{"minor":0,"resources":{}}],"gpu":[{"minor":5,"resources":'
+        '{"kubernetes.io/gpu-core":"50","example.com/x":"1","koordinator.sh/gpu-memory":"8Gi"}}]}'
+    )
+
+    assert list(found) == [GPU]
+    assert [(each.minor, each.amounts[:3]) for each in found[GPU]] == [(5, (50, 8 * GIB, 0))]
+
+
+@pytest.mark.parametrize("minor", [-1, 1024, 2**31])
+def test_minors_that_no_device_has_are_left_out(minor: int) -> None:
+    """Who writes them must not make the scheduler stumble; nor with negative amounts."""
+    resources = '"resources":{"koordinator.sh/gpu-core":"-50","koordinator.sh/gpu-memory":"8Gi"}'
+    found = read(f'{{"gpu":[{{"minor":{minor},{resources}}},{{"minor":0,{resources}}}]}}')
+
+    assert [(each.minor, each.amounts[:2]) for each in found[GPU]] == [(0, (0, 8 * GIB))]
+
+
+def test_what_goes_leaves_nothing_behind() -> None:
+    """A device that nobody holds is as if nobody ever had."""
+    on = pairs()
+    first, second = hold(on, gpu=[0, 1], rdma=[(1, "1.a")]), share(0, 50)
+    both = using(first, second)
+
+    assert both.of(GPU)[0].times == 2
+    assert both.of(RDMA)[1].functions == {"1.a": 1}
+    assert both.minus(first) == using(second)
+    assert both.minus(first).minus(second) == both.minus(second).minus(first) == NOTHING
+
+
+def test_devices_that_are_not_reported_are_held_all_the_same() -> None:
+    """The report may come later, and may change."""
+    used = using(share(7, 100))
+
+    assert used.of(GPU)[7].amounts == (100, 80 * GIB, 100, 0, 0, 0)
+    found = allocate(node(gpu(0)), claim({WHOLE: 1}), used)
+    assert not isinstance(found, Shortage)
+
+
+def test_more_held_than_there_is_leaves_nothing() -> None:
+    """Not less than nothing; once one of the holders goes there is room again."""
+    on = node(gpu(0))
+    half, whole = share(0, 50), share(0, 100)
+
+    assert isinstance(allocate(on, claim({RATIO: 10}), using(half, whole)), Shortage)
+    assert not isinstance(
+        allocate(on, claim({RATIO: 50}), using(half, whole).minus(whole)), Shortage
+    )
+
+
+@pytest.mark.parametrize("gone", [share(0, 60), share(1, 10), {RDMA: share(0, 1)[GPU]}])
+def test_what_nobody_took_can_not_be_given_back(gone: Allocation) -> None:
+    """That would be a mistake of ours."""
+    with pytest.raises(BugError):
+        using(share(0, 50)).minus(gone)
