@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+READY_E2E := $(VENV)/.ready-e2e
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check e2e bench clean
 
 demo: $(READY)
 	$(BIN)/koord demo --report demo-report.html
@@ -18,7 +19,12 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(READY)
+# On a real Kubernetes control plane. It is built once, in some minutes, with the go of PATH or
+# /usr/local/go; or KUBEBUILDER_ASSETS names a folder that has kube-apiserver, etcd and kubectl.
+e2e: $(READY_E2E)
+	$(BIN)/python -m pytest -q tests/e2e
+
+bench: $(READY_E2E)
 	$(BIN)/python -m benchmarks
 
 $(READY): pyproject.toml
@@ -26,6 +32,10 @@ $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $@
+
+$(READY_E2E): $(READY)
+	$(BIN)/python -m pip install --quiet --group e2e
 	@touch $@
 
 clean:

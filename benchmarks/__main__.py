@@ -12,9 +12,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import openb, throughput
+from benchmarks import cluster, openb, throughput
 
-ALL = {**throughput.BENCHMARKS, **openb.BENCHMARKS}
+ALL = {**throughput.BENCHMARKS, **openb.BENCHMARKS, **cluster.BENCHMARKS}
 
 
 def main() -> None:

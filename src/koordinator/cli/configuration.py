@@ -4,6 +4,7 @@ from pathlib import Path
 
 import yaml
 
+from koordinator.api.codec import spelt_out
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.embedded import STOCK
@@ -23,3 +24,12 @@ def read_configuration(path: Path | None) -> KubeSchedulerConfiguration:
     except yaml.YAMLError as error:
         raise InputError(f"no YAML: {error}", source=str(path)) from None
     return decode_configuration(data, str(path))
+
+
+def write_configuration(configuration: KubeSchedulerConfiguration, path: Path) -> None:
+    """Write the configuration with all its defaults.  Raises InputError if that is impossible."""
+    data = spelt_out(configuration)
+    try:
+        path.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"can't be written: {error.strerror}", source=str(path)) from None

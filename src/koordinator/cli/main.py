@@ -12,6 +12,7 @@ from koordinator.cli.crds import crds
 from koordinator.cli.demo import demo
 from koordinator.cli.output import console
 from koordinator.cli.schedule import schedule
+from koordinator.cli.scheduler import scheduler
 from koordinator.cli.simulate import simulate
 from koordinator.foundation.errors import InputError, InvalidError, KoordinatorError
 
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 app.command()(schedule)
 app.command()(simulate)
+app.command()(scheduler)
 app.command()(demo)
 app.command()(crds)
 
@@ -43,7 +45,7 @@ def main() -> None:
     spare_the_collector()
     errors = console(stderr=True)
     try:
-        app()
+        app(["--leader-elect=true" if a == "--leader-elect" else a for a in sys.argv[1:]])
     except (InputError, InvalidError) as error:
         errors.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         sys.exit(2)

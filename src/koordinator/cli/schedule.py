@@ -1,17 +1,21 @@
 """``koord schedule``: manifests in, decisions out, no cluster needed."""
 
-import datetime as dt
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
 from koordinator.cli.configuration import read_configuration
+from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
-from koordinator.cli.output import Output, console, print_data
-from koordinator.foundation.clock import SystemClock, to_epoch_s
+from koordinator.cli.output import Output, console, print_data, warn_of_missing
+from koordinator.cli.times import parse_time
+from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.app import Bound, Unschedulable
 from koordinator.scheduler.profile import installed_plugins
@@ -20,10 +24,11 @@ from koordinator.simulator import schedule as run
 
 
 def schedule(
+    *,
     files: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option("--filename", "-f", help="File, folder or - for standard input; repeatable."),
-    ],
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(help="KubeSchedulerConfiguration; default: kube-scheduler's own.")
     ] = None,
@@ -33,34 +38,43 @@ def schedule(
     scores: Annotated[
         bool, typer.Option("--scores", help="Add every node's verdict and scores to each pod.")
     ] = False,
+    kubeconfig: Annotated[
+        str, typer.Option(help="Take what exists from this cluster, too; needs --dry-run.")
+    ] = "",
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would happen; nothing is written.")
+    ] = False,
     output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
 ) -> None:
-    """Decide where the pending pods among the given objects go."""
+    """Decide where the pending pods among the given objects go.
+
+    With a cluster: where its pending pods would go now, or, with -f, the pods given.
+    """
+    given = read_manifests(files, sys.stdin.buffer) if files else []
+    objects: Sequence[KubeObject] = given
+    if kubeconfig or context:
+        if not dry_run:
+            accepted = "--dry-run: this command never writes; `koord scheduler` does"
+            raise InputError(f"required with a cluster, but missing; accepted is {accepted}")
+        objects = with_cluster(given, kubeconfig, context)
+    elif not files:
+        raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
     result = run(
-        read_manifests(files, sys.stdin.buffer),
+        objects,
         read_configuration(config),
         now_s=parse_time(now) if now else SystemClock().now_s(),
         explain=scores,
         out_of_tree=installed_plugins(),
         source=str(config or ""),
     )
-    if result.not_yet:
-        console(stderr=True).print(
-            f"warning: these plugins do nothing yet: {', '.join(result.not_yet)}", style="yellow"
-        )
+    if given and objects is not given:
+        result = result.about({obj.key for obj in given if isinstance(obj, Pod)})
+    warn_of_missing(result.not_yet)
     if output is Output.TABLE:
         _print_table(result)
     else:
         print_data(as_data(result), output)
-
-
-def parse_time(text: str) -> float:
-    """Return seconds since the epoch.  Raises InputError."""
-    try:
-        return to_epoch_s(dt.datetime.fromisoformat(text))
-    except ValueError:
-        accepted = "a time such as 2026-01-31T12:00:00Z"
-        raise InputError(f"found {text!r}; accepted is {accepted}", source="--now") from None
 
 
 def as_data(result: ScheduleResult) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A scheduler in its own small world: in-memory cluster, virtual clock, no threads."""
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,6 +135,15 @@ class ScheduleResult:
     unschedulable: tuple[Unschedulable, ...]
     evicted: tuple[Evicted, ...]
     not_yet: tuple[str, ...] = ()
+
+    def about(self, pods: AbstractSet[str]) -> "ScheduleResult":
+        """Return what concerns these pods (``namespace/name``)."""
+        return ScheduleResult(
+            tuple(o for o in self.placements if o.pod in pods),
+            tuple(o for o in self.unschedulable if o.pod in pods),
+            tuple(o for o in self.evicted if o.pod in pods or o.by in pods),
+            self.not_yet,
+        )
 
 
 def schedule(

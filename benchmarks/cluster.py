@@ -1,0 +1,261 @@
+"""The scheduler against a real kube-apiserver, next to a bare client and to the stock scheduler.
+
+All run on one machine, one after the other, on the same server: what counts are the ratios.  When
+a pod was bound is read from its condition, which the server writes with the bind; only whole
+seconds in the middle of a run are counted.  The control plane is that of ``make e2e``.
+"""
+
+import asyncio
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from tests.e2e.controlplane import ControlPlane
+from tests.e2e.controlplane.endpoint import Endpoint
+from tests.e2e.scheduler_process import SchedulerProcess
+
+from benchmarks.benchmark import Benchmark
+
+IN_FLIGHT = 64  # requests of the bare client; more are not faster
+PODS = "/api/v1/namespaces/default/pods"
+NODES = 5_000
+UNLIMITED = {"qps": 10_000, "burst": 20_000}
+
+Call = tuple[str, str, dict[str, Any] | None]  # verb, path, body
+
+
+def binds(scale: float) -> dict[str, Any]:
+    """Return binds per second: bare client, koord scheduler, stock scheduler."""
+    pods = int(10_000 * scale)
+    with _cluster(NODES) as cluster:
+        _send(cluster.api, (("POST", PODS, _pod(i, "bare")) for i in range(pods)))
+        _send(cluster.api, (_binding(i, "bare", i % NODES) for i in range(pods)))
+        bare = _rate(cluster.api, "bare")
+        _clear(cluster.api)
+        _send(cluster.api, (("POST", PODS, _pod(i, "koord")) for i in range(pods)))
+        with _koord(cluster) as process:
+            _wait_until_bound(process, pods)
+            koord = _rate(cluster.api, "koord", pods)
+        _clear(cluster.api)
+        stock_pods = pods // 4
+        _send(cluster.api, (("POST", PODS, _pod(i, "stock")) for i in range(stock_pods)))
+        cluster.start_scheduler(
+            {
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "KubeSchedulerConfiguration",
+                "leaderElection": {"leaderElect": False},
+                "clientConnection": UNLIMITED,
+                "profiles": [{"schedulerName": "stock"}],
+            }
+        )
+        stock = _rate(cluster.api, "stock", stock_pods)
+    return {
+        "bare binds/s": round(bare),
+        "koord binds/s": round(koord),
+        "of bare": f"{koord / bare:.0%}",
+        "stock binds/s": round(stock),
+        "times stock": f"{koord / stock:.1f}",
+    }
+
+
+def memory(scale: float) -> dict[str, Any]:
+    """Return the memory of the scheduler at 5,000 nodes and 20,000 pods, half of them its own."""
+    pods = int(20_000 * scale)
+    with _cluster(NODES) as cluster:
+        bound = (("POST", PODS, _pod(i, "other", i % NODES)) for i in range(pods // 2))
+        _send(cluster.api, bound)
+        _send(cluster.api, (("POST", PODS, _pod(i, "koord")) for i in range(pods - pods // 2)))
+        with _koord(cluster) as process:
+            _wait_until_bound(process, pods - pods // 2)
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            fields = dict(line.split(":", 1) for line in status.splitlines())
+            return {
+                "MiB now": int(fields["VmRSS"].split()[0]) >> 10,
+                "MiB at most": int(fields["VmHWM"].split()[0]) >> 10,
+            }
+
+
+def start(scale: float) -> dict[str, Any]:
+    """Return the seconds from the start of the process to its first bind."""
+    pods = int(50_000 * scale)
+    with _cluster(NODES) as cluster:
+        _send(
+            cluster.api, (("POST", PODS, _pod(i, "other", i % NODES)) for i in range(pods - 1000))
+        )
+        _send(cluster.api, (("POST", PODS, _pod(i, "koord")) for i in range(1000)))
+        began = time.perf_counter()
+        process = SchedulerProcess(cluster, KOORD)
+        process.start(wait=False)
+        try:
+            while not process.metric(_BOUND):
+                time.sleep(0.05)
+            return {"s to the first bind": round(time.perf_counter() - began, 1)}
+        finally:
+            process.kill()
+
+
+def latency(scale: float) -> dict[str, Any]:
+    """Return how long a decision takes while pods come one by one."""
+    pods = int(1_000 * scale)
+    with _cluster(NODES) as cluster, _koord(cluster) as process:
+        for i in range(pods):
+            _send(cluster.api, [("POST", PODS, _pod(i, "koord"))])
+        _wait_until_bound(process, pods)
+        name = "scheduler_scheduling_algorithm_duration_seconds"
+        text = process.get("/metrics")
+    buckets = [
+        (float(line.split('le="')[1].split('"')[0]), float(line.rpartition(" ")[2]))
+        for line in text.splitlines()
+        if line.startswith(f"{name}_bucket")
+    ]
+    return {f"p{share} ms": f"{_quantile(buckets, share / 100) * 1e3:.1f}" for share in (50, 99)}
+
+
+_BOUND = 'scheduler_schedule_attempts_total{profile="koord",result="scheduled"}'
+KOORD = {"leaderElection": {"leaderElect": False}, "profiles": [{"schedulerName": "koord"}]}
+
+
+def _koord(cluster: ControlPlane) -> SchedulerProcess:
+    return SchedulerProcess(cluster, KOORD)
+
+
+def _wait_until_bound(process: SchedulerProcess, pods: int) -> None:
+    while process.metric(_BOUND) < pods:
+        time.sleep(1.0)
+
+
+def _quantile(buckets: list[tuple[float, float]], share: float) -> float:
+    """Return what ``histogram_quantile`` of Prometheus would."""
+    wanted = share * buckets[-1][1]
+    for (low, below), (high, count) in pairwise([(0.0, 0.0), *buckets]):
+        if count >= wanted:
+            return low + (high - low) * (wanted - below) / max(count - below, 1)
+    return buckets[-1][0]
+
+
+# -- the cluster -----------------------------------------------------------------------------
+
+
+@contextmanager
+def _cluster(nodes: int) -> Iterator[ControlPlane]:
+    with tempfile.TemporaryDirectory() as folder, ControlPlane(Path(folder)) as cluster:
+        _send(cluster.api, (("POST", "/api/v1/nodes", _node(i)) for i in range(nodes)))
+        yield cluster
+
+
+def _node(number: int) -> dict[str, Any]:
+    name = f"n{number:05}"
+    capacity = {"cpu": "32", "memory": "256Gi", "pods": "110"}
+    labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": f"z{number % 3}"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": {
+            "allocatable": capacity,
+            "capacity": capacity,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def _pod(number: int, scheduler: str, node: int | None = None) -> dict[str, Any]:
+    requests = {"cpu": "1", "memory": "1Gi"}
+    placed = {} if node is None else {"nodeName": f"n{node:05}"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"{scheduler}-{number:05}", "labels": {"app": scheduler}},
+        "spec": {
+            "schedulerName": scheduler,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "c", "image": "i", "resources": {"requests": requests}}],
+            **placed,
+        },
+    }
+
+
+def _binding(number: int, scheduler: str, node: int) -> Call:
+    name = f"{scheduler}-{number:05}"
+    target = {"apiVersion": "v1", "kind": "Node", "name": f"n{node:05}"}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": name},
+        "target": target,
+    }
+    return "POST", f"{PODS}/{name}/binding", body
+
+
+def _clear(api: Endpoint) -> None:
+    """Delete all pods and events, and wait until they are gone."""
+    for path in (PODS, "/api/v1/namespaces/default/events"):
+        _send(api, [("DELETE", path, None)])
+
+
+def _rate(api: Endpoint, scheduler: str, pods: int = 0) -> float:
+    """Wait until so many pods of a scheduler are bound; return how many were in a second.
+
+    Asking is expensive for the server, so that is done seldom.
+    """
+    while True:
+        when = _bound_at(api, scheduler)
+        if sum(when.values()) >= pods:
+            break
+        time.sleep(15.0)
+    seconds = sorted(when)
+    middle = [when[second] for second in seconds[1:-1]]
+    return sum(middle) / max(seconds[-1] - seconds[0] - 1, 1) if middle else sum(when.values())
+
+
+def _bound_at(api: Endpoint, scheduler: str) -> Counter[int]:
+    """Return how many pods were bound in each second."""
+    (answer,) = _send(api, [("GET", f"{PODS}?labelSelector=app%3D{scheduler}", None)])
+    return Counter(
+        int(time.mktime(time.strptime(condition["lastTransitionTime"], "%Y-%m-%dT%H:%M:%SZ")))
+        for pod in answer["items"]
+        for condition in pod["status"].get("conditions", ())
+        if condition["type"] == "PodScheduled" and condition["status"] == "True"
+    )
+
+
+def _send(api: Endpoint, calls: Iterable[Call]) -> list[Any]:
+    return asyncio.run(_send_all(api, iter(calls)))
+
+
+async def _send_all(api: Endpoint, calls: Iterator[Call]) -> list[Any]:
+    answers: list[Any] = []
+    connector = aiohttp.TCPConnector(ssl=api.tls, limit=IN_FLIGHT)
+    headers = {"Authorization": f"Bearer {api.token}"}
+    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+
+        async def work() -> None:
+            for verb, path, body in calls:
+                url = f"https://127.0.0.1:{api.port}{path}"
+                async with session.request(verb, url, json=body) as reply:
+                    reply.raise_for_status()
+                    if verb == "GET":
+                        answers.append(await reply.json())
+                    else:
+                        await reply.read()
+
+        await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
+    return answers
+
+
+BENCHMARKS = {
+    "binds": Benchmark(
+        "kube-apiserver, 5,000 nodes, 10,000 pods",
+        "80 % of bare, 8 times Go koord-scheduler",
+        binds,
+    ),
+    "memory": Benchmark("kube-apiserver, 5,000 nodes, 20,000 pods", "400 MiB", memory),
+    "start": Benchmark("kube-apiserver, 5,000 nodes, 50,000 pods", "15 s", start),
+    "latency": Benchmark("kube-apiserver, 5,000 nodes, short queue", "p99 5 ms", latency),
+}

@@ -1,0 +1,210 @@
+"""``koord scheduler``: the scheduler against a cluster, or once over manifests.
+
+Flags are those of kube-scheduler and koord-scheduler.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from msgspec.structs import replace
+
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.cli.configuration import read_configuration, write_configuration
+from koordinator.cli.manifests import read_manifests
+from koordinator.cli.output import Output, print_data, warn_of_missing
+from koordinator.cli.times import parse_time
+from koordinator.foundation.clock import SystemClock
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.errors import InputError
+from koordinator.process.logs import LogFormat
+from koordinator.scheduler.profile import installed_plugins
+from koordinator.simulator.once import schedule_once
+
+_ONCE = "Once, without a cluster"
+_ELECTION = "Leader election"
+_SERVING = "Serving"
+_ELECTION_TIME = typer.Option(parser=Duration.parse, metavar="15s", rich_help_panel=_ELECTION)
+_ELECTION_TEXT = typer.Option(rich_help_panel=_ELECTION)
+_FIVE_MINUTES = Duration(minutes=5)
+_ANY_ADDRESS = "0.0.0.0"  # noqa: S104 -- the default of both originals
+
+
+def parse_bool(text: str) -> bool:
+    """Return what a flag such as ``--leader-elect=false`` says.  Raises InputError."""
+    if text.lower() in ("true", "1", "t"):
+        return True
+    if text.lower() in ("false", "0", "f"):
+        return False
+    raise InputError(f"found {text!r}; accepted is true or false", source="--leader-elect")
+
+
+def scheduler(  # noqa: PLR0917 -- one parameter per flag
+    config: Annotated[
+        Path | None, typer.Option(help="KubeSchedulerConfiguration; default: kube-scheduler's own.")
+    ] = None,
+    kubeconfig: Annotated[
+        str, typer.Option(help="How to reach the cluster; default: KUBECONFIG, or this pod's.")
+    ] = "",
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    write_config_to: Annotated[
+        Path | None, typer.Option(help="Write the configuration that would be used, and exit.")
+    ] = None,
+    pod_max_in_unschedulable_pods_duration: Annotated[
+        Duration | None,
+        typer.Option(
+            parser=Duration.parse,
+            metavar="5m",
+            help="A pod is tried again after this time, whatever happens; default: 5m.",
+        ),
+    ] = None,
+    leader_elect: Annotated[
+        str,
+        typer.Option(
+            metavar="true|false",
+            help="Work only while holding the lease.",
+            rich_help_panel=_ELECTION,
+        ),
+    ] = "",
+    leader_elect_lease_duration: Annotated[Duration | None, _ELECTION_TIME] = None,
+    leader_elect_renew_deadline: Annotated[Duration | None, _ELECTION_TIME] = None,
+    leader_elect_retry_period: Annotated[Duration | None, _ELECTION_TIME] = None,
+    leader_elect_resource_lock: Annotated[str, _ELECTION_TEXT] = "",
+    leader_elect_resource_name: Annotated[str, _ELECTION_TEXT] = "",
+    leader_elect_resource_namespace: Annotated[str, _ELECTION_TEXT] = "",
+    secure_port: Annotated[
+        int, typer.Option(help="HTTPS; 0: none.", min=0, max=65535, rich_help_panel=_SERVING)
+    ] = 10259,
+    bind_address: Annotated[str, typer.Option(rich_help_panel=_SERVING)] = _ANY_ADDRESS,
+    port: Annotated[
+        int,
+        typer.Option(
+            help="Plain HTTP, open to everybody; 0: none.",
+            min=0,
+            max=65535,
+            rich_help_panel=_SERVING,
+        ),
+    ] = 0,
+    address: Annotated[
+        str, typer.Option(help="Of the plain port.", rich_help_panel=_SERVING)
+    ] = _ANY_ADDRESS,
+    tls_cert_file: Annotated[Path | None, typer.Option(rich_help_panel=_SERVING)] = None,
+    tls_private_key_file: Annotated[Path | None, typer.Option(rich_help_panel=_SERVING)] = None,
+    cert_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where a self-signed certificate is kept; default: nowhere.",
+            rich_help_panel=_SERVING,
+        ),
+    ] = None,
+    authorization_always_allow_paths: Annotated[
+        str, typer.Option(rich_help_panel=_SERVING)
+    ] = "/healthz,/readyz,/livez",
+    verbosity: Annotated[
+        int, typer.Option("-v", help="How much is logged: 0, 4 (details), 8 (of libraries).")
+    ] = 0,
+    logging_format: Annotated[LogFormat, typer.Option()] = LogFormat.TEXT,
+    once: Annotated[
+        bool,
+        typer.Option(
+            "--once",
+            help="Schedule the objects given with -f and print what was written.",
+            rich_help_panel=_ONCE,
+        ),
+    ] = False,
+    files: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filename",
+            "-f",
+            help="File, folder or - for standard input; repeatable.",
+            rich_help_panel=_ONCE,
+        ),
+    ] = None,
+    now: Annotated[
+        str,
+        typer.Option(help="The time it is, RFC 3339; default: now.", rich_help_panel=_ONCE),
+    ] = "",
+    output: Annotated[Output, typer.Option("--output", "-o", rich_help_panel=_ONCE)] = Output.YAML,
+) -> None:
+    """Run the scheduler on a cluster until it is told to stop."""
+    configuration = read_configuration(config)
+    if once:
+        _run_once(configuration, str(config or ""), files or [], now, output)
+        return
+    if files or now:
+        raise InputError("accepted together with --once only", source="--filename, --now")
+    if bool(tls_cert_file) is not bool(tls_private_key_file):
+        raise InputError("accepted together", source="--tls-cert-file, --tls-private-key-file")
+    configuration = _with_election(
+        configuration,
+        leader_elect=parse_bool(leader_elect) if leader_elect else None,
+        lease_duration=leader_elect_lease_duration,
+        renew_deadline=leader_elect_renew_deadline,
+        retry_period=leader_elect_retry_period,
+        resource_lock=leader_elect_resource_lock,
+        resource_name=leader_elect_resource_name,
+        resource_namespace=leader_elect_resource_namespace,
+    )
+    if write_config_to is not None:
+        write_configuration(configuration, write_config_to)
+        return
+    from koordinator.cli.scheduler_process import (  # noqa: PLC0415 -- servers and clients take
+        Settings,  # half a second to load, which no other command should pay
+        run,
+    )
+
+    run(
+        Settings(
+            configuration=configuration,
+            source=str(config or ""),
+            kubeconfig=kubeconfig or configuration.client_connection.kubeconfig,
+            context=context,
+            max_unschedulable_s=(
+                pod_max_in_unschedulable_pods_duration or _FIVE_MINUTES
+            ).total_seconds(),
+            secure_port=secure_port,
+            bind_address=bind_address,
+            port=port,
+            address=address,
+            certificate=tls_cert_file,
+            key=tls_private_key_file,
+            certificate_folder=cert_dir,
+            always_allowed=tuple(filter(None, authorization_always_allow_paths.split(","))),
+            verbosity=verbosity,
+            log_format=logging_format,
+        )
+    )
+
+
+def _with_election(
+    configuration: KubeSchedulerConfiguration, **flags: Any
+) -> KubeSchedulerConfiguration:
+    """Return the configuration as the flags change it: what the user typed wins over the file."""
+    given = {name: value for name, value in flags.items() if value not in (None, "")}
+    election = replace(configuration.leader_election, **given)
+    election.validate("leaderElection")
+    return replace(configuration, leader_election=election)
+
+
+def _run_once(
+    configuration: KubeSchedulerConfiguration,
+    source: str,
+    files: list[str],
+    now: str,
+    output: Output,
+) -> None:
+    if not files:
+        raise InputError("required with --once, but missing", source="--filename")
+    if output is Output.TABLE:
+        raise InputError("found 'table'; accepted with --once is json or yaml", source="--output")
+    changes, not_yet = schedule_once(
+        read_manifests(files, sys.stdin.buffer),
+        configuration,
+        now_s=parse_time(now) if now else SystemClock().now_s(),
+        out_of_tree=installed_plugins(),
+        source=source,
+    )
+    warn_of_missing(not_yet)
+    print_data(changes.as_data(), output)

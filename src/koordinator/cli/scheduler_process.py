@@ -1,0 +1,283 @@
+"""The scheduler as a process of a cluster: connection, election, endpoints, and the loop.
+
+The loop runs in the main thread and owns all of the scheduler's data.  Threads beside it: the
+network's, one that keeps the lease, and the server's, whose questions are answered between steps.
+Source of names and ports: kubernetes cmd/kube-scheduler/app.
+"""
+
+import gc
+import logging
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector
+
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
+from koordinator.cli.rest_metrics import RequestMetrics
+from koordinator.cluster.kubernetes.cluster import KubernetesCluster
+from koordinator.cluster.kubernetes.connection import find_connection
+from koordinator.cluster.kubernetes.credentials import Credentials
+from koordinator.cluster.leader_election import LeaderElector
+from koordinator.foundation.clock import Clock, SystemClock
+from koordinator.foundation.errors import ClusterError
+from koordinator.process.authorization import Authorizer
+from koordinator.process.certificates import (
+    context_of_directory,
+    context_of_files,
+    self_signed_context,
+)
+from koordinator.process.configz import configz
+from koordinator.process.endpoints import Endpoints, application, thread_stacks
+from koordinator.process.guard import Guard
+from koordinator.process.health import PING, Check, leader_election_check, shutdown_check
+from koordinator.process.inquiries import Inquiries
+from koordinator.process.leading import Leadership, unique_identity
+from koordinator.process.logs import LogFormat, set_up_logging, set_verbosity
+from koordinator.process.serving import Server
+from koordinator.process.stopping import stop_on_signals
+from koordinator.scheduler.app import Options, Scheduler
+from koordinator.scheduler.app.inspection import services
+from koordinator.scheduler.app.metrics import Metrics
+from koordinator.scheduler.profile import WATCHED, build_profiles, installed_plugins
+from koordinator.scheduler.snapshot import ClusterState
+
+log = logging.getLogger(__name__)
+
+#: Pods that have ended hold nothing: the server keeps them to itself.
+SELECTORS: Mapping[type[KubeObject], str] = {Pod: "status.phase!=Succeeded,status.phase!=Failed"}
+BINDS_UNDER_WAY = 256  # decided ahead of the API server: a third of a second of its work
+NAP_S = 0.01
+LONGEST_WAIT_S = 0.5  # between two looks at signals, the lease and questions
+LEAD_AT_ONCE_S = 1.0  # a free lease is taken faster than this
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the command line says; the files are not read yet."""
+
+    configuration: KubeSchedulerConfiguration
+    source: str  # of the configuration, for messages
+    kubeconfig: str
+    context: str
+    max_unschedulable_s: float
+    secure_port: int
+    bind_address: str
+    port: int
+    address: str
+    certificate: Path | None
+    key: Path | None
+    certificate_folder: Path | None
+    always_allowed: tuple[str, ...]
+    verbosity: int
+    log_format: LogFormat
+
+
+def run(settings: Settings) -> None:
+    """Schedule until a signal comes.
+
+    Raises InputError for what the user got wrong, and ClusterError when leadership is lost.
+    """
+    set_up_logging(settings.log_format, settings.verbosity)
+    stopping = stop_on_signals()
+    with ExitStack() as cleanup:
+        _Process(settings, stopping, cleanup).run()
+    log.info("stopped")
+
+
+class _Process:
+    """The parts, put together.  What must be undone at the end is told to ``cleanup``."""
+
+    def __init__(self, settings: Settings, stopping: threading.Event, cleanup: ExitStack) -> None:
+        self._settings = settings
+        self._stopping = stopping
+        self._cleanup = cleanup
+        self._clock: Clock = SystemClock()
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        self._requests = RequestMetrics(self._registry)
+        self._credentials = Credentials(
+            find_connection(settings.kubeconfig, settings.context), self._clock
+        )
+        self._inquiries = Inquiries()
+        self._leadership = self._build_leadership()
+        self._cluster = self._connect(may_write=self._may_act, limited=True)
+        self._scheduler = self._build_scheduler()
+
+    def run(self) -> None:
+        self._serve()
+        self._cleanup.callback(self._inquiries.close)
+        leadership = self._leadership
+        if leadership is not None:
+            leadership.start()
+            # Whoever fails has to let the lease run out: of what it began, something may go on.
+            self._cleanup.callback(leadership.stop, release=False)
+            leadership.wait_until_leading(LEAD_AT_ONCE_S)
+            if self._settings.configuration.delay_cache_until_active:
+                self._wait_to_lead(leadership)
+        led = self._may_act()
+        self._scheduler.sync()
+        gc.freeze()
+        while not self._stopping.is_set():
+            if leadership is not None and leadership.lost:
+                raise ClusterError("leadership lost")
+            leads = self._may_act()
+            if leads and not led:
+                self._scheduler.sync()  # what the last leader did just now may be on its way still
+            led = leads
+            outcomes = self._scheduler.step(limit=None if leads else 0)
+            self._inquiries.answer()
+            if self._scheduler.is_saturated:
+                self._stopping.wait(NAP_S)  # many answers at once cost less than one by one
+            elif not outcomes:
+                self._cluster.wait(self._longest_wait_s())
+        self._scheduler.finish()
+        if leadership is not None:
+            leadership.stop()
+
+    def _may_act(self) -> bool:
+        return self._leadership is None or self._leadership.holds()
+
+    def _wait_to_lead(self, leadership: Leadership) -> None:
+        while not (self._stopping.is_set() or leadership.lost):
+            if leadership.wait_until_leading(LONGEST_WAIT_S):
+                return
+
+    def _longest_wait_s(self) -> float:
+        wakeup_s = self._scheduler.next_wakeup_s()
+        if wakeup_s is None:
+            return LONGEST_WAIT_S
+        return min(max(wakeup_s - self._clock.now_s(), 0.0), LONGEST_WAIT_S)
+
+    # -- parts -------------------------------------------------------------------------------
+
+    def _connect(
+        self,
+        *,
+        may_write: Callable[[], bool] = lambda: True,
+        limited: bool = False,
+        timeout_s: float = 30.0,
+    ) -> KubernetesCluster:
+        connection = self._settings.configuration.client_connection
+        cluster = KubernetesCluster(
+            self._credentials,
+            self._clock,
+            may_write=may_write,
+            qps=connection.qps if limited and connection.qps > 0 else None,
+            burst=connection.burst,
+            timeout_s=timeout_s,
+            observe=self._requests.observe,
+            user_agent="koord-scheduler",
+        )
+        self._cleanup.callback(cluster.close)
+        return cluster
+
+    def _build_leadership(self) -> Leadership | None:
+        election = self._settings.configuration.leader_election
+        if not election.leader_elect:
+            return None
+        renew_s = election.renew_deadline.total_seconds()
+        elector = LeaderElector(
+            self._connect(timeout_s=renew_s / 2),
+            self._clock,
+            np.random.default_rng(),
+            identity=unique_identity(),
+            namespace=election.resource_namespace,
+            name=election.resource_name,
+            lease_duration_s=election.lease_duration.total_seconds(),
+            renew_deadline_s=renew_s,
+            retry_period_s=election.retry_period.total_seconds(),
+        )
+        leadership = Leadership(elector, self._clock)
+        master = Gauge(
+            "leader_election_master_status",
+            "Whether this process leads: 1, or waits to: 0.",
+            ["name"],
+            registry=self._registry,
+        )
+        master.labels(election.resource_name).set_function(lambda: float(leadership.holds()))
+        return leadership
+
+    def _build_scheduler(self) -> Scheduler:
+        settings, configuration = self._settings, self._settings.configuration
+        state = ClusterState()
+        built = build_profiles(
+            configuration, state.axis, out_of_tree=installed_plugins(), source=settings.source
+        )
+        if built.not_yet:
+            log.warning("plugins do nothing yet", extra={"plugins": ", ".join(built.not_yet)})
+        options = Options(
+            initial_backoff_s=configuration.pod_initial_backoff_seconds,
+            max_backoff_s=configuration.pod_max_backoff_seconds,
+            max_unschedulable_s=settings.max_unschedulable_s,
+            run_limit=BINDS_UNDER_WAY,
+            in_flight=BINDS_UNDER_WAY,
+        )
+        return Scheduler(
+            self._cluster,
+            self._clock,
+            built.profiles,
+            state,
+            WATCHED,
+            field_selectors=SELECTORS,
+            options=options,
+            metrics=Metrics(self._registry),
+        )
+
+    def _serve(self) -> None:
+        settings = self._settings
+        app = application(self._endpoints())
+        if settings.secure_port:
+            reviewer = self._connect(timeout_s=10.0)
+            guarded = Guard(app, Authorizer(reviewer, self._clock, settings.always_allowed))
+            self._start(Server(guarded, settings.bind_address, settings.secure_port, self._tls()))
+        if settings.port:
+            self._start(Server(app, settings.address, settings.port))
+
+    def _start(self, server: Server) -> None:
+        server.start()
+        self._cleanup.callback(server.stop)
+        log.info("serving", extra={"port": server.port})
+
+    def _tls(self) -> ssl.SSLContext:
+        settings, names = self._settings, ("localhost", "127.0.0.1", "koord-scheduler")
+        if settings.certificate is not None and settings.key is not None:
+            return context_of_files(settings.certificate, settings.key)
+        if settings.certificate_folder is not None:
+            folder = settings.certificate_folder
+            return context_of_directory(folder, "koord-scheduler", names, self._clock)
+        return self_signed_context(names, self._clock)
+
+    def _endpoints(self) -> Endpoints:
+        settings, leadership = self._settings, self._leadership
+        alive = [PING]
+        if leadership is not None:
+            election = settings.configuration.leader_election
+            lease = f"{election.resource_namespace}/{election.resource_name}"
+            alive.append(leader_election_check(lease, leadership.overdue_s))
+        synced = Check("sched-handler-sync", self._not_synced)
+        return Endpoints(
+            health={
+                "healthz": alive,
+                "livez": alive,
+                "readyz": [*alive, synced, shutdown_check(self._stopping)],
+            },
+            metrics={"/metrics": self._registry},
+            pages={
+                "/configz": configz(lambda: settings.configuration),
+                "/debug/threads": thread_stacks,
+            },
+            services=services(self._scheduler, self._inquiries.ask),
+            is_leader=self._may_act,
+            flags={"v": set_verbosity},
+        )
+
+    def _not_synced(self) -> str:
+        return "" if self._scheduler.is_synced else "the cluster has not been taken in yet"

@@ -1,0 +1,15 @@
+"""Times that users type."""
+
+import datetime as dt
+
+from koordinator.foundation.clock import to_epoch_s
+from koordinator.foundation.errors import InputError
+
+
+def parse_time(text: str) -> float:
+    """Return seconds since the epoch.  Raises InputError."""
+    try:
+        return to_epoch_s(dt.datetime.fromisoformat(text))
+    except ValueError:
+        accepted = "a time such as 2026-01-31T12:00:00Z"
+        raise InputError(f"found {text!r}; accepted is {accepted}", source="--now") from None

@@ -1,0 +1,1 @@
+"""The Kubernetes adapter of ``koordinator.cluster.port``: HTTP to a kube-apiserver."""

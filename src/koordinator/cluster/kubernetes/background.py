@@ -1,0 +1,75 @@
+"""The thread in which the network lives: one event loop, hidden from the callers."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future
+from typing import Any, TypeVar
+
+from koordinator.foundation.errors import ClusterError
+
+ResultT = TypeVar("ResultT")
+
+
+class Background:
+    """An event loop in a thread of its own, which ends with the process."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        """Do something on the loop and wait for its result.  Raises what the work raises."""
+        return self.wait(self.start(work))
+
+    def wait(self, future: Future[ResultT]) -> ResultT:
+        """Return the result of something begun.  Raises what the work raises."""
+        try:
+            return future.result()
+        except CancelledError:
+            raise ClusterError("the connection was closed meanwhile") from None
+        except BaseException:
+            future.cancel()  # an interrupted caller doesn't leave its work behind
+            raise
+
+    def start(self, work: Coroutine[Any, Any, ResultT]) -> Future[ResultT]:
+        """Begin something on the loop.  Raises ClusterError after ``close``."""
+        if self.loop.is_closed():
+            work.close()
+            raise ClusterError("the connection is closed")
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def soon(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call a function on the loop; calls come in the order in which they were asked for."""
+        if self.loop.is_closed():
+            raise ClusterError("the connection is closed")
+        self.loop.call_soon_threadsafe(function, *arguments)
+
+    @property
+    def is_closed(self) -> bool:
+        return self.loop.is_closed()
+
+    def close(self, disconnect: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Cancel everything that runs, disconnect, and end the thread."""
+        self.run(_end(disconnect))
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+    def _work(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+
+async def _end(disconnect: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    # Before the tasks notice: they would close their connections with a TLS farewell, for whose
+    # answer nobody waits.
+    await disconnect()
+    await asyncio.gather(*others, return_exceptions=True)
+    loop = asyncio.get_running_loop()
+    await loop.shutdown_asyncgens()
+    await loop.shutdown_default_executor()

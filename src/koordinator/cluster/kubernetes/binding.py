@@ -1,0 +1,209 @@
+"""Bindings in flight, and the truth about those whose answer got lost.
+
+A binding is one POST.  Without an answer it may or may not have happened: then the pod itself is
+asked.  The server drops a request that it has not done after seconds, so one of a process that
+is gone can't bind a pod much later.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import msgspec
+
+from koordinator.api.pod import Pod
+from koordinator.cluster.kubernetes.backoff import Backoff
+from koordinator.cluster.kubernetes.crew import Crew
+from koordinator.cluster.kubernetes.failures import FencedError, UnreachableError, read_status
+from koordinator.cluster.kubernetes.reports import Reports
+from koordinator.cluster.kubernetes.resources import object_path, with_query
+from koordinator.cluster.kubernetes.transport import Request, Transport
+from koordinator.cluster.port import Binding
+from koordinator.foundation.errors import ClusterError, ConflictError
+
+_SERVER_S = 5  # how long the server may work on one binding
+_ANSWER_S = _SERVER_S + 1.0
+_FIRST_DELAY_S, _LAST_DELAY_S = 0.2, 5.0
+
+
+class KubernetesBinds:
+    """Implements ``port.Binds``.  ``news`` is set when a binding ends."""
+
+    def __init__(self, count: int, news: threading.Event) -> None:
+        self._news = news
+        self._ended: deque[tuple[int, ClusterError | None]] = deque()
+        self._results: list[ClusterError | None] = [None] * count
+        self._left = count
+        self._all_ended = threading.Event()
+        if not count:
+            self._all_ended.set()
+
+    def finished(self) -> list[tuple[int, ClusterError | None]]:
+        return [self._ended.popleft() for _ in range(len(self._ended))]
+
+    def results(self) -> list[ClusterError | None]:
+        self._all_ended.wait()
+        self._ended.clear()
+        return list(self._results)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether ``finished`` would return something."""
+        return bool(self._ended)
+
+    def end(self, index: int, error: ClusterError | None) -> None:
+        """Note the result of one binding; for the network side."""
+        self._results[index] = error
+        self._ended.append((index, error))
+        self._left -= 1
+        if not self._left:
+            self._all_ended.set()
+        self._news.set()
+
+
+_Job = tuple[KubernetesBinds, int, Binding]
+
+
+class Binder:
+    """Sends bindings, ``in_flight`` at a time, in the order in which they were asked for.
+
+    Runs on the loop.
+    """
+
+    def __init__(self, transport: Transport, reports: Reports, in_flight: int) -> None:
+        self._transport = transport
+        self._reports = reports
+        self._in_flight = in_flight
+        self._jobs: deque[_Job] = deque()
+        self._crew = Crew(self._work)
+
+    @property
+    def is_busy(self) -> bool:
+        return self._crew.size > 0
+
+    def start(self, binds: KubernetesBinds, bindings: Sequence[Binding]) -> None:
+        """Begin: nothing that was to be reported about these pods is sent any more."""
+        for index, binding in enumerate(bindings):
+            self._reports.withdraw(binding.namespace, binding.name)
+            self._jobs.append((binds, index, binding))
+        self._crew.hire(min(self._in_flight, self._crew.size + len(self._jobs)))
+
+    def close(self) -> None:
+        """End every binding that has not been begun; those in flight end when cancelled."""
+        while self._jobs:
+            binds, index, _ = self._jobs.popleft()
+            binds.end(index, ClusterError("not sent: the connection was closed"))
+
+    async def _work(self) -> None:
+        while self._jobs:
+            binds, index, binding = self._jobs.popleft()
+            error: ClusterError | None = ClusterError(
+                "the connection was closed before the server answered"
+            )
+            try:
+                error = await self._bind(binding)
+            finally:
+                binds.end(index, error)
+
+    async def _bind(self, binding: Binding) -> ClusterError | None:
+        await self._reports.settled(binding.namespace, binding.name)
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._transport.timeout_s
+        backoff = Backoff(_FIRST_DELAY_S, _LAST_DELAY_S, self._transport.chance)
+        request = _request(binding)
+        is_unsure = False  # whether this or an earlier try may have succeeded
+        while True:
+            tried = await self._try(request)
+            is_unsure |= tried.may_have_happened
+            if tried.is_final and not is_unsure:
+                return tried.error
+            left_s = deadline_s - loop.time()
+            if is_unsure and tried.error is not None:
+                try:
+                    if await self._is_bound(binding, max(left_s, 1.0)):
+                        return None
+                except ClusterError as known:
+                    return known
+            delay_s = tried.delay_s or backoff.next_s()
+            if tried.is_final or delay_s >= left_s:
+                return tried.error
+            await asyncio.sleep(delay_s)
+
+    async def _try(self, request: Request) -> "_Tried":
+        try:
+            reply = await self._transport.attempt(request, _ANSWER_S)
+        except FencedError as fenced:
+            return _Tried(fenced, is_final=True)
+        except UnreachableError as lost:
+            return _Tried(lost, is_final=lost.hopeless, may_have_happened=lost.sent)
+        if reply.succeeded:
+            return _Tried(None, is_final=True)
+        error = self._transport.error(request, reply.code, read_status(reply.body))
+        if reply.retry_after_s is not None:
+            return _Tried(error, is_final=False, delay_s=reply.retry_after_s)
+        is_broken = reply.code >= HTTPStatus.INTERNAL_SERVER_ERROR
+        return _Tried(error, is_final=not is_broken, may_have_happened=is_broken)
+
+    async def _is_bound(self, binding: Binding, patience_s: float) -> bool:
+        """Ask the pod.  Raises ConflictError if somebody else has bound it, NotFoundError."""
+        path = object_path(Pod, binding.name, binding.namespace)
+        body = await self._transport.call(Request("GET", path), patience_s=patience_s)
+        pod = msgspec.json.decode(body, type=_BoundPod)
+        if binding.uid and pod.metadata.uid != binding.uid:
+            raise ConflictError(
+                f"pod {binding.namespace}/{binding.name}: there is another one of that name now"
+            )
+        node = pod.spec.node_name or ""
+        if not node:
+            return False
+        annotations = pod.metadata.annotations or {}
+        if node != binding.node or not binding.annotations.items() <= annotations.items():
+            raise ConflictError(
+                f"pod {binding.namespace}/{binding.name} is already assigned to node {node!r}"
+            )
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """What became of one request."""
+
+    error: ClusterError | None
+    is_final: bool  # asking again would give the same
+    may_have_happened: bool = False
+    delay_s: float | None = None  # when the server wants to be asked again
+
+
+class _Metadata(msgspec.Struct):
+    uid: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Spec(msgspec.Struct):
+    node_name: str | None = msgspec.field(name="nodeName", default=None)
+
+
+class _BoundPod(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Spec
+
+
+def _request(binding: Binding) -> Request:
+    metadata: dict[str, object] = {"namespace": binding.namespace, "name": binding.name}
+    if binding.uid:
+        metadata["uid"] = binding.uid
+    if binding.annotations:
+        metadata["annotations"] = dict(binding.annotations)
+    if binding.labels:
+        metadata["labels"] = dict(binding.labels)
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": metadata,
+        "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
+    }
+    path = object_path(Pod, binding.name, binding.namespace, "binding")
+    return Request("POST", with_query(path, timeout=f"{_SERVER_S}s"), msgspec.json.encode(body))

@@ -1,0 +1,325 @@
+"""A cluster behind a kube-apiserver: the verbs of the port as HTTP requests.
+
+One thread with an event loop does the network; objects are decoded in the caller's thread.
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/.
+"""
+
+import dataclasses
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+from weakref import WeakSet
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from koordinator.api.codec import decode, encode
+from koordinator.api.event import Event
+from koordinator.api.meta import JsonObject, KubeObject, LabelSelector
+from koordinator.api.pod import Pod
+from koordinator.cluster.kubernetes import writes
+from koordinator.cluster.kubernetes.background import Background
+from koordinator.cluster.kubernetes.binding import Binder, KubernetesBinds
+from koordinator.cluster.kubernetes.credentials import Credentials
+from koordinator.cluster.kubernetes.follower import Follower
+from koordinator.cluster.kubernetes.limiter import TokenBucket
+from koordinator.cluster.kubernetes.mailbox import Mailbox
+from koordinator.cluster.kubernetes.pages import Pager, Selection, decode_page
+from koordinator.cluster.kubernetes.reports import Reports
+from koordinator.cluster.kubernetes.resources import (
+    collection_path,
+    object_path,
+    selector_text,
+    with_query,
+)
+from koordinator.cluster.kubernetes.transport import Observe, Request, Transport
+from koordinator.cluster.kubernetes.watch import KubernetesWatch
+from koordinator.cluster.port import NO_SELECTORS, Binding, Listing, PodReport
+from koordinator.foundation.clock import Clock, to_datetime
+from koordinator.foundation.errors import (
+    BugError,
+    ClusterError,
+    ConflictError,
+    InputError,
+    InvalidError,
+    NotFoundError,
+)
+
+KindT = TypeVar("KindT", bound=KubeObject)
+
+PAGE_SIZE = 1000  # objects
+SILENCE_S = 150.0  # a stream brings a bookmark every minute
+_MAILBOX_BYTES = 8 << 20  # per watched kind
+_OVERWRITES = 5  # tries to replace an object that others write at the same time
+
+
+class KubernetesCluster:
+    """Implements ``port.Cluster``.
+
+    ``may_write``        asked in the network's thread just before each write is sent: whether this
+                         process still leads
+    ``qps``, ``burst``   of all requests but watches and reports; None is unlimited
+    ``binds_in_flight``  bindings at a time
+    ``timeout_s``        for a call with all its retries; the server gives up a write as soon
+    ``page_size``        objects per page of a list
+    ``silence_s``        after how long without a word a stream counts as broken
+    ``observe``          is told verb, status, host and duration in seconds of every request, in
+                         the network's thread
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        clock: Clock,
+        *,
+        may_write: Callable[[], bool] = lambda: True,
+        qps: float | None = None,
+        burst: int = 1,
+        binds_in_flight: int = 64,
+        timeout_s: float = 30.0,
+        page_size: int = PAGE_SIZE,
+        silence_s: float = SILENCE_S,
+        user_agent: str = "koordinator",
+        observe: Observe | None = None,
+    ) -> None:
+        self._clock = clock
+        self._page_size = page_size
+        self._silence_s = silence_s
+        self._server_timeout = f"{math.ceil(timeout_s)}s"
+        self._news = threading.Event()
+        self._watches: list[KubernetesWatch] = []
+        self._binds: WeakSet[KubernetesBinds] = WeakSet()
+        self._background = Background("kubernetes")
+
+        async def connect() -> Transport:
+            return Transport(
+                credentials,
+                limiter=TokenBucket(qps, burst),
+                may_write=may_write,
+                timeout_s=timeout_s,
+                observe=observe,
+                user_agent=user_agent,
+                chance=np.random.default_rng(),
+            )
+
+        self._transport = self._background.run(connect())
+        self._reports = Reports(self._transport, lambda: self._binder.is_busy)
+        self._binder = Binder(self._transport, self._reports, binds_in_flight)
+
+    def __enter__(self) -> Self:
+        """Return the cluster."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Break off what is under way and close all connections.  Closing twice is allowed."""
+        if self._background.is_closed:
+            return
+        for watch in self._watches:
+            watch.close()
+        self._background.soon(self._binder.close)
+        self._background.close(self._transport.close)
+
+    # ---- reading
+
+    def get(self, kind_type: type[KindT], name: str, namespace: str = "") -> KindT:
+        return _decoded(self._get(kind_type, name, namespace), kind_type)
+
+    def list(
+        self,
+        kind_type: type[KindT],
+        *,
+        namespace: str | None = None,
+        label_selector: LabelSelector | None = None,
+        field_selector: str = "",
+    ) -> Listing[KindT]:
+        """As the port has it; of a kind that is not installed there are no objects."""
+        selection = Selection(kind_type, namespace, selector_text(label_selector), field_selector)
+        pager = Pager(self._transport, selection, self._page_size)
+        items: list[KindT] = []
+        coming = self._background.start(pager.next(None))
+        while True:
+            try:
+                page = self._background.wait(coming)
+            except NotFoundError:
+                return Listing((), "")
+            if page.is_first:
+                items.clear()
+            if page.next_page:  # comes while this one is decoded
+                coming = self._background.start(pager.next(page))
+            items += decode_page(page, kind_type)[0]
+            if not page.next_page:
+                return Listing(items, page.resource_version)
+
+    # ---- writing
+
+    def create(self, obj: KindT) -> KindT:
+        kind_type, meta = type(obj), obj.metadata
+        if meta.resource_version:
+            raise InvalidError(
+                f'{obj.PLURAL} "{obj.key}": metadata.resourceVersion: found '
+                f"{meta.resource_version!r}; accepted is none on an object to be created"
+            )
+        path = collection_path(kind_type, meta.namespace)
+        return _decoded(self._write("POST", path, encode(obj)), kind_type)
+
+    def update(self, obj: KindT) -> KindT:
+        return self._replace(obj, status=False)
+
+    def update_status(self, obj: KindT) -> KindT:
+        return self._replace(obj, status=True)
+
+    def patch(
+        self,
+        kind_type: type[KindT],
+        name: str,
+        namespace: str,
+        merge_patch: JsonObject,
+        subresource: str = "",
+    ) -> KindT:
+        if subresource not in ("", "status"):
+            raise NotFoundError(f"subresource: found {subresource!r}; accepted is none or 'status'")
+        path = object_path(kind_type, name, namespace, subresource)
+        body = writes.status_part(merge_patch) if subresource else merge_patch
+        answer = self._write("PATCH", path, msgspec.json.encode(body), writes.MERGE_PATCH)
+        return _decoded(answer, kind_type)
+
+    def delete(
+        self,
+        kind_type: type[KubeObject],
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        grace_period_s: int | None = None,
+    ) -> None:
+        options = writes.deletion(uid, grace_period_s)
+        path = object_path(kind_type, name, namespace)
+        self._write("DELETE", path, msgspec.json.encode(options))
+
+    def evict(
+        self, namespace: str, name: str, *, uid: str = "", grace_period_s: int | None = None
+    ) -> None:
+        body = writes.eviction(namespace, name, uid, grace_period_s)
+        path = object_path(Pod, name, namespace, "eviction")
+        self._write("POST", path, msgspec.json.encode(body))
+
+    def bind(self, bindings: Sequence[Binding]) -> KubernetesBinds:
+        binds = KubernetesBinds(len(bindings), self._news)
+        self._binds.add(binds)
+        self._background.soon(self._binder.start, binds, tuple(bindings))
+        return binds
+
+    def report(self, reports: Sequence[PodReport | Event]) -> None:
+        """As the port has it.
+
+        Whether a condition changes, and so its transition time, is judged by what the watches of
+        this instance know of the pod; of a pod unknown to them it does.
+        """
+        timed = [r if isinstance(r, Event) else self._timed(r) for r in reports]
+        self._background.soon(self._reports.add, timed)
+
+    # ---- watching
+
+    def watch(
+        self,
+        kind_types: Sequence[type[KubeObject]],
+        field_selectors: Mapping[type[KubeObject], str] = NO_SELECTORS,
+    ) -> KubernetesWatch:
+        selections = [Selection(kind, fields=field_selectors.get(kind, "")) for kind in kind_types]
+        channels = self._background.run(self._follow(selections))
+        watch = KubernetesWatch(self._background, kind_types, channels)
+        self._watches = [*(w for w in self._watches if w.is_open), watch]
+        return watch
+
+    def wait(self, timeout_s: float) -> bool:
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            self._news.clear()  # before looking: what comes after the look sets it again
+            if self._has_news():
+                return True
+            if not self._news.wait(deadline_s - time.monotonic()):
+                return False
+
+    # ---- steps of the verbs
+
+    def _has_news(self) -> bool:
+        return any(w.has_news for w in self._watches) or any(b.has_news for b in self._binds)
+
+    def _get(self, kind_type: type[KubeObject], name: str, namespace: str) -> bytes:
+        request = Request("GET", object_path(kind_type, name, namespace))
+        return self._background.run(self._transport.call(request))
+
+    def _write(
+        self, verb: str, path: str, body: bytes, content_type: str = "application/json"
+    ) -> bytes:
+        path = with_query(path, timeout=self._server_timeout)
+        request = Request(verb, path, body, content_type)
+        return self._background.run(self._transport.call(request))
+
+    def _replace(self, obj: KindT, *, status: bool) -> KindT:
+        """Put the object in the place of the stored one, whose other fields it keeps."""
+        kind_type, meta = type(obj), obj.metadata
+        subresource = "status" if status else ""
+        path = object_path(kind_type, meta.name, meta.namespace, subresource)
+        for last in [False] * (_OVERWRITES - 1) + [True]:
+            body = self._get(kind_type, meta.name, meta.namespace)
+            stored = _decoded(body, kind_type)
+            raw = msgspec.json.decode(body)
+            whole = writes.replacement(raw, stored, obj, status=status)
+            if whole is None:
+                return stored
+            try:
+                return _decoded(self._write("PUT", path, msgspec.json.encode(whole)), kind_type)
+            except ConflictError:
+                if last or meta.resource_version:
+                    raise
+        raise BugError("the last try raises or returns")
+
+    def _timed(self, report: PodReport) -> PodReport:
+        condition = report.condition
+        if condition is None or condition.last_transition_time is not None:
+            return report
+        since = to_datetime(self._clock.now_s())
+        key = f"{report.namespace}/{report.name}"
+        for watch in self._watches:
+            pod = watch.known(Pod, key)
+            for known in pod.status.conditions if pod is not None else ():
+                if (known.type, known.status) == (condition.type, condition.status):
+                    since = known.last_transition_time or since
+        timed = replace(condition, last_transition_time=since)
+        return dataclasses.replace(report, condition=timed)
+
+    async def _follow(self, selections: Sequence[Selection]) -> Sequence[tuple[Mailbox, Follower]]:
+        channels = []
+        for selection in selections:
+            mailbox = Mailbox(_MAILBOX_BYTES, self._news)
+            follower = Follower(
+                self._transport,
+                selection,
+                mailbox,
+                page_size=self._page_size,
+                silence_s=self._silence_s,
+            )
+            follower.start()
+            channels.append((mailbox, follower))
+        return channels
+
+
+def _decoded(body: bytes, kind_type: type[KindT]) -> KindT:
+    try:
+        return decode(body, kind_type)
+    except InputError as error:
+        raise ClusterError(f"the answer of the API server can't be decoded: {error}") from None

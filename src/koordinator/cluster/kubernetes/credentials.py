@@ -1,0 +1,163 @@
+"""What a request carries to prove who we are, renewed before it runs out.
+
+Files (tokens of service accounts, client certificates, authorities) are read again every minute,
+as whoever rotates them expects; a credential plugin runs again when what it gave has expired or
+is refused.
+Source: k8s.io/client-go transport/{token_source,cert_rotation}.go.
+"""
+
+import base64
+import logging
+import os
+import ssl
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from koordinator.cluster.kubernetes.connection import Connection, Headers, Pem
+from koordinator.cluster.kubernetes.exec_plugin import PluginCredentials, run_plugin
+from koordinator.foundation.clock import Clock, to_epoch_s
+from koordinator.foundation.errors import ClusterError, InputError
+
+_REREAD_S = 60.0
+_LEAST_S = 5.0  # between two renewals: a plugin isn't run for every refused request
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """Headers and TLS of a request; ``tls`` None for a server that speaks plain HTTP."""
+
+    headers: Headers
+    tls: ssl.SSLContext | None
+
+
+class Credentials:
+    """The access that counts now.  May be shared by threads."""
+
+    def __init__(
+        self, connection: Connection, clock: Clock, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        """Read them for the first time.
+
+        Raises InputError for files and plugins that can't be used, ClusterError for a plugin that
+        fails.
+        """
+        self.connection = connection
+        self._clock = clock
+        self._environ = environ
+        self._lock = threading.Lock()
+        self._tls: tuple[tuple[bytes | None, ...], ssl.SSLContext] | None = None
+        self._renewed_s = clock.now_s()
+        self._renew_s = float("inf")
+        self._access = Access((), None)
+        self._access = self._read()
+
+    def current(self) -> Access | None:
+        """Return the access; None if it has to be renewed first."""
+        return self._access if self._clock.now_s() < self._renew_s else None
+
+    def renewed(self, refused: Access | None = None) -> Access:
+        """Return an access that is not older than now needs; reads files or runs the plugin.
+
+        ``refused`` is one that the server didn't accept: if there is nothing newer, and it is not
+        a moment old, it is renewed before its time.  Raises ClusterError.
+        """
+        with self._lock:
+            now_s = self._clock.now_s()
+            early = refused is self._access and now_s >= self._renewed_s + _LEAST_S
+            if now_s < self._renew_s and not early:
+                return self._access
+            self._renewed_s = now_s
+            try:
+                self._access = self._read()
+            except (InputError, ClusterError) as error:
+                self._renew_s = now_s + _LEAST_S
+                if self.connection.identity.plugin is not None:
+                    raise ClusterError(f"credentials can't be renewed: {error}") from error
+                # Whoever replaces the file may be at it; what we have is good for a while.
+                log.warning("credentials kept: a file can't be read", extra={"error": str(error)})
+            return self._access
+
+    def _read(self) -> Access:
+        identity = self.connection.identity
+        given = PluginCredentials()
+        if identity.plugin is not None:
+            given = run_plugin(identity.plugin, self._environ)
+        headers = list(identity.headers)
+        token = given.token or _text(identity.token_file) or identity.token
+        if token:
+            headers.append(("Authorization", f"Bearer {token}"))
+        elif identity.basic is not None:
+            login = base64.b64encode(":".join(identity.basic).encode()).decode()
+            headers.append(("Authorization", f"Basic {login}"))
+        access = Access(tuple(headers), self._read_tls(given))
+        self._renew_s = self._end_of(given)
+        if (access.headers, access.tls) == (self._access.headers, self._access.tls):
+            return self._access  # a refused one is not worth a second try
+        return access
+
+    def _end_of(self, given: PluginCredentials) -> float:
+        server, identity = self.connection.server, self.connection.identity
+        end_s = float("inf")
+        if given.expiration_timestamp is not None:
+            end_s = max(to_epoch_s(given.expiration_timestamp), self._renewed_s + _LEAST_S)
+        files = (server.ca, identity.certificate, identity.key, identity.token_file)
+        if identity.plugin is None and any(isinstance(file, Path) for file in files):
+            end_s = self._renewed_s + _REREAD_S
+        return end_s
+
+    def _read_tls(self, given: PluginCredentials) -> ssl.SSLContext | None:
+        server, identity = self.connection.server, self.connection.identity
+        if not server.url.startswith("https"):
+            return None
+        parts = (
+            _content(server.ca),
+            given.client_certificate_data.encode() or _content(identity.certificate),
+            given.client_key_data.encode() or _content(identity.key),
+        )
+        if self._tls is not None and self._tls[0] == parts:
+            return self._tls[1]
+        try:
+            context = _context(*parts, verified=server.verified)
+        except (ssl.SSLError, UnicodeDecodeError) as error:
+            raise InputError(
+                f"certificate, key or certificate authority: {error}; accepted is PEM",
+                source=self.connection.source,
+            ) from None
+        self._tls = parts, context
+        return context
+
+
+def _context(
+    ca: bytes | None, certificate: bytes | None, key: bytes | None, *, verified: bool
+) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=ca.decode("ascii") if ca else None)
+    # Python 3.13 began to ask for extensions that many cluster authorities don't have.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if not verified:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if certificate and key:
+        with tempfile.NamedTemporaryFile() as file:  # ssl reads keys from files only
+            file.write(certificate + b"\n" + key)
+            file.flush()
+            context.load_cert_chain(file.name)
+    return context
+
+
+def _content(pem: Pem) -> bytes | None:
+    if not isinstance(pem, Path):
+        return pem
+    try:
+        return pem.read_bytes()
+    except OSError as error:
+        raise InputError(f"can't be read: {error.strerror}", source=str(pem)) from None
+
+
+def _text(file: Path | None) -> str:
+    content = _content(file)
+    return content.decode().strip() if content else ""

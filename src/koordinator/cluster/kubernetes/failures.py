@@ -1,0 +1,99 @@
+"""What an answer that is no success means: from HTTP status and ``Status`` object to our errors.
+
+Source: k8s.io/apimachinery pkg/api/errors/errors.go; pkg/apis/meta/v1/types.go ``Status``.
+"""
+
+from http import HTTPStatus
+
+import msgspec
+
+from koordinator.foundation.errors import (
+    AlreadyExistsError,
+    ClusterError,
+    ConflictError,
+    GoneError,
+    InvalidError,
+    NotFoundError,
+    TooManyRequestsError,
+)
+
+_SHOWN = 300  # characters of an answer that is no Status object
+
+
+class UnreachableError(ClusterError):
+    """There is no answer.  If the request was ``sent``, the server may have done it."""
+
+    def __init__(self, message: str, *, sent: bool, hopeless: bool = False) -> None:
+        super().__init__(message)
+        self.sent = sent
+        self.hopeless = hopeless  # trying again gives the same: a certificate isn't trusted
+
+
+class FencedError(ClusterError):
+    """The request was not sent: this process may not write any more."""
+
+
+class ForbiddenError(InvalidError):
+    """We may not do that (HTTP 403), until somebody gives us the right to."""
+
+
+_BY_STATUS: dict[int, type[ClusterError]] = {
+    HTTPStatus.BAD_REQUEST: InvalidError,
+    HTTPStatus.FORBIDDEN: ForbiddenError,
+    HTTPStatus.NOT_FOUND: NotFoundError,
+    HTTPStatus.CONFLICT: ConflictError,
+    HTTPStatus.GONE: GoneError,
+    HTTPStatus.UNPROCESSABLE_ENTITY: InvalidError,
+    HTTPStatus.TOO_MANY_REQUESTS: TooManyRequestsError,
+}
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """One of several reasons."""
+
+    reason: str | None = None
+    message: str | None = None
+    field: str | None = None
+
+
+class _Details(msgspec.Struct, frozen=True):
+    causes: tuple[Cause, ...] | None = None
+
+
+class ServerStatus(msgspec.Struct, frozen=True):
+    """The part of a ``Status`` object that is read."""
+
+    message: str | None = None
+    reason: str | None = None
+    code: int | None = None
+    details: _Details | None = None
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        return (self.details.causes or ()) if self.details else ()
+
+
+def read_status(body: bytes) -> ServerStatus:
+    """Return the Status object of an answer; of another answer one with its text."""
+    try:
+        return msgspec.json.decode(body, type=ServerStatus)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ServerStatus(message=body[:_SHOWN].decode(errors="replace").strip())
+
+
+def error_of(code: int, status: ServerStatus, request: str, source: str = "") -> ClusterError:
+    """Return the error for an answer with an HTTP status of 300 or more.
+
+    ``request`` (verb and path) and ``source`` of the credentials tell the reader what was asked.
+    """
+    message = f"{status.message or HTTPStatus(code).phrase} ({request}: {code})"
+    if code == HTTPStatus.UNAUTHORIZED:
+        return ClusterError(
+            f"{message}; the server doesn't know who we are: check token or client certificate "
+            f"of {source}"
+        )
+    if code == HTTPStatus.CONFLICT and status.reason == "AlreadyExists":
+        return AlreadyExistsError(message)
+    if any(cause.field == "metadata.uid" for cause in status.causes):
+        return ConflictError(message)  # of a patch: its uid is not that of the object
+    return _BY_STATUS.get(code, ClusterError)(message)

@@ -1,0 +1,84 @@
+"""What has arrived and was not yet taken: between the thread of the network and that of the caller.
+
+Bounded: when it is full, the network side waits, stops reading, and the server notices.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+from koordinator.cluster.kubernetes.pages import Page
+from koordinator.foundation.errors import KoordinatorError
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Events of a watch as the server sent them, one JSON text each."""
+
+    texts: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The end: what was asked will never be answered."""
+
+    error: KoordinatorError
+
+
+Item = Page | Lines | Refusal
+
+
+class Mailbox:
+    """Items in order, at most about ``limit_bytes`` of them.  ``news`` is set when one arrives."""
+
+    def __init__(self, limit_bytes: int, news: threading.Event) -> None:
+        """Must be called on the loop of the network side."""
+        self._loop = asyncio.get_running_loop()
+        self._limit_bytes = limit_bytes
+        self._news = news
+        self._lock = threading.Lock()
+        self._items: deque[Item] = deque()
+        self._held_bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+
+    async def put(self, item: Item) -> None:
+        """Wait for room, then add."""
+        await self._room.wait()
+        self.put_at_once(item)
+
+    def put_at_once(self, item: Item) -> None:
+        """Add, room or not."""
+        with self._lock:
+            self._items.append(item)
+            self._held_bytes += _size(item)
+            if self._held_bytes >= self._limit_bytes:
+                self._room.clear()
+        self._news.set()
+
+    def take(self) -> Item | None:
+        """Remove and return the oldest item; None if there is none.  For the caller's thread."""
+        with self._lock:
+            if not self._items:
+                return None
+            item = self._items.popleft()
+            was_full = self._held_bytes >= self._limit_bytes
+            self._held_bytes -= _size(item)
+            has_room = was_full and self._held_bytes < self._limit_bytes
+        if has_room and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._room.set)
+        return item
+
+    def __len__(self) -> int:
+        """Return how many items there are."""
+        return len(self._items)
+
+
+def _size(item: Item) -> int:
+    match item:
+        case Page(body=body):
+            return len(body)
+        case Lines(texts=texts):
+            return sum(map(len, texts))
+    return 0

@@ -1,0 +1,154 @@
+"""Lists, page after page: asking for them and decoding them.
+
+A page is decoded at once; only if that fails, object by object, and what can't be decoded is left
+out.  Items of a list have no ``apiVersion`` and ``kind``: the list says them.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+
+from koordinator.api.codec import decode, without_nulls
+from koordinator.api.meta import KubeObject
+from koordinator.cluster.kubernetes.resources import collection_path, with_query
+from koordinator.cluster.kubernetes.transport import Request, Transport
+from koordinator.foundation.errors import ClusterError, GoneError, InputError
+
+KindT = TypeVar("KindT", bound=KubeObject)
+ItemT = TypeVar("ItemT")
+
+_RESTARTS = 3  # of a list that takes longer than the server keeps its history
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects: of a kind, in a namespace or in all (None), that pass the selectors."""
+
+    kind_type: type[KubeObject]
+    namespace: str | None = None
+    labels: str = ""
+    fields: str = ""
+
+    @property
+    def path(self) -> str:
+        return collection_path(self.kind_type, self.namespace)
+
+
+class _ListMeta(msgspec.Struct, frozen=True):
+    resource_version: str = msgspec.field(name="resourceVersion", default="")
+    next_page: str = msgspec.field(name="continue", default="")
+
+
+class _Head(msgspec.Struct, frozen=True):
+    metadata: _ListMeta = _ListMeta()
+
+
+class _List(msgspec.Struct, Generic[ItemT], frozen=True):
+    items: tuple[ItemT, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list as the server sent it.
+
+    ``refresh`` is for whoever asked: the number of the request that this list answers.
+    """
+
+    body: bytes
+    is_first: bool
+    next_page: str = ""  # what to continue with; empty on the last one
+    resource_version: str = ""  # of the whole list
+    refresh: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """An object of which only this is known, since the rest can't be decoded."""
+
+    namespace: str
+    name: str
+
+
+class Pager:
+    """Asks for a list from its beginning, and again if the server forgets it half-way.
+
+    After some of these everything is asked for at once, which can't be forgotten.
+    """
+
+    def __init__(self, transport: Transport, selection: Selection, page_size: int) -> None:
+        self._transport = transport
+        self._selection = selection
+        self._page_size = page_size
+        self._restarts = 0
+
+    async def next(self, last: Page | None) -> Page:
+        """Return the page after ``last``; the first one for None, and perhaps also for others."""
+        while True:
+            try:
+                return await self._fetch("" if last is None else last.next_page)
+            except GoneError:
+                if last is None:
+                    raise
+                last = None
+                self._restarts += 1
+
+    async def _fetch(self, next_page: str) -> Page:
+        selection = self._selection
+        path = with_query(
+            selection.path,
+            limit=self._page_size if self._restarts < _RESTARTS else None,
+            labelSelector=selection.labels,
+            fieldSelector=selection.fields,
+            **{"continue": next_page},
+        )
+        body = await self._transport.call(Request("GET", path))
+        try:
+            head = msgspec.json.decode(body, type=_Head).metadata
+        except msgspec.DecodeError as error:
+            raise ClusterError(f"GET {selection.path}: the answer is no list: {error}") from None
+        return Page(body, not next_page, head.next_page, head.resource_version)
+
+
+def decode_page(page: Page, kind_type: type[KindT]) -> tuple[list[KindT], list[Name]]:
+    """Return the objects of a page, and the names of those that can't be decoded."""
+    try:
+        whole: _List[KindT] = decode(page.body, _List[kind_type])  # type: ignore[valid-type]  # at run time
+    except InputError:
+        return _decode_items(page, kind_type)
+    return list(whole.items), []
+
+
+def decode_named(raw: msgspec.Raw, kind_type: type[KindT]) -> KindT | Name | None:
+    """Return an object; its name if it can't be decoded, which is logged; None without a name."""
+    try:
+        return decode(raw, kind_type)
+    except InputError as error:
+        tree = msgspec.json.decode(raw)
+        meta = without_nulls(tree).get("metadata", {}) if isinstance(tree, dict) else {}
+        name = Name(str(meta.get("namespace", "")), str(meta.get("name", "")))
+        log.warning(
+            "object left out: it can't be decoded",
+            extra={"kind": kind_type.KIND, "object": f"{name.namespace}/{name.name}",
+                   "error": str(error)},
+        )  # fmt: skip
+        return name if name.name else None
+
+
+def _decode_items(page: Page, kind_type: type[KindT]) -> tuple[list[KindT], list[Name]]:
+    try:
+        raws = decode(page.body, _List[msgspec.Raw]).items
+    except InputError as error:
+        raise ClusterError(f"list of {kind_type.PLURAL}: {error}") from None
+    objects: list[KindT] = []
+    names: list[Name] = []
+    for raw in raws:
+        found = decode_named(raw, kind_type)
+        if isinstance(found, Name):
+            names.append(found)
+        elif found is not None:
+            objects.append(found)
+    return objects, names

@@ -1,0 +1,263 @@
+"""What is written in the background: conditions of pods, nominations, events.
+
+They never hold up a binding: while bindings are in flight, reports trickle at a rate of their own.
+Only so many wait; then the oldest events are forgotten first.
+Source: kubernetes pkg/scheduler/framework/api_dispatcher (one waiting call per pod);
+k8s.io/client-go tools/events (an event that exists is patched).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from msgspec.structs import replace
+
+from koordinator.api.codec import encode, to_manifest
+from koordinator.api.defaults import DEFAULT_NAMESPACE
+from koordinator.api.event import CoreEvent, Event
+from koordinator.api.meta import Condition, JsonObject
+from koordinator.api.pod import Pod
+from koordinator.cluster.kubernetes.backoff import Backoff
+from koordinator.cluster.kubernetes.crew import Crew
+from koordinator.cluster.kubernetes.failures import FencedError
+from koordinator.cluster.kubernetes.limiter import TokenBucket
+from koordinator.cluster.kubernetes.resources import collection_path, object_path
+from koordinator.cluster.kubernetes.transport import Request, Transport
+from koordinator.cluster.port import PodReport
+from koordinator.foundation.errors import (
+    AlreadyExistsError,
+    ClusterError,
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+)
+
+LIMIT = 20_000  # reports that wait
+_IN_FLIGHT = 16
+_TRICKLE_PER_S = 50.0  # while bindings are in flight; kube-scheduler's limit for events
+_TRIES = 5
+_FIRST_DELAY_S, _LAST_DELAY_S = 0.5, 15.0
+_FINAL = (NotFoundError, ConflictError, InvalidError, FencedError)
+
+log = logging.getLogger(__name__)
+
+_Key = tuple[str, str]  # namespace, name
+
+
+@dataclass(slots=True)
+class _Status:
+    """All that waits to be written to the status of one pod."""
+
+    uid: str
+    conditions: dict[str, Condition]
+    nominated_node: str | None = None
+    tries: int = 0
+
+    def take_in(self, report: PodReport) -> None:
+        if report.nominated_node is not None:
+            self.nominated_node = report.nominated_node
+        new = report.condition
+        if new is None:
+            return
+        old = self.conditions.get(new.type)
+        if old is not None and old.status == new.status:
+            new = replace(new, last_transition_time=old.last_transition_time)
+        self.conditions[new.type] = new
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A status on its way."""
+
+    landed: asyncio.Event
+    is_withdrawn: bool = False
+
+
+@dataclass(slots=True)
+class _Note:
+    """An event that waits."""
+
+    event: Event
+    tries: int = 0
+
+
+class Reports:
+    """The queue and who works it off; ``is_busy`` tells whether bindings are in flight.
+
+    Runs on the loop.
+    """
+
+    def __init__(self, transport: Transport, is_busy: Callable[[], bool]) -> None:
+        self._transport = transport
+        self._is_busy = is_busy
+        self._trickle = TokenBucket(_TRICKLE_PER_S, burst=int(_TRICKLE_PER_S))
+        self._backoff = Backoff(_FIRST_DELAY_S, _LAST_DELAY_S, transport.chance)
+        self._statuses: dict[_Key, deque[_Status]] = {}
+        self._notes: dict[_Key, _Note] = {}
+        self._statuses_in_flight: dict[_Key, _Flight] = {}
+        self._notes_in_flight: set[_Key] = set()
+        self._crew = Crew(self._work)
+        self._resume_s = 0.0  # on the clock of the loop; the server failed
+
+    def add(self, reports: Sequence[PodReport | Event]) -> None:
+        """Queue reports."""
+        for report in reports:
+            if isinstance(report, Event):
+                key = (report.metadata.namespace or DEFAULT_NAMESPACE, report.metadata.name)
+                self._notes.pop(key, None)  # the newer one has its place at the end
+                self._notes[key] = _Note(report)
+            else:
+                self._add_status(report)
+            if len(self._notes) + len(self._statuses) > LIMIT:
+                waiting: dict[_Key, _Note] | dict[_Key, deque[_Status]]
+                waiting = self._notes or self._statuses
+                del waiting[next(iter(waiting))]
+        self._hire()
+
+    def withdraw(self, namespace: str, name: str) -> None:
+        """Drop what waits to be written to the status of a pod, and don't try again what flies."""
+        self._statuses.pop((namespace, name), None)
+        if (flight := self._statuses_in_flight.get((namespace, name))) is not None:
+            flight.is_withdrawn = True
+
+    async def settled(self, namespace: str, name: str) -> None:
+        """Wait until nothing is on its way to the status of a pod."""
+        if (flight := self._statuses_in_flight.get((namespace, name))) is not None:
+            await flight.landed.wait()
+
+    def _add_status(self, report: PodReport) -> None:
+        waiting = self._statuses.setdefault((report.namespace, report.name), deque())
+        if not waiting or waiting[-1].uid != report.uid:
+            waiting.append(_Status(report.uid, {}))
+        waiting[-1].take_in(report)
+
+    def _hire(self) -> None:
+        waiting = len(self._statuses) + len(self._notes)
+        self._crew.hire(min(1 if self._is_busy() else _IN_FLIGHT, self._crew.size + waiting))
+
+    async def _work(self) -> None:
+        while self._statuses or self._notes:
+            pause_s = self._resume_s - asyncio.get_running_loop().time()
+            if pause_s > 0:
+                await asyncio.sleep(pause_s)
+            elif not self._is_busy():
+                self._hire()
+                if not await self._send_next():
+                    return
+            elif self._crew.size > 1:
+                return
+            elif not self._trickle.try_take():
+                await asyncio.sleep(1 / _TRICKLE_PER_S)
+            elif not await self._send_next():
+                return
+
+    async def _send_next(self) -> bool:
+        """Send what has waited longest, statuses first; return False if nothing can be sent."""
+        for pod in self._statuses:
+            if pod not in self._statuses_in_flight:
+                await self._send_status(pod)
+                return True
+        for name in self._notes:
+            if name not in self._notes_in_flight:
+                await self._send_note(name)
+                return True
+        return False
+
+    async def _send_status(self, pod: _Key) -> None:
+        waiting = self._statuses[pod]
+        status = waiting.popleft()
+        if not waiting:
+            del self._statuses[pod]
+        flight = self._statuses_in_flight[pod] = _Flight(asyncio.Event())
+        namespace, name = pod
+        request = Request(
+            "PATCH",
+            object_path(Pod, name, namespace, "status"),
+            msgspec.json.encode(_status_patch(status)),
+            "application/strategic-merge-patch+json",
+        )
+        try:
+            is_done = await self._try(request, status)
+        finally:
+            del self._statuses_in_flight[pod]
+            flight.landed.set()
+        if not is_done and not flight.is_withdrawn:
+            self._statuses.setdefault(pod, deque()).appendleft(status)
+
+    async def _send_note(self, key: _Key) -> None:
+        note = self._notes.pop(key)
+        self._notes_in_flight.add(key)
+        namespace, name = key
+        create = Request("POST", collection_path(Event, namespace), encode(note.event))
+        patch = Request(
+            "PATCH",
+            object_path(CoreEvent, name, namespace),
+            msgspec.json.encode(_event_patch(note.event)),
+            "application/merge-patch+json",
+        )
+        try:
+            is_done = await self._try(create, note, if_exists=patch)
+        finally:
+            self._notes_in_flight.discard(key)
+        if not is_done:
+            self._notes.setdefault(key, note)
+
+    async def _try(
+        self, request: Request, report: _Status | _Note, if_exists: Request | None = None
+    ) -> bool:
+        """Send a report; return False if it is worth another try."""
+        report.tries += 1
+        try:
+            try:
+                await self._transport.call(request, paced=False)
+            except AlreadyExistsError:
+                if if_exists is not None:
+                    await self._transport.call(if_exists, paced=False)
+        except ClusterError as error:
+            if isinstance(error, _FINAL) or report.tries >= _TRIES:
+                log.debug("report dropped", extra={"error": str(error)})
+                return True
+            self._resume_s = asyncio.get_running_loop().time() + self._backoff.next_s()
+            return False
+        self._backoff.reset()
+        return True
+
+
+def _status_patch(status: _Status) -> JsonObject:
+    """Return a strategic merge patch: conditions are merged by their type."""
+    patch: JsonObject = {}
+    if status.conditions:
+        patch["conditions"] = [_condition_patch(c) for c in status.conditions.values()]
+    if status.nominated_node is not None:
+        patch["nominatedNodeName"] = status.nominated_node or None
+    if status.uid:
+        return {"metadata": {"uid": status.uid}, "status": patch}
+    return {"status": patch}
+
+
+def _condition_patch(condition: Condition) -> JsonObject:
+    """Say also what is empty: the condition takes the place of the old one."""
+    absent = {"reason": None, "message": None, "lastProbeTime": None, "observedGeneration": None}
+    said: JsonObject = msgspec.to_builtins(condition)
+    return {**absent, **said}
+
+
+def _event_patch(event: Event) -> JsonObject:
+    """Return the event in the spelling of the core API, which lets all of its fields change."""
+    core = CoreEvent(
+        type=event.type,
+        reason=event.reason,
+        message=event.note,
+        action=event.action,
+        involved_object=event.regarding,
+        related=event.related,
+        event_time=event.event_time,
+        reporting_component=event.reporting_controller,
+        reporting_instance=event.reporting_instance,
+        series=event.series,
+    )
+    manifest = to_manifest(core)
+    return {"series": None} | {k: v for k, v in manifest.items() if k not in ("apiVersion", "kind")}

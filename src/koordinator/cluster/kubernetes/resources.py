@@ -1,0 +1,69 @@
+"""Where each kind is found in the API, and how restrictions are spelled there.
+
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/.
+"""
+
+import re
+from urllib.parse import quote, urlencode
+
+from koordinator.api.defaults import DEFAULT_NAMESPACE
+from koordinator.api.meta import KubeObject, LabelSelector, LabelSelectorRequirement
+from koordinator.foundation.errors import InvalidError
+
+_PLAIN = re.compile(r"[a-z0-9-]+([.][a-z0-9-]+)*")  # nearly all names are; quoting is not free
+
+
+def collection_path(kind_type: type[KubeObject], namespace: str | None) -> str:
+    """Return the path of all objects of a kind, in one namespace or in all (None)."""
+    version = kind_type.API_VERSION
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    if kind_type.NAMESPACED and namespace is not None:
+        return f"{root}/namespaces/{_segment(namespace or DEFAULT_NAMESPACE)}/{kind_type.PLURAL}"
+    return f"{root}/{kind_type.PLURAL}"
+
+
+def object_path(
+    kind_type: type[KubeObject], name: str, namespace: str, subresource: str = ""
+) -> str:
+    """Return the path of one object or of a subresource of it."""
+    path = f"{collection_path(kind_type, namespace)}/{_segment(name)}"
+    return f"{path}/{subresource}" if subresource else path
+
+
+def with_query(path: str, **parameters: str | int | None) -> str:
+    """Return the path with those parameters that are not empty."""
+    given = {key: value for key, value in parameters.items() if value not in (None, "")}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def selector_text(selector: LabelSelector | None) -> str:
+    """Return a label selector as a query has it.  Raises InvalidError for an unknown operator."""
+    if selector is None:
+        return ""
+    parts = [f"{key}={value}" for key, value in selector.match_labels.items()]
+    return ",".join([*parts, *map(_requirement_text, selector.match_expressions)])
+
+
+def _requirement_text(requirement: LabelSelectorRequirement) -> str:
+    values = ",".join(requirement.values)
+    match requirement.operator:
+        case "In":
+            return f"{requirement.key} in ({values})"
+        case "NotIn":
+            return f"{requirement.key} notin ({values})"
+        case "Exists":
+            return requirement.key
+        case "DoesNotExist":
+            return f"!{requirement.key}"
+        case operator:
+            raise InvalidError(
+                f"label selector: operator: found {operator!r}; accepted is In, NotIn, Exists or "
+                "DoesNotExist"
+            )
+
+
+def _segment(name: str) -> str:
+    """Encode a name so that it stays one step of a path whatever it holds."""
+    if _PLAIN.fullmatch(name):
+        return name
+    return quote(name, safe="") if name not in (".", "..") else name.replace(".", "%2E")

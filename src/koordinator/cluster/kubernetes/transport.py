@@ -1,0 +1,291 @@
+"""Requests to the API server: who we are, how fast, whether we may, and what to try again.
+
+Runs on the event loop of one cluster instance.  When a connection that was used before turns out to
+be closed, aiohttp itself sends GET, PUT and DELETE once more.
+Source: k8s.io/client-go rest/request.go, rest/with_retry.go (which answers are worth a retry).
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import numpy as np
+from multidict import CIMultiDict
+from yarl import URL
+
+from koordinator.cluster.kubernetes.backoff import Backoff
+from koordinator.cluster.kubernetes.credentials import Access, Credentials
+from koordinator.cluster.kubernetes.failures import (
+    FencedError,
+    ServerStatus,
+    UnreachableError,
+    error_of,
+    read_status,
+)
+from koordinator.cluster.kubernetes.limiter import TokenBucket
+from koordinator.cluster.kubernetes.proxies import proxy_for
+from koordinator.foundation.errors import ClusterError
+
+Observe = Callable[[str, str, str, float], None]  # verb, status or <error>, host, seconds
+
+#: TCP and TLS together.  Short, since permission to write is asked before it.
+CONNECT_S = 3.0
+_FIRST_DELAY_S, _LAST_DELAY_S = 0.1, 5.0
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # seconds, seconds, probes
+_UNACKNOWLEDGED_MS = 30_000
+_WORTH_A_RETRY = (500, 502, 503, 504)  # for requests that change nothing
+_STREAM_BUFFER = 1 << 19  # bytes
+_NOT_SENT = (
+    aiohttp.ClientConnectorError,
+    aiohttp.ClientHttpProxyError,
+    aiohttp.ClientProxyConnectionError,
+    aiohttp.ConnectionTimeoutError,
+)
+_HOPELESS = (aiohttp.ClientConnectorCertificateError, aiohttp.InvalidURL)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call of the API; ``path`` is encoded and has the query with it."""
+
+    verb: str
+    path: str
+    body: bytes = b""
+    content_type: str = "application/json"
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.path.partition('?')[0]}"
+
+    @property
+    def changes_nothing(self) -> bool:
+        return self.verb == "GET"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer, whatever it says.
+
+    ``retry_after_s`` is when the server wants to be asked again: then it has done nothing.
+    """
+
+    code: int
+    body: bytes
+    retry_after_s: float | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        return self.code < HTTPStatus.MULTIPLE_CHOICES
+
+
+class Transport:
+    """Sends requests.  ``timeout_s`` is for a call with all its retries."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        *,
+        limiter: TokenBucket,
+        may_write: Callable[[], bool],
+        timeout_s: float,
+        observe: Observe | None,
+        user_agent: str,
+        chance: np.random.Generator,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        """Must be called on the loop."""
+        server = credentials.connection.server
+        self.timeout_s = timeout_s
+        self.chance = chance
+        self._credentials = credentials
+        self._limiter = limiter
+        self._may_write = may_write
+        self._observe = observe
+        self._url = server.url
+        self._host = urlsplit(server.url).netloc
+        self._options: dict[str, Any] = {
+            "proxy": server.proxy_url or proxy_for(server.url, environ),
+            "server_hostname": server.tls_server_name or None,
+            "allow_redirects": False,
+        }
+        self._headers = {
+            "User-Agent": user_agent,
+            "Accept": "application/json",
+            # Lists would be compressed: that costs both sides more time than a cluster's network.
+            "Accept-Encoding": "identity",
+        }
+        self._connector = aiohttp.TCPConnector(
+            limit=0, keepalive_timeout=60.0, socket_factory=_socket_with_keepalive
+        )
+        self._session = aiohttp.ClientSession(
+            connector=self._connector, cookie_jar=aiohttp.DummyCookieJar()
+        )
+
+    async def close(self) -> None:
+        """Close all connections, without waiting for the server to agree."""
+        await self._connector.close(abort_ssl=True)
+        await self._session.close()
+
+    async def call(
+        self, request: Request, *, patience_s: float | None = None, paced: bool = True
+    ) -> bytes:
+        """Return the body of a successful answer, after ``patience_s`` seconds at most.
+
+        Tries again what was certainly not done, and what changes nothing; raises what the last
+        answer means.  Not ``paced`` is not held back by the rate limit.
+        """
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + (self.timeout_s if patience_s is None else patience_s)
+        backoff = Backoff(_FIRST_DELAY_S, _LAST_DELAY_S, self.chance)
+        while True:
+            delay_s: float | None
+            error: ClusterError
+            try:
+                reply = await self.attempt(request, deadline_s - loop.time(), paced=paced)
+            except UnreachableError as unreachable:
+                is_safe = request.changes_nothing or not unreachable.sent
+                delay_s = backoff.next_s() if is_safe and not unreachable.hopeless else None
+                error = unreachable
+            else:
+                if reply.succeeded:
+                    return reply.body
+                status = read_status(reply.body)
+                delay_s = _delay(request, reply, status, backoff)
+                error = self.error(request, reply.code, status)
+            if delay_s is None or loop.time() + delay_s >= deadline_s:
+                raise error
+            await asyncio.sleep(delay_s)
+
+    async def attempt(self, request: Request, timeout_s: float, *, paced: bool = True) -> Reply:
+        """Send a request once, or twice if the first credentials were refused.
+
+        Raises UnreachableError without an answer, FencedError if a write is not allowed any more.
+        """
+        if paced:
+            await self._limiter.take()
+        access = await self._access()
+        reply = await self._send(request, access, timeout_s)
+        if reply.code == HTTPStatus.UNAUTHORIZED:
+            newer = await asyncio.to_thread(self._credentials.renewed, access)
+            if newer is not access:
+                reply = await self._send(request, newer, timeout_s)
+        return reply
+
+    async def stream(self, request: Request, silence_s: float) -> AsyncGenerator[bytes, None]:
+        """Yield what the answer brings as it comes, after an empty chunk when it begins.
+
+        Raises as ``call``, and UnreachableError when nothing came for ``silence_s`` seconds.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence_s)
+        access = await self._access()
+        try:
+            async with self._open(request, access, timeout, _STREAM_BUFFER) as response:
+                if response.status != HTTPStatus.OK:
+                    if response.status == HTTPStatus.UNAUTHORIZED:
+                        await asyncio.to_thread(self._credentials.renewed, access)
+                    status = read_status(await response.read())
+                    raise self.error(request, response.status, status)
+                connection = response.connection
+                try:
+                    yield b""
+                    while chunk := await response.content.readany():
+                        yield chunk
+                finally:
+                    # If the server isn't done: no farewell, whose answer nobody would wait for.
+                    if connection is not None and connection.transport is not None:
+                        connection.transport.abort()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _unreachable(request, error) from error
+
+    def error(self, request: Request, code: int, status: ServerStatus) -> ClusterError:
+        """Return what an answer other than success means."""
+        return error_of(code, status, str(request), self._credentials.connection.source)
+
+    async def _access(self) -> Access:
+        access = self._credentials.current()
+        return await asyncio.to_thread(self._credentials.renewed) if access is None else access
+
+    async def _send(self, request: Request, access: Access, timeout_s: float) -> Reply:
+        if not request.changes_nothing and not self._may_write():
+            raise FencedError(f"not sent: this process is not the leader any more ({request})")
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        code = "<error>"
+        timeout = aiohttp.ClientTimeout(total=max(timeout_s, 0.001), sock_connect=CONNECT_S)
+        try:
+            async with self._open(request, access, timeout) as response:
+                body = await response.read()
+                code = str(response.status)
+                return Reply(response.status, body, _seconds(response.headers.get("Retry-After")))
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _unreachable(request, error) from error
+        finally:
+            if self._observe is not None:
+                self._observe(request.verb, code, self._host, loop.time() - started_s)
+
+    def _open(
+        self,
+        request: Request,
+        access: Access,
+        timeout: aiohttp.ClientTimeout,
+        buffer: int = 1 << 16,
+    ) -> Any:
+        headers = CIMultiDict(self._headers)
+        headers.extend(access.headers)
+        if request.body:
+            headers["Content-Type"] = request.content_type
+        return self._session.request(
+            request.verb,
+            URL(self._url + request.path, encoded=True),
+            data=request.body or None,
+            headers=headers,
+            ssl=access.tls or True,
+            timeout=timeout,
+            read_bufsize=buffer,
+            **self._options,
+        )
+
+
+def _delay(request: Request, reply: Reply, status: ServerStatus, backoff: Backoff) -> float | None:
+    """Return after how many seconds to ask again, None if the answer is final."""
+    busy = reply.code == HTTPStatus.TOO_MANY_REQUESTS or reply.code in _WORTH_A_RETRY
+    # Of an eviction, 429 is the answer: waiting is for who knows what else to evict.
+    final = any(cause.reason == "DisruptionBudget" for cause in status.causes)
+    if busy and reply.retry_after_s is not None and not final:
+        return reply.retry_after_s
+    if request.changes_nothing and reply.code in _WORTH_A_RETRY:
+        return backoff.next_s()
+    return None
+
+
+def _unreachable(request: Request, error: Exception) -> UnreachableError:
+    sent = not isinstance(error, _NOT_SENT)
+    text = str(error) or type(error).__name__
+    return UnreachableError(
+        f"no answer from the API server ({request}): {text}",
+        sent=sent,
+        hopeless=isinstance(error, _HOPELESS),
+    )
+
+
+def _seconds(header: str | None) -> float | None:
+    """Return the value of Retry-After; kube-apiserver never sends it as a date."""
+    return float(header) if header and header.isdecimal() else None
+
+
+def _socket_with_keepalive(address: tuple[Any, ...]) -> socket.socket:
+    """Return a socket that notices in about a minute that the other side is gone."""
+    family, kind, protocol = address[:3]
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):  # not on every system
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
+    return made

@@ -1,0 +1,102 @@
+"""One kind as its watch has delivered it, and the events that the next news make of it."""
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+import msgspec
+
+from koordinator.api.codec import decode
+from koordinator.api.meta import KubeObject
+from koordinator.cluster.kubernetes.mailbox import Item, Lines, Refusal
+from koordinator.cluster.kubernetes.pages import Name, Page, decode_named, decode_page
+from koordinator.cluster.port import EventType, WatchEvent
+from koordinator.foundation.errors import InputError
+
+ObjectT = TypeVar("ObjectT")
+
+
+class _Line(msgspec.Struct, Generic[ObjectT]):
+    type: str
+    object: ObjectT
+
+
+class View:
+    """What was delivered last, by key.
+
+    Every list is a difference to it, the first one too.  An object that can't be decoded any more
+    stays as it was delivered.
+    """
+
+    def __init__(self, kind_type: type[KubeObject]) -> None:
+        self.objects: dict[str, KubeObject] = {}
+        self.is_listed = False  # once, to its end
+        self.refresh = 0  # the newest one that is done
+        self._kind_type = kind_type
+        self._line_type: type[_Line[KubeObject]] = _Line[kind_type]  # type: ignore[valid-type]  # at run time
+        self._unseen: set[str] = set()  # by the list under way
+
+    def apply(self, item: Item) -> Iterator[WatchEvent]:
+        """Yield the events of one item.  Raises what it refuses."""
+        match item:
+            case Page():
+                yield from self._apply_page(item)
+            case Lines(texts=texts):
+                for text in texts:
+                    yield from self._apply_line(text)
+            case Refusal(error=error):
+                raise error
+
+    def _apply_page(self, page: Page) -> Iterator[WatchEvent]:
+        if page.is_first:
+            self._unseen = set(self.objects)
+        objects, names = decode_page(page, self._kind_type)
+        for obj in objects:
+            self._unseen.discard(obj.key)
+            yield from self._present(obj)
+        self._unseen.difference_update(map(self._key_of, names))
+        if not page.next_page:
+            for key in sorted(self._unseen):
+                yield from self._gone(key)
+            self._unseen.clear()
+            self.is_listed = True
+            self.refresh = page.refresh
+
+    def _apply_line(self, text: bytes) -> Iterator[WatchEvent]:
+        kind, found = self._decode(text)
+        if isinstance(found, Name):
+            if kind == EventType.DELETED:
+                yield from self._gone(self._key_of(found))
+        elif found is not None:
+            yield from (
+                self._gone(found.key, found)
+                if kind == EventType.DELETED
+                else (self._present(found))
+            )
+
+    def _decode(self, text: bytes) -> tuple[str, KubeObject | Name | None]:
+        try:
+            line = decode(text, self._line_type)
+        except InputError:
+            raw = decode(text, _Line[msgspec.Raw])
+            return raw.type, decode_named(raw.object, self._kind_type)
+        return line.type, line.object
+
+    def _present(self, obj: KubeObject) -> Iterator[WatchEvent]:
+        key, meta = obj.key, obj.metadata
+        old = self.objects.get(key)
+        if old is not None and old.metadata.uid != meta.uid:
+            yield from self._gone(key)
+            old = None
+        if old is not None and old.metadata.resource_version == meta.resource_version:
+            return
+        self.objects[key] = obj
+        kind = EventType.ADDED if old is None else EventType.MODIFIED
+        yield WatchEvent(kind, obj, old)
+
+    def _gone(self, key: str, last: KubeObject | None = None) -> Iterator[WatchEvent]:
+        old = self.objects.pop(key, None)
+        if old is not None:
+            yield WatchEvent(EventType.DELETED, last or old, old)
+
+    def _key_of(self, name: Name) -> str:
+        return f"{name.namespace}/{name.name}" if self._kind_type.NAMESPACED else name.name

@@ -1,0 +1,76 @@
+"""A component runs on the embedded cluster to a fixed point; what it wrote is the answer."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from koordinator.api.codec import to_manifest
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.api.registry import KINDS
+from koordinator.cluster.port import Cluster, EventType
+from koordinator.scheduler.contract import PluginSpec
+from koordinator.simulator.embedded import Embedded
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Objects as they were left, in the order in which they were first touched."""
+
+    created: Sequence[KubeObject]
+    changed: Sequence[KubeObject]
+    deleted: Sequence[KubeObject]
+
+    def as_data(self) -> dict[str, list[JsonObject]]:
+        """Return the objects as manifests."""
+        return {
+            "created": [to_manifest(obj) for obj in self.created],
+            "changed": [to_manifest(obj) for obj in self.changed],
+            "deleted": [to_manifest(obj) for obj in self.deleted],
+        }
+
+
+class ChangeRecorder:
+    """Notes what is different in a cluster from the moment it is made."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._watch = cluster.watch(KINDS)
+        self._before: dict[tuple[type[KubeObject], str], KubeObject] = {}
+        for event in self._watch.poll():
+            if event.type is EventType.ADDED:
+                self._before[type(event.object), event.object.key] = event.object
+
+    def changes(self) -> Changes:
+        """Return the difference; what was made and deleted again is not in it."""
+        touched: dict[tuple[type[KubeObject], str], KubeObject | None] = {}
+        last: dict[tuple[type[KubeObject], str], KubeObject] = {}
+        for event in self._watch.poll():
+            if event.type is not EventType.BOOKMARK:
+                key = (type(event.object), event.object.key)
+                touched[key] = None if event.type is EventType.DELETED else event.object
+                last[key] = event.object
+        before = self._before
+        return Changes(
+            created=[obj for key, obj in touched.items() if obj and key not in before],
+            changed=[obj for key, obj in touched.items() if obj and key in before],
+            deleted=[last[key] for key, obj in touched.items() if obj is None and key in before],
+        )
+
+
+def schedule_once(
+    objects: Iterable[KubeObject],
+    configuration: KubeSchedulerConfiguration,
+    *,
+    now_s: float,
+    out_of_tree: Iterable[PluginSpec[Any]] = (),
+    source: str = "",
+) -> tuple[Changes, tuple[str, ...]]:
+    """Run the scheduler until nothing moves; return what changed and which plugins do nothing yet.
+
+    Raises InputError, and InvalidError for an object that admission refuses.
+    """
+    world = Embedded(configuration, now_s=now_s, out_of_tree=out_of_tree, source=source)
+    world.load(objects)
+    recorder = ChangeRecorder(world.cluster)
+    world.run_to_fixed_point()
+    return recorder.changes(), world.not_yet

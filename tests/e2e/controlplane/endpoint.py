@@ -1,0 +1,96 @@
+"""JSON over HTTP to one loopback port: the least with which the control plane is looked after."""
+
+import json
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any
+
+from tests.e2e.controlplane.errors import ApiError, ControlPlaneError
+
+_REQUEST_TIMEOUT_S = 60.0
+_READY_TIMEOUT_S = 90.0  # a machine that is busy building needs a multiple of the usual 4 s
+_POLL_S = 0.05
+_FIRST_ERROR = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A server on 127.0.0.1; speaks TLS if there is a context."""
+
+    port: int
+    tls: ssl.SSLContext | None = None
+    token: str = ""
+
+    @property
+    def url(self) -> str:
+        """Scheme, host and port."""
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
+
+    def connect(self, timeout_s: float = _REQUEST_TIMEOUT_S) -> HTTPConnection:
+        """Return a connection, which opens when it is used, and again after it was closed."""
+        if self.tls is None:
+            return HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+        return HTTPSConnection("127.0.0.1", self.port, timeout=timeout_s, context=self.tls)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        timeout_s: float = _REQUEST_TIMEOUT_S,
+        over: HTTPConnection | None = None,
+    ) -> Any:
+        """Send ``body`` as JSON and return the answer: decoded if it is JSON, else its text.
+
+        Uses and leaves open the connection ``over``, or one of its own.  Raises ApiError for a
+        status of 400 and above, OSError and HTTPException if there is no answer.
+        """
+        connection = over or self.connect(timeout_s)
+        headers = {"Content-Type": content_type, "Accept": accept}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        try:
+            content = None if body is None else json.dumps(body)
+            connection.request(method, path, content, headers)
+            response = connection.getresponse()
+            text = response.read().decode()
+        finally:
+            if over is None:
+                connection.close()
+        if response.status >= _FIRST_ERROR:
+            raise ApiError(response.status, text)
+        is_json = response.headers.get_content_type() == "application/json"
+        return json.loads(text) if is_json else text
+
+    def wait_until_ready(self, path: str, check_alive: Callable[[], None]) -> None:
+        """Return when a GET of the path succeeds.
+
+        ``check_alive`` is asked in between and raises if waiting is in vain.  Raises
+        ControlPlaneError with the last answer when 90 s are over.
+        """
+        give_up = time.monotonic() + _READY_TIMEOUT_S
+        while True:
+            check_alive()
+            try:
+                self.request("GET", path, timeout_s=5)
+            except (ApiError, OSError, HTTPException) as error:
+                if time.monotonic() > give_up:
+                    raise ControlPlaneError(f"{self.url}{path} is not ready: {error}") from error
+                time.sleep(_POLL_S)
+            else:
+                return
+
+
+def free_port() -> int:
+    """Return a loopback port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,13 @@
+"""What goes wrong around the control plane itself, as against what a test finds out."""
+
+
+class ControlPlaneError(Exception):
+    """A program is missing, can't be built, doesn't come up or refuses what it was asked."""
+
+
+class ApiError(ControlPlaneError):
+    """The API server answered with an HTTP status of 400 or above."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"HTTP {status}: {text}")
+        self.status = status

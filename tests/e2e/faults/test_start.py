@@ -1,0 +1,135 @@
+"""A scheduler that is started before its cluster is there, or with the wrong papers."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.controlplane import ControlPlane, kubeconfig
+from tests.e2e.controlplane.certificates import Authority
+from tests.e2e.fleet import create, node, pod
+from tests.e2e.interposer import Interposer
+from tests.e2e.scheduler_process import SchedulerProcess
+from tests.e2e.waiting import eventually
+from tests.e2e.witness import Witness
+
+Start = Callable[[Path], SchedulerProcess]
+
+
+@pytest.fixture
+def start(controlplane: ControlPlane) -> Iterator[Start]:
+    """``start(kubeconfig)`` starts a scheduler that may not be able to work yet."""
+    started: list[SchedulerProcess] = []
+
+    def begin(path: Path) -> SchedulerProcess:
+        name = f"koord-scheduler-{path.stem}"
+        started.append(SchedulerProcess(controlplane, name=name, kubeconfig=path))
+        started[-1].start(wait=False)
+        return started[-1]
+
+    yield begin
+    for made in started:
+        made.kill()
+        assert "Traceback" not in made.log.read_text()
+
+
+@pytest.fixture
+def one_pod(controlplane: ControlPlane, namespace: str) -> str:
+    """A pod that has a place; returns its name."""
+    create(controlplane.api, "/api/v1/nodes", [node("n1")])
+    create(controlplane.api, f"/api/v1/namespaces/{namespace}/pods", [pod("a")])
+    return "a"
+
+
+def waits(scheduler: SchedulerProcess) -> bool:
+    """Return whether it runs, and says that it is alive but not ready."""
+    assert scheduler.is_running
+    return scheduler.get("/healthz") == "ok" and scheduler.get("/readyz") == ""
+
+
+def warned(scheduler: SchedulerProcess, text: str) -> bool:
+    """Return whether a warning has the text."""
+    lines = scheduler.log.read_text().splitlines()
+    return any(line.startswith("W") and text in line for line in lines)
+
+
+def test_a_server_that_is_not_there_yet_is_waited_for(
+    controlplane: ControlPlane, start: Start, one_pod: str, witness: Witness
+) -> None:
+    """Alive, not ready, and it says which address doesn't answer; then it works."""
+    interposer = Interposer(controlplane.api)
+    scheduler = start(interposer.kubeconfig(controlplane))
+    eventually(lambda: warned(scheduler, f"127.0.0.1:{interposer.endpoint.port}"))
+    eventually(lambda: waits(scheduler))
+
+    with interposer:
+        assert witness.node_of(one_pod) == "n1"
+        assert scheduler.get("/readyz") == "ok"
+
+
+def test_a_token_that_nobody_knows_is_complained_about_until_it_is_right(
+    controlplane: ControlPlane, start: Start, one_pod: str, witness: Witness, tmp_path: Path
+) -> None:
+    """The message names the file to look at; a token that is put right is read again."""
+    token = tmp_path / "token"
+    token.write_text("wrong")
+    path = controlplane.write_kubeconfig("unknown-user", {"tokenFile": str(token)})
+    scheduler = start(path)
+    eventually(lambda: warned(scheduler, "Unauthorized") and warned(scheduler, str(path)))
+    eventually(lambda: waits(scheduler))
+
+    token.write_text(controlplane.api.token)
+
+    assert witness.node_of(one_pod, 120) == "n1"
+
+
+def test_rights_that_are_missing_are_complained_about_until_they_are_there(
+    controlplane: ControlPlane, start: Start, one_pod: str, witness: Witness
+) -> None:
+    """The message says who may not do what."""
+    scheduler = start(controlplane.kubeconfig("bob", ["schedulers"]))
+    eventually(lambda: warned(scheduler, 'User \\"bob\\" cannot list resource \\"nodes\\"'))
+    eventually(lambda: waits(scheduler))
+
+    role, group = "--clusterrole=cluster-admin", "--group=schedulers"
+    controlplane.kubectl("create", "clusterrolebinding", "schedulers", role, group)
+
+    assert witness.node_of(one_pod, 120) == "n1"
+
+
+def test_a_certificate_that_is_not_trusted_is_complained_about(
+    controlplane: ControlPlane, start: Start, tmp_path: Path
+) -> None:
+    """It is never worked with."""
+    stranger = Authority(tmp_path / "pki")
+    path = kubeconfig.write(
+        controlplane.state_dir / "stranger.kubeconfig",
+        controlplane.api.url,
+        stranger.ca_path,
+        {"token": controlplane.api.token},
+    )
+    scheduler = start(path)
+
+    eventually(lambda: warned(scheduler, "certificate"))
+    eventually(lambda: waits(scheduler))
+
+
+@pytest.mark.parametrize("text", ["", "clusters: 7", "current-context: nowhere"])
+def test_a_kubeconfig_that_says_nothing_ends_the_start(
+    start: Start, tmp_path: Path, text: str
+) -> None:
+    """The message names the file, and it is the user's mistake: exit code 2."""
+    path = tmp_path / "empty.kubeconfig"
+    path.write_text(text)
+    scheduler = start(path)
+
+    assert scheduler.exit_code() == 2
+    assert str(path) in scheduler.log.read_text().replace("\n", "")
+
+
+def test_a_kubeconfig_that_is_not_there_ends_the_start(start: Start, tmp_path: Path) -> None:
+    """Likewise."""
+    path = tmp_path / "missing.kubeconfig"
+    scheduler = start(path)
+
+    assert scheduler.exit_code() == 2
+    assert str(path) in scheduler.log.read_text().replace("\n", "")

@@ -1,0 +1,34 @@
+"""A cluster with ``koord scheduler``, and somebody who uses it through kubectl."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.e2e.controlplane import ControlPlane
+from tests.e2e.kubelet import FakeKubelet
+from tests.e2e.scheduler_process import SchedulerProcess
+from tests.e2e.session.user import User
+
+CONFIGURATION = {
+    "leaderElection": {"leaderElect": False},
+    "profiles": [{"schedulerName": "default-scheduler"}, {"schedulerName": "batch"}],
+}
+
+
+@pytest.fixture(scope="module")
+def scheduler(controlplane: ControlPlane) -> Iterator[SchedulerProcess]:
+    """Run one scheduler while all tests of a module come and go."""
+    with SchedulerProcess(controlplane, CONFIGURATION) as running:
+        yield running
+
+
+@pytest.fixture
+def user(
+    controlplane: ControlPlane,
+    scheduler: SchedulerProcess,
+    kubelet: FakeKubelet,
+    namespace: str,
+) -> User:
+    """Work in a namespace of one's own, in a cluster that has no nodes yet."""
+    assert scheduler.is_running
+    del kubelet
+    return User(controlplane, namespace)

@@ -1,0 +1,187 @@
+"""A binding ends in the truth, whatever happens to its answer."""
+
+import json
+from http import HTTPStatus
+
+import pytest
+from aiohttp import web
+from tests.unit.cluster.kubernetes.objects import pod
+from tests.unit.cluster.kubernetes.scripted_server import (
+    PATIENCE_S,
+    Answer,
+    ScriptedServer,
+    client,
+    fail,
+    hang_up,
+    not_found,
+    reply,
+    stream,
+)
+
+from koordinator.cluster.kubernetes.binding import KubernetesBinds
+from koordinator.cluster.port import Binding
+from koordinator.foundation.errors import ClusterError, ConflictError, NotFoundError
+
+BIND, GET = (
+    "POST /api/v1/namespaces/default/pods/a/binding",
+    "GET /api/v1/namespaces/default/pods/a",
+)
+DONE = reply({"kind": "Status", "status": "Success"}, HTTPStatus.CREATED)
+CONFLICT = fail(HTTPStatus.CONFLICT, "Conflict", "pod a is already assigned")
+BINDING = Binding("default", "a", "n1", uid="a", annotations={"k": "v"}, labels={"l": "m"})
+
+
+def bound(node: str = "n1", **annotations: str) -> Answer:
+    """Answer with the pod on a node, empty for none."""
+    found = pod("a", nodeName=node)
+    found["metadata"]["annotations"] = annotations or {"k": "v", "other": "x"}
+    return reply(found)
+
+
+def outcome(server: ScriptedServer, **options: float) -> ClusterError | None:
+    with server.cluster(**options) as cluster:
+        (result,) = cluster.bind([BINDING]).results()
+    return result
+
+
+def test_everything_travels_in_one_request(server: ScriptedServer) -> None:
+    """With the uid as precondition, and seconds after which the server shall not do it any more."""
+    server.on(BIND, DONE)
+    assert outcome(server) is None
+
+    (sent,) = server.received
+    assert json.loads(sent.body) == {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {
+            "namespace": "default",
+            "name": "a",
+            "uid": "a",
+            "annotations": {"k": "v"},
+            "labels": {"l": "m"},
+        },
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+    }
+    assert sent.query == {"timeout": "5s"}
+
+
+@pytest.mark.parametrize("lost", [hang_up, fail(500), fail(504)])
+def test_a_lost_answer_may_have_been_success(server: ScriptedServer, lost: Answer) -> None:
+    """The pod is on the node with what we wrote: that was us."""
+    server.on(BIND, lost)
+    server.on(GET, bound())
+    assert outcome(server) is None
+    assert server.count(BIND) == 1
+
+
+@pytest.mark.slow
+def test_a_lost_answer_may_have_been_nothing(server: ScriptedServer) -> None:
+    """The pod has no node yet: bind it again, and again ask if even that is unclear."""
+    server.on(BIND, hang_up, CONFLICT)
+    server.on(GET, bound(""), bound())
+    assert outcome(server) is None
+    assert server.count(BIND) == 2
+
+
+@pytest.mark.parametrize("pod_now", [bound("n2"), bound("n1", k="somebody else's")])
+def test_somebody_else_was_faster(server: ScriptedServer, pod_now: Answer) -> None:
+    """Another node, or the same one with other devices."""
+    server.on(BIND, hang_up)
+    server.on(GET, pod_now)
+    assert isinstance(outcome(server), ConflictError)
+
+
+def test_the_pod_has_gone_meanwhile(server: ScriptedServer) -> None:
+    """Or there is another one of its name."""
+    server.on(BIND, hang_up)
+    assert isinstance(outcome(server), NotFoundError)
+    server.on(GET, reply(pod("a", uid="another")))
+    assert isinstance(outcome(server), ConflictError)
+
+
+def test_a_refusal_is_final(server: ScriptedServer) -> None:
+    """Nothing is asked if the answer is clear."""
+    server.on(BIND, CONFLICT)
+    assert isinstance(outcome(server), ConflictError)
+    assert len(server.received) == 1
+
+
+def test_a_busy_server_is_waited_for(server: ScriptedServer) -> None:
+    """It has done nothing yet, so the pod need not be asked."""
+    server.on(BIND, fail(429, Retry_After="0"), DONE)
+    assert outcome(server) is None
+    assert server.count(GET) == 0
+
+
+def test_a_server_that_is_away_ends_it_in_time() -> None:
+    """Then the caller takes the place back and tries later."""
+    with client("http://127.0.0.1:9", timeout_s=0.1) as cluster:
+        (result,) = cluster.bind([BINDING]).results()
+    assert type(result).__name__ == "UnreachableError"
+
+
+def test_who_lost_the_lead_binds_nothing_more(server: ScriptedServer) -> None:
+    """What is still in the queue is not sent."""
+    server.on(BIND, DONE)
+    leads = iter([True, True])
+    with server.cluster(may_write=lambda: next(leads, False), binds_in_flight=1) as cluster:
+        results = cluster.bind([BINDING] * 5).results()
+    assert [result is None for result in results] == [True, True, False, False, False]
+    assert "not the leader any more" in str(results[-1])
+    assert len(server.received) == 2
+
+
+def test_only_so_many_fly_at_a_time(server: ScriptedServer) -> None:
+    """In the order in which they were asked for."""
+    flying, most = 0, 0
+
+    async def slow(request: web.Request) -> web.StreamResponse:
+        nonlocal flying, most
+        flying += 1
+        most = max(most, flying)
+        response = await DONE(request)
+        flying -= 1
+        return response
+
+    names = [f"p{i}" for i in range(50)]
+    for name in names:
+        server.on(f"POST /api/v1/namespaces/default/pods/{name}/binding", slow)
+    with server.cluster(binds_in_flight=3) as cluster:
+        cluster.bind([Binding("default", name, "n") for name in names]).results()
+
+    assert most <= 3
+    arrived = [received.path.split("/")[-2] for received in server.received]
+    assert all(abs(names.index(name) - i) < 3 for i, name in enumerate(arrived))
+
+
+def test_results_come_as_they_end(server: ScriptedServer) -> None:
+    """By their place in the batch; waiting ends when there is one."""
+    server.on(BIND, stream())
+    server.on(BIND.replace("/a/", "/b/"), DONE)
+    with server.cluster() as cluster:
+        binds = cluster.bind([BINDING, Binding("default", "b", "n")])
+        assert cluster.wait(PATIENCE_S)
+        assert binds.finished() == [(1, None)]
+        assert binds.finished() == []
+        assert not cluster.wait(0)
+
+
+def test_an_empty_batch_is_done(server: ScriptedServer) -> None:
+    """There is nothing to wait for."""
+    with server.cluster() as cluster:
+        assert cluster.bind([]).results() == []
+
+
+def test_closing_ends_what_flies(server: ScriptedServer) -> None:
+    """Nobody waits for ever."""
+    server.on(BIND, stream())
+    with server.cluster(binds_in_flight=1) as cluster:
+        binds: KubernetesBinds = cluster.bind([BINDING] * 3)
+        server.wait_for(BIND)
+    assert ["closed" in str(error) for error in binds.results()] == [True] * 3
+
+
+def test_a_pod_that_is_not_there(server: ScriptedServer) -> None:
+    """As every verb says it."""
+    server.on(BIND, not_found)
+    assert isinstance(outcome(server), NotFoundError)

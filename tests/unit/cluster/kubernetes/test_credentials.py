@@ -1,0 +1,165 @@
+"""What proves who we are is renewed in time."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from tests.unit.cluster.kubernetes.scripted_server import write_kubeconfig
+
+from koordinator.cluster.kubernetes.connection import find_connection
+from koordinator.cluster.kubernetes.credentials import Credentials
+from koordinator.foundation.clock import VirtualClock
+from koordinator.foundation.errors import ClusterError, InputError
+
+EXPIRES = 1_000
+EXEC = "exec: {command: ./plugin, apiVersion: client.authentication.k8s.io/v1, installHint: get it}"
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+def credentials(folder: Path, clock: VirtualClock, user: str) -> Credentials:
+    config = write_kubeconfig(folder / "config", "http://api", user)
+    return Credentials(find_connection(str(config), environ={}), clock, {"PATH": "/usr/bin:/bin"})
+
+
+def headers(found: Credentials) -> dict[str, str]:
+    return dict((found.current() or found.renewed()).headers)
+
+
+def plugin(folder: Path, *lines: str) -> None:
+    """Write a plugin that counts how often it ran."""
+    file = folder / "plugin"
+    file.write_text("\n".join(["#!/bin/sh", f"echo run >> {folder}/runs", *lines]))
+    file.chmod(file.stat().st_mode | stat.S_IXUSR)
+
+
+def runs(folder: Path) -> int:
+    return len((folder / "runs").read_text().splitlines())
+
+
+def answer(expires: str = "1970-01-01T00:16:40Z", **status: str) -> str:
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {**(status or {"token": "given"}), "expirationTimestamp": expires},
+    }
+    return f"echo '{json.dumps(credential)}'"
+
+
+def test_a_token_is_sent(tmp_path: Path, clock: VirtualClock) -> None:
+    """As a bearer token; a user name and password as basic authentication."""
+    assert headers(credentials(tmp_path, clock, "token: t")) == {"Authorization": "Bearer t"}
+    basic = credentials(tmp_path, clock, "username: joe, password: secret")
+    assert headers(basic) == {"Authorization": "Basic am9lOnNlY3JldA=="}
+
+
+def test_a_token_file_is_read_again(tmp_path: Path, clock: VirtualClock) -> None:
+    """Once a minute; while it can't be read the last token stays."""
+    token = tmp_path / "token"
+    token.write_text("old\n")
+    found = credentials(tmp_path, clock, "tokenFile: token, token: unused")
+    token.write_text("new\n")
+    assert headers(found) == {"Authorization": "Bearer old"}
+    clock.advance_to(61)
+    assert headers(found) == {"Authorization": "Bearer new"}
+
+    token.unlink()
+    clock.advance_to(122)
+    assert headers(found) == {"Authorization": "Bearer new"}
+
+
+def test_a_refused_token_is_read_again_at_once(tmp_path: Path, clock: VirtualClock) -> None:
+    """But not in the same moment in which it was read: that would be no better."""
+    token = tmp_path / "token"
+    token.write_text("old")
+    found = credentials(tmp_path, clock, "tokenFile: token")
+    refused = found.current()
+    assert found.renewed(refused) is refused
+    clock.advance_to(10)
+    assert found.renewed(refused) is refused, "the file is what it was"
+    clock.advance_to(20)
+    token.write_text("new")
+    assert dict(found.renewed(refused).headers) == {"Authorization": "Bearer new"}
+
+
+def test_a_plugin_runs_until_its_answer_expires(tmp_path: Path, clock: VirtualClock) -> None:
+    """It lies beside the kubeconfig, and is not asked for every request."""
+    plugin(tmp_path, answer())
+    found = credentials(tmp_path, clock, EXEC)
+    clock.advance_to(EXPIRES - 1)
+    assert headers(found) == {"Authorization": "Bearer given"}
+    assert runs(tmp_path) == 1
+
+    clock.advance_to(EXPIRES)
+    headers(found)
+    assert runs(tmp_path) == 2
+
+
+def test_a_refused_answer_makes_the_plugin_run(tmp_path: Path, clock: VirtualClock) -> None:
+    """Many refusals at the same time are one reason, not many."""
+    plugin(tmp_path, answer())
+    found = credentials(tmp_path, clock, EXEC)
+    clock.advance_to(10)
+    refused = found.current()
+    plugin(tmp_path, answer(token="better"))  # noqa: S106 -- as said
+    for _ in range(3):
+        assert dict(found.renewed(refused).headers) == {"Authorization": "Bearer better"}
+    assert runs(tmp_path) == 2
+
+
+def test_a_plugin_is_told_what_it_asks_for(tmp_path: Path, clock: VirtualClock) -> None:
+    """The environment of its entry, and the cluster if it wants to know."""
+    plugin(
+        tmp_path,
+        f'echo "$KUBERNETES_EXEC_INFO" > {tmp_path}/info',
+        f'echo "$1 $NAME" > {tmp_path}/seen',
+        answer(),
+    )
+    more = ", provideClusterInfo: true, args: [a], env: [{name: NAME, value: v}]}"
+    credentials(tmp_path, clock, EXEC.removesuffix("}") + more)
+
+    info = json.loads((tmp_path / "info").read_text())
+    assert info["spec"] == {"interactive": False, "cluster": {"server": "http://api"}}
+    assert (tmp_path / "seen").read_text() == "a v\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("echo why >&2; exit 3", "plugin .*/plugin: exit status 3: why"),
+        ("echo secret", "its output is no ExecCredential"),
+        (answer(other="x"), "neither a token nor a certificate"),
+    ],
+)
+def test_a_plugin_that_fails(tmp_path: Path, clock: VirtualClock, line: str, message: str) -> None:
+    """The message has what it complained about, never what it printed for us."""
+    plugin(tmp_path, line)
+    with pytest.raises(ClusterError, match=message) as caught:
+        credentials(tmp_path, clock, EXEC)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_plugin_that_is_not_there(tmp_path: Path, clock: VirtualClock) -> None:
+    """The kubeconfig often says where to get it."""
+    with pytest.raises(InputError, match=r"exec\.command: can't run .*No such file.*; get it"):
+        credentials(tmp_path, clock, EXEC)
+
+
+def test_a_version_of_the_protocol_that_is_gone(tmp_path: Path, clock: VirtualClock) -> None:
+    """The message says which versions there are."""
+    with pytest.raises(InputError, match=r"exec\.apiVersion: found .*v1alpha1'; accepted is"):
+        credentials(tmp_path, clock, EXEC.replace("io/v1,", "io/v1alpha1,"))
+
+
+def test_a_certificate_that_is_none(tmp_path: Path, clock: VirtualClock) -> None:
+    """What ssl refuses is reported with the kubeconfig that names it."""
+    config = write_kubeconfig(tmp_path / "config", "https://api")
+    (tmp_path / "ca").write_text("nonsense")
+    text = config.read_text()
+    config.write_text(text.replace("https://api'", "https://api', certificate-authority: ca"))
+    with pytest.raises(InputError, match=rf"{config}.*accepted is PEM"):
+        Credentials(find_connection(str(config), environ={}), clock, {})

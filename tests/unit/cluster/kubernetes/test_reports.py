@@ -1,0 +1,273 @@
+"""Reports are written in the background, in order, and never in the way of a binding."""
+
+import asyncio
+import datetime as dt
+import json
+import threading
+
+import pytest
+from aiohttp import web
+from tests.unit.cluster.kubernetes.objects import PODS, pod, pod_list
+from tests.unit.cluster.kubernetes.scripted_server import (
+    NOW_S,
+    PATIENCE_S,
+    ScriptedServer,
+    fail,
+    hang_up,
+    reply,
+    stream,
+)
+
+from koordinator.api.core import MicroTime, ObjectReference
+from koordinator.api.event import Event, EventSeries
+from koordinator.api.meta import Condition, JsonObject, ObjectMeta
+from koordinator.api.pod import Pod
+from koordinator.cluster.kubernetes import reports
+from koordinator.cluster.port import Binding, PodReport
+from koordinator.foundation.clock import to_datetime
+
+STATUS = "PATCH /api/v1/namespaces/default/pods/a/status"
+BIND = "POST /api/v1/namespaces/default/pods/a/binding"
+EVENTS = "POST /apis/events.k8s.io/v1/namespaces/default/events"
+OK = reply({})
+NOW = to_datetime(NOW_S).isoformat().replace("+00:00", "Z")
+
+
+class Gate:
+    """An answer that waits until it is opened."""
+
+    def __init__(self) -> None:
+        self._open = threading.Event()
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        """Wait, then answer."""
+        await asyncio.to_thread(self._open.wait, PATIENCE_S)
+        return await OK(request)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+def unschedulable(message: str, status: str = "False") -> Condition:
+    return Condition(type="PodScheduled", status=status, reason="Unschedulable", message=message)
+
+
+def condition(message: str, name: str = "a") -> PodReport:
+    return PodReport("default", name, condition=unschedulable(message))
+
+
+def note(name: str, text: str = "t") -> Event:
+    return Event(
+        metadata=ObjectMeta(name=name, namespace="default"),
+        regarding=ObjectReference(kind="Pod", namespace="default", name="a"),
+        reporting_controller="us",
+        event_time=MicroTime(2024, 1, 31, tzinfo=dt.UTC),
+        note=text,
+    )
+
+
+def patches(server: ScriptedServer, request: str = STATUS) -> list[JsonObject]:
+    return [json.loads(r.body) for r in server.received if str(r) == request]
+
+
+def test_a_condition_is_merged_into_the_status(server: ScriptedServer) -> None:
+    """By its type; what it doesn't say is said to be empty; the uid guards."""
+    server.on(STATUS, OK)
+    with server.cluster() as cluster:
+        report = PodReport("default", "a", "1", unschedulable("no"), nominated_node="")
+        cluster.report([report])
+        server.wait_for(STATUS)
+
+    (sent,) = [r for r in server.received if str(r) == STATUS]
+    assert sent.headers["Content-Type"] == "application/strategic-merge-patch+json"
+    assert json.loads(sent.body) == {
+        "metadata": {"uid": "1"},
+        "status": {
+            "nominatedNodeName": None,
+            "conditions": [
+                {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": "Unschedulable",
+                    "message": "no",
+                    "lastProbeTime": None,
+                    "lastTransitionTime": NOW,
+                    "observedGeneration": None,
+                }
+            ],
+        },
+    }
+
+
+@pytest.mark.parametrize(("status", "expected"), [("False", "2020-01-01T00:00:00Z"), ("True", NOW)])
+def test_only_a_change_is_a_transition(server: ScriptedServer, status: str, expected: str) -> None:
+    """What our watch has seen of the pod tells whether it is one."""
+    known = pod("a")
+    since = "2020-01-01T00:00:00Z"
+    known["status"] = {
+        "conditions": [{"type": "PodScheduled", "status": "False", "lastTransitionTime": since}]
+    }
+    server.on(f"GET {PODS}", reply(pod_list(known)))
+    server.on(f"WATCH {PODS}", stream())
+    server.on(STATUS, OK)
+    with server.cluster() as cluster:
+        watch = cluster.watch([Pod])
+        while not watch.poll():
+            assert cluster.wait(PATIENCE_S)
+        cluster.report([PodReport("default", "a", condition=unschedulable("no", status))])
+        server.wait_for(STATUS)
+
+    (patch,) = patches(server)
+    assert patch["status"]["conditions"][0]["lastTransitionTime"] == expected
+
+
+def test_what_waits_is_taken_in_by_what_is_newer(server: ScriptedServer) -> None:
+    """One write per pod at a time: the next one has everything that came meanwhile."""
+    gate = Gate()
+    server.on(STATUS, gate, OK)
+    with server.cluster() as cluster:
+        cluster.report([condition("first")])
+        server.wait_for(STATUS)
+        cluster.report([condition("second"), PodReport("default", "a", nominated_node="n")])
+        cluster.report([condition("third")])
+        gate.open()
+        server.wait_for(STATUS, 2)
+
+    first, rest = patches(server)
+    assert first["status"]["conditions"][0]["message"] == "first"
+    assert rest["status"]["conditions"][0]["message"] == "third"
+    assert rest["status"]["nominatedNodeName"] == "n"
+
+
+def test_a_binding_drops_what_waits_and_lets_pass_what_flies(server: ScriptedServer) -> None:
+    """Otherwise an old condition could overwrite that of the binding."""
+    gate = Gate()
+    server.on(STATUS, gate)
+    server.on(BIND, reply({}, 201))
+    with server.cluster() as cluster:
+        cluster.report([condition("flies")])
+        server.wait_for(STATUS)
+        cluster.report([condition("waits")])
+        binds = cluster.bind([Binding("default", "a", "n")])
+        assert not cluster.wait(0.05)
+        gate.open()
+        assert binds.results() == [None]
+    assert [str(received) for received in server.received] == [STATUS, BIND]
+
+
+def test_a_failed_report_is_not_repeated_after_the_binding(server: ScriptedServer) -> None:
+    """It was about the time before."""
+    gate = Gate()
+
+    async def late_failure(request: web.Request) -> web.StreamResponse:
+        await gate(request)
+        return await fail(500)(request)
+
+    server.on(STATUS, late_failure, OK)
+    server.on(BIND, reply({}, 201))
+    server.on(EVENTS, OK)
+    with server.cluster() as cluster:
+        cluster.report([condition("flies")])
+        server.wait_for(STATUS)
+        binds = cluster.bind([Binding("default", "a", "n")])
+        gate.open()
+        assert binds.results() == [None]
+        cluster.report([note("later")])
+        server.wait_for(EVENTS)
+    assert server.count(STATUS) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failure", [hang_up, fail(500)])
+def test_a_failed_report_is_tried_again(server: ScriptedServer, failure: object) -> None:
+    """Unless a newer one has taken it in."""
+    server.on(STATUS, failure, OK)  # type: ignore[arg-type]  # an Answer
+    with server.cluster() as cluster:
+        cluster.report([condition("one")])
+        server.wait_for(STATUS, 2)
+    assert patches(server)[0] == patches(server)[1]
+
+
+def test_what_the_server_refuses_is_dropped(server: ScriptedServer) -> None:
+    """The pod is gone, or is another one."""
+    server.on(STATUS, fail(409, "Conflict"))
+    server.on(EVENTS, OK)
+    with server.cluster() as cluster:
+        cluster.report([condition("x", "gone"), condition("x"), note("after")])
+        server.wait_for(EVENTS)
+        server.wait_for(STATUS)
+    assert server.count(STATUS) == 1
+
+
+def test_an_event_that_exists_is_changed(server: ScriptedServer) -> None:
+    """In the core API, which allows that; what it has no more is taken away."""
+    patch = "PATCH /api/v1/namespaces/default/events/x"
+    server.on(EVENTS, fail(409, "AlreadyExists"))
+    server.on(patch, OK)
+    with server.cluster() as cluster:
+        cluster.report([note("x", "text")])
+        server.wait_for(patch)
+    assert patches(server, patch) == [
+        {
+            "series": None,
+            "message": "text",
+            "involvedObject": {"kind": "Pod", "namespace": "default", "name": "a"},
+            "reportingComponent": "us",
+            "eventTime": "2024-01-31T00:00:00.000000Z",
+        }
+    ]
+
+
+def test_while_bindings_fly_reports_trickle(server: ScriptedServer) -> None:
+    """One at a time and at a small rate; afterwards side by side."""
+    count = 200
+    gate = Gate()
+    server.on(BIND, gate)
+    server.on(EVENTS, OK)
+    with server.cluster() as cluster:
+        binds = cluster.bind([Binding("default", "a", "n")])
+        server.wait_for(BIND)
+        cluster.report([note(f"e{i}") for i in range(count)])
+        server.wait_for(EVENTS, 10)
+        assert not cluster.wait(0.2)
+        while_busy = server.count(EVENTS)
+        gate.open()
+        binds.results()
+        server.wait_for(EVENTS, count)
+    assert while_busy <= 50 + 50 * 2, "a burst, and 50 per second"
+
+
+def test_only_so_many_wait(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest events are forgotten first, then the oldest conditions."""
+    monkeypatch.setattr(reports, "LIMIT", 3)
+    gate = Gate()
+    server.on(EVENTS, gate)
+    for name in "abcde":
+        server.on(STATUS.replace("/a/", f"/{name}/"), OK)
+    server.on(BIND, gate)
+    with server.cluster() as cluster:
+        cluster.bind([Binding("default", "x", "n"), Binding("default", "a", "n")])
+        server.wait_for(BIND)
+        cluster.report([note(f"e{i}") for i in range(5)])
+        cluster.report([condition("x", name) for name in "bcde"])
+        gate.open()
+        server.wait_for(STATUS.replace("/a/", "/e/"))
+    written = [r.path.split("/")[-2] for r in server.received if r.path.endswith("/status")]
+    assert written == ["c", "d", "e"]
+
+
+def test_a_series_is_written_whole(server: ScriptedServer) -> None:
+    """An event that happens again and again has a count."""
+    patch = "PATCH /api/v1/namespaces/default/events/x"
+    server.on(EVENTS, fail(409, "AlreadyExists"))
+    server.on(patch, OK)
+    when = MicroTime(2024, 1, 31, tzinfo=dt.UTC)
+    repeated = Event(
+        metadata=ObjectMeta(name="x", namespace="default"),
+        series=EventSeries(count=3, last_observed_time=when),
+    )
+    with server.cluster() as cluster:
+        cluster.report([repeated])
+        server.wait_for(patch)
+    (sent,) = patches(server, patch)
+    assert sent["series"] == {"count": 3, "lastObservedTime": "2024-01-31T00:00:00.000000Z"}

@@ -1,0 +1,294 @@
+"""Watches survive what servers and networks do to them."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+import pytest
+from aiohttp import web
+from tests.unit.cluster.kubernetes.objects import PODS, bookmark, event, gone, pod, pod_list
+from tests.unit.cluster.kubernetes.scripted_server import (
+    PATIENCE_S,
+    Answer,
+    ScriptedServer,
+    fail,
+    hang_up,
+    not_found,
+    reply,
+    stream,
+)
+
+from koordinator.api.device import Device
+from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.cluster.kubernetes.cluster import KubernetesCluster
+from koordinator.cluster.port import EventType, Watch, WatchEvent
+from koordinator.foundation.errors import InvalidError
+
+LIST, WATCH = f"GET {PODS}", f"WATCH {PODS}"
+NODES = "/api/v1/nodes"
+DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
+QUIET = stream()
+
+
+def take(cluster: KubernetesCluster, watch: Watch, count: int) -> list[WatchEvent]:
+    """Return so many events, the bookmark not counted."""
+    events: list[WatchEvent] = []
+    while len(events) < count:
+        assert cluster.wait(PATIENCE_S)
+        events += [e for e in watch.poll() if e.type is not EventType.BOOKMARK]
+    return events
+
+
+def seen(events: Sequence[WatchEvent]) -> list[tuple[str, str, str]]:
+    """Return type, name and version."""
+    metas = [(e.type.value, e.object.metadata) for e in events]
+    return [(kind, meta.name, meta.resource_version) for kind, meta in metas]
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[dict[str, str]]:
+    """Return what we logged; the scripted server has its own opinions."""
+    ours = [r for r in caplog.records if r.name.startswith("koordinator")]
+    return [r.__dict__ for r in ours]
+
+
+def test_a_stream_that_ended_goes_on_where_it_was(server: ScriptedServer) -> None:
+    """Bookmarks count as progress."""
+    server.on(LIST, reply(pod_list(pod("a"), version="5")))
+    server.on(
+        WATCH,
+        stream(event("ADDED", pod("b", "6")), then_wait=False),
+        stream(bookmark("9"), then_wait=False),
+        stream(event("MODIFIED", pod("b", "10"))),
+    )
+    with server.cluster() as cluster:
+        events = take(cluster, cluster.watch([Pod]), 3)
+
+    assert seen(events) == [("ADDED", "a", "1"), ("ADDED", "b", "6"), ("MODIFIED", "b", "10")]
+    assert events[2].previous is events[1].object
+    assert [query["resourceVersion"] for query in server.queries(WATCH)] == ["5", "6", "9"]
+    assert all(300 <= int(query["timeoutSeconds"]) <= 600 for query in server.queries(WATCH))
+    assert {query["allowWatchBookmarks"] for query in server.queries(WATCH)} == {"true"}
+    assert server.count(LIST) == 1
+
+
+@pytest.mark.parametrize("answer", [fail(410, "Expired"), stream(gone(), then_wait=False)])
+def test_a_forgotten_version_is_made_up_for(server: ScriptedServer, answer: Answer) -> None:
+    """What was lost is delivered as a difference, what stayed is not mentioned."""
+    before = [pod("changed"), pod("deleted"), pod("same"), pod("replaced")]
+    after = [pod("added"), pod("changed", "8"), pod("same"), pod("replaced", "9", uid="new")]
+    server.on(LIST, reply(pod_list(*before)), reply(pod_list(*after, version="9")))
+    server.on(WATCH, answer, QUIET)
+    with server.cluster() as cluster:
+        watch = cluster.watch([Pod])
+        events = take(cluster, watch, 4 + 5)[4:]
+
+    assert seen(events) == [
+        ("ADDED", "added", "1"),
+        ("MODIFIED", "changed", "8"),
+        ("DELETED", "replaced", "1"),
+        ("ADDED", "replaced", "9"),
+        ("DELETED", "deleted", "1"),
+    ]
+
+
+def test_an_error_in_the_stream_loses_nothing(server: ScriptedServer) -> None:
+    """What came before it counts, also if it came together with it."""
+    error = event("ERROR", {"kind": "Status", "code": 410, "message": "old"})
+    server.on(LIST, reply(pod_list(version="1")), reply(pod_list(pod("a", "2"), version="3")))
+    server.on(WATCH, stream(event("ADDED", pod("a", "2")), error, then_wait=False), QUIET)
+    with server.cluster() as cluster:
+        watch = cluster.watch([Pod])
+        server.wait_for(WATCH, 2)
+        assert seen(take(cluster, watch, 1)) == [("ADDED", "a", "2")]
+        assert watch.poll() == []
+
+
+@pytest.mark.slow
+def test_a_silent_stream_is_cut(server: ScriptedServer) -> None:
+    """A connection may be dead without anybody noticing; then another one is opened."""
+    server.on(LIST, reply(pod_list(version="5")))
+    server.on(WATCH, stream(), stream(event("ADDED", pod("a", "6"))))
+    with server.cluster(silence_s=0.05) as cluster:
+        watch = cluster.watch([Pod])
+        server.wait_for(WATCH, 1)
+        assert seen(take(cluster, watch, 1)) == [("ADDED", "a", "6")]
+
+
+@pytest.mark.slow
+def test_a_server_that_fails_is_tried_again(
+    server: ScriptedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An outage is logged when it begins and when it is over."""
+    caplog.set_level("INFO")
+    server.on(LIST, reply(pod_list(pod("a"), version="5")))
+    server.on(WATCH, hang_up, hang_up, stream(event("ADDED", pod("b", "6"))))
+    with server.cluster() as cluster:
+        assert len(take(cluster, cluster.watch([Pod]), 2)) == 2
+
+    messages = [record["message"] for record in logged(caplog)]
+    assert messages == ["watch interrupted: trying again", "watch resumed"]
+
+
+def test_what_cannot_be_decoded_is_left_out(
+    server: ScriptedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was delivered before stays, and goes when it is deleted."""
+    server.on(LIST, reply(pod_list(pod("known"), pod("never", nodeName=1))))
+    server.on(
+        WATCH,
+        stream(
+            event("MODIFIED", pod("known", "2", nodeName=1)),
+            event("MODIFIED", pod("never", "3", nodeName=1)),
+            event("DELETED", pod("never", "4", nodeName=1)),
+            event("DELETED", pod("known", "5", nodeName=1)),
+            event("ADDED", pod("last", "6")),
+        ),
+    )
+    with server.cluster() as cluster:
+        events = take(cluster, cluster.watch([Pod]), 3)
+
+    assert seen(events) == [
+        ("ADDED", "known", "1"),
+        ("DELETED", "known", "1"),
+        ("ADDED", "last", "6"),
+    ]
+    assert {record["object"] for record in logged(caplog)} == {
+        "default/known",
+        "default/never",
+    }
+
+
+def test_an_object_that_is_listed_but_not_readable_any_more_stays(server: ScriptedServer) -> None:
+    """It exists: saying that it was deleted would free what it uses."""
+    server.on(
+        LIST,
+        reply(pod_list(pod("a"))),
+        reply(pod_list(pod("a", "2", nodeName=1), pod("b"), version="3")),
+    )
+    server.on(WATCH, fail(410), QUIET)
+    with server.cluster() as cluster:
+        events = take(cluster, cluster.watch([Pod]), 2)
+    assert seen(events) == [("ADDED", "a", "1"), ("ADDED", "b", "1")]
+
+
+def test_the_start_waits_for_the_kinds_named_first(server: ScriptedServer) -> None:
+    """Whatever the network brings first; changes wait for the end of the start."""
+    nodes_may_come = threading.Event()
+    slow_nodes = reply(
+        {"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "n"}}]}
+    )
+
+    async def nodes(request: web.Request) -> web.StreamResponse:
+        await asyncio.to_thread(nodes_may_come.wait, PATIENCE_S)
+        return await slow_nodes(request)
+
+    server.on(f"GET {NODES}", nodes)
+    server.on(f"WATCH {NODES}", QUIET)
+    server.on(LIST, reply(pod_list(pod("a"))))
+    server.on(WATCH, stream(event("MODIFIED", pod("a", "2"))))
+    with server.cluster() as cluster:
+        watch = cluster.watch([Node, Pod])
+        server.wait_for(WATCH)
+        assert watch.poll() == []
+        assert not cluster.wait(0), "what can't be delivered yet is no news"
+        nodes_may_come.set()
+        events: list[WatchEvent] = []
+        while len(events) < 4 and cluster.wait(PATIENCE_S):
+            events += watch.poll()
+
+    kinds = [(event.type.value, type(event.object)) for event in events]
+    assert kinds == [
+        ("ADDED", Node),
+        ("ADDED", Pod),
+        ("BOOKMARK", KubeObject),
+        ("MODIFIED", Pod),
+    ]
+
+
+def test_a_kind_that_is_not_installed_is_empty_until_it_is(
+    server: ScriptedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It holds up nothing, is logged once, and found by the next look; gone again, all go."""
+    device = {"metadata": {"name": "n1", "resourceVersion": "1", "uid": "1"}, "spec": {}}
+    installed = reply({"metadata": {"resourceVersion": "2"}, "items": [device]})
+    server.on(f"GET {DEVICES}", not_found, not_found, installed, not_found)
+    server.on(f"WATCH {DEVICES}", QUIET)
+    with server.cluster() as cluster:
+        watch = cluster.watch([Device])
+        bookmarks = 0
+        kinds: list[str] = []
+        for _ in range(4):
+            while bookmarks == kinds.count("BOOKMARK"):
+                assert cluster.wait(PATIENCE_S)
+                kinds += [event.type.value for event in watch.poll()]
+            bookmarks = kinds.count("BOOKMARK")
+            watch.refresh()
+
+    assert kinds == ["BOOKMARK", "BOOKMARK", "ADDED", "BOOKMARK", "DELETED", "BOOKMARK"]
+    said = [record["kind"] for record in logged(caplog)]
+    assert said == ["Device", "Device"], "once each time it is missed"
+
+
+def test_a_refused_selector_is_an_error(server: ScriptedServer) -> None:
+    """Nothing would ever come."""
+    server.on(LIST, fail(400, "BadRequest", "field label not supported: a"))
+    with server.cluster() as cluster:
+        watch = cluster.watch([Pod], {Pod: "a=b"})
+        assert cluster.wait(PATIENCE_S)
+        with pytest.raises(InvalidError, match="field label not supported"):
+            watch.poll()
+
+
+@pytest.mark.slow
+def test_who_may_not_look_keeps_trying(
+    server: ScriptedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody may give us the right; the log says what is missing."""
+    server.on(LIST, fail(403, "Forbidden", "pods is forbidden"), reply(pod_list(pod("a"))))
+    server.on(WATCH, QUIET)
+    with server.cluster() as cluster:
+        assert len(take(cluster, cluster.watch([Pod], {Pod: "a=b"}), 1)) == 1
+    assert "pods is forbidden" in logged(caplog)[0]["error"]
+
+
+@pytest.mark.slow
+def test_who_does_not_poll_stops_the_stream(server: ScriptedServer) -> None:
+    """Memory stays bounded: at most some megabytes wait, the rest stays in the server."""
+    written = 0
+    big = event("MODIFIED", pod("a", "2", hostname="x" * 1_000_000))
+
+    async def flood(request: web.Request) -> web.StreamResponse:
+        nonlocal written
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(60):
+            await response.write(big + b"\n")
+            written += 1
+        return response
+
+    server.on(LIST, reply(pod_list()))
+    server.on(WATCH, flood)
+    with server.cluster() as cluster:
+        watch = cluster.watch([Pod])
+        assert cluster.wait(PATIENCE_S)
+        threading.Event().wait(0.3)  # nothing tells that nothing more comes
+        assert 8 <= written <= 40
+        while written < 60:
+            assert cluster.wait(PATIENCE_S)
+            watch.poll()
+
+
+def test_a_closed_watch_leaves_the_server_alone(server: ScriptedServer) -> None:
+    """And the cluster may be used further."""
+    server.on(LIST, reply(pod_list()))
+    server.on(WATCH, QUIET)
+    with server.cluster() as cluster:
+        watch = cluster.watch([Pod])
+        server.wait_for(WATCH)
+        watch.close()
+        watch.close()
+        assert watch.poll() == []
+        assert not cluster.wait(0)
+        assert cluster.list(Pod).items == []
