@@ -1,0 +1,77 @@
+"""Elastic quotas: trees of limits whose unused part is lent to others.
+
+No I/O, no clock; amounts are integers: milli-CPU, whole units of everything else.
+
+``amounts``     amounts of several resources, and what messages call them
+``spec``        ``QuotaSpec``: an ElasticQuota in amounts
+``pods``        ``QuotaPod``: what quotas know of a pod
+``shares``      how siblings share one resource: the arithmetic, plain and compiled
+``siblings``    the same, kept until something changes
+``node``        one quota with its sums
+``tree``        ``QuotaTree``: sums up to the root, runtime down from it
+``trees``       ``QuotaTrees``: all trees of a cluster, and which quota is whose
+``figures``     all that others may want to know of a quota
+``admission``   whether a pod fits in
+``preemption``  who makes room within a quota
+``revoke``      who goes when a quota uses too much
+``status``      what is reported in the object
+``topology``    quotas as admission knows them
+``defaulting``, ``validation``, ``place_validation``  what admission fills in and refuses
+"""
+
+from koordinator.domain.quota.admission import AdmissionRules, limit_of, why_not
+from koordinator.domain.quota.defaulting import with_quota_defaults
+from koordinator.domain.quota.figures import QuotaFigures, figures_of
+from koordinator.domain.quota.place_validation import PlaceRules
+from koordinator.domain.quota.pods import QuotaPod, quota_pod
+from koordinator.domain.quota.preemption import (
+    QuotaRoom,
+    Victims,
+    is_allowed_victim,
+    minimal_victims,
+    room_for,
+)
+from koordinator.domain.quota.revoke import OveruseTimer, pods_to_revoke
+from koordinator.domain.quota.spec import QuotaSpec
+from koordinator.domain.quota.status import with_status
+from koordinator.domain.quota.topology import QuotaTopology
+from koordinator.domain.quota.tree import QuotaTree
+from koordinator.domain.quota.trees import DEFAULT_TREE, QuotaRules, QuotaTrees
+from koordinator.domain.quota.validation import (
+    check_changed_pod,
+    check_changed_quota,
+    check_deleted_quota,
+    check_new_quota,
+    check_pod_quota,
+)
+
+__all__ = [
+    "DEFAULT_TREE",
+    "AdmissionRules",
+    "OveruseTimer",
+    "PlaceRules",
+    "QuotaFigures",
+    "QuotaPod",
+    "QuotaRoom",
+    "QuotaRules",
+    "QuotaSpec",
+    "QuotaTopology",
+    "QuotaTree",
+    "QuotaTrees",
+    "Victims",
+    "check_changed_pod",
+    "check_changed_quota",
+    "check_deleted_quota",
+    "check_new_quota",
+    "check_pod_quota",
+    "figures_of",
+    "is_allowed_victim",
+    "limit_of",
+    "minimal_victims",
+    "pods_to_revoke",
+    "quota_pod",
+    "room_for",
+    "why_not",
+    "with_quota_defaults",
+    "with_status",
+]

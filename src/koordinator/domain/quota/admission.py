@@ -1,0 +1,64 @@
+"""Whether a quota has room for one more pod, and the message if it hasn't.
+
+Source: koordinator pkg/scheduler/plugins/elasticquota/plugin.go, ``PreFilter``; plugin_helper.go,
+``checkQuotaRecursive``.
+"""
+
+from dataclasses import dataclass
+
+from koordinator.domain.quota.amounts import Amounts, exceeded, named_by, plus, to_text
+from koordinator.domain.quota.pods import QuotaPod
+from koordinator.domain.quota.tree import QuotaTree
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionRules:
+    """Arguments of the ElasticQuota plugin."""
+
+    uses_runtime: bool = True  # enableRuntimeQuota; without, quotas are limited by their maximum
+    checks_parents: bool = False  # enableCheckParentQuota
+
+
+def limit_of(tree: QuotaTree, name: str, rules: AdmissionRules) -> Amounts:
+    """Return what pods of a quota may use together."""
+    return tree.runtime(name) if rules.uses_runtime else tree.node(name).max
+
+
+def why_not(tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules) -> str:
+    """Return why a pod that isn't assigned can't be now; empty if it can.
+
+    A quota that uses too much of any resource takes no pod at all, but an ancestor only none that
+    wants more of that resource.
+    """
+    node = tree.node(name)
+    request = node.counted(pod)
+    used, limit = node.used, limit_of(tree, name, rules)
+    if over := exceeded(plus(used, request), limit):
+        return (
+            f"Insufficient quotas, quotaName: {name}, runtime: {to_text(limit)}, "
+            f"used: {to_text(used)}, {_excess(request, over)}"
+        )
+    used = node.non_preemptible_used
+    if not pod.is_preemptible and (over := exceeded(plus(used, request), node.min)):
+        return (
+            f"Insufficient non-preemptible quotas, quotaName: {name}, min: {to_text(node.min)}, "
+            f"nonPreemptibleUsed: {to_text(used)}, {_excess(request, over)}"
+        )
+    return _why_not_above(tree, name, request, rules) if rules.checks_parents else ""
+
+
+def _why_not_above(tree: QuotaTree, name: str, request: Amounts, rules: AdmissionRules) -> str:
+    names = tree.path(name)
+    for level, ancestor in enumerate(names[1:], start=1):
+        used, limit = tree.node(ancestor).used, limit_of(tree, ancestor, rules)
+        if over := exceeded(named_by(plus(used, request), request), limit):
+            way = " ".join(reversed(names[: level + 1]))
+            return (
+                f"Insufficient quotas, quotaNameTopo: [{way}], runtime: {to_text(limit)}, "
+                f"used: {to_text(used)}, {_excess(request, over)}"
+            )
+    return ""
+
+
+def _excess(request: Amounts, over: list[str]) -> str:
+    return f"pod's request: {to_text(request)}, exceedDimensions: [{' '.join(over)}]"

@@ -1,0 +1,172 @@
+"""What a quota may say of its place among the others: its parent, its siblings and its children.
+
+Source: koordinator pkg/webhook/elasticquota/quota_topology_check.go, ``validateQuotaTopology``.
+Unlike there, a quota may not become its own ancestor.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from koordinator.api.annotations.quota import GUARANTEED
+from koordinator.api.core import ResourceList
+from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
+from koordinator.api.labels import QUOTA_ALLOW_FORCE_UPDATE, QUOTA_PARENT, QUOTA_TREE_ID, is_true
+from koordinator.api.syntax import refusal
+from koordinator.domain.quota.topology import QuotaTopology
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.quantity import Quantity
+
+_PARENT = f"metadata.labels[{QUOTA_PARENT}]"
+_TREE_ID = f"metadata.labels[{QUOTA_TREE_ID}]"
+_ZERO = Quantity(0)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceRules:
+    """Feature gates of the manager."""
+
+    guarantees_usage: bool = False  # ElasticQuotaGuaranteeUsage
+    allows_fewer_resources: bool = False  # ElasticQuotaEnableUpdateResourceKey: than the parent's
+
+
+def check_place(quota: ElasticQuota, topology: QuotaTopology, rules: PlaceRules) -> None:
+    """Raise InputError, without subject, unless the quota fits in where its labels put it."""
+    if quota.metadata.name == ROOT_QUOTA:
+        return
+    parent = None if quota.parent == ROOT_QUOTA else topology.get(quota.parent)
+    children = topology.children(quota.metadata.name)
+    _check_tree(quota, parent, children)
+    if quota.parent == ROOT_QUOTA and not quota.is_parent:
+        return
+    if quota.parent != ROOT_QUOTA:
+        _check_parent(quota, parent, topology)
+    _check_resources(quota, parent, children, rules)
+    if is_true(quota.metadata.labels, QUOTA_ALLOW_FORCE_UPDATE) or quota.is_tree_root:
+        return
+    _check_minimums(quota, parent, children, topology)
+    if rules.guarantees_usage and quota.tree_id:
+        _check_guarantee(quota, topology)
+
+
+def _check_tree(
+    quota: ElasticQuota, parent: ElasticQuota | None, children: Iterable[ElasticQuota]
+) -> None:
+    for other in (*([parent] if parent else ()), *children):
+        if other.tree_id != quota.tree_id:
+            role = "parent" if other is parent else "child"
+            accepted = f"{other.tree_id!r}, the tree of its {role} {other.metadata.name}"
+            raise refusal(_TREE_ID, quota.tree_id, accepted)
+
+
+def _check_parent(
+    quota: ElasticQuota, parent: ElasticQuota | None, topology: QuotaTopology
+) -> None:
+    if parent is None:
+        raise refusal(_PARENT, quota.parent, "the name of a quota that exists")
+    if not parent.is_parent:
+        raise refusal(_PARENT, quota.parent, "a quota that is a parent")
+    name = quota.metadata.name
+    if name == quota.parent or any(a.parent == name for a in topology.ancestors(quota)):
+        raise refusal(_PARENT, quota.parent, "a quota that is not the quota itself, nor below it")
+
+
+def _check_resources(
+    quota: ElasticQuota,
+    parent: ElasticQuota | None,
+    children: Iterable[ElasticQuota],
+    rules: PlaceRules,
+) -> None:
+    """Compare the resources that quotas name: the same in max, in min no others than above."""
+    if parent is not None:
+        other = f"its parent {parent.metadata.name}"
+        if not _may_be_below(quota.spec.max, parent.spec.max, rules):
+            raise _wrong_resources("spec.max", quota.spec.max, parent.spec.max, other)
+        if not quota.spec.min.keys() <= parent.spec.min.keys():
+            raise _wrong_resources("spec.min", quota.spec.min, parent.spec.min, f"{other} at most")
+    for child in children:
+        other = f"its child {child.metadata.name}"
+        if not _may_be_below(child.spec.max, quota.spec.max, rules):
+            raise _wrong_resources("spec.max", quota.spec.max, child.spec.max, other)
+        if not child.spec.min.keys() <= quota.spec.min.keys():
+            raise _wrong_resources("spec.min", quota.spec.min, child.spec.min, f"{other} at least")
+
+
+def _may_be_below(below: ResourceList, above: ResourceList, rules: PlaceRules) -> bool:
+    if rules.allows_fewer_resources:
+        return below.keys() <= above.keys()
+    return below.keys() == above.keys()
+
+
+def _wrong_resources(
+    path: str, found: ResourceList, wanted: ResourceList, other: str
+) -> InputError:
+    return refusal(path, sorted(found), f"the resources of {other}: {sorted(wanted)}")
+
+
+def _check_minimums(
+    quota: ElasticQuota,
+    parent: ElasticQuota | None,
+    children: Iterable[ElasticQuota],
+    topology: QuotaTopology,
+) -> None:
+    """Compare sums of minimums: children's together are at most that of their parent."""
+    least = quota.spec.min
+    if parent is not None:
+        siblings = _sum(
+            sibling.spec.min
+            for sibling in topology.children(parent.metadata.name)
+            if sibling.metadata.name != quota.metadata.name
+        )
+        for resource, amount in least.items():
+            taken, there = siblings.get(resource, _ZERO), parent.spec.min.get(resource, _ZERO)
+            if taken + amount > there:
+                accepted = (
+                    f"what its parent {parent.metadata.name} has, {there}, less the minimums of "
+                    f"the parent's other children, {taken}"
+                )
+                raise refusal(f"spec.min[{resource}]", str(amount), accepted)
+    for resource, amount in _sum(child.spec.min for child in children).items():
+        if amount > least.get(resource, _ZERO):
+            accepted = f"at least the sum of its children's minimums, {amount}"
+            raise refusal(f"spec.min[{resource}]", str(least.get(resource, _ZERO)), accepted)
+
+
+def _check_guarantee(quota: ElasticQuota, topology: QuotaTopology) -> None:
+    """Look for an ancestor whose guarantee covers what more the quota would be guaranteed."""
+    needed, child = _largest(quota.spec.min, _guaranteed(quota)), quota
+    if _covers(_guaranteed(quota), quota.spec.min):
+        return
+    for parent in topology.ancestors(quota):
+        siblings = topology.children(parent.metadata.name)
+        others = [s for s in siblings if s.metadata.name != child.metadata.name]
+        needed = _largest(parent.spec.min, _sum([needed, *map(_guaranteed, others)]))
+        if _covers(_guaranteed(parent), needed):
+            return
+        child = parent
+    found = ", ".join(f"{name} {amount}" for name, amount in sorted(quota.spec.min.items()))
+    accepted = f"what the root {child.metadata.name} of its tree can guarantee beside the others"
+    raise refusal("spec.min", found, accepted)
+
+
+def _guaranteed(quota: ElasticQuota) -> ResourceList:
+    """Return what the scheduler has reported, nothing if that can't be read."""
+    try:
+        return GUARANTEED.read(quota.metadata) or {}
+    except InputError:
+        return {}
+
+
+def _covers(there: ResourceList, needed: ResourceList) -> bool:
+    return all(amount <= there.get(resource, _ZERO) for resource, amount in needed.items())
+
+
+def _largest(first: ResourceList, second: ResourceList) -> ResourceList:
+    return first | {name: max(first.get(name, _ZERO), second[name]) for name in second}
+
+
+def _sum(lists: Iterable[ResourceList]) -> ResourceList:
+    total: ResourceList = {}
+    for amounts in lists:
+        for resource, amount in amounts.items():
+            total[resource] = total.get(resource, _ZERO) + amount
+    return total

@@ -1,0 +1,76 @@
+"""What an ElasticQuota says, in amounts.
+
+Source: koordinator apis/extension/elastic_quota.go; pkg/scheduler/plugins/elasticquota/core/
+quota_info.go, ``NewQuotaInfoFromQuota``; pkg/util/transformer/elastic_quota_transformer.go.
+"""
+
+from dataclasses import dataclass, field
+from typing import Self
+
+from koordinator.api.annotations.quota import TOTAL_RESOURCE, bound_namespaces, shared_weight
+from koordinator.api.core import ResourceList
+from koordinator.api.elastic_quota import ElasticQuota
+from koordinator.api.labels import QUOTA_IGNORE_DEFAULT_TREE, is_true
+from koordinator.api.resource_names import CURRENT_BATCH_NAMES
+from koordinator.domain.quota.amounts import Amounts, amounts_of
+from koordinator.foundation.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaSpec:
+    """An ElasticQuota as the scheduler reads it.  Only resources that ``max`` names are limited."""
+
+    name: str
+    parent: str
+    max: Amounts
+    min: Amounts = field(default_factory=dict)
+    weight: Amounts = field(default_factory=dict)
+    lends: bool = True
+    is_parent: bool = False
+    tree_id: str = ""
+    namespace: str = ""
+    bound_namespaces: tuple[str, ...] = ()  # whose unlabelled pods use the quota
+    tree_total: Amounts | None = None  # of a tree whose root this is
+    takes_from_default_tree: bool = True  # of what the root of a tree has, the default tree has not
+
+    @classmethod
+    def of(cls, quota: ElasticQuota) -> Self:
+        """Return what the object says.
+
+        Admission refuses broken rules, but what is stored must be read: negative amounts count as
+        0, minimums up to the maximum, unreadable annotations not at all.
+        """
+        most = _amounts(quota.spec.max)
+        least = _amounts(quota.spec.min)
+        return cls(
+            name=quota.metadata.name,
+            parent=quota.parent,
+            max=most,
+            min={name: min(least[name], most[name]) for name in least if name in most},
+            weight=_amounts(shared_weight(quota)),
+            lends=quota.lends,
+            is_parent=quota.is_parent,
+            tree_id=quota.tree_id,
+            namespace=quota.metadata.namespace,
+            bound_namespaces=bound_namespaces(quota),
+            tree_total=_tree_total(quota),
+            takes_from_default_tree=not is_true(quota.metadata.labels, QUOTA_IGNORE_DEFAULT_TREE),
+        )
+
+
+def _amounts(resources: ResourceList) -> dict[str, int]:
+    """Return amounts under the current names of resources."""
+    return {
+        CURRENT_BATCH_NAMES.get(name, name): max(amount, 0)
+        for name, amount in amounts_of(resources).items()
+    }
+
+
+def _tree_total(quota: ElasticQuota) -> Amounts | None:
+    if not quota.is_tree_root:
+        return None
+    try:
+        total = TOTAL_RESOURCE.read(quota.metadata)
+    except InputError:
+        return None
+    return None if total is None else amounts_of(total)

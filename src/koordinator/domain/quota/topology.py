@@ -1,0 +1,57 @@
+"""The quotas that admission knows, as objects: who is whose parent, and who has which namespace.
+
+Source: koordinator pkg/webhook/elasticquota/quota_topology.go, quota_handler.go.
+"""
+
+from collections.abc import Iterator
+
+from koordinator.api.annotations.quota import bound_namespaces
+from koordinator.api.elastic_quota import ElasticQuota
+
+
+class QuotaTopology:
+    """Quotas by name.  A name identifies a quota, whatever its namespace."""
+
+    def __init__(self) -> None:
+        self._quotas: dict[str, ElasticQuota] = {}
+        self._children: dict[str, set[str]] = {}
+        self._bound: dict[str, set[str]] = {}
+
+    def put(self, quota: ElasticQuota) -> None:
+        """Add a quota, or replace the one of that name."""
+        self.remove(quota.metadata.name)
+        name = quota.metadata.name
+        self._quotas[name] = quota
+        self._children.setdefault(quota.parent, set()).add(name)
+        for namespace in bound_namespaces(quota):
+            self._bound.setdefault(namespace, set()).add(name)
+
+    def remove(self, name: str) -> None:
+        """Forget a quota, if it is known."""
+        quota = self._quotas.pop(name, None)
+        if quota is None:
+            return
+        self._children[quota.parent].remove(name)
+        for namespace in set(bound_namespaces(quota)):
+            self._bound[namespace].remove(name)
+
+    def get(self, name: str) -> ElasticQuota | None:
+        """Return the quota of that name."""
+        return self._quotas.get(name)
+
+    def children(self, name: str) -> list[ElasticQuota]:
+        """Return the quotas whose parent has that name, in order of name."""
+        return [self._quotas[child] for child in sorted(self._children.get(name, ()))]
+
+    def ancestors(self, quota: ElasticQuota) -> Iterator[ElasticQuota]:
+        """Return the parents that are known, from the nearest on; a circle is walked once."""
+        seen = {quota.metadata.name}
+        parent = self._quotas.get(quota.parent)
+        while parent is not None and parent.metadata.name not in seen:
+            yield parent
+            seen.add(parent.metadata.name)
+            parent = self._quotas.get(parent.parent)
+
+    def bound_to(self, namespace: str) -> list[str]:
+        """Return the names of quotas that are bound to a namespace, in order."""
+        return sorted(self._bound.get(namespace, ()))

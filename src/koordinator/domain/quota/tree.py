@@ -1,0 +1,306 @@
+"""A tree of quotas: what pods request and use, summed up to the root, and what each quota may use.
+
+A change costs the quotas on its way to the root, and only as far as it changes anything there.
+What a quota may use (its runtime) is computed when asked, one group of siblings after the other
+from the root down, and only the groups and resources that changed since.
+
+Quotas may come in any order: children of a quota that is not there have their minimum until it is.
+
+Source: koordinator pkg/scheduler/plugins/elasticquota/core/group_quota_manager.go.
+"""
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
+from koordinator.api.labels import QUOTA_PARENT
+from koordinator.api.syntax import refusal
+from koordinator.domain.quota.amounts import NOTHING, Amounts, add, multiple
+from koordinator.domain.quota.node import QuotaNode
+from koordinator.domain.quota.pods import QuotaPod
+from koordinator.domain.quota.shares import UNLIMITED
+from koordinator.domain.quota.siblings import Siblings
+from koordinator.domain.quota.spec import QuotaSpec
+
+
+class QuotaTree:
+    """Quotas below one root.
+
+    A name that is not of a quota in the tree is a KeyError in every method.
+    """
+
+    def __init__(
+        self,
+        unshared: Mapping[str, Amounts] | None = None,
+        *,
+        scales_min: bool = True,
+        guarantees_usage: bool = False,
+    ) -> None:
+        """Make a tree without quotas, but those that are ``unshared``, by name with their maximum.
+
+        These (of system pods, of pods without quota) are beside the tree: what they use is gone
+        before the others share.
+        """
+        self._scales_min = scales_min
+        self._guarantees_usage = guarantees_usage
+        self._root = QuotaNode(ROOT_QUOTA)
+        self._total: Amounts = NOTHING
+        self._unshared = {name: QuotaNode(name) for name in unshared or {}}
+        #: also places of parents that are not there
+        self._nodes = {ROOT_QUOTA: self._root, **self._unshared}
+        for name, most in (unshared or {}).items():
+            self.put(QuotaSpec(name=name, parent=ROOT_QUOTA, max=most))
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether there is a quota of that name; the root is none."""
+        node = self._nodes.get(name)
+        return node is not None and node.spec is not None
+
+    @property
+    def names(self) -> list[str]:
+        """The quotas, in no particular order, without the root."""
+        return [name for name in self._nodes if name in self]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left but the root."""
+        return len(self._nodes) == 1
+
+    def node(self, name: str) -> QuotaNode:
+        """Return the quota, or the root, with all its sums: to be read, not to be changed."""
+        if name != ROOT_QUOTA and name not in self:
+            raise KeyError(name)
+        return self._nodes[name]
+
+    def path(self, name: str) -> tuple[str, ...]:
+        """Return the quota and its ancestors, without the root."""
+        return tuple(node.name for node in self.node(name).way_up() if node.spec is not None)
+
+    def set_total(self, total: Amounts) -> None:
+        """Set what there is to share, what unshared quotas use included.
+
+        Of a resource that it does not name, quotas below the root have their minimum.
+        """
+        self._total = total
+
+    def put(self, spec: QuotaSpec) -> None:
+        """Add a quota, or change it; it keeps its pods and children wherever it goes.
+
+        Raises InputError if it would become its own ancestor; nothing is changed then.
+        """
+        if spec.name in self._unshared:
+            spec = QuotaSpec(name=spec.name, parent=ROOT_QUOTA, max=spec.max)
+        node = self._nodes.get(spec.name) or QuotaNode(spec.name)
+        if node.spec == spec:
+            return
+        self._check_parent(spec)
+        self._detach(node)
+        self._nodes[spec.name] = node
+        node.spec = spec
+        node.lends = spec.lends and not self._guarantees_usage
+        node.recount(guarantees=self._guarantees_usage)
+        self._attach(node, spec.parent)
+
+    def remove(self, name: str) -> list[QuotaPod]:
+        """Remove a quota; returns its pods, which are not in the tree any more.
+
+        Children stay, with what they use, and wait for a quota of this name.
+        """
+        node = self.node(name)
+        pods = [*node.pods.values()]
+        node.pods.clear()
+        node.assigned.clear()
+        self._detach(node)
+        node.spec = None
+        node.recount(guarantees=self._guarantees_usage)
+        self._drop_if_unused(node)
+        return pods
+
+    def put_pod(self, name: str, pod: QuotaPod) -> None:
+        """Add a pod to a quota, not assigned, or change one that it has."""
+        node = self.node(name)
+        old = node.pods.get(pod.key)
+        if old is None:
+            node.pods[pod.key] = pod
+            self._count_request(node, pod, 1)
+        elif (old.requests, old.is_preemptible) == (pod.requests, pod.is_preemptible):
+            node.pods[pod.key] = pod
+        else:
+            was_assigned = self.remove_pod(name, pod.key)
+            self.put_pod(name, pod)
+            if was_assigned:
+                self.assign(name, pod.key)
+
+    def remove_pod(self, name: str, key: str) -> bool:
+        """Remove a pod of the quota; returns whether it was assigned."""
+        node = self.node(name)
+        was_assigned = key in node.assigned
+        self.unassign(name, key)
+        self._count_request(node, node.pods.pop(key), -1)
+        return was_assigned
+
+    def assign(self, name: str, key: str) -> None:
+        """Count a pod of the quota as used, unless it is already."""
+        node = self.node(name)
+        if key not in node.assigned:
+            self._count_used(node, node.pods[key], 1)
+            node.assigned.add(key)
+
+    def unassign(self, name: str, key: str) -> None:
+        """Count a pod of the quota as not used, unless it is already."""
+        node = self.node(name)
+        if key in node.assigned:
+            self._count_used(node, node.pods[key], -1)
+            node.assigned.remove(key)
+
+    def runtime(self, name: str) -> dict[str, int]:
+        """Return what the quota may use now, of the resources that its maximum names.
+
+        The root's is what there is to share; that of an unshared quota is its maximum.
+        """
+        node = self.node(name)
+        if node is self._root:
+            return {resource: self._shared_total(resource) or 0 for resource in self._total}
+        if name in self._unshared:
+            return dict(node.max)
+        way = [*node.way_up()]
+        return {resource: self._share(way, resource) or 0 for resource in node.max}
+
+    def scaled_min(self, name: str) -> dict[str, int]:
+        """Return the minimum of a quota, scaled to what its parent has, if minimums are scaled."""
+        node = self.node(name)
+        if node.parent is None or name in self._unshared:
+            return dict(node.min)
+        sharing, above = self._sharing(node.parent), [*node.parent.way_up()]
+        return {
+            resource: sharing[resource].scaled_min(node.place, self._share(above, resource))
+            for resource in node.min
+        }
+
+    def _share(self, way: list[QuotaNode], resource: str) -> int | None:
+        """Return what the first on the way to the top may use, None if it isn't known.
+
+        A quota that does not limit a resource passes on as much as anybody asks for.
+        """
+        total = self._shared_total(resource) if way[-1] is self._root else None
+        for parent, node in pairwise(reversed(way)):
+            if resource in node.max:
+                total = self._sharing(parent)[resource].share(node.place, total)
+            else:
+                total = UNLIMITED
+        return total
+
+    def _shared_total(self, resource: str) -> int | None:
+        """Return what quotas below the root share of a resource, None if it isn't known."""
+        if resource not in self._total:
+            return None
+        unshared = sum(node.used.get(resource, 0) for node in self._unshared.values())
+        return max(self._total[resource] - unshared, 0)
+
+    def _sharing(self, parent: QuotaNode) -> dict[str, Siblings]:
+        if parent.sharing is None:
+            children = [parent.children[name] for name in sorted(parent.children)]
+            for place, child in enumerate(children):
+                child.place = place
+            resources = {resource for child in children for resource in child.max}
+            parent.sharing = {
+                resource: self._siblings(children, resource) for resource in resources
+            }
+        return parent.sharing
+
+    def _siblings(self, children: list[QuotaNode], resource: str) -> Siblings:
+        """Return the group for one resource; children that don't limit it want none of it."""
+        limited = [child if resource in child.max else _NOBODY for child in children]
+        return Siblings(
+            request=[child.limited_request.get(resource, 0) for child in limited],
+            least=[child.min.get(resource, 0) for child in limited],
+            guaranteed=[child.guaranteed.get(resource, 0) for child in limited]
+            if self._guarantees_usage
+            else [],
+            weight=[child.weight.get(resource, 0) for child in limited],
+            lends=[child.lends for child in limited],
+            scales=self._scales_min,
+        )
+
+    def _check_parent(self, spec: QuotaSpec) -> None:
+        above = self._nodes.get(spec.parent)
+        ancestors = [node.name for node in above.way_up()] if above else [spec.parent]
+        if spec.name in ancestors:
+            raise refusal(
+                f"metadata.labels[{QUOTA_PARENT}]",
+                spec.parent,
+                "a quota that is not the quota itself, nor below it",
+            ).within(subject=f"{ElasticQuota.KIND} {spec.namespace}/{spec.name}")
+
+    def _attach(self, node: QuotaNode, parent_name: str) -> None:
+        parent = self._nodes.setdefault(parent_name, QuotaNode(parent_name))
+        node.parent = parent
+        if node.name not in self._unshared:
+            parent.children[node.name] = node
+            parent.sharing = None
+        self._change_sums(parent, node, 1)
+
+    def _detach(self, node: QuotaNode) -> None:
+        """Take the node, with all below it, off its parent."""
+        parent = node.parent
+        if parent is None:
+            return
+        if node.name not in self._unshared:
+            del parent.children[node.name]
+            parent.sharing = None
+        self._change_sums(parent, node, -1)
+        node.parent = None
+        node.place = -1
+        self._drop_if_unused(parent)
+
+    def _drop_if_unused(self, node: QuotaNode) -> None:
+        if node.spec is None and node is not self._root and not node.children:
+            del self._nodes[node.name]
+
+    def _change_sums(self, parent: QuotaNode, child: QuotaNode, times: int) -> None:
+        """Add to the sums of the parent and above what a child contributes, or subtract it (-1)."""
+        _add_request(
+            parent,
+            multiple(child.limited_request, times),
+            multiple(child.non_preemptible_request, times),
+        )
+        self._add_used(
+            parent,
+            multiple(child.used, times),
+            multiple(child.non_preemptible_used, times),
+            multiple(child.guaranteed, times),
+        )
+
+    @staticmethod
+    def _count_request(node: QuotaNode, pod: QuotaPod, times: int) -> None:
+        amounts = multiple(node.counted(pod), times)
+        protected = NOTHING if pod.is_preemptible else amounts
+        add(node.self_request, amounts)
+        add(node.self_non_preemptible_request, protected)
+        _add_request(node, amounts, protected)
+
+    def _count_used(self, node: QuotaNode, pod: QuotaPod, times: int) -> None:
+        amounts = multiple(node.counted(pod), times)
+        protected = NOTHING if pod.is_preemptible else amounts
+        add(node.self_used, amounts)
+        add(node.self_non_preemptible_used, protected)
+        self._add_used(node, amounts, protected, amounts)
+
+    def _add_used(
+        self, lowest: QuotaNode, amounts: Amounts, protected: Amounts, allocated: Amounts
+    ) -> None:
+        for node in lowest.way_up():
+            node.add_used(amounts, protected)
+            if self._guarantees_usage:
+                allocated = node.add_allocated(allocated)
+
+
+def _add_request(lowest: QuotaNode, amounts: Amounts, protected: Amounts) -> None:
+    for node in lowest.way_up():
+        amounts = node.add_request(amounts, protected)
+        if not amounts and not protected:
+            break
+
+
+#: Stands for a child in the sharing of a resource that the child does not limit.
+_NOBODY = QuotaNode("")

@@ -1,0 +1,274 @@
+"""All quotas of a cluster, and which of them each pod belongs to.
+
+A tree has what its root says it has, and the default tree what is left of the cluster.
+In whatever order quotas and pods come, go and change, the result is the same.
+
+Source: koordinator pkg/scheduler/plugins/elasticquota: quota_handler.go, ``handlerQuotaWhenRoot``;
+plugin_helper.go, ``getPodAssociateQuotaNameAndTreeID``, ``migrateDefaultQuotaGroupsPod``.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA, ElasticQuota
+from koordinator.domain.quota.amounts import NOTHING, Amounts, add, multiple
+from koordinator.domain.quota.pods import QuotaPod
+from koordinator.domain.quota.spec import QuotaSpec
+from koordinator.domain.quota.tree import QuotaTree
+
+DEFAULT_TREE = ""
+
+_Claim = tuple[str, str]  # a label, or nothing and a namespace: all that decides on a pod's quota
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRules:
+    """How quotas work in a cluster: arguments of the plugin, and feature gates."""
+
+    system_max: Amounts  # of SYSTEM_QUOTA and DEFAULT_QUOTA, unless an object says otherwise
+    default_max: Amounts
+    scales_min: bool = True  # enableMinQuotaScale: to what there is
+    guarantees_usage: bool = False  # ElasticQuotaGuaranteeUsage: nobody lends, nor what it uses
+    has_trees: bool = False  # MultiQuotaTree; without, all quotas are in the default tree
+    has_default_quota: bool = True  # not DisableDefaultQuota; without, only labelled pods count
+
+
+@dataclass(slots=True)
+class _Held:
+    pod: QuotaPod
+    is_assigned: bool = False
+    quota: str | None = None  # None: no quota limits it
+
+
+class QuotaTrees:
+    """The quota trees of a cluster."""
+
+    def __init__(self, rules: QuotaRules) -> None:
+        self._rules = rules
+        self._unshared = {SYSTEM_QUOTA: rules.system_max, DEFAULT_QUOTA: rules.default_max}
+        self._default_tree = self._new_tree(self._unshared)
+        self._trees = {DEFAULT_TREE: self._default_tree}
+        self._specs: dict[str, QuotaSpec] = {}  # without the unshared
+        self._bound: defaultdict[str, set[str]] = defaultdict(set)  # quotas by namespace
+        #: quotas that say what their tree has, by tree
+        self._tree_roots: defaultdict[str, set[str]] = defaultdict(set)
+        self._total: Amounts = NOTHING
+        self._held: dict[str, _Held] = {}
+        self._claims: defaultdict[_Claim, set[str]] = defaultdict(set)  # keys of pods
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether there is a quota of that name; the root is none."""
+        return name in self._specs or name in self._unshared
+
+    @property
+    def names(self) -> list[str]:
+        """All quotas of all trees, without the root."""
+        return [*self._unshared, *self._specs]
+
+    @property
+    def tree_ids(self) -> list[str]:
+        """The trees there are; the default tree is ``""``."""
+        return [*self._trees]
+
+    def tree(self, tree_id: str) -> QuotaTree:
+        """Return a tree: to be read, not to be changed; KeyError if there is none."""
+        return self._trees[tree_id]
+
+    def tree_of(self, name: str) -> QuotaTree:
+        """Return the tree that a quota is in, KeyError if there is no such quota."""
+        if name == ROOT_QUOTA or name in self._unshared:
+            return self._default_tree
+        return self._trees[self._tree_id(self._specs[name])]
+
+    def set_total(self, total: Amounts) -> None:
+        """Set what the nodes of the cluster have together."""
+        self._total = total
+        self._share_total()
+
+    def put(self, quota: ElasticQuota) -> None:
+        """Add a quota, or change it; pods move to the quotas that are theirs now.
+
+        Of the root nothing is read, of the unshared quotas only the maximum.
+        Raises InputError if the quota would become its own ancestor; nothing is changed then.
+        """
+        spec = QuotaSpec.of(quota)
+        if spec.name == ROOT_QUOTA:
+            return
+        if spec.name in self._unshared:
+            self._default_tree.put(spec)
+            return
+        old = self._specs.get(spec.name)
+        if old == spec:
+            return
+        tree_id = self._tree_id(spec)
+        tree = self._trees.get(tree_id) or self._new_tree()
+        tree.put(spec)
+        self._trees[tree_id] = tree
+        claims = _claims_on(spec)
+        if old is not None:
+            claims |= _claims_on(old)
+            self._unindex(old)
+            if self._tree_id(old) != tree_id:
+                self._leave_tree(old)
+        self._index(spec)
+        self._share_total()
+        self._settle_all(claims)
+
+    def remove(self, quota: ElasticQuota) -> None:
+        """Remove a quota, if there is one; its pods move to the quotas that are theirs now."""
+        meta = quota.metadata
+        if meta.name in self._unshared:
+            most = self._unshared[meta.name]
+            self._default_tree.put(QuotaSpec(name=meta.name, parent=ROOT_QUOTA, max=most))
+            return
+        old = self._specs.get(meta.name)
+        if old is None or old.namespace != meta.namespace:
+            return
+        self._unindex(old)
+        self._leave_tree(old)
+        self._share_total()
+        self._settle_all(_claims_on(old))
+
+    def quota_for(self, pod: QuotaPod) -> str | None:
+        """Return the quota that limits a pod, None if there is none.
+
+        The label decides; without one, a quota of the namespace's name in the namespace, else the
+        first by name of those bound to the namespace.  All others are in the default quota.
+        """
+        if pod.quota_label in self:
+            return pod.quota_label
+        if not self._rules.has_default_quota:
+            return None
+        if pod.quota_label:
+            return DEFAULT_QUOTA
+        spec = self._specs.get(pod.namespace)
+        if spec is not None and spec.namespace == pod.namespace:
+            return spec.name
+        return min(self._bound.get(pod.namespace, ()), default=DEFAULT_QUOTA)
+
+    def quota_of(self, key: str) -> str | None:
+        """Return the quota that limits a known pod, None if there is none or the pod is unknown."""
+        held = self._held.get(key)
+        return None if held is None else held.quota
+
+    def put_pod(self, pod: QuotaPod) -> None:
+        """Add a pod, not assigned, or change one that is known."""
+        held = self._held.get(pod.key)
+        if held is None:
+            held = self._held[pod.key] = _Held(pod)
+        else:
+            self._drop_claim(held.pod)
+            held.pod = pod
+        self._claims[_claim_of(pod)].add(pod.key)
+        if held.quota is not None and held.quota == self.quota_for(pod):
+            self.tree_of(held.quota).put_pod(held.quota, pod)
+        else:
+            self._settle(held)
+
+    def remove_pod(self, key: str) -> None:
+        """Remove a pod, if it is known."""
+        held = self._held.pop(key, None)
+        if held is None:
+            return
+        self._drop_claim(held.pod)
+        if held.quota is not None:
+            self.tree_of(held.quota).remove_pod(held.quota, key)
+
+    def assign(self, key: str) -> None:
+        """Count a known pod as used; KeyError if it is not known."""
+        held = self._held[key]
+        held.is_assigned = True
+        if held.quota is not None:
+            self.tree_of(held.quota).assign(held.quota, key)
+
+    def unassign(self, key: str) -> None:
+        """Count a pod as not used, if it is known."""
+        held = self._held.get(key)
+        if held is None:
+            return
+        held.is_assigned = False
+        if held.quota is not None:
+            self.tree_of(held.quota).unassign(held.quota, key)
+
+    def _settle_all(self, claims: Iterable[_Claim]) -> None:
+        for claim in claims:
+            for key in self._claims.get(claim, ()):
+                self._settle(self._held[key])
+
+    def _settle(self, held: _Held) -> None:
+        """Move a pod to the quota that is its now."""
+        quota = self.quota_for(held.pod)
+        if quota == held.quota:
+            return
+        if held.quota is not None:
+            self.tree_of(held.quota).remove_pod(held.quota, held.pod.key)
+        held.quota = quota
+        if quota is not None:
+            tree = self.tree_of(quota)
+            tree.put_pod(quota, held.pod)
+            if held.is_assigned:
+                tree.assign(quota, held.pod.key)
+
+    def _drop_claim(self, pod: QuotaPod) -> None:
+        claim = _claim_of(pod)
+        self._claims[claim].remove(pod.key)
+        if not self._claims[claim]:
+            del self._claims[claim]
+
+    def _leave_tree(self, spec: QuotaSpec) -> None:
+        """Take a quota out of its tree; its pods have none until they are settled."""
+        tree_id = self._tree_id(spec)
+        tree = self._trees[tree_id]
+        for pod in tree.remove(spec.name):
+            self._held[pod.key].quota = None
+        if tree.is_empty:
+            del self._trees[tree_id]
+
+    def _index(self, spec: QuotaSpec) -> None:
+        self._specs[spec.name] = spec
+        for namespace in spec.bound_namespaces:
+            self._bound[namespace].add(spec.name)
+        if spec.tree_total is not None and self._tree_id(spec) != DEFAULT_TREE:
+            self._tree_roots[spec.tree_id].add(spec.name)
+
+    def _unindex(self, spec: QuotaSpec) -> None:
+        del self._specs[spec.name]
+        for namespace in set(spec.bound_namespaces):
+            self._bound[namespace].remove(spec.name)
+        self._tree_roots[spec.tree_id].discard(spec.name)
+
+    def _share_total(self) -> None:
+        """Give every tree what it has; of several roots of a tree the first by name counts."""
+        rest = dict(self._total)
+        for tree_id, tree in self._trees.items():
+            root = min(self._tree_roots.get(tree_id, ()), default=None)
+            if root is not None:
+                spec = self._specs[root]
+                total = spec.tree_total or NOTHING
+                if spec.takes_from_default_tree:
+                    add(rest, multiple(total, -1))
+                tree.set_total(total)
+            elif tree is not self._default_tree:
+                tree.set_total(NOTHING)
+        self._default_tree.set_total(rest)
+
+    def _tree_id(self, spec: QuotaSpec) -> str:
+        return spec.tree_id if self._rules.has_trees else DEFAULT_TREE
+
+    def _new_tree(self, unshared: Mapping[str, Amounts] | None = None) -> QuotaTree:
+        return QuotaTree(
+            unshared,
+            scales_min=self._rules.scales_min,
+            guarantees_usage=self._rules.guarantees_usage,
+        )
+
+
+def _claim_of(pod: QuotaPod) -> _Claim:
+    return (pod.quota_label, "") if pod.quota_label else ("", pod.namespace)
+
+
+def _claims_on(spec: QuotaSpec) -> set[_Claim]:
+    """Return the claims that may lead to a quota."""
+    by_namespace = {*spec.bound_namespaces, spec.namespace}
+    return {(spec.name, ""), *(("", namespace) for namespace in by_namespace)}

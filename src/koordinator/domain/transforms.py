@@ -1,0 +1,103 @@
+"""Pods and nodes as scheduling shall see them, whatever way their users spell things.
+
+Former names of resources count as the current ones, a label may name the scheduler, and what is
+reserved on a node is not offered.
+Source: koordinator pkg/util/transformer (pod_transformer.go, node_transformer.go).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from koordinator.api.annotations.numa import (
+    NODE_RESERVATION,
+    NodeReservation,
+    NodeReservationApplyPolicy,
+)
+from koordinator.api.core import ResourceList, ResourceRequirements
+from koordinator.api.labels import SCHEDULER_NAME
+from koordinator.api.node import Node
+from koordinator.api.pod import Container, Pod
+from koordinator.api.resource_names import CPU, CURRENT_BATCH_NAMES, CURRENT_DEVICE_NAMES
+from koordinator.domain.cpus.cpu_list import parse_cpu_list
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.quantity import Quantity
+
+_CURRENT: Mapping[str, str] = {**CURRENT_BATCH_NAMES, **CURRENT_DEVICE_NAMES}
+_FORMER = frozenset(_CURRENT)
+_NOTHING = Quantity.from_int(0)
+
+
+def as_scheduled(pod: Pod) -> Pod:
+    """Return the pod with current resource names and the scheduler that it is for."""
+    spec = pod.spec
+    scheduler = pod.metadata.labels.get(SCHEDULER_NAME)
+    if scheduler and scheduler != spec.scheduler_name:
+        spec = replace(spec, scheduler_name=scheduler)
+    if any(map(_is_former, (*spec.containers, *spec.init_containers))):
+        spec = replace(
+            spec,
+            containers=tuple(map(_renamed, spec.containers)),
+            init_containers=tuple(map(_renamed, spec.init_containers)),
+        )
+    if not _FORMER.isdisjoint(spec.overhead):
+        spec = replace(spec, overhead=_current(spec.overhead))
+    return pod if spec is pod.spec else replace(pod, spec=spec)
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A node with what it offers; ``complaint`` is about an annotation that can't be read."""
+
+    node: Node
+    complaint: str = ""
+
+
+def as_offered(node: Node) -> Offered:
+    """Return the node without what its annotation reserves for others than pods."""
+    try:
+        reservation = NODE_RESERVATION.read(node.metadata)
+        taken = {} if reservation is None else _reserved(reservation)
+    except InputError as error:
+        return Offered(node, f"node {node.metadata.name}: {error}")
+    allocatable = dict(node.status.allocatable)
+    for name, amount in taken.items():
+        if name in allocatable:
+            allocatable[name] = max(allocatable[name] - amount, _NOTHING)
+    if allocatable == node.status.allocatable:
+        return Offered(node)
+    return Offered(replace(node, status=replace(node.status, allocatable=allocatable)))
+
+
+def _reserved(reservation: NodeReservation) -> Mapping[str, Quantity]:
+    if reservation.apply_policy == NodeReservationApplyPolicy.RESERVED_CPUS_ONLY:
+        return {}
+    taken = {
+        name: amount
+        for name, amount in reservation.resources.items()
+        if name not in CURRENT_BATCH_NAMES.values()
+    }
+    if reservation.reserved_cpus:
+        taken[CPU] = Quantity.from_int(parse_cpu_list(reservation.reserved_cpus).bit_count())
+    return taken
+
+
+def _is_former(container: Container) -> bool:
+    resources = container.resources
+    return not (_FORMER.isdisjoint(resources.requests) and _FORMER.isdisjoint(resources.limits))
+
+
+def _renamed(container: Container) -> Container:
+    resources: ResourceRequirements = container.resources
+    current = replace(
+        resources, requests=_current(resources.requests), limits=_current(resources.limits)
+    )
+    return replace(container, resources=current)
+
+
+def _current(amounts: ResourceList) -> ResourceList:
+    """Return the amounts under current names; one that has both names keeps the current one's."""
+    renamed = {_CURRENT[name]: value for name, value in amounts.items() if name in _CURRENT}
+    kept = {name: value for name, value in amounts.items() if name not in _CURRENT}
+    return {**renamed, **kept}

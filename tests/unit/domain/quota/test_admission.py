@@ -1,0 +1,227 @@
+"""Whether a pod fits into its quota, and who is evicted so that it does."""
+
+from collections.abc import Sequence
+from math import inf
+
+import pytest
+from tests.unit.domain.quota.quotas import CHIP, GIB, PREFIX, chips, grow, pod
+from tests.worlds import pod as api_pod
+
+from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA
+from koordinator.domain.quota import (
+    AdmissionRules,
+    QuotaPod,
+    QuotaRoom,
+    QuotaSpec,
+    QuotaTree,
+    is_allowed_victim,
+    minimal_victims,
+    quota_pod,
+    room_for,
+    why_not,
+)
+
+BY_MAX = AdmissionRules(uses_runtime=False)
+WITH_PARENTS = AdmissionRules(checks_parents=True)
+
+
+def tree() -> QuotaTree:
+    """Return a tree of two cores and 4 GiB, with a quota that uses half of it."""
+    made = QuotaTree()
+    made.set_total({"cpu": 2_000, "memory": 4 * GIB})
+    most = {"cpu": 4_000, "memory": 8 * GIB}
+    least = {"cpu": 1_500}
+    made.put(QuotaSpec(name="a", parent=ROOT_QUOTA, max=most, min=least, weight=most))
+    made.put_pod("a", pod("ns/runs", cpu=1_000, memory=2 * GIB, preemptible=False))
+    made.assign("a", "ns/runs")
+    return made
+
+
+def test_a_pod_fits_if_nothing_is_exceeded() -> None:
+    """The runtime, by default; a pod that isn't there yet counts as requested too."""
+    made = tree()
+    new = pod("ns/new", cpu=1_000, memory=2 * GIB)
+    made.put_pod("a", new)
+
+    assert why_not(made, "a", new, AdmissionRules()) == ""
+
+
+def test_a_pod_that_exceeds_the_runtime_is_refused() -> None:
+    """The text is that of the original; resources the quota does not limit don't show."""
+    made = tree()
+    new = pod("ns/new", cpu=1_001, memory=1, chip=5)
+    made.put_pod("a", new)
+
+    assert why_not(made, "a", new, AdmissionRules()) == (
+        "Insufficient quotas, quotaName: a, runtime: cpu:2,memory:2147483649, "
+        "used: cpu:1,memory:2Gi, pod's request: cpu:1001m,memory:1, exceedDimensions: [cpu]"
+    )
+    assert why_not(made, "a", new, BY_MAX) == ""
+
+
+def test_a_pod_of_the_api_is_what_its_labels_say() -> None:
+    """The label names the quota, another one protects the pod; without start it is the youngest."""
+    labels = {PREFIX + "name": "a", PREFIX + "preemptible": "false"}
+    one = api_pod("p", labels=labels, priority=7)
+
+    assert quota_pod(one, {"cpu": 1}) == QuotaPod(
+        key="default/p",
+        namespace="default",
+        requests={"cpu": 1},
+        quota_label="a",
+        is_preemptible=False,
+        priority=7,
+        started_s=inf,
+    )
+    assert quota_pod(api_pod("p"), {}).is_preemptible
+
+
+def test_a_quota_over_its_limit_takes_no_pod_at_all() -> None:
+    """Not even one that requests nothing of what is exceeded."""
+    made = tree()
+    made.set_total({"cpu": 2_000, "memory": GIB})
+    new = pod("ns/new", cpu=1)
+    made.put_pod("a", new)
+
+    assert why_not(made, "a", new, AdmissionRules()).endswith("exceedDimensions: [memory]")
+    nothing = pod("ns/none")
+    made.put_pod("a", nothing)
+    assert "pod's request: <empty>, " in why_not(made, "a", nothing, AdmissionRules())
+
+
+def test_a_pod_that_is_not_preemptible_has_to_fit_into_the_minimum() -> None:
+    """Of the resources that have one."""
+    made = tree()
+    new = pod("ns/new", cpu=501, memory=1, preemptible=False)
+    made.put_pod("a", new)
+
+    assert why_not(made, "a", new, AdmissionRules()) == (
+        "Insufficient non-preemptible quotas, quotaName: a, min: cpu:1500m, "
+        "nonPreemptibleUsed: cpu:1,memory:2Gi, pod's request: cpu:501m,memory:1, "
+        "exceedDimensions: [cpu]"
+    )
+    small = pod("ns/new", cpu=500, memory=1, preemptible=False)
+    made.put_pod("a", small)
+    assert why_not(made, "a", small, AdmissionRules()) == ""
+
+
+def test_ancestors_are_checked_if_so_configured() -> None:
+    """For the resources of the pod only."""
+    made = QuotaTree()
+    made.set_total({CHIP: 100})
+    grow(made, "dept", most=20, least=0)
+    grow(made, "team", "dept", most=50, least=0)
+    grow(made, "leaf", "team", most=50, least=0, request=15, used=15)
+    grow(made, "other", "dept", most=50, least=0, request=3, used=3)
+    new = pod("ns/new", chip=3)
+    made.put_pod("leaf", new)
+
+    assert why_not(made, "leaf", new, BY_MAX) == ""
+    assert why_not(made, "leaf", new, AdmissionRules(uses_runtime=False, checks_parents=True)) == (
+        "Insufficient quotas, quotaNameTopo: [dept team leaf], runtime: example.com/chip:20, "
+        "used: example.com/chip:18, pod's request: example.com/chip:3, "
+        "exceedDimensions: [example.com/chip]"
+    )
+    assert why_not(made, "leaf", pod("ns/new", cpu=9), WITH_PARENTS) == ""
+
+
+@pytest.mark.parametrize(
+    ("victim", "quota", "allowed"),
+    [
+        (pod("ns/low", priority=1), "a", True),
+        (pod("ns/same", priority=5), "a", False),
+        (pod("ns/other", priority=1), "b", False),
+        (pod("ns/protected", priority=1, preemptible=False), "a", False),
+    ],
+)
+def test_victims_are_less_important_pods_of_the_same_quota(
+    victim: QuotaPod, quota: str, allowed: bool
+) -> None:
+    """And such that may be evicted at all."""
+    assert is_allowed_victim(victim, quota, pod("ns/p", priority=5), "a") == allowed
+
+
+@pytest.mark.parametrize("spares", [True, False])
+def test_the_default_quota_may_be_spared(spares: bool) -> None:
+    """Many pods are in it without being asked."""
+    low, high = pod("ns/low"), pod("ns/high", priority=5)
+
+    assert (
+        is_allowed_victim(low, DEFAULT_QUOTA, high, DEFAULT_QUOTA, spares_default_quota=spares)
+        != spares
+    )
+
+
+PODS = [pod(f"ns/{size}", chip=size, priority=size) for size in (4, 3, 2)]
+
+
+def room_in_full_quota(new: QuotaPod) -> QuotaRoom:
+    """Return the room in a quota of 10 of which PODS use 9."""
+    made = QuotaTree()
+    made.set_total({CHIP: 10})
+    grow(made, "a", most=10, least=5)
+    for one in PODS:
+        made.put_pod("a", one)
+        made.assign("a", one.key)
+    made.put_pod("a", new)
+    return room_for(made, "a", new, AdmissionRules())
+
+
+def test_as_few_and_unimportant_pods_as_possible_are_victims() -> None:
+    """A pod of 4 needs 3 more: the pod of 3 alone is enough, and spares the two others."""
+    room = room_in_full_quota(pod("ns/new", chip=4))
+
+    victims = minimal_victims([], PODS, room.fits_without)
+
+    assert victims is not None
+    assert [one.key for one in victims.pods] == ["ns/3"]
+    assert victims.violations == 0
+
+
+def test_pods_that_a_budget_protects_are_put_back_first() -> None:
+    """They are victims only if all others are not enough, and counted then."""
+    room = room_in_full_quota(pod("ns/new", chip=4))
+    spared = minimal_victims(PODS[1:2], [PODS[0], PODS[2]], room.fits_without)
+    assert spared is not None
+    assert ([one.key for one in spared.pods], spared.violations) == (["ns/4"], 0)
+
+    room = room_in_full_quota(pod("ns/new", chip=10))
+    all_of_them = minimal_victims(PODS[1:2], [PODS[0], PODS[2]], room.fits_without)
+    assert all_of_them is not None
+    assert [one.key for one in all_of_them.pods] == ["ns/4", "ns/3", "ns/2"]
+    assert all_of_them.violations == 1
+
+
+def test_nobody_is_evicted_in_vain() -> None:
+    """Not if the quota stays too small, nor if the node does, nor if the minimum is used up."""
+    too_large = room_in_full_quota(pod("ns/new", chip=11))
+    assert minimal_victims([], PODS, too_large.fits_without) is None
+
+    room = room_in_full_quota(pod("ns/new", chip=4))
+
+    def fits_node(victims: Sequence[QuotaPod]) -> bool:
+        return room.fits_without(victims) and len(victims) > len(PODS)
+
+    assert minimal_victims([], PODS, fits_node) is None
+    protected = room_in_full_quota(pod("ns/new", chip=6, preemptible=False))
+    assert minimal_victims([], PODS, protected.fits_without) is None
+    assert minimal_victims([], [], room.fits_without) is None
+
+
+def test_room_is_needed_in_the_ancestors_too_if_they_are_checked() -> None:
+    """A victim frees what it uses on every level."""
+    made = QuotaTree()
+    made.set_total({CHIP: 10})
+    grow(made, "dept", most=10, least=0)
+    grow(made, "a", "dept", most=10, least=0)
+    grow(made, "b", "dept", most=10, least=0, request=6, used=6)
+    victim, new = pod("ns/victim", chip=4), pod("ns/new", chip=5, priority=1)
+    made.put_pod("a", victim)
+    made.assign("a", victim.key)
+    made.put_pod("a", new)
+    assert chips(made, "dept", "a", "b") == [10, 5, 5]
+
+    assert room_for(made, "a", new, AdmissionRules()).fits_without([victim])
+    assert not room_for(made, "a", new, WITH_PARENTS).fits_without([victim])
+    smaller = pod("ns/new", chip=4, priority=1)
+    assert room_for(made, "a", smaller, WITH_PARENTS).fits_without([victim])

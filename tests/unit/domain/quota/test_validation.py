@@ -1,0 +1,378 @@
+"""What admission fills in and refuses."""
+
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from tests.unit.domain.quota.quotas import quota
+from tests.worlds import pod as api_pod
+
+from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA, ElasticQuota
+from koordinator.domain.quota import (
+    PlaceRules,
+    QuotaTopology,
+    check_changed_pod,
+    check_changed_quota,
+    check_deleted_quota,
+    check_new_quota,
+    check_pod_quota,
+    with_quota_defaults,
+)
+from koordinator.foundation.errors import InputError
+
+PREFIX = "quota.scheduling.koordinator.sh/"
+WEIGHT = f"{PREFIX}shared-weight"
+GUARANTEED = f"{PREFIX}guaranteed"
+FORCE = {f"{PREFIX}allow-force-update": "true"}
+LABEL = r"metadata.labels\[quota.scheduling.koordinator.sh/{}\]"
+TEN = {"cpu": 10, "memory": "10Gi"}
+FOUR = {"cpu": 4, "memory": "4Gi"}
+
+
+def topology(*quotas: ElasticQuota) -> QuotaTopology:
+    made = QuotaTopology()
+    for one in quotas:
+        made.put(one)
+    return made
+
+
+def known() -> QuotaTopology:
+    """Return a department with two teams, which leave 2 of 10 to a third."""
+    return topology(
+        quota("dept", most=TEN, least=TEN, is_parent=True, bound=("dept-ns",)),
+        quota("t1", "dept", most=TEN, least=FOUR),
+        quota("t2", "dept", most=TEN, least=FOUR),
+    )
+
+
+@pytest.mark.parametrize(
+    ("new", "message"),
+    [
+        (quota("dept", most=TEN), "metadata.name: found 'dept'; accepted is a name that no other"),
+        (
+            quota("new", most=TEN, bound=("dept-ns",)),
+            r"namespaces\]: found 'dept-ns'; accepted is a namespace that is not bound .* to dept",
+        ),
+        (
+            quota("new", most=TEN, annotations={f"{PREFIX}namespaces": "ns"}),
+            r"metadata.annotations\[.*/namespaces\]: not valid JSON",
+        ),
+        (quota("new", most={"cpu": -1}), r"spec.max\[cpu\]: found '-1'; .* at least 0"),
+        (quota("new", most=TEN, least={"cpu": -1}), r"spec.min\[cpu\]: found '-1'; .* at least 0"),
+        (
+            quota("new", most=TEN, weight={"cpu": -1}),
+            r"shared-weight\]\[cpu\]: found '-1'; .* at least 0",
+        ),
+        (quota("new", most=TEN, annotations={WEIGHT: "{"}), r"shared-weight\]: not valid JSON"),
+        (
+            quota("new", most={"cpu": 1}, least={"memory": 1}),
+            r"spec.min\[memory\]: found 1 without",
+        ),
+        (quota("new", most=FOUR, least=TEN), r"spec.min\[cpu\]: found '10'; accepted is at most 4"),
+        (quota("new", "gone", most=TEN), LABEL.format("parent") + ": found 'gone'; .* that exists"),
+        (quota("new", "t1", most=TEN), LABEL.format("parent") + ": found 't1'; .* is a parent"),
+        (
+            quota("new", "dept", most=TEN, tree="x"),
+            LABEL.format("tree-id") + ": found 'x'; accepted is '', the tree of its parent dept",
+        ),
+        (
+            quota("new", "dept", most={"cpu": 1}),
+            r"spec.max: found \['cpu'\]; .* of its parent dept: \['cpu', 'memory'\]",
+        ),
+        (
+            quota("new", "dept", most=TEN, least={"cpu": 3}),
+            r"spec.min\[cpu\]: found '3'; .* its parent dept has, 10, less .* children, 8",
+        ),
+    ],
+)
+def test_a_new_quota_is_refused(new: ElasticQuota, message: str) -> None:
+    """With the field, what was found there and what is accepted."""
+    with pytest.raises(
+        InputError, match=rf"^ElasticQuota tenants/{new.metadata.name}: .*{message}"
+    ):
+        check_new_quota(new, known(), PlaceRules())
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        quota("new", most=TEN, least=TEN),
+        quota("new", "dept", most=TEN, least={"cpu": 2}),
+        quota("new", "dept", most=TEN, least={"cpu": 3}, labels=FORCE),
+        quota("new", "dept", most={"cpu": 100, "memory": "1Ti"}),
+        quota("new", most=TEN, least=TEN, is_parent=True, tree="x", total=FOUR),
+        quota("new", most={"example.com/chip": 1}, is_parent=True),
+        quota(ROOT_QUOTA, is_parent=True, lends=False),
+        quota(SYSTEM_QUOTA, most=TEN),
+    ],
+)
+def test_a_new_quota_is_accepted(new: ElasticQuota) -> None:
+    """A child's maximum may be above its parent's; at the first level, minimums have no sum."""
+    check_new_quota(new, known(), PlaceRules())
+
+
+def test_minimums_are_of_resources_that_the_parent_has_one_for() -> None:
+    """Though the parent's maximum may name more of them."""
+    above = topology(quota("p", most=TEN, least={"cpu": 1}, is_parent=True))
+
+    with pytest.raises(InputError, match=r"spec.min: found \['memory'\]; .* its parent p at most"):
+        check_new_quota(quota("c", "p", most=TEN, least={"memory": 0}), above, PlaceRules())
+
+
+def test_children_may_name_fewer_resources_if_so_configured() -> None:
+    """Gate ElasticQuotaEnableUpdateResourceKey: no others than the parent."""
+    rules = PlaceRules(allows_fewer_resources=True)
+    check_new_quota(quota("new", "dept", most={"cpu": 1}), known(), rules)
+
+    with pytest.raises(InputError, match=r"spec.max: found \['cpu', 'disk'\]"):
+        check_new_quota(quota("new", "dept", most={"cpu": 1, "disk": 1}), known(), rules)
+
+
+DEPT = quota("dept", most=TEN, least=TEN, is_parent=True, bound=("dept-ns",))
+T1 = quota("t1", "dept", most=TEN, least=FOUR)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "pods", "message"),
+    [
+        (
+            DEPT,
+            quota("dept", most=TEN, least=TEN),
+            (),
+            LABEL.format("is-parent") + r": found None; .*'true' for a quota that has 2 child "
+            r"quotas \(t1, t2\)",
+        ),
+        (
+            T1,
+            quota("t1", "dept", most=TEN, least=FOUR, is_parent=True),
+            ("a", "b", "c"),
+            LABEL.format("is-parent") + r": found 'true'; .*'false' .* 3 pods \(a, b, \.\.\.\)",
+        ),
+        (
+            T1,
+            quota("t1", "dept", most=TEN, least=FOUR, tree="x"),
+            (),
+            LABEL.format("tree-id") + ": found 'x'; accepted is the tree that it is in, ''",
+        ),
+        (
+            DEPT,
+            quota("dept", most=TEN, least={"cpu": 10}, is_parent=True),
+            (),
+            r"spec.min: found \['cpu'\]; accepted is the resources of its child t1 at least",
+        ),
+        (
+            DEPT,
+            quota("dept", most={"cpu": 10}, least={"cpu": 10}, is_parent=True),
+            (),
+            r"spec.max: found \['cpu'\]; accepted is the resources of its child t1",
+        ),
+        (
+            DEPT,
+            quota("dept", most=TEN, least={"cpu": 7, "memory": "10Gi"}, is_parent=True),
+            (),
+            r"spec.min\[cpu\]: found '7'; .* at least the sum of its children's minimums, 8",
+        ),
+        (
+            T1,
+            quota("t1", "dept", most=TEN, least=TEN),
+            (),
+            r"spec.min\[cpu\]: found '10'; accepted is what its parent dept has, 10, less .*, 4",
+        ),
+        (
+            T1,
+            quota("t1", "dept", most=TEN, least=FOUR, annotations={WEIGHT: '{"cpu":"-1"}'}),
+            (),
+            r"shared-weight\]\[cpu\]: found '-1'",
+        ),
+        (
+            T1,
+            quota(
+                "t1",
+                "dept",
+                most=FOUR,
+                used={"cpu": 5, "memory": "1Gi"},
+                annotations={f"{PREFIX}max-strict-check-resource-keys": '["cpu","disk"]'},
+            ),
+            (),
+            r"spec.max\[cpu\]: found '4'; accepted is at least what is used, 5",
+        ),
+        (
+            T1,
+            quota(
+                "t1",
+                most={"memory": 1},
+                used={"cpu": 5},
+                annotations={f"{PREFIX}max-strict-check-resource-keys": '["cpu"]'},
+            ),
+            (),
+            r"spec.max\[cpu\]: found None; accepted is at least what is used, 5",
+        ),
+        (
+            quota(SYSTEM_QUOTA),
+            quota(SYSTEM_QUOTA, most=TEN),
+            (),
+            "metadata.name: found .* of yours",
+        ),
+        (quota(ROOT_QUOTA), quota(ROOT_QUOTA, most=TEN), (), "metadata.name: found .* of yours"),
+    ],
+)
+def test_a_change_is_refused(
+    old: ElasticQuota, new: ElasticQuota, pods: tuple[str, ...], message: str
+) -> None:
+    """Beside the rules for new quotas: nobody may lose a parent, and no pods be in one."""
+    with pytest.raises(
+        InputError, match=rf"^ElasticQuota tenants/{new.metadata.name}: .*{message}"
+    ):
+        check_changed_quota(old, new, known(), PlaceRules(), pods)
+
+
+def test_a_quota_may_not_move_below_itself() -> None:
+    """What is used there would be lost to the rest of the tree."""
+    there = topology(
+        quota("a", most=TEN, is_parent=True),
+        quota("b", "a", most=TEN, is_parent=True),
+        quota("c", "b", most=TEN, is_parent=True),
+    )
+    for parent in ("a", "b", "c"):
+        moved = quota("a", parent, most=TEN, is_parent=True)
+        with pytest.raises(InputError, match=rf"parent\]: found '{parent}'; .* nor below it"):
+            check_changed_quota(
+                quota("a", most=TEN, is_parent=True), moved, there, PlaceRules(), ()
+            )
+
+
+def test_what_no_rule_reads_may_change_in_a_quota_that_breaks_the_rules() -> None:
+    """So that the scheduler can always report."""
+    broken = quota("t1", "gone", most=FOUR, least=TEN)
+    reported = quota("t1", "gone", most=FOUR, least=TEN, used={"cpu": 1}, lends=False)
+
+    check_changed_quota(broken, reported, known(), PlaceRules(), ())
+
+
+def test_the_default_quota_may_be_changed() -> None:
+    """It is the one built-in quota whose maximum is the user's."""
+    check_changed_quota(
+        quota(DEFAULT_QUOTA), quota(DEFAULT_QUOTA, most=TEN), known(), PlaceRules(), ()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "pods", "message"),
+    [
+        ("dept", (), r"found 2 child quotas \(t1, t2\); accepted is a deletion of these first"),
+        ("t1", ("a",), r"found 1 pod \(a\); accepted is a deletion of these first"),
+        (ROOT_QUOTA, (), "found a deletion of a built-in quota"),
+        (SYSTEM_QUOTA, (), "found a deletion of a built-in quota"),
+        (DEFAULT_QUOTA, (), "found a deletion of a built-in quota"),
+    ],
+)
+def test_a_quota_that_is_needed_is_not_deleted(
+    name: str, pods: tuple[str, ...], message: str
+) -> None:
+    """By children, by pods, or by everybody."""
+    with pytest.raises(InputError, match=rf"^ElasticQuota tenants/{name}: {message}"):
+        check_deleted_quota(quota(name), known(), pods)
+
+
+def test_a_quota_that_nobody_needs_is_deleted() -> None:
+    """And its name and namespaces are free again."""
+    there = known()
+    for name in ("t1", "t2", "dept"):
+        check_deleted_quota(quota(name), there, ())
+        there.remove(name)
+
+    check_new_quota(DEPT, there, PlaceRules())
+    assert there.children(ROOT_QUOTA) == []
+
+
+@pytest.mark.parametrize(
+    ("least", "dept", "root", "accepted"),
+    [
+        (4, 8, 10, True),  # not more than it is guaranteed already
+        (6, 10, 10, True),  # the department's guarantee covers it
+        (6, 8, 10, True),  # the root's does
+        (7, 8, 10, False),
+    ],
+)
+def test_a_raised_minimum_has_to_be_guaranteed(
+    least: int, dept: int, root: int, accepted: bool
+) -> None:
+    """Gate ElasticQuotaGuaranteeUsage: by an ancestor, beside what its other children are."""
+
+    def made(name: str, parent: str = "", guaranteed: int = 0, **more: Any) -> ElasticQuota:
+        annotations = {GUARANTEED: f'{{"cpu":"{guaranteed}"}}'}
+        return quota(name, parent, most={"cpu": 20}, tree="t", annotations=annotations, **more)
+
+    there = topology(
+        made("root", guaranteed=root, least={"cpu": root}, is_parent=True),
+        made("dept", "root", dept, least={"cpu": dept}, is_parent=True),
+        made("team", "dept", 4),
+        made("other", "dept", 4),
+    )
+    raised = made("team", "dept", 4, least={"cpu": least})
+    refusal = pytest.raises(InputError, match=r"spec.min: found 'cpu 7'; .* root root of its tree")
+    with nullcontext() if accepted else refusal:
+        check_changed_quota(
+            made("team", "dept", 4), raised, there, PlaceRules(guarantees_usage=True), ()
+        )
+
+
+def test_a_guarantee_that_cannot_be_read_is_none() -> None:
+    """The scheduler will write it anew."""
+    parent = quota(
+        "p", most=TEN, least=TEN, is_parent=True, tree="t", annotations={GUARANTEED: "{"}
+    )
+    child = quota("c", "p", most=TEN, least=FOUR, tree="t")
+
+    with pytest.raises(InputError, match=r"spec.min: found 'cpu 4, memory 4Gi'; .* root p of its"):
+        check_new_quota(child, topology(parent), PlaceRules(guarantees_usage=True))
+
+
+def test_pods_belong_to_quotas_without_children() -> None:
+    """Unless SupportParentQuotaSubmitPod is on; an unknown quota is the default one."""
+    one = api_pod("p")
+    check_pod_quota(one, T1, parents_take_pods=False)
+    check_pod_quota(one, None, parents_take_pods=False)
+    check_pod_quota(one, DEPT, parents_take_pods=True)
+
+    with pytest.raises(InputError, match=r"^Pod default/p: .*name\]: found 'dept'; .* below dept"):
+        check_pod_quota(one, DEPT, parents_take_pods=False)
+
+
+def test_a_pod_stays_preemptible_or_not() -> None:
+    """The minimum was checked when it was created."""
+    fixed = api_pod("p", labels={f"{PREFIX}preemptible": "false"})
+    check_changed_pod(fixed, fixed)
+
+    with pytest.raises(InputError, match=r"preemptible\]: found ''; .* created with: 'false'"):
+        check_changed_pod(fixed, api_pod("p"))
+
+
+def test_parent_tree_and_weights_are_filled_in() -> None:
+    """The tree is that of the parent; weights are of the resources of the maximum."""
+    there = topology(quota("p", most=TEN, is_parent=True, tree="t"))
+    new = quota("c", "p", most=TEN, weight={"cpu": 3, "disk": 1})
+
+    filled = with_quota_defaults(new, there)
+
+    assert filled.tree_id == "t"
+    assert filled.metadata.annotations[WEIGHT] == '{"cpu":"3","memory":"10Gi"}'
+    assert with_quota_defaults(filled, there) is filled
+    first = with_quota_defaults(quota("first", most=FOUR), there)
+    assert first.metadata.labels == {f"{PREFIX}parent": ROOT_QUOTA}
+    assert first.metadata.annotations[WEIGHT] == '{"cpu":"4","memory":"4Gi"}'
+    root = quota(ROOT_QUOTA)
+    assert with_quota_defaults(root, there) is root
+
+
+@pytest.mark.parametrize(
+    ("new", "message"),
+    [
+        (quota("c", "gone", most=TEN), r"parent\]: found 'gone'"),
+        (quota("c", most=TEN, annotations={WEIGHT: "{"}), r"shared-weight\]: not valid JSON"),
+    ],
+)
+def test_nothing_is_filled_into_what_cannot_be_read(new: ElasticQuota, message: str) -> None:
+    """An unknown parent has no tree to inherit."""
+    with pytest.raises(InputError, match=f"^ElasticQuota tenants/c: .*{message}"):
+        with_quota_defaults(new, topology())
