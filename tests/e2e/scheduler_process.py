@@ -35,6 +35,7 @@ class SchedulerProcess:
         program: Sequence[str] = (str(KOORD),),
     ) -> None:
         self.port = free_port()
+        self._controlplane = controlplane
         folder = controlplane.state_dir
         self.log = folder / f"{name}.log"
         self._config = folder / f"{name}.yaml"
@@ -81,7 +82,10 @@ class SchedulerProcess:
         """Start; ``wait`` until /readyz says so."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 -- our own program
-                self._command, stdout=log, stderr=log, start_new_session=True
+                self._command,
+                stdout=log,
+                stderr=log,
+                process_group=self._controlplane.process_group,
             )
         if wait:
             eventually(lambda: self.get("/readyz") == "ok", 60)

@@ -18,6 +18,9 @@ from koordinator.api.core import (
 from koordinator.api.meta import ApiStruct, Condition, KubeObject, ObjectMeta
 from koordinator.api.volume import Volume
 
+DISRUPTION_TARGET = "DisruptionTarget"  # condition of a pod that is about to be evicted
+PREEMPTED = "PreemptionByScheduler"  # its reason where a scheduler makes room
+
 
 class ContainerPort(ApiStruct, frozen=True, kw_only=True):
     """``host_port`` 0 takes no port of the node."""

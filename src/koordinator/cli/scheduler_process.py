@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 #: Pods that have ended hold nothing: the server keeps them to itself.
 SELECTORS: Mapping[type[KubeObject], str] = {Pod: "status.phase!=Succeeded,status.phase!=Failed"}
 BINDS_UNDER_WAY = 256  # decided ahead of the API server: a third of a second of its work
-NAP_S = 0.01
+NAP_S = 0.05
 LONGEST_WAIT_S = 0.5  # between two looks at signals, the lease and questions
 LEAD_AT_ONCE_S = 1.0  # a free lease is taken faster than this
 

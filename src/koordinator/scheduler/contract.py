@@ -277,11 +277,15 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class PostFilterResult:
-    """``message`` joins the pod's own; with ``node`` and ``victims`` the pod is nominated there."""
+    """``message`` joins the pod's own; with ``node`` and ``victims`` the pod is nominated there.
+
+    Without a node an earlier nomination ends, unless one of the plugins ``keeps_nomination``.
+    """
 
     message: str = ""
     node: str = ""
     victims: tuple[PlacedPod, ...] = ()
+    keeps_nomination: bool = False
 
 
 @dataclass(frozen=True, slots=True)

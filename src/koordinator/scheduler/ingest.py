@@ -14,10 +14,11 @@ from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from koordinator.domain.transforms import as_offered
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import Action, ClusterEvent
-from koordinator.scheduler.snapshot import ClusterState, PlacedPod
+from koordinator.scheduler.snapshot import ClusterState, IntArray, PlacedPod
 from koordinator.scheduler.snapshot.state import Devices
 
 AMOUNTS = (GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO)  # the order of the snapshot's GPU arrays
@@ -41,6 +42,7 @@ class Ingest:
     def put(self, new: KubeObject, old: KubeObject | None = None) -> ClusterEvent:
         """Take over an object that is no pod; ``old`` is what it was, None if it is new."""
         if isinstance(new, Node):
+            new, old = self._offered(new), as_offered(old).node if isinstance(old, Node) else None
             self._state.put_node(new)
             if old is None:
                 self._set_gpus(new.metadata.name)
@@ -54,6 +56,12 @@ class Ingest:
             self._set_namespace(new.metadata.name, new.metadata.labels)
         action = Action.ADD if old is None else Action.UPDATE
         return ClusterEvent(new.KIND, action, old, new)
+
+    def _offered(self, node: Node) -> Node:
+        offered = as_offered(node)
+        if offered.complaint:
+            self.complaints.append(offered.complaint)
+        return offered.node
 
     def _is_outdated(self, new: KubeObject) -> bool:
         """Return whether we have the answer to a write of ours that came after this version."""
@@ -103,14 +111,31 @@ class Ingest:
             state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, devices)
             return ClusterEvent("AssignedPod", Action.ADD, None, new)
         before = placed.pod
-        stays = state.nodes.names[placed.row] == new.spec.node_name
-        if stays and (_same_to_plugins(before, new) or state.classes.of(new) is placed.pod_class):
-            placed.pod = new
-            return None
+        if state.nodes.names[placed.row] == new.spec.node_name and self._holds(placed, new):
+            if _same_to_plugins(before, new):
+                placed.pod = new
+                return None
+            pod_class = state.classes.of(new)
+            if pod_class is placed.pod_class:
+                placed.pod = new
+                return None
+            if state.update_placed(placed, new, pod_class):
+                return _updated(old or before, new)
         state.displace(new.key)
         devices = self._devices_of(new)
         state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, devices)
-        return ClusterEvent("AssignedPod", pod_changes(old or before, new), old or before, new)
+        return _updated(old or before, new)
+
+    def _holds(self, placed: PlacedPod, new: Pod) -> bool:
+        """Return whether the devices that the pod counts with are those that it now names."""
+        before, now = placed.pod.metadata.annotations, new.metadata.annotations
+        if before.get(ALLOCATED.key) == now.get(ALLOCATED.key):
+            return True
+        held, named = placed.devices, self._devices_of(new)
+        return len(held) == len(named) and all(
+            a[0] == b[0] and np.array_equal(a[1], b[1])
+            for a, b in zip(sorted(held, key=_minor), sorted(named, key=_minor), strict=True)
+        )
 
     def _devices_of(self, pod: Pod) -> Devices:
         """Return the GPUs that the pod holds.
@@ -129,6 +154,10 @@ class Ingest:
         return ClusterEvent("AssignedPod", Action.DELETE, gone, None)
 
 
+def _minor(device: tuple[int, IntArray]) -> int:
+    return device[0]
+
+
 def _version(obj: KubeObject) -> int:
     """Return the resourceVersion, which Kubernetes 1.35 promises to be a growing number."""
     text = obj.metadata.resource_version
@@ -138,12 +167,14 @@ def _version(obj: KubeObject) -> int:
 def _same_to_plugins(old: Pod, new: Pod) -> bool:
     """Return whether plugins can't tell the two apart, by a cheap sufficient test.
 
-    A bind changes the node name and the status, and shares the rest.
+    A bind changes the node name and the status, and leaves the rest.
     """
     a, b = old.spec, new.spec
     return (
-        a.containers is b.containers
-        and a.init_containers is b.init_containers
+        a.containers == b.containers
+        and a.resources == b.resources
+        and a.overhead == b.overhead
+        and a.init_containers == b.init_containers
         and a.priority == b.priority
         and old.metadata.labels == new.metadata.labels
         and old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
@@ -166,6 +197,10 @@ def node_changes(old: Node, new: Node) -> Action:
     ]:
         changes |= Action.UPDATE_CONDITION
     return changes or Action.UPDATE_OTHER
+
+
+def _updated(old: Pod, new: Pod) -> ClusterEvent:
+    return ClusterEvent("AssignedPod", pod_changes(old, new), old, new)
 
 
 def pod_changes(old: Pod, new: Pod) -> Action:

@@ -94,6 +94,7 @@ class Embedded:
         pending = [obj for obj in objects if _is_pending(obj)]
         pending.sort(key=lambda pod: to_epoch_s(pod.metadata.creation_timestamp))
         self.cluster.load((obj for obj in objects if not _is_pending(obj)), admit=True)
+        self.volumes.step()  # volumes as a user writes them are not offered to anybody yet
         if not self._synced:
             self.scheduler.sync()
             self._synced = True

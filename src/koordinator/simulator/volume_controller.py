@@ -31,7 +31,7 @@ from koordinator.foundation.errors import AlreadyExistsError, NotFoundError
 
 
 class VolumeController:
-    """Answers what the scheduler asked for since the last step."""
+    """Answers what the scheduler asked for since the last step, and offers new volumes."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -44,10 +44,18 @@ class VolumeController:
             if event.type in (EventType.DELETED, EventType.BOOKMARK):
                 continue
             if isinstance(event.object, PersistentVolume):
-                did |= self._bind(event.object)
+                did |= self._offer(event.object) or self._bind(event.object)
             elif isinstance(event.object, PersistentVolumeClaim):
                 did |= self._provision(event.object)
         return did
+
+    def _offer(self, volume: PersistentVolume) -> bool:
+        """Say of a new volume that it can be had."""
+        reference, status = volume.spec.claim_ref, volume.status
+        if status.phase not in ("", "Pending") or (reference is not None and reference.uid):
+            return False
+        self._cluster.update_status(replace(volume, status=replace(status, phase="Available")))
+        return True
 
     def _bind(self, volume: PersistentVolume) -> bool:
         """Tell the claim that a volume names that the volume is its own."""

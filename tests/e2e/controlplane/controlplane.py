@@ -123,6 +123,13 @@ class ControlPlane:
         if self._owns_state_dir:
             shutil.rmtree(self.state_dir, ignore_errors=True)
 
+    @property
+    def process_group(self) -> int:
+        """The id of the process group that ends with this cluster, for who runs beside it."""
+        if self._group is None:
+            raise ControlPlaneError("the cluster was not started")
+        return self._group.id
+
     # Outages
 
     def start_apiserver(self) -> None:

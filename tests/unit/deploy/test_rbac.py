@@ -8,7 +8,7 @@ from tests.unit.deploy.installed import NAMESPACE, OBJECTS, scheduler_configurat
 
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.elastic_quota import ElasticQuota
-from koordinator.api.event import Event
+from koordinator.api.event import CoreEvent, Event
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
@@ -39,7 +39,8 @@ WRITES: Rights = {
     ("", "pods"): {"delete"},
     ("", PersistentVolume.PLURAL): {"patch"},
     ("", PersistentVolumeClaim.PLURAL): {"patch"},
-    ("events.k8s.io", Event.PLURAL): {"create", "patch"},
+    ("events.k8s.io", Event.PLURAL): {"create"},
+    ("", CoreEvent.PLURAL): {"patch"},
     ("authentication.k8s.io", "tokenreviews"): {"create"},
     ("authorization.k8s.io", "subjectaccessreviews"): {"create"},
 }

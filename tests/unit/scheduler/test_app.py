@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 from tests.unit.scheduler.conftest import NewEmbedded
-from tests.worlds import START_S, budget, configuration, device, gpu_pod, node, pod
+from tests.worlds import HOSTNAME, START_S, budget, configuration, device, gpu_pod, node, pod
 
 from koordinator.api.event import Event
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
@@ -736,3 +736,19 @@ def test_a_restart_costs_no_pod_its_place() -> None:
         cluster.create(pod(name, cpu=1))
 
     assert list(places(restarted(cluster, clock).step())) == ["z"]
+
+
+def test_labels_that_come_with_the_bind_count(embedded: NewEmbedded) -> None:
+    """The API server copies the node's zone to the pod; whoever avoids such pods sees that."""
+    one = embedded(node("n", cpu=4), pod("p", cpu=1, labels={"app": "a"}))
+    one.scheduler.step()
+    one.cluster.patch(Pod, "p", "default", {"metadata": {"labels": {"zone": "z"}}})
+    selector = {"labelSelector": {"matchLabels": {"zone": "z"}}}
+    away = {
+        "requiredDuringSchedulingIgnoredDuringExecution": [selector | {"topologyKey": HOSTNAME}]
+    }
+    one.cluster.create(pod("q", cpu=1, affinity={"podAntiAffinity": away}))
+
+    (refused,) = only(Unschedulable, one.scheduler.step())
+    assert "anti-affinity" in refused.message
+    one.scheduler.state.validate()

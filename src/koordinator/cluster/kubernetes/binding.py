@@ -82,7 +82,8 @@ class Binder:
 
     @property
     def is_busy(self) -> bool:
-        return self._crew.size > 0
+        """Whether more is asked for than can be in flight: then the server is the bottleneck."""
+        return bool(self._jobs)
 
     def start(self, binds: KubernetesBinds, bindings: Sequence[Binding]) -> None:
         """Begin: nothing that was to be reported about these pods is sent any more."""
@@ -127,7 +128,7 @@ class Binder:
                         return None
                 except ClusterError as known:
                     return known
-            delay_s = tried.delay_s or backoff.next_s()
+            delay_s = backoff.next_s() if tried.delay_s is None else tried.delay_s
             if tried.is_final or delay_s >= left_s:
                 return tried.error
             await asyncio.sleep(delay_s)

@@ -228,6 +228,8 @@ class KubernetesCluster:
         Whether a condition changes, and so its transition time, is judged by what the watches of
         this instance know of the pod; of a pod unknown to them it does.
         """
+        if self._background.is_closed:
+            return
         timed = [r if isinstance(r, Event) else self._timed(r) for r in reports]
         self._background.soon(self._reports.add, timed)
 

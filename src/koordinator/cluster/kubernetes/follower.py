@@ -227,4 +227,8 @@ class Follower:
 
 
 def _version_of(line: bytes) -> str:
-    return msgspec.json.decode(line, type=_Versioned).object.metadata.resource_version
+    """Return where the stream can be taken up again; empty, to list anew, if that is unknown."""
+    try:
+        return msgspec.json.decode(line, type=_Versioned).object.metadata.resource_version
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""

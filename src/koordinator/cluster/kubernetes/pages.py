@@ -132,7 +132,7 @@ def decode_named(raw: msgspec.Raw, kind_type: type[KindT]) -> KindT | Name | Non
         name = Name(str(meta.get("namespace", "")), str(meta.get("name", "")))
         log.warning(
             "object left out: it can't be decoded",
-            extra={"kind": kind_type.KIND, "object": f"{name.namespace}/{name.name}",
+            extra={"kind": kind_type.KIND, "object": f"{name.namespace}/{name.name}".lstrip("/"),
                    "error": str(error)},
         )  # fmt: skip
         return name if name.name else None

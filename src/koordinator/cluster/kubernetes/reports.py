@@ -1,6 +1,7 @@
 """What is written in the background: conditions of pods, nominations, events.
 
-They never hold up a binding: while bindings are in flight, reports trickle at a rate of their own.
+They hardly slow a binding: while bindings wait for their turn, reports trickle at a rate of their
+own.
 Only so many wait; then the oldest events are forgotten first.
 Source: kubernetes pkg/scheduler/framework/api_dispatcher (one waiting call per pod);
 k8s.io/client-go tools/events (an event that exists is patched).
@@ -37,7 +38,7 @@ from koordinator.foundation.errors import (
 
 LIMIT = 20_000  # reports that wait
 _IN_FLIGHT = 16
-_TRICKLE_PER_S = 50.0  # while bindings are in flight; kube-scheduler's limit for events
+_TRICKLE_PER_S = 20.0  # while bindings wait; one costs the server about as much as the other
 _TRIES = 5
 _FIRST_DELAY_S, _LAST_DELAY_S = 0.5, 15.0
 _FINAL = (NotFoundError, ConflictError, InvalidError, FencedError)

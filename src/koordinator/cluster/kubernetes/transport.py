@@ -6,6 +6,7 @@ Source: k8s.io/client-go rest/request.go, rest/with_retry.go (which answers are 
 """
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -16,7 +17,6 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import numpy as np
-from multidict import CIMultiDict
 from yarl import URL
 
 from koordinator.cluster.kubernetes.backoff import Backoff
@@ -48,6 +48,8 @@ _NOT_SENT = (
     aiohttp.ConnectionTimeoutError,
 )
 _HOPELESS = (aiohttp.ClientConnectorCertificateError, aiohttp.InvalidURL)
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +109,19 @@ class Transport:
         self._may_write = may_write
         self._observe = observe
         self._url = server.url
+        self._is_away = False
         self._host = urlsplit(server.url).netloc
         self._options: dict[str, Any] = {
             "proxy": server.proxy_url or proxy_for(server.url, environ),
             "server_hostname": server.tls_server_name or None,
             "allow_redirects": False,
         }
-        self._headers = {
-            "User-Agent": user_agent,
-            "Accept": "application/json",
+        self._headers = [
+            ("User-Agent", user_agent),
+            ("Accept", "application/json"),
             # Lists would be compressed: that costs both sides more time than a cluster's network.
-            "Accept-Encoding": "identity",
-        }
+            ("Accept-Encoding", "identity"),
+        ]
         self._connector = aiohttp.TCPConnector(
             limit=0, keepalive_timeout=60.0, socket_factory=_socket_with_keepalive
         )
@@ -221,12 +224,25 @@ class Transport:
             async with self._open(request, access, timeout) as response:
                 body = await response.read()
                 code = str(response.status)
+                self._note_outage(None)
                 return Reply(response.status, body, _seconds(response.headers.get("Retry-After")))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _unreachable(request, error) from error
+            unreachable = _unreachable(request, error)
+            self._note_outage(unreachable)
+            raise unreachable from error
         finally:
             if self._observe is not None:
                 self._observe(request.verb, code, self._host, loop.time() - started_s)
+
+    def _note_outage(self, error: UnreachableError | None) -> None:
+        """Log once that nobody is there, and once that somebody is again."""
+        if error is not None and not error.sent and not self._is_away:
+            self._is_away = True
+            extra = {"server": self._url, "error": str(error)}
+            log.warning("API server can't be reached: trying again", extra=extra)
+        elif error is None and self._is_away:
+            self._is_away = False
+            log.info("API server answers again", extra={"server": self._url})
 
     def _open(
         self,
@@ -235,10 +251,9 @@ class Transport:
         timeout: aiohttp.ClientTimeout,
         buffer: int = 1 << 16,
     ) -> Any:
-        headers = CIMultiDict(self._headers)
-        headers.extend(access.headers)
+        headers = [*self._headers, *access.headers]
         if request.body:
-            headers["Content-Type"] = request.content_type
+            headers.append(("Content-Type", request.content_type))
         return self._session.request(
             request.verb,
             URL(self._url + request.path, encoded=True),

@@ -1,5 +1,6 @@
 """One kind as its watch has delivered it, and the events that the next news make of it."""
 
+import logging
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
@@ -13,6 +14,8 @@ from koordinator.cluster.port import EventType, WatchEvent
 from koordinator.foundation.errors import InputError
 
 ObjectT = TypeVar("ObjectT")
+
+log = logging.getLogger(__name__)
 
 
 class _Line(msgspec.Struct, Generic[ObjectT]):
@@ -77,9 +80,17 @@ class View:
         try:
             line = decode(text, self._line_type)
         except InputError:
-            raw = decode(text, _Line[msgspec.Raw])
-            return raw.type, decode_named(raw.object, self._kind_type)
+            return self._decode_step_by_step(text)
         return line.type, line.object
+
+    def _decode_step_by_step(self, text: bytes) -> tuple[str, KubeObject | Name | None]:
+        try:
+            raw = decode(text, _Line[msgspec.Raw])
+        except InputError as error:
+            extra = {"kind": self._kind_type.KIND, "error": str(error)}
+            log.warning("line of a watch left out: it is no event", extra=extra)
+            return "", None
+        return raw.type, decode_named(raw.object, self._kind_type)
 
     def _present(self, obj: KubeObject) -> Iterator[WatchEvent]:
         key, meta = obj.key, obj.metadata

@@ -4,13 +4,21 @@ Sources: kubernetes pkg/scheduler/metrics/metrics.go (names, labels, buckets); k
 pkg/scheduler/metrics.  One call of a plugin covers all nodes here, where the original's covers one.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from time import perf_counter
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.utils import floatToGoString
 
 from koordinator.scheduler.contract import ActivePlugin, Profile
 from koordinator.scheduler.queue import QueuedPod, QueueState, SchedulingQueue
@@ -56,100 +64,142 @@ def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
     return tuple(start * factor**power for power in range(count))
 
 
+class _Histogram:
+    """Observations by labels.  Counting one is a look-up and a bisection; adding up waits."""
+
+    def __init__(
+        self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]
+    ) -> None:
+        self._family = (f"scheduler_{name}", text, labels)
+        self._bounds = bounds
+        self._counts: dict[tuple[str, ...], list[int]] = {}
+        self._sums: dict[tuple[str, ...], float] = {}
+
+    def observe(self, value: float, *labels: str, times: int = 1) -> None:
+        counts = self._counts.get(labels)
+        if counts is None:
+            counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
+            self._sums[labels] = 0.0
+        counts[bisect_left(self._bounds, value)] += times
+        self._sums[labels] += value * times
+
+    def collect(self) -> Metric:
+        name, text, labels = self._family
+        family = HistogramMetricFamily(name, text, labels=labels)
+        bounds = [*map(floatToGoString, self._bounds), "+Inf"]
+        for values, counts in list(self._counts.items()):
+            buckets = list(zip(bounds, accumulate(counts), strict=True))
+            family.add_metric(values, buckets, self._sums[values])
+        return family
+
+
+class _Counter:
+    """Events by labels."""
+
+    def __init__(self, name: str, text: str, labels: Sequence[str] = ()) -> None:
+        self._family = (f"scheduler_{name}", text, labels)
+        self._counts: dict[tuple[str, ...], int] = {} if labels else {(): 0}
+
+    def inc(self, *labels: str) -> None:
+        self._counts[labels] = self._counts.get(labels, 0) + 1
+
+    def collect(self) -> Metric:
+        name, text, labels = self._family
+        family = CounterMetricFamily(name, text, labels=labels)
+        for values, count in list(self._counts.items()):
+            family.add_metric(values, count)
+        return family
+
+
 class Metrics:
-    """The scheduler's own figures; ``watch`` adds those that are read when somebody asks."""
+    """The scheduler's own figures; ``watch`` adds those that are read when somebody asks.
+
+    Told by the scheduler's thread only; a collector of prometheus-client, asked by any.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
         attempt = exponential(0.001, 2, 15)
-
-        def histogram(
-            name: str, text: str, labels: Sequence[str], buckets: Sequence[float]
-        ) -> Histogram:
-            return Histogram(f"scheduler_{name}", text, labels, buckets=buckets, registry=registry)
-
-        self._attempts = Counter(
-            "scheduler_schedule_attempts",
+        self._attempts = _Counter(
+            "schedule_attempts",
             "Number of attempts to schedule pods, by the result.",
             ["result", "profile"],
-            registry=registry,
         )
-        self._attempt_seconds = histogram(
+        self._attempt_seconds = _Histogram(
             "scheduling_attempt_duration_seconds",
             "From the start of an attempt to its end, binding included.",
             ["result", "profile"],
             attempt,
         )
-        self._algorithm_seconds = histogram(
+        self._algorithm_seconds = _Histogram(
             "scheduling_algorithm_duration_seconds", "Time to decide on one pod.", [], attempt
         )
-        self._sli_seconds = histogram(
+        self._sli_seconds = _Histogram(
             "pod_scheduling_sli_duration_seconds",
             "From the first time a pod could be tried to its binding.",
             ["attempts"],
             exponential(0.01, 2, 20),
         )
-        self._pod_attempts = histogram(
-            "pod_scheduling_attempts",
-            "Attempts that a pod needed.",
-            [],
-            exponential(1, 2, 5),
+        self._pod_attempts = _Histogram(
+            "pod_scheduling_attempts", "Attempts that a pod needed.", [], exponential(1, 2, 5)
         )
-        self._victims = histogram(
+        self._victims = _Histogram(
             "preemption_victims", "Victims of one preemption.", [], exponential(1, 2, 7)
         )
-        self._preemptions = Counter(
-            "scheduler_preemption_attempts",
-            "Attempts to make room by preemption.",
-            registry=registry,
-        )
-        self._point_seconds = histogram(
+        self._preemptions = _Counter("preemption_attempts", "Attempts to make room by preemption.")
+        self._point_seconds = _Histogram(
             "framework_extension_point_duration_seconds",
             "Time of all plugins of an extension point in one attempt.",
             ["extension_point", "status", "profile"],
             exponential(0.0001, 2, 12),
         )
-        self._plugin_seconds = histogram(
+        self._plugin_seconds = _Histogram(
             "plugin_execution_duration_seconds",
             "Time of one plugin at an extension point, for all nodes it was asked about.",
             ["plugin", "extension_point", "status"],
             exponential(0.00001, 1.5, 20),
         )
-        self._evaluations = Counter(
-            "scheduler_plugin_evaluation",
+        self._evaluations = _Counter(
+            "plugin_evaluation",
             "How often a plugin was asked.",
             ["plugin", "extension_point", "profile"],
-            registry=registry,
         )
-        self._event_seconds = histogram(
+        self._event_seconds = _Histogram(
             "event_handling_duration_seconds",
             "Time to take in one event of the cluster.",
             ["event"],
             exponential(0.0001, 2, 12),
         )
-        self._permit_seconds = histogram(
+        self._permit_seconds = _Histogram(
             "permit_wait_duration_seconds", "Time pods waited for a permit.", ["result"], attempt
         )
         self._spent: dict[tuple[str, str], float] = {}  # in this attempt, by profile and point
         self.now_s: Callable[[], float] = perf_counter
+        registry.register(self)
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # nothing to check names against before the first scrape
+
+    def collect(self) -> Iterator[Metric]:
+        for kept in vars(self).values():
+            if isinstance(kept, _Histogram | _Counter):
+                yield kept.collect()
 
     # -- told by the scheduler ---------------------------------------------------------------
 
     def decided(self, pods: int, took_s: float) -> None:
         """Count decisions made together: each took its share of the time."""
-        for _ in range(pods):
-            self._algorithm_seconds.observe(took_s / pods)
+        self._algorithm_seconds.observe(took_s / pods, times=pods)
         for (profile, point), spent_s in self._spent.items():
-            self._point_seconds.labels(point, "Success", profile).observe(spent_s)
+            self._point_seconds.observe(spent_s, point, "Success", profile)
         self._spent.clear()
 
     def bound(self, queued: QueuedPod, now_s: float, took_s: float) -> None:
         """Count a pod that has its node; ``now_s`` is the scheduler's time."""
-        profile = queued.pod.spec.scheduler_name
-        self._attempted(profile, "scheduled", took_s)
+        self._attempted(queued.pod.spec.scheduler_name, "scheduled", took_s)
         self._pod_attempts.observe(queued.attempts)
         since_s = now_s if queued.first_attempt_s is None else queued.first_attempt_s
-        self._sli_seconds.labels(min(queued.attempts, 16)).observe(now_s - since_s)
+        self._sli_seconds.observe(now_s - since_s, str(min(queued.attempts, 16)))
 
     def rejected(self, profile: str, took_s: float) -> None:
         """Count an attempt that found no node."""
@@ -157,11 +207,11 @@ class Metrics:
 
     def failed(self, profile: str) -> None:
         """Count a decision that didn't come true."""
-        self._attempts.labels("error", profile).inc()
+        self._attempts.inc("error", profile)
 
     def _attempted(self, profile: str, result: str, took_s: float) -> None:
-        self._attempts.labels(result, profile).inc()
-        self._attempt_seconds.labels(result, profile).observe(took_s)
+        self._attempts.inc(result, profile)
+        self._attempt_seconds.observe(took_s, result, profile)
 
     def preempted(self, victims: int) -> None:
         """Count an attempt to make room; without victims it came to nothing."""
@@ -171,11 +221,11 @@ class Metrics:
 
     def handled(self, event: str, took_s: float) -> None:
         """Count an event of the cluster."""
-        self._event_seconds.labels(event).observe(took_s)
+        self._event_seconds.observe(took_s, event)
 
     def permitted(self, result: str, waited_s: float) -> None:
         """Count the end of a wait for a permit: allowed, rejected or timed out."""
-        self._permit_seconds.labels(result).observe(waited_s)
+        self._permit_seconds.observe(waited_s, result)
 
     # -- around plugins ----------------------------------------------------------------------
 
@@ -216,16 +266,14 @@ class Metrics:
     def _timed_call(
         self, call: Callable[..., Any], plugin: str, point: str, profile: str
     ) -> Callable[..., Any]:
-        seconds = self._plugin_seconds.labels(plugin, point, "Success")
-        asked = self._evaluations.labels(plugin, point, profile)
         key = (profile, point)
 
         def timed(*args: object) -> Any:
             began_s = perf_counter()
             answer = call(*args)
             took_s = perf_counter() - began_s
-            seconds.observe(took_s)
-            asked.inc()
+            self._plugin_seconds.observe(took_s, plugin, point, "Success")
+            self._evaluations.inc(plugin, point, profile)
             self._spent[key] = self._spent.get(key, 0.0) + took_s
             return answer
 
@@ -237,11 +285,10 @@ class Metrics:
         self,
         queue: SchedulingQueue,
         state: ClusterState,
-        profiles: Sequence[str],
         assumed: Callable[[], int],
     ) -> None:
         """Show the sizes of queue and state with every scrape."""
-        self._registry.register(_Sizes(queue, state, profiles, assumed))
+        self._registry.register(_Sizes(queue, state, assumed))
 
 
 class _TimedPlugin:
@@ -255,16 +302,14 @@ class _Sizes:
         self,
         queue: SchedulingQueue,
         state: ClusterState,
-        profiles: Sequence[str],
         assumed: Callable[[], int],
     ) -> None:
         self._queue = queue
         self._state = state
-        self._profiles = profiles
         self._assumed = assumed
 
     def describe(self) -> Iterable[Metric]:
-        return ()  # nothing to check names against before the first scrape
+        return ()
 
     def collect(self) -> Iterator[Metric]:
         pending = GaugeMetricFamily(

@@ -4,6 +4,7 @@ Source: kubernetes pkg/scheduler/schedule_one.go ``handleSchedulingFailure``, ``
 client-go tools/events (an event that comes again within six minutes becomes a series).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from koordinator.api.core import MicroTime, ObjectReference
 from koordinator.api.event import Event, EventSeries
 from koordinator.api.meta import Condition, ObjectMeta
-from koordinator.api.pod import Pod
+from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
 from koordinator.cluster.port import Cluster, PodReport
 from koordinator.foundation.clock import UTC, Clock, to_datetime
 from koordinator.scheduler.diagnosis import shortened
@@ -46,13 +47,23 @@ class Reporter:
         self._told: dict[str, _Told] = {}  # by uid
         self._prune_at = _KEPT
 
-    def bound(self, pod: Pod, node: str) -> None:
-        """Tell that the pod was bound."""
-        self._told.pop(pod.metadata.uid, None)
-        if not self._enabled:
-            return
-        text = f"Successfully assigned {pod.key} to {node}"
-        self._cluster.report([self._event(pod, "Normal", "Scheduled", "Binding", text)])
+    def bound(self, pods: Sequence[tuple[Pod, str]]) -> None:
+        """Tell that pods were bound to nodes."""
+        for pod, _ in pods if self._told else ():
+            self._told.pop(pod.metadata.uid, None)
+        if self._enabled and pods:
+            self._cluster.report(
+                [
+                    self._event(
+                        pod,
+                        "Normal",
+                        "Scheduled",
+                        "Binding",
+                        f"Successfully assigned {pod.key} to {node}",
+                    )
+                    for pod, node in pods
+                ]
+            )
 
     def failed(self, pod: Pod, message: str, reason: str = "Unschedulable") -> None:
         """Tell why the pod still waits; a condition that says so already is left alone."""
@@ -93,9 +104,9 @@ class Reporter:
         event = replace(event, reporting_controller=scheduler, reporting_instance=scheduler)
         self._cluster.report([event])
         condition = Condition(
-            type="DisruptionTarget",
+            type=DISRUPTION_TARGET,
             status="True",
-            reason="PreemptionByScheduler",
+            reason=PREEMPTED,
             message=f"{scheduler}: preempting to accommodate a higher priority pod",
             last_transition_time=to_datetime(self._clock.now_s()),
         )

@@ -15,6 +15,7 @@ from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import NO_SELECTORS, Cluster, EventType, Watch, WatchEvent
+from koordinator.domain.transforms import as_scheduled
 from koordinator.foundation.clock import Clock, to_epoch_s
 from koordinator.foundation.errors import ConflictError, NotFoundError
 from koordinator.scheduler.app.binding import Assumed, Binder
@@ -102,7 +103,7 @@ class Scheduler:
         self.is_synced = False  # everything that existed when asked has been taken in
         self._began_s = 0.0
         if metrics is not None:
-            metrics.watch(self.queue, state, list(self.cycles), self._count_assumed)
+            metrics.watch(self.queue, state, self._count_assumed)
 
     def _count_assumed(self) -> int:
         waiting = len(self._waiting) + len(self._preparing) + len(self._to_bind)
@@ -142,7 +143,9 @@ class Scheduler:
 
     def _handle(self, event: WatchEvent) -> None:
         if isinstance(event.object, Pod):
-            self._handle_pod(event.type, event.object, event.previous)
+            previous = event.previous
+            old = as_scheduled(previous) if isinstance(previous, Pod) else None
+            self._handle_pod(event.type, as_scheduled(event.object), old)
             return
         if event.type is EventType.DELETED:
             change = self._ingest.drop(event.object)
@@ -150,7 +153,7 @@ class Scheduler:
             change = self._ingest.put(event.object, event.previous)
         self._tell_queue(change)
 
-    def _handle_pod(self, kind: EventType, pod: Pod, previous: KubeObject | None) -> None:
+    def _handle_pod(self, kind: EventType, pod: Pod, previous: Pod | None) -> None:
         key = pod.key
         gone = kind is EventType.DELETED or is_over(pod)
         waited = (gone or bool(pod.spec.node_name)) and self._forget_waiting(key)
@@ -162,21 +165,21 @@ class Scheduler:
         elif pod.spec.node_name:
             if placed is None:
                 self._leave_queue(key)
-            old = previous if isinstance(previous, Pod) and previous.spec.node_name else None
+            old = previous if previous is not None and previous.spec.node_name else None
             change = self._ingest.put_placed(pod, placed, old)
             if change is not None:
                 self._leave_queue(key)
                 self._tell_queue(change)
         elif pod.spec.scheduler_name in self.cycles and not pod.metadata.deletion_timestamp:
             cycle = self.cycles[pod.spec.scheduler_name]
-            old = previous if isinstance(previous, Pod) else pod
+            old = pod if previous is None else previous
             for active in cycle.profile.transform:
                 pod, old = active.plugin.transform(pod), active.plugin.transform(old)
             pod_class = self.state.classes.of(pod)
             self._class_of[key] = (pod, pod_class)
             run_key = cycle.run_key(pod_class)
             self.queue.update(old, pod, run_key, self._arrived_s(pod))
-            if self.nominator.node_of(key) or pod.status.nominated_node_name:
+            if placed is None and (self.nominator.node_of(key) or pod.status.nominated_node_name):
                 self.nominator.update(old, pod)
         else:
             self._leave_queue(key)
@@ -225,7 +228,7 @@ class Scheduler:
         self._settle_preparing()
         decided, most = 0, self.options.run_limit
         while self.is_synced and (limit is None or decided < limit):
-            if self._binder.in_flight > self.options.in_flight // 2:
+            if self.is_saturated:
                 break
             if limit is not None:
                 most = min(self.options.run_limit, limit - decided)
@@ -241,6 +244,11 @@ class Scheduler:
         self._end_binds()
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
+
+    @property
+    def is_saturated(self) -> bool:
+        """Whether so much is under way that deciding waits for it."""
+        return self._binder.in_flight > self.options.in_flight // 2
 
     def finish(self) -> None:
         """Send what has been decided and wait for the answers; for the end of the process."""
@@ -310,15 +318,21 @@ class Scheduler:
         choice: Choice | Refused | None = None
         if known is None:
             choice = cycle.choose(
-                queued.pod, pod_class, self._nominated(), first_attempt=queued.attempts <= 1
+                queued.pod,
+                pod_class,
+                self._nominated(),
+                nominated_node=self.nominator.node_of(queued.key),
+                first_attempt=queued.attempts <= 1,
             )
         scorecard = cycle.scorecard(pod_class) if self.options.explain else None
         if isinstance(choice, Choice):
+            self.nominator.remove(queued.key)  # in its place it must not count twice
             assumed = self._binder.assume(queued, pod_class, choice)
             assumed.scorecard, assumed.began_s = scorecard, self._began_s
             self._permit(cycle, assumed)
         elif isinstance(choice, Refused):
             main, plugins = (choice.plugin, choice.reason), frozenset((choice.plugin,))
+            self._end_nomination(queued.pod)
             self._reject(queued, main, plugins, choice.reason, scorecard)
         else:
             diagnosis = known or self._diagnose(cycle, queued.pod, pod_class, scorecard)
@@ -370,6 +384,7 @@ class Scheduler:
     ) -> None:
         said: list[str] = []
         nomination = PostFilterResult()
+        keeps_nomination = False
         if diagnosis.node_count:
             attempt = cycle.attempt(queued.pod, pod_class, diagnosis, self._nominated())
             for active in cycle.profile.post_filter:
@@ -378,6 +393,7 @@ class Scheduler:
                     nomination = result
                     said.clear()  # there is nothing to explain any more
                     break
+                keeps_nomination |= result.keeps_nomination
                 if result.message:
                     said.append(result.message)
             if self._metrics is not None and cycle.profile.post_filter:
@@ -386,9 +402,8 @@ class Scheduler:
         plugins = diagnosis.plugins
         if nomination.node:
             self._preempt(queued, nomination)
-        elif self.nominator.node_of(queued.key):
-            self.nominator.remove(queued.key)
-            self._reporter.nominated(queued.pod, "")
+        elif not keeps_nomination:
+            self._end_nomination(queued.pod)
         plugin, reason = diagnosis.main
         never = never_fits(diagnosis, self.state, pod_class)
         main = (plugin, f"{reason}; {never}" if never else reason)
@@ -412,6 +427,12 @@ class Scheduler:
         plugin, reason = main
         outcome = Unschedulable(queued.key, plugin, reason, message, nominated, scorecard)
         self._outcomes.append(outcome)
+
+    def _end_nomination(self, pod: Pod) -> None:
+        """Keep no place any more for a pod that could not take it."""
+        if self.nominator.node_of(pod.key) or pod.status.nominated_node_name:
+            self.nominator.remove(pod.key)
+            self._reporter.nominated(pod, "")
 
     def _preempt(self, queued: QueuedPod, nomination: PostFilterResult) -> None:
         """Nominate the node and delete the victims.
@@ -456,6 +477,7 @@ class Scheduler:
                 self._end_wait(assumed, "rejected")
                 rejector = frozenset((active.name,))
                 main = (active.name, permit.refusal)
+                self._end_nomination(assumed.queued.pod)
                 self._reject(assumed.queued, main, rejector, permit.refusal, assumed.scorecard)
                 return
             wait_s = max(wait_s, permit.wait_s)
@@ -548,14 +570,11 @@ class Scheduler:
         self._announce(bound)
 
     def _record(self, bound: Sequence[Assumed]) -> None:
-        any_nominated = bool(self.nominator.nodes())
         for assumed in bound:
             queued, holding = assumed.queued, assumed.holding
             if self._metrics is not None:
                 took_s = self._metrics.now_s() - assumed.began_s
                 self._metrics.bound(queued, self._clock.now_s(), took_s)
-            if any_nominated:
-                self.nominator.remove(queued.key)
             self._outcomes.append(
                 Bound(
                     queued.key,
@@ -567,9 +586,7 @@ class Scheduler:
             )
 
     def _announce(self, bound: Sequence[Assumed]) -> None:
-        if self.options.report:
-            for assumed in bound:
-                self._reporter.bound(assumed.queued.pod, assumed.node)
+        self._reporter.bound([(assumed.queued.pod, assumed.node) for assumed in bound])
         if self.queue.anyone_listens:
             for assumed in bound:
                 event = ClusterEvent("AssignedPod", Action.ADD, None, assumed.queued.pod)
@@ -579,6 +596,7 @@ class Scheduler:
         log.warning("pod not bound", extra={"pod": queued.key, "error": message})
         if self._metrics is not None:
             self._metrics.failed(queued.pod.spec.scheduler_name)
+        self._end_nomination(queued.pod)
         self._reporter.failed(queued.pod, message, "SchedulerError")
         self.queue.fail(queued, message, self._clock.now_s())
         self._outcomes.append(Unschedulable(queued.key, "", message, message))

@@ -100,12 +100,19 @@ class Cycle:
     # -- one pod -----------------------------------------------------------------------------
 
     def choose(
-        self, pod: Pod, pod_class: PodClass, nominated: Nominations, *, first_attempt: bool = True
+        self,
+        pod: Pod,
+        pod_class: PodClass,
+        nominated: Nominations,
+        *,
+        nominated_node: str = "",
+        first_attempt: bool = True,
     ) -> Choice | Refused | None:
         """Return the best node and what to hold there.
 
-        Refused if a plugin can't reserve there; None if no node fits.  Of equally scored nodes the
-        one with the lowest rank is chosen (row order, unless told otherwise).
+        Refused if a plugin can't reserve there; None if no node fits.  The pod's own
+        ``nominated_node`` comes before better ones.  Of equally scored nodes the one with the
+        lowest rank is chosen (row order, unless told otherwise).
         """
         snapshot = self._evaluator.snapshot
         if prefilter(self.profile, snapshot, pod_class) is not None:
@@ -115,12 +122,19 @@ class Cycle:
         planned = self._planned(snapshot, pod_class)
         if planned is not None:
             return self._reserve(snapshot, pod_class, planned)
+        own = self.state.nodes.rows.get(nominated_node)
+        if own is not None and self._is_free(own, pod, pod_class, nominated):
+            return self._reserve(snapshot, pod_class, own)
         evaluation = self._evaluator.of(pod_class)
         feasible = self._feasible(evaluation, snapshot, pod, pod_class, nominated)
         row = self._best(evaluation, snapshot, pod_class, feasible)
         if row is None:
             return None
         return self._reserve(snapshot, pod_class, row)
+
+    def _is_free(self, row: int, pod: Pod, pod_class: PodClass, nominated: Nominations) -> bool:
+        what_if = StateWhatIf(self.profile, self.state, rivals_of(pod, nominated))
+        return not what_if.why_not(pod_class, row, ())
 
     def _planned(self, snapshot: Snapshot, pod_class: PodClass) -> int | None:
         """Return the row that a plugin has planned for the pod, if every filter accepts it."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from koordinator.api.kubescheduler import DefaultPreemptionArgs
+from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.selectors import matches
 from koordinator.foundation.clock import to_epoch_s
@@ -56,7 +57,7 @@ class DefaultPreemption:
         """Nominate a node and name its victims, or say why not."""
         refused = self._not_eligible(attempt)
         if refused:
-            return PostFilterResult(f"preemption: {refused}")
+            return PostFilterResult(f"preemption: {refused}", keeps_nomination=True)
         candidates, reasons = self._candidates(attempt)
         if not candidates:
             return PostFilterResult(f"preemption: {_summary(len(attempt.rejected), reasons)}")
@@ -70,9 +71,10 @@ class DefaultPreemption:
             return NEVER
         snapshot, nominated = attempt.what_if.snapshot, pod.status.nominated_node_name
         row = snapshot.names[1].get(nominated)
-        if row is not None and any(
-            placed.pod.metadata.deletion_timestamp is not None
-            and placed.priority < (pod.spec.priority or 0)
+        if row is None or row in attempt.rejected[~attempt.resolvable]:
+            return ""
+        if any(
+            placed.priority < (pod.spec.priority or 0) and _is_ending_victim(placed.pod)
             for placed in snapshot.pods_on(row)
         ):
             return WAITING
@@ -108,6 +110,14 @@ class DefaultPreemption:
             for row in with_victims[~fits].tolist():
                 reasons.update(set(what_if.why_not(pod, row, lower[row])))
         return candidates, reasons
+
+
+def _is_ending_victim(pod: Pod) -> bool:
+    """Return whether the pod goes because of a preemption, and not for another reason."""
+    if pod.metadata.deletion_timestamp is None:
+        return False
+    target = next((c for c in pod.status.conditions if c.type == DISRUPTION_TARGET), None)
+    return target is not None and (target.status, target.reason) == ("True", PREEMPTED)
 
 
 def _minimal(

@@ -198,6 +198,13 @@ class PodTable:
         self._free.append(placed.slot)
         self._count(placed.pod_class, placed.row, -1)
 
+    def reclassify(self, placed: PlacedPod, pod_class: PodClass) -> None:
+        """Let a placed pod count as one of another class, of the same priority."""
+        self._count(placed.pod_class, placed.row, -1)
+        placed.pod_class = pod_class
+        self._labelset[placed.slot] = pod_class.labelset
+        self._count(pod_class, placed.row, 1)
+
     def _count(self, pod_class: PodClass, row: int, sign: int) -> None:
         for counter in self._labelsets[pod_class.labelset].counters:
             counter.counts[row] += sign

@@ -145,6 +145,24 @@ class ClusterState:
         self.usage_log.append(placed.row)
         return placed
 
+    def update_placed(self, placed: PlacedPod, pod: Pod, pod_class: PodClass) -> bool:
+        """Take over a pod's new version where it is; False if it takes other amounts or ports.
+
+        Then nothing was done.
+        """
+        old = placed.pod_class
+        if (old.demand, old.nonzero_cpu, old.nonzero_memory, old.host_ports) != (
+            pod_class.demand,
+            pod_class.nonzero_cpu,
+            pod_class.nonzero_memory,
+            pod_class.host_ports,
+        ) or placed.priority != (pod.spec.priority or 0):
+            return False
+        self.pods.reclassify(placed, pod_class)
+        placed.pod = pod
+        self.touch_cluster()
+        return True
+
     def _charge(self, placed: PlacedPod, sign: int) -> None:
         pod_class, row, nodes = placed.pod_class, placed.row, self.nodes
         requested = nodes.requested

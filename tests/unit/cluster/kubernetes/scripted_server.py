@@ -125,10 +125,10 @@ class ScriptedServer:
         return await answer(request)
 
 
-def client(url: str, **options: Any) -> KubernetesCluster:
+def client(url: str, proxy_url: str = "", **options: Any) -> KubernetesCluster:
     """Return a client of a server."""
     clock = VirtualClock(NOW_S)
-    connection = Connection(Server(url), Identity(), source="the test")
+    connection = Connection(Server(url, proxy_url=proxy_url), Identity(), source="the test")
     return KubernetesCluster(Credentials(connection, clock, {}), clock, **options)
 
 

@@ -19,6 +19,7 @@ from koordinator.api.node import Node
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.cluster.kubernetes.connection import find_connection
 from koordinator.cluster.kubernetes.credentials import Credentials
+from koordinator.cluster.port import PodReport
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import (
     AlreadyExistsError,
@@ -83,10 +84,12 @@ def test_a_write_that_may_have_happened_is_not_repeated(
     assert server.count(POST) == 1
 
 
-def test_a_server_that_is_away_is_tried_for_a_while() -> None:
-    """What was never sent is sent again, as long as a call may take; then the error says where."""
+def test_a_server_that_is_away_is_tried_for_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    """What was never sent is sent again, as long as a call may take; the log says so once."""
     with client(NOBODY, timeout_s=0.15) as cluster, pytest.raises(ClusterError, match=r"POST /api"):
         cluster.create(NODE)
+    ours = [r.message for r in caplog.records if r.name.startswith("koordinator")]
+    assert ours == ["API server can't be reached: trying again"]
 
 
 @pytest.mark.parametrize(
@@ -211,6 +214,14 @@ def test_an_update_that_meets_another_one_is_made_again(server: ScriptedServer) 
     assert [b'"resourceVersion":"6"' in body for body in bodies] == [False, True]
 
 
+def test_a_proxy_is_used(server: ScriptedServer) -> None:
+    """It gets the request for a server that we can't reach ourselves."""
+    server.on(GET, STORED)
+    with client("http://api.invalid", proxy_url=server.url) as cluster:
+        assert cluster.get(Node, "n").metadata.uid == "1"
+    assert server.received[0].headers["Host"] == "api.invalid"
+
+
 def test_names_stay_in_their_place(server: ScriptedServer) -> None:
     """A name never becomes a part of the path."""
     with server.cluster() as cluster:
@@ -231,3 +242,4 @@ def test_a_closed_cluster_says_so(server: ScriptedServer) -> None:
     cluster.close()
     with pytest.raises(ClusterError, match="closed"):
         cluster.get(Node, "n")
+    cluster.report([PodReport("default", "a", nominated_node="n")])  # never fails

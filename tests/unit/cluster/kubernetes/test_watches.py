@@ -160,6 +160,19 @@ def test_what_cannot_be_decoded_is_left_out(
     }
 
 
+def test_garbage_in_the_stream_is_survived(
+    server: ScriptedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where it ended is not known then: the kind is listed again."""
+    server.on(LIST, reply(pod_list()), reply(pod_list(pod("a"), pod("b"), version="3")))
+    server.on(WATCH, stream(event("ADDED", pod("a")), b"<html>", then_wait=False), QUIET)
+    with server.cluster() as cluster:
+        events = take(cluster, cluster.watch([Pod]), 2)
+
+    assert seen(events) == [("ADDED", "a", "1"), ("ADDED", "b", "1")]
+    assert "not valid JSON" in logged(caplog)[0]["error"]
+
+
 def test_an_object_that_is_listed_but_not_readable_any_more_stays(server: ScriptedServer) -> None:
     """It exists: saying that it was deleted would free what it uses."""
     server.on(

@@ -8,7 +8,8 @@ from tests.unit.scheduler.asking import built
 from tests.unit.scheduler.conftest import World
 from tests.worlds import budget, configuration, near, node, pod, spread
 
-from koordinator.api.pod import Pod
+from koordinator.api.meta import Condition
+from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
 from koordinator.scheduler.contract import PostFilterResult
 from koordinator.scheduler.cycle import Cycle
 from koordinator.scheduler.plugins.default_preemption import PLUGIN
@@ -197,15 +198,15 @@ def test_a_pod_whose_policy_is_never_evicts_nobody(world: World) -> None:
     state = world(*full("n", pod("low", cpu=4, on="n")))
     meek = pod("p", cpu=1, priority=10, preemptionPolicy="Never")
 
-    assert preempt(state, meek) == PostFilterResult(
-        "preemption: not eligible due to preemptionPolicy=Never."
-    )
+    refused = preempt(state, meek)
+    assert refused.message == "preemption: not eligible due to preemptionPolicy=Never."
+    assert not refused.victims
 
 
 def test_a_pod_waits_for_victims_that_are_still_ending(world: World) -> None:
     """On the node that it was nominated to; elsewhere they do not matter."""
     state = world(
-        *full("n", pod("low", cpu=4, deleted=True, on="n")),
+        *full("n", _preempted(pod("low", cpu=4, deleted=True, on="n"))),
         *full("m", pod("other", cpu=4, on="m")),
     )
     waiting = pod("p", cpu=1, priority=10)
@@ -214,6 +215,26 @@ def test_a_pod_waits_for_victims_that_are_still_ending(world: World) -> None:
         "preemption: not eligible due to a terminating pod on the nominated node."
     )
     assert preempt(state, _nominated(waiting, "m")).node
+
+
+def test_a_pod_that_ends_for_another_reason_is_not_waited_for(world: World) -> None:
+    """Somebody has deleted it, and that may take long."""
+    state = world(
+        *full("n", pod("ending", cpu=2, deleted=True, on="n"), pod("low", cpu=2, on="n")),
+    )
+
+    assert victims(preempt(state, _nominated(pod("p", cpu=1, priority=10), "n"))) == ["low"]
+
+
+def test_victims_are_not_waited_for_where_the_pod_can_not_go_any_more(world: World) -> None:
+    """The nominated node has been cordoned: room is made elsewhere."""
+    state = world(
+        node("n", cpu=4, unschedulable=True),
+        _preempted(pod("low", cpu=4, deleted=True, on="n")),
+        *full("m", pod("other", cpu=4, on="m")),
+    )
+
+    assert preempt(state, _nominated(pod("p", cpu=1, priority=10), "n")).node == "m"
 
 
 # -- where it does not help ------------------------------------------------------------------
@@ -281,6 +302,12 @@ def test_room_that_was_made_for_another_pod_is_not_free(world: World) -> None:
     assert victims(preempt(state, asked)) == ["n2"]
     assert victims(preempt(state, asked, [("n", rival)])) == ["n1", "n2"]
     assert victims(preempt(state, asked, [("n", pod("meek", cpu=2, priority=9))])) == ["n2"]
+
+
+def _preempted(original: Pod) -> Pod:
+    target = Condition(type=DISRUPTION_TARGET, status="True", reason=PREEMPTED)
+    status = msgspec.structs.replace(original.status, conditions=(target,))
+    return msgspec.structs.replace(original, status=status)
 
 
 def _nominated(original: Pod, name: str) -> Pod:
