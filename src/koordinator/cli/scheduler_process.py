@@ -53,6 +53,7 @@ log = logging.getLogger(__name__)
 #: Pods that have ended hold nothing: the server keeps them to itself.
 SELECTORS: Mapping[type[KubeObject], str] = {Pod: "status.phase!=Succeeded,status.phase!=Failed"}
 BINDS_UNDER_WAY = 256  # decided ahead of the API server: a third of a second of its work
+STEP = 1024  # pods decided between two looks at everything else
 NAP_S = 0.05
 LONGEST_WAIT_S = 0.5  # between two looks at signals, the lease and questions
 LEAD_AT_ONCE_S = 1.0  # a free lease is taken faster than this
@@ -124,7 +125,7 @@ class _Process:
                 self._wait_to_lead(leadership)
         led = self._may_act()
         self._scheduler.sync()
-        gc.freeze()
+        frozen = False
         while not self._stopping.is_set():
             if leadership is not None and leadership.lost:
                 raise ClusterError("leadership lost")
@@ -132,7 +133,10 @@ class _Process:
             if leads and not led:
                 self._scheduler.sync()  # what the last leader did just now may be on its way still
             led = leads
-            outcomes = self._scheduler.step(limit=None if leads else 0)
+            outcomes = self._scheduler.step(limit=STEP if leads else 0)
+            if self._scheduler.is_synced and not frozen:
+                gc.freeze()  # the cluster stays: no use in looking at it for garbage
+                frozen = True
             self._inquiries.answer()
             if self._scheduler.is_saturated:
                 self._stopping.wait(NAP_S)  # many answers at once cost less than one by one

@@ -14,8 +14,8 @@ its arguments.
                     Skip)
 ``version``         ``(snapshot) -> Hashable``: when it changes, everything cached of the plugin is
                     stale
-``prefilter``       ``(snapshot, pod) -> Refusal | None``: the pod can't run anywhere, whatever the
-                    node
+``prefilter``       ``(snapshot, pod) -> Refusal | Shortlist | None``: the pod can't run anywhere,
+                    whatever the node, or only on nodes that it names
 ``filter``          ``(snapshot, pod) -> Rejections``
 ``score``           ``(snapshot, pod) -> (n,)`` integers, in 0..max_score unless ``normalize``
                     follows
@@ -236,6 +236,16 @@ NOTHING = Holding()
 
 
 @dataclass(frozen=True, slots=True)
+class Shortlist:
+    """The pod names its nodes: all others are rejected for that, whatever else is against them.
+
+    The plugin's own filter must reject them, too.  One plugin of a profile may have such answers.
+    """
+
+    nodes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Permit:
     """Whether a pod that has its node may be bound now."""
 
@@ -418,6 +428,7 @@ __all__ = [
     "Reads",
     "Refusal",
     "Rejections",
+    "Shortlist",
     "WhatIf",
     "spread_of",
 ]

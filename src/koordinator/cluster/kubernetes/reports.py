@@ -1,8 +1,7 @@
 """What is written in the background: conditions of pods, nominations, events.
 
 They hardly slow a binding: while bindings wait for their turn, reports trickle at a rate of their
-own.
-Only so many wait; then the oldest events are forgotten first.
+own.  Only so many wait; then the oldest events are forgotten first.
 Source: kubernetes pkg/scheduler/framework/api_dispatcher (one waiting call per pod);
 k8s.io/client-go tools/events (an event that exists is patched).
 """

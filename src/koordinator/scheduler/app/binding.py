@@ -2,7 +2,8 @@
 
 A pod counts on its node from the moment it is decided.  Many bindings are under way at a time.  If
 the cluster refuses one, the place is given back and the pod tried again; if news of the pod came
-first, they have settled where it counts, and there is nothing to give back.
+first, they have settled where it counts, and there is nothing to give back.  News count for more
+than the answer: a pod that is seen on its node is bound.
 """
 
 from collections.abc import Sequence
@@ -113,12 +114,21 @@ class Binder:
                 binds.results()
             ended += [(batch.pop(index), error) for index, error in binds.finished()]
         self._under_way = [(binds, batch) for binds, batch in self._under_way if batch]
-        for assumed, error in ended:
-            if error is not None:
-                self.forget(assumed)
-            elif assumed.transaction is not None:
-                assumed.transaction.commit()
-        return ended
+        return [self._settle(assumed, error) for assumed, error in ended]
+
+    def _settle(self, assumed: Assumed, error: ClusterError | None) -> Ended:
+        if error is not None and not self._is_seen_bound(assumed):
+            self.forget(assumed)
+            return assumed, error
+        if assumed.transaction is not None:
+            assumed.transaction.commit()
+        return assumed, None
+
+    def _is_seen_bound(self, assumed: Assumed) -> bool:
+        placed = self._state.pods.by_key.get(assumed.queued.key)
+        if placed is None or placed.pod.spec.node_name != assumed.node:
+            return False
+        return placed.pod.metadata.uid == assumed.queued.pod.metadata.uid
 
     def _write(self, item: KubeObject) -> KubeObject:
         meta = item.metadata

@@ -94,8 +94,21 @@ class Reporter:
         meta = pod.metadata
         self._cluster.report([PodReport(meta.namespace, meta.name, meta.uid, nominated_node=node)])
 
-    def preempted(self, victim: Pod, by: Pod, node: str) -> None:
+    def preempting(self, victim: Pod, by: Pod) -> None:
         """Tell a victim why it goes, just before it does."""
+        if not self._enabled:
+            return
+        condition = Condition(
+            type=DISRUPTION_TARGET,
+            status="True",
+            reason=PREEMPTED,
+            message=f"{by.spec.scheduler_name}: preempting to accommodate a higher priority pod",
+            last_transition_time=to_datetime(self._clock.now_s()),
+        )
+        self._report(victim, condition)
+
+    def preempted(self, victim: Pod, by: Pod, node: str) -> None:
+        """Tell for whom a victim has to go."""
         if not self._enabled:
             return
         text = f"Preempted by pod {by.metadata.uid} on node {node}"
@@ -103,14 +116,6 @@ class Reporter:
         event = self._event(victim, "Normal", "Preempted", "Preempting", text)
         event = replace(event, reporting_controller=scheduler, reporting_instance=scheduler)
         self._cluster.report([event])
-        condition = Condition(
-            type=DISRUPTION_TARGET,
-            status="True",
-            reason=PREEMPTED,
-            message=f"{scheduler}: preempting to accommodate a higher priority pod",
-            last_transition_time=to_datetime(self._clock.now_s()),
-        )
-        self._report(victim, condition)
 
     def _report(self, pod: Pod, condition: Condition) -> None:
         meta = pod.metadata

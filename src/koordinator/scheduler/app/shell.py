@@ -17,7 +17,13 @@ from koordinator.api.pod import Pod
 from koordinator.cluster.port import NO_SELECTORS, Cluster, EventType, Watch, WatchEvent
 from koordinator.domain.transforms import as_scheduled
 from koordinator.foundation.clock import Clock, to_epoch_s
-from koordinator.foundation.errors import ConflictError, NotFoundError
+from koordinator.foundation.errors import (
+    ClusterError,
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+    TooManyRequestsError,
+)
 from koordinator.scheduler.app.binding import Assumed, Binder
 from koordinator.scheduler.app.outcomes import Bound, Evicted, Outcome, Unschedulable
 from koordinator.scheduler.app.reporter import Reporter
@@ -36,6 +42,9 @@ from koordinator.scheduler.snapshot import ClusterState, PodClass
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
     from koordinator.scheduler.app.metrics import Metrics
+
+#: After these it is sure that a binding did not happen.
+_NOT_BOUND = (NotFoundError, ConflictError, InvalidError, TooManyRequestsError)
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +109,8 @@ class Scheduler:
         self._diagnoses: dict[Hashable, Diagnosis] = {}
         self._diagnosed_at: Hashable = None
         self.attempts = 0
-        self.is_synced = False  # everything that existed when asked has been taken in
+        self.is_synced = False  # everything that existed when last asked has been taken in
+        self._bookmarks_due = 0
         self._began_s = 0.0
         if metrics is not None:
             metrics.watch(self.queue, state, self._count_assumed)
@@ -117,12 +127,16 @@ class Scheduler:
         Called again, it makes sure that nothing that happened before is missed.  ``is_synced``
         tells when that is so; until then nothing is decided.
         """
+        self._ask_for_everything()
+        self._take_in()
+
+    def _ask_for_everything(self) -> None:
         self.is_synced = False
+        self._bookmarks_due += 1
         if self._watch is None:
             self._watch = self._cluster.watch(self._watched, self._field_selectors)
         else:
             self._watch.refresh()
-        self._take_in()
 
     def _take_in(self) -> None:
         if self._watch is None:
@@ -130,7 +144,8 @@ class Scheduler:
             return
         for event in self._watch.poll():
             if event.type is EventType.BOOKMARK:
-                self.is_synced = True
+                self._bookmarks_due -= 1
+                self.is_synced = not self._bookmarks_due
             elif self._metrics is None:
                 self._handle(event)
             else:
@@ -401,7 +416,10 @@ class Scheduler:
         message = diagnosis.message(", ".join(said))
         plugins = diagnosis.plugins
         if nomination.node:
-            self._preempt(queued, nomination)
+            error = self._preempt(queued, nomination)
+            if error is not None:
+                self._fail(queued, f"preemption failed: {error}")
+                return
         elif not keeps_nomination:
             self._end_nomination(queued.pod)
         plugin, reason = diagnosis.main
@@ -434,8 +452,8 @@ class Scheduler:
             self.nominator.remove(pod.key)
             self._reporter.nominated(pod, "")
 
-    def _preempt(self, queued: QueuedPod, nomination: PostFilterResult) -> None:
-        """Nominate the node and delete the victims.
+    def _preempt(self, queued: QueuedPod, nomination: PostFilterResult) -> ClusterError | None:
+        """Nominate the node and delete the victims; return what went wrong.
 
         Pods that hoped for that node with less right give way.
         """
@@ -458,13 +476,17 @@ class Scheduler:
                 self._fail(waiting.queued, "preempted before it was bound")
                 continue
             meta = victim.pod.metadata
-            self._reporter.preempted(victim.pod, pod, node)
+            self._reporter.preempting(victim.pod, pod)
             try:
                 self._cluster.delete(Pod, meta.name, meta.namespace, uid=meta.uid)
             except (NotFoundError, ConflictError):
                 continue  # gone already, or another pod by now
+            except ClusterError as error:
+                return error
+            self._reporter.preempted(victim.pod, pod, node)
             reason = f"Preempted by pod {queued.key} on node {node}"
             self._outcomes.append(Evicted(victim.key, queued.key, reason))
+        return None
 
     # -- permit and bind ---------------------------------------------------------------------
 
@@ -554,14 +576,20 @@ class Scheduler:
                 self._binder.begin([assumed])
 
     def _end_binds(self, *, wait: bool = False) -> None:
-        """Take note of bindings that have ended."""
-        bound = []
+        """Take note of bindings that have ended.
+
+        Nothing is decided after one of which nobody knows whether it happened, until it shows.
+        """
+        bound, is_unsure = [], False
         for assumed, error in self._binder.ended(wait=wait):
             if error is not None:
                 self._fail(assumed.queued, f"binding failed: {error}")
+                is_unsure |= not isinstance(error, _NOT_BOUND)
             else:
                 bound.append(assumed)
                 self.queue.done(assumed.queued.key)
+        if is_unsure:
+            self._ask_for_everything()
         self._record(bound)
         for assumed in bound:
             pod = assumed.queued.pod
@@ -597,7 +625,8 @@ class Scheduler:
         if self._metrics is not None:
             self._metrics.failed(queued.pod.spec.scheduler_name)
         self._end_nomination(queued.pod)
-        self._reporter.failed(queued.pod, message, "SchedulerError")
+        if self.queue.get(queued.key) is queued:  # else it was deleted, or has a node by now
+            self._reporter.failed(queued.pod, message, "SchedulerError")
         self.queue.fail(queued, message, self._clock.now_s())
         self._outcomes.append(Unschedulable(queued.key, "", message, message))
 
