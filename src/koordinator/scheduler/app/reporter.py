@@ -20,6 +20,7 @@ from koordinator.scheduler.diagnosis import shortened
 SCHEDULED = "PodScheduled"
 SERIES_S = 360.0  # an event that comes again within this time is the same one
 SERIES_WRITE_S = 60.0  # how often a growing series is written at most
+_NAME = 230  # characters of a pod's name in that of its event, which may have 253
 _KEPT = 1 << 14  # failures remembered before the old ones are looked for
 
 
@@ -72,11 +73,13 @@ class Reporter:
         message = shortened(message)
         self._tell(pod, message)
         known = next((c for c in pod.status.conditions if c.type == SCHEDULED), None)
-        if known is not None and (known.status, known.reason, known.message) == (
-            "False",
-            reason,
-            message,
-        ):
+        generation = pod.metadata.generation
+        if known is not None and (
+            known.status,
+            known.reason,
+            known.message,
+            known.observed_generation,
+        ) == ("False", reason, message, generation):
             return
         now = to_datetime(self._clock.now_s())
         since = known.last_transition_time if known and known.status == "False" else now
@@ -85,6 +88,7 @@ class Reporter:
             status="False",
             reason=reason,
             message=message,
+            observed_generation=generation,
             last_transition_time=since,
         )
         self._report(pod, condition)
@@ -103,6 +107,7 @@ class Reporter:
             status="True",
             reason=PREEMPTED,
             message=f"{by.spec.scheduler_name}: preempting to accommodate a higher priority pod",
+            observed_generation=victim.metadata.generation,
             last_transition_time=to_datetime(self._clock.now_s()),
         )
         self._report(victim, condition)
@@ -114,7 +119,12 @@ class Reporter:
         text = f"Preempted by pod {by.metadata.uid} on node {node}"
         scheduler = by.spec.scheduler_name
         event = self._event(victim, "Normal", "Preempted", "Preempting", text)
-        event = replace(event, reporting_controller=scheduler, reporting_instance=scheduler)
+        event = replace(
+            event,
+            related=_reference(by),
+            reporting_controller=scheduler,
+            reporting_instance=scheduler,
+        )
         self._cluster.report([event])
 
     def _report(self, pod: Pod, condition: Condition) -> None:
@@ -154,7 +164,7 @@ class Reporter:
         self._written += 1
         return Event(
             metadata=ObjectMeta(
-                name=f"{meta.name}.{int(now_s * 1e6):x}{self._written:04x}",
+                name=f"{meta.name[:_NAME].rstrip('-.')}.{int(now_s * 1e6):x}{self._written:04x}",
                 namespace=meta.namespace,
             ),
             event_time=MicroTime.fromtimestamp(now_s, UTC),
@@ -162,13 +172,14 @@ class Reporter:
             reporting_instance=scheduler,
             action=action,
             reason=reason,
-            regarding=ObjectReference(
-                api_version="v1",
-                kind="Pod",
-                namespace=meta.namespace,
-                name=meta.name,
-                uid=meta.uid,
-            ),
+            regarding=_reference(pod),
             note=note,
             type=kind,
         )
+
+
+def _reference(pod: Pod) -> ObjectReference:
+    meta = pod.metadata
+    return ObjectReference(
+        api_version="v1", kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid
+    )

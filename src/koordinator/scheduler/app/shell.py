@@ -473,7 +473,7 @@ class Scheduler:
             waiting = self._waiting.pop(victim.key, None) or self._preparing.pop(victim.key, None)
             if waiting is not None:
                 self._binder.forget(waiting)
-                self._fail(waiting.queued, "preempted before it was bound")
+                self._fail_assumed(waiting, "preempted before it was bound")
                 continue
             meta = victim.pod.metadata
             self._reporter.preempting(victim.pod, pod)
@@ -495,12 +495,15 @@ class Scheduler:
         for active in cycle.profile.permit:
             permit = active.plugin.permit(assumed.queued.pod, assumed.node)
             if permit.refusal:
+                has_waited = bool(assumed.deadline_s)
                 self._binder.forget(assumed)
                 self._end_wait(assumed, "rejected")
                 rejector = frozenset((active.name,))
                 main = (active.name, permit.refusal)
                 self._end_nomination(assumed.queued.pod)
                 self._reject(assumed.queued, main, rejector, permit.refusal, assumed.scorecard)
+                if has_waited:  # else nobody has missed the place
+                    self._tell_given_back(assumed)
                 return
             wait_s = max(wait_s, permit.wait_s)
         if wait_s > 0:
@@ -527,7 +530,7 @@ class Scheduler:
             if now_s >= assumed.deadline_s:
                 self._binder.forget(assumed)
                 self._end_wait(assumed, "timeout")
-                self._fail(assumed.queued, "timed out waiting for its permit")
+                self._fail_assumed(assumed, "timed out waiting for its permit")
             else:
                 self._permit(self.cycles[assumed.queued.pod.spec.scheduler_name], assumed)
 
@@ -546,7 +549,7 @@ class Scheduler:
             return True
         error = self._binder.prepare(assumed)
         if error is not None:
-            self._fail(assumed.queued, f"binding failed: {error}")
+            self._fail_assumed(assumed, f"binding failed: {error}")
             return False
         return self._is_ready(cycle, assumed)
 
@@ -557,7 +560,7 @@ class Scheduler:
             answer = active.plugin.pre_bind(self.state.objects, assumed.queued.pod, assumed.node)
             if answer.refusal:
                 self._binder.forget(assumed)
-                self._fail(assumed.queued, f"binding failed: {answer.refusal}")
+                self._fail_assumed(assumed, f"binding failed: {answer.refusal}")
                 return False
             wait_s = max(wait_s, answer.wait_s)
         if wait_s > 0:
@@ -571,7 +574,7 @@ class Scheduler:
         for assumed in preparing.values():
             if now_s >= assumed.deadline_s:
                 self._binder.forget(assumed)
-                self._fail(assumed.queued, "binding failed: timed out waiting for its volumes")
+                self._fail_assumed(assumed, "binding failed: timed out waiting for its volumes")
             elif self._is_ready(self.cycles[assumed.queued.pod.spec.scheduler_name], assumed):
                 self._binder.begin([assumed])
 
@@ -583,7 +586,7 @@ class Scheduler:
         bound, is_unsure = [], False
         for assumed, error in self._binder.ended(wait=wait):
             if error is not None:
-                self._fail(assumed.queued, f"binding failed: {error}")
+                self._fail_assumed(assumed, f"binding failed: {error}")
                 is_unsure |= not isinstance(error, _NOT_BOUND)
             else:
                 bound.append(assumed)
@@ -619,6 +622,18 @@ class Scheduler:
             for assumed in bound:
                 event = ClusterEvent("AssignedPod", Action.ADD, None, assumed.queued.pod)
                 self._tell_queue(event)
+
+    def _fail_assumed(self, assumed: Assumed, message: str) -> None:
+        """As ``_fail``, of a pod whose place was given back."""
+        self._fail(assumed.queued, message)
+        self._tell_given_back(assumed)
+
+    def _tell_given_back(self, assumed: Assumed) -> None:
+        """Let others try for the place.
+
+        Source: kubernetes pkg/scheduler/schedule_one.go ``handleBindingCycleError``.
+        """
+        self._tell_queue(ClusterEvent("AssignedPod", Action.DELETE, assumed.queued.pod, None))
 
     def _fail(self, queued: QueuedPod, message: str) -> None:
         log.warning("pod not bound", extra={"pod": queued.key, "error": message})

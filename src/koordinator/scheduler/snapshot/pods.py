@@ -33,13 +33,13 @@ class TermKind(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class PlacedPod:
-    """A pod that has a node, assumed or bound."""
+    """A pod that has a node, assumed or bound; the same one while its node goes and returns."""
 
     key: str
     pod: Pod
     pod_class: PodClass
-    row: int
-    slot: int  # place in the table's columns
+    row: int = -1  # of its node; -1 if that has never been there
+    slot: int = -1  # place in the table's columns
     devices: tuple[
         tuple[int, IntArray], ...
     ] = ()  # (device column, amounts), see ``nodes.Devices``
@@ -166,8 +166,9 @@ class PodTable:
 
     # -- placing -----------------------------------------------------------------------------
 
-    def add(self, key: str, pod: Pod, pod_class: PodClass, row: int) -> PlacedPod:
+    def add(self, placed: PlacedPod, row: int) -> None:
         """Put a pod on a row."""
+        key, pod_class = placed.key, placed.pod_class
         if key in self.by_key:
             raise BugError(f"pod {key} is placed twice")
         slot = self._free.pop() if self._free else self._used
@@ -178,13 +179,12 @@ class PodTable:
                 self._labelset = _grown(self._labelset, 2 * len(self._labelset))
         self._row[slot] = row
         self._labelset[slot] = pod_class.labelset
-        placed = PlacedPod(key, pod, pod_class, row, slot)
+        placed.row, placed.slot = row, slot
         self.by_key[key] = placed
         self.on_row[row][key] = placed
         if placed.priority < self.lowest_priority[row]:  # noqa: PLR1730 (min is slower)
             self.lowest_priority[row] = placed.priority
         self._count(pod_class, row, 1)
-        return placed
 
     def remove(self, placed: PlacedPod) -> None:
         """Take a pod off its row."""

@@ -41,7 +41,7 @@ class ClusterState:
         self.cluster = 0
         self.devices = 0  # reports of devices taken in
         self.memo: dict[Any, Any] = {}  # see ``Snapshot.memo``
-        self._orphans: dict[str, dict[str, tuple[Pod, PodClass, Devices]]] = {}
+        self._orphans: dict[str, dict[str, PlacedPod]] = {}  # by node that is not there, by key
 
     # -- nodes -------------------------------------------------------------------------------
 
@@ -55,8 +55,8 @@ class ClusterState:
         self.node_log.append(row)
         if new:
             self.layout += 1
-            for key, (pod, pod_class, devices) in self._orphans.pop(node.metadata.name, {}).items():
-                self.place(key, pod, pod_class, row, devices)
+            for placed in self._orphans.pop(node.metadata.name, {}).values():
+                self._put(placed, row)
         return row
 
     def drop_node(self, name: str) -> None:
@@ -64,11 +64,7 @@ class ClusterState:
         row = self.nodes.rows[name]
         for placed in list(self.pods.on_row[row].values()):
             self.displace(placed.key)
-            self._orphans.setdefault(name, {})[placed.key] = (
-                placed.pod,
-                placed.pod_class,
-                placed.devices,
-            )
+            self._orphans.setdefault(name, {})[placed.key] = placed
         self.nodes.drop(name)
         self.node_log.append(row)
         self.layout += 1
@@ -93,11 +89,14 @@ class ClusterState:
         self, key: str, pod: Pod, pod_class: PodClass, row: int, devices: Devices = ()
     ) -> PlacedPod:
         """Put a pod on a row and charge what it takes."""
-        placed = self.pods.add(key, pod, pod_class, row)
-        placed.devices = devices
+        placed = PlacedPod(key, pod, pod_class, devices=devices)
+        self._put(placed, row)
+        return placed
+
+    def _put(self, placed: PlacedPod, row: int) -> None:
+        self.pods.add(placed, row)
         self._charge(placed, 1)
         self.usage_log.append(row)
-        return placed
 
     def place_on(
         self, key: str, pod: Pod, pod_class: PodClass, node: str, devices: Devices
@@ -105,7 +104,8 @@ class ClusterState:
         """Put a bound pod on the node it names, known or not."""
         row = self.nodes.rows.get(node)
         if row is None:
-            self._orphans.setdefault(node, {})[key] = (pod, pod_class, devices)
+            orphan = PlacedPod(key, pod, pod_class, devices=devices)
+            self._orphans.setdefault(node, {})[key] = orphan
         else:
             self.place(key, pod, pod_class, row, devices)
 
@@ -116,7 +116,10 @@ class ClusterState:
         first = items[0][2]
         rows = np.fromiter((item[3] for item in items), np.int64, len(items))
         add = self.pods.add
-        placed = [add(key, pod, pod_class, row) for key, pod, pod_class, row in items]
+        placed = []
+        for key, pod, pod_class, row in items:
+            placed.append(one := PlacedPod(key, pod, pod_class))
+            add(one, row)
         times = np.bincount(rows, minlength=self.nodes.capacity)
         touched = np.flatnonzero(times)
         times = times[touched]
@@ -129,8 +132,13 @@ class ClusterState:
         return placed
 
     def give_back(self, placed: PlacedPod) -> None:
-        """Take a pod off its row, unless it has been displaced or placed anew since."""
-        if self.pods.by_key.get(placed.key) is placed:
+        """Take a pod off its row, unless it has been displaced or placed anew since.
+
+        Its node may have gone meanwhile, or gone and come back.
+        """
+        if self.pods.by_key.get(placed.key) is placed or any(
+            orphans.get(placed.key) is placed for orphans in self._orphans.values()
+        ):
             self.displace(placed.key)
 
     def displace(self, key: str) -> PlacedPod | None:
