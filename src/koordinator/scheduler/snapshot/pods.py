@@ -228,6 +228,10 @@ class PodTable:
             self._recount(counter)
         return counter.counts
 
+    def namespace_labels(self, name: str) -> Mapping[str, str]:
+        """Return the labels of a namespace; none if it is not known."""
+        return self.namespaces.get(name, _EMPTY)
+
     def terms_about(self, pod_class: PodClass, kinds: Iterable[TermKind]) -> list[PodCounter]:
         """Return the terms, held by some placed pod, that cover a pod of this class."""
         wanted = set(kinds)
@@ -292,7 +296,7 @@ class PodTable:
         return self._labelsets if label is None else self._labelsets_by_label.get(label, ())
 
     def _covers(self, counter: PodCounter, entry: _LabelSet) -> bool:
-        about = self.namespaces.get(entry.namespace, _EMPTY)
+        about = self.namespace_labels(entry.namespace)
         return counter.scope.covers(entry.namespace, entry.labels, about)
 
     def _counts(self, counter: PodCounter, entry: _LabelSet) -> bool:

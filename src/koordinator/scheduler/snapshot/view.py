@@ -263,6 +263,11 @@ class Snapshot:
         counts.flags.writeable = False
         return counts
 
+    def is_covered(self, pod: PodClass, scope: PodScope) -> bool:
+        """Return whether the scope covers a pod of this class."""
+        about = self._state.pods.namespace_labels(pod.namespace)
+        return scope.covers(pod.namespace, pod.labels, about)
+
     def terms_about(self, pod: PodClass, *kinds: TermKind) -> list[PodCounter]:
         """Return affinity terms of placed pods that speak about this pod.
 
