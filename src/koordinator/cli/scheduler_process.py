@@ -133,10 +133,11 @@ class _Process:
             if leads and not led:
                 self._scheduler.sync()  # what the last leader did just now may be on its way still
             led = leads
-            outcomes = self._scheduler.step(limit=STEP if leads else 0)
             if self._scheduler.is_synced and not frozen:
+                self._scheduler.warm_up()
                 gc.freeze()  # the cluster stays: no use in looking at it for garbage
                 frozen = True
+            outcomes = self._scheduler.step(limit=STEP if leads else 0)
             self._inquiries.answer()
             if self._scheduler.is_saturated:
                 self._stopping.wait(NAP_S)  # many answers at once cost less than one by one

@@ -790,3 +790,12 @@ def test_labels_that_come_with_the_bind_count(embedded: NewEmbedded) -> None:
     (refused,) = only(Unschedulable, one.scheduler.step())
     assert "anti-affinity" in refused.message
     one.scheduler.state.validate()
+
+
+def test_warming_up_leaves_no_trace(embedded: NewEmbedded) -> None:
+    """It decides, but places nobody, and later decisions are the same."""
+    one = embedded(node("n", cpu=1), node("m", cpu=1), pod("p", cpu=1), pod("q", cpu=1))
+    one.scheduler.warm_up()
+
+    assert not one.scheduler.state.pods.by_key
+    assert places(one.scheduler.step()) == {"p": "n", "q": "m"}

@@ -10,10 +10,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from koordinator.api.meta import KubeObject
+from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.cluster.port import NO_SELECTORS, Cluster, EventType, Watch, WatchEvent
 from koordinator.domain.transforms import as_scheduled
 from koordinator.foundation.clock import Clock, to_epoch_s
@@ -259,6 +259,15 @@ class Scheduler:
         self._end_binds()
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
+
+    def warm_up(self) -> None:
+        """Decide about pods that nobody has, so that the first real one finds all code loaded."""
+        for name, cycle in self.cycles.items():
+            spec = PodSpec(containers=(Container(name="c"),), scheduler_name=name)
+            pod = Pod(metadata=ObjectMeta(name="warm-up", namespace="default"), spec=spec)
+            pod_class = self.state.classes.of(pod)
+            if cycle.choose(pod, pod_class, {}, first_attempt=False) is not None:
+                cycle.choose_run([pod_class, pod_class])
 
     @property
     def is_saturated(self) -> bool:
