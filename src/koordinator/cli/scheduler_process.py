@@ -226,7 +226,7 @@ class _Process:
             built.profiles,
             state,
             WATCHED,
-            field_selectors=SELECTORS,
+            field_selectors={**SELECTORS, **built.selectors},
             options=options,
             metrics=Metrics(self._registry),
         )

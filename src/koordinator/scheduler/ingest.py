@@ -5,22 +5,19 @@ What a watch event changes, and what it is called when plugins are asked about i
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from koordinator.api.annotations.devices import ALLOCATED
-from koordinator.api.device import Device, DeviceType
+from koordinator.api.annotations.numa import RESOURCE_STATUS as STATUS
+from koordinator.api.device import Device
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
+from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
-from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import Action, ClusterEvent
-from koordinator.scheduler.snapshot import ClusterState, PlacedPod
-from koordinator.scheduler.snapshot.state import Devices
+from koordinator.scheduler.snapshot import Belongings, ClusterState, PlacedPod
+from koordinator.scheduler.snapshot.belongings import read_belongings
 
-AMOUNTS = (GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO)  # the order of the snapshot's GPU arrays
 OVER = ("Succeeded", "Failed")
 
 
@@ -42,14 +39,22 @@ class Ingest:
         """Take over an object that is no pod; ``old`` is what it was, None if it is new."""
         if isinstance(new, Node):
             self._state.put_node(new)
-            if old is None:
-                self._set_gpus(new.metadata.name)
-            action = Action.ADD if not isinstance(old, Node) else node_changes(old, new)
+            if not isinstance(old, Node):
+                self._set_devices(new.metadata.name)
+                self._set_topology(new.metadata.name)
+                return ClusterEvent("Node", Action.ADD, old, new)
+            action = node_changes(old, new)
+            if action & Action.UPDATE_LABELS:
+                self._set_devices(new.metadata.name)
+            if action & (Action.UPDATE_LABELS | Action.UPDATE_ANNOTATIONS):
+                self._set_topology(new.metadata.name)
             return ClusterEvent("Node", action, old, new)
         if not self._is_outdated(new):
             self._state.objects.put(new)
         if isinstance(new, Device):
-            self._set_gpus(new.metadata.name)
+            self._set_devices(new.metadata.name)
+        elif isinstance(new, NodeResourceTopology):
+            self._set_topology(new.metadata.name)
         elif isinstance(new, Namespace):
             self._set_namespace(new.metadata.name, new.metadata.labels)
         action = Action.ADD if old is None else Action.UPDATE
@@ -72,7 +77,9 @@ class Ingest:
         else:
             self._state.objects.drop(gone)
             if isinstance(gone, Device):
-                self._set_gpus(gone.metadata.name)
+                self._set_devices(gone.metadata.name)
+            elif isinstance(gone, NodeResourceTopology):
+                self._set_topology(gone.metadata.name)
             elif isinstance(gone, Namespace):
                 self._set_namespace(gone.metadata.name, None)
         return ClusterEvent(gone.KIND, Action.DELETE, gone, None)
@@ -81,11 +88,14 @@ class Ingest:
         if self._state.pods.set_namespace(name, labels):
             self._state.touch_cluster()
 
-    def _set_gpus(self, node: str) -> None:
-        if node not in self._state.nodes.rows:
-            return
-        device = self._state.objects.get(Device, node)
-        self._state.set_gpus(node, None if device is None else healthy_gpus(device))
+    def _set_devices(self, node: str) -> None:
+        if node in self._state.nodes.rows:
+            self.complaints += map(str, self._state.set_devices(node))
+
+    def _set_topology(self, node: str) -> None:
+        problem = self._state.set_topology(node) if node in self._state.nodes.rows else None
+        if problem is not None:
+            self.complaints.append(str(problem))
 
     # -- placed pods -------------------------------------------------------------------------
 
@@ -99,29 +109,51 @@ class Ingest:
         state = self._state
         if placed is None:
             state.displace(new.key)  # it may wait for its node to appear
-            devices = self._devices_of(new)
-            state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, devices)
+            held = self._belongings_of(new)
+            state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, held)
             return ClusterEvent("AssignedPod", Action.ADD, None, new)
         before = placed.pod
         stays = state.nodes.names[placed.row] == new.spec.node_name
-        if stays and (_same_to_plugins(before, new) or state.classes.of(new) is placed.pod_class):
+        same = _same_to_plugins(before, new) or state.classes.of(new) is placed.pod_class
+        if stays and same and not self._holds_otherwise(placed, new):
             placed.pod = new
             return None
         state.displace(new.key)
-        devices = self._devices_of(new)
-        state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, devices)
+        held = self._belongings_of(new)
+        state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, held)
         return ClusterEvent("AssignedPod", pod_changes(old or before, new), old or before, new)
 
-    def _devices_of(self, pod: Pod) -> Devices:
-        """Return the GPUs that the pod holds.
+    def _holds_otherwise(self, placed: PlacedPod, new: Pod) -> bool:
+        """Return whether the annotations say something else than what is charged."""
+        annotations, before = new.metadata.annotations, placed.pod.metadata.annotations
+        if all(annotations.get(key) == before.get(key) for key in (ALLOCATED.key, STATUS.key)):
+            return False
+        return read_belongings(new.metadata, []) != placed.belongings
 
-        What can't be read is complained about and holds none.
-        """
-        try:
-            return allocated_gpus(pod)
-        except InputError as error:
-            self.complaints.append(f"pod {pod.key}: {error}")
-            return ()
+    def _belongings_of(self, pod: Pod) -> Belongings:
+        """Return what the pod holds inside its node; what can't be read is complained about."""
+        problems: list[InputError] = []
+        held = read_belongings(pod.metadata, problems)
+        self.complaints += (f"pod {pod.key}: {problem}" for problem in problems)
+        if held.devices:
+            self._check_devices(pod, held)
+        return held
+
+    def _check_devices(self, pod: Pod, held: Belongings) -> None:
+        """Complain about devices that the pod's node lacks; they count as taken nevertheless."""
+        row = self._state.nodes.rows.get(pod.spec.node_name)
+        report = None if row is None else self._state.nodes.devices.reports.get(row)
+        if report is None:
+            return
+        for kind, devices in held.devices.items():
+            group = report.model.group(kind)
+            there = group.mask if group else 0
+            lacking = [taken.minor for taken in devices if not there >> taken.minor & 1]
+            if lacking:
+                self.complaints.append(
+                    f"pod {pod.key}: {ALLOCATED.path} names {kind} devices {lacking}, which node "
+                    f"{pod.spec.node_name} does not report"
+                )
 
     def drop_placed(self, gone: Pod) -> ClusterEvent:
         """Release what a pod took that is deleted or has ended."""
@@ -176,34 +208,3 @@ def pod_changes(old: Pod, new: Pod) -> Action:
     if old.spec.containers != new.spec.containers or old.spec.resources != new.spec.resources:
         changes |= Action.UPDATE_SCALE_DOWN
     return changes or Action.UPDATE_OTHER
-
-
-def healthy_gpus(device: Device) -> dict[int, tuple[int, int, int]]:
-    """Return ``{minor: (core, memory bytes, ratio)}`` of the healthy GPUs of a Device object."""
-    gpus = {}
-    for info in device.spec.devices:
-        if info.type == DeviceType.GPU and info.health and info.minor is not None:
-            resources = info.resources
-            gpus[info.minor] = (
-                _amount(resources, GPU_CORE, 100),
-                _amount(resources, GPU_MEMORY, 0),
-                _amount(resources, GPU_MEMORY_RATIO, 100),
-            )
-    return gpus
-
-
-def allocated_gpus(pod: Pod) -> Devices:
-    """Return the GPUs that the pod's ``device-allocated`` annotation names.
-
-    Raises InputError for a malformed one.
-    """
-    allocated = ALLOCATED.read(pod.metadata) or {}
-    return tuple(
-        (entry.minor, np.array([_amount(entry.resources, name, 0) for name in AMOUNTS], np.int64))
-        for entry in allocated.get(DeviceType.GPU, ())
-    )
-
-
-def _amount(resources: Mapping[str, Quantity], name: str, default: int) -> int:
-    quantity = resources.get(name)
-    return default if quantity is None else quantity.value()

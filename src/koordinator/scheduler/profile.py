@@ -5,22 +5,23 @@ Out-of-tree plugins are ``PluginSpec`` objects behind the entry point group
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
 
+from koordinator.api.config_map import ConfigMap
 from koordinator.api.device import Device
 from koordinator.api.kubescheduler import (
     CoschedulingArgs,
     ElasticQuotaArgs,
     KubeSchedulerConfiguration,
     LoadAwareSchedulingArgs,
-    NodeNUMAResourceArgs,
     PluginArgs,
     ReservationArgs,
     decode_args,
 )
 from koordinator.api.meta import KubeObject
+from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.service import Service
 from koordinator.api.volume import (
@@ -49,6 +50,7 @@ from koordinator.scheduler.plugins import (
     inter_pod_affinity,
     node_affinity,
     node_name,
+    node_numa_resource,
     node_ports,
     node_resources_balanced_allocation,
     node_resources_fit,
@@ -93,6 +95,7 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     default_binder.PLUGIN,
     node_resources_fit_plus.PLUGIN,
     scarce_resource_avoidance.PLUGIN,
+    node_numa_resource.PLUGIN,
     device_share.PLUGIN,
     scheduling_hint.PLUGIN,
     gpu_best_fit.PLUGIN,
@@ -126,6 +129,7 @@ UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
         "DynamicResources": "preEnqueue preFilter filter postFilter score reserve preBind",
         "DefaultPreemption": "preEnqueue postFilter",
         "DeviceShare": "preFilter filter preScore score reserve preBind",
+        "NodeNUMAResource": "preFilter filter preScore score reserve preBind",
     }.items()
 }
 
@@ -134,7 +138,6 @@ PLANNED: Mapping[str, Planned] = {
     "LoadAwareScheduling": Planned(
         LoadAwareSchedulingArgs, frozenset(("preFilter", "filter", "score", "reserve"))
     ),
-    "NodeNUMAResource": Planned(NodeNUMAResourceArgs, _ALL_ROUND | {"preScore", "score"}),
     "Reservation": Planned(
         ReservationArgs, _ALL_ROUND | {"postFilter", "preScore", "score", "bind"}
     ),
@@ -159,11 +162,14 @@ PLANNED: Mapping[str, Planned] = {
     # The patches that this one merges travel with the bind here: nothing is left for it to do.
     DEFAULT_PRE_BIND: Planned(NoArgs, frozenset(("preBind",))),
 }
+TEMPLATES = "gpu-shared-resource-templates"  # the ConfigMap, unless arguments say otherwise
 _NOTHING_TO_DO = frozenset((DEFAULT_PRE_BIND,))
 
 #: Kinds besides nodes, pods and namespaces that some plugin reads.
 WATCHED: tuple[type[KubeObject], ...] = (
     Device,
+    NodeResourceTopology,
+    ConfigMap,
     Service,
     ReplicationController,
     ReplicaSet,
@@ -185,6 +191,8 @@ class Profiles:
 
     profiles: tuple[Profile, ...]
     not_yet: tuple[str, ...]  # enabled plugins of koord-scheduler that do nothing here yet
+    #: of ``WATCHED`` kinds of which plugins read some objects only
+    selectors: Mapping[type[KubeObject], str] = field(default_factory=dict)
 
 
 def installed_plugins() -> tuple[PluginSpec[Any], ...]:
@@ -244,7 +252,20 @@ def build_profiles(
         built = _Built(specs, args, axis, f"profiles[{index}]", source)
         profiles.append(built.profile(profile.scheduler_name, lists))
         not_yet |= dict.fromkeys(built.not_yet)
-    return Profiles(tuple(profiles), tuple(not_yet))
+    return Profiles(tuple(profiles), tuple(not_yet), _selectors(profiles))
+
+
+def _selectors(profiles: Iterable[Profile]) -> dict[type[KubeObject], str]:
+    """Return which ConfigMaps are read: of one name, if all profiles mean the same one."""
+    names = sorted(
+        {
+            active.plugin.templates.config_map.partition("/")[2]
+            for profile in profiles
+            for active in profile.filter
+            if isinstance(active.plugin, device_share.DeviceShare)
+        }
+    ) or [TEMPLATES]
+    return {ConfigMap: f"metadata.name={names[0]}"} if len(names) == 1 else {}
 
 
 class _Built:
@@ -268,6 +289,9 @@ class _Built:
         used = dict.fromkeys(name for plugins in lists.values() for name, _ in plugins)
         by_name = {active.name: active for active in (*at["preFilter"], *at["filter"])}
         before = tuple(by_name.values())
+        for plugin in self._plugins.values():
+            if hasattr(plugin, "meet"):
+                plugin.meet(tuple(self._plugins.values()))
         return Profile(
             scheduler_name=name,
             pre_enqueue=_with(at["preEnqueue"], "pre_enqueue"),

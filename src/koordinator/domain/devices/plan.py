@@ -26,6 +26,10 @@ BoolArray = npt.NDArray[np.bool_]
 _WORD = 8  # bytes of the integers that are cheap to sort
 
 
+#: By part: the devices that fit, and those in use, as masks.
+State = tuple[tuple[int, int], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Rooms:
     """What is left of the devices of one type on n nodes; arrays are ``(n, width)`` by minor."""
@@ -45,7 +49,7 @@ class DevicePlan:
         #: what is looked at before a node is chosen
         self.early = () if isinstance(early, Shortage) else early
         self._parts = parts_of(model, claim)
-        self._answers: dict[bytes, Shortage | None] = {}
+        self._answers: dict[State, Shortage | None] = {}
 
     def shortages(self, rooms: Sequence[Rooms]) -> tuple[list[Shortage | None], IntArray]:
         """Return different answers, and ``(n,)`` for each node which of them is its.
@@ -53,13 +57,12 @@ class DevicePlan:
         ``rooms`` are those of the parts in ``early``, in their order.  A plan that ``never`` works
         has none and is not asked.
         """
-        columns = [column for room in rooms for column in (room.fit, room.used)]
-        packed = [np.packbits(column, axis=1, bitorder="little") for column in columns]
-        states, which = _distinct(np.concatenate(packed, axis=1))
+        states, which = distinct_states(rooms)
         answers = []
         for state in states:
             if state not in self._answers:
-                self._answers[state] = self._shortage(state, [bits.shape[1] for bits in packed])
+                choice = self.choose(state)
+                self._answers[state] = choice if isinstance(choice, Shortage) else None
             answers.append(self._answers[state])
         return answers, which
 
@@ -100,21 +103,29 @@ class DevicePlan:
             for part in parts
         }
 
-    def _shortage(self, state: bytes, widths: Sequence[int]) -> Shortage | None:
-        """Return the answer for the bits of one state: fitting and used devices of each part."""
-        standings, start = {}, 0
-        for part, (fit_width, used_width) in zip(
-            self.early, zip(widths[::2], widths[1::2], strict=True), strict=True
-        ):
-            middle, end = start + fit_width, start + fit_width + used_width
-            standings[part.kind] = Standing(
-                offered=part.selected,
-                fit=int.from_bytes(state[start:middle], "little") & part.selected,
-                used=int.from_bytes(state[middle:end], "little"),
-            )
-            start = end
-        choice = Chooser(self.model, self.claim, self.early, standings).choose()
-        return choice if isinstance(choice, Shortage) else None
+    def choose(self, state: State, numa: Collection[int] | None = None) -> Choice | Shortage:
+        """Return the early choice for one state, of NUMA nodes if some are given."""
+        standings = {}
+        for part, (fit, used) in zip(self.early, state, strict=True):
+            offered = part.candidates(part.group.mask, numa)
+            standings[part.kind] = Standing(offered, fit & offered, used)
+        return Chooser(self.model, self.claim, self.early, standings).choose()
+
+
+def distinct_states(rooms: Sequence[Rooms]) -> tuple[list[State], IntArray]:
+    """Return the different states of some nodes, and ``(n,)`` which of them each node is in."""
+    columns = [column for room in rooms for column in (room.fit, room.used)]
+    packed = [np.packbits(column, axis=1, bitorder="little") for column in columns]
+    found, which = _distinct(np.concatenate(packed, axis=1))
+    ends = np.cumsum([bits.shape[1] for bits in packed]).tolist()
+    states = []
+    for row in found:
+        masks = [
+            int.from_bytes(row[start:end], "little")
+            for start, end in zip([0, *ends[:-1]], ends, strict=True)
+        ]
+        states.append(tuple(zip(masks[::2], masks[1::2], strict=True)))
+    return states, which
 
 
 def _distinct(states: npt.NDArray[np.uint8]) -> tuple[list[bytes], IntArray]:

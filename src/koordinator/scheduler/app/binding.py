@@ -58,7 +58,7 @@ class Binder:
         """Put one pod on its node, with everything it holds there."""
         transaction = Transaction(self._state)
         placed = transaction.place(
-            queued.key, queued.pod, pod_class, choice.row, choice.holding.devices
+            queued.key, queued.pod, pod_class, choice.row, choice.holding.belongings
         )
         for item in choice.holding.objects:
             transaction.put_object(item)
