@@ -6,7 +6,6 @@ What a watch event changes, and what it is called when plugins are asked about i
 from collections.abc import Mapping
 
 from koordinator.api.annotations.devices import ALLOCATED
-from koordinator.api.annotations.numa import RESOURCE_STATUS as STATUS
 from koordinator.api.device import Device
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
@@ -16,7 +15,7 @@ from koordinator.api.pod import Pod
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import Action, ClusterEvent
 from koordinator.scheduler.snapshot import Belongings, ClusterState, PlacedPod
-from koordinator.scheduler.snapshot.belongings import read_belongings
+from koordinator.scheduler.snapshot.belongings import KEYS, read_belongings
 
 OVER = ("Succeeded", "Failed")
 
@@ -125,10 +124,10 @@ class Ingest:
 
     def _holds_otherwise(self, placed: PlacedPod, new: Pod) -> bool:
         """Return whether the annotations say something else than what is charged."""
-        annotations, before = new.metadata.annotations, placed.pod.metadata.annotations
-        if all(annotations.get(key) == before.get(key) for key in (ALLOCATED.key, STATUS.key)):
+        said, known = new.metadata.annotations, placed.belongings
+        if all(said.get(key) == known.annotations.get(key) for key in KEYS):
             return False
-        return read_belongings(new.metadata, []) != placed.belongings
+        return read_belongings(new.metadata, []) != known
 
     def _belongings_of(self, pod: Pod) -> Belongings:
         """Return what the pod holds inside its node; what can't be read is complained about."""

@@ -3,13 +3,13 @@
 Source: koordinator pkg/scheduler/plugins/deviceshare/topology_hint.go, ``generateTopologyHints``.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
 from koordinator.api.device import DeviceType
 from koordinator.domain.devices.amounts import IntArray
-from koordinator.domain.devices.plan import DevicePlan, Rooms, State, distinct_states
+from koordinator.domain.devices.plan import DevicePlan, State
 from koordinator.domain.devices.room import Room
 from koordinator.domain.devices.shortage import NO_NUMA_NODE, Shortage
 
@@ -50,16 +50,12 @@ class NumaHintTable:
         self._plan = plan
         self._answers: dict[State, tuple[NumaHint, ...] | Shortage] = {}
 
-    def of(self, rooms: Sequence[Rooms]) -> tuple[list[tuple[NumaHint, ...] | Shortage], IntArray]:
-        """Return different answers, and ``(n,)`` for each node which of them is its.
-
-        ``rooms`` are those of the plan's ``early`` parts; a plan that ``never`` works has none.
-        """
-        states, which = distinct_states(rooms)
-        for state in states:
-            if state not in self._answers:
-                self._answers[state] = self._of(state)
-        return [self._answers[state] for state in states], which
+    def of(self, state: State) -> tuple[NumaHint, ...] | Shortage:
+        """Return the hints on a node in that state; a plan that ``never`` works has none."""
+        known = self._answers.get(state)
+        if known is None:
+            known = self._answers[state] = self._of(state)
+        return known
 
     def _of(self, state: State) -> tuple[NumaHint, ...] | Shortage:
         def gpus_on(nodes: Collection[int]) -> frozenset[int] | Shortage:

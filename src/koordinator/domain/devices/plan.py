@@ -3,11 +3,7 @@
 Source: koordinator pkg/scheduler/plugins/deviceshare: device_allocator.go; plugin.go ``allocate``.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Collection, Mapping
 
 from koordinator.api.annotations.devices import AllocatedVirtualFunction
 from koordinator.api.device import DeviceType, VirtualFunction
@@ -21,21 +17,8 @@ from koordinator.domain.devices.parts import Part, early_parts_of, parts_of
 from koordinator.domain.devices.room import Room
 from koordinator.domain.devices.shortage import Shortage
 
-BoolArray = npt.NDArray[np.bool_]
-
-_WORD = 8  # bytes of the integers that are cheap to sort
-
-
-#: By part: the devices that fit, and those in use, as masks.
-State = tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Rooms:
-    """What is left of the devices of one type on n nodes; arrays are ``(n, width)`` by minor."""
-
-    fit: BoolArray  # healthy, has enough left, and a free virtual function if one is needed
-    used: BoolArray  # somebody holds some of it
+#: What is left for each early part of a claim, as masks: devices that fit, devices in use, ….
+State = tuple[int, ...]
 
 
 class DevicePlan:
@@ -51,20 +34,15 @@ class DevicePlan:
         self._parts = parts_of(model, claim)
         self._answers: dict[State, Shortage | None] = {}
 
-    def shortages(self, rooms: Sequence[Rooms]) -> tuple[list[Shortage | None], IntArray]:
-        """Return different answers, and ``(n,)`` for each node which of them is its.
+    def shortage(self, state: State) -> Shortage | None:
+        """Return why a node in that state has no room, None if it has.
 
-        ``rooms`` are those of the parts in ``early``, in their order.  A plan that ``never`` works
-        has none and is not asked.
+        A plan that ``never`` works is not asked.
         """
-        states, which = distinct_states(rooms)
-        answers = []
-        for state in states:
-            if state not in self._answers:
-                choice = self.choose(state)
-                self._answers[state] = choice if isinstance(choice, Shortage) else None
-            answers.append(self._answers[state])
-        return answers, which
+        if state not in self._answers:
+            choice = self.choose(state)
+            self._answers[state] = choice if isinstance(choice, Shortage) else None
+        return self._answers[state]
 
     def allocate(
         self,
@@ -106,39 +84,10 @@ class DevicePlan:
     def choose(self, state: State, numa: Collection[int] | None = None) -> Choice | Shortage:
         """Return the early choice for one state, of NUMA nodes if some are given."""
         standings = {}
-        for part, (fit, used) in zip(self.early, state, strict=True):
+        for part, fit, used in zip(self.early, state[::2], state[1::2], strict=True):
             offered = part.candidates(part.group.mask, numa)
             standings[part.kind] = Standing(offered, fit & offered, used)
         return Chooser(self.model, self.claim, self.early, standings).choose()
-
-
-def distinct_states(rooms: Sequence[Rooms]) -> tuple[list[State], IntArray]:
-    """Return the different states of some nodes, and ``(n,)`` which of them each node is in."""
-    columns = [column for room in rooms for column in (room.fit, room.used)]
-    packed = [np.packbits(column, axis=1, bitorder="little") for column in columns]
-    found, which = _distinct(np.concatenate(packed, axis=1))
-    ends = np.cumsum([bits.shape[1] for bits in packed]).tolist()
-    states = []
-    for row in found:
-        masks = [
-            int.from_bytes(row[start:end], "little")
-            for start, end in zip([0, *ends[:-1]], ends, strict=True)
-        ]
-        states.append(tuple(zip(masks[::2], masks[1::2], strict=True)))
-    return states, which
-
-
-def _distinct(states: npt.NDArray[np.uint8]) -> tuple[list[bytes], IntArray]:
-    """Return the different rows as bytes, and which of them each row is."""
-    width = states.shape[1]
-    if width <= _WORD:
-        padded = np.zeros((len(states), _WORD), np.uint8)
-        padded[:, :width] = states
-        words, which = np.unique(padded.view(np.uint64).ravel(), return_inverse=True)
-        return [word.tobytes()[:width] for word in words], which
-    rows = np.ascontiguousarray(states).view(np.dtype((np.void, width))).ravel()
-    found, which = np.unique(rows, return_inverse=True)
-    return [row.tobytes() for row in found], which
 
 
 def _standing(

@@ -12,7 +12,7 @@ import numpy as np
 from koordinator.api.device import Device, DeviceType
 from koordinator.domain.devices.allocation import Allocation
 from koordinator.domain.devices.amounts import NAMES
-from koordinator.domain.devices.masks import mask_of
+from koordinator.domain.devices.masks import masks_of
 from koordinator.domain.devices.model import NodeDevices, NodeModels
 from koordinator.domain.devices.report import node_devices
 from koordinator.domain.devices.room import Room
@@ -21,8 +21,8 @@ from koordinator.scheduler.snapshot.axis import BoolArray, IntArray
 
 GPUS_AT_FIRST = 8
 
-#: How often each virtual function is taken, by bus id, by minor.
-Functions = dict[int, dict[str, int]]
+#: How often each virtual function is taken, by minor and bus id.
+Functions = dict[tuple[int, str], int]
 
 
 @dataclass(slots=True, eq=False)
@@ -31,22 +31,25 @@ class DeviceColumns:
 
     total: IntArray  # (capacity, n_minors, n_amounts); zero where there is no healthy device
     used: IntArray  # (capacity, n_minors, n_amounts)
+    left: IntArray  # (capacity, n_minors, n_amounts): the difference, also where it is negative
     holders: IntArray  # (capacity, n_minors): how many pods hold some of it
     functions: dict[int, Functions] = field(default_factory=dict)  # taken ones, by row
+    #: the same as sets of (minor, bus id), by which answers can be remembered
+    function_sets: dict[int, frozenset[tuple[int, str]]] = field(default_factory=dict)
 
     @staticmethod
     def empty(minors: int, amounts: int) -> "DeviceColumns":
         """Return columns without rows."""
         shape = (0, minors, amounts)
-        return DeviceColumns(
-            np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape[:2], np.int64)
-        )
+        total, used, left = (np.zeros(shape, np.int64) for _ in range(3))
+        return DeviceColumns(total, used, left, np.zeros(shape[:2], np.int64))
 
     def pad(self, rows: int, minors: int) -> None:
         """Make room for more rows and more devices."""
         by = ((0, rows), (0, minors))
         self.total = np.pad(self.total, (*by, (0, 0)))
         self.used = np.pad(self.used, (*by, (0, 0)))
+        self.left = np.pad(self.left, (*by, (0, 0)))
         self.holders = np.pad(self.holders, by)
 
 
@@ -79,6 +82,7 @@ class DeviceTable:
         """Take over what is reported of a node's devices; return what was left out of it."""
         for columns in self.columns.values():
             columns.total[row] = 0
+            columns.left[row] = -columns.used[row]
         self.reports.pop(row, None)
         self.model[row] = -1
         if device is None:
@@ -88,7 +92,9 @@ class DeviceTable:
         self.model[row] = self.models.number(found.model)
         for kind, totals in found.totals.items():
             self._ensure(kind, len(totals))
-            self.columns[kind].total[row, : len(totals)] = totals
+            columns = self.columns[kind]
+            columns.total[row, : len(totals)] = totals
+            columns.left[row] = columns.total[row] - columns.used[row]
         return found.problems
 
     def charge(self, row: int, allocation: Allocation, sign: int) -> None:
@@ -97,10 +103,12 @@ class DeviceTable:
             self._ensure(kind, 1 + max((taken.minor for taken in devices), default=-1))
             columns = self.columns[kind]
             for taken in devices:
-                columns.used[row, taken.minor] += np.array(taken.amounts, np.int64) * sign
+                amounts = np.array(taken.amounts, np.int64) * sign
+                columns.used[row, taken.minor] += amounts
+                columns.left[row, taken.minor] -= amounts
                 columns.holders[row, taken.minor] += sign
                 for function in taken.functions:
-                    _count(columns.functions, row, taken.minor, function.bus_id, sign)
+                    _count(columns, row, (taken.minor, function.bus_id), sign)
 
     def room(self, row: int, kind: DeviceType) -> Room:
         """Return what may be taken of a node's devices of a type that its model has."""
@@ -108,11 +116,18 @@ class DeviceTable:
         if group is None:
             raise BugError(f"row {row} has no {kind} devices")
         width = group.width
-        free = np.maximum(columns.total[row, :width] - columns.used[row, :width], 0)
-        held = mask_of(np.flatnonzero(columns.holders[row]).tolist())
-        taken = columns.functions.get(row, {})
-        functions = {minor: frozenset(buses) for minor, buses in taken.items()}
-        return Room(free, group.mask, held, held, functions)
+        free = np.maximum(columns.left[row, :width], 0)
+        (held,) = masks_of(columns.holders[row : row + 1] > 0)
+        functions: dict[int, set[str]] = {}
+        for minor, bus_id in columns.function_sets.get(row, ()):
+            functions.setdefault(minor, set()).add(bus_id)
+        return Room(
+            free,
+            group.mask,
+            held,
+            held,
+            {minor: frozenset(buses) for minor, buses in functions.items()},
+        )
 
     def validate(self, placed: Iterable[tuple[int, Allocation]]) -> None:
         """Derive again what pods hold and compare.  Raises BugError."""
@@ -127,7 +142,9 @@ class DeviceTable:
             if (
                 not np.array_equal(mine.used, other.used[:, :width])
                 or not np.array_equal(mine.holders, other.holders[:, :width])
+                or not np.array_equal(mine.left, mine.total - mine.used)
                 or mine.functions != other.functions
+                or mine.function_sets != other.function_sets
             ):
                 raise BugError(f"what pods hold of {kind} devices differs from the sum over them")
 
@@ -138,13 +155,13 @@ class DeviceTable:
             columns.pad(0, minors - have)
 
 
-def _count(functions: dict[int, Functions], row: int, minor: int, bus_id: str, sign: int) -> None:
-    of_row = functions.setdefault(row, {})
-    of_minor = of_row.setdefault(minor, {})
-    of_minor[bus_id] = of_minor.get(bus_id, 0) + sign
-    if not of_minor[bus_id]:
-        del of_minor[bus_id]
-    if not of_minor:
-        del of_row[minor]
-    if not of_row:
-        del functions[row]
+def _count(columns: DeviceColumns, row: int, function: tuple[int, str], sign: int) -> None:
+    counts = columns.functions.setdefault(row, {})
+    counts[function] = counts.get(function, 0) + sign
+    if not counts[function]:
+        del counts[function]
+    if counts:
+        columns.function_sets[row] = frozenset(counts)
+    else:
+        del columns.functions[row]
+        columns.function_sets.pop(row, None)

@@ -245,8 +245,7 @@ class Snapshot:
     def gpu_free(self) -> IntArray:
         """``(n, n_minors, 3)``: what of it is not given out."""
         if self._gpu_free is None:
-            used = self._select(self._state.nodes.gpus.used)[:, :, :GPU_AMOUNTS]
-            free = np.maximum(self.gpu_total - used, 0)
+            free = np.maximum(self._select(self._state.nodes.gpus.left)[:, :, :GPU_AMOUNTS], 0)
             free.flags.writeable = False
             self._gpu_free = free
         return self._gpu_free

@@ -6,11 +6,15 @@ from koordinator.api.config_map import ConfigMap
 from koordinator.api.meta import ObjectMeta
 from koordinator.domain.devices.claim import DeviceClaim, device_claim
 from koordinator.domain.devices.numa_hints import NumaHintTable
+from koordinator.domain.devices.parts import Part
 from koordinator.domain.devices.plan import DevicePlan
 from koordinator.domain.devices.requests import DeviceRequestError
 from koordinator.domain.devices.templates import TemplateTable, read_templates
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.snapshot import PodClass, Snapshot
+
+KEEP = 1 << 14  # answers about virtual functions
+Function = tuple[int, str]  # minor and bus id
 
 
 @dataclass(slots=True, eq=False)
@@ -19,6 +23,7 @@ class Claimed:
 
     claim: DeviceClaim
     plans: dict[int, tuple[DevicePlan, NumaHintTable]] = field(default_factory=dict)  # by number
+    _serving: dict[tuple[int, frozenset[Function]], int] = field(default_factory=dict)
 
     def plan(self, snapshot: Snapshot, model: int) -> DevicePlan:
         """Return the plan for nodes of a model."""
@@ -28,6 +33,19 @@ class Claimed:
         """Return what the claim prefers of the NUMA nodes of such nodes."""
         return self._known(snapshot, model)[1]
 
+    def with_function(self, part: Part, taken: frozenset[Function] | None) -> int:
+        """Return the devices that still have a virtual function that will do."""
+        key = (id(part), taken or frozenset())
+        known = self._serving.get(key)
+        if known is None:
+            buses: dict[int, set[str]] = {}
+            for minor, bus_id in key[1]:
+                buses.setdefault(minor, set()).add(bus_id)
+            if len(self._serving) >= KEEP:
+                self._serving.clear()
+            known = self._serving[key] = part.with_function(buses)
+        return known
+
     def _known(self, snapshot: Snapshot, model: int) -> tuple[DevicePlan, NumaHintTable]:
         known = self.plans.get(model)
         if known is None:
@@ -36,7 +54,7 @@ class Claimed:
         return known
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Templates:
     """Where virtual templates are described, and for which resources they are the only sizes."""
 

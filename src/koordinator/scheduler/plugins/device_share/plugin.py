@@ -196,11 +196,11 @@ class DeviceShare:
         if isinstance(allocation, Shortage):
             return Refusal(allocation.reason, resolvable=allocation.resolvable)
         annotations = ALLOCATED.entry(to_annotation(allocation, report.ids))
-        return Holding(Belongings(devices=allocation), annotations)
+        return Holding(Belongings(allocation, annotations=annotations), annotations)
 
 
 def _rooms(node: Snapshot, row: int, plan: DevicePlan) -> dict[DeviceType, Room]:
-    return {group.kind: node.devices.room(row, group.kind) for group in plan.model.groups}
+    return {want.kind: node.devices.room(row, want.kind) for want in plan.claim.wants}
 
 
 def _as_wished(ranking: Ranking, wish: IntArray) -> Ranking:

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from koordinator.domain.devices.masks import masks_of
 from koordinator.domain.devices.numa_hints import NumaHint
 from koordinator.domain.devices.parts import Part
-from koordinator.domain.devices.plan import DevicePlan, Rooms
+from koordinator.domain.devices.plan import DevicePlan, State
+from koordinator.domain.devices.score_kernel import node_scores
 from koordinator.domain.devices.scoring import Scorer
 from koordinator.domain.devices.shortage import Shortage
 from koordinator.domain.numa.masks import mask_of, zones_of
@@ -30,13 +32,12 @@ class Verdicts:
         """Return that every row is accepted."""
         return Verdicts(np.zeros(count, np.int64), np.zeros(count, bool), [])
 
-    def add(self, where: IntArray, shortage: Shortage) -> None:
+    def add(self, where: IntArray | int, shortage: Shortage) -> None:
         """Reject rows that are not rejected yet."""
-        where = where[self.codes[where] == 0]
-        if not len(where):
-            return
         if shortage.reason not in self.reasons:
             self.reasons.append(shortage.reason)
+        where = np.atleast_1d(where)
+        where = where[self.codes[where] == 0]
         self.codes[where] = 1 << self.reasons.index(shortage.reason)
         self.unresolvable[where] = not shortage.resolvable
 
@@ -49,78 +50,106 @@ class Verdicts:
 class ModelRows:
     """The rows of a view whose nodes are of one model."""
 
-    view: Snapshot
     model: int
-    plan: DevicePlan
     where: IntArray  # (k,) places in the view
     rows: IntArray  # (k,) rows of the cluster
 
-    def rooms(self) -> list[Rooms]:
-        """Return what is left for each early part of the claim."""
-        return [self._room(part) for part in self.plan.early]
 
-    def _room(self, part: Part) -> Rooms:
-        columns = self.view.devices.columns[part.kind]
-        total, used = columns.total, columns.used
-        fit = np.ones((len(self.rows), total.shape[1]), bool)
-        for index, amount in enumerate(part.amounts):
-            if amount:  # at least one is: what has enough is there and healthy
-                fit &= total[self.rows, :, index] - used[self.rows, :, index] >= amount
-        if part.functions is not None:
-            fit &= _bits(part.with_function({}), fit.shape[1])
-            taken = columns.functions
-            for place, row in enumerate(self.rows.tolist()) if taken else ():
-                if row in taken:
-                    fit[place] &= _bits(part.with_function(taken[row]), fit.shape[1])
-        return Rooms(fit, columns.holders[self.rows] > 0)
-
-    def scores(self, scorer: Scorer, zones: IntArray) -> IntArray:
-        """Return ``(k,)`` how full the devices would be; ``zones`` as masks, 0 for all."""
-        scores = np.zeros(len(self.rows), np.int64)
-        for mask in np.unique(zones).tolist():
-            chosen = np.flatnonzero(zones == mask)
-            rows, numa = self.rows[chosen], zones_of(mask) if mask else None
-            for part in self.plan.early:
-                columns = self.view.devices.columns[part.kind]
-                may = _bits(part.candidates(part.group.mask, numa), columns.total.shape[1])
-                total = columns.total[rows][:, may]
-                free = np.maximum(total - columns.used[rows][:, may], 0)
-                scores[chosen] += scorer.scores(
-                    part.kind, part.amounts, total.sum(axis=1), free.sum(axis=1)
-                )
-        return scores
+def by_model(view: Snapshot) -> list[ModelRows]:
+    """Return the rows whose devices are reported, model by model."""
+    return view.derived("device models", lambda: list(_by_model(view)))
 
 
-def by_model(view: Snapshot, claimed: Claimed) -> Iterator[ModelRows]:
-    """Yield the rows whose devices are reported, model by model."""
+def _by_model(view: Snapshot) -> Iterator[ModelRows]:
     rows = view.row_numbers
     models = view.devices.model[rows]
-    for model in np.unique(models).tolist():
+    if len(models) and (models == models[0]).all():
+        numbers = [int(models[0])]
+    else:
+        numbers = np.unique(models).tolist()
+    for model in numbers:
         if model >= 0:
             where = np.flatnonzero(models == model)
-            yield ModelRows(view, model, claimed.plan(view, model), where, rows[where])
+            yield ModelRows(model, where, rows[where])
+
+
+def states_of(view: Snapshot, claimed: Claimed, group: ModelRows) -> list[State]:
+    """Return what is left for the claim on each row."""
+
+    def derive() -> list[State]:
+        columns: list[list[int]] = []
+        for part in claimed.plan(view, group.model).early:
+            columns += _masks(view, claimed, part, group.rows)
+        return list(zip(*columns, strict=True))
+
+    return view.derived((claimed, group.model), derive)
+
+
+def _masks(view: Snapshot, claimed: Claimed, part: Part, rows: IntArray) -> list[list[int]]:
+    """Return the devices that fit, and those in use, row by row."""
+    columns = view.devices.columns[part.kind]
+    # What has enough is there and healthy: something is asked of every device.
+    has_enough = columns.left[rows] >= np.array(part.amounts, np.int64)
+    fit = masks_of(np.logical_and.reduce(has_enough, axis=2))
+    if part.functions is not None:
+        taken = columns.function_sets
+        fit = [
+            mask & claimed.with_function(part, taken.get(row))
+            for mask, row in zip(fit, rows.tolist(), strict=True)
+        ]
+    return [fit, masks_of(columns.holders[rows] > 0)]
 
 
 def add_shortages(verdicts: Verdicts, view: Snapshot, claimed: Claimed) -> None:
     """Reject the rows that have not enough."""
-    for group in by_model(view, claimed):
-        if group.plan.never is not None:
-            verdicts.add(group.where, group.plan.never)
+    for group in by_model(view):
+        plan = claimed.plan(view, group.model)
+        if plan.never is not None:
+            verdicts.add(group.where, plan.never)
             continue
-        answers, which = group.plan.shortages(group.rooms())
-        for index, answer in enumerate(answers):
-            if answer is not None:
-                verdicts.add(group.where[which == index], answer)
+        places = group.where.tolist()
+        for place, state in zip(places, states_of(view, claimed, group), strict=True):
+            shortage = plan.shortage(state)
+            if shortage is not None:
+                verdicts.add(place, shortage)
 
 
 def scores_of(
     view: Snapshot, claimed: Claimed, scorer: Scorer, zones: Callable[[], IntArray]
 ) -> IntArray:
-    """Return ``(n,)``: the raw scores; 0 where devices are not reported."""
+    """Return ``(n,)``: the raw scores; 0 where devices are not reported.
+
+    ``zones`` are masks of NUMA nodes, 0 for all of them.
+    """
     scores = np.zeros(len(view), np.int64)
-    for group in by_model(view, claimed):
-        if group.plan.never is None:
-            scores[group.where] = group.scores(scorer, zones()[group.where])
+    for group in by_model(view):
+        plan = claimed.plan(view, group.model)
+        if plan.never is None:
+            scores[group.where] = _scores(view, plan, scorer, (group.rows, zones()[group.where]))
+    return scores
+
+
+def _scores(
+    view: Snapshot, plan: DevicePlan, scorer: Scorer, where: tuple[IntArray, IntArray]
+) -> IntArray:
+    rows, zones = where
+    scores = np.zeros(len(rows), np.int64)
+    kernel = node_scores.compiled if view.is_large else node_scores.reference
+    for mask in set(zones.tolist()):
+        chosen = zones == mask
+        numa = zones_of(mask) if mask else None
+        for part in plan.early:
+            columns = view.devices.columns[part.kind]
+            serving = part.candidates(part.group.mask, numa)
+            scores[chosen] += kernel(
+                columns.total,
+                columns.left,
+                rows[chosen],
+                np.array([serving >> m & 1 for m in range(columns.total.shape[1])], np.int64),
+                np.array(part.amounts, np.int64),
+                scorer.weights[part.kind],
+                scorer.most_allocated,
+            )
     return scores
 
 
@@ -132,18 +161,22 @@ def hints_of(view: Snapshot, claimed: Claimed, sets: Sequence[int]) -> OtherHint
     shape = (len(view), len(sets))
     prefers, named = np.ones(shape, bool), np.zeros(shape, bool)
     scores = np.zeros(shape, np.int64)
-    for group in by_model(view, claimed):
-        if group.plan.never is not None:
+    opinions: dict[object, tuple[BoolArray, BoolArray, IntArray]] = {}
+    for group in by_model(view):
+        plan = claimed.plan(view, group.model)
+        if plan.never is not None:
             prefers[group.where], named[group.where] = False, True
             continue
-        answers, which = claimed.hints(view, group.model).of(group.rooms())
-        for index, answer in enumerate(answers):
-            where = group.where[which == index]
+        table, places = claimed.hints(view, group.model), group.where.tolist()
+        for place, state in zip(places, states_of(view, claimed, group), strict=True):
+            answer = table.of(state)
             if isinstance(answer, Shortage):
-                prefers[where], named[where] = False, True
+                prefers[place], named[place] = False, True
             elif answer:
-                one = _opinion(answer, sets, len(group.plan.early))
-                prefers[where], named[where], scores[where] = one
+                opinion = opinions.get(answer)
+                if opinion is None:
+                    opinion = opinions[answer] = _opinion(answer, sets, len(plan.early))
+                prefers[place], named[place], scores[place] = opinion
     return OtherHints(prefers, named, scores)
 
 
@@ -158,8 +191,3 @@ def _opinion(
         np.ones(len(sets), bool),
         np.array([hint.score * kinds if hint is not None else 0 for hint in found], np.int64),
     )
-
-
-def _bits(mask: int, width: int) -> BoolArray:
-    """Return ``(width,)``: which minors are in the set."""
-    return np.array([mask >> minor & 1 for minor in range(width)], bool)

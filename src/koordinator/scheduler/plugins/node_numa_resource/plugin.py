@@ -146,7 +146,9 @@ class NodeNumaResource:
         if request.binding is not None:
             spec = completed_spec(asked.spec, request.binding)
             annotations |= RESOURCE_SPEC.entry(spec) if spec is not None else {}
-        belongings = Belongings(numa=held) if held.cpus or held.zones else NO_BELONGINGS
+        belongings = NO_BELONGINGS
+        if held.cpus or held.zones:
+            belongings = Belongings(numa=held, annotations=annotations)
         return Holding(belongings, annotations)
 
     def _take(
