@@ -49,6 +49,7 @@ its arguments.
 ``meet``            ``(plugins of the profile) -> None``: told once, after all of them are built, so
                     that plugins find those that play a part (``NumaAligner`` …) without knowing
                     each other
+``gates``           variable, set once after the plugin is built: the feature gates that are on
 ``moves_sums_only``  ``(snapshot, pod) -> bool``: placing such a pod changes nothing for the plugin
                     but amounts and pod counts; default: it does not read ``PLACED``
 ==================  ================================================================================
@@ -232,6 +233,8 @@ class Holding:
     labels: Mapping[str, str] = field(default_factory=dict)
     #: new versions of other objects (volumes, claims), assumed now and written before the bind
     objects: tuple[KubeObject, ...] = ()
+    #: annotations that say when the bind was sent, from nanoseconds since the epoch
+    stamps: tuple[Callable[[int], Mapping[str, str]], ...] = ()
 
     def joined(self, other: "Holding") -> "Holding":
         """Return both together."""
@@ -240,6 +243,7 @@ class Holding:
             {**self.annotations, **other.annotations},
             {**self.labels, **other.labels},
             self.objects + other.objects,
+            self.stamps + other.stamps,
         )
 
 

@@ -5,6 +5,7 @@ Out-of-tree plugins are ``PluginSpec`` objects behind the entry point group
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
@@ -217,9 +218,10 @@ def build_profiles(
     axis: ResourceAxis,
     *,
     out_of_tree: Iterable[PluginSpec[Any]] = (),
+    gates: AbstractSet[str] = frozenset(),
     source: str = "",
 ) -> Profiles:
-    """Return the configuration's profiles with their plugins built.
+    """Return the configuration's profiles with their plugins built; ``gates`` are those on.
 
     Raises InputError for unknown plugins, points that a plugin doesn't implement, and bad
     arguments.
@@ -249,7 +251,7 @@ def build_profiles(
             known = specs.get(config.name) or PLANNED[config.name]
             decode_args(known.args, dict(config.args), f"{path}.args", source)
             args[config.name] = config.args
-        built = _Built(specs, args, axis, f"profiles[{index}]", source)
+        built = _Built(specs, args, axis, gates, (f"profiles[{index}]", source))
         profiles.append(built.profile(profile.scheduler_name, lists))
         not_yet |= dict.fromkeys(built.not_yet)
     return Profiles(tuple(profiles), tuple(not_yet), _selectors(profiles))
@@ -276,11 +278,11 @@ class _Built:
         specs: Mapping[str, PluginSpec[Any]],
         args: Mapping[str, Mapping[str, Any]],
         axis: ResourceAxis,
-        path: str,
-        source: str,
+        gates: AbstractSet[str],
+        where: tuple[str, str],
     ) -> None:
-        self._specs, self._args, self._axis = specs, args, axis
-        self._path, self._source = path, source
+        self._specs, self._args, self._axis, self._gates = specs, args, axis, gates
+        self._path, self._source = where
         self._plugins: dict[str, Any] = {}
         self.not_yet: list[str] = []
 
@@ -290,6 +292,8 @@ class _Built:
         by_name = {active.name: active for active in (*at["preFilter"], *at["filter"])}
         before = tuple(by_name.values())
         for plugin in self._plugins.values():
+            if hasattr(plugin, "gates"):
+                plugin.gates = self._gates
             if hasattr(plugin, "meet"):
                 plugin.meet(tuple(self._plugins.values()))
         return Profile(

@@ -4,6 +4,7 @@ A node whose devices nobody reports is left to its kubelet: it passes and nothin
 """
 
 from collections.abc import Hashable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,6 +45,7 @@ from koordinator.scheduler.contract import (
     spread_of,
 )
 from koordinator.scheduler.plugins.device_share.claims import Claimed, Templates
+from koordinator.scheduler.plugins.device_share.marks import GATE, marks
 from koordinator.scheduler.plugins.device_share.rows import (
     Verdicts,
     add_shortages,
@@ -71,6 +73,7 @@ class DeviceShare:
         self.scorer, self.templates, self.unsupported = scorer, templates, unsupported
         self.aligns = aligns  # whether devices come from the NUMA nodes that the pod gets
         self.aligner: NumaAligner | None = None
+        self.gates: AbstractSet[str] = frozenset()
 
     def meet(self, plugins: Sequence[Any]) -> None:
         """Learn which other plugins the profile has."""
@@ -195,8 +198,13 @@ class DeviceShare:
             allocation = plan.allocate(rooms, report.totals, ranking=ranking, numa=numa)
         if isinstance(allocation, Shortage):
             return Refusal(allocation.reason, resolvable=allocation.resolvable)
-        annotations = ALLOCATED.entry(to_annotation(allocation, report.ids))
-        return Holding(Belongings(allocation, annotations=annotations), annotations)
+        written = to_annotation(allocation, report.ids)
+        annotations = ALLOCATED.entry(written)
+        holding = Holding(Belongings(allocation, annotations=annotations), annotations)
+        if GATE not in self.gates:
+            return holding
+        marked = marks(node, pod, written)
+        return marked if isinstance(marked, Refusal) else holding.joined(marked)
 
 
 def _rooms(node: Snapshot, row: int, plan: DevicePlan) -> dict[DeviceType, Room]:
