@@ -12,9 +12,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, openb, throughput
+from benchmarks import cluster, devices, openb, throughput
 
-ALL = {**throughput.BENCHMARKS, **openb.BENCHMARKS, **cluster.BENCHMARKS}
+ALL = {
+    **throughput.BENCHMARKS,
+    **devices.BENCHMARKS,
+    **openb.BENCHMARKS,
+    **cluster.BENCHMARKS,
+}
 
 
 def main() -> None:

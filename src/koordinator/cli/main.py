@@ -10,6 +10,7 @@ import typer
 
 from koordinator.cli.crds import crds
 from koordinator.cli.demo import demo
+from koordinator.cli.node_show import show as show_node
 from koordinator.cli.output import console
 from koordinator.cli.schedule import schedule
 from koordinator.cli.scheduler import scheduler
@@ -28,6 +29,14 @@ app.command()(simulate)
 app.command()(scheduler)
 app.command()(demo)
 app.command()(crds)
+nodes = typer.Typer(name="node", help="Look at nodes.", no_args_is_help=True)
+nodes.command("show")(show_node)
+app.add_typer(nodes)
+
+
+@nodes.callback()
+def _nodes() -> None:
+    """Keep ``show`` a command of its own while it is the only one."""
 
 
 def spare_the_collector() -> None:

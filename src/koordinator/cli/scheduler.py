@@ -31,13 +31,13 @@ _FIVE_MINUTES = Duration(minutes=5)
 _ANY_ADDRESS = "0.0.0.0"  # noqa: S104 -- the default of both originals
 
 
-def parse_bool(text: str) -> bool:
+def parse_bool(text: str, source: str = "--leader-elect") -> bool:
     """Return what a flag such as ``--leader-elect=false`` says.  Raises InputError."""
     if text.lower() in ("true", "1", "t"):
         return True
     if text.lower() in ("false", "0", "f"):
         return False
-    raise InputError(f"found {text!r}; accepted is true or false", source="--leader-elect")
+    raise InputError(f"found {text!r}; accepted is true or false", source=source)
 
 
 def scheduler(  # noqa: PLR0917 -- one parameter per flag
@@ -105,6 +105,12 @@ def scheduler(  # noqa: PLR0917 -- one parameter per flag
         int, typer.Option("-v", help="How much is logged: 0, 4 (details), 8 (of libraries).")
     ] = 0,
     logging_format: Annotated[LogFormat, typer.Option()] = LogFormat.TEXT,
+    feature_gates: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME=true|false,…", help="DevicePluginAdaption: tell vendors' device plugins."
+        ),
+    ] = "",
     once: Annotated[
         bool,
         typer.Option(
@@ -174,7 +180,16 @@ def scheduler(  # noqa: PLR0917 -- one parameter per flag
             always_allowed=tuple(filter(None, authorization_always_allow_paths.split(","))),
             verbosity=verbosity,
             log_format=logging_format,
+            gates=_gates(feature_gates),
         )
+    )
+
+
+def _gates(text: str) -> frozenset[str]:
+    """Return the gates that are switched on; those of others, such as Kubernetes, do no harm."""
+    pairs = [part.partition("=") for part in text.split(",") if part]
+    return frozenset(
+        name.strip() for name, _, value in pairs if parse_bool(value, "--feature-gates")
     )
 
 

@@ -78,6 +78,7 @@ class Settings:
     always_allowed: tuple[str, ...]
     verbosity: int
     log_format: LogFormat
+    gates: frozenset[str] = frozenset()  # feature gates that are on
 
 
 def run(settings: Settings) -> None:
@@ -214,7 +215,11 @@ class _Process:
         settings, configuration = self._settings, self._settings.configuration
         state = ClusterState()
         built = build_profiles(
-            configuration, state.axis, out_of_tree=installed_plugins(), source=settings.source
+            configuration,
+            state.axis,
+            out_of_tree=installed_plugins(),
+            gates=settings.gates,
+            source=settings.source,
         )
         if built.not_yet:
             log.warning("plugins do nothing yet", extra={"plugins": ", ".join(built.not_yet)})
@@ -231,7 +236,7 @@ class _Process:
             built.profiles,
             state,
             WATCHED,
-            field_selectors=SELECTORS,
+            field_selectors={**SELECTORS, **built.selectors},
             options=options,
             metrics=Metrics(self._registry),
         )

@@ -69,13 +69,18 @@ class Embedded:
         options: Options | None = None,
         admission: Sequence[Admission] = DEFAULT_ADMISSION,
         out_of_tree: Iterable[PluginSpec[Any]] = (),
+        gates: AbstractSet[str] = frozenset(),
         source: str = "",
     ) -> None:
         self.clock = VirtualClock(now_s)
         self.cluster = MemoryCluster(self.clock, admission=admission)
         self.state = ClusterState()
         built = build_profiles(
-            configuration, self.state.axis, out_of_tree=out_of_tree, source=source
+            configuration,
+            self.state.axis,
+            out_of_tree=out_of_tree,
+            gates=gates,
+            source=source,
         )
         self.not_yet = built.not_yet
         self.volumes = VolumeController(self.cluster)

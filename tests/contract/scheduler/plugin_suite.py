@@ -141,7 +141,9 @@ def fingerprint(state: ClusterState) -> tuple[Any, ...]:
         nodes.taint_set,
         nodes.gpus.total,
         nodes.gpus.used,
-        nodes.gpus.known,
+        nodes.devices.model,
+        nodes.numa.policy,
+        nodes.numa.bind_policy,
     )
     return (
         [array.tobytes() for array in arrays],
@@ -151,6 +153,7 @@ def fingerprint(state: ClusterState) -> tuple[Any, ...]:
         [(placed.key, placed.row) for placed in counters.by_key.values()],
         (state.usage_log.position, state.node_log.position, state.layout, state.cluster),
         state.objects.total_version,
+        {row: dict(nodes.numa.ledger(row).holdings) for row in nodes.rows.values()},
     )
 
 

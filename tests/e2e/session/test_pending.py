@@ -204,7 +204,7 @@ def test_a_waiting_pod_is_scheduled_when(user: User, remedy: Remedy) -> None:
 
 
 def test_a_cordoned_node_takes_pods_again(user: User) -> None:
-    """kubectl uncordon."""
+    """Kubectl uncordon."""
     user.apply(node("n0"))
     user.kubectl("cordon", "n0")
     user.apply(pod("waiting"))

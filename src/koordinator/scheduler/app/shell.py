@@ -96,7 +96,7 @@ class Scheduler:
             max_unschedulable_s=self.options.max_unschedulable_s,
         )
         self.nominator = Nominator()
-        self._binder = Binder(cluster, state)
+        self._binder = Binder(cluster, state, clock)
         self._reporter = Reporter(cluster, clock, enabled=self.options.report)
         self._watched: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)
         self._field_selectors = field_selectors

@@ -16,6 +16,7 @@ from koordinator.api.pod import Pod
 from koordinator.domain.pod_affinity import PodScope, scope_of
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.snapshot.axis import IntArray
+from koordinator.scheduler.snapshot.belongings import NO_BELONGINGS, Belongings
 from koordinator.scheduler.snapshot.classes import PodClass
 
 NO_PODS = 1 << 62  # above every priority
@@ -40,9 +41,7 @@ class PlacedPod:
     pod_class: PodClass
     row: int = -1  # of its node; -1 if that has never been there
     slot: int = -1  # place in the table's columns
-    devices: tuple[
-        tuple[int, IntArray], ...
-    ] = ()  # (device column, amounts), see ``nodes.Devices``
+    belongings: Belongings = NO_BELONGINGS
 
     @property
     def priority(self) -> int:

@@ -6,23 +6,25 @@ the set of nodes, ``cluster`` changes that may concern every row (namespaces, th
 plugins read).
 """
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 
+from koordinator.api.device import Device
 from koordinator.api.node import Node
+from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
-from koordinator.foundation.errors import BugError
+from koordinator.foundation.errors import BugError, InputError
 from koordinator.scheduler.snapshot.axis import CPU, BoolArray, IntArray, ResourceAxis
+from koordinator.scheduler.snapshot.belongings import NO_BELONGINGS, Belongings
 from koordinator.scheduler.snapshot.classes import PodClass, PodClasses
 from koordinator.scheduler.snapshot.log import ChangeLog
 from koordinator.scheduler.snapshot.nodes import NodeTable
 from koordinator.scheduler.snapshot.objects import ObjectTable
 from koordinator.scheduler.snapshot.pods import PlacedPod, PodTable
 
-__all__ = ["BoolArray", "ClusterState", "Devices", "IntArray"]
-
-Devices = tuple[tuple[int, IntArray], ...]  # (minor, amounts) of the GPUs that a pod holds
+__all__ = ["BoolArray", "ClusterState", "IntArray"]
 
 
 class ClusterState:
@@ -69,12 +71,26 @@ class ClusterState:
         self.node_log.append(row)
         self.layout += 1
 
-    def set_gpus(self, name: str, devices: dict[int, tuple[int, int, int]] | None) -> None:
-        """Report the healthy GPUs of a node that is known: ``{minor: (core, memory, ratio)}``."""
+    def set_devices(self, name: str) -> tuple[InputError, ...]:
+        """Take over what is reported of the devices of a node that is known.
+
+        Returns what of the report can't be meant and is left out.
+        """
         row = self.nodes.rows[name]
-        self.nodes.set_gpus(row, devices)
+        node, device = self.nodes.objects[row], self.objects.get(Device, name)
+        labels = node.metadata.labels if node else {}
+        problems = self.nodes.devices.report(row, device, labels)
         self.devices += 1
         self.usage_log.append(row)
+        return problems
+
+    def set_topology(self, name: str) -> InputError | None:
+        """Take over what a known node and its topology say; return what can't be read of it."""
+        row = self.nodes.rows[name]
+        found = self.objects.get(NodeResourceTopology, name)
+        problem = self.nodes.numa.report(row, self.nodes.objects[row], found)
+        self.usage_log.append(row)
+        return problem
 
     def set_ranks(self, ranks: dict[str, int]) -> None:
         """Say which of equally scored nodes comes first: the one with the lowest rank."""
@@ -86,10 +102,15 @@ class ClusterState:
     # -- pods --------------------------------------------------------------------------------
 
     def place(
-        self, key: str, pod: Pod, pod_class: PodClass, row: int, devices: Devices = ()
+        self,
+        key: str,
+        pod: Pod,
+        pod_class: PodClass,
+        row: int,
+        belongings: Belongings = NO_BELONGINGS,
     ) -> PlacedPod:
         """Put a pod on a row and charge what it takes."""
-        placed = PlacedPod(key, pod, pod_class, devices=devices)
+        placed = PlacedPod(key, pod, pod_class, belongings=belongings)
         self._put(placed, row)
         return placed
 
@@ -99,18 +120,18 @@ class ClusterState:
         self.usage_log.append(row)
 
     def place_on(
-        self, key: str, pod: Pod, pod_class: PodClass, node: str, devices: Devices
+        self, key: str, pod: Pod, pod_class: PodClass, node: str, belongings: Belongings
     ) -> None:
         """Put a bound pod on the node it names, known or not."""
         row = self.nodes.rows.get(node)
         if row is None:
-            orphan = PlacedPod(key, pod, pod_class, devices=devices)
+            orphan = PlacedPod(key, pod, pod_class, belongings=belongings)
             self._orphans.setdefault(node, {})[key] = orphan
         else:
-            self.place(key, pod, pod_class, row, devices)
+            self.place(key, pod, pod_class, row, belongings)
 
     def place_run(self, items: list[tuple[str, Pod, PodClass, int]]) -> list[PlacedPod]:
-        """Place many pods of equal requests, none of them with ports or devices, at once."""
+        """Place many pods of equal requests, none of them with ports or belongings, at once."""
         if not items:
             return []
         first = items[0][2]
@@ -180,10 +201,18 @@ class ClusterState:
         nodes.nonzero[1, row] += sign * pod_class.nonzero_memory
         for port in pod_class.host_ports:
             nodes.port(port)[row] += sign
-        if placed.devices:
-            nodes.use_gpus(row, placed.devices, sign)
+        held = placed.belongings
+        if held is not NO_BELONGINGS:
+            nodes.devices.charge(row, held.devices, sign)
+            if held.numa is not None:
+                nodes.numa.charge(row, placed.key, held.numa, sign)
 
     # -- everything else ---------------------------------------------------------------------
+
+    @property
+    def traits(self) -> Hashable:
+        """Changes seldom, and with it which plugins have a say about a pod."""
+        return self.nodes.numa.traits
 
     def touch_cluster(self) -> None:
         """Note that something changed which any row's result may depend on."""
@@ -195,18 +224,21 @@ class ClusterState:
         nodes = self.nodes
         requested = np.zeros_like(nodes.requested)
         nonzero = np.zeros_like(nodes.nonzero)
-        gpus = np.zeros_like(nodes.gpus.used)
         for placed in self.pods.by_key.values():
             pod_class = placed.pod_class
             requested[pod_class.columns, placed.row] += pod_class.amounts
             nonzero[CPU, placed.row] += pod_class.nonzero_cpu
             nonzero[1, placed.row] += pod_class.nonzero_memory
-            for minor, amounts in placed.devices:
-                gpus[placed.row, minor] += amounts
         for name, kept, derived in (
             ("requested", nodes.requested, requested),
             ("non-zero requested", nodes.nonzero, nonzero),
-            ("GPU use", nodes.gpus.used, gpus),
         ):
             if not np.array_equal(kept, derived):
                 raise BugError(f"{name} amounts differ from the sum over the pods")
+        pods = self.pods.by_key.values()
+        nodes.devices.validate((placed.row, placed.belongings.devices) for placed in pods)
+        nodes.numa.validate(
+            (placed.row, placed.key, placed.belongings.numa)
+            for placed in pods
+            if placed.belongings.numa is not None
+        )
