@@ -251,3 +251,31 @@ def machine_pods(draw: st.DrawFn, name: str = "p") -> Pod:
         annotations={key: json.dumps(value) for key, value in annotations.items()},
         priority=draw(st.sampled_from((0, 9500))),
     )
+
+
+@st.composite
+def machine_rooms(draw: st.DrawFn) -> list[KubeObject]:
+    """Return up to three machines, with pods that hold some of them as their annotations say."""
+    names = [f"m{index}" for index in range(draw(st.integers(1, 3)))]
+    objects = [obj for name in names for obj in draw(machines(name))]
+    for index in range(draw(st.integers(0, 4))):
+        held = {
+            STATUS: draw(
+                st.sampled_from(
+                    (
+                        {"cpuset": f"{index}"},
+                        {"numaNodeResources": [{"node": 0, "resources": {"cpu": "1"}}]},
+                        {},
+                    )
+                )
+            ),
+            ALLOCATED: draw(
+                st.sampled_from(
+                    ({}, {"gpu": [{"minor": 0, "resources": {CORE: "20", RATIO: "20"}}]})
+                )
+            ),
+        }
+        annotations = {key: json.dumps(value) for key, value in held.items()}
+        on = draw(st.sampled_from(names))
+        objects.append(pod(f"b{index}", cpu=1, on=on, annotations=annotations))
+    return objects
