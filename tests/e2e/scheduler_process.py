@@ -59,7 +59,11 @@ class SchedulerProcess:
 
     def __enter__(self) -> Self:
         """Start, and wait until it has taken in the cluster."""
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
         return self
 
     def __exit__(

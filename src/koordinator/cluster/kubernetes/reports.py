@@ -128,6 +128,17 @@ class Reports:
         if (flight := self._statuses_in_flight.get((namespace, name))) is not None:
             await flight.landed.wait()
 
+    async def deliver(self, namespace: str, name: str) -> None:
+        """Send at once what waits to be written to the status of a pod, and wait for the answers.
+
+        What fails is tried again later, without whoever waits here.
+        """
+        pod = (namespace, name)
+        while (flight := self._statuses_in_flight.get(pod)) is not None:
+            await flight.landed.wait()
+        while pod in self._statuses and await self._send_status(pod):
+            pass
+
     def _add_status(self, report: PodReport) -> None:
         waiting = self._statuses.setdefault((report.namespace, report.name), deque())
         if not waiting or waiting[-1].uid != report.uid:
@@ -166,7 +177,8 @@ class Reports:
                 return True
         return False
 
-    async def _send_status(self, pod: _Key) -> None:
+    async def _send_status(self, pod: _Key) -> bool:
+        """Send what has waited longest about a pod; return False if it is worth another try."""
         waiting = self._statuses[pod]
         status = waiting.popleft()
         if not waiting:
@@ -186,6 +198,7 @@ class Reports:
             flight.landed.set()
         if not is_done and not flight.is_withdrawn:
             self._statuses.setdefault(pod, deque()).appendleft(status)
+        return is_done
 
     async def _send_note(self, key: _Key) -> None:
         note = self._notes.pop(key)
