@@ -251,11 +251,6 @@ class Snapshot:
         return self._gpu_free
 
     @property
-    def gpu_known(self) -> BoolArray:
-        """``(n,)``: somebody reports the node's devices."""
-        return self._select(self._state.nodes.devices.model) >= 0
-
-    @property
     def devices(self) -> DeviceTable:
         """Devices of every type, by row of the whole cluster.  Not to be written to."""
         return self._state.nodes.devices
