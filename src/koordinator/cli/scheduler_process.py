@@ -8,6 +8,7 @@ Source of names and ports: kubernetes cmd/kube-scheduler/app.
 import gc
 import logging
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -52,7 +53,9 @@ log = logging.getLogger(__name__)
 
 #: Pods that have ended hold nothing: the server keeps them to itself.
 SELECTORS: Mapping[type[KubeObject], str] = {Pod: "status.phase!=Succeeded,status.phase!=Failed"}
-BINDS_UNDER_WAY = 256  # decided ahead of the API server: a third of a second of its work
+BINDS_UNDER_WAY = 512  # decided ahead of the API server: less than a second of its work
+#: How long one thread may keep another waiting.  The network should not wait for a decision.
+SWITCH_S = 0.001
 STEP = 1024  # pods decided between two looks at everything else
 NAP_S = 0.05
 LONGEST_WAIT_S = 0.5  # between two looks at signals, the lease and questions
@@ -87,6 +90,7 @@ def run(settings: Settings) -> None:
     Raises InputError for what the user got wrong, and ClusterError when leadership is lost.
     """
     set_up_logging(settings.log_format, settings.verbosity)
+    sys.setswitchinterval(SWITCH_S)
     stopping = stop_on_signals()
     with ExitStack() as cleanup:
         _Process(settings, stopping, cleanup).run()
