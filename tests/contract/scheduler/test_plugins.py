@@ -12,7 +12,7 @@ from tests.contract.scheduler.plugin_suite import (
     check_what_is_left_out_depends_on_the_pod,
     plugin_contract,
 )
-from tests.machines import machine_pods, machine_rooms
+from tests.equipped import machine_pods, machine_rooms
 from tests.strategies import FOO, GPU
 
 from koordinator.api.kubescheduler import decode_args

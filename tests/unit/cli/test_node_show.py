@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.machines import HINT, PLACES, SPEC, bound_pod, machine
+from tests.equipped import HINT, PLACES, SPEC, bound_pod, machine
 from tests.worlds import embedded, pod
 
 from koordinator.api.codec import to_manifest

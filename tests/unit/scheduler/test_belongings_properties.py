@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.machines import ALLOCATED, PLACES, STATUS, machine_pods, machines
+from tests.equipped import ALLOCATED, PLACES, STATUS, machine_pods, machines
 from tests.worlds import embedded, renamed, world
 
 from koordinator.api.device import Device

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.machines import (
+from tests.equipped import (
     AMPLIFICATION,
     BIND,
     HINT,
