@@ -14,7 +14,7 @@ from koordinator.domain.devices.templates import TemplateTable, read_templates
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 
-KEEP = 1 << 14  # answers about virtual functions
+KEEP = 1 << 14  # answers of a kind that are remembered
 Function = tuple[int, str]  # minor and bus id
 
 

@@ -112,11 +112,13 @@ def add_shortages(verdicts: Verdicts, view: Snapshot, claimed: Claimed) -> None:
         if plan.never is not None:
             verdicts.add(group.where, plan.never)
             continue
-        places = group.where.tolist()
-        for place, state in zip(places, states_of(view, claimed, group), strict=True):
-            shortage = plan.shortage(state)
-            if shortage is not None:
-                verdicts.add(place, shortage)
+        states = states_of(view, claimed, group)
+        answers = {state: plan.shortage(state) for state in set(states)}
+        if any(answers.values()):
+            for place, state in zip(group.where.tolist(), states, strict=True):
+                shortage = answers[state]
+                if shortage is not None:
+                    verdicts.add(place, shortage)
 
 
 def scores_of(
