@@ -46,7 +46,7 @@ PROFILE = read_configuration(Path(__file__).with_name("koordinator.yaml"))
 
 _SHARES = (25, 10, 30, 10, 20, 25, 10)  # percent of a GPU
 _WHOLE = (1, 1, 2, 1, 1, 1)  # GPUs
-_JOINT = (1, 1, 1, 1, 1, 2, 1)  # GPUs with NICs
+_JOINT = (1, 1, 1, 1, 1, 1, 1)  # GPUs with NICs
 
 
 def machine(name: str, *, policy: str = "") -> list[KubeObject]:

@@ -14,7 +14,7 @@ from koordinator.domain.devices.choice import Ranking
 from koordinator.domain.devices.masks import minors_of
 from koordinator.domain.devices.parts import Part
 from koordinator.domain.devices.room import Room
-from koordinator.domain.devices.score_kernel import percentages_left
+from koordinator.domain.devices.row_kernels import percentages_left
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Amounts are arrays ``(capacity, n_minors, n_amounts)``; what is the same on all 
 in ``domain.devices.model``.  What pods hold is charged whether or not the node reports the device.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -128,6 +128,18 @@ class DeviceTable:
             held,
             {minor: frozenset(buses) for minor, buses in functions.items()},
         )
+
+    def state(self, row: int, kinds: Iterable[DeviceType]) -> Hashable:
+        """Return what is equal for rows whose devices of these types are in the same state."""
+        parts: list[Hashable] = [int(self.model[row]), self.reports[row].health]
+        for kind in kinds:
+            columns = self.columns[kind]
+            parts += (
+                columns.left[row].tobytes(),
+                columns.holders[row].tobytes(),
+                columns.function_sets.get(row),
+            )
+        return tuple(parts)
 
     def validate(self, placed: Iterable[tuple[int, Allocation]]) -> None:
         """Derive again what pods hold and compare.  Raises BugError."""

@@ -44,4 +44,6 @@ class ObjectTable:
 
     def version(self, *kinds: type[KubeObject]) -> int:
         """Return a number that grows whenever an object of one of these kinds changes."""
+        if len(kinds) == 1:
+            return self._versions[kinds[0]]
         return sum(self._versions[kind] for kind in kinds)

@@ -1,6 +1,7 @@
 """What pods ask of devices, in view of the virtual templates that the cluster has."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.meta import ObjectMeta
@@ -13,7 +14,7 @@ from koordinator.domain.devices.templates import TemplateTable, read_templates
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 
-KEEP = 1 << 14  # answers about virtual functions
+KEEP = 1 << 14  # answers of a kind that are remembered
 Function = tuple[int, str]  # minor and bus id
 
 
@@ -23,6 +24,8 @@ class Claimed:
 
     claim: DeviceClaim
     plans: dict[int, tuple[DevicePlan, NumaHintTable]] = field(default_factory=dict)  # by number
+    #: what plugins want to remember, as long as the claim is what it is
+    memo: dict[Any, Any] = field(default_factory=dict)
     _serving: dict[tuple[int, frozenset[Function]], int] = field(default_factory=dict)
 
     def plan(self, snapshot: Snapshot, model: int) -> DevicePlan:
@@ -61,9 +64,9 @@ class Templates:
     config_map: str  # namespace/name
     resources: tuple[str, ...]
 
-    def table(self, snapshot: Snapshot) -> tuple[int, TemplateTable]:
-        """Return the templates and their version.  A table that can't be read changes nothing."""
-        version, memo = snapshot.objects.version(ConfigMap), snapshot.memo
+    def _table(self, snapshot: Snapshot, version: int) -> TemplateTable:
+        """Return the templates.  A table that can't be read changes nothing."""
+        memo = snapshot.memo
         known: tuple[int, TemplateTable] = memo.get(self, (-1, TemplateTable()))
         if known[0] != version:
             found = snapshot.objects.get(ConfigMap, self.config_map)
@@ -72,14 +75,15 @@ class Templates:
             except InputError:
                 table = known[1]
             known = memo[self] = (version, table)
-        return known
+        return known[1]
 
     def claim(self, snapshot: Snapshot, pod: PodClass) -> Claimed | str | None:
         """Return what the pod asks of devices: None if nothing, a text if that can't be."""
-        version, table = self.table(snapshot)
+        version = snapshot.objects.version(ConfigMap)
         known: tuple[int, Claimed | str | None] | None = pod.facts.get(self)
         if known is None or known[0] != version:
-            known = pod.facts[self] = (version, self._claim(snapshot, pod, table))
+            claimed = self._claim(snapshot, pod, self._table(snapshot, version))
+            known = pod.facts[self] = (version, claimed)
         return known[1]
 
     def _claim(

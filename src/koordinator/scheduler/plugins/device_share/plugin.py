@@ -44,7 +44,7 @@ from koordinator.scheduler.contract import (
     Rejections,
     spread_of,
 )
-from koordinator.scheduler.plugins.device_share.claims import Claimed, Templates
+from koordinator.scheduler.plugins.device_share.claims import KEEP, Claimed, Templates
 from koordinator.scheduler.plugins.device_share.marks import GATE, marks
 from koordinator.scheduler.plugins.device_share.rows import (
     Verdicts,
@@ -182,20 +182,11 @@ class DeviceShare:
         report = node.devices.reports.get(row)
         if not isinstance(claimed, Claimed) or report is None:
             return Holding()
-        plan = claimed.plan(node, int(node.devices.model[row]))
-        rooms = _rooms(node, row, plan)
         zones = self.aligner.numa_nodes_at(node, pod) if self.aligner and self.aligns else 0
-        numa = zones_of(zones) if zones else None
-        ranking = self.scorer.ranking(report.totals, rooms)
-        allocation: Allocation | Shortage | None = None
-        gpu = claimed.claim.gpu
-        if wish is not None and gpu is not None:
-            ranking = _as_wished(ranking, wish)
-            if gpu.is_share and gpu.count == 1:
-                wished = _only_wished(plan, rooms, wish)
-                allocation = plan.allocate(wished, report.totals, ranking=ranking, numa=numa)
-        if allocation is None or isinstance(allocation, Shortage):
-            allocation = plan.allocate(rooms, report.totals, ranking=ranking, numa=numa)
+        if wish is None:
+            allocation = self._allocation(node, row, claimed, zones)
+        else:
+            allocation = self._allocate(node, row, claimed, zones, wish)
         if isinstance(allocation, Shortage):
             return Refusal(allocation.reason, resolvable=allocation.resolvable)
         written = to_annotation(allocation, report.ids)
@@ -205,6 +196,38 @@ class DeviceShare:
             return holding
         marked = marks(node, pod, written)
         return marked if isinstance(marked, Refusal) else holding.joined(marked)
+
+    def _allocation(
+        self, node: Snapshot, row: int, claimed: Claimed, zones: int
+    ) -> Allocation | Shortage:
+        """Return what ``_allocate`` does, worked out once for nodes in the same state."""
+        kinds = (want.kind for want in claimed.claim.wants)
+        key = (self, zones, node.devices.state(row, kinds))
+        known: Allocation | Shortage | None = claimed.memo.get(key)
+        if known is None:
+            if len(claimed.memo) >= KEEP:
+                claimed.memo.clear()
+            known = claimed.memo[key] = self._allocate(node, row, claimed, zones, None)
+        return known
+
+    def _allocate(
+        self, node: Snapshot, row: int, claimed: Claimed, zones: int, wish: IntArray | None
+    ) -> Allocation | Shortage:
+        """Return the devices that the claim gets of a row."""
+        plan, totals = (
+            claimed.plan(node, int(node.devices.model[row])),
+            node.devices.reports[row].totals,
+        )
+        rooms, numa = _rooms(node, row, plan), zones_of(zones) if zones else None
+        ranking, gpu = self.scorer.ranking(totals, rooms), claimed.claim.gpu
+        if wish is not None and gpu is not None:
+            ranking = _as_wished(ranking, wish)
+            if gpu.is_share and gpu.count == 1:
+                wished = _only_wished(plan, rooms, wish)
+                allocation = plan.allocate(wished, totals, ranking=ranking, numa=numa)
+                if not isinstance(allocation, Shortage):
+                    return allocation
+        return plan.allocate(rooms, totals, ranking=ranking, numa=numa)
 
 
 def _rooms(node: Snapshot, row: int, plan: DevicePlan) -> dict[DeviceType, Room]:

@@ -7,19 +7,20 @@ import numpy as np
 
 from koordinator.api.annotations.numa import NumaTopologyPolicy
 from koordinator.domain.numa.align import align
+from koordinator.domain.numa.align_kernel import AlignedScores, align_and_score
 from koordinator.domain.numa.hints import ResourceHints
+from koordinator.domain.numa.masks import subsets
 from koordinator.domain.numa.node import NumaNode
 from koordinator.domain.numa.offer import MISSING_ZONES, resource_hints
 from koordinator.domain.numa.policy import policy_on
 from koordinator.domain.numa.request import NumaRequest
-from koordinator.domain.numa.rows import NumaRows
-from koordinator.domain.numa.rows_align import OtherHints, RowAlignments, align_rows
-from koordinator.domain.numa.rows_fit import Fits, fits_of
+from koordinator.domain.numa.rows_align import OtherHints, align_rows, score_rows
+from koordinator.domain.numa.rows_fit import fits_of
 from koordinator.domain.numa.scoring import ZoneScorer
 from koordinator.domain.numa.trial import NumaTrial, Shortage
 from koordinator.scheduler.contract import NumaHintProvider
 from koordinator.scheduler.plugins.node_numa_resource.asked import Asked
-from koordinator.scheduler.snapshot import IntArray, PodClass, Snapshot
+from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, Snapshot
 from koordinator.scheduler.snapshot.numa import BIND_POLICIES, POLICIES
 
 SINGLE = POLICIES.index(NumaTopologyPolicy.SINGLE_NUMA_NODE)
@@ -42,49 +43,41 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class AlignedRows:
-    """Rows of a view under one policy, and what came out."""
-
-    where: IntArray  # (k,) places in the view
-    rows: NumaRows
-    request: NumaRequest
-    fits: Fits
-    answer: RowAlignments
-
-
-@dataclass(frozen=True, slots=True)
 class Aligned:
-    """``admitted`` is 1 and ``zones`` 0 where nothing is aligned before a node is chosen."""
+    """Of each row of a view: the NUMA nodes (0: any of them), and how full they would be.
 
-    admitted: IntArray  # (n,) as 0 or 1
-    zones: IntArray  # (n,)
-    groups: tuple[AlignedRows, ...]
+    All rows are admitted to any where nothing is aligned before a node is chosen.
+    """
+
+    admitted: BoolArray
+    zones: IntArray
+    scores: IntArray
 
 
 def align_view(settings: Settings, view: Snapshot, pod: PodClass, asked: Asked) -> Aligned:
     """Return the NUMA nodes for the pod on rows with the policy Restricted or SingleNUMANode."""
     numa, rows = view.numa, view.row_numbers
-    admitted, zones = np.ones(len(rows), np.int64), np.zeros(len(rows), np.int64)
+    admitted = np.ones(len(rows), bool)
+    zones, scores = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
     policies = policies_of(view, asked)
     strict = (policies == SINGLE) | (policies == RESTRICTED)
-    groups = []
     if strict.any():
         kinds = np.where(strict, numa.bind_policy[rows] * len(POLICIES) + policies, -1)
-        for kind in np.unique(kinds[strict]).tolist():
+        for kind in set(kinds[strict].tolist()):
             bind, policy = divmod(kind, len(POLICIES))
             request = asked.request(BIND_POLICIES[bind])
             where = np.flatnonzero(kinds == kind)
             if request is None:
-                admitted[where] = 0
+                admitted[where] = False
                 continue
-            group = _align_rows(settings, view, pod, asked, (where, request, POLICIES[policy]))
-            admitted[where], zones[where] = group.answer.admitted, group.answer.zones
-            groups.append(group)
+            found = _align_rows(settings, view, pod, asked, (where, request, POLICIES[policy]))
+            admitted[where], zones[where] = found.admitted, found.zones
+            scores[where] = found.scores
         for place in np.flatnonzero(strict & numa.wide[rows]).tolist():
-            found = align_at(settings, view, place, pod, asked)
-            admitted[place] = isinstance(found, int)
-            zones[place] = found if isinstance(found, int) else 0
-    return Aligned(admitted, zones, tuple(groups))
+            at = align_at(settings, view, place, pod, asked)
+            admitted[place] = isinstance(at, int)
+            zones[place] = at if isinstance(at, int) else 0
+    return Aligned(admitted, zones, scores)
 
 
 def policies_of(view: Snapshot, asked: Asked) -> IntArray:
@@ -100,24 +93,31 @@ def _align_rows(
     pod: PodClass,
     asked: Asked,
     group: tuple[IntArray, NumaRequest, NumaTopologyPolicy],
-) -> AlignedRows:
+) -> AlignedScores:
     where, request, policy = group
-    arrays = view.numa.arrays.select(view.row_numbers[where])
+    table, chosen = view.numa.arrays, view.row_numbers[where]
     single = policy is NumaTopologyPolicy.SINGLE_NUMA_NODE
-    fits = fits_of(arrays, request, largest=1) if single else fits_of(arrays, request)
-    sets = [found.zones for found in fits.sets]
-    chosen = view[where] if len(where) < len(view) else view
-    opinions = [provider.numa_hints(chosen, pod, sets) for provider in settings.providers]
+    among = tuple(range(table.exists.shape[1]))
+    sets = [each for each in subsets(among) if not single or each.bit_count() == 1]
+    part = view[where] if len(where) < len(view) else view
+    opinions = [provider.numa_hints(part, pod, sets) for provider in settings.providers]
+    others = _together([opinion for opinion in opinions if opinion is not None])
+    if view.is_large:
+        prepared = asked.prepared(table, request, policy, (settings.zone_scorer, settings.scorer))
+        return align_and_score(table, chosen, prepared, others)
+    rows = table.select(chosen)
+    fits = fits_of(rows, request, largest=1) if single else fits_of(rows, request)
     answer = align_rows(
-        arrays,
+        rows,
         request,
         fits,
         policy,
         settings.zone_scorer,
         exclusive=asked.exclusive,
-        others=_together([opinion for opinion in opinions if opinion is not None]),
+        others=others,
     )
-    return AlignedRows(where, arrays, request, fits, answer)
+    scores = score_rows(rows, request, fits, answer, settings.scorer)
+    return AlignedScores(answer.admitted, answer.zones, scores)
 
 
 def _together(opinions: Sequence[OtherHints]) -> OtherHints | None:

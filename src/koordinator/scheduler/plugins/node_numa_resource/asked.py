@@ -1,7 +1,9 @@
 """What a pod wants of NUMA nodes and CPUs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from koordinator.api.annotations.numa import (
     NUMA_TOPOLOGY_SPEC,
@@ -28,11 +30,14 @@ from koordinator.domain.cpus.binding import (
     binding_on,
     pod_binding,
 )
+from koordinator.domain.numa.align_kernel import KernelRequest, kernel_request
 from koordinator.domain.numa.policy import pod_exclusive, pod_policy
 from koordinator.domain.numa.request import NumaRequest
+from koordinator.domain.numa.rows import NumaRows
+from koordinator.domain.numa.scoring import ALWAYS_SCORED, ZoneScorer
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Notation
-from koordinator.scheduler.snapshot import PodClass, Snapshot
+from koordinator.scheduler.snapshot import IntArray, PodClass, Snapshot
 
 PODS = "pods"
 
@@ -47,6 +52,8 @@ class Asked:
     policy: NumaTopologyPolicy
     exclusive: str  # a NumaTopologyExclusive
     notations: Mapping[str, Notation]  # in which the pod's requests are printed
+    _scored: tuple[int, IntArray, IntArray, IntArray] | None = None
+    _prepared: dict[tuple[object, ...], KernelRequest] = field(default_factory=dict)
     _requests: dict[CpuBindPolicy | None, NumaRequest | None] = field(default_factory=dict)
 
     @property
@@ -67,10 +74,46 @@ class Asked:
                 self._requests[node_policy] = NumaRequest(self.amounts, binding)
         return self._requests[node_policy]
 
+    def scored(
+        self, resources: Sequence[str], scorer: ZoneScorer
+    ) -> tuple[IntArray, IntArray, IntArray]:
+        """Return the columns that count for the score of a node, amounts and weights."""
+        if self._scored is None or self._scored[0] != len(resources):
+            parts = [
+                (resources.index(name), self.amounts.get(name, 0), weight)
+                for name, weight in scorer.weights.items()
+                if name in resources and (self.amounts.get(name) or name in ALWAYS_SCORED)
+            ]
+            columns, amounts, weights = (
+                np.array([part[place] for part in parts], np.int64) for place in range(3)
+            )
+            self._scored = (len(resources), columns, amounts, weights)
+        return self._scored[1:]
 
-def asked_of(snapshot: Snapshot, pod: PodClass, default_policy: str) -> Asked | str | None:
-    """Return what the pod wants: None if it asks for nothing, a text if that can't be."""
-    key = ("numa asked", default_policy)
+    def prepared(
+        self,
+        rows: NumaRows,
+        request: NumaRequest,
+        policy: NumaTopologyPolicy,
+        scorers: tuple[ZoneScorer, ZoneScorer],
+    ) -> KernelRequest:
+        """Return a request in the terms of the compiled loop."""
+        key = (request.required_policy, policy, rows.resources, rows.exists.shape[1], id(request))
+        known = self._prepared.get(key)
+        if known is None:
+            known = kernel_request(rows, request, policy, scorers, self.exclusive)
+            self._prepared[key] = known
+        return known
+
+
+def asked_of(
+    snapshot: Snapshot, pod: PodClass, default_policy: str, owner: object
+) -> Asked | str | None:
+    """Return what the pod wants: None if it asks for nothing, a text if that can't be.
+
+    Worked out once for every ``owner``.
+    """
+    key = (asked_of, owner)
     if key not in pod.facts:
         try:
             pod.facts[key] = _asked_of(snapshot, pod, default_policy)

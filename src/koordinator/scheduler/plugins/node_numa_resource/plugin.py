@@ -113,8 +113,12 @@ class NodeNumaResource:
         asked = self._asked(snapshot, pod)
         if not isinstance(asked, Asked):
             return np.zeros(len(snapshot), np.int64)
-        aligned = self._aligned(snapshot, pod, asked)
-        return scores(snapshot, asked, self.settings.scorer, aligned)
+        return scores(
+            snapshot,
+            asked,
+            self.settings.scorer,
+            lambda: self._aligned(snapshot, pod, asked),
+        )
 
     # -- which NUMA nodes --------------------------------------------------------------------
 
@@ -168,7 +172,7 @@ class NodeNumaResource:
     # -- worked out once ---------------------------------------------------------------------
 
     def _asked(self, snapshot: Snapshot, pod: PodClass) -> Asked | str | None:
-        return asked_of(snapshot, pod, self.settings.default_policy)
+        return asked_of(snapshot, pod, self.settings.default_policy, self)
 
     def _aligned(self, view: Snapshot, pod: PodClass, asked: Asked) -> Aligned:
         return view.derived(
@@ -179,8 +183,13 @@ class NodeNumaResource:
         """Return the NUMA nodes on the one row of the view, or why there are none."""
 
         def derive() -> int | tuple[str, ...]:
-            if policy_at(int(node.row_numbers[0]), node, asked) is NumaTopologyPolicy.NONE:
+            policy = policy_at(int(node.row_numbers[0]), node, asked)
+            if policy is NumaTopologyPolicy.NONE:
                 return 0
+            if policy is not NumaTopologyPolicy.BEST_EFFORT:
+                aligned = self._aligned(node, pod, asked)
+                if aligned.admitted[0]:
+                    return int(aligned.zones[0])
             return align_at(self.settings, node, 0, pod, asked)
 
         return node.derived((self, "row", pod.id), derive)

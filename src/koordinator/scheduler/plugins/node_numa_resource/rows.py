@@ -20,9 +20,9 @@ from koordinator.domain.numa.offer import MISSING_ZONES
 from koordinator.domain.numa.policy import POLICY_MISMATCH
 from koordinator.domain.numa.request import NumaRequest
 from koordinator.domain.numa.rows import POLICIES as BINDABLE
-from koordinator.domain.numa.rows_align import score_rows
 from koordinator.domain.numa.scoring import ALWAYS_SCORED, MAX_SCORE, ZoneScorer
 from koordinator.domain.numa.trial import INVALID_LAYOUT, NOT_ENOUGH_CPUS
+from koordinator.domain.usage_kernels import allocation_score
 from koordinator.scheduler.contract import Rejections
 from koordinator.scheduler.plugins.node_numa_resource.aligned import (
     RESTRICTED,
@@ -80,12 +80,14 @@ def verdicts(view: Snapshot, asked: Asked, aligned: Callable[[], Aligned]) -> Co
         of_nodes = numa.policy[rows]
         found.add((of_nodes > 0) & (of_nodes != own), POLICY_MISMATCH)
     bind = numa.bind_policy[rows]
-    requests = {code: asked.request(BIND_POLICIES[code]) for code in np.unique(bind).tolist()}
+    requests = {code: asked.request(BIND_POLICIES[code]) for code in set(bind.tolist())}
     for code, request in requests.items():
         if request is None:
             found.add(bind == code, FRACTIONAL_CPUS)
     binding = [code for code, request in requests.items() if request and request.binding]
-    binds = np.isin(bind, binding)
+    binds = np.zeros(len(rows), bool)
+    for code in binding:
+        binds |= bind == code
     _add_amplified(found, view, asked, binds)
     for code in binding:
         request = requests[code]
@@ -94,7 +96,7 @@ def verdicts(view: Snapshot, asked: Asked, aligned: Callable[[], Aligned]) -> Co
     strict = (policies == SINGLE) | (policies == RESTRICTED)
     if strict.any():
         found.add(strict & ~numa.arrays.exists[rows].any(axis=1) & ~numa.wide[rows], MISSING_ZONES)
-        found.add(strict & (aligned().admitted == 0), UNALIGNED)
+        found.add(strict & ~aligned().admitted, UNALIGNED)
     return found
 
 
@@ -141,21 +143,33 @@ def _add_unbindable(
         found.add(here & unaligned & (free < binding.count), NOT_ENOUGH_CPUS)
 
 
-def scores(view: Snapshot, asked: Asked, scorer: ZoneScorer, aligned: Aligned) -> IntArray:
+def scores(
+    view: Snapshot, asked: Asked, scorer: ZoneScorer, aligned: Callable[[], Aligned]
+) -> IntArray:
     """Return ``(n,)``: how full the nodes, or the NUMA nodes that the pod gets, would be."""
+    policies_of_nodes, binding, amplified = view.numa.traits
+    if asked.own is None and not (asked.policy or policies_of_nodes or binding or amplified):
+        return _plain_scores(view, asked, scorer)
     numa, rows = view.numa, view.row_numbers
     policies, bind = policies_of(view, asked), numa.bind_policy[rows]
-    found = np.zeros(len(rows), np.int64)
-    for code in np.unique(bind).tolist():
+    found = aligned().scores.copy()
+    unaligned = aligned().zones == 0
+    for code in set(bind[unaligned].tolist()):
         request = asked.request(BIND_POLICIES[code])
         if request is not None:
-            chosen = np.flatnonzero((bind == code) & (aligned.zones == 0))
+            chosen = np.flatnonzero((bind == code) & unaligned)
             found[chosen] = _node_scores(view, request, scorer, (chosen, policies[chosen] == 0))
-    for group in aligned.groups:
-        score = score_rows(group.rows, group.request, group.fits, group.answer, scorer)
-        given = group.answer.zones > 0
-        found[group.where[given]] = score[given]
     return found
+
+
+def _plain_scores(view: Snapshot, asked: Asked, scorer: ZoneScorer) -> IntArray:
+    """Return the scores of whole nodes where neither they nor the pod have any wishes."""
+    columns, amounts, weights = asked.scored(view.resources, scorer)
+    kernel = allocation_score.compiled if view.is_large else allocation_score.reference
+    requested = view.requested
+    return kernel(
+        requested, requested[:, :2], view.allocatable, columns, amounts, weights, scorer.pack
+    )
 
 
 def _node_scores(

@@ -1,4 +1,4 @@
-"""The arithmetic of device scores, for single devices and for the devices of many nodes.
+"""The arithmetic of devices on many nodes: what has enough, how full they would be.
 
 Shapes: ``total`` and ``left`` are ``(capacity, n_minors, n_amounts)``, ``left`` negative where more
 is taken than there is; ``may`` has a 1 per minor that may serve; ``asked`` and ``weights`` have an
@@ -13,6 +13,7 @@ import numpy as np
 from koordinator.domain.devices.amounts import IntArray
 from koordinator.foundation.kernel import Kernel
 
+MOST_BITS = 62  # devices of a type whose set is one number to the loop
 _MAX_SCORE = 100
 
 
@@ -77,6 +78,43 @@ def _node_scores_loop(  # noqa: PLR0917 (numba takes no keywords)
         if counted > 0:
             out[i] = points // counted
     return out
+
+
+def _device_masks(left: IntArray, holders: IntArray, rows: IntArray, asked: IntArray) -> IntArray:
+    bits = 1 << np.arange(left.shape[1])
+    fit = np.logical_and.reduce(left[rows] >= asked, axis=2) @ bits
+    return np.stack([fit, (holders[rows] > 0) @ bits]).astype(np.int64)
+
+
+def _device_masks_loop(
+    left: IntArray, holders: IntArray, rows: IntArray, asked: IntArray
+) -> IntArray:
+    out = np.zeros((2, len(rows)), np.int64)
+    for i in range(len(rows)):
+        row = rows[i]
+        for minor in range(left.shape[1]):
+            fits = True
+            for amount in range(len(asked)):
+                if left[row, minor, amount] < asked[amount]:
+                    fits = False
+            if fits:
+                out[0, i] |= 1 << minor
+            if holders[row, minor] > 0:
+                out[1, i] |= 1 << minor
+    return out
+
+
+def _mask_signature(types: Any) -> Any:
+    return (
+        types.Array(types.int64, 3, "C", readonly=True),
+        types.Array(types.int64, 2, "C", readonly=True),
+        types.Array(types.int64, 1, "A", readonly=True),
+        types.Array(types.int64, 1, "A", readonly=True),
+    )
+
+
+#: ``(2, k)``: the devices with enough left, and those that somebody holds, as masks.
+device_masks = Kernel(_device_masks, _device_masks_loop, _mask_signature)
 
 
 def _signature(types: Any) -> Any:
