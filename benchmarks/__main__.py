@@ -12,9 +12,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, openb, throughput
+from benchmarks import cluster, gangs, openb, throughput
 
-ALL = {**throughput.BENCHMARKS, **openb.BENCHMARKS, **cluster.BENCHMARKS}
+ALL = {**throughput.BENCHMARKS, **gangs.BENCHMARKS, **openb.BENCHMARKS, **cluster.BENCHMARKS}
 
 
 def main() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 from koordinator.api.device import Device
 from koordinator.api.kubescheduler import (
-    CoschedulingArgs,
     ElasticQuotaArgs,
     KubeSchedulerConfiguration,
     LoadAwareSchedulingArgs,
@@ -21,6 +20,7 @@ from koordinator.api.kubescheduler import (
     decode_args,
 )
 from koordinator.api.meta import KubeObject
+from koordinator.api.pod_group import PodGroup
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.service import Service
 from koordinator.api.volume import (
@@ -37,6 +37,7 @@ from koordinator.domain.plugin_lists import DEFAULT_PRE_BIND, STOCK_PLUGINS, mer
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import ActivePlugin, NoArgs, PluginSpec, Profile
 from koordinator.scheduler.plugins import (
+    coscheduling,
     default_binder,
     default_preemption,
     device_share,
@@ -94,6 +95,7 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     node_resources_fit_plus.PLUGIN,
     scarce_resource_avoidance.PLUGIN,
     device_share.PLUGIN,
+    coscheduling.PLUGIN,
     scheduling_hint.PLUGIN,
     gpu_best_fit.PLUGIN,
     gpu_packing.PLUGIN,
@@ -126,6 +128,10 @@ UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
         "DynamicResources": "preEnqueue preFilter filter postFilter score reserve preBind",
         "DefaultPreemption": "preEnqueue postFilter",
         "DeviceShare": "preFilter filter preScore score reserve preBind",
+        "Coscheduling": (
+            "preEnqueue queueSort preFilter postFilter preScore score reserve permit preBind "
+            "postBind"
+        ),
     }.items()
 }
 
@@ -137,23 +143,6 @@ PLANNED: Mapping[str, Planned] = {
     "NodeNUMAResource": Planned(NodeNUMAResourceArgs, _ALL_ROUND | {"preScore", "score"}),
     "Reservation": Planned(
         ReservationArgs, _ALL_ROUND | {"postFilter", "preScore", "score", "bind"}
-    ),
-    "Coscheduling": Planned(
-        CoschedulingArgs,
-        frozenset(
-            {
-                "preEnqueue",
-                "queueSort",
-                "preFilter",
-                "postFilter",
-                "preScore",
-                "score",
-                "reserve",
-                "permit",
-                "preBind",
-                "postBind",
-            }
-        ),
     ),
     "ElasticQuota": Planned(ElasticQuotaArgs, frozenset(("preFilter", "postFilter", "reserve"))),
     # The patches that this one merges travel with the bind here: nothing is left for it to do.
@@ -169,6 +158,7 @@ WATCHED: tuple[type[KubeObject], ...] = (
     ReplicaSet,
     StatefulSet,
     PodDisruptionBudget,
+    PodGroup,
     StorageClass,
     CsiNode,
     CsiDriver,
@@ -268,9 +258,11 @@ class _Built:
         used = dict.fromkeys(name for plugins in lists.values() for name, _ in plugins)
         by_name = {active.name: active for active in (*at["preFilter"], *at["filter"])}
         before = tuple(by_name.values())
+        gangs = _with(at["permit"], "gangs")  # their gate is closed also where it is not listed
+        gates = {active.name: active for active in (*at["preEnqueue"], *gangs)}
         return Profile(
             scheduler_name=name,
-            pre_enqueue=_with(at["preEnqueue"], "pre_enqueue"),
+            pre_enqueue=_with(gates.values(), "pre_enqueue"),
             pre_filter=_with(before, "prefilter"),
             prefer_nodes=_with(before, "prefer_nodes"),
             find_one_node=_with(before, "find_one_node"),
@@ -281,6 +273,7 @@ class _Built:
             score=_with(at["score"], "score", "score_among"),
             reserve=_with(at["reserve"], "reserve"),
             permit=_with(at["permit"], "permit"),
+            gangs=gangs,
             pre_bind=_with(at["preBind"], "pre_bind"),
             post_bind=_with(at["postBind"], "post_bind"),
             events={n: self._specs[n].events for n in used if n in self._specs},
@@ -302,5 +295,5 @@ class _Built:
         return tuple(active)
 
 
-def _with(plugins: Sequence[ActivePlugin], *methods: str) -> tuple[ActivePlugin, ...]:
+def _with(plugins: Iterable[ActivePlugin], *methods: str) -> tuple[ActivePlugin, ...]:
     return tuple(a for a in plugins if any(hasattr(a.plugin, method) for method in methods))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from koordinator.api.core import MicroTime, ObjectReference
 from koordinator.api.event import Event, EventSeries
-from koordinator.api.meta import Condition, ObjectMeta
+from koordinator.api.meta import Condition, KubeObject, ObjectMeta
 from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
 from koordinator.cluster.port import Cluster, PodReport
 from koordinator.foundation.clock import UTC, Clock, to_datetime
@@ -94,6 +94,20 @@ class Reporter:
         meta = pod.metadata
         self._cluster.report([PodReport(meta.namespace, meta.name, meta.uid, nominated_node=node)])
 
+    def complained(self, obj: KubeObject, message: str) -> None:
+        """Tell what of an object is ignored, and why."""
+        if self._enabled:
+            meta = obj.metadata
+            about = ObjectReference(
+                api_version=obj.API_VERSION,
+                kind=obj.KIND,
+                namespace=meta.namespace,
+                name=meta.name,
+                uid=meta.uid,
+            )
+            event = self._event_about(about, "koord-scheduler", "Warning", "Ignored", "Reading")
+            self._cluster.report([replace(event, note=message)])
+
     def preempted(self, victim: Pod, by: Pod, node: str) -> None:
         """Tell a victim why it goes, just before it does."""
         if not self._enabled:
@@ -144,26 +158,32 @@ class Reporter:
 
     def _event(self, pod: Pod, kind: str, reason: str, action: str, note: str) -> Event:
         """Return an event in the name of the pod's scheduler."""
-        scheduler = pod.spec.scheduler_name
-        now_s, meta = self._clock.now_s(), pod.metadata
+        meta = pod.metadata
+        about = ObjectReference(
+            api_version="v1",
+            kind="Pod",
+            namespace=meta.namespace,
+            name=meta.name,
+            uid=meta.uid,
+        )
+        event = self._event_about(about, pod.spec.scheduler_name, kind, reason, action)
+        return replace(event, note=note)
+
+    def _event_about(
+        self, about: ObjectReference, scheduler: str, kind: str, reason: str, action: str
+    ) -> Event:
+        now_s = self._clock.now_s()
         self._written += 1
         return Event(
             metadata=ObjectMeta(
-                name=f"{meta.name}.{int(now_s * 1e6):x}{self._written:04x}",
-                namespace=meta.namespace,
+                name=f"{about.name}.{int(now_s * 1e6):x}{self._written:04x}",
+                namespace=about.namespace,
             ),
             event_time=MicroTime.fromtimestamp(now_s, UTC),
             reporting_controller=scheduler,
             reporting_instance=scheduler,
             action=action,
             reason=reason,
-            regarding=ObjectReference(
-                api_version="v1",
-                kind="Pod",
-                namespace=meta.namespace,
-                name=meta.name,
-                uid=meta.uid,
-            ),
-            note=note,
+            regarding=about,
             type=kind,
         )

@@ -14,17 +14,22 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
+from koordinator.api.pod_group import PodGroup
 from koordinator.cluster.port import NO_SELECTORS, Cluster, EventType, Watch, WatchEvent
+from koordinator.domain.gangs import GangAttempt, GangBook
 from koordinator.domain.transforms import as_scheduled
 from koordinator.foundation.clock import Clock, to_epoch_s
 from koordinator.foundation.errors import ConflictError, NotFoundError
 from koordinator.scheduler.app.binding import Assumed, Binder
+from koordinator.scheduler.app.gang_placing import GangDecision, GangPlacer, Verdict
+from koordinator.scheduler.app.gang_reports import GangReports
 from koordinator.scheduler.app.outcomes import Bound, Evicted, Outcome, Unschedulable
 from koordinator.scheduler.app.reporter import Reporter
 from koordinator.scheduler.contract import (
     Action,
     ClusterEvent,
     Gate,
+    Holding,
     PostFilterResult,
     Profile,
 )
@@ -89,6 +94,11 @@ class Scheduler:
         self.nominator = Nominator()
         self._binder = Binder(cluster, state)
         self._reporter = Reporter(cluster, clock, enabled=self.options.report)
+        self._placer = GangPlacer(self._binder, self._choose_member, self._diagnose_member)
+        self._gangs = [active.plugin.gangs for p in profiles for active in p.gangs]
+        self._gang_reports = GangReports(
+            cluster, clock, state, self._gangs, self._reporter, enabled=self.options.report
+        )
         self._watched: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)
         self._field_selectors = field_selectors
         self._watch: Watch | None = None
@@ -97,6 +107,7 @@ class Scheduler:
         self._class_of: dict[str, tuple[Pod, PodClass]] = {}  # of pods not tried yet
         self._waiting: dict[str, Assumed] = {}  # for their permit
         self._preparing: dict[str, Assumed] = {}  # what they need is being made ready
+        self._beginning: dict[str, Assumed] = {}  # among those whose binding is just to begin
         self._diagnoses: dict[Hashable, Diagnosis] = {}
         self._diagnosed_at: Hashable = None
         self.attempts = 0
@@ -151,12 +162,18 @@ class Scheduler:
             change = self._ingest.drop(event.object)
         else:
             change = self._ingest.put(event.object, event.previous)
+        if isinstance(event.object, PodGroup):
+            gone = event.type is EventType.DELETED
+            for gangs in self._gangs:
+                ready = (gangs.drop_group if gone else gangs.put_group)(event.object)
+                self.queue.activate(ready, self._clock.now_s())
         self._tell_queue(change)
 
     def _handle_pod(self, kind: EventType, pod: Pod, previous: Pod | None) -> None:
         key = pod.key
         gone = kind is EventType.DELETED or is_over(pod)
-        waited = (gone or bool(pod.spec.node_name)) and self._forget_waiting(key)
+        waited = (gone or bool(pod.spec.node_name)) and self._forget_waiting(key, gone=gone)
+        ready = self._tell_gangs(pod, gone=kind is EventType.DELETED)
         placed = self.state.pods.by_key.get(key)
         if gone:
             self._leave_queue(key)
@@ -177,12 +194,21 @@ class Scheduler:
                 pod, old = active.plugin.transform(pod), active.plugin.transform(old)
             pod_class = self.state.classes.of(pod)
             self._class_of[key] = (pod, pod_class)
-            run_key = cycle.run_key(pod_class)
+            alone = any(active.plugin.permits(pod_class) for active in cycle.profile.gangs)
+            run_key = None if alone else cycle.run_key(pod_class)
             self.queue.update(old, pod, run_key, self._arrived_s(pod))
             if placed is None and (self.nominator.node_of(key) or pod.status.nominated_node_name):
                 self.nominator.update(old, pod)
         else:
             self._leave_queue(key)
+        self.queue.activate(ready, self._clock.now_s())
+
+    def _tell_gangs(self, pod: Pod, *, gone: bool) -> list[str]:
+        """Let the gangs know of a pod; return who should try to enter the queue now."""
+        ready: list[str] = []
+        for gangs in self._gangs:
+            ready += gangs.drop_pod(pod) if gone else gangs.put_pod(pod)
+        return ready
 
     def _arrived_s(self, pod: Pod) -> float:
         """Return when the pod joined the queue: a restart doesn't cost it its place."""
@@ -196,12 +222,43 @@ class Scheduler:
         self.queue.remove(key)
         self.nominator.remove(key)
 
-    def _forget_waiting(self, key: str) -> bool:
+    def _forget_waiting(self, key: str, *, gone: bool) -> bool:
         """Give back the place of a pod that waits; return whether there was one."""
-        assumed = self._waiting.pop(key, None) or self._preparing.pop(key, None)
+        assumed = self._withdraw(key)
         if assumed is not None:
             self._binder.forget(assumed)
+            if gone:
+                self._released(assumed)
         return assumed is not None
+
+    def _withdraw(self, key: str) -> Assumed | None:
+        """Stop a pod that has its place and whose binding has not begun, if it is one."""
+        for waiting in (self._waiting, self._preparing, self._beginning):
+            if key in waiting:
+                return waiting.pop(key)
+        found = next((a for a in self._to_bind if a.queued.key == key), None)
+        if found is not None:
+            self._to_bind.remove(found)
+        return found
+
+    def _released(self, assumed: Assumed) -> None:
+        """Note that a pod has lost its place; who of its gang needs it loses the own one."""
+        pod = assumed.queued.pod
+        for active in self.cycles[pod.spec.scheduler_name].profile.gangs:
+            gangs: GangBook = active.plugin.gangs
+            companions = gangs.companions(pod)
+            gangs.release(pod)
+            for key in companions:
+                other = self._withdraw(key)
+                if other is not None:
+                    self._binder.forget(other)
+                    gangs.release(other.queued.pod)
+                    gang = gangs.gang_of(pod)
+                    name = gang.id if gang is not None else ""
+                    self._fail(
+                        other.queued,
+                        f'Gang "{name}" gets rejected due to Pod "{pod.key}" in Unreserve',
+                    )
 
     def _tell_queue(self, event: ClusterEvent) -> None:
         self.queue.on_event(event, self._clock.now_s())
@@ -211,6 +268,7 @@ class Scheduler:
         for active in cycle.profile.pre_enqueue:
             message = active.plugin.pre_enqueue(pod)
             if message:
+                self._gang_reports.gated(pod)
                 return Gate(active.name, message)
         return None
 
@@ -242,6 +300,7 @@ class Scheduler:
                 self._exchange()
         self._begin_binds()
         self._end_binds()
+        self._gang_reports.write()
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
@@ -292,10 +351,16 @@ class Scheduler:
 
     def _decide_run(self, run: list[QueuedPod]) -> None:
         cycle = self.cycles[run[0].pod.spec.scheduler_name]
+        if run[0].run_key is None:
+            for active in cycle.profile.gangs:
+                attempt = active.plugin.gangs.attempt(run[0].pod)
+                if attempt is not None:
+                    self._decide_gang(cycle, active.name, active.plugin.gangs, run[0], attempt)
+                    return
         classes = [self._class(queued) for queued in run]
         self.attempts += len(run)
         done = 0
-        if len(run) > 1 and not self.nominator.nodes() and not cycle.profile.permit:
+        if len(run) > 1 and not self.nominator.nodes() and not _permits(cycle, classes):
             rows = cycle.choose_run(classes)
             if rows is not None:
                 done = len(rows)
@@ -329,6 +394,8 @@ class Scheduler:
             self.nominator.remove(queued.key)  # in its place it must not count twice
             assumed = self._binder.assume(queued, pod_class, choice)
             assumed.scorecard, assumed.began_s = scorecard, self._began_s
+            for gangs in self._gangs:
+                gangs.hold(queued.pod)
             self._permit(cycle, assumed)
         elif isinstance(choice, Refused):
             main, plugins = (choice.plugin, choice.reason), frozenset((choice.plugin,))
@@ -337,6 +404,128 @@ class Scheduler:
         else:
             diagnosis = known or self._diagnose(cycle, queued.pod, pod_class, scorecard)
             self._handle_failure(cycle, queued, pod_class, diagnosis, scorecard)
+
+    # -- gangs -------------------------------------------------------------------------------
+
+    def _decide_gang(
+        self, cycle: Cycle, gate: str, gangs: GangBook, head: QueuedPod, attempt: GangAttempt
+    ) -> None:
+        """Decide all members of a gang group that still need a place."""
+        now_s = self._clock.now_s()
+        if gangs.shortage(head.pod):
+            self.queue.postpone(head, now_s)
+            return
+        others = (key for key in attempt.members if key != head.key)
+        taken = {q.key: q for q in self.queue.take_together(others, gate, now_s)} | {head.key: head}
+        members = [
+            (queued, self._class(queued))
+            for key in attempt.members
+            if (queued := taken.get(key)) is not None
+        ]
+        self.attempts += len(members) - 1
+        free = not self.nominator.nodes() and len(cycle.profile.permit) == 1
+        decision = self._placer.place(cycle, attempt, members, merges=free and self._merges())
+        if decision.is_lost:
+            self._reject_gang(cycle, gangs, head, attempt, decision)
+            return
+        for assumed in decision.placed:
+            self.nominator.remove(assumed.queued.key)
+            assumed.began_s = self._began_s
+            gangs.hold(assumed.queued.pod)
+        for assumed in decision.placed:
+            self._permit(cycle, assumed)
+        said: set[int] = set()
+        for queued, pod_class, verdict in decision.failed:
+            if not said:
+                gangs.set_representative(queued.pod)
+            if id(verdict) in said:
+                self._postpone_member(queued, gate, _reason(verdict))
+            else:
+                self._reject_member(cycle, queued, pod_class, verdict, "")
+            said.add(id(verdict))
+        self._settle_waiting()
+
+    def _reject_gang(
+        self,
+        cycle: Cycle,
+        gangs: GangBook,
+        head: QueuedPod,
+        attempt: GangAttempt,
+        decision: GangDecision,
+    ) -> None:
+        """Let the member that found no place wait for help, and the others wait for it."""
+        gate = cycle.profile.gangs[0].name
+        prefix = f'GangGroup "{attempt.group_id}" gets rejected due to member Pod '
+        others = [queued for queued, _, _ in decision.failed[1:]] + decision.others
+        if decision.failed:
+            queued, pod_class, verdict = decision.failed[0]
+            nodes = f"0/{len(self.state.nodes.rows)} nodes are available: "
+            message = (
+                f'{nodes}{prefix}"{queued.key}" is unschedulable with reason "{_reason(verdict)}", '
+                f"alreadyWaitForBound: {decision.had_place + attempt.waiting}."
+            )
+        else:  # some of the members can't be tried now
+            queued = head
+            others = [other for other in others if other is not head]
+            message = f'{prefix}"{queued.key}": other members are held back'
+        gang = gangs.gang_of(queued.pod)
+        for key in gangs.companions(queued.pod):
+            waiting = self._withdraw(key)
+            if waiting is not None:
+                self._binder.forget(waiting)
+                gangs.release(waiting.queued.pod)
+                others.append(waiting.queued)
+        gangs.set_representative(queued.pod)
+        if decision.failed:
+            name = gang.id if gang is not None else ""
+            said = f'Gang "{name}" gets rejected due to pod is unschedulable'
+            self._reject_member(cycle, queued, pod_class, verdict, said)
+        else:
+            self._fail(queued, message)
+        for other in others:
+            self._postpone_member(other, gate, message)
+
+    def _reject_member(
+        self, cycle: Cycle, queued: QueuedPod, pod_class: PodClass, verdict: Verdict, said: str
+    ) -> None:
+        """Tell a member why no node takes it."""
+        card = cycle.scorecard(pod_class) if self.options.explain else None
+        self._end_nomination(queued.pod)
+        if isinstance(verdict, Refused):
+            main, plugins = (verdict.plugin, verdict.reason), frozenset((verdict.plugin,))
+            self._reject(queued, main, plugins, verdict.reason, card)
+            return
+        plugin, reason = verdict.main
+        never = never_fits(verdict, self.state, pod_class)
+        main = (plugin, f"{reason}; {never}" if never else reason)
+        self._reject(queued, main, verdict.plugins, verdict.message(said), card)
+
+    def _postpone_member(self, queued: QueuedPod, plugin: str, message: str) -> None:
+        """Send a member back before the queue, because of what happened to another one."""
+        self._end_nomination(queued.pod)
+        self._reporter.failed(queued.pod, message)
+        self.queue.postpone(queued, self._clock.now_s())
+        self._gang_reports.told(queued.pod)
+        self._outcomes.append(Unschedulable(queued.key, plugin, message, message))
+
+    def _choose_member(
+        self, cycle: Cycle, queued: QueuedPod, pod_class: PodClass
+    ) -> Choice | Verdict:
+        known = self._known_failure(cycle, pod_class)
+        if known is not None:
+            return known
+        choice = cycle.choose(
+            queued.pod,
+            pod_class,
+            self._nominated(),
+            nominated_node=self.nominator.node_of(queued.key),
+            first_attempt=queued.attempts <= 1,
+        )
+        return choice or self._diagnose_member(cycle, queued, pod_class)
+
+    def _diagnose_member(self, cycle: Cycle, queued: QueuedPod, pod_class: PodClass) -> Diagnosis:
+        known = self._known_failure(cycle, pod_class)
+        return known or self._diagnose(cycle, queued.pod, pod_class, None)
 
     def _nominated(self) -> dict[str, list[tuple[Pod, PodClass]]]:
         return {
@@ -455,6 +644,7 @@ class Scheduler:
             waiting = self._waiting.pop(victim.key, None) or self._preparing.pop(victim.key, None)
             if waiting is not None:
                 self._binder.forget(waiting)
+                self._released(waiting)
                 self._fail(waiting.queued, "preempted before it was bound")
                 continue
             meta = victim.pod.metadata
@@ -472,8 +662,12 @@ class Scheduler:
         wait_s = 0.0
         for active in cycle.profile.permit:
             permit = active.plugin.permit(assumed.queued.pod, assumed.node)
+            if permit.annotations:
+                more = Holding(annotations=permit.annotations)
+                assumed.holding = assumed.holding.joined(more)
             if permit.refusal:
                 self._binder.forget(assumed)
+                self._released(assumed)
                 self._end_wait(assumed, "rejected")
                 rejector = frozenset((active.name,))
                 main = (active.name, permit.refusal)
@@ -501,10 +695,13 @@ class Scheduler:
     def _settle_waiting(self) -> None:
         now_s = self._clock.now_s()
         for key, assumed in list(self._waiting.items()):
+            if self._waiting.get(key) is not assumed:
+                continue  # it lost its place with another member of its gang
             del self._waiting[key]
             if now_s >= assumed.deadline_s:
                 self._binder.forget(assumed)
                 self._end_wait(assumed, "timeout")
+                self._released(assumed)
                 self._fail(assumed.queued, "timed out waiting for its permit")
             else:
                 self._permit(self.cycles[assumed.queued.pod.spec.scheduler_name], assumed)
@@ -512,7 +709,10 @@ class Scheduler:
     def _begin_binds(self) -> None:
         """Begin to bind what has been decided, but for pods whose volumes are not ready yet."""
         batch, self._to_bind = self._to_bind, []
-        ready = [assumed for assumed in batch if self._is_prepared(assumed)]
+        self._beginning = {assumed.queued.key: assumed for assumed in batch}
+        ready = [a for a in batch if a.queued.key in self._beginning and self._is_prepared(a)]
+        ready = [assumed for assumed in ready if assumed.queued.key in self._beginning]
+        self._beginning = {}
         if ready:
             self._binder.begin(ready)
 
@@ -524,6 +724,7 @@ class Scheduler:
             return True
         error = self._binder.prepare(assumed)
         if error is not None:
+            self._released(assumed)
             self._fail(assumed.queued, f"binding failed: {error}")
             return False
         return self._is_ready(cycle, assumed)
@@ -535,6 +736,7 @@ class Scheduler:
             answer = active.plugin.pre_bind(self.state.objects, assumed.queued.pod, assumed.node)
             if answer.refusal:
                 self._binder.forget(assumed)
+                self._released(assumed)
                 self._fail(assumed.queued, f"binding failed: {answer.refusal}")
                 return False
             wait_s = max(wait_s, answer.wait_s)
@@ -545,10 +747,13 @@ class Scheduler:
 
     def _settle_preparing(self) -> None:
         now_s = self._clock.now_s()
-        preparing, self._preparing = self._preparing, {}
-        for assumed in preparing.values():
+        for key, assumed in list(self._preparing.items()):
+            if self._preparing.get(key) is not assumed:
+                continue  # it lost its place with another member of its gang
+            del self._preparing[key]
             if now_s >= assumed.deadline_s:
                 self._binder.forget(assumed)
+                self._released(assumed)
                 self._fail(assumed.queued, "binding failed: timed out waiting for its volumes")
             elif self._is_ready(self.cycles[assumed.queued.pod.spec.scheduler_name], assumed):
                 self._binder.begin([assumed])
@@ -558,6 +763,7 @@ class Scheduler:
         bound = []
         for assumed, error in self._binder.ended(wait=wait):
             if error is not None:
+                self._released(assumed)
                 self._fail(assumed.queued, f"binding failed: {error}")
             else:
                 bound.append(assumed)
@@ -567,6 +773,8 @@ class Scheduler:
             pod = assumed.queued.pod
             for active in self.cycles[pod.spec.scheduler_name].profile.post_bind:
                 active.plugin.post_bind(pod, assumed.node)
+            for gangs in self._gangs:
+                self.queue.activate(gangs.bind(pod), self._clock.now_s())
         self._announce(bound)
 
     def _record(self, bound: Sequence[Assumed]) -> None:
@@ -600,6 +808,19 @@ class Scheduler:
         self._reporter.failed(queued.pod, message, "SchedulerError")
         self.queue.fail(queued, message, self._clock.now_s())
         self._outcomes.append(Unschedulable(queued.key, "", message, message))
+
+
+def _permits(cycle: Cycle, classes: Sequence[PodClass]) -> bool:
+    """Return whether a permit plugin has a say about one of these pods."""
+    for active in cycle.profile.permit:
+        ask = getattr(active.plugin, "permits", None)
+        if ask is None or any(ask(pod_class) for pod_class in dict.fromkeys(classes)):
+            return True
+    return False
+
+
+def _reason(verdict: Verdict) -> str:
+    return verdict.reason if isinstance(verdict, Refused) else verdict.message()
 
 
 def _label(event: WatchEvent) -> str:

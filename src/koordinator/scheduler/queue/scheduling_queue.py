@@ -124,12 +124,37 @@ class SchedulingQueue:
         Source: koordinator pkg/scheduler/frameworkext ``NextPodPlugin``.
         """
         queued = self.get(key)
-        if queued is None or QueueState.IN_FLIGHT not in MOVES[queued.state]:
+        if queued is None or queued.gated_by or QueueState.IN_FLIGHT not in MOVES[queued.state]:
             return None
         self._pools.leave(queued)
         self._pools.enter(queued, QueueState.IN_FLIGHT)
         _begin(queued)
         return queued
+
+    def take_together(self, keys: Iterable[str], gate: str, now_s: float) -> list[QueuedPod]:
+        """Pop these pods, because one of their gang was popped.
+
+        Those behind another gate than that of the gangs, in flight or not here stay.
+        """
+        taken = []
+        for key in keys:
+            queued = self.get(key)
+            if queued is None or queued.gated_by not in ("", gate):
+                continue
+            if QueueState.IN_FLIGHT in MOVES[queued.state]:
+                self._pools.leave(queued)
+                queued.gated_by = ""
+                if queued.first_attempt_s is None:
+                    queued.first_attempt_s = now_s
+                self._pools.enter(queued, QueueState.IN_FLIGHT)
+                _begin(queued)
+                taken.append(queued)
+        return taken
+
+    def postpone(self, queued: QueuedPod, now_s: float) -> None:
+        """End an attempt that says nothing about this pod: its gate decides when it goes on."""
+        if self._settle(queued, queued.message, now_s):
+            self._requeue(queued, Wake.AT_ONCE, now_s, "GangAttemptFailure")
 
     def done(self, key: str) -> None:
         """Forget a pod in flight: it was bound.  Any other pod stays as it is."""
