@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from koordinator.api.defaults import DEFAULT_GRACE_PERIOD_S, DEFAULT_NAMESPACE
 from koordinator.api.crd import has_status_subresource
+from koordinator.api.defaults import DEFAULT_GRACE_PERIOD_S, DEFAULT_NAMESPACE
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod, PodStatus

@@ -59,6 +59,7 @@ class GangBook:
         if known is not None and member.state is MemberState.PENDING:
             member.state = _kept(known.state)
         if known is not None and known == member:
+            gang.version += 1
             return []
         self.changed[own_id] = None
         had_started = self._has_started(gang)
@@ -109,16 +110,6 @@ class GangBook:
         member = None if gang is None else gang.members.get(pod.key)
         if member is not None and member.state is MemberState.WAITING:
             self._move(pod, MemberState.PENDING)
-
-    def bind(self, pod: Pod) -> Keys:
-        """Note that a member has been bound."""
-        gang = self.gang_of(pod)
-        if gang is None:
-            return []
-        had_started = self._has_started(gang)
-        if not self._move(pod, MemberState.BOUND):
-            return []
-        return self._after_bound(gang, pod.key, had_started=had_started)
 
     # -- questions ---------------------------------------------------------------------------
 
@@ -183,11 +174,16 @@ class GangBook:
         if gang is not None and gang.terms is not None and pod.key in gang.pending:
             self._representative[gang.terms.group_id] = pod.key
 
-    def attempt(self, pod: Pod) -> GangAttempt | None:
-        """Return who is to be placed together with a pod; None if it goes alone."""
+    def starts_alone(self, pod: Pod) -> bool:
+        """Return whether a pod need not wait for others: it is in no gang, or that has started."""
         gang = self.gang_of(pod)
-        if gang is None or gang.terms is None or self._starts_alone(gang):
-            return None
+        return self._starts_alone(gang) if gang is not None else not gang_id(pod.metadata)
+
+    def attempt(self, pod: Pod) -> GangAttempt:
+        """Return who is to be placed together with a member of a gang that isn't short."""
+        gang = self.gang_of(pod)
+        if gang is None or gang.terms is None:
+            raise BugError(f"{pod.key} is in no gang that could be tried.")
         scheduler = pod.spec.scheduler_name
         members: dict[str, str] = {}
         spare, waiting = {}, 0
@@ -199,6 +195,13 @@ class GangBook:
                 spare[one.id] = len(own) - one.needed(once_satisfied=self._has_started(one))
         members.setdefault(pod.key, gang.id)
         return GangAttempt(gang.terms.group_id, members, spare, waiting)
+
+    def version(self, pod: Pod) -> tuple[int, ...]:
+        """Return what changes with every change of the pod's gang group."""
+        gang = self.gang_of(pod)
+        if gang is None or gang.terms is None:
+            return ()
+        return tuple(one.version for one in self._gangs(gang.terms.group))
 
     def may_start(self, pod: Pod) -> bool:
         """Return whether enough members of every gang of the group have a place."""
@@ -253,12 +256,10 @@ class GangBook:
         together = (GangMatchPolicy.ONLY_WAITING, GangMatchPolicy.WAITING_AND_RUNNING)
         return terms is not None and terms.match_policy not in together and self._has_started(gang)
 
-    def _move(self, pod: Pod, state: MemberState) -> bool:
+    def _move(self, pod: Pod, state: MemberState) -> None:
         gang = self.gang_of(pod)
-        if gang is None or not gang.move(pod.key, state):
-            return False
-        self.changed[gang.id] = None
-        return True
+        if gang is not None and gang.move(pod.key, state):
+            self.changed[gang.id] = None
 
     def _after_bound(self, gang: Gang, key: str, *, had_started: bool) -> Keys:
         if not had_started and self._starts_alone(gang) and gang.terms is not None:
@@ -284,6 +285,7 @@ class GangBook:
         if gang.terms is not None:
             self._representative.pop(gang.terms.group_id, None)
         gang.terms = terms
+        gang.version += 1
         return [key for one in self._gangs(sorted(groups)) for key in one.pending]
 
 

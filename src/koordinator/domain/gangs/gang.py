@@ -39,6 +39,7 @@ class Gang:
     states: Counter[MemberState] = field(default_factory=Counter)
     phases: Counter[str] = field(default_factory=Counter)
     pending: dict[str, Member] = field(default_factory=dict)  # in the order of their arrival
+    version: int = 0  # grows with every change, of a member's pod too
 
     @property
     def present(self) -> int:
@@ -58,6 +59,7 @@ class Gang:
     def put(self, member: Member) -> None:
         """Add a member, or put its new state in place of the old."""
         self.drop(member.key)
+        self.version += 1
         self.members[member.key] = member
         self.phases[member.phase] += 1
         self._enter(member)
@@ -66,6 +68,7 @@ class Gang:
         """Forget a member; None if it was none."""
         member = self.members.pop(key, None)
         if member is not None:
+            self.version += 1
             self.phases[member.phase] -= 1
             self._leave(member)
         return member
@@ -75,6 +78,7 @@ class Gang:
         member = self.members.get(key)
         if member is None or member.state is state:
             return False
+        self.version += 1
         self._leave(member)
         member.state = state
         self._enter(member)

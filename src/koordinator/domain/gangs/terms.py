@@ -73,7 +73,15 @@ def terms_of_object(pod_group: PodGroup, defaults: GangDefaults) -> GangTerms:
         complaints.append(f"spec.scheduleTimeoutSeconds: found {seconds}; accepted is 1 or more")
     wait_s = float(seconds) if seconds is not None and seconds > 0 else defaults.wait_s
     least = max(spec.min_member, 1)
-    return _terms(meta, pod_group.key, least, wait_s, defaults, complaints, has_object=True)
+    return _terms(
+        meta,
+        pod_group.key,
+        least,
+        wait_s=wait_s,
+        defaults=defaults,
+        complaints=complaints,
+        has_object=True,
+    )
 
 
 def terms_of_pod(pod: Pod, defaults: GangDefaults) -> GangTerms | None:
@@ -90,7 +98,15 @@ def terms_of_pod(pod: Pod, defaults: GangDefaults) -> GangTerms | None:
         complaints.append(f"{keys.MIN_AVAILABLE}: found {least}; accepted is 1 or more")
     duration = keys.waiting_time(meta)
     wait_s = defaults.wait_s if duration is None else duration.total_seconds()
-    return _terms(meta, gang_id(meta), max(least, 1), wait_s, defaults, complaints)
+    return _terms(
+        meta,
+        gang_id(meta),
+        max(least, 1),
+        wait_s=wait_s,
+        defaults=defaults,
+        complaints=complaints,
+        has_object=False,
+    )
 
 
 def contradictions(pod: Pod) -> tuple[str, ...]:
@@ -120,11 +136,11 @@ def _terms(
     meta: ObjectMeta,
     own_id: str,
     least: int,
+    *,
     wait_s: float,
     defaults: GangDefaults,
     complaints: list[str],
-    *,
-    has_object: bool = False,
+    has_object: bool,
 ) -> GangTerms:
     total = keys.total_number(meta)
     if total is not None and total < least:

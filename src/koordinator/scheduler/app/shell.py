@@ -21,11 +21,12 @@ from koordinator.domain.transforms import as_scheduled
 from koordinator.foundation.clock import Clock, to_epoch_s
 from koordinator.foundation.errors import ConflictError, NotFoundError
 from koordinator.scheduler.app.binding import Assumed, Binder
-from koordinator.scheduler.app.gang_placing import GangDecision, GangPlacer, Verdict
+from koordinator.scheduler.app.gang_placing import GangDecision, GangPlacer, GangTurn, Verdict
 from koordinator.scheduler.app.gang_reports import GangReports
 from koordinator.scheduler.app.outcomes import Bound, Evicted, Outcome, Unschedulable
 from koordinator.scheduler.app.reporter import Reporter
 from koordinator.scheduler.contract import (
+    NOTHING,
     Action,
     ClusterEvent,
     Gate,
@@ -36,7 +37,7 @@ from koordinator.scheduler.contract import (
 from koordinator.scheduler.cycle import Choice, Cycle, Refused, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.ingest import Ingest, is_over
-from koordinator.scheduler.queue import Nominator, QueuedPod, SchedulingQueue
+from koordinator.scheduler.queue import Nominator, QueuedPod, QueueState, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PodClass
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
@@ -94,7 +95,9 @@ class Scheduler:
         self.nominator = Nominator()
         self._binder = Binder(cluster, state)
         self._reporter = Reporter(cluster, clock, enabled=self.options.report)
-        self._placer = GangPlacer(self._binder, self._choose_member, self._diagnose_member)
+        self._placer = GangPlacer(
+            self._binder, self._choose_member, self._diagnose_member, self._card
+        )
         self._gangs = [active.plugin.gangs for p in profiles for active in p.gangs]
         self._gang_reports = GangReports(
             cluster, clock, state, self._gangs, self._reporter, enabled=self.options.report
@@ -351,12 +354,8 @@ class Scheduler:
 
     def _decide_run(self, run: list[QueuedPod]) -> None:
         cycle = self.cycles[run[0].pod.spec.scheduler_name]
-        if run[0].run_key is None:
-            for active in cycle.profile.gangs:
-                attempt = active.plugin.gangs.attempt(run[0].pod)
-                if attempt is not None:
-                    self._decide_gang(cycle, active.name, active.plugin.gangs, run[0], attempt)
-                    return
+        if run[0].run_key is None and self._decide_gang(cycle, run[0]):
+            return
         classes = [self._class(queued) for queued in run]
         self.attempts += len(run)
         done = 0
@@ -407,43 +406,72 @@ class Scheduler:
 
     # -- gangs -------------------------------------------------------------------------------
 
-    def _decide_gang(
-        self, cycle: Cycle, gate: str, gangs: GangBook, head: QueuedPod, attempt: GangAttempt
-    ) -> None:
-        """Decide all members of a gang group that still need a place."""
-        now_s = self._clock.now_s()
-        if gangs.shortage(head.pod):
-            self.queue.postpone(head, now_s)
-            return
-        others = (key for key in attempt.members if key != head.key)
-        taken = {q.key: q for q in self.queue.take_together(others, gate, now_s)} | {head.key: head}
-        members = [
-            (queued, self._class(queued))
-            for key in attempt.members
-            if (queued := taken.get(key)) is not None
-        ]
-        self.attempts += len(members) - 1
-        free = not self.nominator.nodes() and len(cycle.profile.permit) == 1
-        decision = self._placer.place(cycle, attempt, members, merges=free and self._merges())
+    def _decide_gang(self, cycle: Cycle, head: QueuedPod) -> bool:
+        """Decide all members of a gang group that still need a place; False if it goes alone."""
+        active = next(iter(cycle.profile.gangs), None)
+        if active is None or active.plugin.gangs.starts_alone(head.pod):
+            return False
+        gangs: GangBook = active.plugin.gangs
+        if gangs.why_gated(head.pod):
+            self.queue.postpone(head, self._clock.now_s())
+            return True
+        version = gangs.version(head.pod)
+        attempt = gangs.attempt(head.pod)
+        known = self._placer.still_lost(cycle, attempt.group_id, version)
+        if known is not None:
+            self._reject_member(cycle, head, *known, "", again=True)
+            return True
+        here = {queued.key: queued for queued in self.queue.peek(attempt.members, active.name)}
+        here[head.key] = head
+        members = [(here[key], self._class(here[key])) for key in attempt.members if key in here]
+        alone = not self.nominator.nodes() and len(cycle.profile.permit) == 1
+        merges = alone and self._merges()
+        decision = self._placer.place(
+            cycle, GangTurn(attempt, head, version), members, merges=merges
+        )
+        self.attempts += len(members)
         if decision.is_lost:
             self._reject_gang(cycle, gangs, head, attempt, decision)
-            return
-        for assumed in decision.placed:
+        else:
+            self._start_gang(cycle, gangs, decision)
+        return True
+
+    def _start_gang(self, cycle: Cycle, gangs: GangBook, decision: GangDecision) -> None:
+        """Let the members that have places go, and those that have none wait."""
+        now_s, gate = self._clock.now_s(), cycle.profile.gangs[0].name
+        placed, failed = decision.placed, decision.failed
+        pods = [assumed.queued for assumed in placed] + [queued for queued, _, _ in failed]
+        self.queue.take_all(pods, now_s)
+        for assumed in placed:
             self.nominator.remove(assumed.queued.key)
             assumed.began_s = self._began_s
             gangs.hold(assumed.queued.pod)
-        for assumed in decision.placed:
-            self._permit(cycle, assumed)
-        said: set[int] = set()
-        for queued, pod_class, verdict in decision.failed:
-            if not said:
+        if len(cycle.profile.permit) > 1 or not (placed and self._permit_all(cycle, placed)):
+            for assumed in placed:
+                self._permit(cycle, assumed)
+        told: set[int] = set()
+        for queued, pod_class, verdict in failed:
+            if not told:
                 gangs.set_representative(queued.pod)
-            if id(verdict) in said:
-                self._postpone_member(queued, gate, _reason(verdict))
+            if id(verdict) in told:
+                self._tell_member(queued, gate, _reason(verdict))
             else:
                 self._reject_member(cycle, queued, pod_class, verdict, "")
-            said.add(id(verdict))
+            told.add(id(verdict))
         self._settle_waiting()
+
+    def _permit_all(self, cycle: Cycle, placed: Sequence[Assumed]) -> bool:
+        """Let all members go if the gang says so; what it says of one, it says of all."""
+        first = placed[0]
+        permit = cycle.profile.permit[0].plugin.permit(first.queued.pod, first.node)
+        if permit.refusal or permit.wait_s > 0:
+            return False
+        note = Holding(annotations=permit.annotations)
+        for assumed in placed:
+            holding = assumed.holding
+            assumed.holding = note if holding is NOTHING else holding.joined(note)
+        self._to_bind += placed
+        return True
 
     def _reject_gang(
         self,
@@ -457,56 +485,72 @@ class Scheduler:
         gate = cycle.profile.gangs[0].name
         prefix = f'GangGroup "{attempt.group_id}" gets rejected due to member Pod '
         others = [queued for queued, _, _ in decision.failed[1:]] + decision.others
-        if decision.failed:
-            queued, pod_class, verdict = decision.failed[0]
-            nodes = f"0/{len(self.state.nodes.rows)} nodes are available: "
-            message = (
-                f'{nodes}{prefix}"{queued.key}" is unschedulable with reason "{_reason(verdict)}", '
-                f"alreadyWaitForBound: {decision.had_place + attempt.waiting}."
-            )
-        else:  # some of the members can't be tried now
-            queued = head
-            others = [other for other in others if other is not head]
-            message = f'{prefix}"{queued.key}": other members are held back'
-        gang = gangs.gang_of(queued.pod)
-        for key in gangs.companions(queued.pod):
+        gang = gangs.gang_of(head.pod)
+        own_id = gang.id if gang is not None else ""
+        for key in gangs.companions(head.pod):
             waiting = self._withdraw(key)
             if waiting is not None:
                 self._binder.forget(waiting)
                 gangs.release(waiting.queued.pod)
                 others.append(waiting.queued)
-        gangs.set_representative(queued.pod)
         if decision.failed:
-            name = gang.id if gang is not None else ""
-            said = f'Gang "{name}" gets rejected due to pod is unschedulable'
+            queued, pod_class, verdict = decision.failed[0]
+            self.queue.take_all([queued], self._clock.now_s())
+            gangs.set_representative(queued.pod)
+            said = f'Gang "{own_id}" gets rejected due to pod is unschedulable'
             self._reject_member(cycle, queued, pod_class, verdict, said)
-        else:
-            self._fail(queued, message)
+            message = (
+                f"0/{self.state.nodes.count} nodes are available: "
+                f'{prefix}"{queued.key}" is unschedulable with reason "{_reason(verdict)}", '
+                f"alreadyWaitForBound: {decision.had_place + attempt.waiting}."
+            )
+        else:  # some of the members can't be tried now
+            message = f'{prefix}"{head.key}": other members can not be tried now'
+            others = [other for other in others if other is not head]
+            gangs.set_representative(head.pod)
+            self._fail(head, message)
         for other in others:
-            self._postpone_member(other, gate, message)
+            self._tell_member(other, gate, message)
 
     def _reject_member(
-        self, cycle: Cycle, queued: QueuedPod, pod_class: PodClass, verdict: Verdict, said: str
+        self,
+        cycle: Cycle,
+        queued: QueuedPod,
+        pod_class: PodClass,
+        verdict: Verdict,
+        said: str,
+        *,
+        again: bool = False,
     ) -> None:
-        """Tell a member why no node takes it."""
+        """End a member's attempt for the reason that no node takes it; ``again``: it knows."""
         card = cycle.scorecard(pod_class) if self.options.explain else None
-        self._end_nomination(queued.pod)
         if isinstance(verdict, Refused):
             main, plugins = (verdict.plugin, verdict.reason), frozenset((verdict.plugin,))
-            self._reject(queued, main, plugins, verdict.reason, card)
-            return
-        plugin, reason = verdict.main
-        never = never_fits(verdict, self.state, pod_class)
-        main = (plugin, f"{reason}; {never}" if never else reason)
-        self._reject(queued, main, verdict.plugins, verdict.message(said), card)
+            message = verdict.reason
+        else:
+            plugin, reason = verdict.main
+            never = never_fits(verdict, self.state, pod_class)
+            main, plugins = (plugin, f"{reason}; {never}" if never else reason), verdict.plugins
+            message = verdict.message(said)
+        if again:
+            now_s = self._clock.now_s()
+            self.queue.reject(queued, plugins, frozenset(), queued.message, now_s)
+            self._outcomes.append(Unschedulable(queued.key, *main, queued.message))
+        else:
+            self._end_nomination(queued.pod)
+            self._reject(queued, main, plugins, message, card)
 
-    def _postpone_member(self, queued: QueuedPod, plugin: str, message: str) -> None:
-        """Send a member back before the queue, because of what happened to another one."""
+    def _tell_member(self, queued: QueuedPod, plugin: str, message: str) -> None:
+        """Tell a member what happened to another one; it goes back before the queue."""
         self._end_nomination(queued.pod)
         self._reporter.failed(queued.pod, message)
-        self.queue.postpone(queued, self._clock.now_s())
+        if queued.state is QueueState.IN_FLIGHT:
+            self.queue.postpone(queued, self._clock.now_s())
         self._gang_reports.told(queued.pod)
         self._outcomes.append(Unschedulable(queued.key, plugin, message, message))
+
+    def _card(self, cycle: Cycle, pod_class: PodClass) -> Scorecard | None:
+        return cycle.scorecard(pod_class) if self.options.explain else None
 
     def _choose_member(
         self, cycle: Cycle, queued: QueuedPod, pod_class: PodClass
@@ -773,8 +817,6 @@ class Scheduler:
             pod = assumed.queued.pod
             for active in self.cycles[pod.spec.scheduler_name].profile.post_bind:
                 active.plugin.post_bind(pod, assumed.node)
-            for gangs in self._gangs:
-                self.queue.activate(gangs.bind(pod), self._clock.now_s())
         self._announce(bound)
 
     def _record(self, bound: Sequence[Assumed]) -> None:

@@ -131,25 +131,27 @@ class SchedulingQueue:
         _begin(queued)
         return queued
 
-    def take_together(self, keys: Iterable[str], gate: str, now_s: float) -> list[QueuedPod]:
-        """Pop these pods, because one of their gang was popped.
+    def peek(self, keys: Iterable[str], gate: str) -> list[QueuedPod]:
+        """Return those of these pods that ``take_all`` would take."""
+        return [
+            queued
+            for key in keys
+            if (queued := self.get(key)) is not None
+            and queued.gated_by in ("", gate)
+            and QueueState.IN_FLIGHT in MOVES[queued.state]
+        ]
 
-        Those behind another gate than that of the gangs, in flight or not here stay.
-        """
-        taken = []
-        for key in keys:
-            queued = self.get(key)
-            if queued is None or queued.gated_by not in ("", gate):
+    def take_all(self, pods: Iterable[QueuedPod], now_s: float) -> None:
+        """Pop these pods, gated or not, because one of their gang was; those in flight stay so."""
+        for queued in pods:
+            if queued.state is QueueState.IN_FLIGHT:
                 continue
-            if QueueState.IN_FLIGHT in MOVES[queued.state]:
-                self._pools.leave(queued)
-                queued.gated_by = ""
-                if queued.first_attempt_s is None:
-                    queued.first_attempt_s = now_s
-                self._pools.enter(queued, QueueState.IN_FLIGHT)
-                _begin(queued)
-                taken.append(queued)
-        return taken
+            self._pools.leave(queued)
+            queued.gated_by = ""
+            if queued.first_attempt_s is None:
+                queued.first_attempt_s = now_s
+            self._pools.enter(queued, QueueState.IN_FLIGHT)
+            _begin(queued)
 
     def postpone(self, queued: QueuedPod, now_s: float) -> None:
         """End an attempt that says nothing about this pod: its gate decides when it goes on."""
