@@ -10,6 +10,7 @@ import typer
 
 from koordinator.cli.crds import crds
 from koordinator.cli.demo import demo
+from koordinator.cli.gang import gang
 from koordinator.cli.output import console
 from koordinator.cli.schedule import schedule
 from koordinator.cli.scheduler import scheduler
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.command()(schedule)
 app.command()(simulate)
 app.command()(scheduler)
+app.add_typer(gang, name="gang")
 app.command()(demo)
 app.command()(crds)
 

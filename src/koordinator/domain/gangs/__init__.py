@@ -7,6 +7,7 @@ No I/O, no clock.
 ``book``        ``GangBook``: all gangs, who may enter the queue, who is tried with whom
 ``attempt``     ``GangAttempt``: those who are tried together
 ``status``      what a PodGroup's status should be
+``summary``     what people want to know of a gang
 ``validation``  what admission refuses
 """
 
@@ -14,6 +15,7 @@ from koordinator.domain.gangs.attempt import GangAttempt
 from koordinator.domain.gangs.book import GangBook
 from koordinator.domain.gangs.gang import Gang, Member, MemberState
 from koordinator.domain.gangs.status import status_of
+from koordinator.domain.gangs.summary import GangSummary, MemberSummary, gang_summaries
 from koordinator.domain.gangs.terms import (
     GangDefaults,
     GangTerms,
@@ -29,12 +31,15 @@ __all__ = [
     "GangAttempt",
     "GangBook",
     "GangDefaults",
+    "GangSummary",
     "GangTerms",
     "Member",
     "MemberState",
+    "MemberSummary",
     "check_pod_group",
     "contradictions",
     "gang_id",
+    "gang_summaries",
     "status_of",
     "terms_of_object",
     "terms_of_pod",
