@@ -356,3 +356,43 @@ def test_pods_without_a_gang_are_still_decided_in_runs() -> None:
     one.run_to_fixed_point()
 
     assert len(placed(one)) == 20
+
+
+def test_who_only_follows_the_cluster_writes_nothing_about_gangs() -> None:
+    """A standby takes in the news without deciding; what there is to tell, it tells as a leader."""
+    one = world(node("a"), group("g", 3), *members("g", 2))
+
+    one.scheduler.step(limit=0)
+    assert condition(one, "g-0") == ("", "")
+    assert status(one).phase == ""
+
+    one.scheduler.step()
+    assert condition(one, "g-0")[0] == "SchedulingGated"
+    assert status(one).phase == "Pending"
+
+
+def test_a_member_that_was_replaced_starts_with_the_others() -> None:
+    """A pod of the same name that was created since counts in place of the old one."""
+    one = world(node("a"), group("g", 2), *members("g", 2))
+    stale = one.cluster.get(Pod, "g-1", "default")
+    one.scheduler.step(limit=0)
+    one.cluster.delete(Pod, "g-1", "default", grace_period_s=0)
+    one.load([member("g-1", "g")])
+
+    one.run_to_fixed_point()
+
+    assert stale.metadata.uid != one.cluster.get(Pod, "g-1", "default").metadata.uid
+    assert len(placed(one)) == 2
+
+
+def test_members_of_different_kinds_are_placed_together() -> None:
+    """A gang of a large and several small members; the large one finds no node."""
+    kinds = [*members("g", 3), member("big", "g", cpu=8)]
+    one = world(node("a", cpu=4), group("g", 4), *kinds)
+    one.run_to_fixed_point()
+    assert placed(one) == {}
+
+    one.load([node("b", cpu=8)])
+    one.run_to_fixed_point()
+
+    assert len(placed(one)) == 4

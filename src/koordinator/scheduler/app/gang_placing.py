@@ -20,6 +20,7 @@ from koordinator.scheduler.snapshot import IntArray, PodClass
 Verdict = Diagnosis | Refused
 Wanted = tuple[QueuedPod, PodClass]
 
+MOST_TRIES = 4  # of a gang of several kinds of members, those that failed first
 KEPT = 1 << 14  # gangs whose failure is remembered; then all are forgotten
 
 
@@ -102,16 +103,36 @@ class GangPlacer:
         if merges and not decision.is_lost and not lacking and len(runs) == 1:
             self._place_alike(cycle, turn, runs[0], decision)
             return decision
-        for run in () if decision.is_lost else runs:
+        for _ in range(0 if decision.is_lost else min(len(runs), MOST_TRIES)):
+            decision = self._place_runs(cycle, attempt, runs, lacking, merges=merges)
+            if not decision.is_lost:
+                return decision
+            failed = decision.failed[0][1]  # others may have taken what only these can use
+            runs.sort(key=lambda run: run[0][1] is not failed)
+        if not decision.failed:
+            decision.others = [queued for queued, _ in members]
+        return decision
+
+    def _place_runs(
+        self,
+        cycle: Cycle,
+        attempt: GangAttempt,
+        runs: Sequence[Sequence[Wanted]],
+        lacking: Sequence[str],
+        *,
+        merges: bool,
+    ) -> GangDecision:
+        """Place one run after the other; give all back as soon as too many have failed."""
+        decision = GangDecision()
+        for run in runs:
             rows = cycle.choose_run([pod_class for _, pod_class in run]) if merges else None
             self._place_run(cycle, run, decision, rows)
             if decision.failed and attempt.is_lost(
                 [*lacking, *(queued.key for queued, _, _ in decision.failed)]
             ):
                 decision.is_lost = True
+                self._give_back(decision, [wanted for one in runs for wanted in one])
                 break
-        if decision.is_lost:
-            self._give_back(decision, members)
         return decision
 
     def _place_alike(
@@ -138,7 +159,7 @@ class GangPlacer:
                 self._give_back(decision, run)
             return
         verdict = cycle.diagnose_after(pod_class, rows)
-        room = cycle.room(len(rows))
+        room = cycle.room(pod_class, len(rows))
         self._rooms[run_key] = room, verdict
         self._lose(turn, run, decision, room, verdict)
 

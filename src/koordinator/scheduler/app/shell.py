@@ -303,7 +303,8 @@ class Scheduler:
                 self._exchange()
         self._begin_binds()
         self._end_binds()
-        self._gang_reports.write()
+        if limit != 0:  # who only follows the cluster writes nothing
+            self._gang_reports.write()
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
@@ -337,6 +338,8 @@ class Scheduler:
         """Return when there is something to do even without news; None: only news can help."""
         waiting = (*self._waiting.values(), *self._preparing.values())
         times = [assumed.deadline_s for assumed in waiting]
+        if self._gang_reports.is_behind:
+            times.append(self._clock.now_s())
         flush_s = self.queue.next_wakeup_s()
         if flush_s is not None:
             times.append(flush_s)

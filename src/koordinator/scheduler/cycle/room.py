@@ -4,6 +4,7 @@ For a *linear* kind of pod the number that fits is the sum over the nodes, whate
 it can have grown by no more than what now fits on the nodes that have changed.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,15 +25,18 @@ class RoomCount:
     count: int
     usage_position: int
     node_position: int
+    versions: Hashable  # of the plugins; when they differ, any node may take more
 
 
-def room_now(state: ClusterState, count: int) -> RoomCount:
+def room_now(state: ClusterState, count: int, versions: Hashable) -> RoomCount:
     """Return a count made just now."""
-    return RoomCount(count, state.usage_log.position, state.node_log.position)
+    return RoomCount(count, state.usage_log.position, state.node_log.position, versions)
 
 
-def room_at_most(state: ClusterState, pod: PodClass, room: RoomCount) -> int:
-    """Return a number that at least as many such pods as fit now can't exceed."""
+def room_at_most(state: ClusterState, pod: PodClass, room: RoomCount, versions: Hashable) -> int:
+    """Return a number that the pods which fit now don't exceed."""
+    if versions != room.versions:
+        return UNBOUNDED
     changed = [
         log.since(position)
         for log, position in (

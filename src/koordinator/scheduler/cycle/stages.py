@@ -97,15 +97,15 @@ class Cycle:
         taken = np.bincount(rows, minlength=len(self.state.nodes))
         return scorecard(self.profile, self.state, pod, taken).diagnosis()
 
-    def room(self, count: int) -> RoomCount:
-        """Note that a run of pods ended after ``count``, for want of room."""
-        return room_now(self.state, count)
+    def room(self, pod: PodClass, count: int) -> RoomCount:
+        """Note that a run of such pods ended after ``count``, for want of room."""
+        return room_now(self.state, count, self._evaluator.versions_of(pod))
 
     def room_at_most(self, pod: PodClass, room: RoomCount) -> int:
         """Return how many such pods may fit by now, at most."""
         if not self._counts_requests:
             return UNBOUNDED
-        return room_at_most(self.state, pod, room)
+        return room_at_most(self.state, pod, room, self._evaluator.versions_of(pod))
 
     def attempt(
         self, pod: Pod, pod_class: PodClass, diagnosis: Diagnosis, nominated: Nominations
