@@ -12,10 +12,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, devices, openb, throughput
+from benchmarks import cluster, devices, gangs, openb, throughput
 
 ALL = {
     **throughput.BENCHMARKS,
+    **gangs.BENCHMARKS,
     **devices.BENCHMARKS,
     **openb.BENCHMARKS,
     **cluster.BENCHMARKS,

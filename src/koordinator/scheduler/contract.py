@@ -32,6 +32,9 @@ its arguments.
 ``reserve``         ``(row view, pod, preference) -> Holding | Refusal``: what the pod takes besides
                     its requests; not asked where ``filters`` says False
 ``permit``          ``(pod object, node) -> Permit``: allow, refuse or wait
+``permits``         ``(pod) -> bool``: False spares such pods the question
+``gangs``           attribute, with ``permit``: the ``GangBook`` that says which pods are decided
+                    together; whoever runs the plugin keeps it up to date
 ``pre_bind``        ``(objects, pod object, node) -> Permit``: whether what was assumed of other
                     objects has come true in the cluster; asked before the bind of a pod that
                     ``reserve`` was asked about
@@ -266,6 +269,7 @@ class Permit:
 
     wait_s: float = 0.0  # > 0: keep the place and ask again, at most this long
     refusal: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)  # written with the bind
 
 
 @runtime_checkable
@@ -433,6 +437,7 @@ class Profile:
     score: tuple[ActivePlugin, ...] = ()
     reserve: tuple[ActivePlugin, ...] = ()
     permit: tuple[ActivePlugin, ...] = ()
+    gangs: tuple[ActivePlugin, ...] = ()
     pre_bind: tuple[ActivePlugin, ...] = ()
     post_bind: tuple[ActivePlugin, ...] = ()
     events: Mapping[str, tuple[EventHint, ...]] = field(default_factory=dict)

@@ -13,7 +13,6 @@ from typing import Any
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.device import Device
 from koordinator.api.kubescheduler import (
-    CoschedulingArgs,
     ElasticQuotaArgs,
     KubeSchedulerConfiguration,
     LoadAwareSchedulingArgs,
@@ -23,6 +22,7 @@ from koordinator.api.kubescheduler import (
 )
 from koordinator.api.meta import KubeObject
 from koordinator.api.node_resource_topology import NodeResourceTopology
+from koordinator.api.pod_group import PodGroup
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.service import Service
 from koordinator.api.volume import (
@@ -39,6 +39,7 @@ from koordinator.domain.plugin_lists import DEFAULT_PRE_BIND, STOCK_PLUGINS, mer
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import ActivePlugin, NoArgs, PluginSpec, Profile
 from koordinator.scheduler.plugins import (
+    coscheduling,
     default_binder,
     default_preemption,
     device_share,
@@ -98,6 +99,7 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     scarce_resource_avoidance.PLUGIN,
     node_numa_resource.PLUGIN,
     device_share.PLUGIN,
+    coscheduling.PLUGIN,
     scheduling_hint.PLUGIN,
     gpu_best_fit.PLUGIN,
     gpu_packing.PLUGIN,
@@ -131,6 +133,10 @@ UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
         "DefaultPreemption": "preEnqueue postFilter",
         "DeviceShare": "preFilter filter preScore score reserve preBind",
         "NodeNUMAResource": "preFilter filter preScore score reserve preBind",
+        "Coscheduling": (
+            "preEnqueue queueSort preFilter postFilter preScore score reserve permit preBind "
+            "postBind"
+        ),
     }.items()
 }
 
@@ -141,23 +147,6 @@ PLANNED: Mapping[str, Planned] = {
     ),
     "Reservation": Planned(
         ReservationArgs, _ALL_ROUND | {"postFilter", "preScore", "score", "bind"}
-    ),
-    "Coscheduling": Planned(
-        CoschedulingArgs,
-        frozenset(
-            {
-                "preEnqueue",
-                "queueSort",
-                "preFilter",
-                "postFilter",
-                "preScore",
-                "score",
-                "reserve",
-                "permit",
-                "preBind",
-                "postBind",
-            }
-        ),
     ),
     "ElasticQuota": Planned(ElasticQuotaArgs, frozenset(("preFilter", "postFilter", "reserve"))),
     # The patches that this one merges travel with the bind here: nothing is left for it to do.
@@ -176,6 +165,7 @@ WATCHED: tuple[type[KubeObject], ...] = (
     ReplicaSet,
     StatefulSet,
     PodDisruptionBudget,
+    PodGroup,
     StorageClass,
     CsiNode,
     CsiDriver,
@@ -296,9 +286,11 @@ class _Built:
                 plugin.gates = self._gates
             if hasattr(plugin, "meet"):
                 plugin.meet(tuple(self._plugins.values()))
+        gangs = _with(at["permit"], "gangs")  # their gate is closed also where it is not listed
+        gates = {active.name: active for active in (*at["preEnqueue"], *gangs)}
         return Profile(
             scheduler_name=name,
-            pre_enqueue=_with(at["preEnqueue"], "pre_enqueue"),
+            pre_enqueue=_with(gates.values(), "pre_enqueue"),
             pre_filter=_with(before, "prefilter"),
             prefer_nodes=_with(before, "prefer_nodes"),
             find_one_node=_with(before, "find_one_node"),
@@ -309,6 +301,7 @@ class _Built:
             score=_with(at["score"], "score", "score_among"),
             reserve=_with(at["reserve"], "reserve"),
             permit=_with(at["permit"], "permit"),
+            gangs=gangs,
             pre_bind=_with(at["preBind"], "pre_bind"),
             post_bind=_with(at["postBind"], "post_bind"),
             events={n: self._specs[n].events for n in used if n in self._specs},
@@ -330,5 +323,5 @@ class _Built:
         return tuple(active)
 
 
-def _with(plugins: Sequence[ActivePlugin], *methods: str) -> tuple[ActivePlugin, ...]:
+def _with(plugins: Iterable[ActivePlugin], *methods: str) -> tuple[ActivePlugin, ...]:
     return tuple(a for a in plugins if any(hasattr(a.plugin, method) for method in methods))

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from tests.unit.deploy.installed import NAMESPACE, OBJECTS, scheduler_configuration, scheduler_pod
 
-from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.event import CoreEvent, Event
 from koordinator.api.meta import KubeObject
@@ -29,7 +28,6 @@ PLANNED_READS: Mapping[str, tuple[type[KubeObject], ...]] = {
     "LoadAwareScheduling": (NodeMetric,),
     "NodeNUMAResource": (NodeResourceTopology,),
     "Reservation": (Reservation,),
-    "Coscheduling": (PodGroup, ClusterNetworkTopology),
     "ElasticQuota": (ElasticQuota,),
 }
 
@@ -39,6 +37,7 @@ WRITES: Rights = {
     ("", "pods"): {"delete"},
     ("", PersistentVolume.PLURAL): {"patch"},
     ("", PersistentVolumeClaim.PLURAL): {"patch"},
+    ("scheduling.sigs.k8s.io", PodGroup.PLURAL): {"patch"},
     ("events.k8s.io", Event.PLURAL): {"create"},
     ("", CoreEvent.PLURAL): {"patch"},
     ("authentication.k8s.io", "tokenreviews"): {"create"},

@@ -49,6 +49,8 @@ _UNTIMED = (
     "prefer_devices",
     "transform",
     "pre_enqueue",
+    "permits",
+    "gangs",
     "arrived",
 )
 _QUEUES = {

@@ -75,12 +75,17 @@ class Scorecard:
         return Diagnosis(len(alive), "", "", counts, rejected, ~hopeless[rejected])
 
 
-def scorecard(profile: Profile, state: ClusterState, pod: PodClass) -> Scorecard:
+def scorecard(
+    profile: Profile, state: ClusterState, pod: PodClass, taken: IntArray | None = None
+) -> Scorecard:
     """Run every filter on every node and every score on every feasible one.
 
-    Nothing kept is used.
+    Nothing kept is used.  ``taken`` is how many such pods each row has taken before; that is for
+    runs of pods.
     """
     snapshot = Snapshot(state)
+    if taken is not None:
+        snapshot = snapshot.after(pod, taken)
     rejected_by = np.where(snapshot.alive, FEASIBLE, NOT_ALIVE).astype(np.int64)
     refusal = prefilter(profile, snapshot, pod)
     filters: list[tuple[str, Rejections]] = []

@@ -22,6 +22,7 @@ from koordinator.scheduler.cycle.evaluation import (
     wants_filter,
     wants_score,
 )
+from koordinator.scheduler.cycle.room import UNBOUNDED, RoomCount, room_at_most, room_now
 from koordinator.scheduler.cycle.runs import merge_run
 from koordinator.scheduler.cycle.scorecard import Scorecard, prefilter, scorecard
 from koordinator.scheduler.cycle.what_if import Nominations, StateWhatIf, rejection, rivals_of
@@ -56,6 +57,7 @@ class Cycle:
         self._run_numbers: dict[Hashable, int] = {}
         self._cluster_filters = [a for a in profile.filter if a.plugin.reads is Reads.CLUSTER]
         self._cluster_scores = [a for a in profile.score if a.plugin.reads is Reads.CLUSTER]
+        self._counts_requests = any(a.name == "NodeResourcesFit" for a in profile.filter)
         self._learning = [a for a in profile.score if hasattr(a.plugin, "arrived")]
         self._preferring = [a for a in profile.score if hasattr(a.plugin, "prefer_devices")]
 
@@ -89,6 +91,21 @@ class Cycle:
         what_if = StateWhatIf(self.profile, self.state, rivals)
         taken = {row: what_if.rejection(pod_class, row) for row in card.feasible.tolist()}
         return diagnosis.with_rejections({row: why for row, why in taken.items() if why[0]})
+
+    def diagnose_after(self, pod: PodClass, rows: IntArray) -> Diagnosis:
+        """Return why no node takes one more pod after a run of such pods has gone to these rows."""
+        taken = np.bincount(rows, minlength=len(self.state.nodes))
+        return scorecard(self.profile, self.state, pod, taken).diagnosis()
+
+    def room(self, pod: PodClass, count: int) -> RoomCount:
+        """Note that a run of such pods ended after ``count``, for want of room."""
+        return room_now(self.state, count, self._evaluator.versions_of(pod))
+
+    def room_at_most(self, pod: PodClass, room: RoomCount) -> int:
+        """Return how many such pods may fit by now, at most."""
+        if not self._counts_requests:
+            return UNBOUNDED
+        return room_at_most(self.state, pod, room, self._evaluator.versions_of(pod))
 
     def attempt(
         self, pod: Pod, pod_class: PodClass, diagnosis: Diagnosis, nominated: Nominations
