@@ -16,6 +16,10 @@ its arguments.
                     stale
 ``prefilter``       ``(snapshot, pod) -> Refusal | None``: the pod can't run anywhere, whatever the
                     node
+``run_limit``       ``(snapshot, pod, most) -> int``: how many pods of that ``key`` and of equal
+                    requests ``prefilter`` accepts in a row, if fewer than ``most``; asked about
+                    one that it accepts.  A plugin that has this needs a ``version``: pods that it
+                    refused are asked about again when that has changed
 ``filter``          ``(snapshot, pod) -> Rejections``
 ``score``           ``(snapshot, pod) -> (n,)`` integers, in 0..max_score unless ``normalize``
                     follows
@@ -273,6 +277,7 @@ class Attempt:
     what_if: WhatIf
     rejected: IntArray  # rows of nodes that exist and don't take the pod
     resolvable: BoolArray  # per rejected row: preemption might help
+    refused_by: str = ""  # the plugin that refused the pod as a whole, if one did
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +307,7 @@ POINTS: Mapping[str, tuple[str, ...]] = {
     "queueSort": ("queue_sort",),
     "preFilter": (
         "prefilter",
+        "run_limit",
         "filters",
         "prefer_nodes",
         "find_one_node",

@@ -10,9 +10,9 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from koordinator.api.device import Device
+from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.kubescheduler import (
     CoschedulingArgs,
-    ElasticQuotaArgs,
     KubeSchedulerConfiguration,
     LoadAwareSchedulingArgs,
     NodeNUMAResourceArgs,
@@ -41,6 +41,7 @@ from koordinator.scheduler.plugins import (
     default_preemption,
     device_share,
     dynamic_resources,
+    elastic_quota,
     gpu_best_fit,
     gpu_fragmentation,
     gpu_packing,
@@ -94,6 +95,7 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     node_resources_fit_plus.PLUGIN,
     scarce_resource_avoidance.PLUGIN,
     device_share.PLUGIN,
+    elastic_quota.PLUGIN,
     scheduling_hint.PLUGIN,
     gpu_best_fit.PLUGIN,
     gpu_packing.PLUGIN,
@@ -126,6 +128,7 @@ UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
         "DynamicResources": "preEnqueue preFilter filter postFilter score reserve preBind",
         "DefaultPreemption": "preEnqueue postFilter",
         "DeviceShare": "preFilter filter preScore score reserve preBind",
+        "ElasticQuota": "preFilter postFilter reserve",
     }.items()
 }
 
@@ -155,7 +158,6 @@ PLANNED: Mapping[str, Planned] = {
             }
         ),
     ),
-    "ElasticQuota": Planned(ElasticQuotaArgs, frozenset(("preFilter", "postFilter", "reserve"))),
     # The patches that this one merges travel with the bind here: nothing is left for it to do.
     DEFAULT_PRE_BIND: Planned(NoArgs, frozenset(("preBind",))),
 }
@@ -164,6 +166,7 @@ _NOTHING_TO_DO = frozenset((DEFAULT_PRE_BIND,))
 #: Kinds besides nodes, pods and namespaces that some plugin reads.
 WATCHED: tuple[type[KubeObject], ...] = (
     Device,
+    ElasticQuota,
     Service,
     ReplicationController,
     ReplicaSet,

@@ -7,7 +7,6 @@ import pytest
 from tests.unit.deploy.installed import NAMESPACE, OBJECTS, scheduler_configuration, scheduler_pod
 
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
-from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.event import CoreEvent, Event
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
@@ -30,7 +29,6 @@ PLANNED_READS: Mapping[str, tuple[type[KubeObject], ...]] = {
     "NodeNUMAResource": (NodeResourceTopology,),
     "Reservation": (Reservation,),
     "Coscheduling": (PodGroup, ClusterNetworkTopology),
-    "ElasticQuota": (ElasticQuota,),
 }
 
 WRITES: Rights = {

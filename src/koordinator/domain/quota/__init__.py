@@ -19,16 +19,14 @@ No I/O, no clock; amounts are integers: milli-CPU, whole units of everything els
 ``defaulting``, ``validation``, ``place_validation``  what admission fills in and refuses
 """
 
-from koordinator.domain.quota.admission import AdmissionRules, limit_of, why_not
+from koordinator.domain.quota.admission import AdmissionRules, how_many, limit_of, why_not
 from koordinator.domain.quota.defaulting import with_quota_defaults
 from koordinator.domain.quota.figures import QuotaFigures, figures_of
 from koordinator.domain.quota.place_validation import PlaceRules
 from koordinator.domain.quota.pods import QuotaPod, quota_pod
 from koordinator.domain.quota.preemption import (
     QuotaRoom,
-    Victims,
     is_allowed_victim,
-    minimal_victims,
     room_for,
 )
 from koordinator.domain.quota.revoke import OveruseTimer, pods_to_revoke
@@ -58,16 +56,15 @@ __all__ = [
     "QuotaTopology",
     "QuotaTree",
     "QuotaTrees",
-    "Victims",
     "check_changed_pod",
     "check_changed_quota",
     "check_deleted_quota",
     "check_new_quota",
     "check_pod_quota",
     "figures_of",
+    "how_many",
     "is_allowed_victim",
     "limit_of",
-    "minimal_victims",
     "pods_to_revoke",
     "quota_pod",
     "room_for",

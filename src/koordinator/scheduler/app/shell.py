@@ -23,6 +23,7 @@ from koordinator.scheduler.app.outcomes import Bound, Evicted, Outcome, Unschedu
 from koordinator.scheduler.app.reporter import Reporter
 from koordinator.scheduler.contract import (
     Action,
+    ActivePlugin,
     ClusterEvent,
     Gate,
     PostFilterResult,
@@ -99,6 +100,7 @@ class Scheduler:
         self._preparing: dict[str, Assumed] = {}  # what they need is being made ready
         self._diagnoses: dict[Hashable, Diagnosis] = {}
         self._diagnosed_at: Hashable = None
+        self._asked_at: dict[tuple[str, str], Hashable] = {}  # versions of plugins with a run limit
         self.attempts = 0
         self.is_synced = False  # everything that existed when asked has been taken in
         self._began_s = 0.0
@@ -137,6 +139,7 @@ class Scheduler:
                 began_s = self._metrics.now_s()
                 self._handle(event)
                 self._metrics.handled(_label(event), self._metrics.now_s() - began_s)
+        self._wake_refused()
         for complaint in self._ingest.complaints:
             log.warning("annotation ignored", extra={"complaint": complaint})
         self._ingest.complaints.clear()
@@ -158,6 +161,8 @@ class Scheduler:
         gone = kind is EventType.DELETED or is_over(pod)
         waited = (gone or bool(pod.spec.node_name)) and self._forget_waiting(key)
         placed = self.state.pods.by_key.get(key)
+        if gone or pod.spec.node_name:
+            self.state.drop_unbound(key)
         if gone:
             self._leave_queue(key)
             if waited or placed is not None or pod.spec.node_name:
@@ -176,12 +181,14 @@ class Scheduler:
             for active in cycle.profile.transform:
                 pod, old = active.plugin.transform(pod), active.plugin.transform(old)
             pod_class = self.state.classes.of(pod)
+            self.state.put_unbound(pod, pod_class)
             self._class_of[key] = (pod, pod_class)
             run_key = cycle.run_key(pod_class)
             self.queue.update(old, pod, run_key, self._arrived_s(pod))
             if placed is None and (self.nominator.node_of(key) or pod.status.nominated_node_name):
                 self.nominator.update(old, pod)
         else:
+            self.state.put_unbound(pod, self.state.classes.of(pod))
             self._leave_queue(key)
 
     def _arrived_s(self, pod: Pod) -> float:
@@ -205,6 +212,33 @@ class Scheduler:
 
     def _tell_queue(self, event: ClusterEvent) -> None:
         self.queue.on_event(event, self._clock.now_s())
+
+    def _wake_refused(self) -> None:
+        """Ask plugins that limit pods across nodes whom the news have given room.
+
+        Asked once for all news, and once for pods that are limited alike.
+        """
+        for cycle in self.cycles.values():
+            for active in cycle.limiting:
+                asked = (cycle.profile.scheduler_name, active.name)
+                version = cycle.version(active)
+                if version != self._asked_at.get(asked):
+                    self._asked_at[asked] = version
+                    self._wake_refused_by(cycle, active)
+
+    def _wake_refused_by(self, cycle: Cycle, active: ActivePlugin) -> None:
+        known: dict[Hashable, bool] = {}
+
+        def helps(queued: QueuedPod) -> bool:
+            if queued.pod.spec.scheduler_name != cycle.profile.scheduler_name:
+                return False
+            answer = known.get(queued.run_key)
+            if answer is None:
+                pod_class = self.state.unbound[queued.key][1]
+                answer = known[queued.run_key] = not cycle.refuses(active, pod_class)
+            return answer
+
+        self.queue.wake_rejected(active.name, helps, self._clock.now_s())
 
     def _gate(self, pod: Pod) -> Gate | None:
         cycle = self.cycles[pod.spec.scheduler_name]
@@ -355,6 +389,7 @@ class Scheduler:
             state.layout,
             state.cluster,
             state.objects.total_version,
+            state.unbound_changes,
         )
 
     def _known_failure(self, cycle: Cycle, pod_class: PodClass) -> Diagnosis | None:

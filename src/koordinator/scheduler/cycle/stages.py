@@ -57,13 +57,20 @@ class Cycle:
         self._cluster_filters = [a for a in profile.filter if a.plugin.reads is Reads.CLUSTER]
         self._cluster_scores = [a for a in profile.score if a.plugin.reads is Reads.CLUSTER]
         self._learning = [a for a in profile.score if hasattr(a.plugin, "arrived")]
+        self.limiting = [a for a in profile.pre_filter if hasattr(a.plugin, "run_limit")]
         self._preferring = [a for a in profile.score if hasattr(a.plugin, "prefer_devices")]
 
     def run_key(self, pod: PodClass) -> Hashable:
         """Return what pods must share to be decided as one run; cheap to compare."""
         known = pod.facts.get((self, "run"))
         if known is None:
-            shared = (self._evaluator.key(pod), pod.demand, pod.nonzero_cpu, pod.nonzero_memory)
+            shared = (
+                self._evaluator.key(pod),
+                pod.demand,
+                pod.nonzero_cpu,
+                pod.nonzero_memory,
+                tuple(a.plugin.key(pod) for a in self.limiting),
+            )
             number = self._run_numbers.setdefault(shared, len(self._run_numbers))
             known = pod.facts[self, "run"] = (self.profile.scheduler_name, number)
         key: Hashable = known
@@ -95,7 +102,15 @@ class Cycle:
     ) -> Attempt:
         """Return the failed attempt as PostFilter plugins see it."""
         what_if = StateWhatIf(self.profile, self.state, rivals_of(pod, nominated))
-        return Attempt(pod.key, pod, pod_class, what_if, diagnosis.rejected, diagnosis.resolvable)
+        return Attempt(
+            pod.key,
+            pod,
+            pod_class,
+            what_if,
+            diagnosis.rejected,
+            diagnosis.resolvable,
+            diagnosis.refused_by,
+        )
 
     # -- one pod -----------------------------------------------------------------------------
 
@@ -251,8 +266,8 @@ class Cycle:
     def choose_run(self, pods: Sequence[PodClass]) -> IntArray | None:
         """Return the rows for these pods of one run key, in order.
 
-        None when they must go one by one.  A shorter answer than asked for means that the next pod
-        fits nowhere.
+        None when they must go one by one.  After a shorter answer than asked for, the next pod has
+        to be tried on its own: most likely it fits nowhere.
         """
         snapshot = self._evaluator.snapshot
         for pod_class in dict.fromkeys(pods):
@@ -267,4 +282,16 @@ class Cycle:
         evaluation = self._evaluator.of(pods[0])
         if not evaluation.program.linear or not all(evaluation.flat) or self.profile.find_one_node:
             return None
-        return merge_run(evaluation, snapshot, self.state.nodes.rank, len(pods))
+        count = len(pods)
+        for active in self.limiting:
+            count = active.plugin.run_limit(snapshot, pods[0], count)
+        return merge_run(evaluation, snapshot, self.state.nodes.rank, count)
+
+    def refuses(self, active: ActivePlugin, pod_class: PodClass) -> bool:
+        """Return whether a plugin refuses a pod as a whole, as things are now."""
+        return active.plugin.prefilter(self._evaluator.snapshot, pod_class) is not None
+
+    def version(self, active: ActivePlugin) -> Hashable:
+        """Return the version of a plugin."""
+        version: Hashable = active.plugin.version(self._evaluator.snapshot)
+        return version

@@ -3,7 +3,7 @@
 The whole cluster or some of its rows, with the same attributes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,6 +21,7 @@ from koordinator.scheduler.snapshot.state import ClusterState
 LARGE = 2000  # nodes
 
 Scalar = TypeVar("Scalar", bound=np.generic)
+LedgerT = TypeVar("LedgerT")
 
 
 class Snapshot:
@@ -279,6 +280,10 @@ class Snapshot:
     def pods(self) -> dict[str, PlacedPod]:
         """Every placed pod by key."""
         return self._state.pods.by_key
+
+    def ledger(self, key: Hashable, build: Callable[[], LedgerT]) -> LedgerT:
+        """Return the ledger of that key (see ``ledgers``) as of now: read only."""
+        return self._state.ledgers.read(key, build)
 
     def _select(self, column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
         out = column[: len(self._state.nodes)] if self.rows is None else column[self.rows]
