@@ -62,3 +62,13 @@ class StandardCondition(ApiStruct, frozen=True, kw_only=True):
     message: Annotated[str, Meta(max_length=32768)]
     last_transition_time: dt.datetime
     observed_generation: NotNegative = 0
+
+
+def has_status_subresource(kind: type[KubeObject]) -> bool:
+    """Return whether the kind's status is written apart from the rest.
+
+    It is for all kinds of Kubernetes itself that have a status, and for custom ones that say so.
+    """
+    if "status" not in kind.__struct_fields__:
+        return False
+    return kind.SUBRESOURCE_STATUS if issubclass(kind, CustomResource) else True

@@ -73,4 +73,5 @@ def schedule_once(
     world.load(objects)
     recorder = ChangeRecorder(world.cluster)
     world.run_to_fixed_point()
+    world.scheduler.report_quotas()
     return recorder.changes(), world.not_yet

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.deploy.installed import NAMESPACE, OBJECTS, scheduler_configuration, scheduler_pod
 
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
+from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.event import CoreEvent, Event
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
@@ -35,6 +36,8 @@ WRITES: Rights = {
     ("", "pods/binding"): {"create"},
     ("", "pods/status"): {"patch"},
     ("", "pods"): {"delete"},
+    ("", "pods/eviction"): {"create"},
+    ("scheduling.sigs.k8s.io", ElasticQuota.PLURAL): {"create", "patch"},
     ("", PersistentVolume.PLURAL): {"patch"},
     ("", PersistentVolumeClaim.PLURAL): {"patch"},
     ("events.k8s.io", Event.PLURAL): {"create"},

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from koordinator.api.core import MicroTime, ObjectReference
 from koordinator.api.event import Event, EventSeries
-from koordinator.api.meta import Condition, ObjectMeta
+from koordinator.api.meta import Condition, KubeObject, ObjectMeta
 from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
 from koordinator.cluster.port import Cluster, PodReport
 from koordinator.foundation.clock import UTC, Clock, to_datetime
@@ -112,6 +112,19 @@ class Reporter:
         )
         self._report(victim, condition)
 
+    def complained(self, obj: KubeObject, complaint: str) -> None:
+        """Tell that an object can't be as it is."""
+        if self._enabled:
+            event = self._about(
+                obj,
+                "koord-scheduler",
+                kind="Warning",
+                reason="Invalid",
+                action="Reading",
+                note=shortened(complaint),
+            )
+            self._cluster.report([event])
+
     def _report(self, pod: Pod, condition: Condition) -> None:
         meta = pod.metadata
         self._cluster.report([PodReport(meta.namespace, meta.name, meta.uid, condition=condition)])
@@ -145,7 +158,12 @@ class Reporter:
     def _event(self, pod: Pod, kind: str, reason: str, action: str, note: str) -> Event:
         """Return an event in the name of the pod's scheduler."""
         scheduler = pod.spec.scheduler_name
-        now_s, meta = self._clock.now_s(), pod.metadata
+        return self._about(pod, scheduler, kind=kind, reason=reason, action=action, note=note)
+
+    def _about(
+        self, obj: KubeObject, scheduler: str, *, kind: str, reason: str, action: str, note: str
+    ) -> Event:
+        now_s, meta = self._clock.now_s(), obj.metadata
         self._written += 1
         return Event(
             metadata=ObjectMeta(
@@ -158,8 +176,8 @@ class Reporter:
             action=action,
             reason=reason,
             regarding=ObjectReference(
-                api_version="v1",
-                kind="Pod",
+                api_version=obj.API_VERSION,
+                kind=obj.KIND,
                 namespace=meta.namespace,
                 name=meta.name,
                 uid=meta.uid,

@@ -20,6 +20,8 @@ from koordinator.foundation.clock import Clock, to_epoch_s
 from koordinator.foundation.errors import ConflictError, NotFoundError
 from koordinator.scheduler.app.binding import Assumed, Binder
 from koordinator.scheduler.app.outcomes import Bound, Evicted, Outcome, Unschedulable
+from koordinator.scheduler.app.quota_revoke import QuotaRevoke
+from koordinator.scheduler.app.quota_status import QuotaStatus
 from koordinator.scheduler.app.reporter import Reporter
 from koordinator.scheduler.contract import (
     Action,
@@ -32,6 +34,7 @@ from koordinator.scheduler.contract import (
 from koordinator.scheduler.cycle import Choice, Cycle, Refused, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.ingest import Ingest, is_over
+from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
 from koordinator.scheduler.queue import Nominator, QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PodClass
 
@@ -76,6 +79,12 @@ class Scheduler:
         self._clock = clock
         self._ingest = Ingest(state)
         self._metrics = metrics
+        quotas = [
+            a.plugin
+            for p in profiles
+            for a in p.pre_filter
+            if isinstance(a.plugin, ElasticQuotaPlugin)
+        ]
         if metrics is not None:
             profiles = [metrics.timed(profile) for profile in profiles]
         self.cycles = {p.scheduler_name: Cycle(p, state) for p in profiles}
@@ -90,6 +99,13 @@ class Scheduler:
         self.nominator = Nominator()
         self._binder = Binder(cluster, state)
         self._reporter = Reporter(cluster, clock, enabled=self.options.report)
+        quotas = quotas[:1]  # those of further profiles would say the same
+        self._revokers = [QuotaRevoke(cluster, clock, plugin, state) for plugin in quotas]
+        self._quota_statuses = [
+            QuotaStatus(cluster, clock, self._reporter, plugin, state)
+            for plugin in quotas
+            if self.options.report
+        ]
         self._watched: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)
         self._field_selectors = field_selectors
         self._watch: Watch | None = None
@@ -276,6 +292,8 @@ class Scheduler:
                 self._exchange()
         self._begin_binds()
         self._end_binds()
+        if self.is_synced and limit != 0:
+            self._keep_quotas()
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
@@ -288,6 +306,17 @@ class Scheduler:
         """Send what has been decided and wait for the answers; for the end of the process."""
         self._begin_binds()
         self._end_binds(wait=True)
+
+    def report_quotas(self) -> None:
+        """Write at once what would be written of quotas in the next seconds."""
+        for status in self._quota_statuses:
+            status.step(finish=True)
+
+    def _keep_quotas(self) -> None:
+        for revoke in self._revokers:
+            self._outcomes += revoke.step()
+        for status in self._quota_statuses:
+            status.step()
 
     def _exchange(self) -> None:
         """Send what has been decided, and learn what has happened."""
@@ -309,6 +338,7 @@ class Scheduler:
         """Return when there is something to do even without news; None: only news can help."""
         waiting = (*self._waiting.values(), *self._preparing.values())
         times = [assumed.deadline_s for assumed in waiting]
+        times += [due_s for r in self._revokers if (due_s := r.next_wakeup_s()) is not None]
         flush_s = self.queue.next_wakeup_s()
         if flush_s is not None:
             times.append(flush_s)

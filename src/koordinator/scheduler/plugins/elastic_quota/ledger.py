@@ -11,7 +11,7 @@ from koordinator.api.codec import subject_of
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.labels import QUOTA_NAME, is_quota_preemptible
 from koordinator.domain.pod_requests import pod_requests
-from koordinator.domain.quota import QuotaPod, QuotaRules, QuotaTrees
+from koordinator.domain.quota import QuotaPod, QuotaRules, QuotaSpec, QuotaTrees
 from koordinator.domain.quota.amounts import Amounts
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.snapshot import Changed, ClusterState, PodClass
@@ -76,6 +76,9 @@ class QuotaLedger:
         before, now = self.objects.get(name), same_name[min(same_name)] if same_name else None
         if now is before:
             self._complain_of_others(same_name)
+            return
+        if before is not None and now is not None and QuotaSpec.of(before) == QuotaSpec.of(now):
+            self.objects[name] = now  # such as our own report of what it uses
             return
         if before is not None and (now is None or now.key != before.key):
             self.trees.remove(before)

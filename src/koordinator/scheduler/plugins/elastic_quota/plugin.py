@@ -48,9 +48,9 @@ NO_ROOM = "Insufficient quotas even without victims"
 class ElasticQuotaPlugin:
     """PreFilter and PostFilter."""
 
+    args: ElasticQuotaArgs
     quotas: QuotaRules
     admission: AdmissionRules
-    spares_default_quota: bool
 
     def ledger(self, snapshot: Snapshot) -> QuotaLedger:
         """Return all quotas as of now."""
@@ -119,7 +119,7 @@ class _Search:
         self._attempt = attempt
         self._asked = asked
         self._quota = quota
-        self._spares_default_quota = plugin.spares_default_quota
+        self._spares_default_quota = plugin.args.disable_default_quota_preemption
         self._pods = trees.tree_of(quota).node(quota).pods
         self._assigned = trees.tree_of(quota).node(quota).assigned
         self._room = room_for(trees.tree_of(quota), quota, asked, plugin.admission)
@@ -184,6 +184,7 @@ class _Search:
 
 def build(args: ElasticQuotaArgs, _axis: ResourceAxis) -> ElasticQuotaPlugin:
     return ElasticQuotaPlugin(
+        args,
         QuotaRules(
             system_max=amounts_of(args.system_quota_group_max),
             default_max=amounts_of(args.default_quota_group_max),
@@ -192,7 +193,6 @@ def build(args: ElasticQuotaArgs, _axis: ResourceAxis) -> ElasticQuotaPlugin:
         AdmissionRules(
             uses_runtime=args.enable_runtime_quota, checks_parents=args.enable_check_parent_quota
         ),
-        args.disable_default_quota_preemption,
     )
 
 
