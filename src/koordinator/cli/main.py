@@ -11,6 +11,7 @@ import typer
 from koordinator.cli.crds import crds
 from koordinator.cli.demo import demo
 from koordinator.cli.output import console
+from koordinator.cli.quota import app as quota
 from koordinator.cli.schedule import schedule
 from koordinator.cli.scheduler import scheduler
 from koordinator.cli.simulate import simulate
@@ -28,6 +29,7 @@ app.command()(simulate)
 app.command()(scheduler)
 app.command()(demo)
 app.command()(crds)
+app.add_typer(quota, name="quota")
 
 
 def spare_the_collector() -> None:

@@ -11,6 +11,7 @@ No I/O, no clock; amounts are integers: milli-CPU, whole units of everything els
 ``tree``        ``QuotaTree``: sums up to the root, runtime down from it
 ``trees``       ``QuotaTrees``: all trees of a cluster, and which quota is whose
 ``figures``     all that others may want to know of a quota
+``lending``     who uses what is guaranteed to whom
 ``admission``   whether a pod fits in
 ``preemption``  who makes room within a quota
 ``revoke``      who goes when a quota uses too much
@@ -22,6 +23,7 @@ No I/O, no clock; amounts are integers: milli-CPU, whole units of everything els
 from koordinator.domain.quota.admission import AdmissionRules, how_many, limit_of, why_not
 from koordinator.domain.quota.defaulting import with_quota_defaults
 from koordinator.domain.quota.figures import QuotaFigures, figures_of
+from koordinator.domain.quota.lending import Loan, loans
 from koordinator.domain.quota.place_validation import PlaceRules
 from koordinator.domain.quota.pods import QuotaPod, quota_pod
 from koordinator.domain.quota.preemption import (
@@ -46,6 +48,7 @@ from koordinator.domain.quota.validation import (
 __all__ = [
     "DEFAULT_TREE",
     "AdmissionRules",
+    "Loan",
     "OveruseTimer",
     "PlaceRules",
     "QuotaFigures",
@@ -65,6 +68,7 @@ __all__ = [
     "how_many",
     "is_allowed_victim",
     "limit_of",
+    "loans",
     "pods_to_revoke",
     "quota_pod",
     "room_for",
