@@ -12,9 +12,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, openb, throughput
+from benchmarks import cluster, openb, quota, throughput
 
-ALL = {**throughput.BENCHMARKS, **openb.BENCHMARKS, **cluster.BENCHMARKS}
+ALL = {**throughput.BENCHMARKS, **openb.BENCHMARKS, **cluster.BENCHMARKS, **quota.BENCHMARKS}
 
 
 def main() -> None:
