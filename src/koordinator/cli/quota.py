@@ -13,6 +13,7 @@ from rich.text import Text
 from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
 from koordinator.api.kubescheduler import (
     ElasticQuotaArgs,
+    FeatureGates,
     KubeSchedulerConfiguration,
     decode_args,
 )
@@ -65,6 +66,9 @@ def tree(
     ] = None,
     kubeconfig: Annotated[str, typer.Option(help="Take what exists from this cluster.")] = "",
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    feature_gates: Annotated[
+        str, typer.Option(metavar="NAME=true,...", help="As for the scheduler.")
+    ] = "",
     output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
 ) -> None:
     """Show what quotas use and may use now, from manifests or from a cluster."""
@@ -73,7 +77,8 @@ def tree(
         objects = with_cluster(objects, kubeconfig, context, KINDS)
     elif not files:
         raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
-    trees, complaints = counted(objects, rules_of(read_configuration(config)))
+    gates = FeatureGates.parse(feature_gates)
+    trees, complaints = counted(objects, rules_of(read_configuration(config), gates))
     for complaint in complaints:
         console(stderr=True).print(f"warning: {complaint}", style="yellow", markup=False)
     if output is Output.TABLE:
@@ -82,7 +87,7 @@ def tree(
         print_data(as_data(trees), output)
 
 
-def rules_of(configuration: KubeSchedulerConfiguration) -> QuotaRules:
+def rules_of(configuration: KubeSchedulerConfiguration, gates: FeatureGates) -> QuotaRules:
     """Return the rules of the first profile that has arguments for quotas, or the defaults."""
     given = (
         dict(config.args)
@@ -91,11 +96,7 @@ def rules_of(configuration: KubeSchedulerConfiguration) -> QuotaRules:
         if config.name == _PLUGIN
     )
     args = decode_args(ElasticQuotaArgs, next(given, {}), f"{_PLUGIN}.args", "")
-    return QuotaRules(
-        system_max=amounts_of(args.system_quota_group_max),
-        default_max=amounts_of(args.default_quota_group_max),
-        scales_min=args.enable_min_quota_scale,
-    )
+    return QuotaRules.of(args, gates)
 
 
 def counted(objects: Iterable[KubeObject], rules: QuotaRules) -> tuple[QuotaTrees, list[str]]:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector
 
-from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cli.rest_metrics import RequestMetrics
@@ -75,6 +75,7 @@ class Settings:
     key: Path | None
     certificate_folder: Path | None
     always_allowed: tuple[str, ...]
+    gates: FeatureGates
     verbosity: int
     log_format: LogFormat
 
@@ -209,8 +210,15 @@ class _Process:
         settings, configuration = self._settings, self._settings.configuration
         state = ClusterState()
         built = build_profiles(
-            configuration, state.axis, out_of_tree=installed_plugins(), source=settings.source
+            configuration,
+            state.axis,
+            out_of_tree=installed_plugins(),
+            source=settings.source,
+            gates=settings.gates,
         )
+        if settings.gates.without_effect:
+            ignored = ", ".join(settings.gates.without_effect)
+            log.warning("feature gates without effect", extra={"gates": ignored})
         if built.not_yet:
             log.warning("plugins do nothing yet", extra={"plugins": ", ".join(built.not_yet)})
         options = Options(

@@ -48,6 +48,7 @@ its arguments.
                     before it is queued (Koordinator: the transformers of informers and
                     BeforePreFilter)
 ``pre_enqueue``     ``(pod object) -> str``: why the pod must not enter the queue yet; empty: it may
+``with_gates``      ``(feature gates) -> plugin``: the plugin as the gates that are on change it
 ``arrived``         ``(snapshot, pod) -> None``: a pod is tried for the first time (for policies
                     that learn the mix)
 ==================  ================================================================================

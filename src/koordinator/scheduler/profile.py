@@ -12,7 +12,9 @@ from typing import Any
 from koordinator.api.device import Device
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.kubescheduler import (
+    NO_GATES,
     CoschedulingArgs,
+    FeatureGates,
     KubeSchedulerConfiguration,
     LoadAwareSchedulingArgs,
     NodeNUMAResourceArgs,
@@ -213,6 +215,7 @@ def build_profiles(
     *,
     out_of_tree: Iterable[PluginSpec[Any]] = (),
     source: str = "",
+    gates: FeatureGates = NO_GATES,
 ) -> Profiles:
     """Return the configuration's profiles with their plugins built.
 
@@ -244,7 +247,7 @@ def build_profiles(
             known = specs.get(config.name) or PLANNED[config.name]
             decode_args(known.args, dict(config.args), f"{path}.args", source)
             args[config.name] = config.args
-        built = _Built(specs, args, axis, f"profiles[{index}]", source)
+        built = _Built(specs, args, axis, f"profiles[{index}]", source, gates=gates)
         profiles.append(built.profile(profile.scheduler_name, lists))
         not_yet |= dict.fromkeys(built.not_yet)
     return Profiles(tuple(profiles), tuple(not_yet))
@@ -260,9 +263,11 @@ class _Built:
         axis: ResourceAxis,
         path: str,
         source: str,
+        *,
+        gates: FeatureGates,
     ) -> None:
         self._specs, self._args, self._axis = specs, args, axis
-        self._path, self._source = path, source
+        self._gates, self._path, self._source = gates, path, source
         self._plugins: dict[str, Any] = {}
         self.not_yet: list[str] = []
 
@@ -300,7 +305,10 @@ class _Built:
             if name not in self._plugins:
                 data = dict(self._args.get(name, {}))
                 args = decode_args(spec.args, data, f"{self._path}.{name}", self._source)
-                self._plugins[name] = spec.build(args, self._axis)
+                plugin = spec.build(args, self._axis)
+                if hasattr(plugin, "with_gates"):
+                    plugin = plugin.with_gates(self._gates)
+                self._plugins[name] = plugin
             active.append(ActivePlugin(name, self._plugins[name], weight, spec.max_score))
         return tuple(active)
 

@@ -8,7 +8,9 @@ from tests.unit.scheduler.conftest import NewEmbedded
 from tests.worlds import budget, configuration, node, pod
 
 from koordinator.api.elastic_quota import DEFAULT_QUOTA, ElasticQuota
+from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.pod import Pod
+from koordinator.foundation.errors import InputError
 from koordinator.scheduler.app import Bound, Evicted, Outcome, Unschedulable
 from koordinator.simulator import Embedded
 
@@ -191,6 +193,65 @@ def test_without_runtime_the_maximum_is_the_limit(embedded: NewEmbedded) -> None
     assert "runtime: cpu:0" in why(limited.scheduler.step())["x0"]
     free = embedded(*objects, *waiting, config=config(enableRuntimeQuota=False))
     assert "Insufficient cpu" in why(free.scheduler.step())["x0"]
+
+
+# -- feature gates ---------------------------------------------------------------------------
+
+
+def gated(*objects: Any, gates: str) -> list[Outcome]:
+    """Schedule with some gates on."""
+    one = Embedded(config(), gates=FeatureGates.parse(gates))
+    one.load(objects)
+    return one.scheduler.step()
+
+
+def test_a_tree_of_its_own_has_what_its_root_says() -> None:
+    """With MultiQuotaTree; without, it is part of the one tree, and shares all there is."""
+    root = team("root", 100, 4, tree="t", total={"cpu": 4}, is_parent=True)
+    objects = (
+        ENOUGH,
+        root,
+        team("a", 100, parent="root", tree="t"),
+        team("b", 100),
+        *(of(f"a{i}", "a", 3) for i in range(2)),
+        *(of(f"b{i}", "b", 48) for i in range(2)),
+    )
+
+    assert bound(gated(*objects, gates="MultiQuotaTree=true")) == ["a0", "b0", "b1"]
+    assert bound(gated(*objects, gates="")) == ["a0", "a1", "b0"]
+
+
+def test_without_default_quota_only_labels_count() -> None:
+    """With DisableDefaultQuota, neither the namespace nor the default quota limits a pod."""
+    objects = (ENOUGH, team("a", 1, bound=("default",)), of("x", "", 2), of("y", "a", 2))
+
+    assert bound(gated(*objects, gates="")) == []
+    assert bound(gated(*objects, gates="DisableDefaultQuota=true")) == ["x"]
+
+
+def test_what_is_used_is_guaranteed() -> None:
+    """With ElasticQuotaGuaranteeUsage, a sibling's right doesn't squeeze what runs already."""
+    objects = (
+        node("n1", cpu=60),
+        team("x", 60, 10, weight={"cpu": 10}),
+        team("y", 60, 10, weight={"cpu": 30}),
+        of("runs", "x", 26, on="n1"),
+        of("more", "x", 4),
+        *(of(f"x{i}", "x", 10) for i in range(1)),
+        of("y", "y", 40),
+    )
+
+    assert "more" in bound(gated(*objects, gates="ElasticQuotaGuaranteeUsage=true"))
+    assert "more" not in bound(gated(*objects, gates=""))
+
+
+def test_gates_are_read_as_the_original_reads_them() -> None:
+    """Those that mean nothing here are known by name; a value must be true or false."""
+    gates = FeatureGates.parse("MultiQuotaTree=true,DisableDefaultQuota=false,Other=true")
+
+    assert (gates.enabled, gates.without_effect) == (frozenset({"MultiQuotaTree"}), ("Other",))
+    with pytest.raises(InputError, match="found 'MultiQuotaTree'"):
+        FeatureGates.parse("MultiQuotaTree")
 
 
 # -- who is asked again ----------------------------------------------------------------------

@@ -8,9 +8,9 @@ Source: koordinator pkg/scheduler/plugins/elasticquota (plugin.go, preempt.go).
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from koordinator.api.kubescheduler import ElasticQuotaArgs
+from koordinator.api.kubescheduler import ElasticQuotaArgs, FeatureGates
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.domain.quota import (
     AdmissionRules,
@@ -22,7 +22,6 @@ from koordinator.domain.quota import (
     room_for,
     why_not,
 )
-from koordinator.domain.quota.amounts import amounts_of
 from koordinator.scheduler.contract import (
     Action,
     Attempt,
@@ -51,6 +50,10 @@ class ElasticQuotaPlugin:
     args: ElasticQuotaArgs
     quotas: QuotaRules
     admission: AdmissionRules
+
+    def with_gates(self, gates: FeatureGates) -> "ElasticQuotaPlugin":
+        """Return the plugin as the gates change it."""
+        return replace(self, quotas=QuotaRules.of(self.args, gates))
 
     def ledger(self, snapshot: Snapshot) -> QuotaLedger:
         """Return all quotas as of now."""
@@ -185,11 +188,7 @@ class _Search:
 def build(args: ElasticQuotaArgs, _axis: ResourceAxis) -> ElasticQuotaPlugin:
     return ElasticQuotaPlugin(
         args,
-        QuotaRules(
-            system_max=amounts_of(args.system_quota_group_max),
-            default_max=amounts_of(args.default_quota_group_max),
-            scales_min=args.enable_min_quota_scale,
-        ),
+        QuotaRules.of(args),
         AdmissionRules(
             uses_runtime=args.enable_runtime_quota, checks_parents=args.enable_check_parent_quota
         ),
