@@ -12,11 +12,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, devices, gangs, openb, throughput
+from benchmarks import cluster, devices, gangs, openb, quota, throughput
 
 ALL = {
     **throughput.BENCHMARKS,
     **gangs.BENCHMARKS,
+    **quota.BENCHMARKS,
     **devices.BENCHMARKS,
     **openb.BENCHMARKS,
     **cluster.BENCHMARKS,

@@ -5,15 +5,16 @@ Out-of-tree plugins are ``PluginSpec`` objects behind the entry point group
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
 
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.device import Device
+from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.kubescheduler import (
-    ElasticQuotaArgs,
+    NO_GATES,
+    FeatureGates,
     KubeSchedulerConfiguration,
     LoadAwareSchedulingArgs,
     PluginArgs,
@@ -44,6 +45,7 @@ from koordinator.scheduler.plugins import (
     default_preemption,
     device_share,
     dynamic_resources,
+    elastic_quota,
     gpu_best_fit,
     gpu_fragmentation,
     gpu_packing,
@@ -99,6 +101,7 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     scarce_resource_avoidance.PLUGIN,
     node_numa_resource.PLUGIN,
     device_share.PLUGIN,
+    elastic_quota.PLUGIN,
     coscheduling.PLUGIN,
     scheduling_hint.PLUGIN,
     gpu_best_fit.PLUGIN,
@@ -133,6 +136,7 @@ UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
         "DefaultPreemption": "preEnqueue postFilter",
         "DeviceShare": "preFilter filter preScore score reserve preBind",
         "NodeNUMAResource": "preFilter filter preScore score reserve preBind",
+        "ElasticQuota": "preFilter postFilter reserve",
         "Coscheduling": (
             "preEnqueue queueSort preFilter postFilter preScore score reserve permit preBind "
             "postBind"
@@ -148,7 +152,6 @@ PLANNED: Mapping[str, Planned] = {
     "Reservation": Planned(
         ReservationArgs, _ALL_ROUND | {"postFilter", "preScore", "score", "bind"}
     ),
-    "ElasticQuota": Planned(ElasticQuotaArgs, frozenset(("preFilter", "postFilter", "reserve"))),
     # The patches that this one merges travel with the bind here: nothing is left for it to do.
     DEFAULT_PRE_BIND: Planned(NoArgs, frozenset(("preBind",))),
 }
@@ -160,6 +163,7 @@ WATCHED: tuple[type[KubeObject], ...] = (
     Device,
     NodeResourceTopology,
     ConfigMap,
+    ElasticQuota,
     Service,
     ReplicationController,
     ReplicaSet,
@@ -208,8 +212,8 @@ def build_profiles(
     axis: ResourceAxis,
     *,
     out_of_tree: Iterable[PluginSpec[Any]] = (),
-    gates: AbstractSet[str] = frozenset(),
     source: str = "",
+    gates: FeatureGates = NO_GATES,
 ) -> Profiles:
     """Return the configuration's profiles with their plugins built; ``gates`` are those on.
 
@@ -268,7 +272,7 @@ class _Built:
         specs: Mapping[str, PluginSpec[Any]],
         args: Mapping[str, Mapping[str, Any]],
         axis: ResourceAxis,
-        gates: AbstractSet[str],
+        gates: FeatureGates,
         where: tuple[str, str],
     ) -> None:
         self._specs, self._args, self._axis, self._gates = specs, args, axis, gates
@@ -282,8 +286,6 @@ class _Built:
         by_name = {active.name: active for active in (*at["preFilter"], *at["filter"])}
         before = tuple(by_name.values())
         for plugin in self._plugins.values():
-            if hasattr(plugin, "gates"):
-                plugin.gates = self._gates
             if hasattr(plugin, "meet"):
                 plugin.meet(tuple(self._plugins.values()))
         gangs = _with(at["permit"], "gangs")  # their gate is closed also where it is not listed
@@ -318,7 +320,10 @@ class _Built:
             if name not in self._plugins:
                 data = dict(self._args.get(name, {}))
                 args = decode_args(spec.args, data, f"{self._path}.{name}", self._source)
-                self._plugins[name] = spec.build(args, self._axis)
+                plugin = spec.build(args, self._axis)
+                if hasattr(plugin, "with_gates"):
+                    plugin = plugin.with_gates(self._gates)
+                self._plugins[name] = plugin
             active.append(ActivePlugin(name, self._plugins[name], weight, spec.max_score))
         return tuple(active)
 

@@ -30,10 +30,13 @@ from koordinator.scheduler.app.binding import Assumed, Binder
 from koordinator.scheduler.app.gang_placing import GangDecision, GangPlacer, GangTurn, Verdict
 from koordinator.scheduler.app.gang_reports import GangReports
 from koordinator.scheduler.app.outcomes import Bound, Evicted, Outcome, Unschedulable
+from koordinator.scheduler.app.quota_revoke import QuotaRevoke
+from koordinator.scheduler.app.quota_status import QuotaStatus
 from koordinator.scheduler.app.reporter import Reporter
 from koordinator.scheduler.contract import (
     NOTHING,
     Action,
+    ActivePlugin,
     ClusterEvent,
     Gate,
     Holding,
@@ -43,6 +46,7 @@ from koordinator.scheduler.contract import (
 from koordinator.scheduler.cycle import Choice, Cycle, Refused, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.ingest import Ingest, is_over
+from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
 from koordinator.scheduler.queue import Nominator, QueuedPod, QueueState, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PodClass
 
@@ -90,6 +94,12 @@ class Scheduler:
         self._clock = clock
         self._ingest = Ingest(state)
         self._metrics = metrics
+        quotas = [
+            a.plugin
+            for p in profiles
+            for a in p.pre_filter
+            if isinstance(a.plugin, ElasticQuotaPlugin)
+        ]
         if metrics is not None:
             profiles = [metrics.timed(profile) for profile in profiles]
         self.cycles = {p.scheduler_name: Cycle(p, state) for p in profiles}
@@ -111,6 +121,13 @@ class Scheduler:
         self._gang_reports = GangReports(
             cluster, clock, state, self._gangs, self._reporter, enabled=self.options.report
         )
+        quotas = quotas[:1]  # those of further profiles would say the same
+        self._revokers = [QuotaRevoke(cluster, clock, plugin, state) for plugin in quotas]
+        self._quota_statuses = [
+            QuotaStatus(cluster, clock, self._reporter, plugin, state)
+            for plugin in quotas
+            if self.options.report
+        ]
         self._watched: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)
         self._field_selectors = field_selectors
         self._watch: Watch | None = None
@@ -122,6 +139,7 @@ class Scheduler:
         self._beginning: dict[str, Assumed] = {}  # among those whose binding is just to begin
         self._diagnoses: dict[Hashable, Diagnosis] = {}
         self._diagnosed_at: Hashable = None
+        self._asked_at: dict[tuple[str, str], Hashable] = {}  # versions of plugins with a run limit
         self.attempts = 0
         self.is_synced = False  # everything that existed when last asked has been taken in
         self._bookmarks_due = 0
@@ -166,6 +184,7 @@ class Scheduler:
                 began_s = self._metrics.now_s()
                 self._handle(event)
                 self._metrics.handled(_label(event), self._metrics.now_s() - began_s)
+        self._wake_refused()
         for complaint in self._ingest.complaints:
             log.warning("annotation ignored", extra={"complaint": complaint})
         self._ingest.complaints.clear()
@@ -193,6 +212,8 @@ class Scheduler:
         waited = (gone or bool(pod.spec.node_name)) and self._forget_waiting(key, gone=gone)
         ready = self._tell_gangs(pod, gone=kind is EventType.DELETED)
         placed = self.state.pods.by_key.get(key)
+        if gone or pod.spec.node_name:
+            self.state.drop_unbound(key)
         if gone:
             self._leave_queue(key)
             if waited or placed is not None or pod.spec.node_name:
@@ -211,6 +232,7 @@ class Scheduler:
             for active in cycle.profile.transform:
                 pod, old = active.plugin.transform(pod), active.plugin.transform(old)
             pod_class = self.state.classes.of(pod)
+            self.state.put_unbound(pod, pod_class)
             self._class_of[key] = (pod, pod_class)
             alone = any(active.plugin.permits(pod_class) for active in cycle.profile.gangs)
             run_key = None if alone else cycle.run_key(pod_class)
@@ -218,6 +240,7 @@ class Scheduler:
             if placed is None and (self.nominator.node_of(key) or pod.status.nominated_node_name):
                 self.nominator.update(old, pod)
         else:
+            self.state.put_unbound(pod, self.state.classes.of(pod))
             self._leave_queue(key)
         self.queue.activate(ready, self._clock.now_s())
 
@@ -280,6 +303,34 @@ class Scheduler:
     def _tell_queue(self, event: ClusterEvent) -> None:
         self.queue.on_event(event, self._clock.now_s())
 
+    def _wake_refused(self) -> None:
+        """Ask plugins that limit pods across nodes whom the news have given room.
+
+        Asked once for all news, and once for pods that are limited alike.
+        """
+        for cycle in self.cycles.values():
+            for active in cycle.limiting:
+                asked = (cycle.profile.scheduler_name, active.name)
+                version = cycle.version(active)
+                if version != self._asked_at.get(asked):
+                    self._asked_at[asked] = version
+                    self._wake_refused_by(cycle, active)
+
+    def _wake_refused_by(self, cycle: Cycle, active: ActivePlugin) -> None:
+        known: dict[Hashable, bool] = {}
+
+        def helps(queued: QueuedPod) -> bool:
+            if queued.pod.spec.scheduler_name != cycle.profile.scheduler_name:
+                return False
+            pod_class = self.state.unbound[queued.key][1]
+            run_key = cycle.run_key(pod_class)
+            answer = known.get(run_key)
+            if answer is None:
+                answer = known[run_key] = not cycle.refuses(active, pod_class)
+            return answer
+
+        self.queue.wake_rejected(active.name, helps, self._clock.now_s())
+
     def _gate(self, pod: Pod) -> Gate | None:
         cycle = self.cycles[pod.spec.scheduler_name]
         for active in cycle.profile.pre_enqueue:
@@ -317,8 +368,9 @@ class Scheduler:
                 self._exchange()
         self._begin_binds()
         self._end_binds()
-        if limit != 0:  # who only follows the cluster writes nothing
+        if self.is_synced and limit != 0:  # who only follows the cluster writes nothing
             self._gang_reports.write()
+            self._keep_quotas()
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
@@ -340,6 +392,17 @@ class Scheduler:
         """Send what has been decided and wait for the answers; for the end of the process."""
         self._begin_binds()
         self._end_binds(wait=True)
+
+    def report_quotas(self) -> None:
+        """Write at once what would be written of quotas in the next seconds."""
+        for status in self._quota_statuses:
+            status.step(finish=True)
+
+    def _keep_quotas(self) -> None:
+        for revoke in self._revokers:
+            self._outcomes += revoke.step()
+        for status in self._quota_statuses:
+            status.step()
 
     def _exchange(self) -> None:
         """Send what has been decided, and learn what has happened."""
@@ -363,6 +426,7 @@ class Scheduler:
         times = [assumed.deadline_s for assumed in waiting]
         if self._gang_reports.is_behind:
             times.append(self._clock.now_s())
+        times += [due_s for r in self._revokers if (due_s := r.next_wakeup_s()) is not None]
         flush_s = self.queue.next_wakeup_s()
         if flush_s is not None:
             times.append(flush_s)
@@ -614,6 +678,7 @@ class Scheduler:
             state.layout,
             state.cluster,
             state.objects.total_version,
+            state.unbound_changes,
         )
 
     def _known_failure(self, cycle: Cycle, pod_class: PodClass) -> Diagnosis | None:

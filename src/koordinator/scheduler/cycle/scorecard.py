@@ -61,7 +61,7 @@ class Scorecard:
         alive = np.flatnonzero(self.rejected_by != NOT_ALIVE)
         if self.refusal is not None:
             plugin, refusal = self.refusal
-            resolvable = np.zeros(len(alive), bool)
+            resolvable = np.full(len(alive), refusal.resolvable)
             return Diagnosis(len(alive), plugin, refusal.reason, {}, alive, resolvable)
         counts: dict[tuple[str, str], int] = {}
         hopeless = np.zeros(len(self.rejected_by), bool)
