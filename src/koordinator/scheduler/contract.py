@@ -51,6 +51,10 @@ its arguments.
                     before it is queued (Koordinator: the transformers of informers and
                     BeforePreFilter)
 ``pre_enqueue``     ``(pod object) -> str``: why the pod must not enter the queue yet; empty: it may
+``detail``          ``(row view, pod) -> str``: for people, what exactly the filter has against
+                    a node
+``remedy``          ``(snapshot, pod) -> str``: for people, what would let pass a pod that
+                    ``prefilter`` refuses; empty: unknown
 ``with_gates``      ``(feature gates) -> plugin``: the plugin as the gates that are on change it
 ``arrived``         ``(snapshot, pod) -> None``: a pod is tried for the first time (for policies
                     that learn the mix)

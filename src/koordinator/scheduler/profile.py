@@ -25,6 +25,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod_group import PodGroup
 from koordinator.api.policy import PodDisruptionBudget
+from koordinator.api.schedule_explanation import ScheduleExplanation
 from koordinator.api.service import Service
 from koordinator.api.volume import (
     CsiDriver,
@@ -170,6 +171,7 @@ WATCHED: tuple[type[KubeObject], ...] = (
     StatefulSet,
     PodDisruptionBudget,
     PodGroup,
+    ScheduleExplanation,
     StorageClass,
     CsiNode,
     CsiDriver,

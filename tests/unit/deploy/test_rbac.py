@@ -16,6 +16,7 @@ from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
 from koordinator.api.reservation import Reservation
+from koordinator.api.schedule_explanation import ScheduleExplanation
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim
 from koordinator.scheduler.profile import PLANNED, WATCHED
 
@@ -39,6 +40,8 @@ WRITES: Rights = {
     ("", PersistentVolume.PLURAL): {"patch"},
     ("", PersistentVolumeClaim.PLURAL): {"patch"},
     ("scheduling.sigs.k8s.io", PodGroup.PLURAL): {"patch"},
+    ("scheduling.koordinator.sh", "scheduleexplanations/status"): {"patch"},
+    ("scheduling.koordinator.sh", ScheduleExplanation.PLURAL): {"delete"},
     ("events.k8s.io", Event.PLURAL): {"create"},
     ("", CoreEvent.PLURAL): {"patch"},
     ("authentication.k8s.io", "tokenreviews"): {"create"},

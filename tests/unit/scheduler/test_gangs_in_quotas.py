@@ -63,7 +63,7 @@ def test_a_finished_pod_of_the_quota_lets_the_gang_start() -> None:
     one = world(
         node("a", cpu=100),
         team("team", most=4),
-        pod("before", 2, labels={LABEL: "team"}, node_name="a"),
+        pod("before", 2, labels={LABEL: "team"}, on="a"),
         group("g", 4),
         *members("g", 4, labels={LABEL: "team"}),
     )

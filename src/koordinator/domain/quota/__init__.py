@@ -14,6 +14,7 @@ No I/O, no clock; amounts are integers: milli-CPU, whole units of everything els
 ``lending``     who uses what is guaranteed to whom
 ``admission``   whether a pod fits in
 ``preemption``  who makes room within a quota
+``remedies``    what would make room
 ``revoke``      who goes when a quota uses too much
 ``status``      what is reported in the object
 ``topology``    quotas as admission knows them
@@ -31,6 +32,7 @@ from koordinator.domain.quota.preemption import (
     is_allowed_victim,
     room_for,
 )
+from koordinator.domain.quota.remedies import what_helps
 from koordinator.domain.quota.revoke import OveruseTimer, pods_to_revoke
 from koordinator.domain.quota.spec import QuotaSpec
 from koordinator.domain.quota.status import with_status
@@ -72,6 +74,7 @@ __all__ = [
     "pods_to_revoke",
     "quota_pod",
     "room_for",
+    "what_helps",
     "why_not",
     "with_quota_defaults",
     "with_status",

@@ -7,7 +7,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from koordinator.foundation.errors import NotFoundError
+from koordinator.scheduler.app.explainer import explain
 from koordinator.scheduler.app.shell import Scheduler
 from koordinator.scheduler.queue import QueuedPod, QueueState
 from koordinator.scheduler.snapshot import ClusterState
@@ -21,6 +24,9 @@ def services(scheduler: Scheduler, ask: Ask) -> dict[str, Page]:
     return {
         "/nodes/{nodeName}": lambda given: ask(
             partial(node_page, scheduler.state, given["nodeName"])
+        ),
+        "/explain/{namespace}/{podName}": lambda given: ask(
+            partial(explain_page, scheduler, f"{given['namespace']}/{given['podName']}")
         ),
         "/queue": lambda _: ask(partial(queue_page, scheduler)),
     }
@@ -44,6 +50,12 @@ def node_page(state: ClusterState, name: str) -> dict[str, Any]:
         "remaining": dict(zip(names, remaining, strict=False)),
         "allocatable": dict(zip(names, allocatable, strict=False)),
     }
+
+
+def explain_page(scheduler: Scheduler, key: str) -> dict[str, Any]:
+    """Return why a pod waits.  Raises NotFoundError."""
+    page: dict[str, Any] = msgspec.to_builtins(explain(scheduler, key))
+    return page
 
 
 def queue_page(scheduler: Scheduler) -> dict[str, Any]:

@@ -42,6 +42,12 @@ class TaintToleration:
         )
         return Rejections.where(forbidden[snapshot.taint_set], REASON, unresolvable=True)
 
+    def detail(self, view: Snapshot, pod: PodClass) -> str:
+        """Name the taints."""
+        taints = view.taint_sets[int(view.taint_set[0])]
+        left = untolerated(taints, pod.spec.tolerations, FORBIDDING)
+        return ", ".join(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in left)
+
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the number of soft taints not tolerated."""
         tolerations = pod.spec.tolerations
