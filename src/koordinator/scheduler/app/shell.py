@@ -142,6 +142,7 @@ class Scheduler:
         if self._watch is None:
             self.sync()
             return
+        self.state.advance(self._clock.now_s())
         for event in self._watch.poll():
             if event.type is EventType.BOOKMARK:
                 self._bookmarks_due -= 1
@@ -319,7 +320,7 @@ class Scheduler:
         classes = [self._class(queued) for queued in run]
         self.attempts += len(run)
         done = 0
-        if len(run) > 1 and not self.nominator.nodes() and not cycle.profile.permit:
+        if len(run) > 1 and self._can_merge(cycle, run):
             rows = cycle.choose_run(classes)
             if rows is not None:
                 done = len(rows)
@@ -329,6 +330,15 @@ class Scheduler:
                 self._to_bind += assumed_run
         for queued, pod_class in zip(run[done:], classes[done:], strict=True):
             self._decide_one(cycle, queued, pod_class)
+
+    def _can_merge(self, cycle: Cycle, run: Sequence[QueuedPod]) -> bool:
+        """Return whether the pods of a run are alike, and nobody else has a say.
+
+        A node's usage may be reported of a former pod of the same name: then they aren't.
+        """
+        if self.nominator.nodes() or cycle.profile.permit:
+            return False
+        return not self.state.load.names_any([queued.key for queued in run])
 
     def _class(self, queued: QueuedPod) -> PodClass:
         """Return the pod's class; looked up when the pod came, unless it has been tried since."""
