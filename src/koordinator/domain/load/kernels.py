@@ -1,11 +1,10 @@
-"""Verdict and score of many nodes: one NumPy version and one compiled loop each.
+"""Verdict and score of many nodes: one NumPy version and one compiled loop.
 
-Shapes: ``rows`` and ``times`` are ``(n,)``: which rows are asked about, and how many more pods each
-has taken by then.  ``step`` is ``(4, r)``, what each of these adds by ``Sum``; ``incoming`` is
-``(r,)``, the estimate of the pod that is asked about.  By row of the whole cluster are ``sums``
-``(4, r, capacity)``, ``has``, ``usage`` and limits ``(r, capacity)``, and ``known``
-``(capacity,)``: False where there is no usage over the window, and whole estimates count instead.
-``status`` ``(capacity,)`` is a ``Status``.
+``rows`` ``(n,)`` are the rows that are asked about; ``times`` ``(n,)`` says how many more pods each
+of them has taken by then, and is empty where none has.  ``pods`` ``(5, r)`` has what each of these
+adds, by ``Sum``, and last the estimate of the pod that is asked about.  ``figures``
+``(capacity, len(Figure), r)`` and ``facts`` ``(capacity, len(Fact))`` are by row of the whole
+cluster.  ``options`` are by ``Option``, ``weights`` ``(r,)``.
 """
 
 from enum import IntEnum
@@ -20,9 +19,28 @@ from koordinator.foundation.kernel import Kernel
 
 IntArray = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.int8]
-BoolArray = npt.NDArray[np.bool_]
 
 _DELTA, _PROD_DELTA, _ESTIMATED, _PROD_USAGE = (int(one) for one in Sum)
+_INCOMING = len(Sum)
+
+
+class Figure(IntEnum):
+    """Amounts of a node by resource; the first ones are its sums, by ``Sum``."""
+
+    HAS = 4  # not amplified
+    LIMITED = 5  # the usage that has limits
+    SCORED = 6  # the usage that scores look at
+    LIMIT = 7  # percent of HAS
+    PROD_LIMIT = 8
+
+
+class Fact(IntEnum):
+    """What else is known of a node."""
+
+    STATUS = 0  # a Status
+    KNOWS_LIMITED = 1  # 0: there is no usage over that window, and whole estimates count instead
+    KNOWS_SCORED = 2
+    IS_AGGREGATED = 3  # the usage that has limits is not the latest
 
 
 class Status(IntEnum):
@@ -34,219 +52,153 @@ class Status(IntEnum):
     EMPTY = 3  # an expired report without body
 
 
+class Option(IntEnum):
+    """What the scheduler is told to do."""
+
+    REFUSE_EXPIRED = 0  # a node whose report has expired takes no pods
+    USE_EXPIRED = 1  # for the verdict, a report counts however old it is
+    SCORE_BY_PROD = 2  # prod pods are scored by what prod pods use
+    DOMINANT = 3  # weight of the scarcest resource, once more
+
+
+FIGURES, FACTS = len(Sum) + len(Figure), len(Fact)
+
+_HAS, _LIMITED, _SCORED, _LIMIT, _PROD_LIMIT = (int(one) for one in Figure)
+_STATUS, _KNOWS_LIMITED, _KNOWS_SCORED, _IS_AGGREGATED = (int(one) for one in Fact)
 _FRESH, _EXPIRED, _EMPTY = int(Status.FRESH), int(Status.EXPIRED), int(Status.EMPTY)
+_REFUSE_EXPIRED, _USE_EXPIRED, _SCORE_BY_PROD, _DOMINANT = (int(one) for one in Option)
 
 
-def _load(  # noqa: PLR0917 (numba takes no keywords)
+def _judged(  # noqa: PLR0917 (numba takes no keywords)
     rows: IntArray,
     times: IntArray,
-    step: IntArray,
-    sums: IntArray,
-    usage: IntArray,
-    known: BoolArray,
-) -> tuple[IntArray, IntArray]:
-    """Return ``(r, n)``: the load of the nodes, and that by prod pods."""
-    held = sums[:, :, rows] + step[:, :, None] * times
-    node = np.where(known[rows], usage[:, rows] + held[_DELTA], held[_ESTIMATED])
-    return node, held[_PROD_USAGE] + held[_PROD_DELTA]
-
-
-def _exceeded(  # noqa: PLR0917 (numba takes no keywords)
-    rows: IntArray,
-    times: IntArray,
-    step: IntArray,
-    incoming: IntArray,
-    sums: IntArray,
-    usage: IntArray,
-    known: BoolArray,
-    has: IntArray,
-    limits: IntArray,
-    prod_limits: IntArray,
-    status: ByteArray,
-    prod: bool,
-    refuse_expired: bool,
-    use_expired: bool,
-) -> IntArray:
-    node, of_prod = _load(rows, times, step, sums, usage, known)
-    bound, load = limits[:, rows], node
-    if prod:
-        own = prod_limits[:, rows]
-        by_prod = own.any(axis=0)
-        bound, load = np.where(by_prod, own, bound), np.where(by_prod, of_prod, load)
-    there = has[:, rows]
-    share = (load + incoming[:, None]) / np.maximum(there, 1) * 100
-    over = (bound != 0) & (there != 0) & (round_half_away_array(share) > bound)
-    found, state = np.zeros(len(rows), np.int64), status[rows]
-    checked = (state == _FRESH) | ((state == _EXPIRED) & use_expired)
-    first = np.where(checked & over.any(axis=0), over.argmax(axis=0) + 2, 0)
-    expired = ((state == _EXPIRED) | (state == _EMPTY)) & bound.any(axis=0)
-    found[:] = np.where(expired & refuse_expired, 1, first)
-    return found
-
-
-def _exceeded_loop(  # noqa: C901, PLR0912, PLR0917 (numba takes no keywords, and no small functions)
-    rows: IntArray,
-    times: IntArray,
-    step: IntArray,
-    incoming: IntArray,
-    sums: IntArray,
-    usage: IntArray,
-    known: BoolArray,
-    has: IntArray,
-    limits: IntArray,
-    prod_limits: IntArray,
-    status: ByteArray,
-    prod: bool,
-    refuse_expired: bool,
-    use_expired: bool,
-) -> IntArray:
-    n, width = len(rows), has.shape[0]
-    found = np.zeros(n, np.int64)
-    for i in range(n):
-        row, state = rows[i], status[rows[i]]
-        if state == 0 or (state == _EMPTY and not refuse_expired):
-            continue
-        if state == _EXPIRED and not (refuse_expired or use_expired):
-            continue
-        by_prod = False
-        if prod:
-            for r in range(width):
-                by_prod = by_prod or prod_limits[r, row] != 0
-        for r in range(width):
-            bound = prod_limits[r, row] if by_prod else limits[r, row]
-            if bound == 0:
-                continue
-            if state != _FRESH and refuse_expired:
-                found[i] = 1
-                break
-            if has[r, row] == 0:
-                continue
-            load = incoming[r]
-            if by_prod:
-                load += sums[_PROD_USAGE, r, row] + sums[_PROD_DELTA, r, row]
-                load += times[i] * (step[_PROD_USAGE, r] + step[_PROD_DELTA, r])
-            elif known[row]:
-                load += usage[r, row] + sums[_DELTA, r, row] + times[i] * step[_DELTA, r]
-            else:
-                load += sums[_ESTIMATED, r, row] + times[i] * step[_ESTIMATED, r]
-            share = load / has[r, row] * 100
-            whole = np.trunc(share)
-            if abs(share - whole) >= 0.5:  # noqa: PLR2004 (half)
-                whole += 1.0 if share > 0 else -1.0
-            if whole > bound:
-                found[i] = r + 2
-                break
-    return found
-
-
-def _least_used(  # noqa: PLR0917 (numba takes no keywords)
-    rows: IntArray,
-    times: IntArray,
-    step: IntArray,
-    incoming: IntArray,
-    sums: IntArray,
-    usage: IntArray,
-    known: BoolArray,
-    has: IntArray,
-    status: ByteArray,
+    pods: IntArray,
+    figures: IntArray,
+    facts: ByteArray,
+    options: IntArray,
     weights: IntArray,
-    dominant: int,
-    prod: bool,
+    is_prod: bool,
 ) -> IntArray:
-    node, of_prod = _load(rows, times, step, sums, usage, known)
-    load, there = (of_prod if prod else node) + incoming[:, None], has[:, rows]
-    scores = percent_floor(np.maximum(there - load, 0), there) * (there > 0)
-    total = weights @ scores
-    if dominant:
-        total = total + dominant * np.minimum(scores.min(axis=0), 100)
-    mean: IntArray = total // max(int(weights.sum()) + dominant, 1)
-    return np.where(status[rows] == _FRESH, mean, 0)
-
-
-def _least_used_loop(  # noqa: PLR0917 (numba takes no keywords)
-    rows: IntArray,
-    times: IntArray,
-    step: IntArray,
-    incoming: IntArray,
-    sums: IntArray,
-    usage: IntArray,
-    known: BoolArray,
-    has: IntArray,
-    status: ByteArray,
-    weights: IntArray,
-    dominant: int,
-    prod: bool,
-) -> IntArray:
-    n, width = len(rows), has.shape[0]
-    out = np.zeros(n, np.int64)
-    whole = dominant
-    for r in range(width):
-        whole += weights[r]
-    if whole <= 0:
-        return out
-    for i in range(n):
-        row = rows[i]
-        if status[row] != _FRESH:
-            continue
-        total, lowest = 0, 100
-        for r in range(width):
-            load = incoming[r]
-            if prod:
-                load += sums[_PROD_USAGE, r, row] + sums[_PROD_DELTA, r, row]
-                load += times[i] * (step[_PROD_USAGE, r] + step[_PROD_DELTA, r])
-            elif known[row]:
-                load += usage[r, row] + sums[_DELTA, r, row] + times[i] * step[_DELTA, r]
-            else:
-                load += sums[_ESTIMATED, r, row] + times[i] * step[_ESTIMATED, r]
-            score = 0
-            if has[r, row] > 0 and load <= has[r, row]:
-                score = (has[r, row] - load) * 100 // has[r, row]
-            total += score * weights[r]
-            lowest = min(lowest, score)
-        out[i] = (total + lowest * dominant) // whole
+    now, known = figures[rows], facts[rows]
+    if len(times):
+        now[:, :_INCOMING] += pods[:_INCOMING] * times[:, None, None]
+    by_prod = now[:, _PROD_USAGE] + now[:, _PROD_DELTA]
+    limited, scored = (
+        np.where(known[:, which, None] != 0, now[:, usage] + now[:, _DELTA], now[:, _ESTIMATED])
+        for which, usage in ((_KNOWS_LIMITED, _LIMITED), (_KNOWS_SCORED, _SCORED))
+    )
+    limit = now[:, _LIMIT]
+    aggregated = known[:, _IS_AGGREGATED] != 0
+    if is_prod:
+        own = (now[:, _PROD_LIMIT] != 0).max(axis=1, keepdims=True)
+        limit = np.where(own, now[:, _PROD_LIMIT], limit)
+        limited = np.where(own, by_prod, limited)
+        aggregated &= ~own[:, 0]
+        if options[_SCORE_BY_PROD]:
+            scored = by_prod
+    out = np.empty((2, len(rows)), np.int64)
+    out[0] = _codes(limit, limited + pods[_INCOMING], now, known[:, _STATUS], aggregated, options)
+    out[1] = _scores(scored + pods[_INCOMING], now[:, _HAS], weights, int(options[_DOMINANT]))
+    out[1] *= known[:, _STATUS] == _FRESH
     return out
 
 
-def _vector(types: Any) -> Any:
-    return types.Array(types.int64, 1, "C", readonly=True)
+def _codes(  # noqa: PLR0917 (a part of the above)
+    limit: IntArray,
+    load: IntArray,
+    now: IntArray,
+    status: ByteArray,
+    aggregated: npt.NDArray[np.bool_],
+    options: IntArray,
+) -> IntArray:
+    has, width = now[:, _HAS], limit.shape[1]
+    share = round_half_away_array(load / np.maximum(has, 1) * 100)
+    over = (limit != 0) & (has != 0) & (share > limit)
+    over &= ((status == _FRESH) | ((status == _EXPIRED) & (options[_USE_EXPIRED] != 0)))[:, None]
+    place = 1 + over.argmax(axis=1) + width * aggregated
+    codes = np.where(over.any(axis=1), np.left_shift(1, place), 0)
+    expired = ((status == _EXPIRED) | (status == _EMPTY)) & limit.any(axis=1)
+    return np.where(expired & (options[_REFUSE_EXPIRED] != 0), 1, codes)
 
 
-def _table(types: Any) -> Any:
-    return types.Array(types.int64, 2, "C", readonly=True)
+def _scores(load: IntArray, has: IntArray, weights: IntArray, dominant: int) -> IntArray:
+    scores = percent_floor(np.maximum(has - load, 0), has) * (has > 0)
+    total = scores @ weights + dominant * scores.min(axis=1)
+    mean: IntArray = total // max(int(weights.sum()) + dominant, 1)
+    return mean
 
 
-def _asked(types: Any) -> tuple[Any, ...]:
-    """Return the types of rows, times, step, incoming, sums, usage, known and has."""
-    vector, table = _vector(types), _table(types)
-    sums = types.Array(types.int64, 3, "C", readonly=True)
-    known = types.Array(types.boolean, 1, "C", readonly=True)
-    return vector, vector, table, vector, sums, table, known, table
+def _judged_loop(  # noqa: C901, PLR0912, PLR0917 (one loop for numba)
+    rows: IntArray,
+    times: IntArray,
+    pods: IntArray,
+    figures: IntArray,
+    facts: ByteArray,
+    options: IntArray,
+    weights: IntArray,
+    is_prod: bool,
+) -> IntArray:
+    width = figures.shape[2]
+    out = np.zeros((2, len(rows)), np.int64)
+    refuse, use = options[_REFUSE_EXPIRED] != 0, options[_USE_EXPIRED] != 0
+    dominant = options[_DOMINANT]
+    whole = dominant + weights.sum()
+    for i in range(len(rows)):
+        now, known = figures[rows[i]], facts[rows[i]]
+        status = known[_STATUS]
+        if status == 0:
+            continue
+        more = times[i] if len(times) else 0
+        own = False
+        if is_prod:
+            for r in range(width):
+                own = own or now[_PROD_LIMIT, r] != 0
+        total, lowest, code = 0, 100, 0
+        for r in range(width):
+            has, estimate = now[_HAS, r], pods[_INCOMING, r]
+            delta = now[_DELTA, r] + more * pods[_DELTA, r] + estimate
+            estimated = now[_ESTIMATED, r] + more * pods[_ESTIMATED, r] + estimate
+            by_prod = now[_PROD_USAGE, r] + now[_PROD_DELTA, r] + estimate
+            by_prod += more * (pods[_PROD_USAGE, r] + pods[_PROD_DELTA, r])
+            limit = now[_PROD_LIMIT, r] if own else now[_LIMIT, r]
+            if limit != 0 and code == 0:
+                load = now[_LIMITED, r] + delta if known[_KNOWS_LIMITED] else estimated
+                if own:
+                    load = by_prod
+                if status != _FRESH and refuse:
+                    code = 1
+                elif has != 0 and (status == _FRESH or (status == _EXPIRED and use)):
+                    share = load / has * 100
+                    nearest = np.trunc(share)
+                    if share - nearest >= 0.5:  # noqa: PLR2004 (half; there are no negative shares)
+                        nearest += 1.0
+                    if nearest > limit:
+                        above = width if known[_IS_AGGREGATED] and not own else 0
+                        code = 1 << (1 + r + above)
+            load = now[_SCORED, r] + delta if known[_KNOWS_SCORED] else estimated
+            if is_prod and options[_SCORE_BY_PROD]:
+                load = by_prod
+            score = 0
+            if has > 0 and load <= has:
+                score = (has - load) * 100 // has
+            total += score * weights[r]
+            lowest = min(lowest, score)
+        out[0, i] = code
+        if status == _FRESH and whole > 0:
+            out[1, i] = (total + lowest * dominant) // whole
+    return out
 
 
-def _status(types: Any) -> Any:
-    return types.Array(types.int8, 1, "C", readonly=True)
+def _signature(types: Any) -> Any:
+    vector = types.Array(types.int64, 1, "C", readonly=True)
+    table = types.Array(types.int64, 2, "C", readonly=True)
+    figures = types.Array(types.int64, 3, "C", readonly=True)
+    facts = types.Array(types.int8, 2, "C", readonly=True)
+    return vector, vector, table, figures, facts, vector, vector, types.boolean
 
 
-#: ``(n,)``: 0 where the node takes the pod, 1 where its report has expired, 2 + r where the r-th
-#: resource is the first one above its limit.
-exceeded = Kernel(
-    _exceeded,
-    _exceeded_loop,
-    lambda t: (
-        *_asked(t),
-        _table(t),
-        _table(t),
-        _status(t),
-        t.boolean,
-        t.boolean,
-        t.boolean,
-    ),
-)
-
-#: ``(n,)`` in 0..100: the weighted mean of what would be left of each resource, the scarcest one
-#: counted once more with weight ``dominant``; 0 where there is no fresh report.
-least_used = Kernel(
-    _least_used,
-    _least_used_loop,
-    lambda t: (*_asked(t), _status(t), _vector(t), t.int64, t.boolean),
-)
+#: ``(2, n)``.  First the verdict as bits: none where the node takes the pod, bit 0 where its report
+#: has expired, bit 1 + i where the i-th resource is the first one above its limit, bit 1 + r + i
+#: where that is a limit of aggregated usage.  Then the score in 0..100: the weighted mean of what
+#: would be left of each resource, in percent; 0 where there is no fresh report.
+judged = Kernel(_judged, _judged_loop, _signature)

@@ -72,14 +72,17 @@ class PodLoad:
         delta = _beyond(self.estimate, nothing)
         return delta, delta if self.is_prod else nothing, self.estimate, nothing
 
-    def reported(self, report: PodReport, measured: Measured, times: "PodTimes") -> Addends:
-        """Return what a pod adds of which something has been measured."""
+    def reported(self, measured: Measured, report: PodReport, pod: Pod, got_s: float) -> Addends:
+        """Return what a pod adds of which something has been measured.
+
+        ``got_s`` is when it got its node, unless it says so itself.
+        """
         nothing = (0,) * len(self.estimate)
         if not self.counts:
             return nothing, nothing, nothing, nothing
         prod_usage = report.usage if self.is_prod and report.is_prod else nothing
         prod_delta = delta = nothing
-        if self._counts_as_estimated(measured, times):
+        if self._counts_as_estimated(measured, pod, got_s):
             prod_delta = delta = _beyond(self.estimate, report.usage)
         if not self.is_prod:
             prod_delta = nothing
@@ -87,32 +90,18 @@ class PodLoad:
             prod_delta = _beyond(self.estimate, nothing)
         return delta, prod_delta, self.estimate, prod_usage
 
-    def _counts_as_estimated(self, measured: Measured, times: "PodTimes") -> bool:
+    def _counts_as_estimated(self, measured: Measured, pod: Pod, got_s: float) -> bool:
         """Return whether the measurement is too old, or wanted to be taken for too old."""
-        if times.assigned_s > measured.updated_s - measured.interval_s:
+        bound_s = _true_since(pod, "PodScheduled")
+        since_s = got_s if bound_s is None else bound_s
+        if since_s > measured.updated_s - measured.interval_s:
             return True
-        if self.after_initialized_s > 0 and times.initialized_s is not None:
-            return times.initialized_s + self.after_initialized_s > measured.updated_s
-        deadline_s = times.assigned_s + self.after_scheduled_s
+        if self.after_initialized_s > 0:
+            initialized_s = _true_since(pod, "Initialized")
+            if initialized_s is not None:
+                return initialized_s + self.after_initialized_s > measured.updated_s
+        deadline_s = since_s + self.after_scheduled_s
         return self.after_scheduled_s > 0 and deadline_s > measured.updated_s
-
-
-@dataclass(frozen=True, slots=True)
-class PodTimes:
-    """Since when a pod has its node, and since when its init containers are done."""
-
-    assigned_s: float
-    initialized_s: float | None = None
-
-
-def scheduled_s(pod: Pod) -> float | None:
-    """Return when the pod was bound, None if nothing says so."""
-    return _true_since(pod, "PodScheduled")
-
-
-def initialized_s(pod: Pod) -> float | None:
-    """Return when the pod's init containers were done, None if they are not, or nobody knows."""
-    return _true_since(pod, "Initialized")
 
 
 def pod_load(

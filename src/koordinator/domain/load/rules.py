@@ -48,12 +48,10 @@ class LoadRules:
     after_initialized_s: int | None = None  # … since it was scheduled, or initialized
     includes_system: bool = False  # in what prod pods use
 
-    def __hash__(self) -> int:
-        return self._hash
-
     @cached_property
-    def _hash(self) -> int:
-        return hash((self.resources, self.factors, self.limits, self.scored, self.expiration_s))
+    def key(self) -> str:
+        """Equal for equal rules; text, for its hash is computed once."""
+        return repr(self)
 
     def amounts(self, quantities: Mapping[str, Quantity]) -> Amounts:
         """Return quantities in canonical units, 0 where there is none or less."""

@@ -7,6 +7,7 @@ Source: koordinator pkg/scheduler/plugins/loadaware/load_aware.go.
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from koordinator.api.kubescheduler import (
 )
 from koordinator.api.meta import KubeObject
 from koordinator.api.node_metric import NodeMetric
-from koordinator.domain.load.kernels import exceeded, least_used
+from koordinator.domain.load.kernels import Option, judged
 from koordinator.domain.load.limits import limits_of
 from koordinator.domain.load.pod_load import Sum
 from koordinator.domain.load.rules import LoadRules, Window, tracked_resources
@@ -33,10 +34,11 @@ from koordinator.scheduler.contract import (
     Rejections,
 )
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
-from koordinator.scheduler.snapshot.load_ledger import LoadLedger, class_load
+from koordinator.scheduler.snapshot.load_ledger import class_load
 
 EXPIRED = "node(s) nodeMetric expired"
 DAEMON_SET = "DaemonSet"
+_NONE_MORE: IntArray = np.zeros(0, np.int64)
 MOST_RESOURCES = 31  # two reasons each have to fit into the codes of a verdict
 
 
@@ -46,10 +48,7 @@ class LoadAwareScheduling:
 
     rules: LoadRules
     weights: IntArray  # by resource of the rules
-    dominant: int  # weight of the scarcest of all resources, once more
-    by_prod: bool  # score prod pods by what prod pods use
-    refuse_expired: bool  # a node whose report has expired takes no pods
-    use_expired: bool  # a report counts for the filter however old it is
+    options: IntArray  # by Option
     reasons: tuple[str, ...]
     reads: ClassVar = Reads.USAGE
 
@@ -63,71 +62,38 @@ class LoadAwareScheduling:
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         """Reject where a resource would be used beyond its limit; the first one is the reason."""
-        if not self.filters(snapshot, pod):
+        if pod.owner_kind == DAEMON_SET:
             return Rejections.none(snapshot)
-        ledger = snapshot.load(self.rules)
-        rows, times, step = self._asked(snapshot)
-        asked = class_load(pod, self.rules)
-        kernel = exceeded.compiled if snapshot.is_large else exceeded.reference
-        found = kernel(
-            rows,
-            times,
-            step,
-            asked.estimate,
-            ledger.sums,
-            ledger.limited,
-            ledger.limited_known,
-            ledger.has,
-            ledger.limits,
-            ledger.prod_limits,
-            ledger.status,
-            asked.load.is_prod,
-            self.refuse_expired,
-            self.use_expired,
-        )
-        return self._rejections(ledger, rows, found, is_prod=asked.load.is_prod)
-
-    def _rejections(
-        self, ledger: LoadLedger, rows: IntArray, found: IntArray, *, is_prod: bool
-    ) -> Rejections:
-        if not found.any():
-            return Rejections(found)
-        width = len(self.rules.resources)
-        aggregated = ledger.is_aggregated[rows]
-        if is_prod:
-            aggregated &= ~ledger.prod_limits[:, rows].any(axis=0)
-        place = np.where((found > 1) & aggregated, found + width, found)
-        return Rejections(np.where(found > 0, 1 << np.maximum(place - 1, 0), 0), self.reasons)
+        return Rejections(self._judged(snapshot, pod)[0], self.reasons)
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the weighted mean share that would be left; 0 without a fresh measurement."""
-        ledger = snapshot.load(self.rules)
-        rows, times, step = self._asked(snapshot)
-        asked = class_load(pod, self.rules)
-        kernel = least_used.compiled if snapshot.is_large else least_used.reference
-        return kernel(
-            rows,
-            times,
-            step,
-            asked.estimate,
-            ledger.sums,
-            ledger.scored,
-            ledger.scored_known,
-            ledger.has,
-            ledger.status,
-            self.weights,
-            self.dominant,
-            self.by_prod and asked.load.is_prod,
-        )
+        score: IntArray = self._judged(snapshot, pod)[1]
+        return score
 
-    def _asked(self, snapshot: Snapshot) -> tuple[IntArray, IntArray, IntArray]:
-        """Return the rows, how many more pods each has taken, and what each of these adds."""
-        rows = snapshot.row_numbers
-        if snapshot.added is None:
-            nothing = np.zeros((len(Sum), len(self.rules.resources)), np.int64)
-            return rows, np.zeros(len(rows), np.int64), nothing
-        pod, times = snapshot.added
-        return rows, times, class_load(pod, self.rules).added
+    def _judged(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        """Return ``(2, n)``: codes and scores, which are asked for one after the other."""
+        return snapshot.derived((self, pod), partial(self._judge, snapshot, pod))
+
+    def _judge(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        ledger, asked = snapshot.load(self.rules), class_load(pod, self.rules)
+        amounts, times = asked.amounts, _NONE_MORE
+        if snapshot.added is not None:
+            added, times = snapshot.added
+            if added is not pod:
+                amounts = amounts.copy()
+                amounts[: len(Sum)] = class_load(added, self.rules).amounts[: len(Sum)]
+        kernel = judged.compiled if snapshot.is_large else judged.reference
+        return kernel(
+            snapshot.row_numbers,
+            times,
+            amounts,
+            ledger.figures,
+            ledger.facts,
+            self.options,
+            self.weights,
+            asked.load.is_prod,
+        )
 
 
 def _may_help(_pod: KubeObject, event: ClusterEvent) -> Hint:
@@ -171,14 +137,16 @@ def build(args: LoadAwareSchedulingArgs, _axis: ResourceAxis) -> LoadAwareSchedu
         after_initialized_s=args.estimated_seconds_after_initialized,
         includes_system=args.prod_usage_include_sys,
     )
-    filters_expired = args.filter_expired_node_metrics
+    options = np.zeros(len(Option), np.int64)
+    refuses = not args.enable_schedule_when_node_metrics_expired
+    options[Option.REFUSE_EXPIRED] = args.filter_expired_node_metrics and refuses
+    options[Option.USE_EXPIRED] = not args.filter_expired_node_metrics
+    options[Option.SCORE_BY_PROD] = args.score_according_prod_usage
+    options[Option.DOMINANT] = args.dominant_resource_weight
     return LoadAwareScheduling(
         rules=rules,
         weights=np.array(rules.numbers(args.resource_weights), np.int64),
-        dominant=args.dominant_resource_weight,
-        by_prod=args.score_according_prod_usage,
-        refuse_expired=filters_expired and not args.enable_schedule_when_node_metrics_expired,
-        use_expired=not filters_expired,
+        options=options,
         reasons=(
             EXPIRED,
             *(f"node(s) {name} usage exceed threshold" for name in resources),

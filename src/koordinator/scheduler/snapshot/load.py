@@ -39,22 +39,22 @@ class LoadTable:
         self._metrics: dict[int, NodeMetric] = {}
         self._custom: dict[int, CustomUsageThresholds] = {}
         self._raw: dict[int, ResourceList] = {}
-        self._ledgers: dict[LoadRules, LoadLedger] = {}
+        self._ledgers: dict[str, LoadLedger] = {}
         #: by row: what can't be read of the node's annotations, and therefore says nothing
         self.problems: dict[int, list[InputError]] = {}
 
     # -- reading -----------------------------------------------------------------------------
 
     @property
-    def ledgers(self) -> Mapping[LoadRules, LoadLedger]:
-        """Those that somebody has asked for."""
+    def ledgers(self) -> Mapping[str, LoadLedger]:
+        """Those that somebody has asked for, by key of their rules."""
         return self._ledgers
 
     def by(self, rules: LoadRules) -> LoadLedger:
         """Return the loads by these rules.  Not to be written to."""
-        ledger = self._ledgers.get(rules)
+        ledger = self._ledgers.get(rules.key)
         if ledger is None:
-            ledger = self._ledgers[rules] = self._derived(rules)
+            ledger = self._ledgers[rules.key] = self._derived(rules)
         return ledger
 
     def names_any(self, keys: Iterable[str]) -> bool:
@@ -127,7 +127,7 @@ class LoadTable:
             for ledger in self._ledgers.values():
                 ledger.charge_run(pod_class, touched, times[touched])
 
-    def renew(self, placed: PlacedPod, pod: Pod, assigned_s: float) -> bool:
+    def renew(self, placed: PlacedPod, pod: Pod) -> bool:
         """Take over a version of a pod that differs in its times; return whether they matter.
 
         They do where something was measured of it.
@@ -135,7 +135,7 @@ class LoadTable:
         concerned = [one for one in self._ledgers.values() if one.reports(placed)]
         for ledger in concerned:
             ledger.charge(placed, -1)
-        placed.pod, placed.assigned_s = pod, assigned_s
+        placed.pod = pod
         for ledger in concerned:
             ledger.charge(placed, 1)
         return bool(concerned)
@@ -148,9 +148,9 @@ class LoadTable:
 
     def validate(self) -> None:
         """Derive everything again and compare.  Raises BugError."""
-        for rules, kept in self._ledgers.items():
-            derived = self._derived(rules)
-            for name in (*kept.ARRAYS, "measured", "reported"):
+        for kept in self._ledgers.values():
+            derived = self._derived(kept.rules)
+            for name in ("figures", "facts", "measured", "reported"):
                 a, b = getattr(kept, name), getattr(derived, name)
                 if not (np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b):
                     raise BugError(f"loads of nodes: {name} differs from what it follows from")

@@ -16,7 +16,6 @@ from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
-from koordinator.domain.load.pod_load import scheduled_s
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.scheduler.snapshot.axis import CPU, BoolArray, IntArray, ResourceAxis
 from koordinator.scheduler.snapshot.belongings import NO_BELONGINGS, Belongings
@@ -129,18 +128,13 @@ class ClusterState:
         belongings: Belongings = NO_BELONGINGS,
     ) -> PlacedPod:
         """Put a pod on a row and charge what it takes."""
-        placed = PlacedPod(key, pod, pod_class, belongings=belongings)
-        placed.assigned_s = self._assigned_s(pod)
+        placed = PlacedPod(key, pod, pod_class, belongings=belongings, assigned_s=self.now_s)
         self._put(placed, row)
         return placed
 
     def put_back(self, placed: PlacedPod) -> None:
         """Put a pod that was displaced where it was."""
         self._put(placed, placed.row)
-
-    def _assigned_s(self, pod: Pod) -> float:
-        since_s = scheduled_s(pod)
-        return self.now_s if since_s is None else since_s
 
     def _put(self, placed: PlacedPod, row: int) -> None:
         self.pods.add(placed, row)
@@ -153,8 +147,7 @@ class ClusterState:
         """Put a bound pod on the node it names, known or not."""
         row = self.nodes.rows.get(node)
         if row is None:
-            orphan = PlacedPod(key, pod, pod_class, belongings=belongings)
-            orphan.assigned_s = self._assigned_s(pod)
+            orphan = PlacedPod(key, pod, pod_class, belongings=belongings, assigned_s=self.now_s)
             self._orphans.setdefault(node, {})[key] = orphan
         else:
             self.place(key, pod, pod_class, row, belongings)
@@ -219,7 +212,7 @@ class ClusterState:
             return False
         self.load.charge(placed, -1)
         self.pods.reclassify(placed, pod_class)
-        placed.pod, placed.assigned_s = pod, self._still_assigned_s(placed, pod)
+        placed.pod = pod
         self.load.charge(placed, 1)
         self.usage_log.append(placed.row)
         self.touch_cluster()
@@ -229,13 +222,8 @@ class ClusterState:
         """Take over a version of a placed pod that plugins can't tell from the last one."""
         if placed.pod.status.conditions == pod.status.conditions:
             placed.pod = pod
-        elif self.load.renew(placed, pod, self._still_assigned_s(placed, pod)):
+        elif self.load.renew(placed, pod):
             self.usage_log.append(placed.row)
-
-    @staticmethod
-    def _still_assigned_s(placed: PlacedPod, pod: Pod) -> float:
-        since_s = scheduled_s(pod)
-        return placed.assigned_s if since_s is None else since_s
 
     def _charge(self, placed: PlacedPod, sign: int) -> None:
         pod_class, row, nodes = placed.pod_class, placed.row, self.nodes
