@@ -12,13 +12,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, devices, gangs, openb, quota, throughput
+from benchmarks import cluster, devices, gangs, load_aware, openb, quota, throughput
 
 ALL = {
     **throughput.BENCHMARKS,
     **gangs.BENCHMARKS,
     **quota.BENCHMARKS,
     **devices.BENCHMARKS,
+    **load_aware.BENCHMARKS,
     **openb.BENCHMARKS,
     **cluster.BENCHMARKS,
 }

@@ -11,7 +11,6 @@ from koordinator.api.event import CoreEvent, Event
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
-from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
@@ -26,7 +25,6 @@ READ = {"get", "list", "watch"}
 
 #: What plugins read that are not there yet; those that are say it in ``WATCHED``.
 PLANNED_READS: Mapping[str, tuple[type[KubeObject], ...]] = {
-    "LoadAwareScheduling": (NodeMetric,),
     "NodeNUMAResource": (NodeResourceTopology,),
     "Reservation": (Reservation,),
 }

@@ -174,6 +174,7 @@ class Scheduler:
         if self._watch is None:
             self.sync()
             return
+        self.state.advance(self._clock.now_s())
         for event in self._watch.poll():
             if event.type is EventType.BOOKMARK:
                 self._bookmarks_due -= 1
@@ -449,7 +450,7 @@ class Scheduler:
         classes = [self._class(queued) for queued in run]
         self.attempts += len(run)
         done = 0
-        if len(run) > 1 and not self.nominator.nodes() and not _permits(cycle, classes):
+        if len(run) > 1 and not _permits(cycle, classes) and self._can_merge(run):
             rows = cycle.choose_run(classes)
             if rows is not None:
                 done = len(rows)
@@ -459,6 +460,15 @@ class Scheduler:
                 self._to_bind += assumed_run
         for queued, pod_class in zip(run[done:], classes[done:], strict=True):
             self._decide_one(cycle, queued, pod_class)
+
+    def _can_merge(self, run: Sequence[QueuedPod]) -> bool:
+        """Return whether the pods of a run are alike, and no place is kept for anybody.
+
+        A node's usage may be reported of a former pod of the same name: then they aren't.
+        """
+        if self.nominator.nodes():
+            return False
+        return not self.state.load.names_any([queued.key for queued in run])
 
     def _class(self, queued: QueuedPod) -> PodClass:
         """Return the pod's class; looked up when the pod came, unless it has been tried since."""
@@ -514,7 +524,7 @@ class Scheduler:
         here = {queued.key: queued for queued in self.queue.peek(attempt.members, active.name)}
         here[head.key] = head
         members = [(here[key], self._class(here[key])) for key in attempt.members if key in here]
-        alone = not self.nominator.nodes() and len(cycle.profile.permit) == 1
+        alone = len(cycle.profile.permit) == 1 and self._can_merge([one for one, _ in members])
         merges = alone and self._merges()
         decision = self._placer.place(
             cycle, GangTurn(attempt, head, version), members, merges=merges

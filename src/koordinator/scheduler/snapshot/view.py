@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from koordinator.api.core import Taint
+from koordinator.domain.load.rules import LoadRules
 from koordinator.domain.pod_affinity import PodScope
 from koordinator.scheduler.snapshot.axis import BoolArray, IntArray
 from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.devices import DeviceTable
+from koordinator.scheduler.snapshot.load_ledger import LoadLedger
 from koordinator.scheduler.snapshot.nodes import LabelIds
 from koordinator.scheduler.snapshot.numa import NumaTable
 from koordinator.scheduler.snapshot.objects import ObjectTable
@@ -260,6 +262,18 @@ class Snapshot:
     def numa(self) -> NumaTable:
         """CPUs and NUMA nodes, by row of the whole cluster.  Not to be written to."""
         return self._state.nodes.numa
+
+    def load(self, rules: LoadRules) -> LoadLedger:
+        """Return how loaded nodes are, by row of the whole cluster.  Not to be written to.
+
+        The pods of ``added`` are not counted.
+        """
+        return self._state.load.by(rules)
+
+    @property
+    def added(self) -> tuple[PodClass, IntArray] | None:
+        """A class of pods and how many more of them each row has taken; see ``after``."""
+        return self._added
 
     @property
     def row_numbers(self) -> IntArray:
