@@ -46,9 +46,7 @@ def is_logged(scheduler: SchedulerProcess, kind: str, name: str) -> bool:
 def touch(controlplane: ControlPlane, path: str) -> None:
     """Write an object anew, so that a watch tells of it."""
     patch = {"metadata": {"annotations": {"test/touched": "yes"}}}
-    controlplane.api.request(
-        "PATCH", path, patch, content_type="application/merge-patch+json"
-    )
+    controlplane.api.request("PATCH", path, patch, content_type="application/merge-patch+json")
 
 
 @pytest.fixture

@@ -51,7 +51,9 @@ def test_a_disk_of_a_node_decides_where_the_pod_runs(
     assert user.node_of("database") == "n1"
     bound = user.get("persistentvolumeclaims", "data")
     assert (bound["status"]["phase"], bound["spec"]["volumeName"]) == ("Bound", "enough")
-    reference = controlplane.api.request("GET", "/api/v1/persistentvolumes/enough")["spec"]["claimRef"]
+    reference = controlplane.api.request("GET", "/api/v1/persistentvolumes/enough")["spec"][
+        "claimRef"
+    ]
     assert reference["kind"] == "PersistentVolumeClaim"
     assert reference["apiVersion"] == "v1"
     assert (reference["namespace"], reference["name"], reference["uid"]) == (
@@ -63,9 +65,7 @@ def test_a_disk_of_a_node_decides_where_the_pod_runs(
         user.history("persistentvolumeclaims", "data", before),
         lambda it: it["status"]["phase"] == "Bound",
     )
-    pod_bound = first(
-        user.history("pods", "database", before), lambda it: "nodeName" in it["spec"]
-    )
+    pod_bound = first(user.history("pods", "database", before), lambda it: "nodeName" in it["spec"])
     assert claim_bound < pod_bound
 
 
@@ -89,9 +89,7 @@ def test_no_disk_is_given_twice(user: User) -> None:
 
     eventually(lambda: sorted(placed(user)) == ["n0", "n1"])
     waiting = next(it for it in ("db-0", "db-1", "db-2") if user.is_pending(it))
-    user.wait_for_refusal(
-        waiting, "2 node(s) didn't find available persistent volumes to bind"
-    )
+    user.wait_for_refusal(waiting, "2 node(s) didn't find available persistent volumes to bind")
 
     user.apply(local_volume("disk-2", "n1", "10Gi", "local"))
 
@@ -154,8 +152,14 @@ class Provisioner:
             return
         if not self.asked or self.asked[-1] != wanted:
             self.asked.append(wanted)
-            made = local_volume(volume, wanted, asking["spec"]["resources"]["requests"]["storage"], "cloud")
-            made["spec"]["claimRef"] = {"namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]}
+            made = local_volume(
+                volume, wanted, asking["spec"]["resources"]["requests"]["storage"], "cloud"
+            )
+            made["spec"]["claimRef"] = {
+                "namespace": meta["namespace"],
+                "name": meta["name"],
+                "uid": meta["uid"],
+            }
             self._api.request("POST", "/api/v1/persistentvolumes", made)
 
 
