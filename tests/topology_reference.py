@@ -52,6 +52,7 @@ def place(
     root: Domain,
     slots: Mapping[str, int],
     count: int,
+    *,
     must: int = 0,
     multiples: Mapping[int, int] | None = None,
     near: Mapping[str, int] | None = None,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
 
+from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.device import Device
 from koordinator.api.kubescheduler import (
     ElasticQuotaArgs,
@@ -159,6 +160,7 @@ WATCHED: tuple[type[KubeObject], ...] = (
     StatefulSet,
     PodDisruptionBudget,
     PodGroup,
+    ClusterNetworkTopology,
     StorageClass,
     CsiNode,
     CsiDriver,

@@ -30,7 +30,8 @@ class Offer:
     """What each node can take, ``(n_rows,)`` each."""
 
     slots: IntArray  # members, one after another, that it accepts
-    held: IntArray  # members of the gang that are there already
+    held: IntArray  # members of the gang group that are there already
+    counted: IntArray  # those of them that count for the multiples: of the gang itself
     near: IntArray  # pods that the job wants to be near to, ``held`` among them
     score: IntArray  # the higher, the better, where all else is equal
 
@@ -39,7 +40,7 @@ class Offer:
         """Return an offer without any wish but to be near to the gang."""
         nothing = np.zeros_like(slots)
         own = nothing if held is None else held
-        return cls(slots, own, own, nothing)
+        return cls(slots, own, own, own, nothing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ class Planner:
         self.domains = tree.domains(len(offer.slots))  # (depth, n_rows)
         inside = self.domains[0] != OUTSIDE
         self.held = self._sums(offer.held, inside)
+        self.counted = self._sums(offer.counted, inside)
         self.near = self._sums(offer.near, inside)
         self.score = self._sums(offer.score, inside)
         self.room = self._rooms(np.where(inside, offer.slots, 0))
@@ -90,9 +92,7 @@ class Planner:
         if not values.any():
             return [np.zeros(len(level.names), np.int64) for level in self.levels] + [values]
         return [
-            np.bincount(
-                self.domains[number][inside], values[inside], minlength=len(level.names)
-            ).astype(np.int64)
+            _total(self.domains[number][inside], values[inside], len(level.names))
             for number, level in enumerate(self.levels)
         ] + [values]
 
@@ -103,7 +103,7 @@ class Planner:
             level = self.levels[number]
             parents = np.repeat(np.arange(len(level.names)), np.diff(level.starts))
             below = rooms[0][level.children]
-            sums = np.bincount(parents, below, minlength=len(level.names)).astype(np.int64)
+            sums = _total(parents, below, len(level.names))
             rooms.insert(0, self._rounded(number, sums))
         return rooms
 
@@ -112,8 +112,9 @@ class Planner:
         multiple = self.rules.multiples.get(level, 1)
         if multiple <= 1:
             return room
-        held = self.held[level]
-        return np.maximum((held + room) // multiple * multiple - held, 0)
+        there = self.counted[level]
+        rounded: IntArray = np.maximum((there + room) // multiple * multiple - there, 0)
+        return rounded
 
     # -- which domains -----------------------------------------------------------------------
 
@@ -128,6 +129,10 @@ class Planner:
         )
         held = self.held[level]
         return np.flatnonzero(exists & (held > 0) if self._has_held else exists)
+
+    def best_room(self) -> int:
+        """Return how many members the best domain of the must-gather level takes."""
+        return int(self.room[self.rules.must][self.allowed()].max(initial=0))
 
     def candidates(self, count: int) -> Iterator[tuple[int, IntArray]]:
         """Yield the domains with room for all, deepest level first, best ones first."""
@@ -150,7 +155,7 @@ class Planner:
         multiple = self.rules.multiples.get(level, 1)
         if multiple <= 1 or not self._has_held:
             return domains
-        completed = domains[(self.held[level][domains] + count) % multiple == 0]
+        completed = domains[(self.counted[level][domains] + count) % multiple == 0]
         return completed if len(completed) else domains
 
     def _below(self, level: int, domains: IntArray) -> IntArray:
@@ -241,8 +246,8 @@ class Planner:
         most = min(int(self.room[level][domain]), count)
         multiple = self.rules.multiples.get(level, 1)
         if multiple > 1:
-            held = int(self.held[level][domain])
-            most = max((held + most) // multiple * multiple - held, 0)
+            there = int(self.counted[level][domain])
+            most = max((there + most) // multiple * multiple - there, 0)
         if level == self.tree.depth:
             if most:
                 found.append((domain, most))
@@ -269,3 +274,10 @@ class Planner:
         )
         chosen: list[int] = children[order].tolist()
         return chosen
+
+
+def _total(domains: IntArray, values: IntArray, count: int) -> IntArray:
+    """Return the sum of the values in each of ``count`` domains."""
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, domains, values)
+    return sums

@@ -20,6 +20,7 @@ from koordinator.scheduler.diagnosis import shortened
 SCHEDULED = "PodScheduled"
 SERIES_S = 360.0  # an event that comes again within this time is the same one
 SERIES_WRITE_S = 60.0  # how often a growing series is written at most
+EVERYWHERE = "default"  # where events about objects without a namespace are
 _KEPT = 1 << 14  # failures remembered before the old ones are looked for
 
 
@@ -177,7 +178,7 @@ class Reporter:
         return Event(
             metadata=ObjectMeta(
                 name=f"{about.name}.{int(now_s * 1e6):x}{self._written:04x}",
-                namespace=about.namespace,
+                namespace=about.namespace or EVERYWHERE,
             ),
             event_time=MicroTime.fromtimestamp(now_s, UTC),
             reporting_controller=scheduler,

@@ -5,12 +5,14 @@ Plugins read it; only ``scheduler.transaction`` and ``scheduler.ingest`` write.
 ``nodes``    one row per node: amounts, labels, taints, images, devices
 ``pods``     which pod is on which row, and counts of pods by label selector or affinity term
 ``classes``  pods with the same scheduling-relevant fields share one ``PodClass``
+``network``  the domains of the network between the nodes
 ``state``    all of these together with the log of changed rows
 ``view``     ``Snapshot``: what a plugin is given, the whole cluster or some rows of it
 """
 
 from koordinator.scheduler.snapshot.axis import ResourceAxis
 from koordinator.scheduler.snapshot.classes import PodClass, PodClasses
+from koordinator.scheduler.snapshot.network import Network
 from koordinator.scheduler.snapshot.pods import PlacedPod
 from koordinator.scheduler.snapshot.state import BoolArray, ClusterState, IntArray
 from koordinator.scheduler.snapshot.view import Snapshot
@@ -19,6 +21,7 @@ __all__ = [
     "BoolArray",
     "ClusterState",
     "IntArray",
+    "Network",
     "PlacedPod",
     "PodClass",
     "PodClasses",

@@ -16,6 +16,7 @@ from koordinator.foundation.errors import BugError
 from koordinator.scheduler.snapshot.axis import CPU, BoolArray, IntArray, ResourceAxis
 from koordinator.scheduler.snapshot.classes import PodClass, PodClasses
 from koordinator.scheduler.snapshot.log import ChangeLog
+from koordinator.scheduler.snapshot.network import Network
 from koordinator.scheduler.snapshot.nodes import NodeTable
 from koordinator.scheduler.snapshot.objects import ObjectTable
 from koordinator.scheduler.snapshot.pods import PlacedPod, PodTable
@@ -41,7 +42,13 @@ class ClusterState:
         self.cluster = 0
         self.devices = 0  # reports of devices taken in
         self.memo: dict[Any, Any] = {}  # see ``Snapshot.memo``
+        self._network = Network()
         self._orphans: dict[str, dict[str, tuple[Pod, PodClass, Devices]]] = {}
+
+    @property
+    def network(self) -> Network:
+        """The network between the nodes, as it is now."""
+        return self._network.refresh(self.nodes, self.node_log, self.objects)
 
     # -- nodes -------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Which nodes a job takes: the worked example of the original, its decisions, and where we differ."""
+"""Which nodes a job takes: the original's example, its decisions, and where we differ."""
 
 from collections.abc import Mapping, Sequence
 
@@ -52,7 +52,7 @@ def chosen(count: int, must: int = 0, **multiples: int) -> list[tuple[str, int]]
 def test_a_job_goes_to_the_deepest_domain_that_fits_it_best(
     count: int, expected: list[tuple[str, int]] | None
 ) -> None:
-    """Slots h1 2, h2 1 | h3 3, h4 2 and h5 2, h6 4 | h7 0, h8 1 of two halls with two racks each."""
+    """Slots of two halls of two racks: h1 2, h2 1 | h3 3, h4 2 and h5 2, h6 4 | h7 0, h8 1."""
     assert chosen(count) == expected
 
 
@@ -120,10 +120,10 @@ def test_decisions_are_the_original_s_unless_fewer_domains_do(
     level = data.draw(st.sampled_from([0, 0, HALL, RACK, NODE]))
     multiples = {level: data.draw(st.integers(2, 3))} if level else {}
     nothing = np.zeros(len(paths), np.int64)
-    offer = Offer(numbers(paths, slots), nothing, numbers(paths, near), nothing)
+    offer = Offer(numbers(paths, slots), nothing, nothing, numbers(paths, near), nothing)
 
     found = shares(plan(tree_of(paths), GatherRules(must, multiples), offer, count), paths)
-    expected = place(cluster(paths), slots, count, must, multiples, near)
+    expected = place(cluster(paths), slots, count, must=must, multiples=multiples, near=near)
 
     if expected is None:
         assert found is None or multiples  # then a wider domain may do
