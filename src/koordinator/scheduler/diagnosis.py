@@ -27,12 +27,13 @@ class Diagnosis:
     counts: Mapping[tuple[str, str], int]  # (plugin, reason) -> nodes
     rejected: IntArray
     resolvable: BoolArray  # per rejected row: preemption might help
+    behind: frozenset[str] = frozenset()  # plugins to whose verdicts the refusal is due
 
     @property
     def plugins(self) -> frozenset[str]:
         """The plugins that had a part in it."""
         if self.refused_by:
-            return frozenset((self.refused_by,))
+            return self.behind | {self.refused_by}
         return frozenset(plugin for plugin, _ in self.counts)
 
     @property

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
 
+from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.device import Device
 from koordinator.api.elastic_quota import ElasticQuota
@@ -173,6 +174,7 @@ WATCHED: tuple[type[KubeObject], ...] = (
     PodDisruptionBudget,
     PodGroup,
     ScheduleExplanation,
+    ClusterNetworkTopology,
     StorageClass,
     CsiNode,
     CsiDriver,

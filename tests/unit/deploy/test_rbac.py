@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.deploy.installed import NAMESPACE, OBJECTS, scheduler_configuration, scheduler_pod
 
+from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.event import CoreEvent, Event
 from koordinator.api.meta import KubeObject
@@ -40,6 +41,7 @@ WRITES: Rights = {
     ("scheduling.sigs.k8s.io", PodGroup.PLURAL): {"patch"},
     ("scheduling.koordinator.sh", "scheduleexplanations/status"): {"patch"},
     ("scheduling.koordinator.sh", ScheduleExplanation.PLURAL): {"delete"},
+    ("scheduling.koordinator.sh", f"{ClusterNetworkTopology.PLURAL}/status"): {"patch"},
     ("events.k8s.io", Event.PLURAL): {"create"},
     ("", CoreEvent.PLURAL): {"patch"},
     ("authentication.k8s.io", "tokenreviews"): {"create"},

@@ -29,6 +29,8 @@ from koordinator.foundation.errors import (
 from koordinator.scheduler.app.binding import Assumed, Binder
 from koordinator.scheduler.app.gang_placing import GangDecision, GangPlacer, GangTurn, Verdict
 from koordinator.scheduler.app.gang_reports import GangReports
+from koordinator.scheduler.app.gathering import Gatherer
+from koordinator.scheduler.app.network_reports import NetworkReports
 from koordinator.scheduler.app.outcomes import Bound, Evicted, Outcome, Unschedulable
 from koordinator.scheduler.app.quota_revoke import QuotaRevoke
 from koordinator.scheduler.app.quota_status import QuotaStatus
@@ -117,6 +119,7 @@ class Scheduler:
         self._placer = GangPlacer(
             self._binder, self._choose_member, self._diagnose_member, self._card
         )
+        self._gatherer = Gatherer(state, self._binder, self._placer)
         self._gangs = [active.plugin.gangs for p in profiles for active in p.gangs]
         self._gang_reports = GangReports(
             cluster, clock, state, self._gangs, self._reporter, enabled=self.options.report
@@ -128,6 +131,10 @@ class Scheduler:
             for plugin in quotas
             if self.options.report
         ]
+        aware = any(a.plugin.aware_network_topology for p in profiles for a in p.gangs)
+        self._network_reports = NetworkReports(
+            cluster, clock, state, self._reporter, enabled=self.options.report and aware
+        )
         self._watched: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)
         self._field_selectors = field_selectors
         self._watch: Watch | None = None
@@ -372,6 +379,7 @@ class Scheduler:
         if self.is_synced and limit != 0:  # who only follows the cluster writes nothing
             self._gang_reports.write()
             self._keep_quotas()
+            self._network_reports.write()
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
@@ -428,9 +436,8 @@ class Scheduler:
         if self._gang_reports.is_behind:
             times.append(self._clock.now_s())
         times += [due_s for r in self._revokers if (due_s := r.next_wakeup_s()) is not None]
-        flush_s = self.queue.next_wakeup_s()
-        if flush_s is not None:
-            times.append(flush_s)
+        wakeups = (self.queue.next_wakeup_s(), self._network_reports.next_write_s())
+        times += [wakeup_s for wakeup_s in wakeups if wakeup_s is not None]
         return min(times, default=None)
 
     def _merges(self) -> bool:
@@ -509,26 +516,35 @@ class Scheduler:
     def _decide_gang(self, cycle: Cycle, head: QueuedPod) -> bool:
         """Decide all members of a gang group that still need a place; False if it goes alone."""
         active = next(iter(cycle.profile.gangs), None)
-        if active is None or active.plugin.gangs.starts_alone(head.pod):
+        if active is None:
             return False
         gangs: GangBook = active.plugin.gangs
-        if gangs.why_gated(head.pod):
+        alone = gangs.starts_alone(head.pod)
+        demand = self._gatherer.demand(cycle, gangs, head.pod)
+        if alone and demand is None:
+            return False
+        if not alone and gangs.why_gated(head.pod):
             self.queue.postpone(head, self._clock.now_s())
             return True
-        version = gangs.version(head.pod)
-        attempt = gangs.attempt(head.pod)
-        known = self._placer.still_lost(cycle, attempt.group_id, version)
+        version = (gangs.version(head.pod), demand and self._gatherer.version(demand))
+        attempt = gangs.attempt_alone(head.pod) if alone else gangs.attempt(head.pod)
+        known = None if alone else self._placer.still_lost(cycle, attempt.group_id, version)
         if known is not None:
             self._reject_member(cycle, head, *known, "", again=True)
             return True
         here = {queued.key: queued for queued in self.queue.peek(attempt.members, active.name)}
         here[head.key] = head
         members = [(here[key], self._class(here[key])) for key in attempt.members if key in here]
-        alone = len(cycle.profile.permit) == 1 and self._can_merge([one for one, _ in members])
-        merges = alone and self._merges()
-        decision = self._placer.place(
-            cycle, GangTurn(attempt, head, version), members, merges=merges
-        )
+        turn = GangTurn(attempt, head, version)
+        merges = len(cycle.profile.permit) == 1 and self._merges()
+        merges = merges and not self.state.load.names_any(list(here))
+        if demand is None:
+            merges = merges and not self.nominator.nodes()
+            decision = self._placer.place(cycle, turn, members, merges=merges)
+        else:
+            decision = self._gatherer.place(
+                cycle, gangs, turn, members, demand, nominated=self._nominated(), merges=merges
+            )
         self.attempts += len(members)
         if decision.is_lost:
             self._reject_gang(cycle, gangs, head, attempt, decision)
@@ -598,6 +614,7 @@ class Scheduler:
             self.queue.take_all([queued], self._clock.now_s())
             gangs.set_representative(queued.pod)
             said = f'Gang "{own_id}" gets rejected due to pod is unschedulable'
+            said = "" if attempt.is_alone else said
             self._reject_member(cycle, queued, pod_class, verdict, said)
             message = (
                 f"0/{self.state.nodes.count} nodes are available: "

@@ -228,6 +228,14 @@ class Evaluation:
             total = total + (score if part.active.weight == 1 else part.active.weight * score)
         return np.where(ok, total, UNFIT)
 
+    def fits(self, snapshot: Snapshot, rows: IntArray, times: IntArray) -> BoolArray:
+        """Return where ``rows[i]`` takes another such pod after ``times[i]`` of them."""
+        view = snapshot[rows].after(self.pod, times)
+        ok = self._static_ok[rows]
+        for part in self.program.usage_filters:
+            ok = ok & (part.active.plugin.filter(view, self.pod).codes == 0)
+        return ok
+
     def trajectory(self, snapshot: Snapshot, rows: IntArray, times: IntArray) -> IntArray:
         """Return ``best`` of ``rows[i]`` as it would be after ``times[i]`` more such pods."""
         view = snapshot[rows].after(self.pod, times)

@@ -22,12 +22,14 @@ from koordinator.scheduler.cycle.evaluation import (
     wants_filter,
     wants_score,
 )
+from koordinator.scheduler.cycle.offers import Sample, offers
 from koordinator.scheduler.cycle.room import UNBOUNDED, RoomCount, room_at_most, room_now
 from koordinator.scheduler.cycle.runs import merge_run
 from koordinator.scheduler.cycle.scorecard import Scorecard, prefilter, scorecard
 from koordinator.scheduler.cycle.what_if import Nominations, StateWhatIf, rejection, rivals_of
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass, Snapshot
+from koordinator.scheduler.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,10 @@ class Cycle:
     def diagnose_after(self, pod: PodClass, rows: IntArray) -> Diagnosis:
         """Return why no node takes one more pod after a run of such pods has gone to these rows."""
         taken = np.bincount(rows, minlength=len(self.state.nodes))
+        return scorecard(self.profile, self.state, pod, taken).diagnosis()
+
+    def diagnose_full(self, pod: PodClass, taken: IntArray) -> Diagnosis:
+        """Return why no node takes one more after each row has taken so many, ``(n_rows,)``."""
         return scorecard(self.profile, self.state, pod, taken).diagnosis()
 
     def room(self, pod: PodClass, count: int) -> RoomCount:
@@ -280,6 +286,55 @@ class Cycle:
                 holding = holding.joined(taken)
         return Choice(row, self.state.nodes.names[row], holding)
 
+    # -- places chosen elsewhere -------------------------------------------------------------
+
+    def takes_amounts_only(self, pod: PodClass) -> bool:
+        """Return whether amounts are all that such pods take, and no other node matters to them."""
+        snapshot = self._evaluator.snapshot
+        if any(wants_filter(a, snapshot, pod) for a in self._cluster_filters):
+            return False
+        return self._evaluator.of(pod).program.linear
+
+    def offers(
+        self,
+        pod: Pod,
+        pod_class: PodClass,
+        nominated: Nominations,
+        *,
+        most: int,
+        rows: IntArray | None = None,
+    ) -> IntArray:
+        """Return how many such pods each row takes, one after another, ``(n_rows,)``.
+
+        No more than ``most``; 0 for rows that are not among ``rows``.  What is nominated counts as
+        placed.
+        """
+        snapshot = self._evaluator.snapshot
+        slots = np.zeros(len(snapshot), np.int64)
+        if prefilter(self.profile, snapshot, pod_class) is not None:
+            return slots
+        among = np.arange(len(snapshot)) if rows is None else rows
+        cluster = [a for a in self._cluster_filters if wants_filter(a, snapshot, pod_class)]
+        with Transaction(self.state) as transaction:
+            for node, rivals in (rivals_of(pod, nominated) if nominated else {}).items():
+                row = self.state.nodes.rows.get(node)
+                for rival, rival_class in rivals if row is not None else ():
+                    transaction.place(f"nominated:{rival.key}", rival, rival_class, row or 0)
+            sample = Sample(pod, pod_class, cluster, self._held_on)
+            slots[among] = offers(self._evaluator, sample, among, most)
+        return slots
+
+    def _held_on(self, pod: PodClass, row: int) -> Holding | None:
+        found = self._reserve(self._evaluator.snapshot, pod, row)
+        return found.holding if isinstance(found, Choice) else None
+
+    def choose_on(self, pod: PodClass, row: int) -> Choice | Refused:
+        """Return what a pod holds on a row that was chosen for it, if every filter accepts it."""
+        plugin, reasons = rejection(self.profile, self.state, pod, row)
+        if plugin:
+            return Refused(plugin, ", ".join(reasons))
+        return self._reserve(self._evaluator.snapshot, pod, row)
+
     # -- a run of identical pods -------------------------------------------------------------
 
     def choose_run(self, pods: Sequence[PodClass]) -> IntArray | None:
@@ -306,11 +361,18 @@ class Cycle:
 
     def limit(self, pod: PodClass, most: int) -> int:
         """Return how many such pods in a row are not refused as a whole, at most ``most``."""
+        return self.limiter(pod, most)[1]
+
+    def limiter(self, pod: PodClass, most: int) -> tuple[str, int]:
+        """Return the same with the plugin that allows the fewest; empty: none of them does."""
+        name = ""
         for active in self.limiting:
             if self.refuses(active, pod):
-                return 0
-            most = active.plugin.run_limit(self._evaluator.snapshot, pod, most)
-        return most
+                return active.name, 0
+            allowed = active.plugin.run_limit(self._evaluator.snapshot, pod, most)
+            if allowed < most:
+                name, most = active.name, allowed
+        return name, most
 
     def refuses(self, active: ActivePlugin, pod_class: PodClass) -> bool:
         """Return whether a plugin refuses a pod as a whole, as things are now."""

@@ -23,6 +23,7 @@ from koordinator.scheduler.snapshot.classes import PodClass, PodClasses
 from koordinator.scheduler.snapshot.ledgers import Changed, Kinds, Ledgers
 from koordinator.scheduler.snapshot.load import LoadTable
 from koordinator.scheduler.snapshot.log import ChangeLog
+from koordinator.scheduler.snapshot.network import Network
 from koordinator.scheduler.snapshot.nodes import NodeTable
 from koordinator.scheduler.snapshot.objects import ObjectTable
 from koordinator.scheduler.snapshot.pods import PlacedPod, PodTable
@@ -51,7 +52,13 @@ class ClusterState:
         self.memo: dict[Any, Any] = {}  # see ``Snapshot.memo``
         self.unbound: dict[str, tuple[Pod, PodClass]] = {}  # pods without node in the cluster
         self.unbound_changes = 0  # of that, while a ledger looks at them
+        self._network = Network()
         self._orphans: dict[str, dict[str, PlacedPod]] = {}  # by node that is not there, by key
+
+    @property
+    def network(self) -> Network:
+        """The network between the nodes, as it is now."""
+        return self._network.refresh(self.nodes, self.node_log, self.objects)
 
     # -- nodes -------------------------------------------------------------------------------
 
