@@ -44,8 +44,9 @@ from koordinator.scheduler.contract import (
     Rejections,
     spread_of,
 )
-from koordinator.scheduler.plugins.device_share.claims import KEEP, Claimed, Templates
+from koordinator.scheduler.plugins.device_share.claims import Claimed, Templates
 from koordinator.scheduler.plugins.device_share.marks import GATE, marks
+from koordinator.scheduler.plugins.device_share.on_model import KEEP
 from koordinator.scheduler.plugins.device_share.rows import (
     Verdicts,
     add_shortages,
@@ -116,12 +117,10 @@ class DeviceShare:
         claimed = self.templates.claim(snapshot, pod)
         if not isinstance(claimed, Claimed):
             return np.zeros(len(snapshot), np.int64)
-
-        def zones() -> IntArray:
-            if self.aligner is None:
-                return np.zeros(len(snapshot), np.int64)
-            return self.aligner.numa_nodes(snapshot, pod)
-
+        if self.aligner is None:
+            zones = np.zeros(len(snapshot), np.int64)
+        else:
+            zones = self.aligner.numa_nodes(snapshot, pod)
         return scores_of(snapshot, claimed, self.scorer, zones)
 
     def normalize(self, raw: IntArray) -> IntArray:
@@ -165,7 +164,7 @@ class DeviceShare:
         report = node.devices.reports.get(row)
         if not isinstance(claimed, Claimed) or not self.aligns or report is None:
             return {}
-        plan = claimed.plan(node, int(node.devices.model[row]))
+        plan = claimed.on(node, int(node.devices.model[row])).plan
         if plan.never is not None:
             return plan.never.reason
         found = numa_hints(plan, _rooms(node, row, plan), report.totals)
@@ -215,7 +214,7 @@ class DeviceShare:
     ) -> Allocation | Shortage:
         """Return the devices that the claim gets of a row."""
         plan, totals = (
-            claimed.plan(node, int(node.devices.model[row])),
+            claimed.on(node, int(node.devices.model[row])).plan,
             node.devices.reports[row].totals,
         )
         rooms, numa = _rooms(node, row, plan), zones_of(zones) if zones else None

@@ -124,7 +124,7 @@ class NodeNumaResource:
 
     def numa_nodes(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         asked = self._asked(snapshot, pod)
-        if not isinstance(asked, Asked):
+        if not isinstance(asked, Asked) or not (asked.policy or snapshot.numa.traits[0]):
             return np.zeros(len(snapshot), np.int64)
         return self._aligned(snapshot, pod, asked).zones
 
