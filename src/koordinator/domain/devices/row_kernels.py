@@ -1,9 +1,9 @@
 """The arithmetic of devices on many nodes: what has enough, how full they would be.
 
 Shapes: ``total`` and ``left`` are ``(capacity, n_minors, n_amounts)``, ``left`` negative where more
-is taken than there is; ``holders`` and ``functions`` are ``(capacity, n_minors)``: who holds some of
-a device, how many of its virtual functions are taken.  ``asked`` and ``weights`` have an entry per
-amount.  ``serving`` and ``enough`` have one per minor of the model, which are all that is looked at.
+is taken than there is; ``holders`` and ``functions`` are ``(capacity, n_minors)``: how many hold
+some of a device, how many of its virtual functions are taken.  ``asked`` and ``weights`` have an
+entry per amount; ``serving`` and ``enough`` one per minor of the model: no other is looked at.
 Source: koordinator pkg/scheduler/plugins/deviceshare/scoring.go, ``scoreNode``, ``scoreDevice``.
 """
 
@@ -88,7 +88,7 @@ def _node_scores_loop(  # noqa: PLR0917 (numba takes no keywords)
     return out
 
 
-def _device_masks(
+def _device_masks(  # noqa: PLR0917 (numba takes no keywords)
     left: IntArray,
     holders: IntArray,
     functions: IntArray,
@@ -104,7 +104,7 @@ def _device_masks(
     return np.stack([fits @ bits, used @ bits, unsure]).astype(np.int64)
 
 
-def _device_masks_loop(
+def _device_masks_loop(  # noqa: PLR0917 (numba takes no keywords)
     left: IntArray,
     holders: IntArray,
     functions: IntArray,

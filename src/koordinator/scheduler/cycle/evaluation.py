@@ -165,6 +165,14 @@ class Evaluation:
         self._versions: Hashable = None
 
     @property
+    def spreads(self) -> bool:
+        """Whether relative scores that count are scaled as ``Spread`` says."""
+        return all(
+            flat or hasattr(part.active.plugin, "spread")
+            for part, flat in zip(self.program.relative, self.flat, strict=True)
+        )
+
+    @property
     def nbytes(self) -> int:
         return self.best.nbytes * (3 + len(self.raw))
 

@@ -34,7 +34,7 @@ places = arrays.arrays(
 @pytest.mark.slow
 @settings(deadline=None)
 @given(left=tables, used=tables, taken=counts, rows=chosen, asked=vectors, enough=limits)
-def test_which_devices_fit(
+def test_which_devices_fit(  # noqa: PLR0917 (the arguments of the loop)
     left: IntArray,
     used: IntArray,
     taken: IntArray,

@@ -1,8 +1,8 @@
 """A claim on nodes of one model: in which state rows are for it, and what follows from that.
 
 The state of a row is a number made of the masks of ``domain.devices.plan.State``: all that decides
-whether the claim has room there, and what it prefers of the NUMA nodes.  Far fewer states occur than
-there are nodes, so that answers are looked up.
+whether the claim has room there, and what it prefers of the NUMA nodes.  Few states occur on many
+nodes, so that answers are looked up.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -42,6 +42,7 @@ from koordinator.scheduler.contract import (
     Reads,
     Refusal,
     Rejections,
+    Spread,
     spread_of,
 )
 from koordinator.scheduler.plugins.device_share.claims import Claimed, Templates
@@ -62,6 +63,7 @@ class DeviceShare:
     """``aligner`` is the plugin that says which NUMA nodes a pod gets, if the profile has one."""
 
     reads: ClassVar = Reads.PLACED
+    spread: ClassVar = Spread.HIGHEST
 
     def __init__(
         self,
