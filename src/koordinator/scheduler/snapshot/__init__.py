@@ -15,7 +15,6 @@ Plugins read it; only ``scheduler.transaction`` and ``scheduler.ingest`` write.
 from koordinator.scheduler.snapshot.axis import ResourceAxis
 from koordinator.scheduler.snapshot.belongings import NO_BELONGINGS, Belongings
 from koordinator.scheduler.snapshot.classes import PodClass, PodClasses
-from koordinator.scheduler.snapshot.devices import DeviceColumns
 from koordinator.scheduler.snapshot.pods import PlacedPod
 from koordinator.scheduler.snapshot.state import BoolArray, ClusterState, IntArray
 from koordinator.scheduler.snapshot.view import Snapshot
@@ -25,7 +24,6 @@ __all__ = [
     "Belongings",
     "BoolArray",
     "ClusterState",
-    "DeviceColumns",
     "IntArray",
     "PlacedPod",
     "PodClass",

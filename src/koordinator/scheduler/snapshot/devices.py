@@ -106,10 +106,12 @@ class DeviceTable:
             self._ensure(kind, 1 + max((taken.minor for taken in devices), default=-1))
             columns = self.columns[kind]
             for taken in devices:
-                amounts = np.array(taken.amounts, np.int64) * sign
-                columns.used[row, taken.minor] += amounts
-                columns.left[row, taken.minor] -= amounts
-                columns.holders[row, taken.minor] += sign
+                minor = taken.minor
+                for place, amount in enumerate(taken.amounts):
+                    if amount:
+                        columns.used[row, minor, place] += amount * sign
+                        columns.left[row, minor, place] -= amount * sign
+                columns.holders[row, minor] += sign
                 for function in taken.functions:
                     _count(columns, row, (taken.minor, function.bus_id), sign)
 

@@ -42,6 +42,7 @@ class Snapshot:
         "_nonzero",
         "_requested",
         "_state",
+        "is_large",
         "rows",
     )
 
@@ -53,6 +54,7 @@ class Snapshot:
     ) -> None:
         self._state = state
         self.rows = rows  # (n,) row numbers; None: all rows
+        self.is_large = len(state.nodes) >= LARGE  # worth compiled kernels
         self._added = added
         self._allocatable: IntArray | None = None
         self._requested: IntArray | None = None
@@ -192,11 +194,6 @@ class Snapshot:
     def node_count(self) -> int:
         """Nodes in the whole cluster."""
         return self._state.nodes.count
-
-    @property
-    def is_large(self) -> bool:
-        """Whether the cluster is worth compiled kernels."""
-        return len(self._state.nodes) >= LARGE
 
     @property
     def node_version(self) -> tuple[int, int]:

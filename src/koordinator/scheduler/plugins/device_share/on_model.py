@@ -28,7 +28,7 @@ from koordinator.domain.devices.scoring import Scorer
 from koordinator.domain.devices.shortage import Shortage
 from koordinator.domain.numa.masks import mask_of
 from koordinator.domain.numa.rows_align import OtherHints
-from koordinator.scheduler.snapshot import DeviceColumns, IntArray, Snapshot
+from koordinator.scheduler.snapshot import IntArray, Snapshot
 
 KEEP = 1 << 14  # answers of a kind that are remembered
 NO_LIMIT = 1 << MOST_BITS
@@ -46,24 +46,21 @@ class PartRows:
     serving: IntArray  # (width,): see ``row_kernels``
     with_function: dict[frozenset[Function], int]  # what is known of them
 
-    def masks(self, view: Snapshot, rows: IntArray) -> tuple[list[int], list[int]]:
-        """Return the devices that fit, and those in use, row by row."""
-        columns, kernel = view.devices.columns[self.part.kind], device_masks.reference
-        if view.is_large and self.width <= MOST_BITS:
-            kernel = device_masks.compiled
-        elif self.width > MOST_BITS:
-            return self._wide_masks(columns, rows)
-        found = kernel(
+    def masks(self, view: Snapshot, rows: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the devices that fit, and those in use, row by row; if they fit into a number."""
+        columns = view.devices.columns[self.part.kind]
+        kernel = device_masks.compiled if view.is_large else device_masks.reference
+        fit, used, unsure = kernel(
             columns.left, columns.holders, columns.functions_taken, rows, self.asked, self.enough
         )
-        fit, used, unsure = found.tolist()
-        if 1 in unsure:
-            for place, row in enumerate(rows.tolist()):
-                if unsure[place]:
-                    fit[place] &= self._with_function(columns.function_sets.get(row))
+        if np.logical_or.reduce(unsure):
+            for place in np.flatnonzero(unsure).tolist():
+                fit[place] &= self._with_function(columns.function_sets.get(int(rows[place])))
         return fit, used
 
-    def _wide_masks(self, columns: DeviceColumns, rows: IntArray) -> tuple[list[int], list[int]]:
+    def wide_masks(self, view: Snapshot, rows: IntArray) -> tuple[list[int], list[int]]:
+        """Return the same of however many devices."""
+        columns = view.devices.columns[self.part.kind]
         # What has enough is there and healthy: something is asked of every device.
         has_enough = columns.left[rows, : self.width] >= self.asked
         fit = masks_of(np.logical_and.reduce(has_enough, axis=2))
@@ -99,6 +96,7 @@ class ClaimOnModel:
         self.hints = NumaHintTable(self.plan)
         self._number = number
         self._parts = tuple(map(_part_rows, self.plan.early))
+        self._bits = 2 * sum(part.width for part in self._parts)
         self._lacks: dict[int, int] = {}
         self._lines: dict[tuple[int, ...], dict[int, int]] = {}  # by sets, then state
         self._opinions: dict[tuple[int, ...], OtherHints] = {}
@@ -110,14 +108,21 @@ class ClaimOnModel:
 
     def states(self, view: Snapshot, rows: IntArray) -> list[int]:
         """Return the state of each row."""
-        states: list[int] = [0] * len(rows)
         shift = 0
+        if self._bits <= MOST_BITS:
+            packed = np.zeros(len(rows), np.int64)
+            for part in self._parts:
+                fit, used = part.masks(view, rows)
+                packed |= (fit | used << part.width) << shift
+                shift += 2 * part.width
+            found: list[int] = packed.tolist()
+            return found
+        states = [0] * len(rows)
         for part in self._parts:
-            fit, used = part.masks(view, rows)
-            by = part.width
+            by, masks = part.width, zip(*part.wide_masks(view, rows), strict=True)
             states = [
-                state | (mine | others << by) << shift
-                for state, mine, others in zip(states, fit, used, strict=True)
+                state | (fit | used << by) << shift
+                for state, (fit, used) in zip(states, masks, strict=True)
             ]
             shift += 2 * by
         return states

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.device import DeviceType
 from koordinator.api.kubescheduler import DeviceShareArgs
@@ -20,7 +19,7 @@ from koordinator.api.labels import (
     POD_PRIORITY_CLASS,
     POD_QOS_CLASS,
 )
-from koordinator.domain.devices.allocation import Allocation, to_annotation
+from koordinator.domain.devices.allocation import Allocation, annotation_entry, to_annotation
 from koordinator.domain.devices.amounts import IntArray
 from koordinator.domain.devices.choice import Ranking
 from koordinator.domain.devices.numa_hints import numa_hints
@@ -190,12 +189,11 @@ class DeviceShare:
             allocation = self._allocate(node, row, claimed, zones, wish)
         if isinstance(allocation, Shortage):
             return Refusal(allocation.reason, resolvable=allocation.resolvable)
-        written = to_annotation(allocation, report.ids)
-        annotations = ALLOCATED.entry(written)
+        annotations = annotation_entry(allocation, report.ids)
         holding = Holding(Belongings(allocation, annotations=annotations), annotations)
         if GATE not in self.gates:
             return holding
-        marked = marks(node, pod, written)
+        marked = marks(node, pod, to_annotation(allocation, report.ids))
         return marked if isinstance(marked, Refusal) else holding.joined(marked)
 
     def _allocation(
