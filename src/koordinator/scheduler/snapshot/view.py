@@ -292,6 +292,15 @@ class Snapshot:
         rows = log.since(position)
         return (np.arange(len(self._state.nodes)) if rows is None else rows), log.position
 
+    @property
+    def position(self) -> int:
+        """Grows with every change of the pods on any row, and with reports of what nodes have."""
+        return self._state.usage_log.position
+
+    def changed_at(self, row: int) -> int:
+        """Return the position from which on a row (of the whole cluster) has not changed."""
+        return self._state.usage_log.last(row)
+
     # -- cluster-wide facts, for plugins that declare ``Reads.CLUSTER`` ----------------------------
 
     def count_pods(self, scope: PodScope, *, terminating: bool = True) -> IntArray:

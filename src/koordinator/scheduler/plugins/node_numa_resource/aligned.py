@@ -20,7 +20,7 @@ from koordinator.domain.numa.scoring import ZoneScorer
 from koordinator.domain.numa.trial import NumaTrial, Shortage
 from koordinator.scheduler.contract import NumaHintProvider
 from koordinator.scheduler.plugins.node_numa_resource.asked import Asked
-from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, Snapshot
+from koordinator.scheduler.snapshot import IntArray, PodClass, Snapshot
 from koordinator.scheduler.snapshot.numa import BIND_POLICIES, POLICIES
 
 SINGLE = POLICIES.index(NumaTopologyPolicy.SINGLE_NUMA_NODE)
@@ -42,42 +42,47 @@ class Settings:
         return self.zone_scorer.pack
 
 
-@dataclass(frozen=True, slots=True)
-class Aligned:
-    """Of each row of a view: the NUMA nodes (0: any of them), and how full they would be.
+def align_view(settings: Settings, view: Snapshot, pod: PodClass, asked: Asked) -> AlignedScores:
+    """Return the NUMA nodes for the pod on rows with the policy Restricted or SingleNUMANode.
 
-    All rows are admitted to any where nothing is aligned before a node is chosen.
+    All other rows are admitted: nothing is aligned there before a node is chosen.
     """
-
-    admitted: BoolArray
-    zones: IntArray
-    scores: IntArray
-
-
-def align_view(settings: Settings, view: Snapshot, pod: PodClass, asked: Asked) -> Aligned:
-    """Return the NUMA nodes for the pod on rows with the policy Restricted or SingleNUMANode."""
     numa, rows = view.numa, view.row_numbers
-    admitted = np.ones(len(rows), bool)
-    zones, scores = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
     policies = policies_of(view, asked)
-    strict = (policies == SINGLE) | (policies == RESTRICTED)
-    if strict.any():
-        kinds = np.where(strict, numa.bind_policy[rows] * len(POLICIES) + policies, -1)
-        for kind in set(kinds[strict].tolist()):
-            bind, policy = divmod(kind, len(POLICIES))
-            request = asked.request(BIND_POLICIES[bind])
+    kinds = numa.bind_policy[rows] * len(POLICIES) + policies
+    if len(kinds) and np.logical_and.reduce(kinds == kinds[0]):
+        aligned = _align_kind(settings, view, pod, asked, int(kinds[0]))
+    else:
+        aligned = AlignedScores(
+            np.ones(len(rows), bool), np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+        )
+        for kind in set(kinds.tolist()):
             where = np.flatnonzero(kinds == kind)
-            if request is None:
-                admitted[where] = False
-                continue
-            found = _align_rows(settings, view, pod, asked, (where, request, POLICIES[policy]))
-            admitted[where], zones[where] = found.admitted, found.zones
-            scores[where] = found.scores
-        for place in np.flatnonzero(strict & numa.wide[rows]).tolist():
+            found = _align_kind(settings, view[where], pod, asked, kind)
+            aligned.admitted[where], aligned.zones[where] = found.admitted, found.zones
+            aligned.scores[where] = found.scores
+    wide = numa.wide[rows]
+    if np.logical_or.reduce(wide):
+        strict = (policies == SINGLE) | (policies == RESTRICTED)
+        for place in np.flatnonzero(strict & wide).tolist():
             at = align_at(settings, view, place, pod, asked)
-            admitted[place] = isinstance(at, int)
-            zones[place] = at if isinstance(at, int) else 0
-    return Aligned(admitted, zones, scores)
+            aligned.admitted[place] = isinstance(at, int)
+            aligned.zones[place] = at if isinstance(at, int) else 0
+    return aligned
+
+
+def _align_kind(
+    settings: Settings, view: Snapshot, pod: PodClass, asked: Asked, kind: int
+) -> AlignedScores:
+    """Return the same for rows that all have one policy, and bind CPUs by one policy."""
+    bind, policy = divmod(kind, len(POLICIES))
+    request = asked.request(BIND_POLICIES[bind])
+    strict = policy in (SINGLE, RESTRICTED)
+    if request is None or not strict:
+        n = len(view)
+        admitted = np.full(n, not strict)
+        return AlignedScores(admitted, np.zeros(n, np.int64), np.zeros(n, np.int64))
+    return _align_rows(settings, view, pod, asked, (request, POLICIES[policy]))
 
 
 def policies_of(view: Snapshot, asked: Asked) -> IntArray:
@@ -92,15 +97,14 @@ def _align_rows(
     view: Snapshot,
     pod: PodClass,
     asked: Asked,
-    group: tuple[IntArray, NumaRequest, NumaTopologyPolicy],
+    group: tuple[NumaRequest, NumaTopologyPolicy],
 ) -> AlignedScores:
-    where, request, policy = group
-    table, chosen = view.numa.arrays, view.row_numbers[where]
+    request, policy = group
+    table, chosen = view.numa.arrays, view.row_numbers
     single = policy is NumaTopologyPolicy.SINGLE_NUMA_NODE
     among = tuple(range(table.exists.shape[1]))
     sets = [each for each in subsets(among) if not single or each.bit_count() == 1]
-    part = view[where] if len(where) < len(view) else view
-    opinions = [provider.numa_hints(part, pod, sets) for provider in settings.providers]
+    opinions = [provider.numa_hints(view, pod, sets) for provider in settings.providers]
     others = _together([opinion for opinion in opinions if opinion is not None])
     if view.is_large:
         prepared = asked.prepared(table, request, policy, (settings.zone_scorer, settings.scorer))
