@@ -93,7 +93,7 @@ class ClaimOnModel:
         self, model: NodeModel, claim: DeviceClaim, number: Callable[[Shortage | None], int]
     ) -> None:
         self.plan = DevicePlan(model, claim)
-        self.hints = NumaHintTable(self.plan)
+        self._hints = NumaHintTable(self.plan)
         self._number = number
         self._parts = tuple(map(_part_rows, self.plan.early))
         self._bits = 2 * sum(part.width for part in self._parts)
@@ -137,6 +137,10 @@ class ClaimOnModel:
                 known[state] = self._number(self.plan.shortage(self._masks(state)))
             return [known[state] for state in states]
 
+    def numa_hints(self, states: Iterable[int]) -> list[tuple[NumaHint, ...] | Shortage]:
+        """Return what the claim prefers of the NUMA nodes of rows in these states."""
+        return [self._hints.of(self._masks(state)) for state in states]
+
     def opinions(self, states: Sequence[int], sets: Sequence[int]) -> OtherHints:
         """Return what the claim says of sets of NUMA nodes, a line for each of these states."""
         key = tuple(sets)
@@ -173,11 +177,11 @@ class ClaimOnModel:
             state >>= 2 * part.width
         return tuple(masks)
 
-    def _learn(self, key: tuple[int, ...], new: Iterable[int], lines: dict[int, int]) -> None:
+    def _learn(self, key: tuple[int, ...], new: Sequence[int], lines: dict[int, int]) -> None:
         more = []
-        for state in new:
+        for state, answer in zip(new, self.numa_hints(new), strict=True):
             lines[state] = len(lines)
-            more.append(_line(self.hints.of(self._masks(state)), key, len(self._parts)))
+            more.append(_line(answer, key, len(self._parts)))
         arrays = [
             np.array([line[place] for line in more], kind)
             for place, kind in enumerate((bool, bool, np.int64))

@@ -22,7 +22,6 @@ from koordinator.api.labels import (
 from koordinator.domain.devices.allocation import Allocation, annotation_entry, to_annotation
 from koordinator.domain.devices.amounts import IntArray
 from koordinator.domain.devices.choice import Ranking
-from koordinator.domain.devices.numa_hints import numa_hints
 from koordinator.domain.devices.parts import Part
 from koordinator.domain.devices.plan import DevicePlan
 from koordinator.domain.devices.room import Room
@@ -165,14 +164,14 @@ class DeviceShare:
         report = node.devices.reports.get(row)
         if not isinstance(claimed, Claimed) or not self.aligns or report is None:
             return {}
-        plan = claimed.on(node, int(node.devices.model[row])).plan
-        if plan.never is not None:
-            return plan.never.reason
-        found = numa_hints(plan, _rooms(node, row, plan), report.totals)
+        on_model = claimed.on(node, int(node.devices.model[row]))
+        if on_model.plan.never is not None:
+            return on_model.plan.never.reason
+        (found,) = on_model.numa_hints(on_model.states(node, node.row_numbers))
         if isinstance(found, Shortage):
             return found.reason
         hints = [Hint(mask_of(each.nodes), each.preferred, each.score) for each in found]
-        return {str(part.kind): hints for part in plan.early} if hints else {}
+        return {str(part.kind): hints for part in on_model.plan.early} if hints else {}
 
     # -- which devices -----------------------------------------------------------------------
 

@@ -9,7 +9,8 @@ from koordinator.api.annotations.numa import NumaTopologyPolicy
 from koordinator.domain.numa.align import align
 from koordinator.domain.numa.align_kernel import AlignedScores, align_and_score
 from koordinator.domain.numa.hints import ResourceHints
-from koordinator.domain.numa.masks import subsets
+from koordinator.domain.numa.ledger import NumaHolding
+from koordinator.domain.numa.masks import MAX_COMBINED, subsets
 from koordinator.domain.numa.node import NumaNode
 from koordinator.domain.numa.offer import MISSING_ZONES, resource_hints
 from koordinator.domain.numa.policy import policy_on
@@ -66,8 +67,8 @@ def align_view(settings: Settings, view: Snapshot, pod: PodClass, asked: Asked) 
         strict = (policies == SINGLE) | (policies == RESTRICTED)
         for place in np.flatnonzero(strict & wide).tolist():
             at = align_at(settings, view, place, pod, asked)
-            aligned.admitted[place] = isinstance(at, int)
-            aligned.zones[place] = at if isinstance(at, int) else 0
+            aligned.admitted[place] = isinstance(at, Placement)
+            aligned.zones[place] = at.zones if isinstance(at, Placement) else 0
     return aligned
 
 
@@ -149,20 +150,27 @@ def policy_at(row: int, view: Snapshot, asked: Asked) -> NumaTopologyPolicy:
     return asked.policy if policy is None else policy
 
 
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The NUMA nodes that a pod comes from on one row (0: any of them)."""
+
+    zones: int
+    held: NumaHolding | None = None  # what it gets of them, as far as that has been worked out
+
+
 def align_at(
     settings: Settings, view: Snapshot, place: int, pod: PodClass, asked: Asked
-) -> int | tuple[str, ...]:
-    """Return the NUMA nodes on one row of a view (0: any of them), or why there are none."""
+) -> Placement | tuple[str, ...]:
+    """Return where a pod goes on one row of a view, or why nowhere."""
     row = int(view.row_numbers[place])
     request, policy = request_at(row, view, asked), policy_at(row, view, asked)
     if policy is NumaTopologyPolicy.NONE or request is None:
-        return 0
+        return Placement(0)
     node: NumaNode = view.numa.node(row, pack=settings.pack)
     if not node.zones:
         return (MISSING_ZONES,)
-    trial = NumaTrial(node, request)
-    hints: list[ResourceHints] = [resource_hints(trial, policy, settings.zone_scorer)]
-    refusals = []
+    trial, refusals = NumaTrial(node, request), []
+    hints: list[ResourceHints] = []
     for provider in settings.providers:
         offered = provider.numa_hints_at(view[np.array([place])], pod)
         if isinstance(offered, str):
@@ -171,8 +179,14 @@ def align_at(
             hints.append(offered)
     if refusals:
         return tuple(refusals)
-    answer = align(policy, hints, node.machine, asked.exclusive)
-    if not answer.admitted:
-        return answer.reasons
-    held = trial.allocate(answer.zones)
-    return held.reasons if isinstance(held, Shortage) else answer.zones or 0
+    # Larger sets than single ones matter to SingleNUMANode only when it tells what there is.
+    single = policy is NumaTopologyPolicy.SINGLE_NUMA_NODE
+    for largest in (1, MAX_COMBINED) if single else (MAX_COMBINED,):
+        own = resource_hints(trial, policy, settings.zone_scorer, largest=largest)
+        answer = align(policy, [own, *hints], node.machine, asked.exclusive)
+        if answer.admitted:
+            held = trial.allocate(answer.zones)
+            if isinstance(held, Shortage):
+                return held.reasons
+            return Placement(answer.zones or 0, held)
+    return answer.reasons

@@ -30,6 +30,7 @@ from koordinator.scheduler.contract import (
     Rejections,
 )
 from koordinator.scheduler.plugins.node_numa_resource.aligned import (
+    Placement,
     Settings,
     align_at,
     align_view,
@@ -102,7 +103,7 @@ class NodeNumaResource:
 
         def explain(place: int) -> Sequence[str]:
             found = align_at(self.settings, snapshot, place, pod, asked)
-            return () if isinstance(found, int) else found
+            return () if isinstance(found, Placement) else found
 
         found = verdicts(snapshot, asked, lambda: self._aligned(snapshot, pod, asked))
         return found.rejections(explain)
@@ -132,8 +133,10 @@ class NodeNumaResource:
 
     def numa_nodes_at(self, node: Snapshot, pod: PodClass) -> int:
         asked = self._asked(node, pod)
-        found = self._aligned_at(node, pod, asked) if isinstance(asked, Asked) else 0
-        return found if isinstance(found, int) else 0
+        if not isinstance(asked, Asked):
+            return 0
+        found = self._aligned_at(node, pod, asked)
+        return found.zones if isinstance(found, Placement) else 0
 
     def reserve(self, node: Snapshot, pod: PodClass, _wish: IntArray | None) -> Holding | Refusal:
         """Take CPUs, and amounts of NUMA nodes."""
@@ -163,10 +166,12 @@ class NodeNumaResource:
         numa_node = node.numa.node(int(node.row_numbers[0]), pack=self.settings.pack)
         if request.binding is not None and numa_node.layout is None:
             return Refusal(INVALID_LAYOUT)
-        zones = self._aligned_at(node, pod, asked)
-        if not isinstance(zones, int):
-            return Refusal(", ".join(zones), resolvable=True)
-        held = NumaTrial(numa_node, request).allocate(zones or None)
+        found = self._aligned_at(node, pod, asked)
+        if not isinstance(found, Placement):
+            return Refusal(", ".join(found), resolvable=True)
+        if found.held is not None:
+            return found.held
+        held = NumaTrial(numa_node, request).allocate(found.zones or None)
         if isinstance(held, Shortage):
             return Refusal(", ".join(held.reasons), resolvable=True)
         return held
@@ -189,18 +194,20 @@ class NodeNumaResource:
         """Return what, once it has changed, makes all that is known of NUMA nodes stale."""
         return view.node_version, *(provider.version(view) for provider in self._versioned)
 
-    def _aligned_at(self, node: Snapshot, pod: PodClass, asked: Asked) -> int | tuple[str, ...]:
-        """Return the NUMA nodes on the one row of the view, or why there are none."""
+    def _aligned_at(
+        self, node: Snapshot, pod: PodClass, asked: Asked
+    ) -> Placement | tuple[str, ...]:
+        """Return where the pod goes on the one row of the view, or why nowhere."""
 
-        def derive() -> int | tuple[str, ...]:
+        def derive() -> Placement | tuple[str, ...]:
             row = int(node.row_numbers[0])
             policy = policy_at(row, node, asked)
             if policy is NumaTopologyPolicy.NONE:
-                return 0
+                return Placement(0)
             if policy is not NumaTopologyPolicy.BEST_EFFORT:
                 known = asked.known_zones.at(node, self._version(node), row)
                 if known is not None:
-                    return known
+                    return Placement(known)
             return align_at(self.settings, node, 0, pod, asked)
 
         return node.derived((self, "row", pod.id), derive)
