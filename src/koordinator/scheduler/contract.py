@@ -27,6 +27,8 @@ its arguments.
                     ``Reads.CLUSTER`` plugin whose raw score depends on which nodes are feasible
 ``normalize``       ``(raw (k,)) -> (k,)`` in 0..max_score: raw scores of the feasible nodes to
                     final ones
+``spread``          class variable: which raw score ``normalize`` makes the highest (``Spread``), if
+                    it does what ``spread_of`` does
 ``prefer_nodes``    ``(snapshot, pod) -> rows``: candidates to try first, in order
                     (Koordinator: PreferNodes)
 ``find_one_node``   ``(snapshot, pod) -> row | None``: a place planned beforehand, taken if every
@@ -453,6 +455,13 @@ class Profile:
     events: Mapping[str, tuple[EventHint, ...]] = field(default_factory=dict)
 
 
+class Spread(Enum):
+    """Which raw score becomes the highest one."""
+
+    HIGHEST = auto()
+    LOWEST = auto()  # 0, which must be the lowest that there can be
+
+
 def spread_of(scores: IntArray, max_score: int = MAX_SCORE, *, reverse: bool = False) -> IntArray:
     """Scale so that the highest raw score becomes ``max_score``; reversed, the lowest.
 
@@ -489,6 +498,7 @@ __all__ = [
     "Refusal",
     "Rejections",
     "Shortlist",
+    "Spread",
     "WhatIf",
     "spread_of",
 ]

@@ -20,6 +20,7 @@ from koordinator.scheduler.contract import (
     Refusal,
     Rejections,
     Shortlist,
+    Spread,
     spread_of,
 )
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
@@ -43,6 +44,7 @@ class NodeAffinity:
 
     added: NodeAffinityTerms | None
     reads: ClassVar = Reads.NODE
+    spread: ClassVar = Spread.HIGHEST
 
     def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
         own = pod.spec.affinity.node_affinity if pod.spec.affinity else None

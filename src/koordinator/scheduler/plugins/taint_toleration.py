@@ -16,6 +16,7 @@ from koordinator.scheduler.contract import (
     PluginSpec,
     Reads,
     Rejections,
+    Spread,
     spread_of,
 )
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
@@ -31,6 +32,7 @@ class TaintToleration:
     """
 
     reads: ClassVar = Reads.NODE
+    spread: ClassVar = Spread.LOWEST
 
     def key(self, pod: PodClass) -> Hashable:
         return pod.spec.tolerations

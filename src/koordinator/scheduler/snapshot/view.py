@@ -45,6 +45,7 @@ class Snapshot:
         "_nonzero",
         "_requested",
         "_state",
+        "is_large",
         "rows",
     )
 
@@ -56,6 +57,7 @@ class Snapshot:
     ) -> None:
         self._state = state
         self.rows = rows  # (n,) row numbers; None: all rows
+        self.is_large = len(state.nodes) >= LARGE  # worth compiled kernels
         self._added = added
         self._allocatable: IntArray | None = None
         self._requested: IntArray | None = None
@@ -197,11 +199,6 @@ class Snapshot:
         return self._state.nodes.count
 
     @property
-    def is_large(self) -> bool:
-        """Whether the cluster is worth compiled kernels."""
-        return len(self._state.nodes) >= LARGE
-
-    @property
     def node_version(self) -> tuple[int, int]:
         """Changes whenever any fact of any node does."""
         return self._state.layout, self._state.node_log.position
@@ -309,6 +306,15 @@ class Snapshot:
         log = self._state.usage_log
         rows = log.since(position)
         return (np.arange(len(self._state.nodes)) if rows is None else rows), log.position
+
+    @property
+    def position(self) -> int:
+        """Grows with every change of the pods on any row, and with reports of what nodes have."""
+        return self._state.usage_log.position
+
+    def changed_at(self, row: int) -> int:
+        """Return the position from which on a row (of the whole cluster) has not changed."""
+        return self._state.usage_log.last(row)
 
     # -- cluster-wide facts, for plugins that declare ``Reads.CLUSTER`` ----------------------------
 
