@@ -179,6 +179,13 @@ class GangBook:
         gang = self.gang_of(pod)
         return self._starts_alone(gang) if gang is not None else not gang_id(pod.metadata)
 
+    def has_begun(self, pod: Pod) -> bool:
+        """Return whether a member of the pod's gang group has a place, bound or not."""
+        gang = self.gang_of(pod)
+        if gang is None or gang.terms is None:
+            return False
+        return any(one.bound or one.waiting for one in self._gangs(gang.terms.group))
+
     def attempt(self, pod: Pod) -> GangAttempt:
         """Return who is to be placed together with a member of a gang that isn't short."""
         gang = self.gang_of(pod)

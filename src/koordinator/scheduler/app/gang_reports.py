@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from koordinator.api.annotations.gang import QUEUE_POSITION, QUEUE_REASON
 from koordinator.api.codec import merge_patch
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
@@ -12,12 +13,12 @@ from koordinator.cluster.port import Cluster
 from koordinator.domain.gangs import GangBook, contradictions, status_of
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import ClusterError
-from koordinator.scheduler.app.reporter import Reporter
+from koordinator.scheduler.app.queue_places import QueuePlaces
+from koordinator.scheduler.app.reporter import GATED, Reporter
 from koordinator.scheduler.snapshot import ClusterState
 
 log = logging.getLogger(__name__)
 
-GATED = "SchedulingGated"  # the reason of the condition: room would not help, so no autoscaler acts
 WRITES = 32  # of PodGroups in one step: each one is waited for
 
 
@@ -32,11 +33,13 @@ class GangReports:
         gangs: Sequence[GangBook],
         reporter: Reporter,
         *,
+        places: QueuePlaces,
         enabled: bool,
     ) -> None:
         self._cluster, self._clock, self._state = cluster, clock, state
         self._gangs = gangs
         self._reporter = reporter
+        self._places = places
         self._enabled = enabled
         self._gated: dict[str, Pod] = {}
         self._complaints: dict[str, tuple[str, ...]] = {}  # gang id -> what has been logged
@@ -87,12 +90,27 @@ class GangReports:
         if stored is None:
             return 0
         status = status_of(stored, gang, to_datetime(self._clock.now_s()))
-        if status == stored.status:
+        new = replace(self._with_place(stored, gang.terms.group_id), status=status)
+        if new == stored:
             return 0
         meta = stored.metadata
-        patch = merge_patch(stored, replace(stored, status=status))
+        patch = merge_patch(stored, new)
         try:
             self._state.objects.put(self._cluster.patch(PodGroup, meta.name, meta.namespace, patch))
         except ClusterError as error:  # what comes next of the group is written again
             log.warning("status not written", extra={"gang": gang_id, "error": str(error)})
         return 1
+
+    def _with_place(self, stored: PodGroup, group_id: str) -> PodGroup:
+        """Return the PodGroup with its place in the queue; without, if it is in none."""
+        said = stored.metadata.annotations
+        place = self._places.place_of(group_id)
+        if place is not None:
+            wanted = said | {QUEUE_POSITION: str(place[0]), QUEUE_REASON: place[1]}
+        elif self._places.is_waiting(group_id):
+            return stored  # it has not been told yet
+        else:
+            wanted = {k: v for k, v in said.items() if k not in (QUEUE_POSITION, QUEUE_REASON)}
+        if wanted == said:
+            return stored
+        return replace(stored, metadata=replace(stored.metadata, annotations=wanted))

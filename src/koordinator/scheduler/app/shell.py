@@ -29,7 +29,10 @@ from koordinator.foundation.errors import (
 from koordinator.scheduler.app.binding import Assumed, Binder
 from koordinator.scheduler.app.gang_placing import GangDecision, GangPlacer, GangTurn, Verdict
 from koordinator.scheduler.app.gang_reports import GangReports
+from koordinator.scheduler.app.job_queues import EVENTS, GATE, JobQueues
 from koordinator.scheduler.app.outcomes import Bound, Evicted, Outcome, Unschedulable
+from koordinator.scheduler.app.queue_places import QueuePlaces
+from koordinator.scheduler.app.queued_quotas import QueuedQuotas
 from koordinator.scheduler.app.quota_revoke import QuotaRevoke
 from koordinator.scheduler.app.quota_status import QuotaStatus
 from koordinator.scheduler.app.reporter import Reporter
@@ -104,6 +107,7 @@ class Scheduler:
             profiles = [metrics.timed(profile) for profile in profiles]
         self.cycles = {p.scheduler_name: Cycle(p, state) for p in profiles}
         hints = {name: events for p in profiles for name, events in p.events.items()}
+        hints[GATE] = EVENTS
         self.queue = SchedulingQueue(
             hints,
             self._gate,
@@ -118,10 +122,22 @@ class Scheduler:
             self._binder, self._choose_member, self._diagnose_member, self._card
         )
         self._gangs = [active.plugin.gangs for p in profiles for active in p.gangs]
-        self._gang_reports = GangReports(
-            cluster, clock, state, self._gangs, self._reporter, enabled=self.options.report
-        )
         quotas = quotas[:1]  # those of further profiles would say the same
+        queued = [QueuedQuotas(plugin, state) for plugin in quotas]
+        self._job_queues = JobQueues(clock, state, next(iter(queued), None), self._gangs)
+        self.job_queues = self._job_queues.book
+        self._places = QueuePlaces(
+            self._job_queues, state, self._gangs, self._reporter, self._message_of
+        )
+        self._gang_reports = GangReports(
+            cluster,
+            clock,
+            state,
+            self._gangs,
+            self._reporter,
+            places=self._places,
+            enabled=self.options.report,
+        )
         self._revokers = [QuotaRevoke(cluster, clock, plugin, state) for plugin in quotas]
         self._quota_statuses = [
             QuotaStatus(cluster, clock, self._reporter, plugin, state)
@@ -249,6 +265,8 @@ class Scheduler:
         ready: list[str] = []
         for gangs in self._gangs:
             ready += gangs.drop_pod(pod) if gone else gangs.put_pod(pod)
+        if gone:
+            self._job_queues.lost_member(pod)
         return ready
 
     def _arrived_s(self, pod: Pod) -> float:
@@ -262,6 +280,7 @@ class Scheduler:
         self._class_of.pop(key, None)
         self.queue.remove(key)
         self.nominator.remove(key)
+        self._job_queues.removed(key)
 
     def _forget_waiting(self, key: str, *, gone: bool) -> bool:
         """Give back the place of a pod that waits; return whether there was one."""
@@ -338,7 +357,12 @@ class Scheduler:
             if message:
                 self._gang_reports.gated(pod)
                 return Gate(active.name, message)
-        return None
+        waits = self._job_queues.why_gated(pod)
+        return Gate(GATE, waits) if waits else None
+
+    def _message_of(self, key: str) -> str:
+        queued = self.queue.get(key)
+        return queued.message if queued is not None else ""
 
     # -- work --------------------------------------------------------------------------------
 
@@ -369,6 +393,8 @@ class Scheduler:
         self._begin_binds()
         self._end_binds()
         if self.is_synced and limit != 0:  # who only follows the cluster writes nothing
+            if self.options.report:
+                self._places.step(self._clock)
             self._gang_reports.write()
             self._keep_quotas()
         outcomes, self._outcomes = self._outcomes, []
@@ -412,6 +438,7 @@ class Scheduler:
 
     def _next_run(self, most: int) -> list[QueuedPod]:
         now_s = self._clock.now_s()
+        self.queue.activate(self._job_queues.take_ready(), now_s)
         for cycle in self.cycles.values():
             for active in cycle.profile.next_pod:
                 key = active.plugin.next_pod(self.queue.get)
@@ -426,6 +453,9 @@ class Scheduler:
         times = [assumed.deadline_s for assumed in waiting]
         if self._gang_reports.is_behind:
             times.append(self._clock.now_s())
+        tell_s = self._places.next_wakeup_s() if self.options.report else None
+        if tell_s is not None:
+            times.append(tell_s)
         times += [due_s for r in self._revokers if (due_s := r.next_wakeup_s()) is not None]
         flush_s = self.queue.next_wakeup_s()
         if flush_s is not None:
@@ -443,6 +473,10 @@ class Scheduler:
             metrics.decided(len(run), metrics.now_s() - self._began_s)
 
     def _decide_run(self, run: list[QueuedPod]) -> None:
+        if not self._job_queues.is_empty:
+            run = self._in_turn(run)
+            if not run:
+                return
         cycle = self.cycles[run[0].pod.spec.scheduler_name]
         if run[0].run_key is None and self._decide_gang(cycle, run[0]):
             return
@@ -457,8 +491,20 @@ class Scheduler:
                 for assumed in assumed_run if self._metrics is not None else ():
                     assumed.began_s = self._began_s
                 self._to_bind += assumed_run
+                for queued in run[:done]:
+                    self._job_queues.started(queued.pod)
         for queued, pod_class in zip(run[done:], classes[done:], strict=True):
             self._decide_one(cycle, queued, pod_class)
+
+    def _in_turn(self, run: Sequence[QueuedPod]) -> list[QueuedPod]:
+        """Send those back before whom others have come in their queues since they passed."""
+        left = []
+        for queued in run:
+            if self._job_queues.may_be_tried(queued.pod):
+                left.append(queued)
+            else:
+                self.queue.postpone(queued, self._clock.now_s())
+        return left
 
     def _class(self, queued: QueuedPod) -> PodClass:
         """Return the pod's class; looked up when the pod came, unless it has been tried since."""
@@ -485,6 +531,7 @@ class Scheduler:
             assumed.scorecard, assumed.began_s = scorecard, self._began_s
             for gangs in self._gangs:
                 gangs.hold(queued.pod)
+            self._job_queues.started(queued.pod)
             self._permit(cycle, assumed)
         elif isinstance(choice, Refused):
             main, plugins = (choice.plugin, choice.reason), frozenset((choice.plugin,))
@@ -536,6 +583,8 @@ class Scheduler:
             self.nominator.remove(assumed.queued.key)
             assumed.began_s = self._began_s
             gangs.hold(assumed.queued.pod)
+        if placed:
+            self._job_queues.started(placed[0].queued.pod)
         if len(cycle.profile.permit) > 1 or not (placed and self._permit_all(cycle, placed)):
             for assumed in placed:
                 self._permit(cycle, assumed)

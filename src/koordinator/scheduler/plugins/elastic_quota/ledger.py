@@ -32,6 +32,7 @@ class QuotaLedger:
         self.guarantees_usage = rules.guarantees_usage
         self.version = 0  # grows when a quota may have got room for a pod
         self.changes = 0  # grows with every change of any figure
+        self.spec_changes = 0  # grows with every change of what an object says
         self.objects: dict[str, ElasticQuota] = {}  # that count, by name
         self.complaints: dict[str, str] = {}  # what can't be, by key of the object
         self._by_name: defaultdict[str, dict[str, ElasticQuota]] = defaultdict(dict)
@@ -92,6 +93,7 @@ class QuotaLedger:
                 self.complaints[now.key] = str(error)
         self._complain_of_others(same_name)
         self._touched.add(name)
+        self.spec_changes += 1
         self.version += 1
         self.changes += 1
 
