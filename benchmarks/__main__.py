@@ -12,12 +12,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, devices, gangs, openb, quota, throughput
+from benchmarks import cluster, devices, gangs, openb, queues, quota, throughput
 
 ALL = {
     **throughput.BENCHMARKS,
     **gangs.BENCHMARKS,
     **quota.BENCHMARKS,
+    **queues.BENCHMARKS,
     **devices.BENCHMARKS,
     **openb.BENCHMARKS,
     **cluster.BENCHMARKS,
