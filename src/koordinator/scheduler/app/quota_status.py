@@ -11,7 +11,6 @@ import logging
 from collections.abc import Iterator
 from itertools import islice
 
-from koordinator.api.codec import merge_patch
 from koordinator.api.core import ResourceList
 from koordinator.api.elastic_quota import (
     DEFAULT_QUOTA,
@@ -25,14 +24,15 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.cluster.port import Cluster
 from koordinator.domain.quota import figures_of, with_status
 from koordinator.foundation.clock import Clock
-from koordinator.foundation.errors import ClusterError, NotFoundError
+from koordinator.foundation.errors import ClusterError
+from koordinator.scheduler.app.patches import Patches
 from koordinator.scheduler.app.reporter import Reporter
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin, QuotaLedger
 from koordinator.scheduler.snapshot import ClusterState, Snapshot
 
 INTERVAL_S = 1.0  # as the original
 LOOKS = 500  # per interval: some 30 ms of the loop
-WRITES = 20  # per interval: the loop waits for each of them
+WRITES = 200  # per interval
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,7 @@ class QuotaStatus:
         self._plugin = plugin
         self._state = state
         self._has_built_in = False
+        self._patches = Patches(cluster, clock)
         self._due_s = 0.0
         self._waiting: dict[str, None] = {}  # names to look at, in order
         self._turn: Iterator[str] = iter(())
@@ -78,9 +79,19 @@ class QuotaStatus:
         self._collect(ledger)
         self._write(ledger, LOOKS, WRITES)
 
+    def next_wakeup_s(self) -> float | None:
+        """Return when something may have to be written again."""
+        return self._patches.next_wakeup_s()
+
     def _collect(self, ledger: QuotaLedger) -> None:
         """Note who is to be looked at: those that changed, with their ancestors, then the next."""
         trees = ledger.trees
+        for key in self._patches.lost():
+            name = key.partition("/")[2]
+            if name in ledger.objects:
+                self._waiting[name] = None
+            else:
+                self._patches.arrived(key)
         for name in sorted(ledger.take_touched()):
             if name in trees:
                 self._waiting.update(dict.fromkeys((*trees.tree_of(name).path(name), ROOT_QUOTA)))
@@ -103,25 +114,10 @@ class QuotaStatus:
                 tree = ledger.trees.tree_of(name)
                 new = with_status(quota, figures_of(tree, name))
                 if new is not quota:
-                    writes -= 1
-                    if not self._patch(quota, new):
-                        continue
+                    writes -= self._patches.send(quota, new)
+                else:
+                    self._patches.arrived(quota.key)
             del self._waiting[name]
-
-    def _patch(self, old: ElasticQuota, new: ElasticQuota) -> bool:
-        """Write the difference; return False if it is worth another try."""
-        meta = old.metadata
-        try:
-            written = self._cluster.patch(
-                ElasticQuota, meta.name, meta.namespace, merge_patch(old, new)
-            )
-        except NotFoundError:
-            return True
-        except ClusterError as error:
-            log.info("quota status not written", extra={"quota": old.key, "error": str(error)})
-            return False
-        self._state.objects.put(written)
-        return True
 
     def _create_built_in(self, ledger: QuotaLedger) -> None:
         args = self._plugin.args

@@ -453,13 +453,12 @@ class Scheduler:
         times = [assumed.deadline_s for assumed in waiting]
         if self._gang_reports.is_behind:
             times.append(self._clock.now_s())
-        tell_s = self._places.next_wakeup_s() if self.options.report else None
-        if tell_s is not None:
-            times.append(tell_s)
-        times += [due_s for r in self._revokers if (due_s := r.next_wakeup_s()) is not None]
-        flush_s = self.queue.next_wakeup_s()
-        if flush_s is not None:
-            times.append(flush_s)
+        wakeups = [self._gang_reports.next_wakeup_s(), self.queue.next_wakeup_s()]
+        wakeups += [status.next_wakeup_s() for status in self._quota_statuses]
+        wakeups += [revoke.next_wakeup_s() for revoke in self._revokers]
+        if self.options.report:
+            wakeups.append(self._places.next_wakeup_s())
+        times += [due_s for due_s in wakeups if due_s is not None]
         return min(times, default=None)
 
     def _merges(self) -> bool:

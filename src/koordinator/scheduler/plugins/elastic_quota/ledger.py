@@ -80,6 +80,7 @@ class QuotaLedger:
             return
         if before is not None and now is not None and QuotaSpec.of(before) == QuotaSpec.of(now):
             self.objects[name] = now  # such as our own report of what it uses
+            self._touched.add(name)
             return
         if before is not None and (now is None or now.key != before.key):
             self.trees.remove(before)
