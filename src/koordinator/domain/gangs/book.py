@@ -140,6 +140,15 @@ class GangBook:
                     f"there were {one.present} when this was written"
                     + (f", and {blocked} with closed scheduling gates" if blocked else "")
                 )
+            elif foreign := one.foreign(pod.spec.scheduler_name):
+                own = one.present - sum(foreign.values())
+                if own < one.terms.min_member:
+                    others = ", ".join(f"{count} for {name}" for name, count in foreign.items())
+                    missing.append(
+                        f"gang {member_id} needs {one.terms.min_member} members of one "
+                        f"schedulerName; there were {own} for {pod.spec.scheduler_name} and "
+                        f"{others} when this was written"
+                    )
         return "; ".join(missing)
 
     def why_gated(self, pod: Pod) -> str:
