@@ -54,6 +54,7 @@ from koordinator.scheduler.queue import Nominator, QueuedPod, QueueState, Schedu
 from koordinator.scheduler.snapshot import ClusterState, PodClass
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
+    from koordinator.scheduler.app.gauges import QuotaGauges
     from koordinator.scheduler.app.metrics import Metrics
 
 #: After these it is sure that a binding did not happen.
@@ -121,26 +122,27 @@ class Scheduler:
         self._placer = GangPlacer(
             self._binder, self._choose_member, self._diagnose_member, self._card
         )
-        self._gangs = [active.plugin.gangs for p in profiles for active in p.gangs]
+        self.gangs = [active.plugin.gangs for p in profiles for active in p.gangs]
         quotas = quotas[:1]  # those of further profiles would say the same
+        self.quotas = next(iter(quotas), None)
         queued = [QueuedQuotas(plugin, state) for plugin in quotas]
-        self._job_queues = JobQueues(clock, state, next(iter(queued), None), self._gangs)
+        self._job_queues = JobQueues(clock, state, next(iter(queued), None), self.gangs)
         self.job_queues = self._job_queues.book
         self._places = QueuePlaces(
-            self._job_queues, state, self._gangs, self._reporter, self._message_of
+            self._job_queues, state, self.gangs, self._reporter, self._message_of
         )
         self._gang_reports = GangReports(
             cluster,
             clock,
             state,
-            self._gangs,
+            self.gangs,
             self._reporter,
             places=self._places,
             enabled=self.options.report,
         )
         self._revokers = [QuotaRevoke(cluster, clock, plugin, state) for plugin in quotas]
         self._quota_statuses = [
-            QuotaStatus(cluster, clock, self._reporter, plugin, state)
+            QuotaStatus(cluster, clock, self._reporter, plugin, state, metrics=metrics)
             for plugin in quotas
             if self.options.report
         ]
@@ -162,6 +164,13 @@ class Scheduler:
         self._began_s = 0.0
         if metrics is not None:
             metrics.watch(self.queue, state, self._count_assumed)
+            metrics.jobs.watch(self.gangs, self._quota_gauges, self._queue_lengths)
+
+    def _quota_gauges(self) -> "Mapping[str, QuotaGauges]":
+        return {n: gauges for s in self._quota_statuses for n, gauges in list(s.gauges.items())}
+
+    def _queue_lengths(self) -> Mapping[str, int]:
+        return {name: len(queue) for name, queue in list(self.job_queues.queues.items())}
 
     def _count_assumed(self) -> int:
         waiting = len(self._waiting) + len(self._preparing) + len(self._to_bind)
@@ -217,7 +226,7 @@ class Scheduler:
             change = self._ingest.put(event.object, event.previous)
         if isinstance(event.object, PodGroup):
             gone = event.type is EventType.DELETED
-            for gangs in self._gangs:
+            for gangs in self.gangs:
                 ready = (gangs.drop_group if gone else gangs.put_group)(event.object)
                 self.queue.activate(ready, self._clock.now_s())
         self._tell_queue(change)
@@ -263,7 +272,7 @@ class Scheduler:
     def _tell_gangs(self, pod: Pod, *, gone: bool) -> list[str]:
         """Let the gangs know of a pod; return who should try to enter the queue now."""
         ready: list[str] = []
-        for gangs in self._gangs:
+        for gangs in self.gangs:
             ready += gangs.drop_pod(pod) if gone else gangs.put_pod(pod)
         if gone:
             self._job_queues.lost_member(pod)
@@ -528,7 +537,7 @@ class Scheduler:
             self.nominator.remove(queued.key)  # in its place it must not count twice
             assumed = self._binder.assume(queued, pod_class, choice)
             assumed.scorecard, assumed.began_s = scorecard, self._began_s
-            for gangs in self._gangs:
+            for gangs in self.gangs:
                 gangs.hold(queued.pod)
             self._job_queues.started(queued.pod)
             self._permit(cycle, assumed)
@@ -566,6 +575,9 @@ class Scheduler:
             cycle, GangTurn(attempt, head, version), members, merges=merges
         )
         self.attempts += len(members)
+        if self._metrics is not None:
+            took_s = self._metrics.now_s() - self._began_s
+            self._metrics.jobs.gang_decided(len(members), took_s, placed=not decision.is_lost)
         if decision.is_lost:
             self._reject_gang(cycle, gangs, head, attempt, decision)
         else:
