@@ -12,12 +12,22 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, devices, gangs, load_aware, openb, quota, throughput
+from benchmarks import (
+    cluster,
+    devices,
+    gangs,
+    load_aware,
+    openb,
+    queues,
+    quota,
+    throughput,
+)
 
 ALL = {
     **throughput.BENCHMARKS,
     **gangs.BENCHMARKS,
     **quota.BENCHMARKS,
+    **queues.BENCHMARKS,
     **devices.BENCHMARKS,
     **load_aware.BENCHMARKS,
     **openb.BENCHMARKS,
