@@ -38,20 +38,6 @@ _POINT_OF = {
     "postfilter": "PostFilter",
     "post_bind": "PostBind",
 }
-_UNTIMED = (
-    "reads",
-    "key",
-    "filters",
-    "scores",
-    "version",
-    "run_limit",
-    "prefer_devices",
-    "transform",
-    "pre_enqueue",
-    "permits",
-    "gangs",
-    "arrived",
-)
 _QUEUES = {
     QueueState.ACTIVE: "active",
     QueueState.BACKOFF: "backoff",
@@ -203,10 +189,7 @@ class Metrics:
         return replace(profile, **points)
 
     def _timed(self, active: ActivePlugin, profile: str) -> object:
-        timed = _TimedPlugin()
-        for name in _UNTIMED:
-            if hasattr(active.plugin, name):
-                setattr(timed, name, getattr(active.plugin, name))
+        timed = _TimedPlugin(active.plugin)
         for name, point in _POINT_OF.items():
             if hasattr(active.plugin, name):
                 call = self._timed_call(getattr(active.plugin, name), active.name, point, profile)
@@ -242,7 +225,13 @@ class Metrics:
 
 
 class _TimedPlugin:
-    """A plugin's methods, wrapped; which ones it has is seen from outside, as with any plugin."""
+    """A plugin of which some methods are wrapped; it has what the plugin has."""
+
+    def __init__(self, plugin: object) -> None:
+        self._plugin = plugin
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plugin, name)
 
 
 class _Sizes:
