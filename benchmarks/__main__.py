@@ -12,9 +12,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, gangs, openb, throughput
+from benchmarks import cluster, gangs, openb, throughput, topology
 
-ALL = {**throughput.BENCHMARKS, **gangs.BENCHMARKS, **openb.BENCHMARKS, **cluster.BENCHMARKS}
+ALL = {
+    **throughput.BENCHMARKS,
+    **gangs.BENCHMARKS,
+    **topology.BENCHMARKS,
+    **openb.BENCHMARKS,
+    **cluster.BENCHMARKS,
+}
 
 
 def main() -> None:
