@@ -200,7 +200,7 @@ def test_devices_count_as_room() -> None:
     """Two GPUs a member: a node with two of them takes one, whatever CPU it has."""
     gpus: dict[str, Any] = {"requests": {"koordinator.sh/gpu": 200}}
     labels = [{"hall": "a", "rack": rack} for rack in ("r1", "r1", "r2")]
-    many = {"koordinator.sh/gpu": 800}
+    many: dict[str, Any] = {"koordinator.sh/gpu": 800}
     on, devices = ({"enabled": [{"name": name}]} for name in ("Coscheduling", "DeviceShare"))
     config = configuration(
         plugins={"permit": on} | dict.fromkeys(("preFilter", "filter", "reserve"), devices),
