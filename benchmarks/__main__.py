@@ -12,12 +12,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, gangs, openb, throughput, topology
+from benchmarks import cluster, devices, gangs, openb, quota, throughput, topology
 
 ALL = {
     **throughput.BENCHMARKS,
     **gangs.BENCHMARKS,
     **topology.BENCHMARKS,
+    **quota.BENCHMARKS,
+    **devices.BENCHMARKS,
     **openb.BENCHMARKS,
     **cluster.BENCHMARKS,
 }

@@ -8,7 +8,7 @@ import asyncio
 import json
 import re
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -112,7 +112,7 @@ class Interposer:
         self._rules: list[Rule] = []
         self._changes: list[tuple[re.Pattern[str], Change]] = []
         self._streams: dict[Call, web.Request] = {}
-        self._stalled: list[re.Pattern[str]] = []
+        self._stalls: list[tuple[re.Pattern[str], asyncio.Event]] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="interposer")
 
@@ -147,19 +147,28 @@ class Interposer:
 
     # ---- what goes wrong
 
-    def hold(
-        self, method: str, path: str, times: int | None = None, *, then: int | None = None
-    ) -> Rule:
-        """Keep requests, until the rule ends; then pass them on or answer with a status.
+    def hold(self, method: str, path: str, times: int | None = None) -> Rule:
+        """Keep requests until the rule ends; then the rules after it are looked at.
 
         Those whose client gave up are never passed on.
         """
 
         async def play(request: web.Request, call: Call) -> web.StreamResponse:
             await rule.ended.wait()
-            if then is not None:
-                return web.json_response({}, status=then)
-            return await self._pass_on(request, call)
+            return await self._go_on(request, call, self._rules[self._rules.index(rule) + 1 :])
+
+        rule = self._add(method, path, play, times)
+        return rule
+
+    def hold_answer(
+        self, method: str, path: str, status: int, body: Manifest, times: int | None = 1
+    ) -> Rule:
+        """Let the API server do what is asked; when the rule ends, answer something else."""
+
+        async def play(request: web.Request, call: Call) -> web.StreamResponse:
+            await self._pass_on(request, call)
+            await rule.ended.wait()
+            return web.json_response(body, status=status)
 
         rule = self._add(method, path, play, times)
         return rule
@@ -221,11 +230,11 @@ class Interposer:
 
     def stall_streams(self, path: str = "") -> Callable[[], None]:
         """Keep what the watches bring; return what lets it go on."""
-        entry = re.compile(path)
-        self._stalled = [*self._stalled, entry]
+        stall = re.compile(path), asyncio.Event()
+        self._stalls = [*self._stalls, stall]
 
         def end() -> None:
-            self._stalled = [it for it in self._stalled if it is not entry]
+            self._loop.call_soon_threadsafe(stall[1].set)
 
         return end
 
@@ -280,12 +289,18 @@ class Interposer:
         body = await request.read()
         call = Call(request.method, request.path_qs, body, self._loop.time())
         self.calls.append(call)
-        rule = next((rule for rule in self._rules if rule.fits(call)), None)
-        if rule is not None:
-            rule.calls.append(call)
-        answer = await (self._pass_on if rule is None else rule.play)(request, call)
+        answer = await self._go_on(request, call, self._rules)
         call.status, call.answered_s = answer.status, self._loop.time()
         return answer
+
+    async def _go_on(
+        self, request: web.Request, call: Call, rules: Sequence[Rule]
+    ) -> web.StreamResponse:
+        for rule in rules:
+            if rule.fits(call):
+                rule.calls.append(call)
+                return await rule.play(request, call)
+        return await self._pass_on(request, call)
 
     async def _pass_on(self, request: web.Request, call: Call) -> web.StreamResponse:
         url = URL(self._api.url + call.path, encoded=True)
@@ -314,8 +329,9 @@ class Interposer:
         try:
             await passed_on.prepare(request)
             async for line in answer.content:
-                while any(stalled.search(call.path) for stalled in self._stalled):
-                    await asyncio.sleep(0.01)
+                for stalled, goes_on in self._stalls:
+                    if stalled.search(call.path):
+                        await goes_on.wait()
                 await passed_on.write(self._changed_line(call, line))
         except (aiohttp.ClientError, OSError):
             _hang_up(request)

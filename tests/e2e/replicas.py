@@ -57,6 +57,7 @@ class Replica(SchedulerProcess):
             kubeconfig=kubeconfig or controlplane.kubeconfig(user, ("system:masters",)),
             program=program,
         )
+        self.log.unlink(missing_ok=True)  # of an earlier test's replica of that name
 
     @property
     def leads(self) -> bool:
@@ -65,7 +66,7 @@ class Replica(SchedulerProcess):
 
     @property
     def logged(self) -> str:
-        """What it has logged, in all its lives."""
+        """What it has logged so far."""
         return self.log.read_text()
 
     def status_of_service(self, path: str) -> int:

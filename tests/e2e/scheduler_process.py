@@ -21,7 +21,7 @@ class SchedulerProcess:
     """One replica.  ``with SchedulerProcess(controlplane)`` starts and stops it.
 
     ``configuration`` is what the file says beyond kind and version; without it there is no leader
-    election.  ``kubeconfig`` is the admin's unless given.  ``program`` is what stands for ``koord``.
+    election.  ``kubeconfig`` is the admin's unless given; ``program`` stands for ``koord``.
     """
 
     def __init__(
@@ -59,7 +59,11 @@ class SchedulerProcess:
 
     def __enter__(self) -> Self:
         """Start, and wait until it has taken in the cluster."""
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
         return self
 
     def __exit__(
@@ -81,7 +85,7 @@ class SchedulerProcess:
     def start(self, *, wait: bool = True) -> None:
         """Start; ``wait`` until /readyz says so."""
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 -- our own program
+            self._process = subprocess.Popen(
                 self._command,
                 stdout=log,
                 stderr=log,
@@ -121,7 +125,7 @@ class SchedulerProcess:
         """Return a page; empty while it can't be had."""
         url = f"http://127.0.0.1:{self.port}{path}"
         try:
-            with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 -- loopback
+            with urllib.request.urlopen(url, timeout=10) as answer:
                 text: str = answer.read().decode()
                 return text
         except OSError:

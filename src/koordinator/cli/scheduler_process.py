@@ -8,6 +8,7 @@ Source of names and ports: kubernetes cmd/kube-scheduler/app.
 import gc
 import logging
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -17,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector
 
-from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cli.rest_metrics import RequestMetrics
@@ -52,7 +53,10 @@ log = logging.getLogger(__name__)
 
 #: Pods that have ended hold nothing: the server keeps them to itself.
 SELECTORS: Mapping[type[KubeObject], str] = {Pod: "status.phase!=Succeeded,status.phase!=Failed"}
-BINDS_UNDER_WAY = 256  # decided ahead of the API server: a third of a second of its work
+BINDS_UNDER_WAY = 512  # decided ahead of the API server: less than a second of its work
+#: How long one thread may keep another waiting.  The network should not wait for a decision.
+SWITCH_S = 0.001
+STEP = 1024  # pods decided between two looks at everything else
 NAP_S = 0.05
 LONGEST_WAIT_S = 0.5  # between two looks at signals, the lease and questions
 LEAD_AT_ONCE_S = 1.0  # a free lease is taken faster than this
@@ -75,6 +79,7 @@ class Settings:
     key: Path | None
     certificate_folder: Path | None
     always_allowed: tuple[str, ...]
+    gates: FeatureGates
     verbosity: int
     log_format: LogFormat
 
@@ -85,6 +90,7 @@ def run(settings: Settings) -> None:
     Raises InputError for what the user got wrong, and ClusterError when leadership is lost.
     """
     set_up_logging(settings.log_format, settings.verbosity)
+    sys.setswitchinterval(SWITCH_S)
     stopping = stop_on_signals()
     with ExitStack() as cleanup:
         _Process(settings, stopping, cleanup).run()
@@ -124,7 +130,7 @@ class _Process:
                 self._wait_to_lead(leadership)
         led = self._may_act()
         self._scheduler.sync()
-        gc.freeze()
+        frozen = False
         while not self._stopping.is_set():
             if leadership is not None and leadership.lost:
                 raise ClusterError("leadership lost")
@@ -132,7 +138,11 @@ class _Process:
             if leads and not led:
                 self._scheduler.sync()  # what the last leader did just now may be on its way still
             led = leads
-            outcomes = self._scheduler.step(limit=None if leads else 0)
+            if self._scheduler.is_synced and not frozen:
+                self._scheduler.warm_up()
+                gc.freeze()  # the cluster stays: no use in looking at it for garbage
+                frozen = True
+            outcomes = self._scheduler.step(limit=STEP if leads else 0)
             self._inquiries.answer()
             if self._scheduler.is_saturated:
                 self._stopping.wait(NAP_S)  # many answers at once cost less than one by one
@@ -209,8 +219,15 @@ class _Process:
         settings, configuration = self._settings, self._settings.configuration
         state = ClusterState()
         built = build_profiles(
-            configuration, state.axis, out_of_tree=installed_plugins(), source=settings.source
+            configuration,
+            state.axis,
+            out_of_tree=installed_plugins(),
+            gates=settings.gates,
+            source=settings.source,
         )
+        if settings.gates.without_effect:
+            ignored = ", ".join(settings.gates.without_effect)
+            log.warning("feature gates without effect", extra={"gates": ignored})
         if built.not_yet:
             log.warning("plugins do nothing yet", extra={"plugins": ", ".join(built.not_yet)})
         options = Options(
@@ -226,7 +243,7 @@ class _Process:
             built.profiles,
             state,
             WATCHED,
-            field_selectors=SELECTORS,
+            field_selectors={**SELECTORS, **built.selectors},
             options=options,
             metrics=Metrics(self._registry),
         )

@@ -12,6 +12,8 @@ the time, and the times in the lease are for people only.  What is assumed:
   (15 s / 10 s = 1.5), and clocks run on while their process or machine is stopped.
 - A write that the leader begins just before its time is over reaches the server within lease
   duration - renew deadline (5 s), or never.
+  This fails when the process is stopped for longer just between ``holds`` and sending, within
+  milliseconds: then one write comes late, and only its own preconditions guard against it.
 - No two processes have one identity, and nobody deletes the lease or edits it by hand.
 
 Source: client-go tools/leaderelection/leaderelection.go, healthzadaptor.go and

@@ -177,6 +177,8 @@ class Cluster(Reader, Protocol):
     def update(self, obj: KindT) -> KindT:
         """Replace the object and return what is stored; its status stays as it was.
 
+        The status of a kind without that subresource is like any other part of it, here and below.
+
         Of the metadata only labels, annotations, owner references and finalizers can change.  A
         change of nothing is no write.  Taking the last finalizer from an object that is being
         deleted removes it.

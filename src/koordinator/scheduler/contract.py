@@ -14,8 +14,12 @@ its arguments.
                     Skip)
 ``version``         ``(snapshot) -> Hashable``: when it changes, everything cached of the plugin is
                     stale
-``prefilter``       ``(snapshot, pod) -> Refusal | None``: the pod can't run anywhere, whatever the
-                    node
+``prefilter``       ``(snapshot, pod) -> Refusal | Shortlist | None``: the pod can't run anywhere,
+                    whatever the node, or only on nodes that it names
+``run_limit``       ``(snapshot, pod, most) -> int``: how many pods of that ``key`` and of equal
+                    requests ``prefilter`` accepts in a row, if fewer than ``most``; asked about
+                    one that it accepts.  A plugin that has this needs a ``version``: pods that it
+                    refused are asked about again when that has changed
 ``filter``          ``(snapshot, pod) -> Rejections``
 ``score``           ``(snapshot, pod) -> (n,)`` integers, in 0..max_score unless ``normalize``
                     follows
@@ -47,13 +51,19 @@ its arguments.
                     before it is queued (Koordinator: the transformers of informers and
                     BeforePreFilter)
 ``pre_enqueue``     ``(pod object) -> str``: why the pod must not enter the queue yet; empty: it may
+``with_gates``      ``(feature gates) -> plugin``: the plugin as the gates that are on change it
 ``arrived``         ``(snapshot, pod) -> None``: a pod is tried for the first time (for policies
                     that learn the mix)
+``meet``            ``(plugins of the profile) -> None``: told once, after all of them are built, so
+                    that plugins find those that play a part (``NumaAligner`` …) without knowing
+                    each other
+``moves_sums_only``  ``(snapshot, pod) -> bool``: placing such a pod changes nothing for the plugin
+                    but amounts and pod counts; default: it does not read ``PLACED``
 ==================  ================================================================================
 
 For ``Reads.NODE``, ``USAGE`` and ``PLACED`` every row stands alone
-(``filter(s[rows]) == filter(s)[rows]``) and ``filters``/``scores`` look at the pod only: this is
-what makes results cacheable row by row.
+(``filter(s[rows]) == filter(s)[rows]``) and ``filters``/``scores`` look at the pod and the traits
+of the cluster (``Snapshot.traits``) only: this is what makes results cacheable row by row.
 """
 
 import typing
@@ -61,14 +71,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, Flag, StrEnum, auto
 from functools import cached_property
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from koordinator.api.kubescheduler import PluginArgs
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
+from koordinator.domain.numa.hints import ResourceHints
+from koordinator.domain.numa.rows_align import OtherHints
 from koordinator.scheduler.snapshot import (
+    NO_BELONGINGS,
+    Belongings,
     BoolArray,
     IntArray,
     PlacedPod,
@@ -174,6 +188,8 @@ class Rejections:
     reasons: tuple[str, ...] = ()
     #: ``unresolvable``, or how to find it out: only a diagnosis wants to know
     verdict: BoolArray | bool | Callable[[], BoolArray] = False
+    #: the reasons of a rejected row where ``reasons`` can't list all that there may be
+    explain: Callable[[int], Sequence[str]] | None = None
 
     @property
     def unresolvable(self) -> BoolArray | bool:
@@ -219,23 +235,36 @@ class Refusal:
 class Holding:
     """What a pod takes on its node besides amounts, and what is written about it with the bind."""
 
-    devices: tuple[tuple[int, IntArray], ...] = ()  # (minor, (core, memory, ratio))
+    belongings: Belongings = NO_BELONGINGS
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     #: new versions of other objects (volumes, claims), assumed now and written before the bind
     objects: tuple[KubeObject, ...] = ()
+    #: annotations that say when the bind was sent, from nanoseconds since the epoch
+    stamps: tuple[Callable[[int], Mapping[str, str]], ...] = ()
 
     def joined(self, other: "Holding") -> "Holding":
         """Return both together."""
         return Holding(
-            self.devices + other.devices,
+            self.belongings.joined(other.belongings),
             {**self.annotations, **other.annotations},
             {**self.labels, **other.labels},
             self.objects + other.objects,
+            self.stamps + other.stamps,
         )
 
 
 NOTHING = Holding()
+
+
+@dataclass(frozen=True, slots=True)
+class Shortlist:
+    """The pod names its nodes: all others are rejected for that, whatever else is against them.
+
+    The plugin's own filter must reject them, too.  One plugin of a profile may have such answers.
+    """
+
+    nodes: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +274,34 @@ class Permit:
     wait_s: float = 0.0  # > 0: keep the place and ask again, at most this long
     refusal: str = ""
     annotations: Mapping[str, str] = field(default_factory=dict)  # written with the bind
+
+
+@runtime_checkable
+class NumaHintProvider(Protocol):
+    """A plugin that gives out something which sits on NUMA nodes."""
+
+    def numa_hints(
+        self, snapshot: Snapshot, pod: PodClass, sets: Sequence[int]
+    ) -> OtherHints | None:
+        """Return what suits the plugin, by row and set of NUMA nodes; None: anything does."""
+        ...
+
+    def numa_hints_at(self, node: Snapshot, pod: PodClass) -> ResourceHints | str:
+        """Return the same for one row with all sets that there are; a text: why nothing does."""
+        ...
+
+
+@runtime_checkable
+class NumaAligner(Protocol):
+    """The plugin that decides from which NUMA nodes a pod gets what it takes."""
+
+    def numa_nodes(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        """Return ``(n,)`` masks of NUMA nodes as known before a node is chosen; 0: any of them."""
+        ...
+
+    def numa_nodes_at(self, node: Snapshot, pod: PodClass) -> int:
+        """Return the mask for the chosen row; 0: any of them."""
+        ...
 
 
 class WhatIf(Protocol):
@@ -277,6 +334,7 @@ class Attempt:
     what_if: WhatIf
     rejected: IntArray  # rows of nodes that exist and don't take the pod
     resolvable: BoolArray  # per rejected row: preemption might help
+    refused_by: str = ""  # the plugin that refused the pod as a whole, if one did
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +364,7 @@ POINTS: Mapping[str, tuple[str, ...]] = {
     "queueSort": ("queue_sort",),
     "preFilter": (
         "prefilter",
+        "run_limit",
         "filters",
         "prefer_nodes",
         "find_one_node",
@@ -416,6 +475,8 @@ __all__ = [
     "HintFunction",
     "Holding",
     "NoArgs",
+    "NumaAligner",
+    "NumaHintProvider",
     "Permit",
     "PluginSpec",
     "PostFilterResult",
@@ -423,6 +484,7 @@ __all__ = [
     "Reads",
     "Refusal",
     "Rejections",
+    "Shortlist",
     "WhatIf",
     "spread_of",
 ]

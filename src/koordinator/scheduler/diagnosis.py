@@ -94,6 +94,8 @@ def _amount(name: str, amount: int) -> str:
 
 def count_reasons(rejections: Rejections, rows: IntArray) -> dict[str, int]:
     """Return how many of the rows are rejected for each reason; a row may have several."""
+    if rejections.explain is not None:
+        return Counter(reason for row in rows.tolist() for reason in reasons_of(rejections, row))
     codes = rejections.codes[rows]
     return {
         reason: int(count)
@@ -105,6 +107,8 @@ def count_reasons(rejections: Rejections, rows: IntArray) -> dict[str, int]:
 def reasons_of(rejections: Rejections, row: int) -> list[str]:
     """Return the reasons that hold for one row."""
     code = int(rejections.codes[row])
+    if rejections.explain is not None:
+        return list(rejections.explain(row)) if code else []
     return [reason for bit, reason in enumerate(rejections.reasons) if code >> bit & 1]
 
 

@@ -5,23 +5,19 @@ What a watch event changes, and what it is called when plugins are asked about i
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from koordinator.api.annotations.devices import ALLOCATED
-from koordinator.api.device import Device, DeviceType
+from koordinator.api.device import Device
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
+from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
-from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from koordinator.domain.transforms import as_offered
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import Action, ClusterEvent
-from koordinator.scheduler.snapshot import ClusterState, IntArray, PlacedPod
-from koordinator.scheduler.snapshot.state import Devices
+from koordinator.scheduler.snapshot import Belongings, ClusterState, PlacedPod
+from koordinator.scheduler.snapshot.belongings import KEYS, read_belongings
 
-AMOUNTS = (GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO)  # the order of the snapshot's GPU arrays
 OVER = ("Succeeded", "Failed")
 
 
@@ -44,14 +40,22 @@ class Ingest:
         if isinstance(new, Node):
             new, old = self._offered(new), as_offered(old).node if isinstance(old, Node) else None
             self._state.put_node(new)
-            if old is None:
-                self._set_gpus(new.metadata.name)
-            action = Action.ADD if not isinstance(old, Node) else node_changes(old, new)
+            if not isinstance(old, Node):
+                self._set_devices(new.metadata.name)
+                self._set_topology(new.metadata.name)
+                return ClusterEvent("Node", Action.ADD, old, new)
+            action = node_changes(old, new)
+            if action & Action.UPDATE_LABELS:
+                self._set_devices(new.metadata.name)
+            if action & (Action.UPDATE_LABELS | Action.UPDATE_ANNOTATIONS):
+                self._set_topology(new.metadata.name)
             return ClusterEvent("Node", action, old, new)
         if not self._is_outdated(new):
             self._state.objects.put(new)
         if isinstance(new, Device):
-            self._set_gpus(new.metadata.name)
+            self._set_devices(new.metadata.name)
+        elif isinstance(new, NodeResourceTopology):
+            self._set_topology(new.metadata.name)
         elif isinstance(new, Namespace):
             self._set_namespace(new.metadata.name, new.metadata.labels)
         action = Action.ADD if old is None else Action.UPDATE
@@ -80,7 +84,9 @@ class Ingest:
         else:
             self._state.objects.drop(gone)
             if isinstance(gone, Device):
-                self._set_gpus(gone.metadata.name)
+                self._set_devices(gone.metadata.name)
+            elif isinstance(gone, NodeResourceTopology):
+                self._set_topology(gone.metadata.name)
             elif isinstance(gone, Namespace):
                 self._set_namespace(gone.metadata.name, None)
         return ClusterEvent(gone.KIND, Action.DELETE, gone, None)
@@ -89,11 +95,14 @@ class Ingest:
         if self._state.pods.set_namespace(name, labels):
             self._state.touch_cluster()
 
-    def _set_gpus(self, node: str) -> None:
-        if node not in self._state.nodes.rows:
-            return
-        device = self._state.objects.get(Device, node)
-        self._state.set_gpus(node, None if device is None else healthy_gpus(device))
+    def _set_devices(self, node: str) -> None:
+        if node in self._state.nodes.rows:
+            self.complaints += map(str, self._state.set_devices(node))
+
+    def _set_topology(self, node: str) -> None:
+        problem = self._state.set_topology(node) if node in self._state.nodes.rows else None
+        if problem is not None:
+            self.complaints.append(str(problem))
 
     # -- placed pods -------------------------------------------------------------------------
 
@@ -107,11 +116,13 @@ class Ingest:
         state = self._state
         if placed is None:
             state.displace(new.key)  # it may wait for its node to appear
-            devices = self._devices_of(new)
-            state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, devices)
+            held = self._belongings_of(new)
+            state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, held)
             return ClusterEvent("AssignedPod", Action.ADD, None, new)
         before = placed.pod
-        if state.nodes.names[placed.row] == new.spec.node_name and self._holds(placed, new):
+        if state.nodes.names[placed.row] == new.spec.node_name and not self._holds_otherwise(
+            placed, new
+        ):
             if _same_to_plugins(before, new):
                 placed.pod = new
                 return None
@@ -122,40 +133,46 @@ class Ingest:
             if state.update_placed(placed, new, pod_class):
                 return _updated(old or before, new)
         state.displace(new.key)
-        devices = self._devices_of(new)
-        state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, devices)
+        held = self._belongings_of(new)
+        state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, held)
         return _updated(old or before, new)
 
-    def _holds(self, placed: PlacedPod, new: Pod) -> bool:
-        """Return whether the devices that the pod counts with are those that it now names."""
-        before, now = placed.pod.metadata.annotations, new.metadata.annotations
-        if before.get(ALLOCATED.key) == now.get(ALLOCATED.key):
-            return True
-        held, named = placed.devices, self._devices_of(new)
-        return len(held) == len(named) and all(
-            a[0] == b[0] and np.array_equal(a[1], b[1])
-            for a, b in zip(sorted(held, key=_minor), sorted(named, key=_minor), strict=True)
-        )
+    def _holds_otherwise(self, placed: PlacedPod, new: Pod) -> bool:
+        """Return whether the annotations say something else than what is charged."""
+        said, known = new.metadata.annotations, placed.belongings
+        if all(said.get(key) == known.annotations.get(key) for key in KEYS):
+            return False
+        return read_belongings(new.metadata, []) != known
 
-    def _devices_of(self, pod: Pod) -> Devices:
-        """Return the GPUs that the pod holds.
+    def _belongings_of(self, pod: Pod) -> Belongings:
+        """Return what the pod holds inside its node; what can't be read is complained about."""
+        problems: list[InputError] = []
+        held = read_belongings(pod.metadata, problems)
+        self.complaints += (f"pod {pod.key}: {problem}" for problem in problems)
+        if held.devices:
+            self._check_devices(pod, held)
+        return held
 
-        What can't be read is complained about and holds none.
-        """
-        try:
-            return allocated_gpus(pod)
-        except InputError as error:
-            self.complaints.append(f"pod {pod.key}: {error}")
-            return ()
+    def _check_devices(self, pod: Pod, held: Belongings) -> None:
+        """Complain about devices that the pod's node lacks; they count as taken nevertheless."""
+        row = self._state.nodes.rows.get(pod.spec.node_name)
+        report = None if row is None else self._state.nodes.devices.reports.get(row)
+        if report is None:
+            return
+        for kind, devices in held.devices.items():
+            group = report.model.group(kind)
+            there = group.mask if group else 0
+            lacking = [taken.minor for taken in devices if not there >> taken.minor & 1]
+            if lacking:
+                self.complaints.append(
+                    f"pod {pod.key}: {ALLOCATED.path} names {kind} devices {lacking}, which node "
+                    f"{pod.spec.node_name} does not report"
+                )
 
     def drop_placed(self, gone: Pod) -> ClusterEvent:
         """Release what a pod took that is deleted or has ended."""
         self._state.displace(gone.key)
         return ClusterEvent("AssignedPod", Action.DELETE, gone, None)
-
-
-def _minor(device: tuple[int, IntArray]) -> int:
-    return device[0]
 
 
 def _version(obj: KubeObject) -> int:
@@ -211,34 +228,3 @@ def pod_changes(old: Pod, new: Pod) -> Action:
     if old.spec.containers != new.spec.containers or old.spec.resources != new.spec.resources:
         changes |= Action.UPDATE_SCALE_DOWN
     return changes or Action.UPDATE_OTHER
-
-
-def healthy_gpus(device: Device) -> dict[int, tuple[int, int, int]]:
-    """Return ``{minor: (core, memory bytes, ratio)}`` of the healthy GPUs of a Device object."""
-    gpus = {}
-    for info in device.spec.devices:
-        if info.type == DeviceType.GPU and info.health and info.minor is not None:
-            resources = info.resources
-            gpus[info.minor] = (
-                _amount(resources, GPU_CORE, 100),
-                _amount(resources, GPU_MEMORY, 0),
-                _amount(resources, GPU_MEMORY_RATIO, 100),
-            )
-    return gpus
-
-
-def allocated_gpus(pod: Pod) -> Devices:
-    """Return the GPUs that the pod's ``device-allocated`` annotation names.
-
-    Raises InputError for a malformed one.
-    """
-    allocated = ALLOCATED.read(pod.metadata) or {}
-    return tuple(
-        (entry.minor, np.array([_amount(entry.resources, name, 0) for name in AMOUNTS], np.int64))
-        for entry in allocated.get(DeviceType.GPU, ())
-    )
-
-
-def _amount(resources: Mapping[str, Quantity], name: str, default: int) -> int:
-    quantity = resources.get(name)
-    return default if quantity is None else quantity.value()

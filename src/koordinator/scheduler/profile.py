@@ -5,22 +5,25 @@ Out-of-tree plugins are ``PluginSpec`` objects behind the entry point group
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
 
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
+from koordinator.api.config_map import ConfigMap
 from koordinator.api.device import Device
+from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.kubescheduler import (
-    ElasticQuotaArgs,
+    NO_GATES,
+    FeatureGates,
     KubeSchedulerConfiguration,
     LoadAwareSchedulingArgs,
-    NodeNUMAResourceArgs,
     PluginArgs,
     ReservationArgs,
     decode_args,
 )
 from koordinator.api.meta import KubeObject
+from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod_group import PodGroup
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.service import Service
@@ -43,6 +46,7 @@ from koordinator.scheduler.plugins import (
     default_preemption,
     device_share,
     dynamic_resources,
+    elastic_quota,
     gpu_best_fit,
     gpu_fragmentation,
     gpu_packing,
@@ -51,6 +55,7 @@ from koordinator.scheduler.plugins import (
     inter_pod_affinity,
     node_affinity,
     node_name,
+    node_numa_resource,
     node_ports,
     node_resources_balanced_allocation,
     node_resources_fit,
@@ -95,7 +100,9 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     default_binder.PLUGIN,
     node_resources_fit_plus.PLUGIN,
     scarce_resource_avoidance.PLUGIN,
+    node_numa_resource.PLUGIN,
     device_share.PLUGIN,
+    elastic_quota.PLUGIN,
     coscheduling.PLUGIN,
     scheduling_hint.PLUGIN,
     gpu_best_fit.PLUGIN,
@@ -129,6 +136,8 @@ UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
         "DynamicResources": "preEnqueue preFilter filter postFilter score reserve preBind",
         "DefaultPreemption": "preEnqueue postFilter",
         "DeviceShare": "preFilter filter preScore score reserve preBind",
+        "NodeNUMAResource": "preFilter filter preScore score reserve preBind",
+        "ElasticQuota": "preFilter postFilter reserve",
         "Coscheduling": (
             "preEnqueue queueSort preFilter postFilter preScore score reserve permit preBind "
             "postBind"
@@ -141,19 +150,21 @@ PLANNED: Mapping[str, Planned] = {
     "LoadAwareScheduling": Planned(
         LoadAwareSchedulingArgs, frozenset(("preFilter", "filter", "score", "reserve"))
     ),
-    "NodeNUMAResource": Planned(NodeNUMAResourceArgs, _ALL_ROUND | {"preScore", "score"}),
     "Reservation": Planned(
         ReservationArgs, _ALL_ROUND | {"postFilter", "preScore", "score", "bind"}
     ),
-    "ElasticQuota": Planned(ElasticQuotaArgs, frozenset(("preFilter", "postFilter", "reserve"))),
     # The patches that this one merges travel with the bind here: nothing is left for it to do.
     DEFAULT_PRE_BIND: Planned(NoArgs, frozenset(("preBind",))),
 }
+TEMPLATES = "gpu-shared-resource-templates"  # the ConfigMap, unless arguments say otherwise
 _NOTHING_TO_DO = frozenset((DEFAULT_PRE_BIND,))
 
 #: Kinds besides nodes, pods and namespaces that some plugin reads.
 WATCHED: tuple[type[KubeObject], ...] = (
     Device,
+    NodeResourceTopology,
+    ConfigMap,
+    ElasticQuota,
     Service,
     ReplicationController,
     ReplicaSet,
@@ -177,6 +188,8 @@ class Profiles:
 
     profiles: tuple[Profile, ...]
     not_yet: tuple[str, ...]  # enabled plugins of koord-scheduler that do nothing here yet
+    #: of ``WATCHED`` kinds of which plugins read some objects only
+    selectors: Mapping[type[KubeObject], str] = field(default_factory=dict)
 
 
 def installed_plugins() -> tuple[PluginSpec[Any], ...]:
@@ -202,8 +215,9 @@ def build_profiles(
     *,
     out_of_tree: Iterable[PluginSpec[Any]] = (),
     source: str = "",
+    gates: FeatureGates = NO_GATES,
 ) -> Profiles:
-    """Return the configuration's profiles with their plugins built.
+    """Return the configuration's profiles with their plugins built; ``gates`` are those on.
 
     Raises InputError for unknown plugins, points that a plugin doesn't implement, and bad
     arguments.
@@ -233,10 +247,23 @@ def build_profiles(
             known = specs.get(config.name) or PLANNED[config.name]
             decode_args(known.args, dict(config.args), f"{path}.args", source)
             args[config.name] = config.args
-        built = _Built(specs, args, axis, f"profiles[{index}]", source)
+        built = _Built(specs, args, axis, gates, (f"profiles[{index}]", source))
         profiles.append(built.profile(profile.scheduler_name, lists))
         not_yet |= dict.fromkeys(built.not_yet)
-    return Profiles(tuple(profiles), tuple(not_yet))
+    return Profiles(tuple(profiles), tuple(not_yet), _selectors(profiles))
+
+
+def _selectors(profiles: Iterable[Profile]) -> dict[type[KubeObject], str]:
+    """Return which ConfigMaps are read: of one name, if all profiles mean the same one."""
+    names = sorted(
+        {
+            active.plugin.templates.config_map.partition("/")[2]
+            for profile in profiles
+            for active in profile.filter
+            if isinstance(active.plugin, device_share.DeviceShare)
+        }
+    ) or [TEMPLATES]
+    return {ConfigMap: f"metadata.name={names[0]}"} if len(names) == 1 else {}
 
 
 class _Built:
@@ -247,11 +274,11 @@ class _Built:
         specs: Mapping[str, PluginSpec[Any]],
         args: Mapping[str, Mapping[str, Any]],
         axis: ResourceAxis,
-        path: str,
-        source: str,
+        gates: FeatureGates,
+        where: tuple[str, str],
     ) -> None:
-        self._specs, self._args, self._axis = specs, args, axis
-        self._path, self._source = path, source
+        self._specs, self._args, self._axis, self._gates = specs, args, axis, gates
+        self._path, self._source = where
         self._plugins: dict[str, Any] = {}
         self.not_yet: list[str] = []
 
@@ -260,6 +287,9 @@ class _Built:
         used = dict.fromkeys(name for plugins in lists.values() for name, _ in plugins)
         by_name = {active.name: active for active in (*at["preFilter"], *at["filter"])}
         before = tuple(by_name.values())
+        for plugin in self._plugins.values():
+            if hasattr(plugin, "meet"):
+                plugin.meet(tuple(self._plugins.values()))
         gangs = _with(at["permit"], "gangs")  # their gate is closed also where it is not listed
         gates = {active.name: active for active in (*at["preEnqueue"], *gangs)}
         return Profile(
@@ -292,7 +322,10 @@ class _Built:
             if name not in self._plugins:
                 data = dict(self._args.get(name, {}))
                 args = decode_args(spec.args, data, f"{self._path}.{name}", self._source)
-                self._plugins[name] = spec.build(args, self._axis)
+                plugin = spec.build(args, self._axis)
+                if hasattr(plugin, "with_gates"):
+                    plugin = plugin.with_gates(self._gates)
+                self._plugins[name] = plugin
             active.append(ActivePlugin(name, self._plugins[name], weight, spec.max_score))
         return tuple(active)
 

@@ -9,8 +9,13 @@ from typing import Self
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
-from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass
-from koordinator.scheduler.snapshot.state import Devices
+from koordinator.scheduler.snapshot import (
+    NO_BELONGINGS,
+    Belongings,
+    ClusterState,
+    PlacedPod,
+    PodClass,
+)
 
 
 class Transaction:
@@ -32,10 +37,15 @@ class Transaction:
         self.rollback()
 
     def place(
-        self, key: str, pod: Pod, pod_class: PodClass, row: int, devices: Devices = ()
+        self,
+        key: str,
+        pod: Pod,
+        pod_class: PodClass,
+        row: int,
+        belongings: Belongings = NO_BELONGINGS,
     ) -> PlacedPod:
         """Put a pod on a row."""
-        placed = self._state.place(key, pod, pod_class, row, devices)
+        placed = self._state.place(key, pod, pod_class, row, belongings)
         self._undo.append(lambda: self._state.give_back(placed))
         return placed
 
@@ -44,7 +54,7 @@ class Transaction:
         self._state.displace(placed.key)
         self._undo.append(
             lambda: self._state.place(
-                placed.key, placed.pod, placed.pod_class, placed.row, placed.devices
+                placed.key, placed.pod, placed.pod_class, placed.row, placed.belongings
             )
         )
 

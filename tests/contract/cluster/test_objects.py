@@ -3,8 +3,9 @@
 import pytest
 from msgspec.structs import replace
 from tests.contract.cluster.conftest import Bed
-from tests.contract.cluster.objects import node, pod, pod_manifest
+from tests.contract.cluster.objects import budget, node, pod, pod_manifest
 
+from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaStatus
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
@@ -16,6 +17,7 @@ from koordinator.foundation.errors import (
     InvalidError,
     NotFoundError,
 )
+from koordinator.foundation.quantity import Quantity
 
 
 def annotated(found: Pod, **annotations: str) -> Pod:
@@ -40,7 +42,7 @@ def test_a_name_is_taken_once(cluster: Cluster) -> None:
     """Creating an object whose name is taken is refused."""
     cluster.create(pod("a"))
 
-    with pytest.raises(AlreadyExistsError, match=r'pods "default/a" already exists'):
+    with pytest.raises(AlreadyExistsError, match=r'pods "(default/)?a" already exists'):
         cluster.create(pod("a"))
 
 
@@ -72,7 +74,7 @@ def test_created_objects_have_no_version_of_their_own(cluster: Cluster) -> None:
 
 def test_missing_objects_are_reported_by_name(cluster: Cluster) -> None:
     """Reading, writing and deleting what isn't there fails with its name."""
-    with pytest.raises(NotFoundError, match=r'pods "default/x" not found'):
+    with pytest.raises(NotFoundError, match=r'pods "(default/)?x" not found'):
         cluster.get(Pod, "x", "default")
     with pytest.raises(NotFoundError, match=r'nodes "x" not found'):
         cluster.delete(Node, "x")
@@ -120,14 +122,14 @@ def test_an_update_that_changes_nothing_is_no_write(cluster: Cluster) -> None:
 
 def test_generation_counts_changes_of_the_spec(cluster: Cluster) -> None:
     """Metadata and status leave the generation alone, the spec counts it up."""
-    created = cluster.create(node("n"))
+    created = cluster.create(budget("b", "web", min_available=1))
     labelled = cluster.update(
         replace(created, metadata=replace(created.metadata, labels={"a": "b"}))
     )
-    cordoned = cluster.update(replace(labelled, spec=replace(labelled.spec, unschedulable=True)))
+    changed = cluster.update(replace(labelled, spec=replace(labelled.spec, min_available=2)))
 
     assert (created.metadata.generation, labelled.metadata.generation) == (1, 1)
-    assert cordoned.metadata.generation == 2
+    assert changed.metadata.generation == 2
 
 
 def test_update_leaves_the_status_alone(cluster: Cluster) -> None:
@@ -143,6 +145,21 @@ def test_update_leaves_the_status_alone(cluster: Cluster) -> None:
 def test_a_created_pod_is_pending(cluster: Cluster) -> None:
     """A status given at creation is dropped."""
     assert cluster.create(with_phase(pod("a"), "Running")).status.phase == "Pending"
+
+
+def test_a_status_that_is_no_subresource_is_a_field_like_others(cluster: Cluster) -> None:
+    """Elastic quotas: one write takes annotations and status, and nothing is at ``/status``."""
+    meta = ObjectMeta(name="a", namespace="default")
+    created = cluster.create(ElasticQuota(metadata=meta))
+    used = {"cpu": Quantity.from_int(2)}
+    patch = {"metadata": {"annotations": {"a": "b"}}, "status": {"used": {"cpu": "2"}}}
+    patched = cluster.patch(ElasticQuota, "a", "default", patch)
+    updated = cluster.update(replace(patched, status=ElasticQuotaStatus()))
+
+    assert created.status.used == updated.status.used == {}
+    assert (patched.metadata.annotations, patched.status.used) == ({"a": "b"}, used)
+    with pytest.raises(NotFoundError):
+        cluster.patch(ElasticQuota, "a", "default", patch, subresource="status")
 
 
 def test_status_of_an_old_version_conflicts(cluster: Cluster) -> None:
@@ -216,26 +233,25 @@ def test_unknown_fields_survive_every_write(bed: Bed) -> None:
 
     updated = cluster.update(annotated(created, a="1"))
     cluster.update_status(with_phase(updated, "Running"))
-    cluster.patch(Pod, "a", "default", {"spec": {"hostname": "h"}})
+    cluster.patch(Pod, "a", "default", {"metadata": {"annotations": {"b": "2"}}})
 
     raw = bed.raw(Pod, "a", "default")
     container = raw["spec"]["containers"][0]
     assert raw["spec"]["dnsPolicy"] == "ClusterFirst"
-    assert raw["spec"]["hostname"] == "h"
     assert container["env"] == [{"name": "A", "value": "1"}]
     assert container["command"] == ["sleep"]
     assert container["resources"]["requests"] == {"cpu": "1"}  # defaulted from the limit
-    assert raw["metadata"]["annotations"] == {"a": "1"}
+    assert raw["metadata"]["annotations"] == {"a": "1", "b": "2"}
     assert raw["metadata"]["managedFields"]
     assert raw["status"]["phase"] == "Running"
 
 
 def test_unknown_fields_can_be_patched_onto_any_object(bed: Bed) -> None:
     """A patch may bring fields that our types don't have; that is a write like any other."""
-    created = bed.cluster.create(pod("a"))
-    patched = bed.cluster.patch(Pod, "a", "default", {"spec": {"hostname": "h"}})
+    created = bed.cluster.create(node("n"))
+    patched = bed.cluster.patch(Node, "n", "", {"spec": {"podCIDR": "10.1.0.0/24"}})
 
-    assert bed.raw(Pod, "a", "default")["spec"]["hostname"] == "h"
+    assert bed.raw(Node, "n", "")["spec"]["podCIDR"] == "10.1.0.0/24"
     assert patched.metadata.resource_version != created.metadata.resource_version
 
 

@@ -87,6 +87,29 @@ def test_a_report_about_another_pod_of_that_name_is_dropped(cluster: Cluster) ->
     assert "PodScheduled" not in conditions(cluster, "a")
 
 
+def test_a_deletion_waits_for_what_has_been_reported(cluster: Cluster) -> None:
+    """Whoever sees that a pod goes can read why."""
+    names = [f"p{index}" for index in range(10)]
+    for name in names:
+        cluster.create(pod(name, finalizers=("test/kept",)))
+    watch = cluster.watch([Pod])
+    for name in names:
+        cluster.report([PodReport("default", name, condition=unschedulable("why"))])
+        cluster.delete(Pod, name, "default")
+
+    first: dict[str, Pod] = {}
+
+    def all_seen() -> bool:
+        for event in watch.poll():
+            if isinstance(event.object, Pod) and event.object.metadata.deletion_timestamp:
+                first.setdefault(event.object.metadata.name, event.object)
+        return len(first) == len(names)
+
+    assert eventually(cluster, all_seen)
+    watch.close()
+    assert all(it.status.conditions[0].message == "why" for it in first.values())
+
+
 def test_an_event_takes_the_place_of_its_name(cluster: Cluster) -> None:
     """Repeating an event updates it, and a new one is stored."""
     cluster.report([note("x", "first")])

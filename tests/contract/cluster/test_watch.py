@@ -30,6 +30,19 @@ def seen(events: Sequence[WatchEvent]) -> list[Seen]:
     return [(event.type.value, event.object.metadata.name) for event in events]
 
 
+def without_marks(events: Sequence[WatchEvent]) -> list[WatchEvent]:
+    """Return the events but for those that only mark a pod as being deleted.
+
+    A real API server marks pods even if they then go at once.
+    """
+    marks = [e for e in events if e.type is EventType.MODIFIED and is_marked(e)]
+    return [e for e in events if e not in marks]
+
+
+def is_marked(event: WatchEvent) -> bool:
+    return event.object.metadata.deletion_timestamp is not None
+
+
 def started(cluster: Cluster, *kinds: type[KubeObject]) -> Watch:
     """Return a watch that has delivered what exists."""
     watch = cluster.watch(kinds)
@@ -56,7 +69,10 @@ def test_changes_come_in_order(cluster: Cluster) -> None:
     cluster.delete(Pod, "b", "default", grace_period_s=0)
     cluster.bind([Binding("default", "a", "n1")]).results()
 
-    assert seen(poll(cluster, watch, 5)) == [
+    events: list[WatchEvent] = []
+    while len(without_marks(events)) < 5:
+        events += poll(cluster, watch)
+    assert seen(without_marks(events)) == [
         ("ADDED", "a"),
         ("ADDED", "b"),
         ("MODIFIED", "a"),
@@ -78,7 +94,7 @@ def test_versions_grow_along_a_watch(cluster: Cluster) -> None:
         created.metadata.resource_version,
         changed.metadata.resource_version,
     ]
-    assert len(set(versions)) == 3
+    assert len(set(versions)) == len(versions)
     assert sorted(versions, key=int) == versions
 
 
@@ -199,7 +215,10 @@ def test_what_happened_while_the_stream_was_broken_is_made_up_for(bed: Bed) -> N
     cluster.delete(Pod, "deleted", "default", grace_period_s=0)
     bed.break_watches()
 
-    assert sorted(seen(poll(cluster, watch, 3))) == [
+    events: list[WatchEvent] = []
+    while len(without_marks(events)) < 3:
+        events += poll(cluster, watch)
+    assert sorted(seen(without_marks(events))) == [
         ("ADDED", "added"),
         ("DELETED", "deleted"),
         ("MODIFIED", "changed"),

@@ -34,6 +34,7 @@ from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass, Snapshot
 
 Args = Mapping[str, Any]
+Worlds = tuple[st.SearchStrategy[list[KubeObject]], st.SearchStrategy[Pod]]
 
 #: Parts of a pod's spec that are exchanged between pods to find pods of equal ``key``.
 PARTS = ("containers", "affinity", "node_selector", "tolerations", "topology_spread_constraints")
@@ -141,7 +142,9 @@ def fingerprint(state: ClusterState) -> tuple[Any, ...]:
         nodes.taint_set,
         nodes.gpus.total,
         nodes.gpus.used,
-        nodes.gpus.known,
+        nodes.devices.model,
+        nodes.numa.policy,
+        nodes.numa.bind_policy,
     )
     return (
         [array.tobytes() for array in arrays],
@@ -151,6 +154,7 @@ def fingerprint(state: ClusterState) -> tuple[Any, ...]:
         [(placed.key, placed.row) for placed in counters.by_key.values()],
         (state.usage_log.position, state.node_log.position, state.layout, state.cluster),
         state.objects.total_version,
+        {row: dict(nodes.numa.ledger(row).holdings) for row in nodes.rows.values()},
     )
 
 
@@ -299,10 +303,12 @@ def plugin_contract(
     *specs: PluginSpec[Any],
     args: Mapping[str, Args] | None = None,
     without: Mapping[str, Sequence[Check]] | None = None,
+    worlds: Worlds | None = None,
 ) -> pytest.MarkDecorator:
     """Parametrize a test by ``check``: call it to run all checks on a plugin.
 
-    ``args`` has arguments by plugin name; ``without`` the checks that a plugin is excused from.
+    ``args`` has arguments by plugin name; ``without`` the checks that a plugin is excused from;
+    ``worlds`` the strategies for clusters and for pods.
     """
     return pytest.mark.parametrize(
         "check",
@@ -312,6 +318,7 @@ def plugin_contract(
                     spec,
                     (args or {}).get(spec.name, {}),
                     [c for c in CHECKS if c not in (without or {}).get(spec.name, ())],
+                    worlds or (clusters(), pods()),
                 ),
                 id=spec.name,
             )
@@ -320,7 +327,9 @@ def plugin_contract(
     )
 
 
-def _check(spec: PluginSpec[Any], args: Args, checks: Sequence[Check]) -> Callable[[], None]:
+def _check(
+    spec: PluginSpec[Any], args: Args, checks: Sequence[Check], worlds: Worlds
+) -> Callable[[], None]:
     @settings(
         max_examples=EXAMPLES,
         deadline=None,
@@ -329,7 +338,7 @@ def _check(spec: PluginSpec[Any], args: Args, checks: Sequence[Check]) -> Callab
         report_multiple_bugs=False,
         suppress_health_check=[HealthCheck.too_slow],
     )
-    @given(exam=_exams(spec, args))
+    @given(exam=_exams(spec, args, worlds))
     def check(exam: Exam) -> None:
         for one in checks:
             one(exam)
@@ -340,8 +349,9 @@ def _check(spec: PluginSpec[Any], args: Args, checks: Sequence[Check]) -> Callab
 
 
 @st.composite
-def _exams(draw: st.DrawFn, spec: PluginSpec[Any], args: Args) -> Exam:
-    objects = draw(clusters())
+def _exams(draw: st.DrawFn, spec: PluginSpec[Any], args: Args, worlds: Worlds) -> Exam:
+    some_clusters, some_pods = worlds
+    objects = draw(some_clusters)
     names = [obj.metadata.name for obj in objects if isinstance(obj, Node)]
     return Exam(
         spec=spec,
@@ -349,7 +359,7 @@ def _exams(draw: st.DrawFn, spec: PluginSpec[Any], args: Args) -> Exam:
         objects=objects,
         gone=frozenset(draw(st.sets(st.sampled_from(names), max_size=len(names) - 1))),
         order=draw(st.permutations(range(len(names)))),
-        pods=draw(st.lists(pods(), min_size=2, max_size=3)),
+        pods=draw(st.lists(some_pods, min_size=2, max_size=3)),
         rows=draw(st.lists(st.integers(0, len(names) - 1), max_size=6)),
     )
 

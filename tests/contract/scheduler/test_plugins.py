@@ -9,8 +9,10 @@ from tests.contract.scheduler.plugin_suite import (
     Check,
     check_a_filter_left_out_rejects_nothing,
     check_a_score_left_out_says_nothing,
+    check_what_is_left_out_depends_on_the_pod,
     plugin_contract,
 )
+from tests.equipped_nodes import machine_pods, machine_rooms
 from tests.strategies import FOO, GPU
 
 from koordinator.api.kubescheduler import decode_args
@@ -91,6 +93,17 @@ def test_other_arguments_keep_the_contract(name: str, args: Args) -> None:
     mark = plugin_contract(_BY_NAME[name], args={name: args})
     (case,) = mark.args[1]
     case.values[0]()
+
+
+@pytest.mark.slow
+@plugin_contract(
+    *(_BY_NAME[name] for name in ("DeviceShare", "NodeNUMAResource", "NodeResourcesFit")),
+    without={"NodeNUMAResource": (check_what_is_left_out_depends_on_the_pod,)},
+    worlds=(machine_rooms(), machine_pods()),
+)
+def test_the_contract_on_machines_with_devices_and_numa_nodes(check: Callable[[], None]) -> None:
+    """Whether NodeNUMAResource has a say depends on the policies of nodes, too."""
+    check()
 
 
 @pytest.mark.parametrize("spec", BUILTIN_PLUGINS, ids=lambda spec: spec.name)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.controlplane.endpoint import Endpoint
+from tests.e2e.faults.stage import DEVICES
 from tests.e2e.fleet import (
     Manifest,
     claim,
@@ -29,7 +30,6 @@ PODS = PLAIN + GPU + WITH_VOLUMES
 NODES, GPU_NODES, GPUS = 60, 22, 8
 MOST_BINDS_IN_A_LIFE = 400
 PATIENCE_S = 120
-DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
 CONFIGURATION = {
     "leaderElection": {"leaderElect": False},
     "profiles": [
@@ -77,7 +77,7 @@ def cluster(controlplane: ControlPlane, namespace: str, chance: np.random.Genera
     api, inside = controlplane.api, f"/api/v1/namespaces/{namespace}"
     controlplane.start_controller_manager(("persistentvolume-binder-controller",))
     names = [f"gpu-{i:02}" for i in range(GPU_NODES)]
-    create(api, "/api/v1/nodes", [node(f"node-{i:02}", cpu="8", pods=80) for i in range(NODES)])
+    create(api, "/api/v1/nodes", [node(f"node-{i:02}", "10", "12Gi", 80) for i in range(NODES)])
     create(api, "/api/v1/nodes", [gpu_node(name, GPUS) for name in names])
     create(api, DEVICES, [device(name, GPUS) for name in names])
     create(api, "/apis/storage.k8s.io/v1/storageclasses", [storage_class("local")])
@@ -105,12 +105,12 @@ def test_every_pod_is_bound_once_however_often_the_scheduler_dies(
     witness: Witness,
 ) -> None:
     """No node bears too much, no GPU is given twice, no volume has two owners."""
-    witness.wait_for(0)
     for _ in range(KILLS):
-        already = len(witness.bound)
-        wanted = min(already + int(chance.integers(MOST_BINDS_IN_A_LIFE)), PODS)
+        more = max(0, int(chance.integers(-MOST_BINDS_IN_A_LIFE // 4, MOST_BINDS_IN_A_LIFE)))
+        wanted = min(len(witness.bound) + more, PODS)
         scheduler.start(wait=False)
-        eventually(lambda wanted=wanted: len(witness.bound) >= wanted, PATIENCE_S)
+        eventually(lambda: scheduler.get("/healthz"), PATIENCE_S)  # it doesn't know much yet
+        witness.wait_for(wanted, PATIENCE_S)
         scheduler.kill()
     scheduler.start()
     witness.wait_for(PODS, PATIENCE_S)

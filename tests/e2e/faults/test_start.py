@@ -34,7 +34,7 @@ def start(controlplane: ControlPlane) -> Iterator[Start]:
 
 @pytest.fixture
 def one_pod(controlplane: ControlPlane, namespace: str) -> str:
-    """A pod that has a place; returns its name."""
+    """Create a pod that has a place and return its name."""
     create(controlplane.api, "/api/v1/nodes", [node("n1")])
     create(controlplane.api, f"/api/v1/namespaces/{namespace}/pods", [pod("a")])
     return "a"

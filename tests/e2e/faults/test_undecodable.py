@@ -6,21 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.e2e.controlplane import ControlPlane
-from tests.e2e.fleet import create, device, gpu_node, gpu_pod, node, pod
-from tests.e2e.interposer import Interposer, Manifest
-from tests.e2e.scheduler_process import SchedulerProcess
+from tests.e2e.faults.stage import DEVICES, NODES, WITH_GPUS, Stage
+from tests.e2e.fleet import Manifest, create, device, gpu_node, gpu_pod, node, pod
 from tests.e2e.waiting import eventually
-from tests.e2e.witness import ALLOCATED, Witness, overcommitted, overgiven_gpus, pods
-
-DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
-WITH_GPUS = {
-    "leaderElection": {"leaderElect": False},
-    "profiles": [{"plugins": {"multiPoint": {"enabled": [{"name": "DeviceShare"}]}}}],
-}
-NODES_PATH = r"^/api/v1/nodes\?"
-DEVICES_PATH = r"/devices\?"
-WAITING = 'scheduler_pending_pods{queue="unschedulable"}'
+from tests.e2e.witness import ALLOCATED, overcommitted, pods
 
 
 def spoilt(name: str, *path: str | int) -> Callable[[Manifest], Manifest]:
@@ -37,112 +26,80 @@ def spoilt(name: str, *path: str | int) -> Callable[[Manifest], Manifest]:
     return spoil
 
 
-def is_logged(scheduler: SchedulerProcess, kind: str, name: str) -> bool:
+def is_logged(stage: Stage, kind: str, name: str) -> bool:
     """Return whether a line of the log says that an object was left out."""
-    line = rf'object left out.* kind="{kind}" object="/?{name}".* error='
-    return re.search(line, scheduler.log.read_text()) is not None
-
-
-def touch(controlplane: ControlPlane, path: str) -> None:
-    """Write an object anew, so that a watch tells of it."""
-    patch = {"metadata": {"annotations": {"test/touched": "yes"}}}
-    controlplane.api.request("PATCH", path, patch, content_type="application/merge-patch+json")
-
-
-@pytest.fixture
-def own_pods(namespace: str) -> str:
-    """The path of the pods of the test."""
-    return f"/api/v1/namespaces/{namespace}/pods"
+    line = rf'object left out.* kind="{kind}" object="{name}".* error='
+    return re.search(line, stage.scheduler.log.read_text()) is not None
 
 
 @pytest.mark.parametrize("is_there_before", [True, False])
 def test_a_node_that_makes_no_sense_is_left_out_until_it_does(
-    controlplane: ControlPlane,
-    own_pods: str,
-    start_scheduler: Callable[..., SchedulerProcess],
-    interposer: Interposer,
-    witness: Witness,
-    is_there_before: bool,
+    stage: Stage, is_there_before: bool
 ) -> None:
     """Be it in the first list or in the stream; the log names it."""
-    api = controlplane.api
-    nodes = [node("bad", pods=1), node("good", pods=1)]
-    mend = interposer.change(NODES_PATH, spoilt("bad", "status", "allocatable", "cpu"))
+    nodes = node("bad", pods=1), node("good", pods=1)
+    mend = stage.interposer.change(NODES, spoilt("bad", "status", "allocatable", "cpu"))
     if is_there_before:
-        create(api, "/api/v1/nodes", nodes)
-    scheduler = start_scheduler()
+        stage.add_nodes(*nodes)
+    stage.start()
     if not is_there_before:
-        create(api, "/api/v1/nodes", nodes)
+        stage.add_nodes(*nodes)
 
-    eventually(lambda: is_logged(scheduler, "Node", "bad"))
-    create(api, own_pods, [pod("a"), pod("b")])
-    witness.wait_for(1)
-    eventually(lambda: scheduler.metric(WAITING) == 1)
-    assert set(witness.bound.values()) == {"good"}
+    eventually(lambda: is_logged(stage, "Node", "bad"))
+    stage.add_pods(pod("a"), pod("b"))
+    stage.wait_for_waiting(1)
+    stage.witness.wait_for(1)
+    assert set(stage.witness.bound.values()) == {"good"}
 
     mend()
-    touch(controlplane, "/api/v1/nodes/bad")
-    witness.wait_for(2)
-    assert set(witness.bound.values()) == {"good", "bad"}
-    assert not overcommitted(api)
+    stage.touch(f"{NODES}/bad")
+    stage.witness.wait_for(2)
+    assert set(stage.witness.bound.values()) == {"good", "bad"}
 
 
-def test_a_node_that_ceases_to_make_sense_stays_as_it_was(
-    controlplane: ControlPlane,
-    own_pods: str,
-    scheduler: SchedulerProcess,
-    interposer: Interposer,
-    witness: Witness,
-) -> None:
+def test_a_node_that_ceases_to_make_sense_stays_as_it_was(stage: Stage) -> None:
     """Pods on it still count, and more may come."""
-    api = controlplane.api
-    create(api, "/api/v1/nodes", [node("n1", pods=2)])
-    create(api, own_pods, [pod("a")])
-    witness.node_of("a")
+    stage.start()
+    stage.add_nodes(node("n1", pods=2))
+    stage.add_pods(pod("a"))
+    stage.witness.node_of("a")
 
-    interposer.change(NODES_PATH, spoilt("n1", "status", "allocatable", "cpu"))
-    touch(controlplane, "/api/v1/nodes/n1")
-    eventually(lambda: is_logged(scheduler, "Node", "n1"))
-    create(api, own_pods, [pod("b"), pod("c")])
+    stage.interposer.change(NODES, spoilt("n1", "status", "allocatable", "cpu"))
+    stage.touch(f"{NODES}/n1")
+    eventually(lambda: is_logged(stage, "Node", "n1"))
+    stage.add_pods(pod("b"), pod("c"))
 
-    witness.wait_for(2)
-    eventually(lambda: scheduler.metric(WAITING) == 1)
-    assert not overcommitted(api)
+    stage.wait_for_waiting(1)
+    stage.witness.wait_for(2)
+    assert not overcommitted(stage.api)
 
 
 @pytest.mark.parametrize("is_there_before", [True, False])
 def test_a_device_that_makes_no_sense_is_left_out_until_it_does(
-    controlplane: ControlPlane,
-    own_pods: str,
-    start_scheduler: Callable[..., SchedulerProcess],
-    interposer: Interposer,
-    witness: Witness,
-    is_there_before: bool,
+    stage: Stage, is_there_before: bool
 ) -> None:
     """The GPUs of other nodes are given out meanwhile."""
-    api = controlplane.api
     devices = [device("bad", 1), device("good", 1)]
-    mend = interposer.change(DEVICES_PATH, spoilt("bad", "spec", "devices", 0, "minor"))
-    create(api, "/api/v1/nodes", [gpu_node("good", 1), cordoned(gpu_node("bad", 1))])
+    mend = stage.interposer.change(DEVICES, spoilt("bad", "spec", "devices", 0, "minor"))
+    stage.add_nodes(gpu_node("good", 1), cordoned(gpu_node("bad", 1)))
     if is_there_before:
-        create(api, DEVICES, devices)
-    scheduler = start_scheduler(WITH_GPUS)
+        create(stage.api, DEVICES, devices)
+    stage.start(WITH_GPUS)
     if not is_there_before:
-        create(api, DEVICES, devices)
+        create(stage.api, DEVICES, devices)
 
-    eventually(lambda: is_logged(scheduler, "Device", "bad"))
-    create(api, own_pods, [gpu_pod("a", 100), gpu_pod("b", 100)])
-    witness.wait_for(1)
-    eventually(lambda: scheduler.metric(WAITING) == 1)
-    assert set(witness.bound.values()) == {"good"}
+    eventually(lambda: is_logged(stage, "Device", "bad"))
+    stage.add_pods(gpu_pod("a", 100), gpu_pod("b", 100))
+    stage.wait_for_waiting(1)
+    stage.witness.wait_for(1)
+    assert set(stage.witness.bound.values()) == {"good"}
 
     mend()
-    touch(controlplane, f"{DEVICES}/bad")
-    controlplane.kubectl("uncordon", "bad")
-    witness.wait_for(2)
-    assert set(witness.bound.values()) == {"good", "bad"}
-    assert [minors(it) for it in pods(api)] == [[0], [0]]
-    assert not overgiven_gpus(api)
+    stage.touch(f"{DEVICES}/bad")
+    stage.controlplane.kubectl("uncordon", "bad")
+    stage.witness.wait_for(2)
+    assert set(stage.witness.bound.values()) == {"good", "bad"}
+    assert [gpus_of(it) for it in pods(stage.api)] == [[0], [0]]
 
 
 def cordoned(manifest: Manifest) -> Manifest:
@@ -150,7 +107,7 @@ def cordoned(manifest: Manifest) -> Manifest:
     return manifest | {"spec": {"unschedulable": True}}
 
 
-def minors(manifest: Manifest) -> list[int]:
-    """Return which GPUs a pod was given."""
+def gpus_of(manifest: Manifest) -> list[int]:
+    """Return which GPUs a pod was given, by their minor."""
     allocated = json.loads(manifest["metadata"].get("annotations", {}).get(ALLOCATED, "{}"))
     return [it["minor"] for it in allocated.get("gpu", ())]

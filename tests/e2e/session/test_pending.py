@@ -102,7 +102,7 @@ def tolerate(user: User) -> None:
 
 
 def offer_devices(user: User) -> None:
-    """A device plugin starts."""
+    """Do as a device plugin that starts."""
     devices = {"example.com/device": "1"}
     patch = json.dumps({"status": {"capacity": devices, "allocatable": devices}})
     user.kubectl("patch", "node/n0", "--subresource=status", "--type=merge", f"--patch={patch}")
@@ -204,7 +204,7 @@ def test_a_waiting_pod_is_scheduled_when(user: User, remedy: Remedy) -> None:
 
 
 def test_a_cordoned_node_takes_pods_again(user: User) -> None:
-    """kubectl uncordon."""
+    """As soon as it is uncordoned."""
     user.apply(node("n0"))
     user.kubectl("cordon", "n0")
     user.apply(pod("waiting"))

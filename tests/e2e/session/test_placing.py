@@ -1,6 +1,7 @@
 """Pods and Deployments go where their authors said."""
 
 import json
+import time
 
 import pytest
 from tests.e2e.controlplane import ControlPlane
@@ -20,6 +21,7 @@ from tests.e2e.session.manifests import (
 from tests.e2e.session.user import SCHEDULED, User
 from tests.e2e.waiting import eventually
 
+BACKOFF_S = 2.0  # after one attempt, ended at a whole second: only pods past it wake together
 ROLLED_OUT = ("rollout", "status", "deployment/web", "--timeout=30s")
 
 
@@ -136,6 +138,7 @@ def test_the_more_important_pod_goes_first(user: User) -> None:
     user.apply(pod("second", "1", priorityClassName="high"))
     user.refusal_of("first")
     user.refusal_of("second")
+    time.sleep(BACKOFF_S)
 
     user.kubectl("uncordon", "n0")
 

@@ -45,6 +45,7 @@ def test_a_victim_is_told_why_it_goes(user: User) -> None:
     assert condition == {
         "type": DISRUPTED,
         "status": "True",
+        "observedGeneration": 1,
         "reason": "PreemptionByScheduler",
         "message": "default-scheduler: preempting to accommodate a higher priority pod",
     }

@@ -51,16 +51,16 @@ def test_a_disk_of_a_node_decides_where_the_pod_runs(
     assert user.node_of("database") == "n1"
     bound = user.get("persistentvolumeclaims", "data")
     assert (bound["status"]["phase"], bound["spec"]["volumeName"]) == ("Bound", "enough")
-    reference = controlplane.api.request("GET", "/api/v1/persistentvolumes/enough")["spec"][
-        "claimRef"
-    ]
-    assert reference["kind"] == "PersistentVolumeClaim"
-    assert reference["apiVersion"] == "v1"
-    assert (reference["namespace"], reference["name"], reference["uid"]) == (
-        user.namespace,
-        "data",
-        bound["metadata"]["uid"],
-    )
+    volume = controlplane.api.request("GET", "/api/v1/persistentvolumes/enough")
+    reference = volume["spec"]["claimRef"]
+    del reference["resourceVersion"]
+    assert reference == {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": user.namespace,
+        "name": "data",
+        "uid": bound["metadata"]["uid"],
+    }
     claim_bound = first(
         user.history("persistentvolumeclaims", "data", before),
         lambda it: it["status"]["phase"] == "Bound",
@@ -152,14 +152,9 @@ class Provisioner:
             return
         if not self.asked or self.asked[-1] != wanted:
             self.asked.append(wanted)
-            made = local_volume(
-                volume, wanted, asking["spec"]["resources"]["requests"]["storage"], "cloud"
-            )
-            made["spec"]["claimRef"] = {
-                "namespace": meta["namespace"],
-                "name": meta["name"],
-                "uid": meta["uid"],
-            }
+            storage = asking["spec"]["resources"]["requests"]["storage"]
+            made = local_volume(volume, wanted, storage, "cloud")
+            made["spec"]["claimRef"] = {key: meta[key] for key in ("namespace", "name", "uid")}
             self._api.request("POST", "/api/v1/persistentvolumes", made)
 
 

@@ -103,9 +103,7 @@ class User:
         api = self._controlplane.api
         only = f"fieldSelector=metadata.name={name}"
         query = f"watch=1&timeoutSeconds=1&resourceVersion={since}&{only}"
-        request = Request(
-            f"{api.url}{self.path(plural)}?{query}",
-            headers={"Authorization": f"Bearer {api.token}"},
-        )
+        headers = {"Authorization": f"Bearer {api.token}"}
+        request = Request(f"{api.url}{self.path(plural)}?{query}", headers=headers)  # noqa: S310
         with urlopen(request, context=api.tls, timeout=30) as answer:  # noqa: S310 -- https
             return [json.loads(line)["object"] for line in answer]

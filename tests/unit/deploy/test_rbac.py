@@ -29,13 +29,14 @@ PLANNED_READS: Mapping[str, tuple[type[KubeObject], ...]] = {
     "LoadAwareScheduling": (NodeMetric,),
     "NodeNUMAResource": (NodeResourceTopology,),
     "Reservation": (Reservation,),
-    "ElasticQuota": (ElasticQuota,),
 }
 
 WRITES: Rights = {
     ("", "pods/binding"): {"create"},
     ("", "pods/status"): {"patch"},
     ("", "pods"): {"delete"},
+    ("", "pods/eviction"): {"create"},
+    ("scheduling.sigs.k8s.io", ElasticQuota.PLURAL): {"create", "patch"},
     ("", PersistentVolume.PLURAL): {"patch"},
     ("", PersistentVolumeClaim.PLURAL): {"patch"},
     ("scheduling.sigs.k8s.io", PodGroup.PLURAL): {"patch"},

@@ -16,7 +16,7 @@ from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import EndedBinds, MemoryCluster
 from koordinator.cluster.port import Binding
 from koordinator.foundation.clock import VirtualClock
-from koordinator.foundation.errors import ClusterError
+from koordinator.foundation.errors import ClusterError, InvalidError
 from koordinator.scheduler.app import (
     Bound,
     Evicted,
@@ -433,6 +433,44 @@ def test_victims_that_end_with_grace_hold_their_place_until_they_are_gone() -> N
     scheduler.state.validate()
 
 
+class Protecting(MemoryCluster):
+    """Refuses to delete, as an admission webhook may."""
+
+    refusals = 1
+
+    def delete(
+        self,
+        kind_type: type[KubeObject],
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        grace_period_s: int | None = None,
+    ) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise InvalidError("denied the request")
+        super().delete(kind_type, name, namespace, uid=uid, grace_period_s=grace_period_s)
+
+
+def test_a_victim_that_may_not_be_deleted_is_tried_again() -> None:
+    """The pod says why it waits; the victim is not told that it was preempted before it is."""
+    clock = VirtualClock(START_S)
+    cluster = Protecting(clock)
+    cluster.load([node("n", cpu=1), pod("low", cpu=1, on="n"), pod("p", cpu=1, priority=10)])
+    scheduler = restarted(cluster, clock)
+    (failed,) = scheduler.step()
+    assert isinstance(failed, Unschedulable)
+    assert failed.message == "preemption failed: denied the request"
+    (scheduled,) = cluster.get(Pod, "p", "default").status.conditions
+    assert (scheduled.reason, scheduled.message) == ("SchedulerError", failed.message)
+    assert [e.reason for e in cluster.list(Event).items] == ["FailedScheduling"]
+
+    clock.advance_to(START_S + 2)
+    assert [e.pod for e in only(Evicted, scheduler.step())] == ["default/low"]
+    assert "Preempted" in [e.reason for e in cluster.list(Event).items]
+
+
 def test_the_place_of_a_nominated_pod_is_kept(embedded: NewEmbedded) -> None:
     """From less important pods, also once the victims are gone."""
     one = embedded(node("n", cpu=1), pod("low", cpu=1, on="n"), pod("p", cpu=1, priority=10))
@@ -752,3 +790,13 @@ def test_labels_that_come_with_the_bind_count(embedded: NewEmbedded) -> None:
     (refused,) = only(Unschedulable, one.scheduler.step())
     assert "anti-affinity" in refused.message
     one.scheduler.state.validate()
+
+
+def test_warming_up_leaves_no_trace(embedded: NewEmbedded) -> None:
+    """It decides, but places nobody, and later decisions are the same."""
+    objects = (node("n", cpu=1), node("m", cpu=1), pod("p", cpu=1), pod("q", cpu=1))
+    one, cold = embedded(*objects), embedded(*objects)
+    one.scheduler.warm_up()
+
+    assert not one.scheduler.state.pods.by_key
+    assert places(one.scheduler.step()) == places(cold.scheduler.step())

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.scheduler.test_app import events, only, places, restarted
@@ -11,13 +12,14 @@ from tests.worlds import START_S, made, node, pod
 
 from koordinator.api.event import Event
 from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import Binding
 from koordinator.domain.volume_claims import SELECTED_NODE
 from koordinator.foundation.clock import VirtualClock
-from koordinator.foundation.errors import AlreadyExistsError, ClusterError
+from koordinator.foundation.errors import AlreadyExistsError, ClusterError, NotFoundError
 from koordinator.scheduler.app import Bound, Options, Scheduler, Unschedulable
 from koordinator.simulator import Embedded
 from koordinator.simulator.volume_controller import VolumeController
@@ -101,6 +103,35 @@ def test_a_pod_deleted_meanwhile_gives_its_place_to_the_next_of_its_name() -> No
     scheduler.state.validate()
 
 
+@pytest.mark.parametrize("is_back", [True, False])
+def test_a_refused_pod_is_not_kept_for_a_node_that_went_meanwhile(is_back: bool) -> None:
+    """Be the node back before the refusal or after it, the pod counts only where it goes next."""
+    cluster, clock, scheduler = slow(node("n", cpu=1), pod("p", cpu=1))
+    scheduler.step()
+    cluster.delete(Node, "n")
+    cluster.create(node("m", cpu=1))
+    scheduler.step()
+    if is_back:
+        cluster.create(node("n", cpu=1))
+        scheduler.step()
+    cluster.batches[0].send(ClusterError("connection lost"))
+    scheduler.step()
+    clock.advance_to(START_S + 2)
+    scheduler.step()
+    if not is_back:
+        cluster.create(node("n", cpu=1))
+        scheduler.step()
+
+    scheduler.state.validate()
+    assert list(scheduler.state.pods.by_key) == ["default/p"]
+    cluster.create(pod("q", cpu=1))
+    scheduler.step()
+    assert {binding.node for batch in cluster.batches[1:] for binding in batch.bindings} == {
+        "n",
+        "m",
+    }
+
+
 def test_a_pod_bound_elsewhere_meanwhile_counts_there() -> None:
     """The news may come before the refusal of our own binding."""
     cluster, _, scheduler = slow(
@@ -165,10 +196,13 @@ def test_a_victim_on_its_way_is_bound_before_it_is_deleted() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    moves=st.lists(st.sampled_from(["new", "send", "lose", "delete", "step", "wait"]), max_size=40)
+    moves=st.lists(
+        st.sampled_from(["new", "send", "lose", "delete", "step", "wait", "gone", "back"]),
+        max_size=40,
+    )
 )
 def test_nothing_leaks_and_nothing_is_overcommitted(moves: list[str]) -> None:
-    """Whatever order answers, losses and deletions come in."""
+    """Whatever order answers, losses and deletions come in, of pods and of a node."""
     cluster, clock, scheduler = slow(node("n", cpu=3), node("m", cpu=2))
     created = 0
     for move in moves:
@@ -181,10 +215,19 @@ def test_nothing_leaks_and_nothing_is_overcommitted(moves: list[str]) -> None:
             cluster.unsent[0].send(error)
         elif move == "delete" and (pods := cluster.list(Pod).items):
             cluster.delete(Pod, pods[0].metadata.name, "default")
+        elif move == "gone":
+            with suppress(NotFoundError):
+                cluster.delete(Node, "n")
+        elif move == "back":
+            with suppress(AlreadyExistsError):
+                cluster.create(node("n", cpu=3))
         elif move == "wait":
             clock.advance_to(clock.now_s() + 11)
         scheduler.step()
         scheduler.state.validate()
+    with suppress(AlreadyExistsError):
+        cluster.create(node("n", cpu=3))
+    scheduler.step()
     while cluster.unsent:
         cluster.unsent[0].results()
         clock.advance_to(clock.now_s() + 11)

@@ -12,14 +12,17 @@ from tests.contract.scheduler.plugin_suite import fingerprint
 from tests.unit.scheduler.conftest import World
 from tests.worlds import add, configuration, device, gpu_pod, near, node, pod, spread
 
+from koordinator.api.device import DeviceType
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.pod import Pod
+from koordinator.domain.devices.allocation import Taken
+from koordinator.domain.numa.ledger import NumaHolding
 from koordinator.domain.usage_kernels import allocation_score, balance_score, shortfalls
 from koordinator.foundation.errors import BugError
 from koordinator.foundation.kernel import Kernel
 from koordinator.scheduler.cycle import Choice, Cycle
 from koordinator.scheduler.profile import build_profiles
-from koordinator.scheduler.snapshot import ClusterState, IntArray
+from koordinator.scheduler.snapshot import Belongings, ClusterState, IntArray
 from koordinator.scheduler.transaction import Transaction
 
 MOST = configuration(
@@ -158,8 +161,9 @@ def test_a_transaction_that_is_not_committed_leaves_no_trace(world: World) -> No
     with Transaction(state) as transaction:
         transaction.displace(state.pods.by_key["default/g"])
         transaction.displace(state.pods.by_key["default/b"])
-        devices = ((0, np.array([10, 1024, 10], np.int64)),)
-        transaction.place(asked.key, asked, pod_class, 0, devices)
+        gpus = {DeviceType.GPU: (Taken(0, (10, 1024, 10, 0, 0, 0)),)}
+        held = Belongings(gpus, NumaHolding(cpus=0b110, zones={0: {"cpu": 2000}}))
+        transaction.place(asked.key, asked, pod_class, 0, held)
         transaction.put_object(device("m", gpus=1))
         assert _content(state) != before
         state.validate()
@@ -190,14 +194,11 @@ def _place_twice(state: ClusterState, asked: Pod) -> None:
 
 def _content(state: ClusterState) -> object:
     """Return everything but the positions of the logs and the order of pods."""
-    arrays_, rows, ports, images, pods, *_ = fingerprint(state)
-    held = {
-        key: [(minor, amounts.tolist()) for minor, amounts in placed.devices]
-        for key, placed in state.pods.by_key.items()
-    }
+    arrays_, rows, ports, images, pods, *_, ledgers = fingerprint(state)
+    held = {key: placed.belongings for key, placed in state.pods.by_key.items()}
     taken = {port: counts for port, counts in ports.items() if any(counts)}
     objects = {kind: dict(by_key) for kind, by_key in state.objects._by_kind.items() if by_key}
-    return arrays_, rows, taken, images, sorted(pods), held, objects
+    return arrays_, rows, taken, images, sorted(pods), held, objects, ledgers
 
 
 # -- orphans ---------------------------------------------------------------------------------
@@ -229,7 +230,7 @@ def test_a_row_that_is_used_again_has_nothing_of_the_node_before(world: World) -
     assert chosen(cycle, pod("p", images=["web:1"])) == "new"
     assert chosen(cycle, picky) is None
     assert not state.nodes.gpus.used.any()
-    assert not state.nodes.gpus.known[0]
+    assert not state.nodes.devices.known[0]
 
 
 # -- kernels ---------------------------------------------------------------------------------

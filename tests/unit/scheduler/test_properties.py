@@ -364,6 +364,6 @@ def test_orphans_count_when_their_node_comes_back(data: st.DataObject) -> None:
             zip(late.axis.names, late.nodes.requested[: len(late.axis), b].tolist(), strict=True)
         )
         assert {k: v for k, v in one.items() if v} == {k: v for k, v in two.items() if v}
-        assert nodes_first.nodes.gpus.known[a] == late.nodes.gpus.known[b]
+        assert nodes_first.nodes.devices.known[a] == late.nodes.devices.known[b]
         assert np.array_equal(nodes_first.nodes.gpus.total[a], late.nodes.gpus.total[b])
     assert set(nodes_first.pods.by_key) == set(late.pods.by_key)

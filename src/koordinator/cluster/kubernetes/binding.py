@@ -3,6 +3,8 @@
 A binding is one POST.  Without an answer it may or may not have happened: then the pod itself is
 asked.  The server drops a request that it has not done after seconds, so one of a process that
 is gone can't bind a pod much later.
+Source of what the server answers: kubernetes pkg/registry/core/pod/storage/storage.go
+``BindingREST``.
 """
 
 import asyncio
@@ -27,6 +29,9 @@ from koordinator.foundation.errors import ClusterError, ConflictError
 _SERVER_S = 5  # how long the server may work on one binding
 _ANSWER_S = _SERVER_S + 1.0
 _FIRST_DELAY_S, _LAST_DELAY_S = 0.2, 5.0
+#: What the server says with 409 if it means it.  An error of etcd is a 409 as well, but leaves open
+#: whether the pod is bound.
+_REFUSALS = ("already assigned", "being deleted", "schedulingGates", "Precondition failed")
 
 
 class KubernetesBinds:
@@ -142,10 +147,14 @@ class Binder:
             return _Tried(lost, is_final=lost.hopeless, may_have_happened=lost.sent)
         if reply.succeeded:
             return _Tried(None, is_final=True)
-        error = self._transport.error(request, reply.code, read_status(reply.body))
+        status = read_status(reply.body)
+        error = self._transport.error(request, reply.code, status)
         if reply.retry_after_s is not None:
             return _Tried(error, is_final=False, delay_s=reply.retry_after_s)
-        is_broken = reply.code >= HTTPStatus.INTERNAL_SERVER_ERROR
+        is_broken = reply.code >= HTTPStatus.INTERNAL_SERVER_ERROR or (
+            reply.code == HTTPStatus.CONFLICT
+            and not any(text in (status.message or "") for text in _REFUSALS)
+        )
         return _Tried(error, is_final=not is_broken, may_have_happened=is_broken)
 
     async def _is_bound(self, binding: Binding, patience_s: float) -> bool:

@@ -207,6 +207,8 @@ class KubernetesCluster:
     ) -> None:
         options = writes.deletion(uid, grace_period_s)
         path = object_path(kind_type, name, namespace)
+        if kind_type is Pod:
+            self._background.run(self._reports.deliver(namespace, name))
         self._write("DELETE", path, msgspec.json.encode(options))
 
     def evict(
@@ -214,6 +216,7 @@ class KubernetesCluster:
     ) -> None:
         body = writes.eviction(namespace, name, uid, grace_period_s)
         path = object_path(Pod, name, namespace, "eviction")
+        self._background.run(self._reports.deliver(namespace, name))
         self._write("POST", path, msgspec.json.encode(body))
 
     def bind(self, bindings: Sequence[Binding]) -> KubernetesBinds:

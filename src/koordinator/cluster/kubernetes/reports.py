@@ -1,8 +1,7 @@
 """What is written in the background: conditions of pods, nominations, events.
 
 They hardly slow a binding: while bindings wait for their turn, reports trickle at a rate of their
-own.
-Only so many wait; then the oldest events are forgotten first.
+own.  Only so many wait; then the oldest events are forgotten first.
 Source: kubernetes pkg/scheduler/framework/api_dispatcher (one waiting call per pod);
 k8s.io/client-go tools/events (an event that exists is patched).
 """
@@ -129,6 +128,17 @@ class Reports:
         if (flight := self._statuses_in_flight.get((namespace, name))) is not None:
             await flight.landed.wait()
 
+    async def deliver(self, namespace: str, name: str) -> None:
+        """Send at once what waits to be written to the status of a pod, and wait for the answers.
+
+        What fails is tried again later, without whoever waits here.
+        """
+        pod = (namespace, name)
+        while (flight := self._statuses_in_flight.get(pod)) is not None:
+            await flight.landed.wait()
+        while pod in self._statuses and await self._send_status(pod):
+            pass
+
     def _add_status(self, report: PodReport) -> None:
         waiting = self._statuses.setdefault((report.namespace, report.name), deque())
         if not waiting or waiting[-1].uid != report.uid:
@@ -167,7 +177,8 @@ class Reports:
                 return True
         return False
 
-    async def _send_status(self, pod: _Key) -> None:
+    async def _send_status(self, pod: _Key) -> bool:
+        """Send what has waited longest about a pod; return False if it is worth another try."""
         waiting = self._statuses[pod]
         status = waiting.popleft()
         if not waiting:
@@ -187,6 +198,7 @@ class Reports:
             flight.landed.set()
         if not is_done and not flight.is_withdrawn:
             self._statuses.setdefault(pod, deque()).appendleft(status)
+        return is_done
 
     async def _send_note(self, key: _Key) -> None:
         note = self._notes.pop(key)

@@ -4,16 +4,13 @@ A manifest is kept as it came, with the object as decoded from it.  Writes don't
 asks for the whole object pays for carrying over what changed since.
 """
 
-from typing import Any
-
 import msgspec
 
 from koordinator.api.codec import to_manifest
 from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.cluster.unknown_fields import carried_over
 
 Manifest = JsonObject | bytes | msgspec.Raw
-
-_LIST_KEYS = ("name", "key", "type")  # by which items of a list are told apart, as kubectl does
 
 
 class Manifests:
@@ -43,31 +40,4 @@ class Manifests:
             return now
         manifest, decoded = kept
         tree = manifest if isinstance(manifest, dict) else msgspec.json.decode(manifest)
-        return _carried_over(tree, to_manifest(decoded), now)
-
-
-def _carried_over(manifest: JsonObject, before: JsonObject, after: JsonObject) -> JsonObject:
-    """Return ``manifest`` with the difference between ``before`` and ``after`` made to it."""
-    result = {key: value for key, value in manifest.items() if key in after or key not in before}
-    for key, new in after.items():
-        if before.get(key) != new:
-            result[key] = _carry_value(manifest.get(key), before.get(key), new)
-    return result
-
-
-def _carry_value(found: Any, before: Any, after: Any) -> Any:
-    if isinstance(found, dict) and isinstance(after, dict):
-        return _carried_over(found, before if isinstance(before, dict) else {}, after)
-    if isinstance(found, list) and isinstance(before, list) and isinstance(after, list):
-        return _carry_list(found, before, after)
-    return after
-
-
-def _carry_list(found: list[Any], before: list[Any], after: list[Any]) -> list[Any]:
-    """Match items by their name; items without one are replaced."""
-    for key in _LIST_KEYS:
-        if all(isinstance(item, dict) and key in item for item in (*found, *before, *after)):
-            old = {item[key]: item for item in found}
-            read = {item[key]: item for item in before}
-            return [_carry_value(old.get(item[key]), read.get(item[key]), item) for item in after]
-    return after
+        return carried_over(tree, to_manifest(decoded), now)

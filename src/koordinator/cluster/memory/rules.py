@@ -106,7 +106,8 @@ def with_status_of(old: KindT, new: KindT) -> KindT:
 
 def next_generation(old: KubeObject, new: KubeObject) -> int:
     """Return the generation of ``new``: one more if anything but metadata and status differs."""
-    wanted = [name for name in new.__struct_fields__ if name not in ("metadata", "status")]
+    apart = ("metadata", "status") if has_status_subresource(type(new)) else ("metadata",)
+    wanted = [name for name in new.__struct_fields__ if name not in apart]
     changed = any(getattr(old, name) != getattr(new, name) for name in wanted)
     return old.metadata.generation + changed
 

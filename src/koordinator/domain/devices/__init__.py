@@ -13,12 +13,11 @@
 
 **Feasibility over many nodes.**  Whether a claim has room on a node depends on the node's model and
 on two sets of devices per type: those that fit (healthy, enough left) and those in use.  A plugin
-that keeps amounts as arrays ``(n_nodes, n_minors, n_amounts)`` and a model number per row compares
-them with ``Part.amounts`` in one step, groups the rows by model and asks one ``DevicePlan`` per
-model and pod class: ``shortages`` packs the sets into words, finds the different ones, and looks
-each up in a table that it fills by running the real choice once.  Thousands of nodes of a few
-models have at most some hundred different states, and states come back, so there is no search per
-node, and no second set of rules that could disagree with the choice.
+that keeps amounts as arrays ``(n_nodes, n_minors, n_amounts)`` gets both sets for many rows from
+``row_kernels`` and looks them up: one ``DevicePlan`` (and ``NumaHintTable``) per model and claim
+remembers the answer to each state, found once by running the real choice.  Thousands of nodes of a
+few models have at most some hundred different states, and states come back, so there is no search
+per node, and no second set of rules that could disagree with the choice.
 
 **Choice on one node.**  ``rooms`` (or arrays of the plugin's own, as ``Room``) and
 ``DevicePlan.allocate`` with ``Scorer.ranking``, or with any other ranking of devices.

@@ -161,6 +161,11 @@ class NodeDevices:
     problems: tuple[InputError, ...] = ()  # what was left out of the report, and why
 
     @cached_property
+    def health(self) -> tuple[tuple[DeviceType, int], ...]:
+        """The healthy devices, to be compared and hashed."""
+        return tuple(self.healthy.items())
+
+    @cached_property
     def totals(self) -> Mapping[DeviceType, IntArray]:
         """``(width, n_amounts)`` by type; zero for devices that aren't healthy; read only."""
         totals = {}

@@ -3,14 +3,13 @@
 Source: koordinator pkg/scheduler/plugins/deviceshare/topology_hint.go, ``generateTopologyHints``.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
 from koordinator.api.device import DeviceType
-from koordinator.domain.devices.allocation import Allocation
 from koordinator.domain.devices.amounts import IntArray
-from koordinator.domain.devices.plan import DevicePlan
+from koordinator.domain.devices.plan import DevicePlan, State
 from koordinator.domain.devices.room import Room
 from koordinator.domain.devices.shortage import NO_NUMA_NODE, Shortage
 
@@ -34,43 +33,69 @@ def numa_hints(
 
     None at all if no device is on a NUMA node: then the claim has no opinion.
     """
-    found: list[tuple[tuple[int, ...], Allocation]] = []
-    whole: Allocation | Shortage = {}
+
+    def gpus_on(nodes: Collection[int]) -> frozenset[int] | Shortage:
+        allocation = plan.allocate(rooms, totals, numa=nodes, early=True)
+        if isinstance(allocation, Shortage):
+            return allocation
+        return frozenset(taken.minor for taken in allocation.get(DeviceType.GPU, ()))
+
+    return _hints(plan, gpus_on)
+
+
+class NumaHintTable:
+    """The same for many nodes of one model: answers are remembered by state."""
+
+    def __init__(self, plan: DevicePlan) -> None:
+        self._plan = plan
+        self._answers: dict[State, tuple[NumaHint, ...] | Shortage] = {}
+
+    def of(self, state: State) -> tuple[NumaHint, ...] | Shortage:
+        """Return the hints on a node in that state; a plan that ``never`` works has none."""
+        known = self._answers.get(state)
+        if known is None:
+            known = self._answers[state] = self._of(state)
+        return known
+
+    def _of(self, state: State) -> tuple[NumaHint, ...] | Shortage:
+        def gpus_on(nodes: Collection[int]) -> frozenset[int] | Shortage:
+            choice = self._plan.choose(state, nodes)
+            if isinstance(choice, Shortage):
+                return choice
+            return frozenset(choice.minors.get(DeviceType.GPU, ()))
+
+        return _hints(self._plan, gpus_on)
+
+
+def _hints(
+    plan: DevicePlan, gpus_on: Callable[[Collection[int]], frozenset[int] | Shortage]
+) -> tuple[NumaHint, ...] | Shortage:
+    """Return the hints; ``gpus_on`` says which GPUs some NUMA nodes would give."""
+    found: list[tuple[tuple[int, ...], frozenset[int]]] = []
+    whole: frozenset[int] | Shortage = frozenset()
     for nodes in _subsets(plan.model.numa_nodes):
-        whole = _allocation(plan, rooms, totals, nodes)
+        whole = NO_NUMA_NODE if _is_too_few(plan, nodes) else gpus_on(nodes)
         if not isinstance(whole, Shortage):
             found.append((nodes, whole))
     if isinstance(whole, Shortage):  # the last one was of all NUMA nodes
         return whole
     fewest = min((len(nodes) for nodes, _ in found), default=0)
     return tuple(
-        NumaHint(
-            nodes=nodes,
-            preferred=len(nodes) == fewest,
-            score=SAME_GPUS if _gpus(allocation) == _gpus(whole) else 0,
-        )
-        for nodes, allocation in found
+        NumaHint(nodes, preferred=len(nodes) == fewest, score=SAME_GPUS if gpus == whole else 0)
+        for nodes, gpus in found
     )
 
 
-def _allocation(
-    plan: DevicePlan,
-    rooms: Mapping[DeviceType, Room],
-    totals: Mapping[DeviceType, IntArray],
-    nodes: Collection[int],
-) -> Allocation | Shortage:
-    for part in plan.early:
-        there = sum(device.numa in nodes for device in part.group.devices)
-        if 0 < there < part.count:
-            return NO_NUMA_NODE
-    return plan.allocate(rooms, totals, numa=nodes, early=True)
+def _is_too_few(plan: DevicePlan, nodes: Collection[int]) -> bool:
+    """Return whether some type has devices there, but fewer than are asked for."""
+    there = (
+        (sum(device.numa in nodes for device in part.group.devices), part.count)
+        for part in plan.early
+    )
+    return any(0 < count < wanted for count, wanted in there)
 
 
 def _subsets(nodes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     """Yield the subsets by size, then in lexicographic order; not the empty one."""
     for size in range(1, len(nodes) + 1):
         yield from combinations(nodes, size)
-
-
-def _gpus(allocation: Allocation) -> set[int]:
-    return {taken.minor for taken in allocation.get(DeviceType.GPU, ())}

@@ -3,11 +3,7 @@
 Source: koordinator pkg/scheduler/plugins/deviceshare: device_allocator.go; plugin.go ``allocate``.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Collection, Mapping
 
 from koordinator.api.annotations.devices import AllocatedVirtualFunction
 from koordinator.api.device import DeviceType, VirtualFunction
@@ -21,17 +17,8 @@ from koordinator.domain.devices.parts import Part, early_parts_of, parts_of
 from koordinator.domain.devices.room import Room
 from koordinator.domain.devices.shortage import Shortage
 
-BoolArray = npt.NDArray[np.bool_]
-
-_WORD = 8  # bytes of the integers that are cheap to sort
-
-
-@dataclass(frozen=True, slots=True)
-class Rooms:
-    """What is left of the devices of one type on n nodes; arrays are ``(n, width)`` by minor."""
-
-    fit: BoolArray  # healthy, has enough left, and a free virtual function if one is needed
-    used: BoolArray  # somebody holds some of it
+#: What is left for each early part of a claim, as masks: devices that fit, devices in use, ….
+State = tuple[int, ...]
 
 
 class DevicePlan:
@@ -45,23 +32,17 @@ class DevicePlan:
         #: what is looked at before a node is chosen
         self.early = () if isinstance(early, Shortage) else early
         self._parts = parts_of(model, claim)
-        self._answers: dict[bytes, Shortage | None] = {}
+        self._answers: dict[State, Shortage | None] = {}
 
-    def shortages(self, rooms: Sequence[Rooms]) -> tuple[list[Shortage | None], IntArray]:
-        """Return different answers, and ``(n,)`` for each node which of them is its.
+    def shortage(self, state: State) -> Shortage | None:
+        """Return why a node in that state has no room, None if it has.
 
-        ``rooms`` are those of the parts in ``early``, in their order.  A plan that ``never`` works
-        has none and is not asked.
+        A plan that ``never`` works is not asked.
         """
-        columns = [column for room in rooms for column in (room.fit, room.used)]
-        packed = [np.packbits(column, axis=1, bitorder="little") for column in columns]
-        states, which = _distinct(np.concatenate(packed, axis=1))
-        answers = []
-        for state in states:
-            if state not in self._answers:
-                self._answers[state] = self._shortage(state, [bits.shape[1] for bits in packed])
-            answers.append(self._answers[state])
-        return answers, which
+        if state not in self._answers:
+            choice = self.choose(state)
+            self._answers[state] = choice if isinstance(choice, Shortage) else None
+        return self._answers[state]
 
     def allocate(
         self,
@@ -100,34 +81,13 @@ class DevicePlan:
             for part in parts
         }
 
-    def _shortage(self, state: bytes, widths: Sequence[int]) -> Shortage | None:
-        """Return the answer for the bits of one state: fitting and used devices of each part."""
-        standings, start = {}, 0
-        for part, (fit_width, used_width) in zip(
-            self.early, zip(widths[::2], widths[1::2], strict=True), strict=True
-        ):
-            middle, end = start + fit_width, start + fit_width + used_width
-            standings[part.kind] = Standing(
-                offered=part.selected,
-                fit=int.from_bytes(state[start:middle], "little") & part.selected,
-                used=int.from_bytes(state[middle:end], "little"),
-            )
-            start = end
-        choice = Chooser(self.model, self.claim, self.early, standings).choose()
-        return choice if isinstance(choice, Shortage) else None
-
-
-def _distinct(states: npt.NDArray[np.uint8]) -> tuple[list[bytes], IntArray]:
-    """Return the different rows as bytes, and which of them each row is."""
-    width = states.shape[1]
-    if width <= _WORD:
-        padded = np.zeros((len(states), _WORD), np.uint8)
-        padded[:, :width] = states
-        words, which = np.unique(padded.view(np.uint64).ravel(), return_inverse=True)
-        return [word.tobytes()[:width] for word in words], which
-    rows = np.ascontiguousarray(states).view(np.dtype((np.void, width))).ravel()
-    found, which = np.unique(rows, return_inverse=True)
-    return [row.tobytes() for row in found], which
+    def choose(self, state: State, numa: Collection[int] | None = None) -> Choice | Shortage:
+        """Return the early choice for one state, of NUMA nodes if some are given."""
+        standings = {}
+        for part, fit, used in zip(self.early, state[::2], state[1::2], strict=True):
+            offered = part.candidates(part.group.mask, numa)
+            standings[part.kind] = Standing(offered, fit & offered, used)
+        return Chooser(self.model, self.claim, self.early, standings).choose()
 
 
 def _standing(

@@ -11,7 +11,7 @@ import numpy as np
 
 from koordinator.api.device import DeviceType
 from koordinator.domain.devices.amounts import Amounts, IntArray
-from koordinator.domain.devices.masks import mask_of, minors_of
+from koordinator.domain.devices.masks import mask_of, masks_of, minors_of
 from koordinator.domain.devices.model import NodeDevices
 from koordinator.domain.devices.parts import Part
 from koordinator.domain.devices.usage import Held, Usage
@@ -35,8 +35,9 @@ class Room:
 
         A device with nothing left does not fit.
         """
-        enough = (self.free >= np.array(part.amounts)).all(axis=1) & self.free.any(axis=1)
-        fit = mask_of(np.flatnonzero(enough).tolist()) & self.offered
+        has_enough = np.logical_and.reduce(self.free >= np.array(part.amounts), axis=1)
+        (fit,) = masks_of((has_enough & self.free.any(axis=1))[None])
+        fit &= self.offered
         return fit if part.functions is None else fit & part.with_function(self.functions)
 
 

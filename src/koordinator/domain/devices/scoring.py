@@ -14,8 +14,7 @@ from koordinator.domain.devices.choice import Ranking
 from koordinator.domain.devices.masks import minors_of
 from koordinator.domain.devices.parts import Part
 from koordinator.domain.devices.room import Room
-
-_MAX_SCORE = 100
+from koordinator.domain.devices.row_kernels import percentages_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +33,9 @@ class Scorer:
         total don't count; what is left over of a device that has more free than in total
         does not either.
         """
-        used = np.where(total >= free, total - free + np.array(amounts, np.int64), total)
-        capacity = np.maximum(total, 1)
-        if self.most_allocated:
-            each = np.minimum(used, total) * _MAX_SCORE // capacity
-        else:
-            each = np.maximum(total - used, 0) * _MAX_SCORE // capacity
-        weights = self.weights[kind] * (total > 0)
-        scores: IntArray = (each * weights).sum(axis=1) // np.maximum(weights.sum(axis=1), 1)
-        return scores
+        return percentages_left(
+            total, free, np.array(amounts, np.int64), self.weights[kind], self.most_allocated
+        )
 
     def node_score(
         self,

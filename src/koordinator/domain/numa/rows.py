@@ -1,7 +1,7 @@
 """Many nodes as arrays: one row per node, one column per NUMA node."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
@@ -28,6 +28,7 @@ class NumaRows:
     capacity: IntArray  # (n, n_zones, n_resources), amplified
     used: IntArray  # (n, n_zones, n_resources), amplified
     bindable: IntArray  # (n, n_zones, 3): CPUs that may be bound under each of POLICIES
+    bindable_in_all: IntArray  # (n, 3): likewise, of the whole node
     cpus_per_core: IntArray  # (n,), 1 where no CPU is known
     cpu_ratio: FloatArray  # (n,): by how much a node shows more CPU than it has
     bound_cpus: IntArray  # (n,): CPUs of the whole node that pods are bound to
@@ -45,6 +46,7 @@ class NumaRows:
             np.zeros(amounts, np.int64),
             np.zeros(amounts, np.int64),
             np.zeros((n, n_zones, len(POLICIES)), np.int64),
+            np.zeros((n, len(POLICIES)), np.int64),
             np.ones(n, np.int64),
             np.ones(n, np.float64),
             np.zeros(n, np.int64),
@@ -61,6 +63,11 @@ class NumaRows:
             rows.set(row, node)
         return rows
 
+    def select(self, chosen: IntArray) -> "NumaRows":
+        """Return some of the rows, which may repeat."""
+        arrays = (getattr(self, name) for name in _ARRAYS)
+        return NumaRows(self.resources, *(array[chosen] for array in arrays))
+
     def holds(self, node: NumaNode) -> bool:
         """Return whether the node's NUMA nodes have columns; ask a ``NumaTrial`` otherwise."""
         columns: int = self.exists.shape[1]
@@ -70,11 +77,17 @@ class NumaRows:
         """Write one row; one without NUMA nodes if it has no columns for them."""
         for array in (self.exists, self.capacity, self.used, self.bindable, self.reported):
             array[row] = 0
+        self.bindable_in_all[row] = 0
         self.single[row] = self.shared[row] = False
         layout, ledger = node.layout, node.ledger
         self.cpus_per_core[row] = layout.cpus_per_core if layout is not None else 1
         self.cpu_ratio[row] = node.cpu_ratio
         self.bound_cpus[row] = ledger.cpus.held.bit_count()
+        usable: list[int] = []
+        if layout is not None:
+            free = node.free_cpus(NOTHING).cpus
+            usable = [usable_under(policy, layout, free) for policy in POLICIES]
+            self.bindable_in_all[row] = [cpus.bit_count() for cpus in usable]
         if not self.holds(node):
             return
         used, states = node.used({}), ledger.states(layout, node.zones)
@@ -86,10 +99,10 @@ class NumaRows:
                 self.reported[row, column] |= name in amounts
                 self.capacity[row, zone, column] = amounts.get(name, 0)
                 self.used[row, zone, column] = used[zone].get(name, 0)
-        if layout is not None:
-            free = node.free_cpus(NOTHING).cpus
-            for index, policy in enumerate(POLICIES):
-                usable = usable_under(policy, layout, free)
-                for zone in node.zones:
-                    own = usable & layout.numa_nodes.get(zone, 0)
-                    self.bindable[row, zone, index] = own.bit_count()
+        of_zones = layout.numa_nodes if layout is not None else {}
+        for zone in node.zones:
+            for index, cpus in enumerate(usable):
+                self.bindable[row, zone, index] = (cpus & of_zones.get(zone, 0)).bit_count()
+
+
+_ARRAYS: Final = tuple(each.name for each in fields(NumaRows) if each.name != "resources")

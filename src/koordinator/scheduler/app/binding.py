@@ -2,7 +2,8 @@
 
 A pod counts on its node from the moment it is decided.  Many bindings are under way at a time.  If
 the cluster refuses one, the place is given back and the pod tried again; if news of the pod came
-first, they have settled where it counts, and there is nothing to give back.
+first, they have settled where it counts, and there is nothing to give back.  News count for more
+than the answer: a pod that is seen on its node is bound.
 """
 
 from collections.abc import Sequence
@@ -11,12 +12,15 @@ from dataclasses import dataclass
 from koordinator.api.codec import merge_patch
 from koordinator.api.meta import KubeObject
 from koordinator.cluster.port import Binding, Binds, Cluster
+from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError
 from koordinator.scheduler.contract import NOTHING, Holding
 from koordinator.scheduler.cycle import Choice, Scorecard
 from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PlacedPod, PodClass
 from koordinator.scheduler.transaction import Transaction
+
+NANOS = 10**9
 
 
 @dataclass(slots=True, eq=False)
@@ -40,8 +44,9 @@ Ended = tuple[Assumed, ClusterError | None]
 class Binder:
     """Assumes and binds."""
 
-    def __init__(self, cluster: Cluster, state: ClusterState) -> None:
+    def __init__(self, cluster: Cluster, state: ClusterState, clock: Clock) -> None:
         self._cluster = cluster
+        self._clock = clock
         self._state = state
         self._under_way: list[tuple[Binds, dict[int, Assumed]]] = []
 
@@ -58,7 +63,7 @@ class Binder:
         """Put one pod on its node, with everything it holds there."""
         transaction = Transaction(self._state)
         placed = transaction.place(
-            queued.key, queued.pod, pod_class, choice.row, choice.holding.devices
+            queued.key, queued.pod, pod_class, choice.row, choice.holding.belongings
         )
         for item in choice.holding.objects:
             transaction.put_object(item)
@@ -99,7 +104,8 @@ class Binder:
 
     def begin(self, batch: Sequence[Assumed]) -> None:
         """Begin to bind; ``ended`` tells how it went."""
-        binds = self._cluster.bind([_binding(assumed) for assumed in batch])
+        now_ns = int(self._clock.now_s() * NANOS)
+        binds = self._cluster.bind([_binding(assumed, now_ns) for assumed in batch])
         self._under_way.append((binds, dict(enumerate(batch))))
 
     def ended(self, *, wait: bool = False) -> list[Ended]:
@@ -113,12 +119,21 @@ class Binder:
                 binds.results()
             ended += [(batch.pop(index), error) for index, error in binds.finished()]
         self._under_way = [(binds, batch) for binds, batch in self._under_way if batch]
-        for assumed, error in ended:
-            if error is not None:
-                self.forget(assumed)
-            elif assumed.transaction is not None:
-                assumed.transaction.commit()
-        return ended
+        return [self._settle(assumed, error) for assumed, error in ended]
+
+    def _settle(self, assumed: Assumed, error: ClusterError | None) -> Ended:
+        if error is not None and not self._is_seen_bound(assumed):
+            self.forget(assumed)
+            return assumed, error
+        if assumed.transaction is not None:
+            assumed.transaction.commit()
+        return assumed, None
+
+    def _is_seen_bound(self, assumed: Assumed) -> bool:
+        placed = self._state.pods.by_key.get(assumed.queued.key)
+        if placed is None or placed.pod.spec.node_name != assumed.node:
+            return False
+        return placed.pod.metadata.uid == assumed.queued.pod.metadata.uid
 
     def _write(self, item: KubeObject) -> KubeObject:
         meta = item.metadata
@@ -127,13 +142,16 @@ class Binder:
         return self._cluster.patch(type(item), meta.name, meta.namespace, patch)
 
 
-def _binding(assumed: Assumed) -> Binding:
+def _binding(assumed: Assumed, now_ns: int) -> Binding:
     meta, holding = assumed.queued.pod.metadata, assumed.holding
+    annotations = dict(holding.annotations)
+    for stamp in holding.stamps:
+        annotations |= stamp(now_ns)
     return Binding(
         namespace=meta.namespace,
         name=meta.name,
         node=assumed.node,
         uid=meta.uid,
-        annotations=holding.annotations,
+        annotations=annotations,
         labels=holding.labels,
     )

@@ -53,7 +53,7 @@ class _Lost:
     least: int  # how many must find a place
     room: RoomCount
     pod_class: PodClass
-    verdict: Diagnosis
+    verdict: Verdict
 
 
 class GangPlacer:
@@ -68,7 +68,7 @@ class GangPlacer:
     ) -> None:
         self._binder, self._choose, self._diagnose, self._card = binder, choose, diagnose, card
         self._lost: dict[str, _Lost] = {}  # by gang group
-        self._rooms: dict[Hashable, tuple[RoomCount, Diagnosis]] = {}  # by run key
+        self._rooms: dict[Hashable, tuple[RoomCount, Verdict]] = {}  # by run key
 
     def still_lost(
         self, cycle: Cycle, group_id: str, version: Hashable
@@ -83,7 +83,7 @@ class GangPlacer:
         return lost.pod_class, lost.verdict
 
     def remember(
-        self, turn: GangTurn, least: int, room: RoomCount, pod_class: PodClass, verdict: Diagnosis
+        self, turn: GangTurn, least: int, room: RoomCount, pod_class: PodClass, verdict: Verdict
     ) -> None:
         """Note that a gang of identical members needs more room than there was."""
         if len(self._lost) >= KEPT:
@@ -158,7 +158,7 @@ class GangPlacer:
         if known is not None:
             most = cycle.room_at_most(pod_class, known[0])
             if most < len(run) and attempt.is_lost(keys[most:]):
-                self._lose(turn, run, decision, *known)
+                self._lose(turn, run, decision, *known, had_place=most)
                 return
         rows = cycle.choose_run([one for _, one in run])
         if rows is None or len(rows) == len(run) or not attempt.is_lost(keys[len(rows) :]):
@@ -167,10 +167,16 @@ class GangPlacer:
                 decision.is_lost = True
                 self._give_back(decision, run)
             return
-        verdict = cycle.diagnose_after(pod_class, rows)
+        verdict: Verdict
+        if cycle.limit(pod_class, len(run)) == len(rows):  # a node may have room for more
+            self._place_run(cycle, run, decision, rows)
+            self._give_back(decision, run)
+            verdict = decision.failed[0][2]
+        else:
+            verdict = cycle.diagnose_after(pod_class, rows)
         room = cycle.room(pod_class, len(rows))
         self._rooms[run_key] = room, verdict
-        self._lose(turn, run, decision, room, verdict)
+        self._lose(turn, run, decision, room, verdict, had_place=len(rows))
 
     def _lose(
         self,
@@ -178,7 +184,9 @@ class GangPlacer:
         run: Sequence[Wanted],
         decision: GangDecision,
         room: RoomCount,
-        verdict: Diagnosis,
+        verdict: Verdict,
+        *,
+        had_place: int,
     ) -> None:
         attempt, keys, head = turn.attempt, _keys(run), turn.head
         numbers = range(len(run) + 1)
@@ -186,7 +194,7 @@ class GangPlacer:
         pod_class = run[0][1]
         self.remember(turn, least, room, pod_class, verdict)
         decision.is_lost = True
-        decision.had_place = min(room.count, len(run) - 1)
+        decision.had_place = min(had_place, len(run) - 1)
         decision.failed = [(head, pod_class, verdict)]
         decision.others = [queued for queued, _ in run if queued is not head]
 

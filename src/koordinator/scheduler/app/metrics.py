@@ -46,6 +46,7 @@ _UNTIMED = (
     "filters",
     "scores",
     "version",
+    "run_limit",
     "prefer_devices",
     "transform",
     "pre_enqueue",

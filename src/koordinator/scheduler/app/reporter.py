@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from koordinator.api.core import MicroTime, ObjectReference
-from koordinator.api.event import Event, EventSeries
+from koordinator.api.core import MicroTime
+from koordinator.api.event import Event, EventSeries, reference_to
 from koordinator.api.meta import Condition, KubeObject, ObjectMeta
 from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
 from koordinator.cluster.port import Cluster, PodReport
@@ -18,9 +18,15 @@ from koordinator.foundation.clock import UTC, Clock, to_datetime
 from koordinator.scheduler.diagnosis import shortened
 
 SCHEDULED = "PodScheduled"
+BOUND = ("Normal", "Scheduled", "Binding")
+FAILED = ("Warning", "FailedScheduling", "Scheduling")
+DISPLACED = ("Normal", "Preempted", "Preempting")
+IGNORED = ("Warning", "Ignored", "Reading")
+COMPONENT = "koord-scheduler"  # who speaks about objects that belong to no profile
+DEFAULT_NAMESPACE = "default"  # of events about objects that have none
 SERIES_S = 360.0  # an event that comes again within this time is the same one
 SERIES_WRITE_S = 60.0  # how often a growing series is written at most
-EVERYWHERE = "default"  # where events about objects without a namespace are
+_NAME = 230  # characters of a pod's name in that of its event, which may have 253
 _KEPT = 1 << 14  # failures remembered before the old ones are looked for
 
 
@@ -57,9 +63,8 @@ class Reporter:
                 [
                     self._event(
                         pod,
-                        "Normal",
-                        "Scheduled",
-                        "Binding",
+                        pod.spec.scheduler_name,
+                        BOUND,
                         f"Successfully assigned {pod.key} to {node}",
                     )
                     for pod, node in pods
@@ -73,11 +78,13 @@ class Reporter:
         message = shortened(message)
         self._tell(pod, message)
         known = next((c for c in pod.status.conditions if c.type == SCHEDULED), None)
-        if known is not None and (known.status, known.reason, known.message) == (
-            "False",
-            reason,
-            message,
-        ):
+        generation = pod.metadata.generation
+        if known is not None and (
+            known.status,
+            known.reason,
+            known.message,
+            known.observed_generation,
+        ) == ("False", reason, message, generation):
             return
         now = to_datetime(self._clock.now_s())
         since = known.last_transition_time if known and known.status == "False" else now
@@ -86,6 +93,7 @@ class Reporter:
             status="False",
             reason=reason,
             message=message,
+            observed_generation=generation,
             last_transition_time=since,
         )
         self._report(pod, condition)
@@ -98,34 +106,31 @@ class Reporter:
     def complained(self, obj: KubeObject, message: str) -> None:
         """Tell what of an object is ignored, and why."""
         if self._enabled:
-            meta = obj.metadata
-            about = ObjectReference(
-                api_version=obj.API_VERSION,
-                kind=obj.KIND,
-                namespace=meta.namespace,
-                name=meta.name,
-                uid=meta.uid,
-            )
-            event = self._event_about(about, "koord-scheduler", "Warning", "Ignored", "Reading")
-            self._cluster.report([replace(event, note=message)])
+            event = self._event(obj, COMPONENT, IGNORED, message)
+            self._cluster.report([event])
 
-    def preempted(self, victim: Pod, by: Pod, node: str) -> None:
+    def preempting(self, victim: Pod, by: Pod) -> None:
         """Tell a victim why it goes, just before it does."""
         if not self._enabled:
             return
-        text = f"Preempted by pod {by.metadata.uid} on node {node}"
-        scheduler = by.spec.scheduler_name
-        event = self._event(victim, "Normal", "Preempted", "Preempting", text)
-        event = replace(event, reporting_controller=scheduler, reporting_instance=scheduler)
-        self._cluster.report([event])
         condition = Condition(
             type=DISRUPTION_TARGET,
             status="True",
             reason=PREEMPTED,
-            message=f"{scheduler}: preempting to accommodate a higher priority pod",
+            message=f"{by.spec.scheduler_name}: preempting to accommodate a higher priority pod",
+            observed_generation=victim.metadata.generation,
             last_transition_time=to_datetime(self._clock.now_s()),
         )
         self._report(victim, condition)
+
+    def preempted(self, victim: Pod, by: Pod, node: str) -> None:
+        """Tell for whom a victim has to go."""
+        if not self._enabled:
+            return
+        text = f"Preempted by pod {by.metadata.uid} on node {node}"
+        scheduler = by.spec.scheduler_name
+        event = self._event(victim, scheduler, DISPLACED, text)
+        self._cluster.report([replace(event, related=reference_to(by))])
 
     def _report(self, pod: Pod, condition: Condition) -> None:
         meta = pod.metadata
@@ -136,7 +141,8 @@ class Reporter:
         now_s, uid = self._clock.now_s(), pod.metadata.uid
         told = self._told.get(uid)
         if told is None or told.event.note != message or now_s > told.last_s + SERIES_S:
-            event = self._event(pod, "Warning", "FailedScheduling", "Scheduling", message)
+            scheduler = pod.spec.scheduler_name
+            event = self._event(pod, scheduler, FAILED, message)
             self._remember(uid, _Told(event, 1, now_s, now_s))
             self._cluster.report([event])
             return
@@ -157,34 +163,25 @@ class Reporter:
             self._prune_at = max(_KEPT, 2 * len(self._told))
         self._told[uid] = told
 
-    def _event(self, pod: Pod, kind: str, reason: str, action: str, note: str) -> Event:
-        """Return an event in the name of the pod's scheduler."""
-        meta = pod.metadata
-        about = ObjectReference(
-            api_version="v1",
-            kind="Pod",
-            namespace=meta.namespace,
-            name=meta.name,
-            uid=meta.uid,
-        )
-        event = self._event_about(about, pod.spec.scheduler_name, kind, reason, action)
-        return replace(event, note=note)
-
-    def _event_about(
-        self, about: ObjectReference, scheduler: str, kind: str, reason: str, action: str
+    def _event(
+        self, about: KubeObject, scheduler: str, what: tuple[str, str, str], note: str
     ) -> Event:
+        """Return an event; ``what`` is its type, reason and action."""
+        kind, reason, action = what
         now_s = self._clock.now_s()
         self._written += 1
+        meta = about.metadata
         return Event(
             metadata=ObjectMeta(
-                name=f"{about.name}.{int(now_s * 1e6):x}{self._written:04x}",
-                namespace=about.namespace or EVERYWHERE,
+                name=f"{meta.name[:_NAME].rstrip('-.')}.{int(now_s * 1e6):x}{self._written:04x}",
+                namespace=meta.namespace or DEFAULT_NAMESPACE,
             ),
             event_time=MicroTime.fromtimestamp(now_s, UTC),
             reporting_controller=scheduler,
             reporting_instance=scheduler,
             action=action,
             reason=reason,
-            regarding=about,
+            regarding=reference_to(about),
+            note=note,
             type=kind,
         )

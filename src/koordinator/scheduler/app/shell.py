@@ -10,26 +10,35 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from koordinator.api.meta import KubeObject
+from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.api.pod_group import PodGroup
 from koordinator.cluster.port import NO_SELECTORS, Cluster, EventType, Watch, WatchEvent
 from koordinator.domain.gangs import GangAttempt, GangBook
 from koordinator.domain.transforms import as_scheduled
 from koordinator.foundation.clock import Clock, to_epoch_s
-from koordinator.foundation.errors import ConflictError, NotFoundError
+from koordinator.foundation.errors import (
+    ClusterError,
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+    TooManyRequestsError,
+)
 from koordinator.scheduler.app.binding import Assumed, Binder
 from koordinator.scheduler.app.gang_placing import GangDecision, GangPlacer, GangTurn, Verdict
 from koordinator.scheduler.app.gang_reports import GangReports
 from koordinator.scheduler.app.gathering import Gatherer
 from koordinator.scheduler.app.network_reports import NetworkReports
 from koordinator.scheduler.app.outcomes import Bound, Evicted, Outcome, Unschedulable
+from koordinator.scheduler.app.quota_revoke import QuotaRevoke
+from koordinator.scheduler.app.quota_status import QuotaStatus
 from koordinator.scheduler.app.reporter import Reporter
 from koordinator.scheduler.contract import (
     NOTHING,
     Action,
+    ActivePlugin,
     ClusterEvent,
     Gate,
     Holding,
@@ -39,11 +48,15 @@ from koordinator.scheduler.contract import (
 from koordinator.scheduler.cycle import Choice, Cycle, Refused, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.ingest import Ingest, is_over
+from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
 from koordinator.scheduler.queue import Nominator, QueuedPod, QueueState, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PodClass
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
     from koordinator.scheduler.app.metrics import Metrics
+
+#: After these it is sure that a binding did not happen.
+_NOT_BOUND = (NotFoundError, ConflictError, InvalidError, TooManyRequestsError)
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +96,12 @@ class Scheduler:
         self._clock = clock
         self._ingest = Ingest(state)
         self._metrics = metrics
+        quotas = [
+            a.plugin
+            for p in profiles
+            for a in p.pre_filter
+            if isinstance(a.plugin, ElasticQuotaPlugin)
+        ]
         if metrics is not None:
             profiles = [metrics.timed(profile) for profile in profiles]
         self.cycles = {p.scheduler_name: Cycle(p, state) for p in profiles}
@@ -95,7 +114,7 @@ class Scheduler:
             max_unschedulable_s=self.options.max_unschedulable_s,
         )
         self.nominator = Nominator()
-        self._binder = Binder(cluster, state)
+        self._binder = Binder(cluster, state, clock)
         self._reporter = Reporter(cluster, clock, enabled=self.options.report)
         self._placer = GangPlacer(
             self._binder, self._choose_member, self._diagnose_member, self._card
@@ -109,6 +128,13 @@ class Scheduler:
         self._network_reports = NetworkReports(
             cluster, clock, state, self._reporter, enabled=self.options.report and gathers
         )
+        quotas = quotas[:1]  # those of further profiles would say the same
+        self._revokers = [QuotaRevoke(cluster, clock, plugin, state) for plugin in quotas]
+        self._quota_statuses = [
+            QuotaStatus(cluster, clock, self._reporter, plugin, state)
+            for plugin in quotas
+            if self.options.report
+        ]
         self._watched: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)
         self._field_selectors = field_selectors
         self._watch: Watch | None = None
@@ -120,8 +146,10 @@ class Scheduler:
         self._beginning: dict[str, Assumed] = {}  # among those whose binding is just to begin
         self._diagnoses: dict[Hashable, Diagnosis] = {}
         self._diagnosed_at: Hashable = None
+        self._asked_at: dict[tuple[str, str], Hashable] = {}  # versions of plugins with a run limit
         self.attempts = 0
-        self.is_synced = False  # everything that existed when asked has been taken in
+        self.is_synced = False  # everything that existed when last asked has been taken in
+        self._bookmarks_due = 0
         self._began_s = 0.0
         if metrics is not None:
             metrics.watch(self.queue, state, self._count_assumed)
@@ -138,12 +166,16 @@ class Scheduler:
         Called again, it makes sure that nothing that happened before is missed.  ``is_synced``
         tells when that is so; until then nothing is decided.
         """
+        self._ask_for_everything()
+        self._take_in()
+
+    def _ask_for_everything(self) -> None:
         self.is_synced = False
+        self._bookmarks_due += 1
         if self._watch is None:
             self._watch = self._cluster.watch(self._watched, self._field_selectors)
         else:
             self._watch.refresh()
-        self._take_in()
 
     def _take_in(self) -> None:
         if self._watch is None:
@@ -151,13 +183,15 @@ class Scheduler:
             return
         for event in self._watch.poll():
             if event.type is EventType.BOOKMARK:
-                self.is_synced = True
+                self._bookmarks_due -= 1
+                self.is_synced = not self._bookmarks_due
             elif self._metrics is None:
                 self._handle(event)
             else:
                 began_s = self._metrics.now_s()
                 self._handle(event)
                 self._metrics.handled(_label(event), self._metrics.now_s() - began_s)
+        self._wake_refused()
         for complaint in self._ingest.complaints:
             log.warning("annotation ignored", extra={"complaint": complaint})
         self._ingest.complaints.clear()
@@ -185,6 +219,8 @@ class Scheduler:
         waited = (gone or bool(pod.spec.node_name)) and self._forget_waiting(key, gone=gone)
         ready = self._tell_gangs(pod, gone=kind is EventType.DELETED)
         placed = self.state.pods.by_key.get(key)
+        if gone or pod.spec.node_name:
+            self.state.drop_unbound(key)
         if gone:
             self._leave_queue(key)
             if waited or placed is not None or pod.spec.node_name:
@@ -203,6 +239,7 @@ class Scheduler:
             for active in cycle.profile.transform:
                 pod, old = active.plugin.transform(pod), active.plugin.transform(old)
             pod_class = self.state.classes.of(pod)
+            self.state.put_unbound(pod, pod_class)
             self._class_of[key] = (pod, pod_class)
             alone = any(active.plugin.permits(pod_class) for active in cycle.profile.gangs)
             run_key = None if alone else cycle.run_key(pod_class)
@@ -210,6 +247,7 @@ class Scheduler:
             if placed is None and (self.nominator.node_of(key) or pod.status.nominated_node_name):
                 self.nominator.update(old, pod)
         else:
+            self.state.put_unbound(pod, self.state.classes.of(pod))
             self._leave_queue(key)
         self.queue.activate(ready, self._clock.now_s())
 
@@ -265,13 +303,40 @@ class Scheduler:
                     gangs.release(other.queued.pod)
                     gang = gangs.gang_of(pod)
                     name = gang.id if gang is not None else ""
-                    self._fail(
-                        other.queued,
-                        f'Gang "{name}" gets rejected due to Pod "{pod.key}" in Unreserve',
-                    )
+                    message = f'Gang "{name}" gets rejected due to Pod "{pod.key}" in Unreserve'
+                    self._fail(other.queued, message)
+                    self._tell_given_back(other)
 
     def _tell_queue(self, event: ClusterEvent) -> None:
         self.queue.on_event(event, self._clock.now_s())
+
+    def _wake_refused(self) -> None:
+        """Ask plugins that limit pods across nodes whom the news have given room.
+
+        Asked once for all news, and once for pods that are limited alike.
+        """
+        for cycle in self.cycles.values():
+            for active in cycle.limiting:
+                asked = (cycle.profile.scheduler_name, active.name)
+                version = cycle.version(active)
+                if version != self._asked_at.get(asked):
+                    self._asked_at[asked] = version
+                    self._wake_refused_by(cycle, active)
+
+    def _wake_refused_by(self, cycle: Cycle, active: ActivePlugin) -> None:
+        known: dict[Hashable, bool] = {}
+
+        def helps(queued: QueuedPod) -> bool:
+            if queued.pod.spec.scheduler_name != cycle.profile.scheduler_name:
+                return False
+            pod_class = self.state.unbound[queued.key][1]
+            run_key = cycle.run_key(pod_class)
+            answer = known.get(run_key)
+            if answer is None:
+                answer = known[run_key] = not cycle.refuses(active, pod_class)
+            return answer
+
+        self.queue.wake_rejected(active.name, helps, self._clock.now_s())
 
     def _gate(self, pod: Pod) -> Gate | None:
         cycle = self.cycles[pod.spec.scheduler_name]
@@ -310,11 +375,21 @@ class Scheduler:
                 self._exchange()
         self._begin_binds()
         self._end_binds()
-        if limit != 0:  # who only follows the cluster writes nothing
+        if self.is_synced and limit != 0:  # who only follows the cluster writes nothing
             self._gang_reports.write()
             self._network_reports.write()
+            self._keep_quotas()
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
+
+    def warm_up(self) -> None:
+        """Decide about pods that nobody has, so that the first real one finds all code loaded."""
+        for name, cycle in self.cycles.items():
+            spec = PodSpec(containers=(Container(name="c"),), scheduler_name=name)
+            pod = Pod(metadata=ObjectMeta(name="warm-up", namespace="default"), spec=spec)
+            pod_class = self.state.classes.of(pod)
+            if cycle.choose(pod, pod_class, {}, first_attempt=False) is not None:
+                cycle.choose_run([pod_class, pod_class])
 
     @property
     def is_saturated(self) -> bool:
@@ -325,6 +400,17 @@ class Scheduler:
         """Send what has been decided and wait for the answers; for the end of the process."""
         self._begin_binds()
         self._end_binds(wait=True)
+
+    def report_quotas(self) -> None:
+        """Write at once what would be written of quotas in the next seconds."""
+        for status in self._quota_statuses:
+            status.step(finish=True)
+
+    def _keep_quotas(self) -> None:
+        for revoke in self._revokers:
+            self._outcomes += revoke.step()
+        for status in self._quota_statuses:
+            status.step()
 
     def _exchange(self) -> None:
         """Send what has been decided, and learn what has happened."""
@@ -348,6 +434,7 @@ class Scheduler:
         times = [assumed.deadline_s for assumed in waiting]
         if self._gang_reports.is_behind:
             times.append(self._clock.now_s())
+        times += [due_s for r in self._revokers if (due_s := r.next_wakeup_s()) is not None]
         wakeups = (self.queue.next_wakeup_s(), self._network_reports.next_write_s())
         times += [wakeup_s for wakeup_s in wakeups if wakeup_s is not None]
         return min(times, default=None)
@@ -607,6 +694,7 @@ class Scheduler:
             state.layout,
             state.cluster,
             state.objects.total_version,
+            state.unbound_changes,
         )
 
     def _known_failure(self, cycle: Cycle, pod_class: PodClass) -> Diagnosis | None:
@@ -653,7 +741,10 @@ class Scheduler:
         message = diagnosis.message(", ".join(said))
         plugins = diagnosis.plugins
         if nomination.node:
-            self._preempt(queued, nomination)
+            error = self._preempt(queued, nomination)
+            if error is not None:
+                self._fail(queued, f"preemption failed: {error}")
+                return
         elif not keeps_nomination:
             self._end_nomination(queued.pod)
         plugin, reason = diagnosis.main
@@ -686,8 +777,8 @@ class Scheduler:
             self.nominator.remove(pod.key)
             self._reporter.nominated(pod, "")
 
-    def _preempt(self, queued: QueuedPod, nomination: PostFilterResult) -> None:
-        """Nominate the node and delete the victims.
+    def _preempt(self, queued: QueuedPod, nomination: PostFilterResult) -> ClusterError | None:
+        """Nominate the node and delete the victims; return what went wrong.
 
         Pods that hoped for that node with less right give way.
         """
@@ -707,17 +798,20 @@ class Scheduler:
             waiting = self._waiting.pop(victim.key, None) or self._preparing.pop(victim.key, None)
             if waiting is not None:
                 self._binder.forget(waiting)
-                self._released(waiting)
-                self._fail(waiting.queued, "preempted before it was bound")
+                self._fail_assumed(waiting, "preempted before it was bound")
                 continue
             meta = victim.pod.metadata
-            self._reporter.preempted(victim.pod, pod, node)
+            self._reporter.preempting(victim.pod, pod)
             try:
                 self._cluster.delete(Pod, meta.name, meta.namespace, uid=meta.uid)
             except (NotFoundError, ConflictError):
                 continue  # gone already, or another pod by now
+            except ClusterError as error:
+                return error
+            self._reporter.preempted(victim.pod, pod, node)
             reason = f"Preempted by pod {queued.key} on node {node}"
             self._outcomes.append(Evicted(victim.key, queued.key, reason))
+        return None
 
     # -- permit and bind ---------------------------------------------------------------------
 
@@ -729,6 +823,7 @@ class Scheduler:
                 more = Holding(annotations=permit.annotations)
                 assumed.holding = assumed.holding.joined(more)
             if permit.refusal:
+                has_waited = bool(assumed.deadline_s)
                 self._binder.forget(assumed)
                 self._released(assumed)
                 self._end_wait(assumed, "rejected")
@@ -736,6 +831,8 @@ class Scheduler:
                 main = (active.name, permit.refusal)
                 self._end_nomination(assumed.queued.pod)
                 self._reject(assumed.queued, main, rejector, permit.refusal, assumed.scorecard)
+                if has_waited:  # else nobody has missed the place
+                    self._tell_given_back(assumed)
                 return
             wait_s = max(wait_s, permit.wait_s)
         if wait_s > 0:
@@ -764,8 +861,7 @@ class Scheduler:
             if now_s >= assumed.deadline_s:
                 self._binder.forget(assumed)
                 self._end_wait(assumed, "timeout")
-                self._released(assumed)
-                self._fail(assumed.queued, "timed out waiting for its permit")
+                self._fail_assumed(assumed, "timed out waiting for its permit")
             else:
                 self._permit(self.cycles[assumed.queued.pod.spec.scheduler_name], assumed)
 
@@ -787,8 +883,7 @@ class Scheduler:
             return True
         error = self._binder.prepare(assumed)
         if error is not None:
-            self._released(assumed)
-            self._fail(assumed.queued, f"binding failed: {error}")
+            self._fail_assumed(assumed, f"binding failed: {error}")
             return False
         return self._is_ready(cycle, assumed)
 
@@ -799,8 +894,7 @@ class Scheduler:
             answer = active.plugin.pre_bind(self.state.objects, assumed.queued.pod, assumed.node)
             if answer.refusal:
                 self._binder.forget(assumed)
-                self._released(assumed)
-                self._fail(assumed.queued, f"binding failed: {answer.refusal}")
+                self._fail_assumed(assumed, f"binding failed: {answer.refusal}")
                 return False
             wait_s = max(wait_s, answer.wait_s)
         if wait_s > 0:
@@ -816,21 +910,25 @@ class Scheduler:
             del self._preparing[key]
             if now_s >= assumed.deadline_s:
                 self._binder.forget(assumed)
-                self._released(assumed)
-                self._fail(assumed.queued, "binding failed: timed out waiting for its volumes")
+                self._fail_assumed(assumed, "binding failed: timed out waiting for its volumes")
             elif self._is_ready(self.cycles[assumed.queued.pod.spec.scheduler_name], assumed):
                 self._binder.begin([assumed])
 
     def _end_binds(self, *, wait: bool = False) -> None:
-        """Take note of bindings that have ended."""
-        bound = []
+        """Take note of bindings that have ended.
+
+        Nothing is decided after one of which nobody knows whether it happened, until it shows.
+        """
+        bound, is_unsure = [], False
         for assumed, error in self._binder.ended(wait=wait):
             if error is not None:
-                self._released(assumed)
-                self._fail(assumed.queued, f"binding failed: {error}")
+                self._fail_assumed(assumed, f"binding failed: {error}")
+                is_unsure |= not isinstance(error, _NOT_BOUND)
             else:
                 bound.append(assumed)
                 self.queue.done(assumed.queued.key)
+        if is_unsure:
+            self._ask_for_everything()
         self._record(bound)
         for assumed in bound:
             pod = assumed.queued.pod
@@ -861,12 +959,26 @@ class Scheduler:
                 event = ClusterEvent("AssignedPod", Action.ADD, None, assumed.queued.pod)
                 self._tell_queue(event)
 
+    def _fail_assumed(self, assumed: Assumed, message: str) -> None:
+        """As ``_fail``, of a pod whose place was given back."""
+        self._released(assumed)
+        self._fail(assumed.queued, message)
+        self._tell_given_back(assumed)
+
+    def _tell_given_back(self, assumed: Assumed) -> None:
+        """Let others try for the place.
+
+        Source: kubernetes pkg/scheduler/schedule_one.go ``handleBindingCycleError``.
+        """
+        self._tell_queue(ClusterEvent("AssignedPod", Action.DELETE, assumed.queued.pod, None))
+
     def _fail(self, queued: QueuedPod, message: str) -> None:
         log.warning("pod not bound", extra={"pod": queued.key, "error": message})
         if self._metrics is not None:
             self._metrics.failed(queued.pod.spec.scheduler_name)
         self._end_nomination(queued.pod)
-        self._reporter.failed(queued.pod, message, "SchedulerError")
+        if self.queue.get(queued.key) is queued:  # else it was deleted, or has a node by now
+            self._reporter.failed(queued.pod, message, "SchedulerError")
         self.queue.fail(queued, message, self._clock.now_s())
         self._outcomes.append(Unschedulable(queued.key, "", message, message))
 

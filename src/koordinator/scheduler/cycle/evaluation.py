@@ -66,14 +66,14 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
         if active.plugin.reads is not Reads.CLUSTER and wants_filter(active, snapshot, pod):
             which = "node_f" if active.plugin.reads is Reads.NODE else "usage_f"
             lists[which].append(Part(active, part_key(active, pod)))
-            linear &= active.plugin.reads is not Reads.PLACED
+            linear &= moves_sums_only(active, snapshot, pod)
     for active in profile.score:
         if active.plugin.reads is not Reads.CLUSTER and wants_score(active, snapshot, pod):
             which = "node_s" if active.plugin.reads is Reads.NODE else "usage_s"
             if hasattr(active.plugin, "normalize"):
                 which = "relative"
             lists[which].append(Part(active, part_key(active, pod)))
-            linear &= active.plugin.reads is not Reads.PLACED
+            linear &= moves_sums_only(active, snapshot, pod)
             linear &= which != "relative" or active.plugin.reads is Reads.NODE
     versioned = tuple(
         part.active
@@ -102,6 +102,12 @@ def wants_score(active: ActivePlugin, snapshot: Snapshot, pod: PodClass) -> bool
     """Return whether the plugin's scores may differ between nodes for this pod."""
     ask = getattr(active.plugin, "scores", None)
     return ask is None or ask(snapshot, pod)
+
+
+def moves_sums_only(active: ActivePlugin, snapshot: Snapshot, pod: PodClass) -> bool:
+    """Return whether placing the pod changes nothing for the plugin but amounts and pod counts."""
+    ask = getattr(active.plugin, "moves_sums_only", None)
+    return active.plugin.reads is not Reads.PLACED if ask is None else ask(snapshot, pod)
 
 
 def part_key(active: ActivePlugin, pod: PodClass) -> Hashable:
@@ -278,11 +284,12 @@ class Evaluator:
         return kept
 
     def _program(self, pod: PodClass) -> tuple[Program, Hashable]:
-        known: tuple[Program, Hashable] | None = pod.facts.get(self)
-        if known is None:
+        traits = self.state.traits
+        known: tuple[Program, Hashable, Hashable] | None = pod.facts.get(self)
+        if known is None or known[2] != traits:
             program = compile_program(self.profile, self.snapshot, pod)
-            known = pod.facts[self] = (program, program.key)
-        return known
+            known = pod.facts[self] = (program, (program.key, program.linear), traits)
+        return known[0], known[1]
 
     def versions_of(self, pod: PodClass) -> Hashable:
         """Return what changes when a plugin's answers about the pod may change on every row."""

@@ -93,7 +93,7 @@ def _tried(evaluator: Evaluator, sample: Sample, rows: IntArray, most: int) -> I
                 holding = sample.reserve(sample.pod_class, row)
                 if holding is not None:
                     key = f"offer:{row}:{number}"
-                    transaction.place(key, sample.pod, sample.pod_class, row, holding.devices)
+                    transaction.place(key, sample.pod, sample.pod_class, row, holding.belongings)
                     slots[index] += 1
                     went_on.append(index)
             left = np.array(went_on, np.int64)

@@ -20,7 +20,7 @@ LIMITS = ("cpu", "memory", "pods")
 
 @dataclass(frozen=True, slots=True)
 class RoomCount:
-    """So many pods of a kind fitted, at these positions of the logs."""
+    """So many pods of a kind fitted on the nodes, at these positions of the logs."""
 
     count: int
     usage_position: int

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from koordinator.scheduler.contract import Profile, Reads, Refusal, Rejections
+from koordinator.scheduler.contract import Profile, Reads, Refusal, Rejections, Shortlist
 from koordinator.scheduler.cycle.evaluation import wants_filter, wants_score
 from koordinator.scheduler.diagnosis import Diagnosis, count_reasons, reasons_of
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass, Snapshot
@@ -61,7 +61,7 @@ class Scorecard:
         alive = np.flatnonzero(self.rejected_by != NOT_ALIVE)
         if self.refusal is not None:
             plugin, refusal = self.refusal
-            resolvable = np.zeros(len(alive), bool)
+            resolvable = np.full(len(alive), refusal.resolvable)
             return Diagnosis(len(alive), plugin, refusal.reason, {}, alive, resolvable)
         counts: dict[tuple[str, str], int] = {}
         hopeless = np.zeros(len(self.rejected_by), bool)
@@ -89,6 +89,10 @@ def scorecard(
     rejected_by = np.where(snapshot.alive, FEASIBLE, NOT_ALIVE).astype(np.int64)
     refusal = prefilter(profile, snapshot, pod)
     filters: list[tuple[str, Rejections]] = []
+    not_listed = _not_listed(profile, snapshot, pod) if refusal is None else None
+    if not_listed is not None:
+        rejected_by[(rejected_by == FEASIBLE) & (not_listed[1].codes != 0)] = 0
+        filters.append(not_listed)
     for active in profile.filter if refusal is None else ():
         if wants_filter(active, snapshot, pod):
             rejections = active.plugin.filter(snapshot, pod)
@@ -105,9 +109,22 @@ def scorecard(
 def prefilter(profile: Profile, snapshot: Snapshot, pod: PodClass) -> tuple[str, Refusal] | None:
     """Return the first plugin that refuses the pod whatever the node."""
     for active in profile.pre_filter:
-        refusal = active.plugin.prefilter(snapshot, pod)
-        if refusal is not None:
-            return active.name, refusal
+        answer = active.plugin.prefilter(snapshot, pod)
+        if isinstance(answer, Refusal):
+            return active.name, answer
+    return None
+
+
+def _not_listed(
+    profile: Profile, snapshot: Snapshot, pod: PodClass
+) -> tuple[str, Rejections] | None:
+    """Return what rejects the nodes that the pod doesn't name, before any filter is asked."""
+    for active in profile.pre_filter:
+        answer = active.plugin.prefilter(snapshot, pod)
+        if isinstance(answer, Shortlist):
+            others = np.array([name not in answer.nodes for name in snapshot.node_names], bool)
+            reason = f"node(s) didn't satisfy plugin(s) [{active.name}]"
+            return active.name, Rejections.where(others, reason, unresolvable=True)
     return None
 
 

@@ -47,7 +47,6 @@ class Terms:
     affinity: tuple[Term, ...]
     anti_affinity: tuple[Term, ...]
     preferred: tuple[Term, ...]
-    matches_itself: bool  # every required affinity term covers the pod itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class InterPodAffinity:
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         """Reject for a broken rule; the first one that a node breaks is its reason."""
         whole, terms = snapshot.whole, _terms(pod)
-        far = ~self._near_all(whole, terms)
+        far = ~self._near_all(whole, pod, terms)
         close = np.zeros(len(whole), bool)
         for term in terms.anti_affinity:
             close |= _around(whole, whole.count_pods(term.scope), term.topology_key) > 0
@@ -117,7 +116,7 @@ class InterPodAffinity:
         return snapshot.terms_about(pod, *kinds)
 
     @staticmethod
-    def _near_all(whole: Snapshot, terms: Terms) -> BoolArray:
+    def _near_all(whole: Snapshot, pod: PodClass, terms: Terms) -> BoolArray:
         """Every required term has, in the node's domain, a pod that all terms cover."""
         near = np.ones(len(whole), bool)
         if not terms.affinity:
@@ -130,7 +129,7 @@ class InterPodAffinity:
         anywhere = any(
             (pods[whole.label(term.topology_key)[0] >= 0] > 0).any() for term in terms.affinity
         )
-        if not anywhere and terms.matches_itself:
+        if not anywhere and all(whole.is_covered(pod, term.scope) for term in terms.affinity):
             return keyed  # the first of its group has to start somewhere
         return near & keyed
 
@@ -183,8 +182,7 @@ def _read(pod: PodClass) -> Terms:
         if side is not None
         for weighted in side.preferred_during_scheduling_ignored_during_execution
     )
-    itself = all(term.scope.covers(pod.namespace, pod.labels, {}) for term in required)
-    return Terms(required, forbidden, preferred, itself)
+    return Terms(required, forbidden, preferred)
 
 
 def build(args: InterPodAffinityArgs, _axis: ResourceAxis) -> InterPodAffinity:

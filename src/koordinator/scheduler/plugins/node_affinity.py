@@ -10,14 +10,16 @@ from typing import ClassVar
 import numpy as np
 
 from koordinator.api.core import NodeAffinity as NodeAffinityTerms
-from koordinator.api.core import PreferredSchedulingTerm
+from koordinator.api.core import NodeSelectorTerm, PreferredSchedulingTerm
 from koordinator.api.kubescheduler import NodeAffinityArgs
 from koordinator.scheduler.contract import (
     Action,
     EventHint,
     PluginSpec,
     Reads,
+    Refusal,
     Rejections,
+    Shortlist,
     spread_of,
 )
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
@@ -30,6 +32,8 @@ from koordinator.scheduler.snapshot.selection import (
 
 REASON_POD = "node(s) didn't match Pod's node affinity/selector"
 REASON_ADDED = "node(s) didn't match scheduler-enforced node affinity"
+REASON_CONFLICT = "pod affinity terms conflict"
+NODE_NAME = "metadata.name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,18 @@ class NodeAffinity:
 
     def key(self, pod: PodClass) -> Hashable:
         return affinity_key(pod)
+
+    def prefilter(self, _snapshot: Snapshot, pod: PodClass) -> Refusal | Shortlist | None:
+        """Find out which nodes the pod names, as those of DaemonSets do."""
+        own = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+        required = own.required_during_scheduling_ignored_during_execution if own else None
+        if required is None or not required.node_selector_terms:
+            return None
+        listed = [_named(term) for term in required.node_selector_terms]
+        if not all(listed):
+            return None
+        nodes = frozenset().union(*(frozenset.intersection(*names) for names in listed))
+        return Shortlist(nodes) if nodes else Refusal(REASON_CONFLICT)
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         own = ~matches_required(snapshot, pod)
@@ -80,6 +96,15 @@ class NodeAffinity:
             if terms is not None
             for term in terms.preferred_during_scheduling_ignored_during_execution
         )
+
+
+def _named(term: NodeSelectorTerm) -> list[frozenset[str]]:
+    """Return the names that each requirement of the term allows; empty if it says nothing."""
+    return [
+        frozenset(field.values)
+        for field in term.match_fields
+        if field.key == NODE_NAME and field.operator == "In"
+    ]
 
 
 def build(args: NodeAffinityArgs, _axis: ResourceAxis) -> NodeAffinity:

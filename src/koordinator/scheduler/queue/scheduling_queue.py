@@ -211,6 +211,15 @@ class SchedulingQueue:
             concerned.update((queued.key, queued) for queued in self._pools.unschedulable)
         return self._wake(concerned.values(), event, now_s)
 
+    def wake_rejected(
+        self, plugin: str, helps: Callable[[QueuedPod], bool], now_s: float
+    ) -> list[str]:
+        """Requeue pods that a plugin rejected, if that helps; return their keys."""
+        woken = [queued for queued in self._pools.waiting.get(plugin, {}).values() if helps(queued)]
+        for queued in woken:
+            self._requeue(queued, Wake.AFTER_BACKOFF, now_s, f"{plugin}Update")
+        return [queued.key for queued in woken]
+
     def activate(self, keys: Iterable[str], now_s: float) -> None:
         """Let pods be tried now, without backoff; one in flight: soon again, if it is rejected."""
         for key in keys:

@@ -2,25 +2,35 @@
 
 Plugins read it; only ``scheduler.transaction`` and ``scheduler.ingest`` write.
 
-``nodes``    one row per node: amounts, labels, taints, images, devices
+``nodes``    one row per node: amounts, labels, taints, images, ports
+``devices``  by row: devices of every type and what is taken of them
+``numa``     by row: CPUs and NUMA nodes and what is taken of them
+``belongings``  what a pod holds of both
 ``pods``     which pod is on which row, and counts of pods by label selector or affinity term
 ``classes``  pods with the same scheduling-relevant fields share one ``PodClass``
 ``network``  the domains of the network between the nodes
 ``state``    all of these together with the log of changed rows
+``ledgers``  what plugins add up over all pods, kept in step with the state
 ``view``     ``Snapshot``: what a plugin is given, the whole cluster or some rows of it
 """
 
 from koordinator.scheduler.snapshot.axis import ResourceAxis
+from koordinator.scheduler.snapshot.belongings import NO_BELONGINGS, Belongings
 from koordinator.scheduler.snapshot.classes import PodClass, PodClasses
+from koordinator.scheduler.snapshot.ledgers import Changed, Ledger
 from koordinator.scheduler.snapshot.network import Network
 from koordinator.scheduler.snapshot.pods import PlacedPod
 from koordinator.scheduler.snapshot.state import BoolArray, ClusterState, IntArray
 from koordinator.scheduler.snapshot.view import Snapshot
 
 __all__ = [
+    "NO_BELONGINGS",
+    "Belongings",
     "BoolArray",
+    "Changed",
     "ClusterState",
     "IntArray",
+    "Ledger",
     "Network",
     "PlacedPod",
     "PodClass",

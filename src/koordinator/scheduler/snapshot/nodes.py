@@ -1,22 +1,24 @@
-"""One row per node: amounts, taints, labels, images, host ports, GPUs.
+"""One row per node: amounts, taints, labels, images, host ports, devices, CPUs.
 
 Arrays have a capacity beyond the rows in use; a row whose node is gone has ``alive`` False until it
 is used again.  Amounts are stored resource-major, so a column over all nodes is contiguous, and
 shown row first.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from koordinator.api.core import Taint
+from koordinator.api.device import DeviceType
 from koordinator.api.node import Node
+from koordinator.domain.devices.amounts import MEMORY, RATIO
 from koordinator.scheduler.snapshot.axis import BoolArray, IntArray, ResourceAxis
+from koordinator.scheduler.snapshot.devices import DeviceColumns, DeviceTable
+from koordinator.scheduler.snapshot.numa import NumaTable
 
-#: Percent of one GPU, bytes, percent of its memory.
-CORE_OF_GPU, MEMORY_OF_GPU, RATIO_OF_GPU = range(3)
+MEMORY_OF_GPU, RATIO_OF_GPU = MEMORY, RATIO  # bytes, percent: places in the amounts of a GPU
 
 LabelIds = npt.NDArray[np.int32]
 
@@ -48,21 +50,6 @@ class Image:
     present: BoolArray  # (capacity,)
 
 
-@dataclass(slots=True, eq=False)
-class Gpus:
-    """GPUs by node and minor number.  Amounts: core percent, memory bytes, memory percent."""
-
-    total: IntArray  # (capacity, n_minors, 3); zero where there is no healthy device
-    used: IntArray  # (capacity, n_minors, 3)
-    known: BoolArray  # (capacity,): the node's devices are reported at all
-
-    @property
-    def free(self) -> IntArray:
-        """What can still be given out; never negative."""
-        free: IntArray = np.maximum(self.total - self.used, 0)
-        return free
-
-
 class NodeTable:
     """All nodes.  Written by ``ClusterState`` only."""
 
@@ -86,9 +73,13 @@ class NodeTable:
         self.labels: dict[str, LabelColumn] = {}
         self.images: dict[str, Image] = {}
         self.ports: dict[tuple[str, str, int], IntArray] = {}
-        self.gpus = Gpus(
-            np.zeros((0, 8, 3), np.int64), np.zeros((0, 8, 3), np.int64), np.zeros(0, bool)
-        )
+        self.devices = DeviceTable()
+        self.numa = NumaTable()
+
+    @property
+    def gpus(self) -> DeviceColumns:
+        """The GPUs: core percent, memory bytes, memory percent, and what single vendors have."""
+        return self.devices.columns[DeviceType.GPU]
 
     # -- arrays ------------------------------------------------------------------------------
 
@@ -167,36 +158,13 @@ class NodeTable:
         self.objects[row] = None
         self.alive[row] = False
         self.allocatable[:, row] = 0
-        self.gpus.total[row] = 0
-        self.gpus.known[row] = False
+        self.devices.report(row, None, {})
+        self.numa.report(row, None, None)
         for labels in self.labels.values():
             labels.set(row, None)
         self.count -= 1
         self._free.append(row)
         return row
-
-    def set_gpus(self, row: int, devices: Mapping[int, tuple[int, int, int]] | None) -> None:
-        """Report a node's healthy GPUs, ``{minor: (core, bytes, ratio)}``; None: no report."""
-        gpus = self.gpus
-        minors = 1 + max(devices, default=-1) if devices else 0
-        self._ensure_minors(minors)
-        gpus.total[row] = 0
-        gpus.known[row] = devices is not None
-        for minor, amounts in (devices or {}).items():
-            gpus.total[row, minor] = amounts
-
-    def use_gpus(self, row: int, devices: tuple[tuple[int, IntArray], ...], sign: int) -> None:
-        """Charge (1) or release (-1) amounts of devices given by minor number."""
-        self._ensure_minors(1 + max((minor for minor, _ in devices), default=-1))
-        for minor, amounts in devices:
-            self.gpus.used[row, minor] += sign * amounts
-
-    def _ensure_minors(self, minors: int) -> None:
-        gpus = self.gpus
-        have = gpus.total.shape[1]
-        if minors > have:
-            pad = ((0, 0), (0, minors - have), (0, 0))
-            gpus.total, gpus.used = np.pad(gpus.total, pad), np.pad(gpus.used, pad)
 
     def _new_row(self, name: str) -> int:
         if self._free:
@@ -229,10 +197,8 @@ class NodeTable:
             image.present = np.pad(image.present, (0, more))
         for port, counts in self.ports.items():
             self.ports[port] = np.pad(counts, (0, more))
-        gpus = self.gpus
-        rows = ((0, more), (0, 0), (0, 0))
-        gpus.total, gpus.used = np.pad(gpus.total, rows), np.pad(gpus.used, rows)
-        gpus.known = np.pad(gpus.known, (0, more))
+        self.devices.grow(more)
+        self.numa.grow(more)
         self.capacity = capacity
 
     def _intern_taints(self, taints: tuple[Taint, ...]) -> int:

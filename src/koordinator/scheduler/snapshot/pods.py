@@ -16,6 +16,7 @@ from koordinator.api.pod import Pod
 from koordinator.domain.pod_affinity import PodScope, scope_of
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.snapshot.axis import IntArray
+from koordinator.scheduler.snapshot.belongings import NO_BELONGINGS, Belongings
 from koordinator.scheduler.snapshot.classes import PodClass
 
 NO_PODS = 1 << 62  # above every priority
@@ -33,16 +34,14 @@ class TermKind(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class PlacedPod:
-    """A pod that has a node, assumed or bound."""
+    """A pod that has a node, assumed or bound; the same one while its node goes and returns."""
 
     key: str
     pod: Pod
     pod_class: PodClass
-    row: int
-    slot: int  # place in the table's columns
-    devices: tuple[
-        tuple[int, IntArray], ...
-    ] = ()  # (device column, amounts), see ``nodes.Devices``
+    row: int = -1  # of its node; -1 if that has never been there
+    slot: int = -1  # place in the table's columns
+    belongings: Belongings = NO_BELONGINGS
 
     @property
     def priority(self) -> int:
@@ -166,8 +165,9 @@ class PodTable:
 
     # -- placing -----------------------------------------------------------------------------
 
-    def add(self, key: str, pod: Pod, pod_class: PodClass, row: int) -> PlacedPod:
+    def add(self, placed: PlacedPod, row: int) -> None:
         """Put a pod on a row."""
+        key, pod_class = placed.key, placed.pod_class
         if key in self.by_key:
             raise BugError(f"pod {key} is placed twice")
         slot = self._free.pop() if self._free else self._used
@@ -178,13 +178,12 @@ class PodTable:
                 self._labelset = _grown(self._labelset, 2 * len(self._labelset))
         self._row[slot] = row
         self._labelset[slot] = pod_class.labelset
-        placed = PlacedPod(key, pod, pod_class, row, slot)
+        placed.row, placed.slot = row, slot
         self.by_key[key] = placed
         self.on_row[row][key] = placed
         if placed.priority < self.lowest_priority[row]:  # noqa: PLR1730 (min is slower)
             self.lowest_priority[row] = placed.priority
         self._count(pod_class, row, 1)
-        return placed
 
     def remove(self, placed: PlacedPod) -> None:
         """Take a pod off its row."""
@@ -227,6 +226,10 @@ class PodTable:
                     entry.counters.append(counter)
             self._recount(counter)
         return counter.counts
+
+    def namespace_labels(self, name: str) -> Mapping[str, str]:
+        """Return the labels of a namespace; none if it is not known."""
+        return self.namespaces.get(name, _EMPTY)
 
     def terms_about(self, pod_class: PodClass, kinds: Iterable[TermKind]) -> list[PodCounter]:
         """Return the terms, held by some placed pod, that cover a pod of this class."""
@@ -292,7 +295,7 @@ class PodTable:
         return self._labelsets if label is None else self._labelsets_by_label.get(label, ())
 
     def _covers(self, counter: PodCounter, entry: _LabelSet) -> bool:
-        about = self.namespaces.get(entry.namespace, _EMPTY)
+        about = self.namespace_labels(entry.namespace)
         return counter.scope.covers(entry.namespace, entry.labels, about)
 
     def _counts(self, counter: PodCounter, entry: _LabelSet) -> bool:

@@ -6,24 +6,27 @@ the set of nodes, ``cluster`` changes that may concern every row (namespaces, th
 plugins read).
 """
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 
+from koordinator.api.device import Device
 from koordinator.api.node import Node
+from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
-from koordinator.foundation.errors import BugError
+from koordinator.foundation.errors import BugError, InputError
 from koordinator.scheduler.snapshot.axis import CPU, BoolArray, IntArray, ResourceAxis
+from koordinator.scheduler.snapshot.belongings import NO_BELONGINGS, Belongings
 from koordinator.scheduler.snapshot.classes import PodClass, PodClasses
+from koordinator.scheduler.snapshot.ledgers import Changed, Kinds, Ledgers
 from koordinator.scheduler.snapshot.log import ChangeLog
 from koordinator.scheduler.snapshot.network import Network
 from koordinator.scheduler.snapshot.nodes import NodeTable
 from koordinator.scheduler.snapshot.objects import ObjectTable
 from koordinator.scheduler.snapshot.pods import PlacedPod, PodTable
 
-__all__ = ["BoolArray", "ClusterState", "Devices", "IntArray"]
-
-Devices = tuple[tuple[int, IntArray], ...]  # (minor, amounts) of the GPUs that a pod holds
+__all__ = ["BoolArray", "ClusterState", "IntArray"]
 
 
 class ClusterState:
@@ -34,7 +37,8 @@ class ClusterState:
         self.nodes = NodeTable(self.axis)
         self.pods = PodTable()
         self.classes = PodClasses(self.axis, self.pods.intern_labels)
-        self.objects = ObjectTable()
+        self.ledgers = Ledgers(self, self._everything)
+        self.objects = ObjectTable(self.ledgers.note_object)
         self.usage_log = ChangeLog()
         self.node_log = ChangeLog()
         self.ranked = False  # ranks differ from row order
@@ -43,7 +47,9 @@ class ClusterState:
         self.devices = 0  # reports of devices taken in
         self.memo: dict[Any, Any] = {}  # see ``Snapshot.memo``
         self._network = Network()
-        self._orphans: dict[str, dict[str, tuple[Pod, PodClass, Devices]]] = {}
+        self.unbound: dict[str, tuple[Pod, PodClass]] = {}  # pods without node in the cluster
+        self.unbound_changes = 0  # of that, while a ledger looks at them
+        self._orphans: dict[str, dict[str, PlacedPod]] = {}  # by node that is not there, by key
 
     @property
     def network(self) -> Network:
@@ -62,8 +68,8 @@ class ClusterState:
         self.node_log.append(row)
         if new:
             self.layout += 1
-            for key, (pod, pod_class, devices) in self._orphans.pop(node.metadata.name, {}).items():
-                self.place(key, pod, pod_class, row, devices)
+            for placed in self._orphans.pop(node.metadata.name, {}).values():
+                self._put(placed, row)
         return row
 
     def drop_node(self, name: str) -> None:
@@ -71,21 +77,31 @@ class ClusterState:
         row = self.nodes.rows[name]
         for placed in list(self.pods.on_row[row].values()):
             self.displace(placed.key)
-            self._orphans.setdefault(name, {})[placed.key] = (
-                placed.pod,
-                placed.pod_class,
-                placed.devices,
-            )
+            self._orphans.setdefault(name, {})[placed.key] = placed
         self.nodes.drop(name)
         self.node_log.append(row)
         self.layout += 1
 
-    def set_gpus(self, name: str, devices: dict[int, tuple[int, int, int]] | None) -> None:
-        """Report the healthy GPUs of a node that is known: ``{minor: (core, memory, ratio)}``."""
+    def set_devices(self, name: str) -> tuple[InputError, ...]:
+        """Take over what is reported of the devices of a node that is known.
+
+        Returns what of the report can't be meant and is left out.
+        """
         row = self.nodes.rows[name]
-        self.nodes.set_gpus(row, devices)
+        node, device = self.nodes.objects[row], self.objects.get(Device, name)
+        labels = node.metadata.labels if node else {}
+        problems = self.nodes.devices.report(row, device, labels)
         self.devices += 1
         self.usage_log.append(row)
+        return problems
+
+    def set_topology(self, name: str) -> InputError | None:
+        """Take over what a known node and its topology say; return what can't be read of it."""
+        row = self.nodes.rows[name]
+        found = self.objects.get(NodeResourceTopology, name)
+        problem = self.nodes.numa.report(row, self.nodes.objects[row], found)
+        self.usage_log.append(row)
+        return problem
 
     def set_ranks(self, ranks: dict[str, int]) -> None:
         """Say which of equally scored nodes comes first: the one with the lowest rank."""
@@ -97,33 +113,47 @@ class ClusterState:
     # -- pods --------------------------------------------------------------------------------
 
     def place(
-        self, key: str, pod: Pod, pod_class: PodClass, row: int, devices: Devices = ()
+        self,
+        key: str,
+        pod: Pod,
+        pod_class: PodClass,
+        row: int,
+        belongings: Belongings = NO_BELONGINGS,
     ) -> PlacedPod:
         """Put a pod on a row and charge what it takes."""
-        placed = self.pods.add(key, pod, pod_class, row)
-        placed.devices = devices
-        self._charge(placed, 1)
-        self.usage_log.append(row)
+        placed = PlacedPod(key, pod, pod_class, belongings=belongings)
+        self._put(placed, row)
         return placed
 
+    def _put(self, placed: PlacedPod, row: int) -> None:
+        self.pods.add(placed, row)
+        self._charge(placed, 1)
+        self.usage_log.append(row)
+        self.ledgers.note_pod(placed.key)
+
     def place_on(
-        self, key: str, pod: Pod, pod_class: PodClass, node: str, devices: Devices
+        self, key: str, pod: Pod, pod_class: PodClass, node: str, belongings: Belongings
     ) -> None:
         """Put a bound pod on the node it names, known or not."""
         row = self.nodes.rows.get(node)
         if row is None:
-            self._orphans.setdefault(node, {})[key] = (pod, pod_class, devices)
+            orphan = PlacedPod(key, pod, pod_class, belongings=belongings)
+            self._orphans.setdefault(node, {})[key] = orphan
+            self.ledgers.note_pod(key)
         else:
-            self.place(key, pod, pod_class, row, devices)
+            self.place(key, pod, pod_class, row, belongings)
 
     def place_run(self, items: list[tuple[str, Pod, PodClass, int]]) -> list[PlacedPod]:
-        """Place many pods of equal requests, none of them with ports or devices, at once."""
+        """Place many pods of equal requests, none of them with ports or belongings, at once."""
         if not items:
             return []
         first = items[0][2]
         rows = np.fromiter((item[3] for item in items), np.int64, len(items))
         add = self.pods.add
-        placed = [add(key, pod, pod_class, row) for key, pod, pod_class, row in items]
+        placed = []
+        for key, pod, pod_class, row in items:
+            placed.append(one := PlacedPod(key, pod, pod_class))
+            add(one, row)
         times = np.bincount(rows, minlength=self.nodes.capacity)
         touched = np.flatnonzero(times)
         times = times[touched]
@@ -133,16 +163,23 @@ class ClusterState:
         self.nodes.nonzero[0, touched] += times * first.nonzero_cpu
         self.nodes.nonzero[1, touched] += times * first.nonzero_memory
         self.usage_log.extend(touched)
+        self.ledgers.note_pods(item[0] for item in items)
         return placed
 
     def give_back(self, placed: PlacedPod) -> None:
-        """Take a pod off its row, unless it has been displaced or placed anew since."""
-        if self.pods.by_key.get(placed.key) is placed:
+        """Take a pod off its row, unless it has been displaced or placed anew since.
+
+        Its node may have gone meanwhile, or gone and come back.
+        """
+        if self.pods.by_key.get(placed.key) is placed or any(
+            orphans.get(placed.key) is placed for orphans in self._orphans.values()
+        ):
             self.displace(placed.key)
 
     def displace(self, key: str) -> PlacedPod | None:
         """Take a pod off its row and release what it took; None if it is nowhere."""
         placed = self.pods.by_key.get(key)
+        self.ledgers.note_pod(key)
         if placed is None:
             for waiting in self._orphans.values():
                 waiting.pop(key, None)
@@ -167,6 +204,7 @@ class ClusterState:
             return False
         self.pods.reclassify(placed, pod_class)
         placed.pod = pod
+        self.ledgers.note_pod(placed.key)
         self.touch_cluster()
         return True
 
@@ -179,10 +217,54 @@ class ClusterState:
         nodes.nonzero[1, row] += sign * pod_class.nonzero_memory
         for port in pod_class.host_ports:
             nodes.port(port)[row] += sign
-        if placed.devices:
-            nodes.use_gpus(row, placed.devices, sign)
+        held = placed.belongings
+        if held is not NO_BELONGINGS:
+            nodes.devices.charge(row, held.devices, sign)
+            if held.numa is not None:
+                nodes.numa.charge(row, placed.key, held.numa, sign)
+
+    # -- pods without node, and what is derived from all pods --------------------------------
+
+    def put_unbound(self, pod: Pod, pod_class: PodClass) -> None:
+        """Note a pod that has no node in the cluster, be it assumed on one here."""
+        known = self.unbound.get(pod.key)
+        self.unbound[pod.key] = (pod, pod_class)
+        if known is None or known[1] is not pod_class:
+            self._note_unbound(pod.key)
+
+    def drop_unbound(self, key: str) -> None:
+        """Forget a pod without node, which has one now or is gone; does nothing if unknown."""
+        if self.unbound.pop(key, None) is not None:
+            self._note_unbound(key)
+
+    def _note_unbound(self, key: str) -> None:
+        if self.ledgers and key not in self.pods.by_key:  # else its place counts
+            self.unbound_changes += 1
+            self.ledgers.note_pod(key)
+
+    def find_pod(self, key: str) -> tuple[PodClass, bool] | None:
+        """Return a pod's class and whether it has a node, assumed or not; None if unknown."""
+        placed = self.pods.by_key.get(key)
+        if placed is not None:
+            return placed.pod_class, True
+        for waiting in self._orphans.values():
+            if key in waiting:
+                return waiting[key].pod_class, True
+        unbound = self.unbound.get(key)
+        return None if unbound is None else (unbound[1], False)
+
+    def _everything(self, kinds: Kinds) -> Changed:
+        pods = {*self.pods.by_key, *self.unbound, *(k for p in self._orphans.values() for k in p)}
+        return Changed(
+            pods, {(kind, item.key) for kind in kinds for item in self.objects.all(kind)}
+        )
 
     # -- everything else ---------------------------------------------------------------------
+
+    @property
+    def traits(self) -> Hashable:
+        """Changes seldom, and with it which plugins have a say about a pod."""
+        return self.nodes.numa.traits
 
     def touch_cluster(self) -> None:
         """Note that something changed which any row's result may depend on."""
@@ -194,18 +276,21 @@ class ClusterState:
         nodes = self.nodes
         requested = np.zeros_like(nodes.requested)
         nonzero = np.zeros_like(nodes.nonzero)
-        gpus = np.zeros_like(nodes.gpus.used)
         for placed in self.pods.by_key.values():
             pod_class = placed.pod_class
             requested[pod_class.columns, placed.row] += pod_class.amounts
             nonzero[CPU, placed.row] += pod_class.nonzero_cpu
             nonzero[1, placed.row] += pod_class.nonzero_memory
-            for minor, amounts in placed.devices:
-                gpus[placed.row, minor] += amounts
         for name, kept, derived in (
             ("requested", nodes.requested, requested),
             ("non-zero requested", nodes.nonzero, nonzero),
-            ("GPU use", nodes.gpus.used, gpus),
         ):
             if not np.array_equal(kept, derived):
                 raise BugError(f"{name} amounts differ from the sum over the pods")
+        pods = self.pods.by_key.values()
+        nodes.devices.validate((placed.row, placed.belongings.devices) for placed in pods)
+        nodes.numa.validate(
+            (placed.row, placed.key, placed.belongings.numa)
+            for placed in pods
+            if placed.belongings.numa is not None
+        )

@@ -3,7 +3,7 @@
 The whole cluster or some of its rows, with the same attributes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,14 +13,19 @@ from koordinator.api.core import Taint
 from koordinator.domain.pod_affinity import PodScope
 from koordinator.scheduler.snapshot.axis import BoolArray, IntArray
 from koordinator.scheduler.snapshot.classes import PodClass
+from koordinator.scheduler.snapshot.devices import DeviceTable
 from koordinator.scheduler.snapshot.nodes import LabelIds
+from koordinator.scheduler.snapshot.numa import NumaTable
 from koordinator.scheduler.snapshot.objects import ObjectTable
 from koordinator.scheduler.snapshot.pods import PlacedPod, PodCounter, TermKind
 from koordinator.scheduler.snapshot.state import ClusterState
 
 LARGE = 2000  # nodes
+GPU_AMOUNTS = 3  # core, memory, memory ratio: what placement policies for GPUs look at
 
 Scalar = TypeVar("Scalar", bound=np.generic)
+Derived = TypeVar("Derived")
+LedgerT = TypeVar("LedgerT")
 
 
 class Snapshot:
@@ -30,7 +35,16 @@ class Snapshot:
     ``whole`` is the view of all rows, for plugins that declare ``Reads.CLUSTER``.
     """
 
-    __slots__ = ("_added", "_allocatable", "_gpu_free", "_nonzero", "_requested", "_state", "rows")
+    __slots__ = (
+        "_added",
+        "_allocatable",
+        "_derived",
+        "_gpu_free",
+        "_nonzero",
+        "_requested",
+        "_state",
+        "rows",
+    )
 
     def __init__(
         self,
@@ -45,6 +59,7 @@ class Snapshot:
         self._requested: IntArray | None = None
         self._nonzero: IntArray | None = None
         self._gpu_free: IntArray | None = None
+        self._derived: dict[Any, tuple[int, Any]] = {}
 
     def __len__(self) -> int:
         return len(self._state.nodes) if self.rows is None else len(self.rows)
@@ -195,6 +210,11 @@ class Snapshot:
         return self._state.devices
 
     @property
+    def traits(self) -> Hashable:
+        """What of the cluster as a whole plugins may consult to stay out of a decision."""
+        return self._state.traits
+
+    @property
     def memo(self) -> dict[Any, Any]:
         """Room for facts derived from the whole cluster.
 
@@ -220,22 +240,43 @@ class Snapshot:
     @property
     def gpu_total(self) -> IntArray:
         """``(n, n_minors, 3)``: core percent, memory bytes, memory percent of each healthy GPU."""
-        return self._select(self._state.nodes.gpus.total)
+        return self._select(self._state.nodes.gpus.total)[:, :, :GPU_AMOUNTS]
 
     @property
     def gpu_free(self) -> IntArray:
         """``(n, n_minors, 3)``: what of it is not given out."""
         if self._gpu_free is None:
-            gpus = self._state.nodes.gpus
-            free = np.maximum(self._select(gpus.total) - self._select(gpus.used), 0)
+            free = np.maximum(self._select(self._state.nodes.gpus.left)[:, :, :GPU_AMOUNTS], 0)
             free.flags.writeable = False
             self._gpu_free = free
         return self._gpu_free
 
     @property
-    def gpu_known(self) -> BoolArray:
-        """``(n,)``: somebody reports the node's devices."""
-        return self._select(self._state.nodes.gpus.known)
+    def devices(self) -> DeviceTable:
+        """Devices of every type, by row of the whole cluster.  Not to be written to."""
+        return self._state.nodes.devices
+
+    @property
+    def numa(self) -> NumaTable:
+        """CPUs and NUMA nodes, by row of the whole cluster.  Not to be written to."""
+        return self._state.nodes.numa
+
+    @property
+    def row_numbers(self) -> IntArray:
+        """``(n,)``: which rows of the whole cluster these are."""
+        return np.arange(len(self._state.nodes)) if self.rows is None else self.rows
+
+    def derived(self, key: Any, derive: Callable[[], Derived]) -> Derived:
+        """Return what ``derive`` does, worked out once for this view and this state of the pods.
+
+        For plugins that ask each other about the same rows.
+        """
+        position = self._state.usage_log.position
+        known = self._derived.get(key)
+        if known is None or known[0] != position:
+            known = self._derived[key] = (position, derive())
+        found: Derived = known[1]
+        return found
 
     @property
     def lowest_priority(self) -> IntArray:
@@ -263,6 +304,11 @@ class Snapshot:
         counts.flags.writeable = False
         return counts
 
+    def is_covered(self, pod: PodClass, scope: PodScope) -> bool:
+        """Return whether the scope covers a pod of this class."""
+        about = self._state.pods.namespace_labels(pod.namespace)
+        return scope.covers(pod.namespace, pod.labels, about)
+
     def terms_about(self, pod: PodClass, *kinds: TermKind) -> list[PodCounter]:
         """Return affinity terms of placed pods that speak about this pod.
 
@@ -279,6 +325,10 @@ class Snapshot:
     def pods(self) -> dict[str, PlacedPod]:
         """Every placed pod by key."""
         return self._state.pods.by_key
+
+    def ledger(self, key: Hashable, build: Callable[[], LedgerT]) -> LedgerT:
+        """Return the ledger of that key (see ``ledgers``) as of now: read only."""
+        return self._state.ledgers.read(key, build)
 
     def _select(self, column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
         out = column[: len(self._state.nodes)] if self.rows is None else column[self.rows]

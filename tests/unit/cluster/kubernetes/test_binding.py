@@ -28,6 +28,7 @@ BIND, GET = (
 )
 DONE = reply({"kind": "Status", "status": "Success"}, HTTPStatus.CREATED)
 CONFLICT = fail(HTTPStatus.CONFLICT, "Conflict", "pod a is already assigned")
+BROKEN_OFF = fail(HTTPStatus.CONFLICT, "Conflict", "rpc error: error reading from server: EOF")
 BINDING = Binding("default", "a", "n1", uid="a", annotations={"k": "v"}, labels={"l": "m"})
 
 
@@ -65,7 +66,7 @@ def test_everything_travels_in_one_request(server: ScriptedServer) -> None:
     assert sent.query == {"timeout": "5s"}
 
 
-@pytest.mark.parametrize("lost", [hang_up, fail(500), fail(504)])
+@pytest.mark.parametrize("lost", [hang_up, fail(500), fail(504), BROKEN_OFF])
 def test_a_lost_answer_may_have_been_success(server: ScriptedServer, lost: Answer) -> None:
     """The pod is on the node with what we wrote: that was us."""
     server.on(BIND, lost)
@@ -79,6 +80,15 @@ def test_a_lost_answer_may_have_been_nothing(server: ScriptedServer) -> None:
     """The pod has no node yet: bind it again, and again ask if even that is unclear."""
     server.on(BIND, hang_up, CONFLICT)
     server.on(GET, bound(""), bound())
+    assert outcome(server) is None
+    assert server.count(BIND) == 2
+
+
+@pytest.mark.slow
+def test_an_error_of_etcd_is_no_refusal(server: ScriptedServer) -> None:
+    """The API server calls it a conflict; the pod is free still, so it is bound again."""
+    server.on(BIND, BROKEN_OFF, DONE)
+    server.on(GET, bound(""))
     assert outcome(server) is None
     assert server.count(BIND) == 2
 

@@ -121,6 +121,34 @@ def test_only_a_change_is_a_transition(server: ScriptedServer, status: str, expe
     assert patch["status"]["conditions"][0]["lastTransitionTime"] == expected
 
 
+def test_a_deletion_waits_for_the_answers(server: ScriptedServer) -> None:
+    """Of what is on its way about the pod, and of what still waits."""
+    gate = Gate()
+    delete = "DELETE /api/v1/namespaces/default/pods/a"
+    server.on(STATUS, gate, OK)
+    server.on(delete, OK)
+    with server.cluster() as cluster:
+        cluster.report([condition("first")])
+        server.wait_for(STATUS)
+        cluster.report([condition("second")])
+        threading.Timer(0.05, gate.open).start()
+        cluster.delete(Pod, "a", "default")
+
+    assert [str(it) for it in server.received] == [STATUS, STATUS, delete]
+
+
+def test_a_deletion_is_not_held_up_by_a_report_that_fails(server: ScriptedServer) -> None:
+    """It is tried once before."""
+    delete = "DELETE /api/v1/namespaces/default/pods/a"
+    server.on(STATUS, fail(500))
+    server.on(delete, OK)
+    with server.cluster() as cluster:
+        cluster.report([condition("first")])
+        cluster.delete(Pod, "a", "default")
+
+    assert delete in [str(it) for it in server.received]
+
+
 def test_what_waits_is_taken_in_by_what_is_newer(server: ScriptedServer) -> None:
     """One write per pod at a time: the next one has everything that came meanwhile."""
     gate = Gate()

@@ -31,7 +31,7 @@ from koordinator.domain.devices.allocation import Allocation, from_annotation, t
 from koordinator.domain.devices.claim import DeviceClaim
 from koordinator.domain.devices.masks import lowest, mask_of, minors_of
 from koordinator.domain.devices.model import NodeDevices
-from koordinator.domain.devices.plan import DevicePlan, Rooms
+from koordinator.domain.devices.plan import DevicePlan, State
 from koordinator.domain.devices.room import rooms
 from koordinator.domain.devices.shortage import Shortage
 from koordinator.domain.devices.usage import Usage, usage_of
@@ -214,21 +214,14 @@ def test_the_table_of_many_nodes_says_what_the_choice_says(
         assert set(map(repr, expected)) == {repr(plan.never)}
         return
     for _ in range(2):
-        answers, which = plan.shortages(
-            [_rooms(plan, on, states, p) for p in range(len(plan.early))]
-        )
-        found_answers = [answers[each] for each in which]
-        assert found_answers == [e if isinstance(e, Shortage) else None for e in expected]
+        found = [plan.shortage(_state(plan, on, state)) for state in states]
+        assert found == [e if isinstance(e, Shortage) else None for e in expected]
 
 
-def _rooms(plan: DevicePlan, on: NodeDevices, states: list[Usage], position: int) -> Rooms:
-    part = plan.early[position]
-    room = [rooms(on, state)[part.kind] for state in states]
-    bits = range(part.group.width)
-    return Rooms(
-        fit=np.array([[each.fitting(part) >> bit & 1 > 0 for bit in bits] for each in room]),
-        used=np.array([[each.held >> bit & 1 > 0 for bit in bits] for each in room]),
-    )
+def _state(plan: DevicePlan, on: NodeDevices, usage: Usage) -> State:
+    left = rooms(on, usage)
+    masks = ((left[part.kind].fitting(part), left[part.kind].held) for part in plan.early)
+    return tuple(mask for pair in masks for mask in pair)
 
 
 @given(on=machines(), wanted=claims(), others=st.lists(claims(), max_size=8))
@@ -263,7 +256,5 @@ def test_wide_minors_need_no_special_case() -> None:
     assert not isinstance(found, Shortage)
     assert [each.minor for each in found[RDMA]] == [70]
 
-    many = [_rooms(plan, on, [NOTHING] * 3, part) for part in range(2)]
-    answers, which = plan.shortages(many)
-    assert ([*answers], which.tolist()) == ([None], [0, 0, 0])
+    assert plan.shortage(_state(plan, on, NOTHING)) is None
     assert plan.early[1].kind is DeviceType.RDMA

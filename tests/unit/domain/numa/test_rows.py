@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.machines import GIB, machine, numa_node
 
 from koordinator.api.annotations.numa import CpuBindPolicy, NumaTopologyPolicy
 from koordinator.domain.cpus.binding import CpuBinding
 from koordinator.domain.numa.align import align
+from koordinator.domain.numa.align_kernel import align_and_score, kernel_request
 from koordinator.domain.numa.ledger import NumaHolding, NumaLedger
 from koordinator.domain.numa.node import NumaNode
 from koordinator.domain.numa.offer import resource_hints
@@ -96,6 +97,54 @@ def test_rows_answer_as_trials_do(
         )
         assert np.array_equal(few.admitted, got.admitted)
         assert np.array_equal(few.zones, got.zones)
+
+
+@st.composite
+def opinions(draw: st.DrawFn, rows: int, sets: int) -> OtherHints | None:
+    """Return what a plugin with devices might say."""
+    if draw(st.booleans()):
+        return None
+    flags = st.lists(
+        st.lists(st.booleans(), min_size=sets, max_size=sets), min_size=rows, max_size=rows
+    )
+    prefers = np.array(draw(flags), bool).reshape(rows, sets)
+    named = np.repeat(np.array([[draw(st.booleans())] for _ in range(rows)]), sets, axis=1)
+    return OtherHints(prefers | ~named, named, (prefers & named) * 500)
+
+
+@pytest.mark.slow
+@settings(deadline=None)
+@given(
+    st.lists(numa_nodes(), min_size=1, max_size=6),
+    requests(),
+    st.sampled_from((RESTRICTED, SINGLE)),
+    st.sampled_from(("", "Required")),
+    st.data(),
+)
+def test_the_compiled_loop_agrees(
+    nodes: list[NumaNode],
+    request: NumaRequest,
+    policy: NumaTopologyPolicy,
+    exclusive: str,
+    data: st.DataObject,
+) -> None:
+    """With the array code: who is admitted, which set, which score; for any choice of rows."""
+    table = NumaRows.of(nodes, RESOURCES)
+    chosen = np.array(
+        data.draw(st.lists(st.integers(0, len(nodes) - 1), min_size=1, max_size=8)), np.int64
+    )
+    rows = table.select(chosen)
+    fits = fits_of(rows, request, largest=1 if policy is SINGLE else 8)
+    others = data.draw(opinions(len(chosen), len(fits.sets)))
+    want = align_rows(rows, request, fits, policy, SCORER, exclusive=exclusive, others=others)
+    scorer = ZoneScorer(SCORER.weights, pack=data.draw(st.booleans()))
+
+    prepared = kernel_request(table, request, policy, (SCORER, scorer), exclusive)
+    got = align_and_score(table, chosen, prepared, others)
+
+    assert got.admitted.tolist() == want.admitted.tolist()
+    assert got.zones.tolist() == want.zones.tolist()
+    assert got.scores.tolist() == score_rows(rows, request, fits, want, scorer).tolist()
 
 
 def test_devices_have_a_say() -> None:

@@ -143,6 +143,18 @@ def test_a_namespace_that_gets_the_label_counts_from_then_on(world: World) -> No
     assert set(refused(plugin, state, asked)) == {"b1", "nowhere"}
 
 
+def test_the_first_of_a_group_in_a_selected_namespace_can_start(world: World) -> None:
+    """It matches its own term by the labels that its namespace has now."""
+    state = world(*nodes(), namespace("default"))
+    plugin = built(PLUGIN, state)
+    selector = {"matchLabels": {"kind": "team"}}
+    first = pod("p", labels=WEB, affinity=together(namespaceSelector=selector))
+    assert len(refused(plugin, state, first)) == 4
+
+    add(state, namespace("default", kind="team"))
+    assert set(refused(plugin, state, first)) == {"nowhere"}
+
+
 def test_match_label_keys_narrow_the_term_to_the_own_value(world: World) -> None:
     """The new version of an app keeps away from itself only; mismatchLabelKeys from others."""
     old = pod("old", labels=WEB | {"version": "1"}, on="a1")

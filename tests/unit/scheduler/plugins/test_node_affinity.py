@@ -8,6 +8,7 @@ from tests.worlds import node, pod
 from koordinator.api.meta import JsonObject
 from koordinator.scheduler.plugins.node_affinity import PLUGIN
 from koordinator.scheduler.snapshot import ClusterState
+from koordinator.simulator import schedule
 
 REASON = "node(s) didn't match Pod's node affinity/selector"
 ADDED = "node(s) didn't match scheduler-enforced node affinity"
@@ -128,3 +129,40 @@ def _preferred(*terms: tuple[int, str, *tuple[str, ...]]) -> JsonObject:
         for weight, key, *values in terms
     ]
     return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": listed}}
+
+
+def named(*nodes: str) -> JsonObject:
+    return {"matchFields": [{"key": "metadata.name", "operator": "In", "values": list(nodes)}]}
+
+
+def test_a_pod_that_names_its_node_is_told_about_that_node_only() -> None:
+    """Whatever else is against the others: a DaemonSet has a pod for each of them."""
+    nodes = [node("full", cpu=1), node("cordoned", unschedulable=True), node("other")]
+    daemon = pod("p", cpu=2, affinity=required(named("full")))
+
+    (refused,) = schedule([*nodes, daemon]).unschedulable
+
+    assert refused.message.startswith(
+        "0/3 nodes are available: 1 Insufficient cpu, "
+        "2 node(s) didn't satisfy plugin(s) [NodeAffinity]. "
+    )
+
+
+def test_terms_that_name_different_nodes_at_once_are_in_conflict() -> None:
+    """Within a term all requirements hold, so that no node is left."""
+    fields = [*named("a")["matchFields"], *named("b")["matchFields"]]
+    torn = pod("p", affinity=required({"matchFields": fields}))
+
+    (refused,) = schedule([node("a"), node("b"), torn]).unschedulable
+
+    assert refused.message.startswith("0/2 nodes are available: pod affinity terms conflict. ")
+
+
+def test_a_term_without_names_leaves_all_nodes() -> None:
+    """Terms are alternatives: the others still say which nodes they mean."""
+    nodes = [node("a", cpu=1, labels={"disk": "ssd"}), node("b", cpu=1), node("c")]
+    torn = pod("p", cpu=2, affinity=required(named("b"), expression("disk", "Exists")))
+
+    (refused,) = schedule([*nodes, torn]).unschedulable
+
+    assert refused.message.startswith(f"0/3 nodes are available: 1 {REASON}, 2 Insufficient cpu. ")

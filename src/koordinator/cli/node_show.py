@@ -1,0 +1,56 @@
+"""``koord node show``: what is inside a node, and who holds it."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.cli.live import with_cluster
+from koordinator.cli.manifests import read_manifests
+from koordinator.cli.node_picture import picture
+from koordinator.cli.output import console
+from koordinator.foundation.errors import InputError
+from koordinator.scheduler.ingest import Ingest, is_over
+from koordinator.scheduler.snapshot import ClusterState
+
+
+def show(
+    name: Annotated[str, typer.Argument(metavar="NODE")],
+    *,
+    files: Annotated[
+        list[str] | None,
+        typer.Option("--filename", "-f", help="File, folder or - for standard input; repeatable."),
+    ] = None,
+    kubeconfig: Annotated[str, typer.Option(help="Look at this cluster.")] = "",
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+) -> None:
+    """Draw the sockets, NUMA nodes, CPUs, GPUs and NICs of a node, and who holds what."""
+    given: Sequence[KubeObject] = read_manifests(files, sys.stdin.buffer) if files else []
+    if kubeconfig or context:
+        given = with_cluster(given, kubeconfig, context)
+    elif not files:
+        raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
+    known = sorted(obj.metadata.name for obj in given if isinstance(obj, Node))
+    if name not in known:
+        raise InputError(f"found {name!r}; accepted is one of {', '.join(known)}", source="NODE")
+    state, complaints = state_of(given)
+    console().print(picture(state, name))
+    for complaint in complaints:
+        console(stderr=True).print(f"warning: {complaint}", style="yellow", markup=False)
+
+
+def state_of(objects: Sequence[KubeObject]) -> tuple[ClusterState, list[str]]:
+    """Return the cluster as the scheduler takes it in, and what it complained about."""
+    state = ClusterState()
+    ingest = Ingest(state)
+    for obj in objects:
+        if not isinstance(obj, Pod):
+            ingest.put(obj)
+    for obj in objects:
+        if isinstance(obj, Pod) and obj.spec.node_name and not is_over(obj):
+            ingest.put_placed(obj, None)
+    return state, ingest.complaints

@@ -1,0 +1,296 @@
+"""The plugin for devices.
+
+A node whose devices nobody reports is left to its kubelet: it passes and nothing is allocated.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from koordinator.api.annotations.devices import ALLOCATED
+from koordinator.api.config_map import ConfigMap
+from koordinator.api.device import DeviceType
+from koordinator.api.kubescheduler import NO_GATES, DeviceShareArgs, FeatureGates
+from koordinator.api.kubescheduler.gates import DEVICE_PLUGIN_ADAPTION
+from koordinator.api.labels import (
+    GPU_ISOLATION_PROVIDER,
+    GPU_MODEL,
+    GPU_VENDOR,
+    POD_PRIORITY_CLASS,
+    POD_QOS_CLASS,
+)
+from koordinator.domain.devices.allocation import Allocation, to_annotation
+from koordinator.domain.devices.amounts import IntArray
+from koordinator.domain.devices.choice import Ranking
+from koordinator.domain.devices.numa_hints import numa_hints
+from koordinator.domain.devices.parts import Part
+from koordinator.domain.devices.plan import DevicePlan
+from koordinator.domain.devices.room import Room
+from koordinator.domain.devices.scoring import Scorer, scorer_of
+from koordinator.domain.devices.sharing import sharing_shortage
+from koordinator.domain.devices.shortage import Shortage
+from koordinator.domain.numa.hints import Hint, ResourceHints
+from koordinator.domain.numa.masks import mask_of, zones_of
+from koordinator.domain.numa.rows_align import OtherHints
+from koordinator.scheduler.contract import (
+    Action,
+    EventHint,
+    Holding,
+    NumaAligner,
+    PluginSpec,
+    Reads,
+    Refusal,
+    Rejections,
+    spread_of,
+)
+from koordinator.scheduler.plugins.device_share.claims import KEEP, Claimed, Templates
+from koordinator.scheduler.plugins.device_share.marks import marks
+from koordinator.scheduler.plugins.device_share.rows import (
+    Verdicts,
+    add_shortages,
+    hints_of,
+    scores_of,
+)
+from koordinator.scheduler.snapshot import Belongings, PodClass, ResourceAxis, Snapshot
+
+_LABELS = (GPU_ISOLATION_PROVIDER, POD_QOS_CLASS, POD_PRIORITY_CLASS)
+
+
+class DeviceShare:
+    """``aligner`` is the plugin that says which NUMA nodes a pod gets, if the profile has one."""
+
+    reads: ClassVar = Reads.PLACED
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        templates: Templates,
+        unsupported: frozenset[tuple[str, str]],
+        *,
+        aligns: bool,
+    ) -> None:
+        self.scorer, self.templates, self.unsupported = scorer, templates, unsupported
+        self.aligns = aligns  # whether devices come from the NUMA nodes that the pod gets
+        self.aligner: NumaAligner | None = None
+        self.gates = NO_GATES
+
+    def with_gates(self, gates: FeatureGates) -> "DeviceShare":
+        """Take over which feature gates are on."""
+        self.gates = gates
+        return self
+
+    def meet(self, plugins: Sequence[Any]) -> None:
+        """Learn which other plugins the profile has."""
+        self.aligner = next((p for p in plugins if isinstance(p, NumaAligner)), None)
+
+    def key(self, pod: PodClass) -> Hashable:
+        known: Hashable = pod.facts.get("device key")
+        if known is None:
+            annotations = frozenset(pod.annotations.items()) if pod.annotations else None
+            labels = tuple(pod.labels.get(name) for name in _LABELS)
+            known = pod.facts["device key"] = (pod.demand, annotations, labels, pod.spec.priority)
+        return known
+
+    def version(self, snapshot: Snapshot) -> Hashable:
+        return snapshot.objects.version(ConfigMap)
+
+    # -- which nodes -------------------------------------------------------------------------
+
+    def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
+        claimed = self.templates.claim(snapshot, pod)
+        return Refusal(claimed) if isinstance(claimed, str) else None
+
+    def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        return self.templates.claim(snapshot, pod) is not None
+
+    def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
+        claimed = self.templates.claim(snapshot, pod)
+        if not isinstance(claimed, Claimed):
+            return Rejections.none(snapshot)
+        verdicts = Verdicts.none(len(snapshot))
+        self._add_unshareable(verdicts, snapshot, pod, claimed)
+        add_shortages(verdicts, snapshot, claimed)
+        return verdicts.rejections()
+
+    def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        return self.filters(snapshot, pod)
+
+    def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        """Return how full the devices would be, summed over the types, ``(n,)``."""
+        claimed = self.templates.claim(snapshot, pod)
+        if not isinstance(claimed, Claimed):
+            return np.zeros(len(snapshot), np.int64)
+
+        def zones() -> IntArray:
+            if self.aligner is None:
+                return np.zeros(len(snapshot), np.int64)
+            return self.aligner.numa_nodes(snapshot, pod)
+
+        return scores_of(snapshot, claimed, self.scorer, zones)
+
+    def normalize(self, raw: IntArray) -> IntArray:
+        """Return 0..MAX_SCORE: the highest raw score becomes the highest score."""
+        return spread_of(raw)
+
+    def _add_unshareable(
+        self, verdicts: Verdicts, snapshot: Snapshot, pod: PodClass, claimed: Claimed
+    ) -> None:
+        """Reject nodes whose GPUs can't be shared, or not as the pod wants."""
+        gpu = claimed.claim.gpu
+        wanted = pod.labels.get(GPU_ISOLATION_PROVIDER)
+        if gpu is None or not gpu.is_share or not (wanted or self.unsupported):
+            return
+        keys = (GPU_ISOLATION_PROVIDER, GPU_VENDOR, GPU_MODEL)
+        columns = [snapshot.label(key) for key in keys]
+        kinds = np.stack([ids for ids, _ in columns], axis=1)
+        different, which = np.unique(kinds, axis=0, return_inverse=True)
+        for index, ids in enumerate(different.tolist()):
+            labels = {
+                key: values[number]
+                for key, number, (_, values) in zip(keys, ids, columns, strict=True)
+                if number >= 0
+            }
+            shortage = sharing_shortage(claimed.claim, pod.labels, labels, self.unsupported)
+            if shortage is not None:
+                verdicts.add(np.flatnonzero(which.ravel() == index), shortage)
+
+    # -- which NUMA nodes --------------------------------------------------------------------
+
+    def numa_hints(
+        self, snapshot: Snapshot, pod: PodClass, sets: Sequence[int]
+    ) -> OtherHints | None:
+        claimed = self.templates.claim(snapshot, pod)
+        if not isinstance(claimed, Claimed) or not self.aligns:
+            return None
+        return hints_of(snapshot, claimed, sets)
+
+    def numa_hints_at(self, node: Snapshot, pod: PodClass) -> ResourceHints | str:
+        claimed, row = self.templates.claim(node, pod), int(node.row_numbers[0])
+        report = node.devices.reports.get(row)
+        if not isinstance(claimed, Claimed) or not self.aligns or report is None:
+            return {}
+        plan = claimed.plan(node, int(node.devices.model[row]))
+        if plan.never is not None:
+            return plan.never.reason
+        found = numa_hints(plan, _rooms(node, row, plan), report.totals)
+        if isinstance(found, Shortage):
+            return found.reason
+        hints = [Hint(mask_of(each.nodes), each.preferred, each.score) for each in found]
+        return {str(part.kind): hints for part in plan.early} if hints else {}
+
+    # -- which devices -----------------------------------------------------------------------
+
+    def reserve(self, node: Snapshot, pod: PodClass, wish: IntArray | None) -> Holding | Refusal:
+        """Take devices; of GPUs to be shared, if possible, the one that ``wish`` ranks highest."""
+        claimed, row = self.templates.claim(node, pod), int(node.row_numbers[0])
+        report = node.devices.reports.get(row)
+        if not isinstance(claimed, Claimed) or report is None:
+            return Holding()
+        zones = self.aligner.numa_nodes_at(node, pod) if self.aligner and self.aligns else 0
+        if wish is None:
+            allocation = self._allocation(node, row, claimed, zones)
+        else:
+            allocation = self._allocate(node, row, claimed, zones, wish)
+        if isinstance(allocation, Shortage):
+            return Refusal(allocation.reason, resolvable=allocation.resolvable)
+        written = to_annotation(allocation, report.ids)
+        annotations = ALLOCATED.entry(written)
+        holding = Holding(Belongings(allocation, annotations=annotations), annotations)
+        if DEVICE_PLUGIN_ADAPTION not in self.gates:
+            return holding
+        marked = marks(node, pod, written)
+        return marked if isinstance(marked, Refusal) else holding.joined(marked)
+
+    def _allocation(
+        self, node: Snapshot, row: int, claimed: Claimed, zones: int
+    ) -> Allocation | Shortage:
+        """Return what ``_allocate`` does, worked out once for nodes in the same state."""
+        kinds = (want.kind for want in claimed.claim.wants)
+        key = (self, zones, node.devices.state(row, kinds))
+        known: Allocation | Shortage | None = claimed.memo.get(key)
+        if known is None:
+            if len(claimed.memo) >= KEEP:
+                claimed.memo.clear()
+            known = claimed.memo[key] = self._allocate(node, row, claimed, zones, None)
+        return known
+
+    def _allocate(
+        self, node: Snapshot, row: int, claimed: Claimed, zones: int, wish: IntArray | None
+    ) -> Allocation | Shortage:
+        """Return the devices that the claim gets of a row."""
+        plan, totals = (
+            claimed.plan(node, int(node.devices.model[row])),
+            node.devices.reports[row].totals,
+        )
+        rooms, numa = _rooms(node, row, plan), zones_of(zones) if zones else None
+        ranking, gpu = self.scorer.ranking(totals, rooms), claimed.claim.gpu
+        if wish is not None and gpu is not None:
+            ranking = _as_wished(ranking, wish)
+            if gpu.is_share and gpu.count == 1:
+                wished = _only_wished(plan, rooms, wish)
+                allocation = plan.allocate(wished, totals, ranking=ranking, numa=numa)
+                if not isinstance(allocation, Shortage):
+                    return allocation
+        return plan.allocate(rooms, totals, ranking=ranking, numa=numa)
+
+
+def _rooms(node: Snapshot, row: int, plan: DevicePlan) -> dict[DeviceType, Room]:
+    return {want.kind: node.devices.room(row, want.kind) for want in plan.claim.wants}
+
+
+def _as_wished(ranking: Ranking, wish: IntArray) -> Ranking:
+    """Return a ranking in which GPUs in a row are ranked by the wish."""
+
+    def rank(part: Part, *, in_scopes: bool) -> Sequence[int]:
+        if part.kind is DeviceType.GPU:
+            ranked: list[int] = wish.tolist()
+            return ranked
+        return ranking(part, in_scopes=in_scopes)
+
+    return rank
+
+
+def _only_wished(
+    plan: DevicePlan, rooms: dict[DeviceType, Room], wish: IntArray
+) -> dict[DeviceType, Room]:
+    """Return the rooms with nothing offered of GPUs but the fitting one that is wished for most."""
+    room = rooms.get(DeviceType.GPU)
+    part = next((part for part in plan.early if part.kind is DeviceType.GPU), None)
+    if room is None or part is None:
+        return rooms
+    fitting = room.fitting(part) & part.selected
+    minors = [minor for minor in range(len(wish)) if fitting >> minor & 1]
+    if not minors:
+        return rooms
+    best = max(minors, key=lambda minor: (wish[minor], -minor))
+    only = Room(room.free, 1 << best, room.held, room.used & 1 << best, room.functions)
+    return {**rooms, DeviceType.GPU: only}
+
+
+def build(args: DeviceShareArgs, _axis: ResourceAxis) -> DeviceShare:
+    strategy, shared = args.scoring_strategy, args.gpu_shared_resource_templates_config
+    return DeviceShare(
+        scorer_of(
+            {resource.name: resource.weight for resource in strategy.resources},
+            most_allocated=strategy.type == "MostAllocated",
+        ),
+        Templates(
+            f"{shared.config_map_namespace}/{shared.config_map_name}", shared.matched_resources
+        ),
+        frozenset((each.vendor, each.model) for each in args.gpu_share_unsupported_models),
+        aligns=not args.disable_device_numa_topology_alignment,
+    )
+
+
+PLUGIN = PluginSpec(
+    "DeviceShare",
+    DeviceShareArgs,
+    build,
+    events=(
+        EventHint("AssignedPod", Action.DELETE),
+        EventHint("Device", Action.ADD | Action.UPDATE | Action.DELETE),
+        EventHint("Node", Action.ADD | Action.UPDATE_LABELS),
+        EventHint("ConfigMap", Action.ADD | Action.UPDATE | Action.DELETE),
+    ),
+)

@@ -1,0 +1,15 @@
+"""CPUs and NUMA nodes: which nodes can give a pod what it wants of them, and which ones it gets.
+
+``asked``   what a pod wants of NUMA nodes and CPUs
+``aligned``  from which NUMA nodes it would get that, on many rows and on one
+``rows``    verdicts and scores of many rows
+``plugin``  the plugin
+
+The rules are in ``domain.numa`` and ``domain.cpus``.
+Source: koordinator pkg/scheduler/plugins/nodenumaresource; pkg/scheduler/frameworkext
+topologymanager.
+"""
+
+from koordinator.scheduler.plugins.node_numa_resource.plugin import PLUGIN, NodeNumaResource
+
+__all__ = ["PLUGIN", "NodeNumaResource"]

@@ -1,0 +1,218 @@
+"""The plugin for NUMA nodes and CPUs.
+
+Pods that want nothing special of them are filtered only where some node has a policy of its own,
+and scored by how full the node would be.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from koordinator.api.annotations.numa import RESOURCE_SPEC, RESOURCE_STATUS, NumaTopologyPolicy
+from koordinator.api.kubescheduler import NodeNUMAResourceArgs
+from koordinator.api.labels import POD_PRIORITY_CLASS, POD_QOS_CLASS
+from koordinator.domain.cpus.binding import FRACTIONAL_CPUS, completed_spec
+from koordinator.domain.numa.ledger import NumaHolding
+from koordinator.domain.numa.request import NumaRequest
+from koordinator.domain.numa.scoring import ZoneScorer
+from koordinator.domain.numa.trial import INVALID_LAYOUT, NumaTrial, Shortage
+from koordinator.scheduler.contract import (
+    Action,
+    EventHint,
+    Holding,
+    NumaHintProvider,
+    PluginSpec,
+    Reads,
+    Refusal,
+    Rejections,
+)
+from koordinator.scheduler.plugins.node_numa_resource.aligned import (
+    Aligned,
+    Settings,
+    align_at,
+    align_view,
+    policy_at,
+    request_at,
+)
+from koordinator.scheduler.plugins.node_numa_resource.asked import Asked, asked_of
+from koordinator.scheduler.plugins.node_numa_resource.rows import scores, verdicts
+from koordinator.scheduler.snapshot import (
+    NO_BELONGINGS,
+    Belongings,
+    IntArray,
+    PodClass,
+    ResourceAxis,
+    Snapshot,
+)
+
+_LABELS = (POD_QOS_CLASS, POD_PRIORITY_CLASS)
+
+
+class NodeNumaResource:
+    """Also decides from which NUMA nodes other plugins take what they give out."""
+
+    reads: ClassVar = Reads.PLACED
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def meet(self, plugins: Sequence[Any]) -> None:
+        """Learn which other plugins of the profile have a say about NUMA nodes."""
+        providers = [plugin for plugin in plugins if isinstance(plugin, NumaHintProvider)]
+        self.settings = replace(self.settings, providers=tuple(providers))
+
+    def key(self, pod: PodClass) -> Hashable:
+        known: Hashable = pod.facts.get("numa key")
+        if known is None:
+            annotations = frozenset(pod.annotations.items()) if pod.annotations else None
+            labels = tuple(pod.labels.get(name) for name in _LABELS)
+            known = pod.facts["numa key"] = (pod.demand, annotations, labels, pod.spec.priority)
+        return known
+
+    # -- which nodes -------------------------------------------------------------------------
+
+    def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
+        asked = self._asked(snapshot, pod)
+        return Refusal(asked) if isinstance(asked, str) else None
+
+    def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        asked = self._asked(snapshot, pod)
+        if not isinstance(asked, Asked):
+            return False
+        policies, binding, amplified = snapshot.numa.traits
+        own = asked.own is not None or asked.policy is not NumaTopologyPolicy.NONE
+        return own or policies or (asked.cpu_milli > 0 and (binding or amplified))
+
+    def moves_sums_only(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        asked = self._asked(snapshot, pod)
+        if not isinstance(asked, Asked):
+            return True
+        policies, binding, _ = snapshot.numa.traits
+        own = asked.own is not None or asked.policy is not NumaTopologyPolicy.NONE
+        return not (own or policies or binding)
+
+    def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
+        asked = self._asked(snapshot, pod)
+        if not isinstance(asked, Asked):
+            return Rejections.none(snapshot)
+
+        def explain(place: int) -> Sequence[str]:
+            found = align_at(self.settings, snapshot, place, pod, asked)
+            return () if isinstance(found, int) else found
+
+        found = verdicts(snapshot, asked, lambda: self._aligned(snapshot, pod, asked))
+        return found.rejections(explain)
+
+    def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        return isinstance(self._asked(snapshot, pod), Asked)
+
+    def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        """Return how full the nodes would be, or the NUMA nodes that the pod gets, ``(n,)``."""
+        asked = self._asked(snapshot, pod)
+        if not isinstance(asked, Asked):
+            return np.zeros(len(snapshot), np.int64)
+        return scores(
+            snapshot,
+            asked,
+            self.settings.scorer,
+            lambda: self._aligned(snapshot, pod, asked),
+        )
+
+    # -- which NUMA nodes --------------------------------------------------------------------
+
+    def numa_nodes(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        asked = self._asked(snapshot, pod)
+        if not isinstance(asked, Asked):
+            return np.zeros(len(snapshot), np.int64)
+        return self._aligned(snapshot, pod, asked).zones
+
+    def numa_nodes_at(self, node: Snapshot, pod: PodClass) -> int:
+        asked = self._asked(node, pod)
+        found = self._aligned_at(node, pod, asked) if isinstance(asked, Asked) else 0
+        return found if isinstance(found, int) else 0
+
+    def reserve(self, node: Snapshot, pod: PodClass, _wish: IntArray | None) -> Holding | Refusal:
+        """Take CPUs, and amounts of NUMA nodes."""
+        asked, row = self._asked(node, pod), int(node.row_numbers[0])
+        if not isinstance(asked, Asked):
+            return Holding()
+        request, policy = request_at(row, node, asked), policy_at(row, node, asked)
+        if request is None:
+            return Refusal(FRACTIONAL_CPUS)
+        if request.binding is None and policy is NumaTopologyPolicy.NONE:
+            return Holding()
+        held = self._take(node, pod, asked, request)
+        if isinstance(held, Refusal):
+            return held
+        annotations = RESOURCE_STATUS.entry(held.status(asked.notations))
+        if request.binding is not None:
+            spec = completed_spec(asked.spec, request.binding)
+            annotations |= RESOURCE_SPEC.entry(spec) if spec is not None else {}
+        belongings = NO_BELONGINGS
+        if held.cpus or held.zones:
+            belongings = Belongings(numa=held, annotations=annotations)
+        return Holding(belongings, annotations)
+
+    def _take(
+        self, node: Snapshot, pod: PodClass, asked: Asked, request: NumaRequest
+    ) -> NumaHolding | Refusal:
+        numa_node = node.numa.node(int(node.row_numbers[0]), pack=self.settings.pack)
+        if request.binding is not None and numa_node.layout is None:
+            return Refusal(INVALID_LAYOUT)
+        zones = self._aligned_at(node, pod, asked)
+        if not isinstance(zones, int):
+            return Refusal(", ".join(zones), resolvable=True)
+        held = NumaTrial(numa_node, request).allocate(zones or None)
+        if isinstance(held, Shortage):
+            return Refusal(", ".join(held.reasons), resolvable=True)
+        return held
+
+    # -- worked out once ---------------------------------------------------------------------
+
+    def _asked(self, snapshot: Snapshot, pod: PodClass) -> Asked | str | None:
+        return asked_of(snapshot, pod, self.settings.default_policy, self)
+
+    def _aligned(self, view: Snapshot, pod: PodClass, asked: Asked) -> Aligned:
+        return view.derived(
+            (self, "rows", pod.id), lambda: align_view(self.settings, view, pod, asked)
+        )
+
+    def _aligned_at(self, node: Snapshot, pod: PodClass, asked: Asked) -> int | tuple[str, ...]:
+        """Return the NUMA nodes on the one row of the view, or why there are none."""
+
+        def derive() -> int | tuple[str, ...]:
+            policy = policy_at(int(node.row_numbers[0]), node, asked)
+            if policy is NumaTopologyPolicy.NONE:
+                return 0
+            if policy is not NumaTopologyPolicy.BEST_EFFORT:
+                aligned = self._aligned(node, pod, asked)
+                if aligned.admitted[0]:
+                    return int(aligned.zones[0])
+            return align_at(self.settings, node, 0, pod, asked)
+
+        return node.derived((self, "row", pod.id), derive)
+
+
+def build(args: NodeNUMAResourceArgs, _axis: ResourceAxis) -> NodeNumaResource:
+    weights = {resource.name: resource.weight for resource in args.scoring_strategy.resources}
+    return NodeNumaResource(
+        Settings(
+            args.default_cpu_bind_policy,
+            ZoneScorer(weights, pack=args.scoring_strategy.type == "MostAllocated"),
+            ZoneScorer(weights, pack=args.numa_scoring_strategy.type == "MostAllocated"),
+        )
+    )
+
+
+PLUGIN = PluginSpec(
+    "NodeNUMAResource",
+    NodeNUMAResourceArgs,
+    build,
+    events=(
+        EventHint("AssignedPod", Action.DELETE),
+        EventHint("NodeResourceTopology", Action.ADD | Action.UPDATE | Action.DELETE),
+        EventHint("Node", Action.ADD | Action.UPDATE_LABELS | Action.UPDATE_ANNOTATIONS),
+    ),
+)

@@ -1,0 +1,213 @@
+"""Verdicts and scores of many rows."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from koordinator.api.annotations.numa import CpuBindPolicy
+from koordinator.api.resource_names import CPU
+from koordinator.domain.cpus.binding import FRACTIONAL_CPUS, PARTIAL_CORES, POLICY_CONFLICT
+from koordinator.domain.numa.amplification import (
+    INSUFFICIENT_CPU,
+    INVALID_RATIO,
+    amplified_request,
+    amplified_rows,
+    short_of_cpu,
+)
+from koordinator.domain.numa.node import MILLI
+from koordinator.domain.numa.offer import MISSING_ZONES
+from koordinator.domain.numa.policy import POLICY_MISMATCH
+from koordinator.domain.numa.request import NumaRequest
+from koordinator.domain.numa.rows import POLICIES as BINDABLE
+from koordinator.domain.numa.scoring import ALWAYS_SCORED, MAX_SCORE, ZoneScorer
+from koordinator.domain.numa.trial import INVALID_LAYOUT, NOT_ENOUGH_CPUS
+from koordinator.domain.usage_kernels import allocation_score
+from koordinator.scheduler.contract import Rejections
+from koordinator.scheduler.plugins.node_numa_resource.aligned import (
+    RESTRICTED,
+    SINGLE,
+    Aligned,
+    policies_of,
+)
+from koordinator.scheduler.plugins.node_numa_resource.asked import Asked
+from koordinator.scheduler.snapshot import BoolArray, IntArray, Snapshot
+from koordinator.scheduler.snapshot.numa import BIND_POLICIES, POLICIES
+
+UNALIGNED: Final = "NUMA nodes"  # stands for what is found out row by row
+REASONS: Final = (
+    POLICY_MISMATCH,
+    FRACTIONAL_CPUS,
+    INVALID_RATIO,
+    INVALID_LAYOUT,
+    POLICY_CONFLICT,
+    PARTIAL_CORES,
+    MISSING_ZONES,
+    INSUFFICIENT_CPU,
+    NOT_ENOUGH_CPUS,
+    UNALIGNED,
+)
+NEVER: Final = (1 << REASONS.index(INSUFFICIENT_CPU)) - 1  # reasons that removing pods won't end
+
+
+class Codes:
+    """One reason per row: the first that was found."""
+
+    def __init__(self, count: int) -> None:
+        self.codes = np.zeros(count, np.int64)
+
+    def add(self, rejected: BoolArray, reason: str) -> None:
+        """Reject rows that are not rejected yet."""
+        self.codes[rejected & (self.codes == 0)] = 1 << REASONS.index(reason)
+
+    def rejections(self, explain: Callable[[int], Sequence[str]]) -> Rejections:
+        """Return them as the filter's answer; ``explain`` tells of one row why it is unaligned."""
+        codes, unaligned = self.codes, 1 << REASONS.index(UNALIGNED)
+
+        def reasons(row: int) -> Sequence[str]:
+            code = int(codes[row])
+            return explain(row) if code == unaligned else (REASONS[code.bit_length() - 1],)
+
+        return Rejections(codes, REASONS, lambda: (codes & NEVER) > 0, reasons)
+
+
+def verdicts(view: Snapshot, asked: Asked, aligned: Callable[[], Aligned]) -> Codes:
+    """Return why each row can't take the pod; ``aligned`` is asked if there is a policy."""
+    numa, rows = view.numa, view.row_numbers
+    found, policies = Codes(len(rows)), policies_of(view, asked)
+    own = POLICIES.index(asked.policy)
+    if own:
+        of_nodes = numa.policy[rows]
+        found.add((of_nodes > 0) & (of_nodes != own), POLICY_MISMATCH)
+    bind = numa.bind_policy[rows]
+    requests = {code: asked.request(BIND_POLICIES[code]) for code in set(bind.tolist())}
+    for code, request in requests.items():
+        if request is None:
+            found.add(bind == code, FRACTIONAL_CPUS)
+    binding = [code for code, request in requests.items() if request and request.binding]
+    binds = np.zeros(len(rows), bool)
+    for code in binding:
+        binds |= bind == code
+    _add_amplified(found, view, asked, binds)
+    for code in binding:
+        request = requests[code]
+        assert request is not None  # noqa: S101 (``binding`` has no others)
+        _add_unbindable(found, view, request, (bind == code, policies == 0), code)
+    strict = (policies == SINGLE) | (policies == RESTRICTED)
+    if strict.any():
+        found.add(strict & ~numa.arrays.exists[rows].any(axis=1) & ~numa.wide[rows], MISSING_ZONES)
+        found.add(strict & ~aligned().admitted, UNALIGNED)
+    return found
+
+
+def _add_amplified(found: Codes, view: Snapshot, asked: Asked, binds: BoolArray) -> None:
+    ratios = view.numa.node_ratio[view.row_numbers]
+    if not asked.cpu_milli or bool((ratios == 1.0).all()):
+        return
+    found.add(np.isnan(ratios), INVALID_RATIO)
+    cpu = view.resources.index(CPU)
+    short = short_of_cpu(
+        asked.cpu_milli,
+        binds=binds,
+        allocatable=view.allocatable[:, cpu],
+        requested=view.requested[:, cpu],
+        bound=view.numa.arrays.bound_cpus[view.row_numbers] * MILLI,
+        ratios=np.nan_to_num(ratios, nan=1.0),
+    )
+    found.add(short, INSUFFICIENT_CPU)
+
+
+def _add_unbindable(
+    found: Codes,
+    view: Snapshot,
+    request: NumaRequest,
+    where: tuple[BoolArray, BoolArray],
+    code: int,
+) -> None:
+    """Reject rows that can't bind the pod's CPUs, or not now.
+
+    ``where`` says which rows bind it so, and which of all have no NUMA policy.
+    """
+    here, unaligned = where
+    numa, rows, binding = view.numa, view.row_numbers, request.binding
+    if binding is None:
+        return
+    found.add(here & ~numa.layout[rows], INVALID_LAYOUT)
+    node_policy = BIND_POLICIES[code]
+    if node_policy is not None and node_policy != binding.policy:
+        found.add(here, POLICY_CONFLICT)
+    if request.required_policy == CpuBindPolicy.FULL_PCPUS:
+        found.add(here & (binding.count % numa.arrays.cpus_per_core[rows] > 0), PARTIAL_CORES)
+    if binding.required:
+        free = numa.arrays.bindable_in_all[rows, BINDABLE.index(request.required_policy)]
+        found.add(here & unaligned & (free < binding.count), NOT_ENOUGH_CPUS)
+
+
+def scores(
+    view: Snapshot, asked: Asked, scorer: ZoneScorer, aligned: Callable[[], Aligned]
+) -> IntArray:
+    """Return ``(n,)``: how full the nodes, or the NUMA nodes that the pod gets, would be."""
+    policies_of_nodes, binding, amplified = view.numa.traits
+    if asked.own is None and not (asked.policy or policies_of_nodes or binding or amplified):
+        return _plain_scores(view, asked, scorer)
+    numa, rows = view.numa, view.row_numbers
+    policies, bind = policies_of(view, asked), numa.bind_policy[rows]
+    found = aligned().scores.copy()
+    unaligned = aligned().zones == 0
+    for code in set(bind[unaligned].tolist()):
+        request = asked.request(BIND_POLICIES[code])
+        if request is not None:
+            chosen = np.flatnonzero((bind == code) & unaligned)
+            found[chosen] = _node_scores(view, request, scorer, (chosen, policies[chosen] == 0))
+    return found
+
+
+def _plain_scores(view: Snapshot, asked: Asked, scorer: ZoneScorer) -> IntArray:
+    """Return the scores of whole nodes where neither they nor the pod have any wishes."""
+    columns, amounts, weights = asked.scored(view.resources, scorer)
+    kernel = allocation_score.compiled if view.is_large else allocation_score.reference
+    requested = view.requested
+    return kernel(
+        requested, requested[:, :2], view.allocatable, columns, amounts, weights, scorer.pack
+    )
+
+
+def _node_scores(
+    view: Snapshot,
+    request: NumaRequest,
+    scorer: ZoneScorer,
+    where: tuple[IntArray, BoolArray],
+) -> IntArray:
+    """Return the scores of whole nodes.
+
+    ``where`` says which places of the view, and which of them have no NUMA policy: elsewhere
+    bound CPUs are all the CPU that counts for a pod with CPUs of its own, as in the original.
+    """
+    places, unaligned = where
+    numa, rows, cpu = view.numa, view.row_numbers[places], view.resources.index(CPU)
+    points, weights = np.zeros(len(places), np.int64), np.zeros(len(places), np.int64)
+    allocatable, requested = view.allocatable, view.requested
+    used_cpu, asked_cpu = requested[places, cpu], request.amounts.get(CPU, 0)
+    asked_of_cpu = np.full(len(places), asked_cpu, np.int64)
+    alive = np.ones(len(places), bool)
+    _, _, amplified = view.numa.traits
+    if request.binding is not None or amplified:
+        ratios, bound = numa.arrays.cpu_ratio[rows], numa.arrays.bound_cpus[rows] * MILLI
+        if asked_cpu:
+            used_cpu = np.where(unaligned, amplified_request(used_cpu, bound, ratios), used_cpu)
+        if request.binding is not None:
+            asked_of_cpu = amplified_rows(asked_of_cpu, ratios)
+            used_cpu = np.where(unaligned, used_cpu, amplified_rows(bound, ratios))
+            free = numa.arrays.bindable_in_all[rows, BINDABLE.index(request.required_policy)]
+            alive = numa.layout[rows] & (unaligned | (free >= request.binding.count))
+    for name, weight in scorer.weights.items():
+        asked = request.amounts.get(name, 0)
+        if name not in view.resources or (not asked and name not in ALWAYS_SCORED):
+            continue
+        column = view.resources.index(name)
+        capacity = allocatable[places, column]
+        used = used_cpu + asked_of_cpu if name == CPU else requested[places, column] + asked
+        part = np.minimum(used, capacity) if scorer.pack else np.maximum(capacity - used, 0)
+        points += part * MAX_SCORE // np.maximum(capacity, 1) * weight
+        weights += np.where(capacity > 0, weight, 0)
+    return np.where(alive, points // np.maximum(weights, 1), 0)

@@ -1,0 +1,179 @@
+"""The devices of every node by type: what there is, what is taken, by whom it could be served.
+
+Amounts are arrays ``(capacity, n_minors, n_amounts)``; what is the same on all nodes of a kind is
+in ``domain.devices.model``.  What pods hold is charged whether or not the node reports the device.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from koordinator.api.device import Device, DeviceType
+from koordinator.domain.devices.allocation import Allocation
+from koordinator.domain.devices.amounts import NAMES
+from koordinator.domain.devices.masks import masks_of
+from koordinator.domain.devices.model import NodeDevices, NodeModels
+from koordinator.domain.devices.report import node_devices
+from koordinator.domain.devices.room import Room
+from koordinator.foundation.errors import BugError, InputError
+from koordinator.scheduler.snapshot.axis import BoolArray, IntArray
+
+GPUS_AT_FIRST = 8
+
+#: How often each virtual function is taken, by minor and bus id.
+Functions = dict[tuple[int, str], int]
+
+
+@dataclass(slots=True, eq=False)
+class DeviceColumns:
+    """The devices of one type.  Amounts are those of ``domain.devices.amounts.NAMES``."""
+
+    total: IntArray  # (capacity, n_minors, n_amounts); zero where there is no healthy device
+    used: IntArray  # (capacity, n_minors, n_amounts)
+    left: IntArray  # (capacity, n_minors, n_amounts): the difference, also where it is negative
+    holders: IntArray  # (capacity, n_minors): how many pods hold some of it
+    functions: dict[int, Functions] = field(default_factory=dict)  # taken ones, by row
+    #: the same as sets of (minor, bus id), by which answers can be remembered
+    function_sets: dict[int, frozenset[tuple[int, str]]] = field(default_factory=dict)
+
+    @staticmethod
+    def empty(minors: int, amounts: int) -> "DeviceColumns":
+        """Return columns without rows."""
+        shape = (0, minors, amounts)
+        total, used, left = (np.zeros(shape, np.int64) for _ in range(3))
+        return DeviceColumns(total, used, left, np.zeros(shape[:2], np.int64))
+
+    def pad(self, rows: int, minors: int) -> None:
+        """Make room for more rows and more devices."""
+        by = ((0, rows), (0, minors))
+        self.total = np.pad(self.total, (*by, (0, 0)))
+        self.used = np.pad(self.used, (*by, (0, 0)))
+        self.left = np.pad(self.left, (*by, (0, 0)))
+        self.holders = np.pad(self.holders, by)
+
+
+class DeviceTable:
+    """All devices.  Written by ``ClusterState`` only."""
+
+    def __init__(self) -> None:
+        self.columns = {
+            kind: DeviceColumns.empty(GPUS_AT_FIRST if kind is DeviceType.GPU else 0, len(names))
+            for kind, names in NAMES.items()
+        }
+        self.models = NodeModels()
+        self.model = np.zeros(0, np.int64)  # (capacity,): -1 where nobody reports devices
+        self.reports: dict[int, NodeDevices] = {}  # by row
+
+    @property
+    def known(self) -> BoolArray:
+        """``(capacity,)``: the node's devices are reported at all."""
+        return self.model >= 0
+
+    def grow(self, more: int) -> None:
+        """Make room for more rows."""
+        for columns in self.columns.values():
+            columns.pad(more, 0)
+        self.model = np.pad(self.model, (0, more), constant_values=-1)
+
+    def report(
+        self, row: int, device: Device | None, node_labels: Mapping[str, str]
+    ) -> tuple[InputError, ...]:
+        """Take over what is reported of a node's devices; return what was left out of it."""
+        for columns in self.columns.values():
+            columns.total[row] = 0
+            columns.left[row] = -columns.used[row]
+        self.reports.pop(row, None)
+        self.model[row] = -1
+        if device is None:
+            return ()
+        found = node_devices(device, node_labels, self.models)
+        self.reports[row] = found
+        self.model[row] = self.models.number(found.model)
+        for kind, totals in found.totals.items():
+            self._ensure(kind, len(totals))
+            columns = self.columns[kind]
+            columns.total[row, : len(totals)] = totals
+            columns.left[row] = columns.total[row] - columns.used[row]
+        return found.problems
+
+    def charge(self, row: int, allocation: Allocation, sign: int) -> None:
+        """Charge (1) or release (-1) what a pod holds."""
+        for kind, devices in allocation.items():
+            self._ensure(kind, 1 + max((taken.minor for taken in devices), default=-1))
+            columns = self.columns[kind]
+            for taken in devices:
+                amounts = np.array(taken.amounts, np.int64) * sign
+                columns.used[row, taken.minor] += amounts
+                columns.left[row, taken.minor] -= amounts
+                columns.holders[row, taken.minor] += sign
+                for function in taken.functions:
+                    _count(columns, row, (taken.minor, function.bus_id), sign)
+
+    def room(self, row: int, kind: DeviceType) -> Room:
+        """Return what may be taken of a node's devices of a type that its model has."""
+        columns, group = self.columns[kind], self.reports[row].model.group(kind)
+        if group is None:
+            raise BugError(f"row {row} has no {kind} devices")
+        width = group.width
+        free = np.maximum(columns.left[row, :width], 0)
+        (held,) = masks_of(columns.holders[row : row + 1] > 0)
+        functions: dict[int, set[str]] = {}
+        for minor, bus_id in columns.function_sets.get(row, ()):
+            functions.setdefault(minor, set()).add(bus_id)
+        return Room(
+            free,
+            group.mask,
+            held,
+            held,
+            {minor: frozenset(buses) for minor, buses in functions.items()},
+        )
+
+    def state(self, row: int, kinds: Iterable[DeviceType]) -> Hashable:
+        """Return what is equal for rows whose devices of these types are in the same state."""
+        parts: list[Hashable] = [int(self.model[row]), self.reports[row].health]
+        for kind in kinds:
+            columns = self.columns[kind]
+            parts += (
+                columns.left[row].tobytes(),
+                columns.holders[row].tobytes(),
+                columns.function_sets.get(row),
+            )
+        return tuple(parts)
+
+    def validate(self, placed: Iterable[tuple[int, Allocation]]) -> None:
+        """Derive again what pods hold and compare.  Raises BugError."""
+        again = DeviceTable()
+        again.grow(len(self.model))
+        for row, allocation in placed:
+            again.charge(row, allocation, 1)
+        for kind, mine in self.columns.items():
+            width = mine.used.shape[1]
+            again._ensure(kind, width)
+            other = again.columns[kind]
+            if (
+                not np.array_equal(mine.used, other.used[:, :width])
+                or not np.array_equal(mine.holders, other.holders[:, :width])
+                or not np.array_equal(mine.left, mine.total - mine.used)
+                or mine.functions != other.functions
+                or mine.function_sets != other.function_sets
+            ):
+                raise BugError(f"what pods hold of {kind} devices differs from the sum over them")
+
+    def _ensure(self, kind: DeviceType, minors: int) -> None:
+        columns = self.columns[kind]
+        have = columns.total.shape[1]
+        if minors > have:
+            columns.pad(0, minors - have)
+
+
+def _count(columns: DeviceColumns, row: int, function: tuple[int, str], sign: int) -> None:
+    counts = columns.functions.setdefault(row, {})
+    counts[function] = counts.get(function, 0) + sign
+    if not counts[function]:
+        del counts[function]
+    if counts:
+        columns.function_sets[row] = frozenset(counts)
+    else:
+        del columns.functions[row]
+        columns.function_sets.pop(row, None)

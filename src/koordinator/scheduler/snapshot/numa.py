@@ -1,0 +1,217 @@
+"""CPUs and NUMA nodes of every node: what there is, what pods hold of it.
+
+Exact per row (``node``), and as arrays for questions about many rows (``arrays``), which are
+brought up to date when somebody asks.  A cluster in which nobody reports a topology has none.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from koordinator.api.annotations.node import read_amplification_ratios
+from koordinator.api.annotations.numa import CpuBindPolicy, NumaTopologyPolicy
+from koordinator.api.labels import CPU_BIND_POLICY, NUMA_TOPOLOGY_POLICY
+from koordinator.api.node import Node
+from koordinator.api.node_resource_topology import NodeResourceTopology
+from koordinator.api.resource_names import CPU
+from koordinator.domain.cpus.binding import node_bind_policy, packs
+from koordinator.domain.numa.amplification import FloatArray
+from koordinator.domain.numa.ledger import NumaHolding, NumaLedger
+from koordinator.domain.numa.masks import MAX_COMBINED
+from koordinator.domain.numa.node import NumaNode
+from koordinator.domain.numa.policy import node_policy
+from koordinator.domain.numa.rows import NumaRows
+from koordinator.domain.numa.topology import NodeTopology, read_topology
+from koordinator.foundation.errors import BugError, InputError
+
+#: What the numbers in ``NumaTable.bind_policy`` and ``NumaTable.policy`` stand for.
+BIND_POLICIES: Final = (None, CpuBindPolicy.FULL_PCPUS, CpuBindPolicy.SPREAD_BY_PCPUS)
+POLICIES: Final = tuple(NumaTopologyPolicy)
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """What the node and its topology say."""
+
+    node: Node
+    topology: NodeTopology | None
+
+    @cached_property
+    def ratios(self) -> dict[str, float] | None:
+        """By how much the node says to show more than it has; None if it can't be read."""
+        try:
+            return read_amplification_ratios(self.node.metadata) or {}
+        except InputError:
+            return None
+
+    @cached_property
+    def cpu_ratio(self) -> float:
+        """By how much CPU is amplified, as it counts for scores and NUMA nodes."""
+        ratios = self.topology.ratios(self.ratios) if self.topology else (self.ratios or {})
+        return max(ratios.get(CPU, 1.0), 1.0)
+
+    def numa_node(self, ledger: NumaLedger, *, pack: bool) -> NumaNode:
+        """Return the node as a pod finds it; ``pack`` is the scheduler's default."""
+        topology = self.topology
+        return NumaNode(
+            layout=topology.layout if topology else None,
+            ledger=ledger,
+            zones=topology.amplified_zones(self.ratios) if topology else {},
+            unusable=topology.unusable if topology else 0,
+            cpu_ratio=self.cpu_ratio,
+            pack=packs(self.node.metadata.labels, default=pack),
+        )
+
+
+class NumaTable:
+    """Topologies and ledgers by row.  Written by ``ClusterState`` only."""
+
+    def __init__(self) -> None:
+        self.bind_policy = np.zeros(0, np.int8)  # (capacity,), see BIND_POLICIES
+        self.policy = np.zeros(0, np.int8)  # (capacity,), see POLICIES
+        self.node_ratio: FloatArray = np.ones(0)  # (capacity,), of CPU; NaN if it can't be read
+        self.layout = np.zeros(0, bool)  # (capacity,): the node's CPUs are known
+        self.wide = np.zeros(0, bool)  # (capacity,): more NUMA nodes than the arrays have columns
+        self.facts: dict[int, NodeFacts] = {}  # of rows with anything to say
+        self._ledgers: dict[int, NumaLedger] = {}
+        self._arrays = NumaRows.empty(0, (), 0)
+        self._stale: set[int] = set()
+        self._traits: tuple[bool, bool, bool] | None = (False, False, False)
+
+    # -- reading -----------------------------------------------------------------------------
+
+    @property
+    def traits(self) -> tuple[bool, bool, bool]:
+        """Whether any node has a NUMA policy, binds every pod's CPUs, shows more CPU than it has.
+
+        Where none does, only pods that ask for it have anything to do with NUMA nodes and CPUs.
+        """
+        if self._traits is None:
+            amplified = ~(self.node_ratio == 1.0)
+            self._traits = (
+                bool(self.policy.any()),
+                bool(self.bind_policy.any()),
+                bool(amplified.any()),
+            )
+        return self._traits
+
+    @property
+    def arrays(self) -> NumaRows:
+        """All rows, up to date."""
+        if self._stale:
+            self._refresh()
+        return self._arrays
+
+    def ledger(self, row: int) -> NumaLedger:
+        """Return what pods hold on a row.  Not to be written to."""
+        return self._ledgers.get(row) or NumaLedger()
+
+    def node(self, row: int, *, pack: bool) -> NumaNode:
+        """Return a row as a pod finds it; ``pack`` is the scheduler's default."""
+        facts = self.facts.get(row)
+        if facts is None:
+            return NumaNode(None, self.ledger(row), {}, pack=pack)
+        return facts.numa_node(self.ledger(row), pack=pack)
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def grow(self, more: int) -> None:
+        """Make room for more rows."""
+        self.bind_policy = np.pad(self.bind_policy, (0, more))
+        self.policy = np.pad(self.policy, (0, more))
+        self.node_ratio = np.pad(self.node_ratio, (0, more), constant_values=1.0)
+        self.layout = np.pad(self.layout, (0, more))
+        self.wide = np.pad(self.wide, (0, more))
+
+    def report(
+        self, row: int, node: Node | None, found: NodeResourceTopology | None
+    ) -> InputError | None:
+        """Take over a node and its topology; None for a node that is gone.
+
+        Returns what is wrong with the topology.  One that can't be read is none: a node with
+        unknown reservations must not give out CPUs.
+        """
+        problem, topology = None, None
+        try:
+            topology = read_topology(found) if found is not None else None
+        except InputError as error:
+            problem = error
+        had = self.facts.pop(row, None)
+        if node is not None and (topology is not None or _has_settings(node)):
+            self._take_over(row, NodeFacts(node, topology))
+        elif had is not None:
+            self.bind_policy[row] = self.policy[row] = 0
+            self.node_ratio[row], self.layout[row] = 1.0, False
+        if had is not None or row in self.facts:
+            self._traits = None
+            self._stale.add(row)
+        return problem
+
+    def charge(self, row: int, key: str, holding: NumaHolding, sign: int) -> None:
+        """Charge (1) or release (-1) what a pod holds."""
+        ledger = self._ledgers.get(row)
+        if ledger is None:
+            ledger = self._ledgers[row] = NumaLedger()
+        if sign > 0:
+            ledger.add(key, holding)
+        else:
+            ledger.remove(key)
+        if not ledger.holdings:
+            del self._ledgers[row]
+        self._stale.add(row)
+
+    def validate(self, placed: Iterable[tuple[int, str, NumaHolding]]) -> None:
+        """Compare with what the pods hold.  Raises BugError."""
+        derived: dict[int, dict[str, NumaHolding]] = {}
+        for row, key, holding in placed:
+            derived.setdefault(row, {})[key] = holding
+        if derived != {row: dict(ledger.holdings) for row, ledger in self._ledgers.items()}:
+            raise BugError("what pods hold of CPUs and NUMA nodes differs from the ledgers")
+        for ledger in self._ledgers.values():
+            ledger.validate()
+
+    def _take_over(self, row: int, facts: NodeFacts) -> None:
+        topology, labels = facts.topology, facts.node.metadata.labels
+        kubelet = topology.kubelet if topology else None
+        self.facts[row] = facts
+        self.bind_policy[row] = BIND_POLICIES.index(node_bind_policy(labels, kubelet))
+        reported = topology.policy if topology else NumaTopologyPolicy.NONE
+        self.policy[row] = POLICIES.index(node_policy(labels, reported))
+        ratios = facts.ratios
+        self.node_ratio[row] = np.nan if ratios is None else max(ratios.get(CPU, 1.0), 1.0)
+        self.layout[row] = topology is not None and topology.layout is not None
+
+    def _refresh(self) -> None:
+        rows = self._arrays
+        stale = [row for row in self._stale if row in self.facts or row in self._ledgers]
+        gone = self._stale.difference(stale)
+        resources, zones = set(rows.resources), rows.exists.shape[1]
+        for row in stale:
+            facts = self.facts.get(row)
+            for zone, amounts in (facts.topology.zones if facts and facts.topology else {}).items():
+                zones = max(zones, min(zone + 1, MAX_COMBINED))
+                resources.update(amounts)
+        names = (*rows.resources, *sorted(resources.difference(rows.resources)))
+        capacity = len(self.policy)
+        if (capacity, names, zones) != (len(rows.exists), rows.resources, rows.exists.shape[1]):
+            rows = self._arrays = NumaRows.empty(capacity, names, zones)
+            stale, gone = list({*self.facts, *self._ledgers}), set()
+        for row in (*stale, *gone):
+            node = self.node(row, pack=False)
+            rows.set(row, node)
+            self.wide[row] = not rows.holds(node)
+        self._stale.clear()
+
+
+def _has_settings(node: Node) -> bool:
+    """Return whether the node says anything of its own about NUMA nodes and CPUs."""
+    meta = node.metadata
+    if CPU_BIND_POLICY in meta.labels or NUMA_TOPOLOGY_POLICY in meta.labels:
+        return True
+    try:
+        return bool(read_amplification_ratios(meta))
+    except InputError:
+        return True

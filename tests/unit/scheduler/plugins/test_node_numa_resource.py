@@ -1,0 +1,376 @@
+"""CPUs and NUMA nodes: which nodes do, what is taken of them, what is written about it."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.equipped_nodes import (
+    AMPLIFICATION,
+    BIND,
+    HINT,
+    NUMA_SPEC,
+    PLACES,
+    POLICY,
+    SPEC,
+    STATUS,
+    bound_pod,
+    machine,
+)
+from tests.unit.scheduler.asking import built, hopeless, refused, scored
+from tests.unit.scheduler.conftest import World
+from tests.worlds import add, configuration, embedded, made, node, pod, renamed
+
+from koordinator.api.pod import Pod
+from koordinator.scheduler.contract import Holding, Refusal
+from koordinator.scheduler.cycle import Choice, Cycle
+from koordinator.scheduler.plugins.node_numa_resource import PLUGIN
+from koordinator.scheduler.profile import build_profiles
+from koordinator.scheduler.snapshot import ClusterState, Snapshot
+
+FULL = {SPEC: {"requiredCPUBindPolicy": "FullPCPUs"}}
+SINGLE = {NUMA_SPEC: {"numaTopologyPolicy": "SingleNUMANode"}}
+
+
+def status(state: ClusterState, asked: Pod, on: str = "m", **args: Any) -> Any:
+    """Return the ``resource-status`` that the pod would get, or why it gets nothing."""
+    view = Snapshot(state)[np.array([state.nodes.rows[on]])]
+    held: Holding | Refusal = built(PLUGIN, state, **args).reserve(
+        view, state.classes.of(asked), None
+    )
+    if isinstance(held, Refusal):
+        return held.reason
+    return json.loads(held.annotations[STATUS]) if STATUS in held.annotations else None
+
+
+def running(name: str, on: str = "m", **held: Any) -> Pod:
+    """Return a pod that holds something, as its ``resource-status`` says."""
+    return bound_pod(name, 1, on=on, annotations={STATUS: held})
+
+
+# -- whose CPUs are bound --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "cpuset"),
+    [
+        (bound_pod("p", 2), "0,8"),
+        (bound_pod("p", 2, qos="LSE"), "0,8"),
+        (
+            bound_pod("p", 2, annotations={SPEC: {"preferredCPUBindPolicy": "SpreadByPCPUs"}}),
+            "0-1",
+        ),
+        (bound_pod("p", 2, qos="LS"), None),
+        (bound_pod("p", 2, priority=5500), None),
+    ],
+)
+def test_who_gets_cpus_of_its_own(world: World, asked: Pod, cpuset: str | None) -> None:
+    """LSE and LSR of the band prod; whole cores unless the pod says otherwise."""
+    found = status(world(*machine("m")), asked)
+
+    assert (found or {}).get("cpuset") == cpuset
+
+
+def test_a_part_of_a_cpu_can_not_be_bound(world: World) -> None:
+    """Whatever the node."""
+    state = world(*machine("m"))
+    asked = state.classes.of(bound_pod("p", 1, requests={"cpu": "1500m"}))
+
+    assert built(PLUGIN, state).prefilter(Snapshot(state), asked) == Refusal(
+        "the requested CPUs must be integer"
+    )
+
+
+def test_a_node_may_bind_the_cpus_of_every_pod(world: World) -> None:
+    """By its label; such pods are told by which policy."""
+    state = world(*machine("m", labels={BIND: "SpreadByPCPUs"}))
+    plugin = built(PLUGIN, state)
+    view, asked = Snapshot(state)[np.array([0])], state.classes.of(pod("p", cpu=2))
+    held = plugin.reserve(view, asked, None)
+
+    assert json.loads(held.annotations[STATUS])["cpuset"] == "0-1"
+    assert json.loads(held.annotations[SPEC])["requiredCPUBindPolicy"] == "SpreadByPCPUs"
+    assert refused(plugin, state, pod("p", cpu="1500m")) == {
+        "m": "the requested CPUs must be integer"
+    }
+    conflict = "node(s) cpu bind policy conflicts with pod's required cpu bind policy"
+    assert refused(plugin, state, bound_pod("p", 2, annotations=FULL)) == {"m": conflict}
+
+
+def test_required_whole_cores(world: World) -> None:
+    """As many CPUs as make cores, and cores of which nothing is taken."""
+    state = world(*machine("m", cores=2), running("a", cpuset="0"), running("b", cpuset="1"))
+    plugin = built(PLUGIN, state)
+    odd = bound_pod("p", 3, annotations=FULL)
+    much = bound_pod("p", 6, annotations=FULL)
+
+    assert refused(plugin, state, odd) == {"m": "node(s) requested cpus not multiple cpus per core"}
+    assert hopeless(plugin, state, odd) == {"m"}
+    assert refused(plugin, state, much) == {"m": "not enough cpus available to satisfy request"}
+    assert hopeless(plugin, state, much) == set()
+    assert status(state, bound_pod("p", 4, annotations=FULL))["cpuset"] == "2-3,6-7"
+
+
+def test_nodes_without_topology_bind_no_cpus(world: World) -> None:
+    """Not one that can't be read either, and the report about it says why."""
+    broken = machine("b", topology={"node.koordinator.sh/cpu-topology": "{"})
+    state = world(node("n"), *broken)
+
+    assert refused(built(PLUGIN, state), state, bound_pod("p", 2)) == dict.fromkeys(
+        "nb", "node(s) invalid CPU Topology"
+    )
+
+
+def test_reserved_cpus_are_not_given_out(world: World) -> None:
+    """Of the node's reservation."""
+    reserved = {"node.koordinator.sh/reservation": json.dumps({"reservedCPUs": "0-1"})}
+    state = world(*machine("m", topology=reserved))
+
+    assert status(state, bound_pod("p", 2))["cpuset"] == "4,12"
+
+
+# -- NUMA policies -----------------------------------------------------------------------------
+
+
+def test_what_a_single_numa_node_has(world: World) -> None:
+    """CPU and memory from the same NUMA node, charged there."""
+    full = running("a", numaNodeResources=[{"node": 0, "resources": {"memory": "15Gi"}}])
+    state = world(*machine("m"), full)
+    asked = pod("p", cpu=4, memory="4Gi", annotations={NUMA_SPEC: json.dumps(SINGLE[NUMA_SPEC])})
+
+    assert status(state, asked) == {
+        "numaNodeResources": [{"node": 1, "resources": {"cpu": "4", "memory": "4Gi"}}]
+    }
+
+
+def test_no_numa_node_has_enough(world: World) -> None:
+    """The reason names the resource, or says which sets each of them would like."""
+    state = world(*machine("m", labels={POLICY: "SingleNUMANode"}))
+    plugin = built(PLUGIN, state)
+
+    assert refused(plugin, state, pod("p", cpu=10)) == {
+        "m": "Unaligned NUMA Hint cause cpu prefer [11] among [11]"
+    }
+    assert refused(plugin, state, pod("p", cpu=20)) == {"m": "Unsatisfied NUMA cpu"}
+    assert hopeless(plugin, state, pod("p", cpu=10)) == set()
+
+
+def test_policies_that_contradict(world: World) -> None:
+    """The pod's and the node's."""
+    state = world(*machine("m", labels={POLICY: "Restricted"}))
+    asked = bound_pod("p", 2, annotations=SINGLE)
+
+    assert refused(built(PLUGIN, state), state, asked) == {
+        "m": "node(s) NUMA Topology policy not match"
+    }
+
+
+def test_a_node_without_numa_nodes(world: World) -> None:
+    """Can't keep any policy."""
+    state = world(node("n", labels={POLICY: "Restricted"}))
+
+    assert refused(built(PLUGIN, state), state, pod("p", cpu=1)) == {
+        "n": "node(s) missing NUMA resources"
+    }
+
+
+@pytest.mark.parametrize("annotation", ['{"numaTopologyPolicy": "Best"}', "{"])
+def test_a_wish_that_makes_no_sense(world: World, annotation: str) -> None:
+    """Is a reason on the pod that names the annotation."""
+    state = world(*machine("m"))
+    asked = state.classes.of(pod("p", cpu=1, annotations={NUMA_SPEC: annotation}))
+    refusal = built(PLUGIN, state).prefilter(Snapshot(state), asked)
+
+    assert NUMA_SPEC in refusal.reason
+
+
+def test_devices_and_cpus_come_from_one_numa_node(world: World) -> None:
+    """GPU 0 of NUMA node 0 is taken: CPU and memory follow the GPU to the other one."""
+    state = world(*machine("m", gpus=2), *machine("n"))
+    (profile,) = build_profiles(PLACES, state.axis).profiles
+    cycle, annotations = Cycle(profile, state), {NUMA_SPEC: json.dumps(SINGLE[NUMA_SPEC])}
+    first = pod("p", cpu=2, memory="1Gi", requests={"nvidia.com/gpu": 1}, annotations=annotations)
+    zones = []
+    for name in "pq":
+        asked = renamed(first, name)
+        choice = cycle.choose(asked, state.classes.of(asked), {})
+        assert isinstance(choice, Choice)
+        state.place(
+            asked.key, asked, state.classes.of(asked), choice.row, choice.holding.belongings
+        )
+        held = choice.holding.belongings
+        assert held.numa is not None
+        zones.append(([*held.numa.zones], [taken.minor for taken in held.devices["gpu"]]))
+
+    assert zones == [([0], [0]), ([1], [1])]
+    assert cycle.choose(renamed(first, "r"), state.classes.of(first), {}) is None
+
+
+# -- amplification ---------------------------------------------------------------------------
+
+
+def test_bound_cpus_count_for_more_on_an_amplified_node(world: World) -> None:
+    """16 CPUs show as 32; 4 bound ones count as 8, a pod that would bind 12 as 24: just enough."""
+    (whole, topology) = machine("m", annotations={AMPLIFICATION: '{"cpu":2.0}'})
+    shown = node("m", cpu=32, memory="32Gi")
+    shown.metadata.annotations.update(whole.metadata.annotations)
+    state = world(
+        shown, topology, bound_pod("a", 4, on="m", annotations={STATUS: {"cpuset": "0-3"}})
+    )
+    plugin = built(PLUGIN, state)
+
+    assert refused(plugin, state, bound_pod("p", 12)) == {}
+    assert refused(plugin, state, bound_pod("p", 13)) == {"m": "Insufficient amplified cpu"}
+    assert refused(plugin, state, pod("p", cpu=24)) == {}
+    assert refused(plugin, state, pod("p", cpu=25)) == {"m": "Insufficient amplified cpu"}
+
+
+def test_an_amplification_that_can_not_be_read(world: World) -> None:
+    """Keeps pods with CPU away."""
+    state = world(*machine("m", annotations={AMPLIFICATION: "much"}))
+
+    assert refused(built(PLUGIN, state), state, pod("p", cpu=1)) == {
+        "m": "node(s) invalid CPU amplification ratio"
+    }
+
+
+# -- scores, runs ------------------------------------------------------------------------------
+
+
+def test_nodes_are_scored_by_what_is_free(world: World) -> None:
+    """Of all of it, or packed."""
+    state = world(*machine("m"), *machine("n"), pod("a", cpu=8, memory="16Gi", on="m"))
+    most = {
+        "scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 1}]}
+    }
+
+    assert scored(built(PLUGIN, state), state, pod("p", cpu=4)) == {"m": 37, "n": 87}
+    assert scored(built(PLUGIN, state, **most), state, pod("p", cpu=4)) == {"m": 75, "n": 25}
+
+
+def test_plain_pods_are_still_decided_in_runs(world: World) -> None:
+    """Where no node has a policy; as soon as one has, they go one by one."""
+    state = world(*machine("m"), *machine("n"))
+    (profile,) = build_profiles(PLACES, state.axis).profiles
+    cycle, classes = Cycle(profile, state), [state.classes.of(pod(n, cpu=1)) for n in "ab"]
+    assert cycle.choose_run(classes) is not None
+
+    add(state, machine("n", labels={POLICY: "Restricted"})[0])
+    assert cycle.choose_run(classes) is None
+
+
+# -- preemption ------------------------------------------------------------------------------
+
+EVICTING = configuration(
+    plugins={
+        point: {"enabled": [{"name": "NodeNUMAResource"}, {"name": "DeviceShare"}]}
+        for point in ("preFilter", "filter", "score", "reserve", "preBind")
+    }
+)
+
+
+def test_preemption_gives_back_cpus_and_amounts_of_numa_nodes() -> None:
+    """The pod on NUMA node 1 has to go, because only there its going leaves enough."""
+    one = embedded(*machine("m", labels={POLICY: "SingleNUMANode"}), config=EVICTING)
+    one.load([bound_pod("a", 4, annotations=FULL, priority=9600)])
+    one.scheduler.step()
+    one.load([bound_pod("b", 6, annotations=FULL, priority=9100)])
+    one.scheduler.step()
+    one.load([bound_pod("c", 8, annotations=FULL, priority=9500)])
+    outcomes = one.run_to_fixed_point()
+
+    assert [o.pod for o in outcomes if type(o).__name__ == "Evicted"] == ["default/b"]
+    held = one.state.pods.by_key["default/c"].belongings.numa
+    assert held is not None
+    assert [*held.zones] == [1]
+
+
+def test_preemption_knows_which_gpus_make_a_group_whole() -> None:
+    """Four GPUs by partition: one pod in the upper half must go, not two halves of both."""
+    table = {
+        "annotations": {
+            "scheduling.koordinator.sh/gpu-partitions": json.dumps(
+                {
+                    "1": [{"minors": [m]} for m in range(4)],
+                    "2": [{"minors": [0, 1]}, {"minors": [2, 3]}],
+                }
+            )
+        },
+        "labels": {"node.koordinator.sh/gpu-partition-policy": "Honor"},
+    }
+    one = embedded(*machine("m", gpus=4, device=table), config=EVICTING)
+    gpu = {"nvidia.com/gpu": 1}
+    for name, priority in (("a", 9900), ("b", 9100), ("c", 9200)):
+        one.load([pod(name, requests=gpu, priority=priority)])
+        one.scheduler.step()
+    one.load([pod("pair", requests={"nvidia.com/gpu": 2}, priority=9500)])
+    outcomes = one.run_to_fixed_point()
+    minors = [t.minor for t in one.state.pods.by_key["default/pair"].belongings.devices["gpu"]]
+
+    assert [o.pod for o in outcomes if type(o).__name__ == "Evicted"] == ["default/c"]
+    assert minors == [2, 3]
+
+
+# -- what others write -------------------------------------------------------------------------
+
+
+def test_annotations_that_change_under_a_bound_pod_are_charged_anew(world: World) -> None:
+    """Whoever wrote them."""
+    state = world(*machine("m"), running("a", cpuset="0-1"))
+    add(state, running("a", cpuset="2-3"))
+
+    assert state.nodes.numa.ledger(0).cpus.held == 0b1100
+
+
+def test_vendors_table_of_templates() -> None:
+    """A virtual NPU has one of the sizes that the ConfigMap lists; the name is written down."""
+    requests = {
+        "koordinator.sh/gpu.shared": 1,
+        "huawei.com/npu-core": 5,
+        "huawei.com/npu-cpu": 1,
+        "koordinator.sh/gpu-memory": "16Gi",
+    }
+    template = {
+        "huawei.com/npu-core": 5,
+        "huawei.com/npu-cpu": 1,
+        "koordinator.sh/gpu-memory": "16Gi",
+    }
+    resources = {
+        "huawei.com/npu-core": "20",
+        "huawei.com/npu-cpu": "7",
+        "koordinator.sh/gpu-memory": "64Gi",
+        "koordinator.sh/gpu-memory-ratio": "100",
+    }
+    labels = {
+        "node.koordinator.sh/gpu-vendor": "huawei",
+        "node.koordinator.sh/gpu-model": "Ascend-910B3",
+    }
+    amounts = {"huawei.com/npu-core": 20, "huawei.com/npu-cpu": 7, **requests}
+    one = embedded(
+        node("n", labels=labels, **{**amounts, "koordinator.sh/gpu-memory": "64Gi"}),
+        made(
+            "Device",
+            "n",
+            "scheduling.koordinator.sh/v1alpha1",
+            metadata={"labels": labels},
+            spec={"devices": [{"type": "gpu", "minor": 0, "health": True, "resources": resources}]},
+        ),
+        pod("p", requests=requests, annotations={HINT: "{}"}),
+        config=PLACES,
+    )
+    (refusal,) = one.scheduler.step()
+    assert "no matched GPU shared resource template" in getattr(refusal, "message", "")
+
+    one.load(
+        [
+            made(
+                "ConfigMap",
+                "gpu-shared-resource-templates",
+                metadata={"namespace": "koordinator-system"},
+                data={"data.yaml": json.dumps({"huawei-Ascend-910B3": {"vir05": template}})},
+            )
+        ]
+    )
+    one.run_to_fixed_point()
+    (taken,) = one.state.pods.by_key["default/p"].belongings.devices["gpu"]
+    assert taken.template == "vir05"

@@ -1,0 +1,102 @@
+"""``docs/how-to/add-a-vendor.md`` is followed to the letter, in a copy of the package."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import koordinator
+
+HOW_TO = Path(__file__).parents[2] / "docs/how-to/add-a-vendor.md"
+VENDORS = "koordinator/domain/devices/vendors"
+RUN = """
+import json, sys
+from koordinator.cli.manifests import read_manifests
+from koordinator.simulator import Embedded
+from koordinator.api.kubescheduler import FeatureGates, decode_configuration
+points = ("preFilter", "filter", "score", "reserve", "preBind")
+plugins = {point: {"enabled": [{"name": "DeviceShare"}]} for point in points}
+profiles = [{"schedulerName": "default-scheduler", "plugins": plugins}]
+kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+one = Embedded(decode_configuration({**kind, "profiles": profiles}, "test"),
+               gates=FeatureGates.parse("DevicePluginAdaption=true"))
+one.load(read_manifests(["acme.yaml"], sys.stdin.buffer))
+from koordinator.api.pod import Pod
+one.scheduler.step()
+print(json.dumps({p.metadata.name: p.metadata.annotations for p in one.cluster.list(Pod).items}))
+"""
+
+
+def blocks(language: str) -> list[str]:
+    """Return the code blocks of the page in one language."""
+    return re.findall(rf"```{language}\n(.*?)```", HOW_TO.read_text("utf-8"), re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copy the package and change the copy as the page says."""
+    folder = tmp_path_factory.mktemp("vendor")
+    source = Path(koordinator.__file__).parent
+    shutil.copytree(source, folder / "koordinator", ignore=shutil.ignore_patterns("__pycache__"))
+    vendor, test = blocks("python")
+    (folder / VENDORS / "acme.py").write_text(vendor)
+    (folder / "test_acme.py").write_text(test)
+    (folder / "acme.yaml").write_text(blocks("yaml")[0])
+    listing = folder / VENDORS / "__init__.py"
+    text = listing.read_text()
+    for before, after in changes(blocks("diff")[0].splitlines()):
+        assert before in text
+        text = text.replace(before, after)
+    listing.write_text(text)
+    return folder
+
+
+def changes(diff: Sequence[str]) -> list[tuple[str, str]]:
+    """Return (before, after) of a diff: a line added before another, a line replaced."""
+    (added,) = (line[1:] for line in diff[:1])
+    kept, gone, new = (line[1:] for line in diff[1:])
+    return [(kept, f"{added}\n{kept}"), (gone, new)]
+
+
+def run(folder: Path, *command: str) -> str:
+    """Return what Python prints when it runs with the changed package."""
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_test_of_the_page_passes(package: Path) -> None:
+    """With the vendor's file and the two lines."""
+    assert "1 passed" in run(package, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+
+
+@pytest.mark.slow
+def test_the_pods_of_the_page_get_what_it_says(package: Path) -> None:
+    """A whole card, three slots of the other, and what the device plugin is told."""
+    pods = json.loads(run(package, "-c", RUN))
+    allocated = {
+        name: json.loads(annotations["scheduling.koordinator.sh/device-allocated"])["gpu"]
+        for name, annotations in pods.items()
+    }
+
+    assert [(e["minor"], e["id"]) for e in allocated["whole"]] == [(0, "acme-0")]
+    assert [(e["minor"], e["resources"]["acme.example/npu-slots"]) for e in allocated["part"]] == [
+        (1, "3")
+    ]
+    assert pods["part"]["acme.example/cards"] == "A1:1"
+    assert pods["whole"]["scheduling.koordinator.sh/gpu-minors"] == "0"
