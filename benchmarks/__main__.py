@@ -21,11 +21,13 @@ from benchmarks import (
     queues,
     quota,
     throughput,
+    topology,
 )
 
 ALL = {
     **throughput.BENCHMARKS,
     **gangs.BENCHMARKS,
+    **topology.BENCHMARKS,
     **quota.BENCHMARKS,
     **queues.BENCHMARKS,
     **devices.BENCHMARKS,

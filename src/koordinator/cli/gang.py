@@ -15,7 +15,7 @@ from koordinator.cli.configuration import read_configuration
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, console, print_data
-from koordinator.domain.gangs import GangDefaults, GangSummary, gang_summaries
+from koordinator.domain.gangs import GangDefaults, GangSummary, LayerSummary, gang_summaries
 from koordinator.foundation.errors import InputError
 
 gang = typer.Typer(help="Gangs: pods that start together or not at all.", no_args_is_help=True)
@@ -87,13 +87,26 @@ def show_gang(
         printer.print(f"starts together with {', '.join(g for g in one.group if g != one.gang)}")
     for text in filter(None, (one.queue_reason, one.why, *one.complaints)):
         printer.print(text, markup=False)
+    for layer in one.network:
+        printer.print(_in_words(layer), markup=False)
     table = Table(box=None, header_style="bold")
-    for column in ("POD", "STATE", "PHASE", "NODE", "WHY"):
+    for column in ("POD", "STATE", "PHASE", "NODE", *(("DOMAIN",) if one.network else ()), "WHY"):
         table.add_column(column, overflow="fold")
     for member in one.members:
-        node = member.node or "-"
-        table.add_row(member.pod, member.state, member.phase or "-", node, member.why)
+        cells = [member.pod, member.state, member.phase or "-", member.node or "-"]
+        domain = [member.domain or "-"] if one.network else []
+        table.add_row(*cells, *domain, member.why)
     printer.print(table)
+
+
+def _in_words(layer: LayerSummary) -> str:
+    """Return a line such as ``BlockLayer (MustGather): s0/b3 8, s0/b4 2``."""
+    asked = [layer.strategy] if layer.strategy else []
+    if layer.pod_count_multiple > 1:
+        asked.append(f"multiples of {layer.pod_count_multiple}")
+    where = ", ".join(f"{name} {count}" for name, count in layer.domains.items())
+    words = f" ({', '.join(asked)})" if asked else ""
+    return f"{layer.layer}{words}: {where or 'nobody is there yet'}"
 
 
 def _summaries(

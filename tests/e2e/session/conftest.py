@@ -18,6 +18,7 @@ CONFIGURATION = {
             "plugins": {
                 point: {"enabled": [{"name": "Coscheduling"}]} for point in ("preEnqueue", "permit")
             },
+            "pluginConfig": [{"name": "Coscheduling", "args": {"awareNetworkTopology": True}}],
         },
     ],
 }

@@ -52,3 +52,48 @@ def test_show_says_which_gangs_there_are(manifest: str) -> None:
 
     assert done.exit_code != 0
     assert "accepted is one of ml/train" in str(done.exception)
+
+
+NETWORK = """
+---
+apiVersion: scheduling.koordinator.sh/v1alpha1
+kind: ClusterNetworkTopology
+metadata: {name: default}
+spec:
+  networkTopologySpec:
+  - {topologyLayer: SpineLayer, labelKey: [spine]}
+  - {topologyLayer: BlockLayer, parentTopologyLayer: SpineLayer, labelKey: [block]}
+  - {topologyLayer: NodeTopologyLayer, parentTopologyLayer: BlockLayer}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n0, labels: {spine: s0, block: b3}}
+---
+apiVersion: scheduling.sigs.k8s.io/v1alpha1
+kind: PodGroup
+metadata:
+  name: near
+  namespace: ml
+  annotations:
+    gang.scheduling.koordinator.sh/network-topology-spec: |
+      {"gatherStrategy":[{"layer":"SpineLayer","strategy":"MustGather"}]}
+spec: {minMember: 1}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: a-0, namespace: ml, labels: {pod-group.scheduling.sigs.k8s.io: near}}
+spec: {nodeName: n0, containers: [{name: c, image: busybox}]}
+"""
+
+
+def test_show_tells_where_in_the_network_a_gang_is(manifest: str) -> None:
+    """A line per layer with what was asked of it, and the domain of every member."""
+    path = Path(manifest)
+    path.write_text(MANIFEST + NETWORK)
+
+    shown = CliRunner().invoke(app, ["gang", "show", "ml/near", "-f", manifest]).stdout
+    plain = CliRunner().invoke(app, ["gang", "show", "ml/train", "-f", manifest]).stdout
+
+    assert "SpineLayer (MustGather): s0 1" in shown
+    assert "BlockLayer: s0/b3 1" in shown
+    assert "DOMAIN" not in plain

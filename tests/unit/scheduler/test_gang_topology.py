@@ -198,9 +198,9 @@ def test_members_beyond_the_least_number_are_left_out_if_the_domain_is_full() ->
 
 def test_devices_count_as_room() -> None:
     """Two GPUs a member: a node with two of them takes one, whatever CPU it has."""
-    gpus = {"requests": {"koordinator.sh/gpu": 200}}
+    gpus: dict[str, Any] = {"requests": {"koordinator.sh/gpu": 200}}
     labels = [{"hall": "a", "rack": rack} for rack in ("r1", "r1", "r2")]
-    many = {"koordinator.sh/gpu": 800}
+    many: dict[str, Any] = {"koordinator.sh/gpu": 800}
     on, devices = ({"enabled": [{"name": name}]} for name in ("Coscheduling", "DeviceShare"))
     config = configuration(
         plugins={"permit": on} | dict.fromkeys(("preFilter", "filter", "reserve"), devices),
@@ -223,7 +223,7 @@ def test_devices_count_as_room() -> None:
 
 def test_members_that_shun_each_other_take_a_node_each() -> None:
     """Pod anti-affinity by host: a node takes one member, however much room it has."""
-    shy = {
+    shy: dict[str, Any] = {
         "labels": {"app": "shy"},
         "affinity": {"podAntiAffinity": near("shy", "kubernetes.io/hostname")},
     }

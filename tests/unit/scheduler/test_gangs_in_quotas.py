@@ -127,7 +127,7 @@ def test_a_gathered_gang_respects_its_quota() -> None:
     )
     one.run_to_fixed_point()
     assert placed(one) == {}
-    assert "ElasticQuota lets 3 of 4 members in" in condition(one, "g-0")[1]
+    assert "quotaName: team" in condition(one, "g-0")[1]
 
     put(one, team("team", most=4))
     one.run_to_fixed_point()

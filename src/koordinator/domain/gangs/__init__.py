@@ -15,7 +15,12 @@ from koordinator.domain.gangs.attempt import GangAttempt
 from koordinator.domain.gangs.book import GangBook
 from koordinator.domain.gangs.gang import Gang, Member, MemberState
 from koordinator.domain.gangs.status import status_of
-from koordinator.domain.gangs.summary import GangSummary, MemberSummary, gang_summaries
+from koordinator.domain.gangs.summary import (
+    GangSummary,
+    LayerSummary,
+    MemberSummary,
+    gang_summaries,
+)
 from koordinator.domain.gangs.terms import (
     GangDefaults,
     GangTerms,
@@ -33,6 +38,7 @@ __all__ = [
     "GangDefaults",
     "GangSummary",
     "GangTerms",
+    "LayerSummary",
     "Member",
     "MemberState",
     "MemberSummary",

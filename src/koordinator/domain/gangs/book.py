@@ -42,6 +42,11 @@ class GangBook:
         self._representative: dict[str, str] = {}  # group id -> pod key
         self._home: dict[str, str] = {}  # pod key -> gang id
 
+    @property
+    def gathers(self) -> bool:
+        """Whether it counts what gangs ask of the network."""
+        return self._defaults.gathers
+
     # -- what happens ------------------------------------------------------------------------
 
     def put_pod(self, pod: Pod) -> Keys:
@@ -222,7 +227,7 @@ class GangBook:
     def networks(self, pod: Pod) -> dict[str, NetworkTopologySpec]:
         """Return what the gangs of the pod's group ask of the network, by gang id."""
         gang = self.gang_of(pod)
-        if gang is None or gang.terms is None:
+        if not self.gathers or gang is None or gang.terms is None:
             return {}
         terms = [one.terms for one in self._gangs(gang.terms.group) if one.terms is not None]
         return {one.id: one.network for one in terms if one.network and one.network.gather_strategy}

@@ -1,19 +1,26 @@
 """What people want to know of a gang: how many members it has and needs, and why it waits."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from koordinator.api.annotations.gang import QUEUE_POSITION, QUEUE_REASON
+from koordinator.api.cluster_network_topology import DEFAULT_NAME, ClusterNetworkTopology
 from koordinator.api.labels import parse_int32
 from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
 from koordinator.domain.gangs.book import GangBook
 from koordinator.domain.gangs.gang import Gang, MemberState
-from koordinator.domain.gangs.terms import GangDefaults, contradictions
+from koordinator.domain.gangs.terms import GangDefaults, GangTerms, contradictions
+from koordinator.domain.network import OUTSIDE, NetworkTree, layers_of
+from koordinator.foundation.errors import InputError
 
 _SCHEDULED = "PodScheduled"
+
+Whereabouts = tuple[tuple[str, ...], Mapping[str, tuple[str, ...]]]  # layers; node -> its domains
 
 
 class MemberSummary(msgspec.Struct, frozen=True, rename="camel"):
@@ -23,7 +30,17 @@ class MemberSummary(msgspec.Struct, frozen=True, rename="camel"):
     state: str
     phase: str
     node: str = ""
+    domain: str = ""  # of the network, from the top, with slashes
     why: str = ""
+
+
+class LayerSummary(msgspec.Struct, frozen=True, rename="camel"):
+    """Where a gang is in a layer of the network, and what it asks of that layer."""
+
+    layer: str
+    strategy: str = ""  # MustGather or PreferGather
+    pod_count_multiple: int = 0
+    domains: dict[str, int] = {}  # name -> members
 
 
 class GangSummary(msgspec.Struct, frozen=True, rename="camel"):
@@ -44,14 +61,20 @@ class GangSummary(msgspec.Struct, frozen=True, rename="camel"):
     queue_position: int | None = None  # in the queue of its quota, as its PodGroup says
     queue_reason: str = ""
     complaints: tuple[str, ...] = ()
+    network: tuple[LayerSummary, ...] = ()  # from the top
     members: tuple[MemberSummary, ...] = ()
 
 
 def gang_summaries(objects: Iterable[KubeObject], defaults: GangDefaults) -> list[GangSummary]:
-    """Return all gangs among pods and PodGroups, by name."""
+    """Return all gangs among pods and PodGroups, by name.
+
+    Nodes and a ClusterNetworkTopology tell where in the network their members are.
+    """
     book = GangBook(defaults)
     pods: dict[str, Pod] = {}
     groups: dict[str, PodGroup] = {}
+    nodes: list[Node] = []
+    topology: ClusterNetworkTopology | None = None
     for obj in objects:
         if isinstance(obj, PodGroup):
             book.put_group(obj)
@@ -59,17 +82,41 @@ def gang_summaries(objects: Iterable[KubeObject], defaults: GangDefaults) -> lis
         elif isinstance(obj, Pod):
             book.put_pod(obj)
             pods[obj.key] = obj
-    return [_summary(book, book.gangs[name], pods, groups) for name in sorted(book.gangs)]
+        elif isinstance(obj, Node):
+            nodes.append(obj)
+        elif isinstance(obj, ClusterNetworkTopology) and obj.metadata.name == DEFAULT_NAME:
+            topology = obj
+    layers, paths = _network(topology, nodes)
+    return [
+        _summary(book, book.gangs[name], pods, groups.get(name), (layers, paths))
+        for name in sorted(book.gangs)
+    ]
+
+
+def _network(topology: ClusterNetworkTopology | None, nodes: Iterable[Node]) -> Whereabouts:
+    """Return the layers below the root, and the names of each node's domains in them."""
+    try:
+        layers = layers_of(topology) if topology is not None else ()
+    except InputError:
+        layers = ()  # the scheduler complains about it
+    tree = NetworkTree(layers)
+    paths: dict[str, tuple[str, ...]] = {}
+    for row, node in enumerate(nodes if layers else ()):
+        tree.put(row, node.metadata.name, node.metadata.labels)
+        domains = tree.domains(row + 1)[:, row].tolist()
+        if OUTSIDE not in domains:
+            names = [tree.name(level, domain) for level, domain in enumerate(domains)]
+            paths[node.metadata.name] = tuple(names[1:])
+    return tuple(layer.name for layer in layers), paths
 
 
 def _summary(
-    book: GangBook, gang: Gang, pods: dict[str, Pod], groups: dict[str, PodGroup]
+    book: GangBook, gang: Gang, pods: dict[str, Pod], stored: PodGroup | None, network: Whereabouts
 ) -> GangSummary:
     terms = gang.terms
     own = [pods[key] for key in sorted(gang.members)]
     said = [why for pod in own if (why := _why(gang, pod))]
     short = book.shortage(own[0]) if own else "it has no members"
-    stored = groups.get(gang.id)
     noted = stored.metadata.annotations if stored else {}
     complaints = dict.fromkeys(terms.complaints if terms else ())
     for pod in own:
@@ -90,17 +137,41 @@ def _summary(
         queue_position=parse_int32(noted.get(QUEUE_POSITION, "")),
         queue_reason=noted.get(QUEUE_REASON, ""),
         complaints=tuple(complaints),
+        network=tuple(_layers(terms, own, network)),
         members=tuple(
             MemberSummary(
                 pod.key,
                 gang.members[pod.key].state,
                 pod.status.phase,
                 pod.spec.node_name,
+                "/".join(network[1].get(pod.spec.node_name, ())),
                 _why(gang, pod),
             )
             for pod in own
         ),
     )
+
+
+def _layers(
+    terms: GangTerms | None, pods: Iterable[Pod], network: Whereabouts
+) -> Iterator[LayerSummary]:
+    """Yield every layer that there is or that the gang asks something of."""
+    layers, paths = network
+    spec = terms.network if terms else None
+    rules = {rule.layer: rule for rule in (spec.gather_strategy if spec else ())}
+    places = [paths[pod.spec.node_name] for pod in pods if pod.spec.node_name in paths]
+    for level, layer in enumerate(layers):
+        rule = rules.pop(layer, None)
+        names = Counter("/".join(path[: level + 1]) for path in places)
+        if rule is not None or names:
+            yield LayerSummary(
+                layer,
+                rule.strategy if rule else "",
+                rule.pod_count_multiple if rule else 0,
+                dict(sorted(names.items())),
+            )
+    for rule in rules.values():
+        yield LayerSummary(rule.layer, rule.strategy, rule.pod_count_multiple)
 
 
 def _why(gang: Gang, pod: Pod) -> str:

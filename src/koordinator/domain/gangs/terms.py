@@ -30,6 +30,7 @@ class GangDefaults:
 
     wait_s: float = 600.0
     match_policy: str = GangMatchPolicy.ONCE_SATISFIED
+    gathers: bool = False  # what gangs ask of the network counts
 
 
 @dataclass(frozen=True, slots=True)

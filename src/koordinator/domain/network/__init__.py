@@ -15,9 +15,10 @@ from koordinator.domain.network.rank import rank_key
 from koordinator.domain.network.rules import GatherRules, complaints_about, rules_of
 from koordinator.domain.network.shortage import shortage
 from koordinator.domain.network.status import status_of
-from koordinator.domain.network.tree import DomainLayer, NetworkTree, layers_of
+from koordinator.domain.network.tree import OUTSIDE, DomainLayer, NetworkTree, layers_of
 
 __all__ = [
+    "OUTSIDE",
     "DomainLayer",
     "GatherRules",
     "NetworkTree",

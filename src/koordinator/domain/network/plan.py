@@ -2,14 +2,15 @@
 
 A domain's *room* is how many members it can take.  The job goes to a domain of the deepest level
 where one has room for all.  Among those: where pods like it are already; where it needs the fewest
-domains below; where the room fits best.  Inside, the largest parts are used first.
+domains below; where the room fits best.  Inside, the largest parts are used first, and for the rest
+the part that it fits best.
 
 Pure functions over arrays: whoever asks "and if these pods were gone?" gives other slots.
 
 Source: koordinator pkg/scheduler/plugins/coscheduling/core/network_topology_solver.go.  Different
-here: the number of domains below counts; members that are placed already count (upstream wants
-none); where the deepest level has room but no division that respects the multiples, wider domains
-are tried.
+here: the number of domains below counts; the last domain of a layer that is used is the best
+fitting one, not the largest; members that are placed already count (upstream wants none); where the
+deepest level has room but no division that respects the multiples, wider domains are tried.
 """
 
 from collections.abc import Iterator, Sequence
@@ -253,11 +254,33 @@ class Planner:
                 found.append((domain, most))
             return most
         left = most
-        for child in self._inside(level, domain):
+        children = self._inside(level, domain)
+        if level + 1 < self.tree.depth and not self.rules.multiples:
+            children = self._chosen(level + 1, children, most)
+        for child in children:
             left -= self._fill(level + 1, child, left, found)
             if left <= 0:
                 break
         return most - left
+
+    def _chosen(self, level: int, children: Sequence[int], count: int) -> list[int]:
+        """Return the first children with room for all; in place of the last one, the best fitting.
+
+        So what is left over stays in one piece.
+        """
+        rooms = self.room[level][children]
+        number = int(np.searchsorted(np.cumsum(rooms), count))
+        if number >= len(children):
+            return list(children)
+        rest = count - int(rooms[:number].sum())
+        last = children[number]
+        fitting = [
+            child
+            for child in children[number:]
+            if self.room[level][child] >= rest and self.near[level][child] == self.near[level][last]
+        ]
+        best = min(fitting, key=lambda child: int(self.room[level][child]))
+        return [*children[:number], best]
 
     def _inside(self, level: int, domain: int) -> Sequence[int]:
         """Return the domains right below that have room: near ones first, then large ones."""

@@ -136,6 +136,10 @@ class NetworkTree:
         self._reach(n_rows)
         return self._of_row[:, :n_rows]
 
+    def name(self, level: int, domain: int) -> str:
+        """Return the name of a domain."""
+        return self._domains[level].names[domain]
+
     def node_order(self) -> IntArray:
         """Return the place of each row's node among all names."""
         if self._node_order[0] != self.version:

@@ -51,13 +51,11 @@ class Gatherer:
     def __init__(self, state: ClusterState, binder: Binder, placer: GangPlacer) -> None:
         self._state, self._binder, self._placer = state, binder, placer
 
-    def demand(self, cycle: Cycle, gangs: GangBook, pod: Pod) -> Demand | None:
+    def demand(self, gangs: GangBook, pod: Pod) -> Demand | None:
         """Return what a member's group asks of the network; None: nothing it has to have.
 
         A group that only prefers to be gathered is not kept waiting for want of a topology.
         """
-        if not cycle.profile.gangs[0].plugin.aware_network_topology:
-            return None
         specs = gangs.networks(pod)
         if not specs:
             return None

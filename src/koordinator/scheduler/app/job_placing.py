@@ -79,6 +79,7 @@ class JobPlacer:
         self._state, self._binder, self._cycle, self._tree = cycle.state, binder, cycle, tree
         self._around, self._nominated, self._merges = around, nominated, merges
         self._slots: dict[str, IntArray] = {}  # by key of the first member
+        self._refusal: Diagnosis | None = None  # of a member, whatever the node: a quota is full
 
     # -- what there is -----------------------------------------------------------------------
 
@@ -101,7 +102,8 @@ class JobPlacer:
     def most(self, kind: Kind) -> int:
         """Return how many members of the kind one domain takes, the multiples left aside."""
         rules = GatherRules(kind.rules.must)
-        return Planner(self._tree, rules, self._offer(kind, self.slots(kind))).best_room()
+        room = Planner(self._tree, rules, self._offer(kind, self.slots(kind))).best_room()
+        return min(room, self._cycle.limit(kind.first[1], len(kind.members)))
 
     def room(self, kind: Kind, count: int) -> RoomCount | None:
         """Return the count in a form that can be kept; None where it could not be trusted."""
@@ -121,6 +123,7 @@ class JobPlacer:
 
     def place(self, kinds: Sequence[Kind]) -> list[Assumed] | None:
         """Assume all members on nodes of one domain, or none."""
+        self._refusal = None
         alike = len(kinds) == 1
         placed = self._place_alike(kinds[0]) if alike else self._place_kinds(kinds)
         if placed is not None:
@@ -132,19 +135,18 @@ class JobPlacer:
         return placed
 
     def _place_alike(self, kind: Kind) -> list[Assumed] | None:
-        count = len(kind.members)
-        if self._cycle.limit(kind.first[1], count) < count:
-            return None
         slots = self.slots(kind).copy()
         for _ in range(MOST_PLANS):
             offer = self._offer(kind, slots)
-            found = plan(self._tree, kind.rules, offer, count)
+            found = plan(self._tree, kind.rules, offer, len(kind.members))
             if found is None:
                 return None
             placed = self._assume(kind, found, slots)
-            if len(placed) == count:
+            if len(placed) == len(kind.members):
                 return placed
             self._give_back(placed)
+            if self._refusal is not None:
+                return None
         return None
 
     def _place_kinds(self, kinds: Sequence[Kind]) -> list[Assumed] | None:
@@ -164,6 +166,8 @@ class JobPlacer:
                     placed, failed = self._fill(order, level, domain)
                     if failed is None:
                         return placed
+                    if self._refusal is not None:
+                        return None
                     order.remove(failed)  # others may have taken what only this one can use
                     order.insert(0, failed)
         return None
@@ -217,19 +221,30 @@ class JobPlacer:
         Then ``slots`` says that its row takes no more than it has got.
         """
         rows, cycle = found.rows, self._cycle
-        if cycle.limit(kind.first[1], len(kind.members)) < len(kind.members):
-            return []
-        if self._merges and cycle.takes_amounts_only(kind.first[1]):
-            queued_pods = [queued for queued, _ in kind.members]
-            return self._binder.assume_run(queued_pods, [c for _, c in kind.members], rows)
         placed: list[Assumed] = []
+        if self._merges and cycle.takes_amounts_only(kind.first[1]):
+            most = cycle.limit(kind.first[1], len(rows))
+            queued_pods = [queued for queued, _ in kind.members[:most]]
+            classes = [pod_class for _, pod_class in kind.members[:most]]
+            placed = self._binder.assume_run(queued_pods, classes, rows[:most]) if most else []
+            if most < len(rows):
+                self._refuse(kind.members[most])
+            return placed
         for (queued, pod_class), row in zip(kind.members, rows.tolist(), strict=True):
+            if cycle.is_refused(pod_class):
+                self._refuse((queued, pod_class))
+                break
             choice = cycle.choose_on(pod_class, row)
             if not isinstance(choice, Choice):
                 slots[row] = sum(assumed.placed.row == row for assumed in placed)
                 break
             placed.append(self._binder.assume(queued, pod_class, choice))
         return placed
+
+    def _refuse(self, member: Wanted) -> None:
+        """Note why a member is refused on any node while those before it have their places."""
+        queued, pod_class = member
+        self._refusal = self._cycle.diagnose(queued.pod, pod_class, {})
 
     def _give_back(self, placed: Sequence[Assumed]) -> None:
         for assumed in reversed(placed):
@@ -239,6 +254,8 @@ class JobPlacer:
 
     def why_not(self, kinds: Sequence[Kind]) -> Diagnosis:
         """Return why the job has no place: of the kind that there is too little room for."""
+        if self._refusal is not None:
+            return self._refusal
         planners = [self.planner(kind) for kind in kinds]
         kind, planner = min(
             zip(kinds, planners, strict=True),
@@ -253,10 +270,6 @@ class JobPlacer:
             fit = replace(fit, behind=anybody)  # who keeps the second pod away was not asked
         if fit.refused_by:
             return fit
-        plugin, limit = self._cycle.limiter(pod_class, count)
-        if limit < count:
-            why = f"{plugin} lets {limit} of {count} members in"
-            return replace(fit, refused_by=plugin, refusal=why, counts={})
         text = shortage(planner, count, fit.message())
         others = sum(len(one.members) for one in kinds) - count
         if others:

@@ -149,9 +149,9 @@ class Scheduler:
             for plugin in quotas
             if self.options.report
         ]
-        aware = any(a.plugin.aware_network_topology for p in profiles for a in p.gangs)
+        gathers = any(gangs.gathers for gangs in self.gangs)
         self._network_reports = NetworkReports(
-            cluster, clock, state, self._reporter, enabled=self.options.report and aware
+            cluster, clock, state, self._reporter, enabled=self.options.report and gathers
         )
         self._watched: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)
         self._field_selectors = field_selectors
@@ -413,8 +413,8 @@ class Scheduler:
             if self.options.report:
                 self._places.step(self._clock)
             self._gang_reports.write()
-            self._keep_quotas()
             self._network_reports.write()
+            self._keep_quotas()
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
@@ -580,7 +580,7 @@ class Scheduler:
             return False
         gangs: GangBook = active.plugin.gangs
         alone = gangs.starts_alone(head.pod)
-        demand = self._gatherer.demand(cycle, gangs, head.pod)
+        demand = self._gatherer.demand(gangs, head.pod)
         if alone and demand is None:
             return False
         if not alone and gangs.why_gated(head.pod):

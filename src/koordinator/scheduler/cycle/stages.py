@@ -353,6 +353,10 @@ class Cycle:
         found = self._reserve(self._evaluator.snapshot, pod, row)
         return found.holding if isinstance(found, Choice) else None
 
+    def is_refused(self, pod: PodClass) -> bool:
+        """Return whether the pod is refused whatever the node."""
+        return prefilter(self.profile, self._evaluator.snapshot, pod) is not None
+
     def choose_on(self, pod: PodClass, row: int) -> Choice | Refused:
         """Return what a pod holds on a row that was chosen for it, if every filter accepts it."""
         plugin, reasons = rejection(self.profile, self.state, pod, row)
@@ -386,18 +390,11 @@ class Cycle:
 
     def limit(self, pod: PodClass, most: int) -> int:
         """Return how many such pods in a row are not refused as a whole, at most ``most``."""
-        return self.limiter(pod, most)[1]
-
-    def limiter(self, pod: PodClass, most: int) -> tuple[str, int]:
-        """Return the same with the plugin that allows the fewest; empty: none of them does."""
-        name = ""
         for active in self.limiting:
             if self.refuses(active, pod):
-                return active.name, 0
-            allowed = active.plugin.run_limit(self._evaluator.snapshot, pod, most)
-            if allowed < most:
-                name, most = active.name, allowed
-        return name, most
+                return 0
+            most = active.plugin.run_limit(self._evaluator.snapshot, pod, most)
+        return most
 
     def refuses(self, active: ActivePlugin, pod_class: PodClass) -> bool:
         """Return whether a plugin refuses a pod as a whole, as things are now."""

@@ -30,7 +30,6 @@ class Coscheduling:
     """Keeps members out of the queue until there are enough, and out of nodes likewise."""
 
     gangs: GangBook
-    aware_network_topology: bool = False  # gangs go to the domains that their specs ask for
 
     def pre_enqueue(self, pod: Pod) -> str:
         """Return what the pod's gang lacks, or who speaks for it; empty: the pod may be tried."""
@@ -62,9 +61,8 @@ class Coscheduling:
 
 def build(args: CoschedulingArgs, _axis: ResourceAxis) -> Coscheduling:
     wait_s = args.default_timeout.total_seconds()
-    return Coscheduling(
-        GangBook(GangDefaults(wait_s, args.default_match_policy)), args.aware_network_topology
-    )
+    defaults = GangDefaults(wait_s, args.default_match_policy, args.aware_network_topology)
+    return Coscheduling(GangBook(defaults))
 
 
 def _has_other_layers(_pod: KubeObject, event: ClusterEvent) -> Hint:
