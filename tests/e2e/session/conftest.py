@@ -19,6 +19,25 @@ CONFIGURATION = {
                 point: {"enabled": [{"name": "Coscheduling"}]} for point in ("preEnqueue", "permit")
             },
         },
+        {
+            "schedulerName": "quotas",
+            "plugins": {
+                "preEnqueue": {"enabled": [{"name": "Coscheduling"}]},
+                "preFilter": {"enabled": [{"name": "ElasticQuota"}]},
+                "postFilter": {"enabled": [{"name": "ElasticQuota"}]},
+                "permit": {"enabled": [{"name": "Coscheduling"}]},
+            },
+            "pluginConfig": [
+                {
+                    "name": "ElasticQuota",
+                    "args": {
+                        "monitorAllQuotas": True,
+                        "delayEvictTime": "2s",
+                        "quotaGroupNamespace": "default",
+                    },
+                }
+            ],
+        },
     ],
 }
 
