@@ -1,7 +1,10 @@
 """Teams share a cluster by quotas and queues: who waits is told why, objects say who has what."""
 
 import json
+import subprocess
 
+from tests.e2e.controlplane import ControlPlane
+from tests.e2e.scheduler_process import KOORD
 from tests.e2e.session.manifests import Manifest, node, pod
 from tests.e2e.session.user import User
 from tests.e2e.waiting import eventually
@@ -30,6 +33,12 @@ def of(quota_name: str, name: str, cpu: str = "1", **more: str) -> Manifest:
     return pod(name, cpu, labels=labels, schedulerName="quotas")
 
 
+def koord(*arguments: str) -> str:
+    """Run koord and return what it printed."""
+    command = [str(KOORD), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
 def said(user: User, name: str, key: str) -> str:
     """Return the CPUs that a quota reports under a key."""
     annotations = user.get("elasticquotas", name, API)["metadata"]["annotations"]
@@ -55,13 +64,17 @@ def test_a_pod_over_its_quota_waits_until_that_is_raised(user: User) -> None:
     user.kubectl("delete", "elasticquota", "red", "--wait=false")
 
 
-def test_what_was_borrowed_is_given_back(user: User) -> None:
+def test_what_was_borrowed_is_given_back(user: User, controlplane: ControlPlane) -> None:
     """A team uses what another does not; when that asks for its minimum, pods are evicted."""
     user.apply(
         node("n1", "4"), quota("lender", "4", "2"), quota("borrower", "4", "2"), of("borrower", "a")
     )
     user.apply(*(of("borrower", name) for name in ("b", "c", "d")))
     user.nodes_of("a", "b", "c", "d")
+    shown = koord("quota", "tree", f"--kubeconfig={controlplane.kubeconfig()}", "--output=json")
+    (borrower,) = [q for q in json.loads(shown)["trees"][0]["quotas"] if q["name"] == "borrower"]
+    assert (borrower["used"], borrower["runtime"]) == ({"cpu": "4"}, {"cpu": "4"})
+    assert borrower["borrows"] == [{"from": "lender", "resource": "cpu", "amount": "2"}]
 
     user.apply(of("lender", "x"), of("lender", "y"))
     user.nodes_of("x", "y", within_s=60)
@@ -73,7 +86,7 @@ def test_what_was_borrowed_is_given_back(user: User) -> None:
     user.kubectl("delete", "elasticquota", "lender", "borrower", "--wait=false")
 
 
-def test_jobs_wait_in_the_order_of_their_queue(user: User) -> None:
+def test_jobs_wait_in_the_order_of_their_queue(user: User, controlplane: ControlPlane) -> None:
     """Nobody passes the head; the PodGroup says its place."""
     group = {
         "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
@@ -96,6 +109,9 @@ def test_jobs_wait_in_the_order_of_their_queue(user: User) -> None:
     eventually(lambda: annotations().get(GANG + "queue-position") == "2", STEPS_S)
     assert f"the first is {user.namespace}/head" in annotations()[GANG + "queue-reason"]
     assert user.is_pending("w-0")
+    at = f"--kubeconfig={controlplane.kubeconfig()}"
+    shown = json.loads(koord("gang", "show", f"{user.namespace}/train", at, "--output=json"))
+    assert (shown["queuePosition"], shown["minMember"], shown["present"]) == (2, 2, 2)
 
     user.kubectl("delete", "pod", "head", "--wait=false")
     user.nodes_of("w-0", "w-1")
