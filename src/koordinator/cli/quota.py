@@ -10,7 +10,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
+from koordinator.api.annotations.quota import QueuePolicy
+from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA, ElasticQuota
 from koordinator.api.kubescheduler import (
     ElasticQuotaArgs,
     FeatureGates,
@@ -29,8 +30,10 @@ from koordinator.domain.quota import (
     Loan,
     QuotaFigures,
     QuotaRules,
+    QuotaTopology,
     QuotaTree,
     QuotaTrees,
+    complaint_about,
     figures_of,
     loans,
     quota_pod,
@@ -78,34 +81,36 @@ def tree(
     elif not files:
         raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
     gates = FeatureGates.parse(feature_gates)
-    trees, complaints = counted(objects, rules_of(read_configuration(config), gates))
+    args = args_of(read_configuration(config))
+    trees, complaints = counted(objects, QuotaRules.of(args, gates))
     for complaint in complaints:
         console(stderr=True).print(f"warning: {complaint}", style="yellow", markup=False)
     if output is Output.TABLE:
-        console().print(as_table(trees))
+        console().print(as_table(trees, args))
     else:
-        print_data(as_data(trees), output)
+        print_data(as_data(trees, args), output)
 
 
-def rules_of(configuration: KubeSchedulerConfiguration, gates: FeatureGates) -> QuotaRules:
-    """Return the rules of the first profile that has arguments for quotas, or the defaults."""
+def args_of(configuration: KubeSchedulerConfiguration) -> ElasticQuotaArgs:
+    """Return the arguments of the first profile that has some for quotas, or the defaults."""
     given = (
         dict(config.args)
         for profile in configuration.profiles
         for config in profile.plugin_config
         if config.name == _PLUGIN
     )
-    args = decode_args(ElasticQuotaArgs, next(given, {}), f"{_PLUGIN}.args", "")
-    return QuotaRules.of(args, gates)
+    return decode_args(ElasticQuotaArgs, next(given, {}), f"{_PLUGIN}.args", "")
 
 
 def counted(objects: Iterable[KubeObject], rules: QuotaRules) -> tuple[QuotaTrees, list[str]]:
     """Return the quotas with what pods use of them, and what is wrong with some."""
     trees, total, complaints = QuotaTrees(rules), dict[str, int](), list[str]()
+    topology = QuotaTopology()
     for obj in objects:
         if isinstance(obj, Node):
             add(total, amounts_of(as_offered(obj).node.status.allocatable))
         elif isinstance(obj, ElasticQuota):
+            topology.put(obj)
             try:
                 trees.put(obj)
             except InputError as error:
@@ -116,20 +121,22 @@ def counted(objects: Iterable[KubeObject], rules: QuotaRules) -> tuple[QuotaTree
             if pod.spec.node_name:
                 trees.assign(pod.key)
     trees.set_total(total)
+    quotas = (topology.get(name) for name in trees.names)
+    complaints += [text for quota in quotas if quota and (text := complaint_about(quota, topology))]
     return trees, complaints
 
 
 # -- as data ---------------------------------------------------------------------------------
 
 
-def as_data(trees: QuotaTrees) -> dict[str, Any]:
+def as_data(trees: QuotaTrees, args: ElasticQuotaArgs) -> dict[str, Any]:
     """Return all trees in the shape that is a contract: see the README."""
     return {
         "trees": [
             {
                 "id": tree_id,
                 "total": _quantities(found.runtime(ROOT_QUOTA)),
-                "quotas": _children(found, ROOT_QUOTA),
+                "quotas": _children(found, ROOT_QUOTA, args),
             }
             for tree_id in sorted(trees.tree_ids)
             for found in [trees.tree(tree_id)]
@@ -137,13 +144,15 @@ def as_data(trees: QuotaTrees) -> dict[str, Any]:
     }
 
 
-def _children(found: QuotaTree, parent: str) -> list[dict[str, Any]]:
+def _children(found: QuotaTree, parent: str, args: ElasticQuotaArgs) -> list[dict[str, Any]]:
     lent = loans(found, parent)
-    return [_quota(found, name, lent) for name in _names(found, parent)]
+    return [_quota(found, name, lent, args) for name in _names(found, parent)]
 
 
-def _quota(found: QuotaTree, name: str, lent: Sequence[Loan]) -> dict[str, Any]:
-    figures = figures_of(found, name)
+def _quota(
+    found: QuotaTree, name: str, lent: Sequence[Loan], args: ElasticQuotaArgs
+) -> dict[str, Any]:
+    figures, node = figures_of(found, name), found.node(name)
     return {
         "name": name,
         "min": _quantities(figures.min),
@@ -156,8 +165,18 @@ def _quota(found: QuotaTree, name: str, lent: Sequence[Loan]) -> dict[str, Any]:
             for loan in lent
             if loan.borrower == name
         ],
-        "children": _children(found, name),
+        "waitingPods": len(node.pods) - len(node.assigned),
+        "queuePolicy": _policy(found, name, args),
+        "children": _children(found, name, args),
     }
+
+
+def _policy(found: QuotaTree, name: str, args: ElasticQuotaArgs) -> str:
+    """Return how jobs of a quota wait for each other; of built-in quotas the default is none."""
+    spec = found.node(name).spec
+    if spec is None or (name in (SYSTEM_QUOTA, DEFAULT_QUOTA) and spec.queue.policy is None):
+        return QueuePolicy.NONE
+    return spec.queue.policy or args.default_queue_policy
 
 
 def _names(found: QuotaTree, parent: str) -> list[str]:
@@ -186,9 +205,10 @@ class _Row:
     level: int
     figures: QuotaFigures
     loans: tuple[Loan, ...]
+    waiting: str  # pods, and how
 
 
-def as_table(trees: QuotaTrees) -> Table:
+def as_table(trees: QuotaTrees, args: ElasticQuotaArgs) -> Table:
     """Return a row for every resource of every quota, children below their parents."""
     table = Table(box=None, header_style="bold")
     table.add_column("QUOTA", no_wrap=True)
@@ -197,26 +217,31 @@ def as_table(trees: QuotaTrees) -> Table:
     for title in ("USED", "RUNTIME", "MIN", "MAX", "REQUEST"):
         table.add_column(title, justify="right")
     table.add_column("BORROWS", overflow="fold")
+    table.add_column("PODS WAITING")
     for tree_id in sorted(trees.tree_ids):
         found = trees.tree(tree_id)
         if tree_id:
             table.add_row(Text(f"tree {tree_id}", style="bold"))
         total = found.runtime(ROOT_QUOTA)
-        for row in _rows(found, ROOT_QUOTA, 0):
+        for row in _rows(found, ROOT_QUOTA, 0, args):
             _add_rows(table, row, total)
     return table
 
 
-def _rows(found: QuotaTree, parent: str, level: int) -> Iterator[_Row]:
+def _rows(found: QuotaTree, parent: str, level: int, args: ElasticQuotaArgs) -> Iterator[_Row]:
     lent = loans(found, parent)
     for name in _names(found, parent):
         own = tuple(loan for loan in lent if loan.borrower == name)
-        yield _Row(name, level, figures_of(found, name), own)
-        yield from _rows(found, name, level + 1)
+        node, policy = found.node(name), _policy(found, name, args)
+        waiting = f"{len(node.pods) - len(node.assigned)}"
+        if policy != QueuePolicy.NONE:
+            waiting += f" {policy}"
+        yield _Row(name, level, figures_of(found, name), own, waiting)
+        yield from _rows(found, name, level + 1, args)
 
 
 def _add_rows(table: Table, row: _Row, total: Amounts) -> None:
-    figures, title = row.figures, "  " * row.level + row.name
+    figures, title, waiting = row.figures, "  " * row.level + row.name, row.waiting
     for resource in sorted(figures.max):
         borrowed = ", ".join(
             f"{_quantity(loan)} {f'from {loan.lender}' if loan.lender else 'that nobody has'}"
@@ -230,8 +255,9 @@ def _add_rows(table: Table, row: _Row, total: Amounts) -> None:
             bar(figures, resource, total.get(resource, 0)),
             *(_shown(amounts, resource, total) for amounts in shown),
             Text(borrowed),
+            Text(waiting),
         )
-        title = ""
+        title = waiting = ""
 
 
 def _shown(amounts: Amounts, resource: str, total: Amounts) -> str:

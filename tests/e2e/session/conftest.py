@@ -20,6 +20,25 @@ CONFIGURATION = {
             },
             "pluginConfig": [{"name": "Coscheduling", "args": {"awareNetworkTopology": True}}],
         },
+        {
+            "schedulerName": "quotas",
+            "plugins": {
+                "preEnqueue": {"enabled": [{"name": "Coscheduling"}]},
+                "preFilter": {"enabled": [{"name": "ElasticQuota"}]},
+                "postFilter": {"enabled": [{"name": "ElasticQuota"}]},
+                "permit": {"enabled": [{"name": "Coscheduling"}]},
+            },
+            "pluginConfig": [
+                {
+                    "name": "ElasticQuota",
+                    "args": {
+                        "monitorAllQuotas": True,
+                        "delayEvictTime": "2s",
+                        "quotaGroupNamespace": "default",
+                    },
+                }
+            ],
+        },
     ],
 }
 

@@ -74,7 +74,7 @@ def test_the_tree_for_people(manifests: str) -> None:
     (line,) = [line for line in done.stdout.splitlines() if line.strip().startswith("a ")]
 
     assert line.split() == [
-        "a", "cpu", "█" * 12 + "▒" * 3 + "·" * 9, "4", "5", "2", "8", "5", "2", "from", "b",
+        "a", "cpu", "█" * 12 + "▒" * 3 + "·" * 9, "4", "5", "2", "8", "5", "2", "from", "b", "1",
     ]  # fmt: skip
 
 
@@ -83,3 +83,22 @@ def test_nothing_to_look_at_is_an_error() -> None:
     done = CliRunner().invoke(app, ["quota", "tree"])
 
     assert isinstance(done.exception, InputError)
+
+
+def test_queues_and_what_is_wrong_are_shown(tmp_path: Path) -> None:
+    """How many pods wait, and how; what admission would refuse is a warning."""
+    queue = quota("a", "dept", most=8, least=7)
+    queue["metadata"]["annotations"] = {PREFIX + "queue-policy": "strict"}  # type: ignore[index]
+    path = tmp_path / "all.yaml"
+    objects = (NODE, quota("dept", most=8, least=6), queue, pod("x", "a", 4), pod("y", "a", 4))
+    path.write_text(yaml.safe_dump_all(objects))
+
+    table = CliRunner().invoke(app, ["quota", "tree", "-f", str(path)], env={"COLUMNS": "200"})
+    data = CliRunner().invoke(app, ["quota", "tree", "-f", str(path), "-o", "json"])
+
+    assert "2 strict" in table.stdout
+    assert (
+        "spec.min[cpu]: found '6'; accepted is at least the sum of its children's" in table.stderr
+    )
+    (shown,) = json.loads(data.stdout)["trees"][0]["quotas"][0]["children"]
+    assert (shown["waitingPods"], shown["queuePolicy"]) == (2, "strict")

@@ -17,12 +17,14 @@ No I/O, no clock; amounts are integers: milli-CPU, whole units of everything els
 ``preemption``  who makes room within a quota
 ``remedies``    what would make room
 ``revoke``      who goes when a quota uses too much
+``complaints``  what is wrong with quotas that no admission has seen
 ``status``      what is reported in the object
 ``topology``    quotas as admission knows them
 ``defaulting``, ``validation``, ``place_validation``  what admission fills in and refuses
 """
 
 from koordinator.domain.quota.admission import AdmissionRules, how_many, limit_of, why_not
+from koordinator.domain.quota.complaints import QuotaComplaints, complaint_about
 from koordinator.domain.quota.defaulting import with_quota_defaults
 from koordinator.domain.quota.figures import QuotaFigures, figures_of
 from koordinator.domain.quota.lending import Loan, loans
@@ -56,6 +58,7 @@ __all__ = [
     "OveruseTimer",
     "PlaceRules",
     "QueueTerms",
+    "QuotaComplaints",
     "QuotaFigures",
     "QuotaPod",
     "QuotaRoom",
@@ -70,6 +73,7 @@ __all__ = [
     "check_new_quota",
     "check_pod_quota",
     "check_queue_terms",
+    "complaint_about",
     "figures_of",
     "how_many",
     "is_allowed_victim",

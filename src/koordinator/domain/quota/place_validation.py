@@ -48,6 +48,40 @@ def check_place(quota: ElasticQuota, topology: QuotaTopology, rules: PlaceRules)
         _check_guarantee(quota, topology)
 
 
+def check_above(quota: ElasticQuota, topology: QuotaTopology, rules: PlaceRules) -> None:
+    """Raise InputError, without subject, if there is no parent such as the quota says."""
+    if quota.parent == ROOT_QUOTA:
+        return
+    parent = topology.get(quota.parent)
+    _check_parent(quota, parent, topology)
+    _check_tree(quota, parent, ())
+    _check_resources(quota, parent, (), rules)
+
+
+def check_below(quota: ElasticQuota, topology: QuotaTopology) -> None:
+    """Raise InputError, without subject, if children are guaranteed more than the quota."""
+    if is_true(quota.metadata.labels, QUOTA_ALLOW_FORCE_UPDATE) or quota.is_tree_root:
+        return
+    _check_children_minimums(quota, topology.children(quota.metadata.name))
+
+
+def check_move(old: ElasticQuota, new: ElasticQuota, topology: QuotaTopology) -> None:
+    """Raise InputError, without subject, if the new parent has no room for what is used.
+
+    The original lets a quota move with what its pods use, wherever it goes.
+    """
+    parent = None if new.parent in (old.parent, ROOT_QUOTA) else topology.get(new.parent)
+    if parent is None or is_true(new.metadata.labels, QUOTA_ALLOW_FORCE_UPDATE):
+        return
+    taken = parent.status.used
+    for resource, used in sorted(old.status.used.items()):
+        most = parent.spec.max.get(resource)
+        if most is not None and used.nanos and taken.get(resource, _ZERO) + used > most:
+            free = f"{most} of {resource}, of which {taken.get(resource, _ZERO)} is used"
+            accepted = f"a parent with room for the {used} that is used: this one has {free}"
+            raise refusal(_PARENT, new.parent, accepted)
+
+
 def _check_tree(
     quota: ElasticQuota, parent: ElasticQuota | None, children: Iterable[ElasticQuota]
 ) -> None:
@@ -125,6 +159,11 @@ def _check_minimums(
                     f"the parent's other children, {taken}"
                 )
                 raise refusal(f"spec.min[{resource}]", str(amount), accepted)
+    _check_children_minimums(quota, children)
+
+
+def _check_children_minimums(quota: ElasticQuota, children: Iterable[ElasticQuota]) -> None:
+    least = quota.spec.min
     for resource, amount in _sum(child.spec.min for child in children).items():
         if amount > least.get(resource, _ZERO):
             accepted = f"at least the sum of its children's minimums, {amount}"

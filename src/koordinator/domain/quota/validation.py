@@ -4,7 +4,8 @@ All checks raise InputError with the object, the field and what is accepted ther
 names of pods that use the quota.
 
 Source: koordinator pkg/webhook/elasticquota/quota_topology.go, pod_check.go.  Unlike there,
-namespaces must be readable, and an update of nothing but the weights is checked too.
+namespaces must be readable, an update of nothing but the weights is checked too, and a quota can't
+move to a parent without room for what it uses.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ from koordinator.api.labels import (
 from koordinator.api.pod import Pod
 from koordinator.api.quota_validation import validate_elastic_quota
 from koordinator.api.syntax import refusal
-from koordinator.domain.quota.place_validation import PlaceRules, check_place
+from koordinator.domain.quota.place_validation import PlaceRules, check_move, check_place
 from koordinator.domain.quota.queue_terms import QUEUE_KEYS, check_queue_terms
 from koordinator.domain.quota.topology import QuotaTopology
 from koordinator.foundation.errors import InputError
@@ -71,6 +72,7 @@ def check_changed_quota(
             raise refusal("metadata.name", new.metadata.name, "the name of a quota of yours")
         _check_itself(new, topology)
         _check_change(old, new, topology, pods)
+        check_move(old, new, topology)
         check_place(new, topology, rules)
     except InputError as error:
         raise error.within(subject=subject_of(new)) from None

@@ -6,11 +6,11 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from koordinator.api.annotations.gang import QUEUE_POSITION, QUEUE_REASON
+from koordinator.api.annotations.gang import GROUPS, QUEUE_POSITION, QUEUE_REASON
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
 from koordinator.cluster.port import Cluster
-from koordinator.domain.gangs import GangBook, contradictions, status_of
+from koordinator.domain.gangs import Gang, GangBook, contradictions, status_of
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.scheduler.app.patches import Patches
 from koordinator.scheduler.app.queue_places import QueuePlaces
@@ -19,6 +19,7 @@ from koordinator.scheduler.snapshot import ClusterState
 
 log = logging.getLogger(__name__)
 
+PATIENCE_S = 30.0  # with gangs that others name and that are not there yet
 LOOKS = 200  # at PodGroups in one step
 
 
@@ -43,12 +44,27 @@ class GangReports:
         self._places = places
         self._enabled = enabled
         self._gated: dict[str, Pod] = {}
+        self._contradictions: dict[str, tuple[str, ...]] = {}  # by pod
+        self._missing: dict[str, float] = {}  # gangs that name others in vain -> when to say so
         self._complaints: dict[str, tuple[str, ...]] = {}  # gang id -> what has been logged
 
     def gated(self, pod: Pod) -> None:
         """Note that a pod does not enter the queue; if its gang is short, it is told so."""
         if self._enabled and self._gangs:
             self._gated[pod.key] = pod
+
+    def seen(self, pod: Pod) -> None:
+        """Note a pod that wants to enter the queue: what it says twice and differently is told."""
+        if not self._enabled or not any(gangs.is_member(pod) for gangs in self._gangs):
+            return
+        said = contradictions(pod)
+        if said and self._contradictions.get(pod.key) != said:
+            self._contradictions[pod.key] = said
+            self._reporter.complained(pod, "; ".join(said))
+
+    def gone(self, key: str) -> None:
+        """Forget a pod."""
+        self._contradictions.pop(key, None)
 
     def told(self, pod: Pod) -> None:
         """Note that a pod knows already why it waits."""
@@ -61,7 +77,10 @@ class GangReports:
 
     def next_wakeup_s(self) -> float | None:
         """Return when something may have to be written again."""
-        return self._patches.next_wakeup_s()
+        times = [*self._missing.values()]
+        if (again_s := self._patches.next_wakeup_s()) is not None:
+            times.append(again_s)
+        return min(times, default=None)
 
     def write(self) -> None:
         """Tell gated pods what their gangs lack, and bring PodGroups up to date."""
@@ -72,6 +91,7 @@ class GangReports:
                 if short:
                     message = "; ".join((short, *contradictions(pod)))
                     self._reporter.failed(pod, message, GATED)
+        self._complain_of_missing()
         lost = self._patches.lost()
         for gangs in self._gangs:
             gangs.changed.update(dict.fromkeys(lost))
@@ -88,12 +108,8 @@ class GangReports:
             self._patches.arrived(gang_id)
         if gang is None or gang.terms is None:
             return
-        complaints = gang.terms.complaints
-        if complaints and self._complaints.get(gang_id) != complaints:
-            self._complaints[gang_id] = complaints
-            log.warning("gang ignores", extra={"gang": gang_id, "complaints": complaints})
-            if stored is not None:
-                self._reporter.complained(stored, "; ".join(complaints))
+        self._note_missing(gangs, gang)
+        self._complain(gang, stored, gang.terms.complaints)
         if stored is None:
             return
         status = status_of(stored, gang, to_datetime(self._clock.now_s()))
@@ -102,6 +118,50 @@ class GangReports:
             self._patches.arrived(gang_id)
         else:
             self._patches.send(stored, new)
+
+    def _complain(self, gang: Gang, stored: PodGroup | None, complaints: tuple[str, ...]) -> None:
+        """Tell once what of a gang is ignored: at its PodGroup, or else at one of its pods."""
+        if self._complaints.get(gang.id, ()) == complaints:
+            return
+        self._complaints[gang.id] = complaints
+        if not complaints:
+            return
+        log.warning("gang ignores", extra={"gang": gang.id, "complaints": complaints})
+        about = stored or self._member(gang)
+        if about is not None:
+            self._reporter.complained(about, "; ".join(complaints))
+
+    def _member(self, gang: Gang) -> Pod | None:
+        for key in gang.members:
+            if (unbound := self._state.unbound.get(key)) is not None:
+                return unbound[0]
+            if (placed := self._state.pods.by_key.get(key)) is not None:
+                return placed.pod
+        return None
+
+    def _note_missing(self, gangs: GangBook, gang: Gang) -> None:
+        """Note since when a gang names others that nobody knows."""
+        if _missing(gangs, gang):
+            self._missing.setdefault(gang.id, self._clock.now_s() + PATIENCE_S)
+        else:
+            self._missing.pop(gang.id, None)
+
+    def _complain_of_missing(self) -> None:
+        """Tell gangs whose partners have not come for a while.
+
+        They come one after the other: at first nothing is wrong with that.
+        """
+        now_s = self._clock.now_s()
+        for gang_id in [one for one, due_s in self._missing.items() if due_s <= now_s]:
+            del self._missing[gang_id]
+            for gangs in self._gangs[:1]:
+                gang = gangs.gangs.get(gang_id)
+                names = _missing(gangs, gang) if gang is not None else ()
+                if gang is not None and names:
+                    stored = self._state.objects.get(PodGroup, gang_id)
+                    until = "until all of the group are there none of it starts"
+                    text = f"{GROUPS.key}: {', '.join(names)} found nowhere; {until}"
+                    self._complain(gang, stored, (text,))
 
     def _with_place(self, stored: PodGroup, group_id: str) -> PodGroup:
         """Return the PodGroup with its place in the queue; without, if it is in none."""
@@ -116,3 +176,11 @@ class GangReports:
         if wanted == said:
             return stored
         return replace(stored, metadata=replace(stored.metadata, annotations=wanted))
+
+
+def _missing(gangs: GangBook, gang: Gang) -> tuple[str, ...]:
+    """Return the gangs of a group that nobody has said anything of."""
+    if gang.terms is None or len(gang.terms.group) == 1:
+        return ()
+    known = gangs.gangs
+    return tuple(one for one in gang.terms.group if one not in known or known[one].terms is None)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
 
 INTERVAL_S = 1.0  # as the original
 LOOKS = 500  # per interval: some 30 ms of the loop
+CHECKS = 100  # of rules, per interval
 WRITES = 200  # per interval
 
 log = logging.getLogger(__name__)
@@ -168,10 +169,15 @@ class QuotaStatus:
 
     def _complain(self, ledger: QuotaLedger) -> None:
         """Tell once, in the log and in an event, of an object that can't be as it is."""
-        for key, complaint in ledger.complaints.items():
+        ledger.rules_broken.check(CHECKS)
+        for changed, text in ledger.take_notices():
+            log.warning("quota changed in use", extra={"quota": changed.key, "what": text})
+            self._reporter.complained(changed, text)
+        complaints = {**ledger.rules_broken.texts, **ledger.complaints}
+        for key, complaint in complaints.items():
             if self._told.get(key) != complaint:
-                log.warning("quota ignored", extra={"complaint": complaint})
+                log.warning("quota is not as it should be", extra={"complaint": complaint})
                 quota = self._state.objects.get(ElasticQuota, key)
                 if quota is not None:
                     self._reporter.complained(quota, complaint)
-        self._told = dict(ledger.complaints)
+        self._told = complaints

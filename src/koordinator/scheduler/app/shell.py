@@ -298,6 +298,7 @@ class Scheduler:
         self.queue.remove(key)
         self.nominator.remove(key)
         self._job_queues.removed(key)
+        self._gang_reports.gone(key)
 
     def _forget_waiting(self, key: str, *, gone: bool) -> bool:
         """Give back the place of a pod that waits; return whether there was one."""
@@ -369,6 +370,7 @@ class Scheduler:
 
     def _gate(self, pod: Pod) -> Gate | None:
         cycle = self.cycles[pod.spec.scheduler_name]
+        self._gang_reports.seen(pod)
         for active in cycle.profile.pre_enqueue:
             message = active.plugin.pre_enqueue(pod)
             if message:

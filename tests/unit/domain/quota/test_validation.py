@@ -376,3 +376,38 @@ def test_nothing_is_filled_into_what_cannot_be_read(new: ElasticQuota, message: 
     """An unknown parent has no tree to inherit."""
     with pytest.raises(InputError, match=f"^ElasticQuota tenants/c: .*{message}"):
         with_quota_defaults(new, topology())
+
+
+@pytest.mark.parametrize(
+    ("parent", "labels", "outcome"),
+    [
+        ("wide", {}, nullcontext()),
+        ("wide", {f"{PREFIX}allow-force-update": "true"}, nullcontext()),
+        ("narrow", {}, pytest.raises(InputError, match="accepted is a parent with room for the 4")),
+        ("narrow", {f"{PREFIX}allow-force-update": "true"}, nullcontext()),
+    ],
+)
+def test_a_quota_moves_only_where_there_is_room_for_what_it_uses(
+    parent: str, labels: dict[str, str], outcome: Any
+) -> None:
+    """What its pods hold would be above the maximum of the new parent otherwise."""
+    old = quota("t", "dept", most=TEN, used={"cpu": 4}, labels=labels)
+    around = topology(
+        quota("dept", most=TEN, is_parent=True),
+        quota("wide", most=TEN, used={"cpu": 6}, is_parent=True),
+        quota("narrow", most=TEN, used={"cpu": 7}, is_parent=True),
+        old,
+    )
+    new = quota("t", parent, most=TEN, used={"cpu": 4}, labels=labels)
+
+    with outcome:
+        check_changed_quota(old, new, around, PlaceRules(), [])
+
+
+@pytest.mark.parametrize("key", ["policy", "order", "depth"])
+def test_a_queue_that_nobody_knows_is_refused(key: str) -> None:
+    """The accepted words are named."""
+    new = quota("new", most=TEN, annotations={f"{PREFIX}queue-{key}": "lifo"})
+
+    with pytest.raises(InputError, match=rf"queue-{key}\]: found 'lifo'; accepted is "):
+        check_new_quota(new, known(), PlaceRules())

@@ -11,8 +11,8 @@ from koordinator.api.codec import subject_of
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.labels import QUOTA_NAME, is_quota_preemptible
 from koordinator.domain.pod_requests import pod_requests
-from koordinator.domain.quota import QuotaPod, QuotaRules, QuotaSpec, QuotaTrees
-from koordinator.domain.quota.amounts import Amounts
+from koordinator.domain.quota import QuotaComplaints, QuotaPod, QuotaRules, QuotaSpec, QuotaTrees
+from koordinator.domain.quota.amounts import Amounts, exceeded, named_by, plus, to_text
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.snapshot import Changed, ClusterState, PodClass
 
@@ -35,6 +35,8 @@ class QuotaLedger:
         self.spec_changes = 0  # grows with every change of what an object says
         self.objects: dict[str, ElasticQuota] = {}  # that count, by name
         self.complaints: dict[str, str] = {}  # what can't be, by key of the object
+        self.rules_broken = QuotaComplaints()
+        self._notices: list[tuple[ElasticQuota, str]] = []
         self._by_name: defaultdict[str, dict[str, ElasticQuota]] = defaultdict(dict)
         self._names: dict[str, str] = {}  # of objects by key
         self._pods: dict[str, tuple[PodClass, bool]] = {}  # whether it has a node
@@ -79,15 +81,20 @@ class QuotaLedger:
             self._complain_of_others(same_name)
             return
         if before is not None and now is not None and QuotaSpec.of(before) == QuotaSpec.of(now):
+            self.rules_broken.put(now)
             self.objects[name] = now  # such as our own report of what it uses
             self._touched.add(name)
             return
+        if before is not None:
+            self._note_change(before, now)
         if before is not None and (now is None or now.key != before.key):
+            self.rules_broken.remove(before)
             self.trees.remove(before)
             del self.objects[name]
         if now is not None:
             self.objects[name] = now
             self.complaints.pop(now.key, None)
+            self.rules_broken.put(now)
             try:
                 self.trees.put(now)
             except InputError as error:
@@ -97,6 +104,36 @@ class QuotaLedger:
         self.spec_changes += 1
         self.version += 1
         self.changes += 1
+
+    def take_notices(self) -> list[tuple[ElasticQuota, str]]:
+        """Return what people should know of quotas that were deleted or moved, once."""
+        notices, self._notices = self._notices, []
+        return notices
+
+    def _note_change(self, before: ElasticQuota, now: ElasticQuota | None) -> None:
+        name = before.metadata.name
+        if name not in self.trees:
+            return
+        tree = self.trees.tree_of(name)
+        node = tree.node(name)
+        if now is None:
+            lost = [
+                f"{len(found)} {what}"
+                for found, what in (
+                    (node.children, "child quotas, which have their minimum until it is back"),
+                    (node.pods, "pods, which belong to other quotas now"),
+                )
+                if found
+            ]
+            if lost:
+                self._notices.append((before, f"deleted while it had {' and '.join(lost)}"))
+        elif now.parent != before.parent and now.parent in tree:
+            parent = tree.node(now.parent)
+            over = exceeded(plus(parent.used, node.used), parent.max)
+            if over and any(node.used.get(resource) for resource in over):
+                used = to_text(named_by(node.used, dict.fromkeys(over, 0)))
+                text = f"moved to parent {now.parent}, which has no room for what it uses: {used}"
+                self._notices.append((now, text))
 
     def _complain_of_others(self, same_name: dict[str, ElasticQuota]) -> None:
         first = min(same_name, default="")

@@ -1,0 +1,214 @@
+"""Gangs and quotas that can't be meant, where no admission has seen them: never a silent guess."""
+
+from typing import Any
+
+import pytest
+from tests.unit.domain.quota.quotas import PREFIX, quota
+from tests.unit.scheduler.plugins.test_elastic_quota import team
+from tests.unit.scheduler.test_gangs import GANG, condition, group, member, members, placed
+from tests.unit.scheduler.test_gangs_in_quotas import BOTH
+from tests.unit.scheduler.test_job_queues import LABEL
+from tests.worlds import START_S, embedded, node, pod
+
+from koordinator.api.elastic_quota import ElasticQuota
+from koordinator.api.event import Event
+from koordinator.scheduler.app.gang_reports import PATIENCE_S
+from koordinator.simulator import Embedded
+
+GROUP, TEAM = "PodGroup default/g", "ElasticQuota tenants/team"
+
+
+def world(*objects: Any) -> Embedded:
+    return embedded(*objects, config=BOTH)
+
+
+def complaints(one: Embedded) -> dict[str, str]:
+    """Return what events of the reason Ignored say, by object."""
+    events = (e for e in one.cluster.list(Event).items if e.reason == "Ignored")
+    return {
+        f"{e.regarding.kind} {e.regarding.namespace}/{e.regarding.name}": e.note for e in events
+    }
+
+
+def later(one: Embedded, seconds: float = 2.0) -> None:
+    one.clock.advance_to(one.clock.now_s() + seconds)
+    one.run_to_fixed_point()
+
+
+# -- gangs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("least", "said", "text"),
+    [
+        (0, {}, "spec.minMember: found 0; accepted is 1 or more"),
+        (3, {"total_number": "2"}, "total-number: found 2; accepted is at least the least number"),
+        (1, {"total_number": "x"}, "total-number: found 'x'; accepted is a whole number"),
+        (1, {"mode": "Loose"}, "mode: found 'Loose'; accepted is Strict or NonStrict"),
+        (1, {"match_policy": "never"}, "match-policy: found 'never'; accepted is one of"),
+        (1, {"groups": "g,h"}, "groups]: not valid JSON"),
+    ],
+)
+def test_a_pod_group_that_cannot_be_meant_gets_an_event(
+    least: int, said: dict[str, str], text: str
+) -> None:
+    """What is ignored of it is told at the object."""
+    annotations = {k: v for k, v in said.items() if k != "groups"}
+    made = group("g", least, **annotations)
+    one = world(node("a"))
+    one.load([made])
+    if "groups" in said:
+        patch = {"metadata": {"annotations": {GANG + "groups": said["groups"]}}}
+        one.cluster.patch(type(made), "g", "default", patch)
+
+    one.run_to_fixed_point()
+
+    assert text in complaints(one)[GROUP]
+
+
+def test_a_gang_without_object_tells_at_a_pod() -> None:
+    """There is nothing else to tell it at."""
+    said = {GANG + "name": "g", GANG + "min-available": "1", GANG + "mode": "Loose"}
+    one = world(node("a"), pod("p", 1, annotations=said))
+
+    one.run_to_fixed_point()
+
+    assert "mode: found 'Loose'" in complaints(one)["Pod default/p"]
+    assert set(placed(one)) == {"p"}
+
+
+def test_a_pod_that_names_two_gangs_is_told_which_one_counts() -> None:
+    """Even if nothing keeps it from running."""
+    one = world(node("a"), group("g", 1), member("p", "g", annotations={GANG + "name": "other"}))
+
+    one.run_to_fixed_point()
+
+    assert complaints(one)["Pod default/p"] == (
+        "label pod-group.scheduling.sigs.k8s.io says 'g' and counts; "
+        "annotation gang.scheduling.koordinator.sh/name says 'other'"
+    )
+
+
+def test_a_group_that_names_a_missing_gang_says_so() -> None:
+    """The pods at once; the PodGroup after a while, because partners come one by one."""
+    one = world(node("a"), group("g", 1, groups=["g", "h"]), *members("g", 1))
+    one.run_to_fixed_point()
+    assert "gang default/h is not known" in condition(one, "g-0")[1]
+    assert complaints(one) == {}
+    assert one.scheduler.next_wakeup_s() == START_S + PATIENCE_S or (
+        one.scheduler.next_wakeup_s() or 0
+    ) < (START_S + PATIENCE_S)
+
+    later(one, PATIENCE_S)
+
+    assert "default/h found nowhere" in complaints(one)[GROUP]
+    one.load([group("h", 1, groups=["g", "h"]), *members("h", 1)])
+    one.run_to_fixed_point()
+    assert len(placed(one)) == 2
+
+
+# -- quotas ----------------------------------------------------------------------------------
+
+
+def with_pod(name: str, quota_name: str, cpu: int = 1) -> Any:
+    return pod(name, cpu, labels={LABEL: quota_name})
+
+
+@pytest.mark.parametrize(
+    ("quotas", "about", "text"),
+    [
+        ([team("team", 1, 2)], TEAM, "spec.min[cpu]: found '2'; accepted is at most 1"),
+        ([team("team", -1)], TEAM, "spec.max[cpu]: found '-1'; accepted is an amount of at least"),
+        ([quota("team", least={"cpu": 1})], TEAM, "spec.min[cpu]: found 1 without a maximum"),
+        (
+            [team("team", 9, 2, is_parent=True), team("a", 9, 2, "team"), team("b", 9, 1, "team")],
+            TEAM,
+            "spec.min[cpu]: found '2'; accepted is at least the sum of its children's minimums, 3",
+        ),
+        ([team("team", 9, parent="nobody")], TEAM, "found 'nobody'; accepted is the name of a"),
+        (
+            [team("leaf", 9), team("team", 9, parent="leaf")],
+            TEAM,
+            "found 'leaf'; accepted is a quota that is a parent",
+        ),
+        (
+            [team("team", 9, annotations={PREFIX + "queue-policy": "lifo"})],
+            TEAM,
+            "queue-policy]: found 'lifo'; accepted is one of none, strict, backfill, best-effort",
+        ),
+        (
+            [team("team", 9, annotations={PREFIX + "namespaces": "ns"})],
+            TEAM,
+            "namespaces]: not valid JSON",
+        ),
+    ],
+)
+def test_a_quota_that_cannot_be_meant_gets_an_event(
+    quotas: list[ElasticQuota], about: str, text: str
+) -> None:
+    """Admission would have refused it; pods are scheduled all the same."""
+    one = world(node("a"), *quotas, pod("other", 1))
+    one.run_to_fixed_point()
+    later(one)
+
+    assert text in complaints(one)[about]
+    assert set(placed(one)) == {"other"}
+
+
+def test_a_quota_that_is_put_right_is_not_complained_of_again() -> None:
+    """And when it is wrong again, it is."""
+    one = world(node("a"), team("team", 1, 2))
+    one.run_to_fixed_point()
+    later(one)
+    for least in ("1", "3"):
+        one.cluster.patch(ElasticQuota, "team", "tenants", {"spec": {"min": {"cpu": least}}})
+        one.run_to_fixed_point()
+        later(one)
+
+    notes = [e.note for e in one.cluster.list(Event).items if e.reason == "Ignored"]
+    assert [note.split("; ")[0].rpartition(" ")[2] for note in notes] == ["'2'", "'3'"]
+
+
+def test_a_quota_deleted_with_children_and_pods_says_what_became_of_them() -> None:
+    """Its pods are in the default quota, its children without parent, and both is told."""
+    one = world(
+        node("a"),
+        team("dept", 9, 3, is_parent=True),
+        team("team", 9, 1, "dept"),
+        with_pod("x", "team"),
+        with_pod("y", "dept"),
+    )
+    one.run_to_fixed_point()
+
+    one.cluster.delete(ElasticQuota, "dept", "tenants")
+    one.run_to_fixed_point()
+    later(one)
+
+    told = complaints(one)
+    assert told["ElasticQuota tenants/dept"] == (
+        "deleted while it had 1 child quotas, which have their minimum until it is back and "
+        "1 pods, which belong to other quotas now"
+    )
+    assert "found 'dept'; accepted is the name of a quota that exists" in told[TEAM]
+
+
+def test_a_quota_moved_to_a_parent_without_room_says_so() -> None:
+    """What it uses stays used."""
+    one = world(
+        node("a"),
+        team("large", 9, is_parent=True),
+        team("small", 1, is_parent=True),
+        team("team", 9, 3, "large"),
+        with_pod("x", "team", 3),
+    )
+    one.run_to_fixed_point()
+    assert set(placed(one)) == {"x"}
+
+    labels = {PREFIX + "parent": "small"}
+    one.cluster.patch(ElasticQuota, "team", "tenants", {"metadata": {"labels": labels}})
+    one.run_to_fixed_point()
+    later(one)
+
+    notes = [e.note for e in one.cluster.list(Event).items if e.reason == "Ignored"]
+    assert "moved to parent small, which has no room for what it uses: cpu:3" in notes
+    one.state.validate()
