@@ -53,11 +53,13 @@ def test_the_load_kept_is_the_load_computed_anew(
 ) -> None:
     """While reports, pods and nodes come, change and go, and while time passes."""
     one = embedded(*cluster, config=load_aware(args), report=False)
-    for turn in range(data.draw(st.integers(1, 6))):
+    kinds = [data.draw(measured_pods()) for _ in range(3)]
+    for turn in range(data.draw(st.integers(2, 6))):
         change(one, turn, data)
         one.scheduler.step()
         one.state.validate()
-        kept_equals_computed(one, data.draw(measured_pods()))
+        for kind in kinds:
+            kept_equals_computed(one, kind)
 
 
 def change(one: Embedded, turn: int, data: st.DataObject) -> None:
