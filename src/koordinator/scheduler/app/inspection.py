@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from koordinator.foundation.errors import NotFoundError
+from koordinator.scheduler.app.load_page import load_page
 from koordinator.scheduler.app.shell import Scheduler
 from koordinator.scheduler.queue import QueuedPod, QueueState
 from koordinator.scheduler.snapshot import ClusterState
@@ -21,6 +22,9 @@ def services(scheduler: Scheduler, ask: Ask) -> dict[str, Page]:
     return {
         "/nodes/{nodeName}": lambda given: ask(
             partial(node_page, scheduler.state, given["nodeName"])
+        ),
+        "/plugins/LoadAwareScheduling/node/{nodeName}": lambda given: ask(
+            partial(load_page, scheduler.state, given["nodeName"])
         ),
         "/queue": lambda _: ask(partial(queue_page, scheduler)),
     }
