@@ -18,6 +18,7 @@ from koordinator.api.device import Device
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node import Node
+from koordinator.api.node_metric import NodeMetric
 from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.service import Service
@@ -54,6 +55,7 @@ def node(
     taints: Sequence[str] = (),
     images: Mapping[str, int] | None = None,
     unschedulable: bool = False,
+    annotations: Mapping[str, str] | None = None,
     **extended: Amount,
 ) -> Node:
     """Return a node; a taint is ``key=value:Effect``, images are in MiB."""
@@ -61,7 +63,11 @@ def node(
     own = {HOSTNAME: name} | ({ZONE: zone} if zone else {})
     return _decoded(
         Node,
-        metadata={"name": name, "labels": own | dict(labels or {})},
+        metadata={
+            "name": name,
+            "labels": own | dict(labels or {}),
+            "annotations": dict(annotations or {}),
+        },
         spec={"unschedulable": unschedulable, "taints": [_taint(text) for text in taints]},
         status={
             "allocatable": {key: str(amount) for key, amount in allocatable.items()},
@@ -160,6 +166,58 @@ def device(on: str, gpus: int = 8, memory: str = "80Gi", unhealthy: Sequence[int
             ]
         },
     )
+
+
+def used(cpu: Amount, memory: Amount = 0, **more: Amount) -> JsonObject:
+    """Return amounts in use."""
+    amounts = {"cpu": cpu, "memory": memory, **more}
+    return {"resources": {name: str(amount) for name, amount in amounts.items()}}
+
+
+def metric(
+    on: str,
+    cpu: Amount = 0,
+    memory: Amount = 0,
+    *,
+    at: str = "22:13:00",
+    pods: Mapping[str, JsonObject] | None = None,
+    prod: Sequence[str] = (),
+    system: JsonObject | None = None,
+    windows: Mapping[tuple[str, str], JsonObject] | None = None,
+    interval_s: int | None = None,
+    **node_metric: Any,
+) -> NodeMetric:
+    """Return the report of a node's usage: by default 20 seconds before START_S.
+
+    ``at`` is empty for one that never was; ``pods`` are by name, those of ``prod`` were of that
+    band; ``windows`` are by duration and statistic, such as ``("5m", "p95")``.
+    """
+    body = {
+        "nodeUsage": used(cpu, memory),
+        "systemUsage": system or {},
+        "aggregatedNodeUsages": [
+            {"duration": duration, "usage": {statistic: usage}}
+            for (duration, statistic), usage in (windows or {}).items()
+        ],
+        **node_metric,
+    }
+    status = {
+        "nodeMetric": body,
+        "podsMetric": [
+            {
+                "namespace": "default",
+                "name": name,
+                "podUsage": usage,
+                "priority": "koord-prod" if name in prod else "",
+            }
+            for name, usage in (pods or {}).items()
+        ],
+    }
+    if at:
+        status["updateTime"] = f"2023-11-14T{at}Z"
+    policy = {} if interval_s is None else {"reportIntervalSeconds": interval_s}
+    spec = {"metricCollectPolicy": policy}
+    return _decoded(NodeMetric, metadata={"name": on}, spec=spec, status=status)
 
 
 def budget(name: str, allowed: int, **labels: str) -> PodDisruptionBudget:

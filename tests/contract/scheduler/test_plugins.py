@@ -1,6 +1,7 @@
 """Every plugin of the package through the suite for plugins."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.contract.scheduler.plugin_suite import (
     plugin_contract,
 )
 from tests.equipped_nodes import machine_pods, machine_rooms
+from tests.measured_nodes import ARGUMENTS, measured_clusters, measured_pods
 from tests.strategies import FOO, GPU
 
 from koordinator.api.kubescheduler import decode_args
@@ -103,6 +105,22 @@ def test_other_arguments_keep_the_contract(name: str, args: Args) -> None:
 )
 def test_the_contract_on_machines_with_devices_and_numa_nodes(check: Callable[[], None]) -> None:
     """Whether NodeNUMAResource has a say depends on the policies of nodes, too."""
+    check()
+
+
+_LOAD_AWARE = {
+    f"LoadAwareScheduling {number}": arguments for number, arguments in enumerate(ARGUMENTS)
+}
+
+
+@pytest.mark.slow
+@plugin_contract(
+    *(replace(_BY_NAME["LoadAwareScheduling"], name=name) for name in _LOAD_AWARE),
+    args=_LOAD_AWARE,
+    worlds=(measured_clusters(), measured_pods()),
+)
+def test_the_contract_on_nodes_that_report_their_usage(check: Callable[[], None]) -> None:
+    """By every kind of usage and threshold."""
     check()
 
 

@@ -92,7 +92,7 @@ class PodLoad:
 
     def _counts_as_estimated(self, measured: Measured, pod: Pod, got_s: float) -> bool:
         """Return whether the measurement is too old, or wanted to be taken for too old."""
-        bound_s = _true_since(pod, "PodScheduled")
+        bound_s = scheduled_s(pod)
         since_s = got_s if bound_s is None else bound_s
         if since_s > measured.updated_s - measured.interval_s:
             return True
@@ -102,6 +102,11 @@ class PodLoad:
                 return initialized_s + self.after_initialized_s > measured.updated_s
         deadline_s = since_s + self.after_scheduled_s
         return self.after_scheduled_s > 0 and deadline_s > measured.updated_s
+
+
+def scheduled_s(pod: Pod) -> float | None:
+    """Return when the pod was bound, None if it does not say so."""
+    return _true_since(pod, "PodScheduled")
 
 
 def pod_load(

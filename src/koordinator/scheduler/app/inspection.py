@@ -13,6 +13,7 @@ from koordinator.domain.gangs import GangBook
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.app.explainer import explain
 from koordinator.scheduler.app.gang_pages import gang_page, gangs_page
+from koordinator.scheduler.app.load_page import load_page
 from koordinator.scheduler.app.quota_pages import quota_page, quotas_page
 from koordinator.scheduler.app.shell import Scheduler
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
@@ -36,6 +37,9 @@ def services(scheduler: Scheduler, ask: Ask) -> dict[str, Page]:
         ),
         "/explain/{namespace}/{podName}": lambda given: ask(
             partial(explain_page, scheduler, f"{given['namespace']}/{given['podName']}")
+        ),
+        "/plugins/LoadAwareScheduling/node/{nodeName}": lambda given: ask(
+            partial(load_page, scheduler.state, given["nodeName"])
         ),
         "/queue": lambda _: ask(partial(queue_page, scheduler)),
     }

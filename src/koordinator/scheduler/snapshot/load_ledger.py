@@ -59,6 +59,14 @@ class LoadLedger:
         measured = self.measured[placed.row]
         return measured is not None and placed.key in measured.pods
 
+    def added_by(self, placed: PlacedPod) -> Addends:
+        """Return what a pod adds to its node, which has been measured."""
+        measured, kind = self.measured[placed.row], class_load(placed.pod_class, self.rules)
+        report = measured.pods.get(placed.key) if measured is not None else None
+        if measured is None or report is None:
+            return kind.addends
+        return kind.load.reported(measured, report, placed.pod, placed.assigned_s)
+
     # -- writing -----------------------------------------------------------------------------
 
     def grow(self, capacity: int) -> None:
@@ -102,10 +110,10 @@ class LoadLedger:
         measured = self.measured[placed.row]
         if measured is None:
             return
-        kind = class_load(placed.pod_class, self.rules)
-        added = kind.amounts[:SUMS]
         if placed.key in measured.pods:
-            added = np.array(_reported(kind.load, placed, measured))
+            added = np.array(self.added_by(placed))
+        else:
+            added = class_load(placed.pod_class, self.rules).amounts[:SUMS]
         sums = self.figures[placed.row, :SUMS]
         if sign > 0:
             sums += added
@@ -167,22 +175,11 @@ class LoadLedger:
         )
 
     def _add_up(self, measured: Measured, pods: Iterable[PlacedPod]) -> IntArray:
-        rules, reports = self.rules, measured.pods
-        nothing = (0,) * len(rules.resources)
-        system = measured.system if rules.includes_system else nothing
-        addends: list[Addends] = [(nothing, nothing, nothing, system)]
-        for placed in pods:
-            kind = class_load(placed.pod_class, rules)
-            if placed.key in reports:
-                addends.append(_reported(kind.load, placed, measured))
-            else:
-                addends.append(kind.addends)
+        nothing = (0,) * len(self.rules.resources)
+        system = measured.system if self.rules.includes_system else nothing
+        addends = [(nothing, nothing, nothing, system), *map(self.added_by, pods)]
         total: IntArray = np.array(addends).sum(axis=0)
         return total
-
-
-def _reported(load: PodLoad, placed: PlacedPod, measured: Measured) -> Addends:
-    return load.reported(measured, measured.pods[placed.key], placed.pod, placed.assigned_s)
 
 
 def class_load(pod: PodClass, rules: LoadRules) -> ClassLoad:

@@ -1,0 +1,65 @@
+"""What load-aware scheduling makes of a node, by the rules of the first profile that asked.
+
+Source: koordinator pkg/scheduler/plugins/loadaware/service.go.
+"""
+
+from typing import Any
+
+from koordinator.api.codec import to_manifest
+from koordinator.domain.load.pod_load import Sum, scheduled_s
+from koordinator.domain.load.rules import Amounts, LoadRules
+from koordinator.foundation.clock import to_datetime
+from koordinator.foundation.quantity import Quantity
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod
+from koordinator.scheduler.snapshot.load_ledger import LoadLedger
+
+_SUMS = {
+    Sum.PROD_USAGE: "prodUsage",
+    Sum.DELTA: "nodeDelta",
+    Sum.PROD_DELTA: "prodDelta",
+    Sum.ESTIMATED: "nodeEstimated",
+}
+_KIBI = 1024
+
+
+def load_page(state: ClusterState, name: str) -> dict[str, Any]:
+    """Return the pods of a node and what they add to its load; empty if nothing is known."""
+    row = state.nodes.rows.get(name)
+    ledger = next(iter(state.load.ledgers.values()), None)
+    if row is None or ledger is None:
+        return {}
+    pods = sorted(state.pods.on_row[row].values(), key=_assigned_s)
+    page: dict[str, Any] = {"pods": [_pod(placed) for placed in pods]} if pods else {}
+    if ledger.measured[row] is not None:
+        sums = ledger.figures[row].tolist()
+        page |= {text: _quantities(ledger.rules, sums[which]) for which, text in _SUMS.items()}
+        page |= {
+            f"{_SUMS[which]}Pods": _adding(ledger, pods, which)
+            for which in (Sum.DELTA, Sum.PROD_DELTA, Sum.ESTIMATED)
+        }
+    return page
+
+
+def _adding(ledger: LoadLedger, pods: list[PlacedPod], which: Sum) -> list[str]:
+    return sorted(placed.key for placed in pods if any(ledger.added_by(placed)[which]))
+
+
+def _pod(placed: PlacedPod) -> dict[str, Any]:
+    when = to_datetime(_assigned_s(placed)).isoformat().replace("+00:00", "Z")
+    return {"timestamp": when, "pod": to_manifest(placed.pod)}
+
+
+def _assigned_s(placed: PlacedPod) -> float:
+    since_s = scheduled_s(placed.pod)
+    return placed.assigned_s if since_s is None else since_s
+
+
+def _quantities(rules: LoadRules, amounts: Amounts) -> dict[str, str]:
+    shown = {}
+    for name, amount in zip(rules.resources, amounts, strict=True):
+        if name == "cpu":
+            quantity = Quantity.from_milli(amount)
+        else:
+            quantity = Quantity.from_int(amount, binary=name == "memory" and amount % _KIBI == 0)
+        shown[name] = str(quantity)
+    return shown

@@ -1,0 +1,420 @@
+"""Pods stay off busy nodes, and prefer those that are least so."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.scheduler.asking import built, refused, scored
+from tests.unit.scheduler.conftest import NewEmbedded, World
+from tests.worlds import START_S, add, configuration, metric, node, pod, used
+
+from koordinator.api.meta import Condition
+from koordinator.api.node_metric import NodeMetric
+from koordinator.api.pod import Pod
+from koordinator.foundation.clock import to_datetime
+from koordinator.foundation.errors import InputError
+from koordinator.scheduler.app import Unschedulable
+from koordinator.scheduler.contract import Action, ClusterEvent, Hint
+from koordinator.scheduler.plugins.load_aware import PLUGIN
+from koordinator.scheduler.snapshot import ClusterState
+
+PROD = {"koordinator.sh/priority-class": "koord-prod"}
+THRESHOLDS = "scheduling.koordinator.sh/usage-thresholds"
+CPU, MEMORY = "node(s) cpu usage exceed threshold", "node(s) memory usage exceed threshold"
+AGGREGATED = "node(s) cpu aggregated usage exceed threshold"
+EXPIRED = "node(s) nodeMetric expired"
+
+
+def why(state: ClusterState, asked: Pod, **args: Any) -> dict[str, str]:
+    return refused(built(PLUGIN, state, **args), state, asked)
+
+
+def scores(state: ClusterState, asked: Pod, **args: Any) -> dict[str, int]:
+    return scored(built(PLUGIN, state, **args), state, asked)
+
+
+# -- filter ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("cpu", "verdict"), [("4450m", {}), ("4550m", {"n": CPU})])
+def test_the_rounded_percentage_counts(world: World, cpu: str, verdict: dict[str, str]) -> None:
+    """65 is the last accepted percentage of cpu; 65.5 rounds up. The pod counts with 85 %."""
+    state = world(node("n", cpu=10, memory="100Gi"), metric("n", cpu=cpu))
+
+    assert why(state, pod("new", cpu="2353m")) == verdict
+
+
+def test_only_the_first_resource_above_its_limit_is_named(world: World) -> None:
+    """In alphabetical order."""
+    state = world(
+        node("both", cpu=10, memory="10Gi"),
+        metric("both", cpu=9, memory="9900Mi"),
+        node("memory", cpu=10, memory="10Gi"),
+        metric("memory", cpu=1, memory="9900Mi"),
+    )
+
+    assert why(state, pod("new", cpu=1)) == {"both": CPU, "memory": MEMORY}
+
+
+def test_a_threshold_of_zero_is_not_checked(world: World) -> None:
+    """So are resources without threshold, and ones that the node does not have."""
+    state = world(node("n", cpu=1, memory="1Gi"), metric("n", cpu=1, memory="1Gi"))
+
+    assert why(state, pod("new"), usageThresholds={"cpu": 0, "memory": 0}) == {}
+    assert why(state, pod("new"), usageThresholds={"example.com/foo": 1}) == {}
+
+
+def test_a_node_that_nobody_measures_takes_pods(world: World) -> None:
+    """Without report, and with one that has no body; a report without time has expired."""
+    silent = NodeMetric(metadata=metric("silent").metadata)
+    state = world(
+        node("none"), node("empty"), metric("empty", nodeUsage={}), node("silent"), silent
+    )
+
+    assert why(state, pod("new")) == {"silent": EXPIRED}
+    assert why(state, pod("new"), filterExpiredNodeMetrics=False) == {}
+
+
+@pytest.mark.parametrize(
+    ("args", "verdict"),
+    [
+        ({}, {"old": EXPIRED}),
+        ({"enableScheduleWhenNodeMetricsExpired": True}, {}),
+        ({"filterExpiredNodeMetrics": False}, {"old": CPU}),
+        ({"nodeMetricExpirationSeconds": 1000}, {"old": CPU}),
+        ({"usageThresholds": {"cpu": 0}}, {}),
+    ],
+)
+def test_an_expired_report(world: World, args: dict[str, Any], verdict: dict[str, str]) -> None:
+    """Refuses, lets pass, or goes on to count, as the arguments say; a limit must be checked."""
+    state = world(node("old"), metric("old", cpu=8, at="22:09:00"))
+    state.advance(START_S)
+
+    assert why(state, pod("new"), **args) == verdict
+
+
+def test_a_report_expires_as_time_passes(world: World) -> None:
+    """Exactly after its seconds, until the next one comes."""
+    state = world(node("n"), metric("n", cpu=1))  # 20 s old at START_S
+    plugin = built(PLUGIN, state)
+    verdicts = []
+    for later_s in (0, 159, 160):
+        state.advance(START_S + later_s)
+        verdicts.append(refused(plugin, state, pod("new")))
+    add(state, metric("n", cpu=1, at="22:16:00"))
+
+    assert verdicts == [{}, {}, {"n": EXPIRED}]
+    assert refused(plugin, state, pod("new")) == {}
+
+
+def test_daemons_go_everywhere(world: World) -> None:
+    """They have no other node to go to."""
+    state = world(node("n"), metric("n", cpu=8))
+
+    assert why(state, pod("daemon", owner=("DaemonSet", "d"))) == {}
+
+
+def test_prod_pods_have_thresholds_of_their_own(world: World) -> None:
+    """They compare with what prod pods use; other pods still compare with the whole usage."""
+    state = world(
+        node("n", cpu=10),
+        pod("web", cpu=1, on="n", labels=PROD),
+        metric("n", cpu=9, pods={"web": used("2"), "other": used("6")}, prod=["web", "other"]),
+    )
+    args: dict[str, Any] = {"prodUsageThresholds": {"cpu": 30}}
+
+    assert why(state, pod("small", cpu="1100m", labels=PROD), **args) == {}
+    assert why(state, pod("large", cpu=2, labels=PROD), **args) == {"n": CPU}
+    assert why(state, pod("other"), **args) == {"n": CPU}
+
+
+def test_the_system_may_count_as_prod(world: World) -> None:
+    """With prodUsageIncludeSys."""
+    state = world(node("n", cpu=10), metric("n", cpu=1, system=used("4")))
+    args: dict[str, Any] = {"prodUsageThresholds": {"cpu": 30}}
+
+    assert why(state, pod("p", labels=PROD), **args) == {}
+    assert why(state, pod("p", labels=PROD), **args, prodUsageIncludeSys=True) == {"n": CPU}
+
+
+def test_a_window_of_usage(world: World) -> None:
+    """The one that is named, else the longest that is filled, else the latest usage."""
+    args = {"usageThresholds": {"cpu": 50}, "usageAggregationType": "p95"}
+    windows = {("5m", "p95"): used("8"), ("1h", "p95"): {}, ("15m", "p95"): used("1")}
+    state = world(
+        node("n", cpu=10), metric("n", cpu=2, windows=windows), node("m"), metric("m", cpu=7)
+    )
+    five = {**args, "usageAggregatedDuration": "5m"}
+
+    assert why(state, pod("new"), aggregated=args) == {"m": AGGREGATED}
+    assert why(state, pod("new"), aggregated=five) == {"n": AGGREGATED}
+
+
+def test_where_the_window_is_missing_whole_estimates_count(world: World) -> None:
+    """Of all pods of the node: there is no measurement to start from."""
+    args = {
+        "usageThresholds": {"cpu": 50},
+        "usageAggregationType": "p95",
+        "usageAggregatedDuration": "5m",
+    }
+    state = world(
+        node("n", cpu=10),
+        pod("p", cpu=6, on="n"),
+        metric("n", cpu=9, pods={"p": used("9")}),
+    )
+
+    assert why(state, pod("new", cpu="400m"), aggregated=args) == {"n": AGGREGATED}
+    assert (
+        why(state, pod("new", cpu="400m"), aggregated=args | {"usageThresholds": {"cpu": 55}}) == {}
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "verdict"),
+    [
+        ({"usageThresholds": {"cpu": 90}}, {}),
+        ({"usageThresholds": {"cpu": 60}}, {"n": CPU}),
+        ({"prodUsageThresholds": {"cpu": 2}}, {"n": CPU}),
+        (
+            {"aggregatedUsage": {"usageThresholds": {"cpu": 60}, "usageAggregationType": "p95"}},
+            {"n": AGGREGATED},
+        ),
+        ({"aggregatedUsage": {"usageThresholds": {"cpu": 10}}}, {}),
+        ({}, {}),
+    ],
+)
+def test_a_node_may_have_thresholds_of_its_own(
+    world: World, own: dict[str, Any], verdict: dict[str, str]
+) -> None:
+    """Each part that the annotation names replaces that of the arguments, if it is whole."""
+    state = world(
+        node("n", cpu=10, annotations={THRESHOLDS: json.dumps(own)}), metric("n", cpu="6200m")
+    )
+
+    assert why(state, pod("new", labels=PROD)) == verdict
+
+
+def test_thresholds_that_cant_be_read_are_complained_about(embedded: NewEmbedded) -> None:
+    """And those of the arguments are in force."""
+    state = ClusterState()
+    plugin = built(PLUGIN, state)
+    one = embedded(node("n", annotations={THRESHOLDS: "{"}), metric("n", cpu=8))
+    add(state, node("n", annotations={THRESHOLDS: "{"}), metric("n", cpu=8))
+
+    assert refused(plugin, state, pod("new")) == {"n": CPU}
+    (problem,) = one.state.load.problems[0]
+    assert THRESHOLDS in str(problem)
+
+
+def test_amplified_nodes_are_measured_by_what_they_have(world: World) -> None:
+    """The annotation says what it was before."""
+    raw = {"node.koordinator.sh/raw-allocatable": json.dumps({"cpu": "4"})}
+    state = world(node("n", cpu=8, annotations=raw), metric("n", cpu=3))
+
+    assert why(state, pod("new")) == {"n": CPU}
+
+
+# -- score -----------------------------------------------------------------------------------
+
+
+def test_the_score_is_the_mean_share_that_would_be_left(world: World) -> None:
+    """64 CPUs of which 20 are used, 256 GiB of which 60 are; the pod counts with 6.8 and 11.2."""
+    state = world(node("n", cpu=64, memory="256Gi"), metric("n", cpu=20, memory="60Gi"))
+    asked = pod("new", cpu=8, memory="16Gi")
+
+    assert scores(state, asked) == {"n": 65}
+    weighted = {"dominantResourceWeight": 2, "resourceWeights": {"cpu": 1, "memory": 1}}
+    assert scores(state, asked, **weighted) == {"n": 61}
+    assert scores(state, asked, dominantResourceWeight=1) == {"n": 58}
+
+
+def test_the_scarcest_resource_may_be_one_without_weight(world: World) -> None:
+    """Every resource that is named anywhere counts for the dominant weight."""
+    state = world(
+        node("n", cpu=10, memory="100Gi", **{"example.com/foo": 10}),
+        metric("n", cpu=0, memory=0, nodeUsage=used(0, 0, **{"example.com/foo": 9})),
+    )
+    args = {"dominantResourceWeight": 1, "supportedResources": ["example.com/foo"]}
+
+    assert scores(state, pod("new", owner=None), **args) == {"n": 10}
+
+
+def test_nodes_without_fresh_report_score_zero(world: World) -> None:
+    """Whatever the filter makes of old ones."""
+    state = world(
+        node("none"),
+        node("old"),
+        metric("old", at="22:00:00"),
+        node("empty"),
+        metric("empty", nodeUsage={}),
+        node("fresh"),
+        metric("fresh"),
+    )
+    state.advance(START_S)
+
+    found = scores(state, pod("new"), filterExpiredNodeMetrics=False)
+    assert {name for name, score in found.items() if score} == {"fresh", "empty"}
+
+
+def test_prod_pods_may_be_scored_by_what_prod_pods_use(world: World) -> None:
+    """Only they, and only if it is asked for."""
+    state = world(node("n", cpu=10, memory="100Gi"), metric("n", cpu=9, memory="90Gi"))
+
+    assert scores(state, pod("p", labels=PROD), scoreAccordingProdUsage=True) == {"n": 98}
+    assert scores(state, pod("p"), scoreAccordingProdUsage=True) == {"n": 8}
+
+
+# -- pods that no measurement shows ------------------------------------------------------------
+
+
+def test_a_pod_just_placed_counts_with_its_estimate(world: World) -> None:
+    """Until a report shows what it uses and is young enough to be about it."""
+    state = world(node("n", cpu=10), metric("n", cpu=1), pod("p", cpu=6, on="n"))
+    plugin, asked = built(PLUGIN, state), pod("new", cpu=1)
+    assert refused(plugin, state, asked) == {"n": CPU}
+
+    state.displace("default/p")
+    assert refused(plugin, state, asked) == {}
+
+    state.advance(START_S)
+    add(state, pod("p", cpu=6, on="n"), metric("n", cpu=2, pods={"p": used("1")}, at="22:14:00"))
+    assert refused(plugin, state, asked) == {"n": CPU}  # 40 s after it came
+
+    add(state, metric("n", cpu=2, pods={"p": used("1")}, at="22:14:20"))
+    assert refused(plugin, state, asked) == {}
+
+
+def test_the_time_of_the_bind_counts_once_it_is_known(world: World) -> None:
+    """A scheduler that starts anew knows since when a pod runs from its condition."""
+    running = _since(pod("p", cpu=6, on="n"), PodScheduled=-600)
+    state = world(node("n", cpu=10))
+    state.advance(START_S)
+    add(state, pod("p", cpu=6, on="n"), metric("n", cpu=2, pods={"p": used("1")}))
+    plugin, asked = built(PLUGIN, state), pod("new", cpu=1)
+    assert refused(plugin, state, asked) == {"n": CPU}
+
+    position = state.usage_log.position
+    add(state, running)
+    assert refused(plugin, state, asked) == {}
+    assert state.usage_log.since(position) is not None
+    assert state.usage_log.position > position
+
+
+@pytest.mark.parametrize(
+    ("args", "annotations", "verdict"),
+    [
+        ({}, {}, {}),
+        ({"estimatedSecondsAfterPodScheduled": 500}, {}, {}),
+        ({"estimatedSecondsAfterPodScheduled": 700}, {}, {"n": CPU}),
+        ({"estimatedSecondsAfterPodScheduled": 700, "estimatedSecondsAfterInitialized": 5}, {}, {}),
+        ({"estimatedSecondsAfterInitialized": 200}, {}, {"n": CPU}),
+        ({}, {"seconds-after-pod-scheduled": "700"}, {}),
+        ({"allowCustomizeEstimation": True}, {"seconds-after-pod-scheduled": "700"}, {"n": CPU}),
+        (
+            {"allowCustomizeEstimation": True, "estimatedSecondsAfterPodScheduled": 700},
+            {"seconds-after-pod-scheduled": "0"},
+            {},
+        ),
+        ({"allowCustomizeEstimation": True}, {"seconds-after-pod-scheduled": "soon"}, {}),
+    ],
+)
+def test_how_long_a_pod_counts_as_estimated_at_least(
+    world: World, args: dict[str, Any], annotations: dict[str, str], verdict: dict[str, str]
+) -> None:
+    """Since it was scheduled, or initialized once it is; the pod's own wish if that is allowed."""
+    own = {f"scheduling.koordinator.sh/load-estimated-{k}": v for k, v in annotations.items()}
+    placed = pod("p", cpu=6, on="n", annotations=own)
+    running = _since(placed, PodScheduled=-600, Initialized=-100)
+    state = world(node("n", cpu=10), running, metric("n", cpu=2, pods={"p": used("1")}))
+
+    assert why(state, pod("new", cpu=1), **args) == verdict
+
+
+def test_a_run_of_pods_whose_former_selves_were_measured(embedded: NewEmbedded) -> None:
+    """Deciding them at once or one by one comes to the same."""
+    config = configuration(plugins={"multiPoint": {"enabled": [{"name": "LoadAwareScheduling"}]}})
+    found = []
+    for merge in (True, False):
+        one = embedded(
+            node("a", cpu=16),
+            node("b", cpu=16),
+            metric("a", cpu=4, pods={f"p{i}": used("2") for i in range(4)}),
+            metric("b", cpu=1),
+            *(pod(f"p{i}", cpu=1) for i in range(6)),
+            config=config,
+            merge_runs=merge,
+        )
+        one.scheduler.step()
+        found.append({p.key: p.spec.node_name for p in one.cluster.list(Pod).items})
+
+    assert found[0] == found[1]
+    assert set(found[0].values()) == {"a", "b"}
+
+
+def test_a_run_counts_each_pod_by_what_was_measured_of_it(world: World) -> None:
+    """Also where the state is told of many pods at once."""
+    state = world(node("n", cpu=16), metric("n", cpu=4, pods={"p0": used("2")}))
+    state.advance(START_S)
+    plugin = built(PLUGIN, state)
+    assert refused(plugin, state, pod("new")) == {}
+    pods = [pod(f"p{i}", cpu=3) for i in range(3)]
+
+    state.place_run([(p.key, p, state.classes.of(p), 0) for p in pods])  # 4 + 0.55 + 2 x 2.55
+
+    assert refused(plugin, state, pod("new", cpu="800m")) == {}
+    assert refused(plugin, state, pod("new", cpu="1100m")) == {"n": CPU}
+
+
+# -- the rest --------------------------------------------------------------------------------
+
+
+def test_the_pod_says_why_and_is_tried_again_when_the_node_cools_down(
+    embedded: NewEmbedded,
+) -> None:
+    """The next report wakes it; one that says the same does not."""
+    config = configuration(plugins={"multiPoint": {"enabled": [{"name": "LoadAwareScheduling"}]}})
+    one = embedded(node("n", cpu=10), metric("n", cpu=9), pod("p", cpu=1), config=config)
+    (outcome,) = one.scheduler.step()
+    assert isinstance(outcome, Unschedulable)
+    assert outcome.plugin == "LoadAwareScheduling"
+    assert f"0/1 nodes are available: 1 {CPU}" in outcome.message
+
+    one.clock.advance_to(START_S + 30)
+    stored = one.cluster.get(NodeMetric, "n")
+    cooled = metric("n", cpu=1, at="22:13:50")
+    one.cluster.update_status(NodeMetric(metadata=stored.metadata, status=cooled.status))
+    one.scheduler.step()
+
+    assert one.cluster.get(Pod, "p", "default").spec.node_name == "n"
+
+
+def test_a_report_that_says_the_same_wakes_nobody() -> None:
+    """Any other does: the newer, the fewer pods count as estimated."""
+    (hint,) = (e.hint for e in PLUGIN.events if e.resource == "NodeMetric")
+    assert hint is not None
+    old = metric("n", cpu=1)
+
+    def asked(new: NodeMetric | None) -> Hint:
+        return hint(pod("p"), ClusterEvent("NodeMetric", Action.UPDATE, old, new))
+
+    assert asked(metric("n", cpu=1)) is Hint.SKIP
+    assert asked(metric("n", cpu=1, at="22:14:00")) is Hint.QUEUE
+    assert asked(metric("n", cpu=2)) is Hint.QUEUE
+    assert asked(None) is Hint.QUEUE
+
+
+def test_too_many_resources_are_refused() -> None:
+    """The reasons of a verdict have to fit into its code."""
+    with pytest.raises(InputError, match="supportedResources: found 42 resources"):
+        built(PLUGIN, ClusterState(), supportedResources=[f"example.com/r{i}" for i in range(40)])
+
+
+def _since(running: Pod, **seconds: int) -> Pod:
+    """Return the pod with conditions that have been true for so many seconds."""
+    conditions = tuple(
+        Condition(type=kind, status="True", last_transition_time=to_datetime(START_S + since_s))
+        for kind, since_s in seconds.items()
+    )
+    status = msgspec.structs.replace(running.status, conditions=conditions)
+    return msgspec.structs.replace(running, status=status)

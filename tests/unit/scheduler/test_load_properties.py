@@ -1,0 +1,149 @@
+"""The load that is kept is the one that follows from reports and pods, whatever happened."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.measured_nodes import (
+    ARGUMENTS,
+    copies,
+    measured_clusters,
+    measured_nodes,
+    measured_pods,
+    reports,
+)
+from tests.worlds import START_S, configuration, embedded, renamed
+
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.meta import Condition, JsonObject, KubeObject
+from koordinator.api.node import Node
+from koordinator.api.node_metric import NodeMetric
+from koordinator.api.pod import Pod
+from koordinator.foundation.clock import to_datetime
+from koordinator.scheduler.cycle.evaluation import UNFIT
+from koordinator.simulator import Embedded
+
+pytestmark = pytest.mark.slow
+
+quickly = settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+arguments = st.sampled_from(ARGUMENTS)
+
+
+def load_aware(args: JsonObject) -> KubeSchedulerConfiguration:
+    """Return the default configuration with load-aware scheduling."""
+    return configuration(
+        pluginConfig=[{"name": "LoadAwareScheduling", "args": args}],
+        plugins={"multiPoint": {"enabled": [{"name": "LoadAwareScheduling"}]}},
+    )
+
+
+@quickly
+@given(cluster=measured_clusters(), args=arguments, data=st.data())
+def test_the_load_kept_is_the_load_computed_anew(
+    cluster: list[KubeObject], args: JsonObject, data: st.DataObject
+) -> None:
+    """While reports, pods and nodes come, change and go, and while time passes."""
+    one = embedded(*cluster, config=load_aware(args), report=False)
+    kinds = [data.draw(measured_pods()) for _ in range(3)]
+    for turn in range(data.draw(st.integers(2, 6))):
+        change(one, turn, data)
+        one.scheduler.step()
+        one.state.validate()
+        for kind in kinds:
+            kept_equals_computed(one, kind)
+
+
+def change(one: Embedded, turn: int, data: st.DataObject) -> None:
+    """Let one thing happen to the cluster."""
+    cluster = one.cluster
+    nodes = [node.metadata.name for node in cluster.list(Node).items]
+    pods = [pod for pod in cluster.list(Pod).items if pod.spec.node_name]
+    metrics = [metric.metadata.name for metric in cluster.list(NodeMetric).items]
+    kind = data.draw(st.sampled_from(("pods", "report", "time", "node", "gone", "status")))
+    if kind == "pods":
+        one.load(copies(data.draw(measured_pods(f"new{turn}")), data.draw(st.integers(1, 5))))
+    elif kind == "report":
+        name = data.draw(st.sampled_from(nodes))
+        there = [pod.metadata.name for pod in pods if pod.spec.node_name == name]
+        report(one, data.draw(reports(name, there)))
+    elif kind == "time":
+        one.clock.advance_to(one.clock.now_s() + data.draw(st.sampled_from((1.0, 60.0, 200.0))))
+    elif kind == "node":
+        again = data.draw(measured_nodes(data.draw(st.sampled_from(nodes))))
+        stored = cluster.get(Node, again.metadata.name)
+        meta = msgspec.structs.replace(
+            stored.metadata, annotations=dict(again.metadata.annotations)
+        )
+        cluster.update(msgspec.structs.replace(stored, metadata=meta))
+    elif kind == "gone" and data.draw(st.booleans()) and metrics:
+        cluster.delete(NodeMetric, data.draw(st.sampled_from(metrics)))
+    elif kind == "gone" and pods:
+        meta = data.draw(st.sampled_from(pods)).metadata
+        cluster.delete(Pod, meta.name, meta.namespace)
+    elif kind == "status" and pods:
+        pod = data.draw(st.sampled_from(pods))
+        since = to_datetime(START_S - data.draw(st.integers(0, 300)))
+        named = data.draw(st.sampled_from(("PodScheduled", "Initialized")))
+        condition = Condition(type=named, status="True", last_transition_time=since)
+        status = msgspec.structs.replace(pod.status, conditions=(condition,))
+        cluster.update_status(msgspec.structs.replace(pod, status=status))
+
+
+def report(one: Embedded, said: NodeMetric) -> None:
+    """Write a node's report."""
+    name = said.metadata.name
+    if all(known.metadata.name != name for known in one.cluster.list(NodeMetric).items):
+        one.cluster.create(said)
+    stored = one.cluster.get(NodeMetric, name)
+    one.cluster.update(msgspec.structs.replace(stored, spec=said.spec))
+    stored = one.cluster.get(NodeMetric, name)
+    one.cluster.update_status(msgspec.structs.replace(stored, status=said.status))
+
+
+def kept_equals_computed(one: Embedded, asked: Pod) -> None:
+    """Compare evaluations that were brought up to date with those from scratch."""
+    (cycle,) = one.scheduler.cycles.values()
+    pod_class = one.state.classes.of(asked)
+    best = cycle._evaluator.of(pod_class).best
+    card = cycle.scorecard(pod_class)
+    computed = np.full(len(best), UNFIT)
+    local = [active.name for active in cycle.profile.score if active.plugin.reads.name != "CLUSTER"]
+    relative = {a.name for a in cycle.profile.score if hasattr(a.plugin, "normalize")}
+    computed[card.feasible] = sum(
+        card.scores[name] for name in local if name in card.scores and name not in relative
+    )
+    assert best.tolist() == computed.tolist()
+
+
+@quickly
+@given(
+    cluster=measured_clusters(least=2),
+    pending=st.lists(st.tuples(measured_pods(), st.integers(1, 8)), min_size=1, max_size=3),
+    args=arguments,
+)
+def test_runs_go_where_pods_one_by_one_would(
+    cluster: list[KubeObject], pending: Sequence[tuple[Pod, int]], args: JsonObject
+) -> None:
+    """Deciding many identical pods at once is a short cut and nothing else."""
+    pods = [
+        renamed(pod, f"q{number}-{index}")
+        for number, (pod, count) in enumerate(pending)
+        for index in range(count)
+    ]
+    found: list[dict[str, Any]] = []
+    for merge in (True, False):
+        one = embedded(*cluster, *pods, config=load_aware(args), report=False, merge_runs=merge)
+        one.scheduler.step()
+        one.state.validate()
+        found.append({pod.key: pod.spec.node_name for pod in one.cluster.list(Pod).items})
+
+    assert found[0] == found[1]
