@@ -50,6 +50,8 @@ _UNTIMED = (
     "transform",
     "pre_enqueue",
     "arrived",
+    "moves_sums_only",
+    "spread",
 )
 _QUEUES = {
     QueueState.ACTIVE: "active",

@@ -1,5 +1,7 @@
 """Conditions on pods and events about them, as kube-scheduler writes them.
 
+And events about what other objects say that can't be meant.
+
 Source: kubernetes pkg/scheduler/schedule_one.go ``handleSchedulingFailure``, ``updatePodStatus``;
 client-go tools/events (an event that comes again within six minutes becomes a series).
 """
@@ -11,7 +13,7 @@ from msgspec.structs import replace
 
 from koordinator.api.core import MicroTime, ObjectReference
 from koordinator.api.event import Event, EventSeries
-from koordinator.api.meta import Condition, ObjectMeta
+from koordinator.api.meta import Condition, KubeObject, ObjectMeta
 from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
 from koordinator.cluster.port import Cluster, PodReport
 from koordinator.foundation.clock import UTC, Clock, to_datetime
@@ -20,6 +22,8 @@ from koordinator.scheduler.diagnosis import shortened
 SCHEDULED = "PodScheduled"
 SERIES_S = 360.0  # an event that comes again within this time is the same one
 SERIES_WRITE_S = 60.0  # how often a growing series is written at most
+OWN_NAME = "koord-scheduler"  # where an event is about no pod of a certain scheduler
+OF_THE_CLUSTER = "default"  # the namespace of events about objects that are in none
 _NAME = 230  # characters of a pod's name in that of its event, which may have 253
 _KEPT = 1 << 14  # failures remembered before the old ones are looked for
 
@@ -47,6 +51,7 @@ class Reporter:
         self._written = 0
         self._told: dict[str, _Told] = {}  # by uid
         self._prune_at = _KEPT
+        self._ignored: set[tuple[str, str, str]] = set()  # kind, uid and problem
 
     def bound(self, pods: Sequence[tuple[Pod, str]]) -> None:
         """Tell that pods were bound to nodes."""
@@ -92,6 +97,18 @@ class Reporter:
             last_transition_time=since,
         )
         self._report(pod, condition)
+
+    def ignored(self, about: KubeObject, problem: str) -> bool:
+        """Tell once what of an object was left out; return whether it was news."""
+        key = (about.KIND, about.metadata.uid or about.key, problem)
+        if key in self._ignored:
+            return False
+        if len(self._ignored) >= _KEPT:
+            self._ignored.clear()
+        self._ignored.add(key)
+        if self._enabled:
+            self._cluster.report([self._about(about, problem)])
+        return True
 
     def nominated(self, pod: Pod, node: str) -> None:
         """Write the node where room is being made; empty takes the nomination back."""
@@ -157,29 +174,39 @@ class Reporter:
             self._prune_at = max(_KEPT, 2 * len(self._told))
         self._told[uid] = told
 
+    def _about(self, about: KubeObject, problem: str) -> Event:
+        """Return an event about a part of any object that was left out."""
+        event = self._named(about, OWN_NAME)
+        note = shortened(problem)
+        reason = f"Invalid{about.KIND}"
+        return replace(event, type="Warning", reason=reason, action="Reading", note=note)
+
     def _event(self, pod: Pod, kind: str, reason: str, action: str, note: str) -> Event:
         """Return an event in the name of the pod's scheduler."""
-        scheduler = pod.spec.scheduler_name
-        now_s, meta = self._clock.now_s(), pod.metadata
+        event = self._named(pod, pod.spec.scheduler_name)
+        return replace(event, type=kind, reason=reason, action=action, note=note)
+
+    def _named(self, about: KubeObject, reporter: str) -> Event:
+        now_s, meta = self._clock.now_s(), about.metadata
         self._written += 1
         return Event(
             metadata=ObjectMeta(
                 name=f"{meta.name[:_NAME].rstrip('-.')}.{int(now_s * 1e6):x}{self._written:04x}",
-                namespace=meta.namespace,
+                namespace=meta.namespace or OF_THE_CLUSTER,
             ),
             event_time=MicroTime.fromtimestamp(now_s, UTC),
-            reporting_controller=scheduler,
-            reporting_instance=scheduler,
-            action=action,
-            reason=reason,
-            regarding=_reference(pod),
-            note=note,
-            type=kind,
+            reporting_controller=reporter,
+            reporting_instance=reporter,
+            regarding=_reference(about),
         )
 
 
-def _reference(pod: Pod) -> ObjectReference:
-    meta = pod.metadata
+def _reference(obj: KubeObject) -> ObjectReference:
+    meta = obj.metadata
     return ObjectReference(
-        api_version="v1", kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid
+        api_version=obj.API_VERSION,
+        kind=obj.KIND,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
     )

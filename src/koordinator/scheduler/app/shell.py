@@ -153,7 +153,8 @@ class Scheduler:
                 self._handle(event)
                 self._metrics.handled(_label(event), self._metrics.now_s() - began_s)
         for complaint in self._ingest.complaints:
-            log.warning("annotation ignored", extra={"complaint": complaint})
+            if self._reporter.ignored(complaint.about, complaint.problem):
+                log.warning("annotation ignored", extra={"complaint": complaint.problem})
         self._ingest.complaints.clear()
 
     def _handle(self, event: WatchEvent) -> None:
