@@ -555,7 +555,7 @@ class Scheduler:
         if assumed.transaction is None:  # of a run: nobody has anything to prepare
             return True
         cycle = self.cycles[assumed.queued.pod.spec.scheduler_name]
-        if not cycle.profile.pre_bind:
+        if not cycle.profile.pre_bind and not assumed.holding.node_lock:
             return True
         error = self._binder.prepare(assumed)
         if error is not None:
