@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any
 
 from koordinator.foundation.errors import NotFoundError
+from koordinator.scheduler.app.device_pages import device_summaries, device_summary
+from koordinator.scheduler.app.numa_pages import numa_page
 from koordinator.scheduler.app.shell import Scheduler
 from koordinator.scheduler.queue import QueuedPod, QueueState
 from koordinator.scheduler.snapshot import ClusterState
@@ -23,6 +25,15 @@ def services(scheduler: Scheduler, ask: Ask) -> dict[str, Page]:
             partial(node_page, scheduler.state, given["nodeName"])
         ),
         "/queue": lambda _: ask(partial(queue_page, scheduler)),
+        "/plugins/DeviceShare/nodeDeviceSummaries": lambda _: ask(
+            partial(device_summaries, scheduler.state)
+        ),
+        "/plugins/DeviceShare/nodeDeviceSummaries/{name}": lambda given: ask(
+            partial(device_summary, scheduler.state, given["name"])
+        ),
+        "/plugins/NodeNUMAResource/nodes/{nodeName}": lambda given: ask(
+            partial(numa_page, scheduler.state, given["nodeName"])
+        ),
     }
 
 

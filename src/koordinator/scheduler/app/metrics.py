@@ -20,6 +20,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.utils import floatToGoString
 
+from koordinator.api.device import Device
+from koordinator.api.labels import SECONDARY_DEVICE_WELL_PLANNED
 from koordinator.scheduler.contract import ActivePlugin, Profile
 from koordinator.scheduler.queue import QueuedPod, QueueState, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState
@@ -344,3 +346,12 @@ class _Sizes:
         for (plugin, profile), pods in self._queue.rejections().items():
             blocked.add_metric([plugin, profile], pods)
         yield blocked
+        unplanned = GaugeMetricFamily(
+            "scheduler_secondary_device_not_well_planned",
+            "1 for a node whose NICs are said not to go with its GPUs by construction.",
+            labels=["node_name"],
+        )
+        for device in list(self._state.objects.all(Device)):
+            if device.metadata.labels.get(SECONDARY_DEVICE_WELL_PLANNED) == "false":
+                unplanned.add_metric([device.metadata.name], 1.0)
+        yield unplanned
