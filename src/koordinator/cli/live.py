@@ -1,6 +1,6 @@
 """What exists in a cluster right now, read once."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
@@ -8,7 +8,7 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.priority import PriorityClass
 from koordinator.foundation.clock import SystemClock
-from koordinator.scheduler.profile import WATCHED
+from koordinator.scheduler.profile import SELECTORS, WATCHED
 
 #: Pods last: what they refer to is there by then.
 _KINDS: Sequence[type[KubeObject]] = (Namespace, PriorityClass, Node, *WATCHED, Pod)
@@ -19,8 +19,11 @@ def with_cluster(
     kubeconfig: str,
     context: str,
     kinds: Sequence[type[KubeObject]] = _KINDS,
+    selectors: Mapping[type[KubeObject], str] = SELECTORS,
 ) -> Sequence[KubeObject]:
     """Return what a cluster has of some kinds, but for what is given under the same name, and that.
+
+    ``selectors`` are field selectors: of these kinds only some objects are read.
 
     Raises InputError if there is no way to the cluster, ClusterError if it can't be read.
     """
@@ -34,5 +37,9 @@ def with_cluster(
     credentials = Credentials(find_connection(kubeconfig, context), clock)
     replaced = {(type(obj), obj.key) for obj in given}
     with KubernetesCluster(credentials, clock) as cluster:
-        existing = [obj for kind in kinds for obj in cluster.list(kind).items]
+        existing = [
+            obj
+            for kind in kinds
+            for obj in cluster.list(kind, field_selector=selectors.get(kind, "")).items
+        ]
     return [*(o for o in existing if (type(o), o.key) not in replaced), *given]

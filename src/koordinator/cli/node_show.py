@@ -53,4 +53,4 @@ def state_of(objects: Sequence[KubeObject]) -> tuple[ClusterState, list[str]]:
     for obj in objects:
         if isinstance(obj, Pod) and obj.spec.node_name and not is_over(obj):
             ingest.put_placed(obj, None)
-    return state, ingest.complaints
+    return state, list(map(str, ingest.complaints))

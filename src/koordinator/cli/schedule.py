@@ -19,7 +19,8 @@ from koordinator.cli.times import parse_time
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.app import Bound, Unschedulable
-from koordinator.scheduler.profile import installed_plugins
+from koordinator.scheduler.profile import build_profiles, installed_plugins
+from koordinator.scheduler.snapshot import ResourceAxis
 from koordinator.simulator import ScheduleResult
 from koordinator.simulator import schedule as run
 
@@ -56,17 +57,24 @@ def schedule(
     With a cluster: where its pending pods would go now, or, with -f, the pods given.
     """
     given = read_manifests(files, sys.stdin.buffer) if files else []
+    configuration = read_configuration(config)
     objects: Sequence[KubeObject] = given
     if kubeconfig or context:
         if not dry_run:
             accepted = "--dry-run: this command never writes; `koord scheduler` does"
             raise InputError(f"required with a cluster, but missing; accepted is {accepted}")
-        objects = with_cluster(given, kubeconfig, context)
+        built = build_profiles(
+            configuration,
+            ResourceAxis(),
+            out_of_tree=installed_plugins(),
+            source=str(config or ""),
+        )
+        objects = with_cluster(given, kubeconfig, context, selectors=built.selectors)
     elif not files:
         raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
     result = run(
         objects,
-        read_configuration(config),
+        configuration,
         now_s=parse_time(now) if now else SystemClock().now_s(),
         explain=scores,
         out_of_tree=installed_plugins(),

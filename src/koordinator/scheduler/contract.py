@@ -248,6 +248,9 @@ class Holding:
     objects: tuple[KubeObject, ...] = ()
     #: annotations that say when the bind was sent, from nanoseconds since the epoch
     stamps: tuple[Callable[[int], Mapping[str, str]], ...] = ()
+    #: annotation by which the node is locked before the bind, until its device plugin has served
+    #: the pod; empty: none
+    node_lock: str = ""
 
     def joined(self, other: "Holding") -> "Holding":
         """Return both together."""
@@ -257,6 +260,7 @@ class Holding:
             {**self.labels, **other.labels},
             self.objects + other.objects,
             self.stamps + other.stamps,
+            self.node_lock or other.node_lock,
         )
 
 

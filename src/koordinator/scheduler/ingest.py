@@ -4,6 +4,7 @@ What a watch event changes, and what it is called when plugins are asked about i
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.device import Device
@@ -27,12 +28,23 @@ def is_over(pod: Pod) -> bool:
     return pod.status.phase in OVER
 
 
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """What of an object can't be meant and is left out; the rest of it counts."""
+
+    about: KubeObject
+    problem: str  # names the object
+
+    def __str__(self) -> str:
+        return self.problem
+
+
 class Ingest:
     """Keeps a ``ClusterState`` in step with what the cluster reports."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self.complaints: list[str] = []  # about annotations that can't be read; the shell logs them
+        self.complaints: list[Complaint] = []  # for the shell to tell and to take off
 
     # -- nodes, devices, the rest ------------------------------------------------------------
 
@@ -61,7 +73,7 @@ class Ingest:
             self._set_devices(name)
             self._set_topology(name)
             self._set_load(name)
-            self._complain_about_load(name)
+            self._complain_about_load(new)
             return ClusterEvent("Node", Action.ADD, old, new)
         action = node_changes(old, new)
         if action & Action.UPDATE_LABELS:
@@ -69,13 +81,13 @@ class Ingest:
         if action & (Action.UPDATE_LABELS | Action.UPDATE_ANNOTATIONS):
             self._set_topology(name)
         if action & Action.UPDATE_ANNOTATIONS:
-            self._complain_about_load(name)
+            self._complain_about_load(new)
         return ClusterEvent("Node", action, old, new)
 
     def _offered(self, node: Node) -> Node:
         offered = as_offered(node)
         if offered.complaint:
-            self.complaints.append(offered.complaint)
+            self.complaints.append(Complaint(node, offered.complaint))
         return offered.node
 
     def _is_outdated(self, new: KubeObject) -> bool:
@@ -110,20 +122,25 @@ class Ingest:
 
     def _set_devices(self, node: str) -> None:
         if node in self._state.nodes.rows:
-            self.complaints += map(str, self._state.set_devices(node))
+            problems = self._state.set_devices(node)
+            device = self._state.objects.get(Device, node)
+            if device is not None:
+                self.complaints += (Complaint(device, str(problem)) for problem in problems)
 
     def _set_topology(self, node: str) -> None:
         problem = self._state.set_topology(node) if node in self._state.nodes.rows else None
-        if problem is not None:
-            self.complaints.append(str(problem))
+        found = self._state.objects.get(NodeResourceTopology, node)
+        if problem is not None and found is not None:
+            self.complaints.append(Complaint(found, str(problem)))
 
     def _set_load(self, node: str) -> None:
         if node in self._state.nodes.rows:
             self._state.set_load(node)
 
-    def _complain_about_load(self, node: str) -> None:
-        problems = self._state.load.problems.get(self._state.nodes.rows[node], ())
-        self.complaints += (f"node {node}: {problem}" for problem in problems)
+    def _complain_about_load(self, node: Node) -> None:
+        name = node.metadata.name
+        problems = self._state.load.problems.get(self._state.nodes.rows[name], ())
+        self.complaints += (Complaint(node, f"node {name}: {problem}") for problem in problems)
 
     # -- placed pods -------------------------------------------------------------------------
 
@@ -169,7 +186,7 @@ class Ingest:
         """Return what the pod holds inside its node; what can't be read is complained about."""
         problems: list[InputError] = []
         held = read_belongings(pod.metadata, problems)
-        self.complaints += (f"pod {pod.key}: {problem}" for problem in problems)
+        self.complaints += (Complaint(pod, f"pod {pod.key}: {problem}") for problem in problems)
         if held.devices:
             self._check_devices(pod, held)
         return held
@@ -185,10 +202,11 @@ class Ingest:
             there = group.mask if group else 0
             lacking = [taken.minor for taken in devices if not there >> taken.minor & 1]
             if lacking:
-                self.complaints.append(
+                problem = (
                     f"pod {pod.key}: {ALLOCATED.path} names {kind} devices {lacking}, which node "
                     f"{pod.spec.node_name} does not report"
                 )
+                self.complaints.append(Complaint(pod, problem))
 
     def drop_placed(self, gone: Pod) -> ClusterEvent:
         """Release what a pod took that is deleted or has ended."""

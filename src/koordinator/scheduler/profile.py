@@ -266,7 +266,15 @@ def _selectors(profiles: Iterable[Profile]) -> dict[type[KubeObject], str]:
             if isinstance(active.plugin, device_share.DeviceShare)
         }
     ) or [TEMPLATES]
-    return {ConfigMap: f"metadata.name={names[0]}"} if len(names) == 1 else {}
+    return {ConfigMap: _named(names[0])} if len(names) == 1 else {}
+
+
+def _named(name: str) -> str:
+    return f"metadata.name={name}"
+
+
+#: Those of a configuration that says nothing about ConfigMaps.
+SELECTORS: Mapping[type[KubeObject], str] = {ConfigMap: _named(TEMPLATES)}
 
 
 class _Built:

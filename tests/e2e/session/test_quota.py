@@ -123,7 +123,7 @@ def test_a_quota_that_cannot_be_meant_gets_an_event(user: User) -> None:
     """Nobody admits quotas here: the scheduler says what is wrong."""
     user.apply(quota("odd", "1", "2"))
 
-    event = user.event_of("odd", "Ignored")
+    event = user.event_of("odd", "InvalidElasticQuota")
 
     assert "spec.min[cpu]: found '2'; accepted is at most 1" in event["message"]
     user.kubectl("delete", "elasticquota", "odd", "--wait=false")

@@ -24,7 +24,7 @@ def world(*objects: Any) -> Embedded:
 
 def complaints(one: Embedded) -> dict[str, str]:
     """Return what events of the reason Ignored say, by object."""
-    events = (e for e in one.cluster.list(Event).items if e.reason == "Ignored")
+    events = (e for e in one.cluster.list(Event).items if e.reason.startswith("Invalid"))
     return {
         f"{e.regarding.kind} {e.regarding.namespace}/{e.regarding.name}": e.note for e in events
     }
@@ -165,7 +165,7 @@ def test_a_quota_that_is_put_right_is_not_complained_of_again() -> None:
         one.run_to_fixed_point()
         later(one)
 
-    notes = [e.note for e in one.cluster.list(Event).items if e.reason == "Ignored"]
+    notes = [e.note for e in one.cluster.list(Event).items if e.reason.startswith("Invalid")]
     assert [note.split("; ")[0].rpartition(" ")[2] for note in notes] == ["'2'", "'3'"]
 
 
@@ -209,6 +209,6 @@ def test_a_quota_moved_to_a_parent_without_room_says_so() -> None:
     one.run_to_fixed_point()
     later(one)
 
-    notes = [e.note for e in one.cluster.list(Event).items if e.reason == "Ignored"]
+    notes = [e.note for e in one.cluster.list(Event).items if e.reason.startswith("Invalid")]
     assert "moved to parent small, which has no room for what it uses: cpu:3" in notes
     one.state.validate()

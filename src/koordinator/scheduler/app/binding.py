@@ -8,12 +8,17 @@ than the answer: a pod that is seen on its node is bound.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from koordinator.api.annotations.codec import annotation_path
 from koordinator.api.codec import merge_patch
 from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
 from koordinator.cluster.port import Binding, Binds, Cluster
-from koordinator.foundation.clock import Clock
-from koordinator.foundation.errors import ClusterError
+from koordinator.domain.devices.node_lock import is_locked, lock_text, locked
+from koordinator.foundation.clock import Clock, to_datetime
+from koordinator.foundation.errors import ClusterError, ConflictError, InputError, NotFoundError
 from koordinator.scheduler.contract import NOTHING, Holding
 from koordinator.scheduler.cycle import Choice, Scorecard
 from koordinator.scheduler.queue import QueuedPod
@@ -90,11 +95,14 @@ class Binder:
             self._state.give_back(assumed.placed)
 
     def prepare(self, assumed: Assumed) -> ClusterError | None:
-        """Write the assumed versions of other objects, as differences to what is stored.
+        """Lock the node if that is due, and write the assumed versions of other objects.
 
-        What the cluster answers counts from then on, whatever becomes of the pod.
+        They are written as differences to what is stored.  What the cluster answers counts from
+        then on, whatever becomes of the pod.
         """
         try:
+            if assumed.holding.node_lock:
+                self._lock(assumed.holding.node_lock, assumed)
             for item in assumed.holding.objects:
                 self._state.objects.put(self._write(item))
         except ClusterError as error:
@@ -134,6 +142,32 @@ class Binder:
         if placed is None or placed.pod.spec.node_name != assumed.node:
             return False
         return placed.pod.metadata.uid == assumed.queued.pod.metadata.uid
+
+    def _lock(self, key: str, assumed: Assumed) -> None:
+        """Let the node wait for the pod.  Raises ConflictError if it waits for another one."""
+        node, meta = self._cluster.get(Node, assumed.node), assumed.queued.pod.metadata
+        now, text = to_datetime(self._clock.now_s()), node.metadata.annotations.get(key, "")
+        try:
+            if text and is_locked(text, now, partial(self._keeps_out, assumed)):
+                raise ConflictError(locked(assumed.node))
+        except InputError as error:
+            raise ConflictError(str(error.within(path=annotation_path(key)))) from None
+        change = {
+            "resourceVersion": node.metadata.resource_version,
+            "annotations": {key: lock_text(now, meta.namespace, meta.name)},
+        }
+        self._cluster.patch(Node, assumed.node, "", {"metadata": change})
+
+    def _keeps_out(self, assumed: Assumed, namespace: str, name: str) -> bool:
+        """Return whether a pod that a node waits for exists, and is not the one to be bound."""
+        meta = assumed.queued.pod.metadata
+        if (namespace, name) == (meta.namespace, meta.name):
+            return False
+        try:
+            self._cluster.get(Pod, name, namespace)
+        except NotFoundError:
+            return False
+        return True
 
     def _write(self, item: KubeObject) -> KubeObject:
         meta = item.metadata

@@ -11,9 +11,11 @@ import msgspec
 
 from koordinator.domain.gangs import GangBook
 from koordinator.foundation.errors import NotFoundError
+from koordinator.scheduler.app.device_pages import device_summaries, device_summary
 from koordinator.scheduler.app.explainer import explain
 from koordinator.scheduler.app.gang_pages import gang_page, gangs_page
 from koordinator.scheduler.app.load_page import load_page
+from koordinator.scheduler.app.numa_pages import numa_page
 from koordinator.scheduler.app.quota_pages import quota_page, quotas_page
 from koordinator.scheduler.app.shell import Scheduler
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
@@ -31,6 +33,7 @@ def services(scheduler: Scheduler, ask: Ask) -> dict[str, Page]:
         pages |= _quota_services(scheduler.quotas, scheduler.state, ask)
     if scheduler.gangs:  # those of further profiles know the same
         pages |= _gang_services(scheduler.gangs[0], scheduler.state, ask)
+    pages |= _node_services(scheduler, ask)
     return pages | {
         "/nodes/{nodeName}": lambda given: ask(
             partial(node_page, scheduler.state, given["nodeName"])
@@ -38,11 +41,27 @@ def services(scheduler: Scheduler, ask: Ask) -> dict[str, Page]:
         "/explain/{namespace}/{podName}": lambda given: ask(
             partial(explain_page, scheduler, f"{given['namespace']}/{given['podName']}")
         ),
-        "/plugins/LoadAwareScheduling/node/{nodeName}": lambda given: ask(
-            partial(load_page, scheduler.state, given["nodeName"])
-        ),
         "/queue": lambda _: ask(partial(queue_page, scheduler)),
     }
+
+
+def _node_services(scheduler: Scheduler, ask: Ask) -> dict[str, Page]:
+    """Return the pages of plugins that filter nodes, of those that some profile has."""
+    state = scheduler.state
+    pages: dict[str, Page] = {
+        "/plugins/LoadAwareScheduling/node/{nodeName}": lambda given: ask(
+            partial(load_page, state, given["nodeName"])
+        ),
+        "/plugins/DeviceShare/nodeDeviceSummaries": lambda _: ask(partial(device_summaries, state)),
+        "/plugins/DeviceShare/nodeDeviceSummaries/{name}": lambda given: ask(
+            partial(device_summary, state, given["name"])
+        ),
+        "/plugins/NodeNUMAResource/nodes/{nodeName}": lambda given: ask(
+            partial(numa_page, state, given["nodeName"])
+        ),
+    }
+    on = {active.name for cycle in scheduler.cycles.values() for active in cycle.profile.filter}
+    return {path: page for path, page in pages.items() if path.split("/")[2] in on}
 
 
 def _quota_services(quotas: ElasticQuotaPlugin, state: ClusterState, ask: Ask) -> dict[str, Page]:

@@ -16,6 +16,8 @@ from prometheus_client.core import (
     Metric,
 )
 
+from koordinator.api.device import Device
+from koordinator.api.labels import SECONDARY_DEVICE_WELL_PLANNED
 from koordinator.scheduler.app.instruments import Counter, Histogram, exponential
 from koordinator.scheduler.app.job_metrics import JobMetrics
 from koordinator.scheduler.contract import ActivePlugin, Profile
@@ -281,3 +283,12 @@ class _Sizes:
         for (plugin, profile), pods in self._queue.rejections().items():
             blocked.add_metric([plugin, profile], pods)
         yield blocked
+        unplanned = GaugeMetricFamily(
+            "scheduler_secondary_device_not_well_planned",
+            "1 for a node whose NICs are said not to go with its GPUs by construction.",
+            labels=["node_name"],
+        )
+        for device in list(self._state.objects.all(Device)):
+            if device.metadata.labels.get(SECONDARY_DEVICE_WELL_PLANNED) == "false":
+                unplanned.add_metric([device.metadata.name], 1.0)
+        yield unplanned

@@ -1,5 +1,7 @@
 """Conditions on pods and events about them, as kube-scheduler writes them.
 
+And events about what other objects say that can't be meant.
+
 Source: kubernetes pkg/scheduler/schedule_one.go ``handleSchedulingFailure``, ``updatePodStatus``;
 client-go tools/events (an event that comes again within six minutes becomes a series).
 """
@@ -21,7 +23,6 @@ SCHEDULED = "PodScheduled"
 BOUND = ("Normal", "Scheduled", "Binding")
 FAILED = ("Warning", "FailedScheduling", "Scheduling")
 DISPLACED = ("Normal", "Preempted", "Preempting")
-IGNORED = ("Warning", "Ignored", "Reading")
 GATED = "SchedulingGated"  # a reason: room would not help, so no autoscaler acts
 COMPONENT = "koord-scheduler"  # who speaks about objects that belong to no profile
 DEFAULT_NAMESPACE = "default"  # of events about objects that have none
@@ -54,6 +55,7 @@ class Reporter:
         self._written = 0
         self._told: dict[str, _Told] = {}  # by uid
         self._prune_at = _KEPT
+        self._ignored: set[tuple[str, str, str]] = set()  # kind, uid and problem
 
     def bound(self, pods: Sequence[tuple[Pod, str]]) -> None:
         """Tell that pods were bound to nodes."""
@@ -99,16 +101,23 @@ class Reporter:
         )
         self._report(pod, condition)
 
+    def complained(self, about: KubeObject, problem: str) -> bool:
+        """Tell once what of an object is left out, and why; return whether it was news."""
+        key = (about.KIND, about.metadata.uid or about.key, problem)
+        if key in self._ignored:
+            return False
+        if len(self._ignored) >= _KEPT:
+            self._ignored.clear()
+        self._ignored.add(key)
+        if self._enabled:
+            what = ("Warning", f"Invalid{about.KIND}", "Reading")
+            self._cluster.report([self._event(about, COMPONENT, what, shortened(problem))])
+        return True
+
     def nominated(self, pod: Pod, node: str) -> None:
         """Write the node where room is being made; empty takes the nomination back."""
         meta = pod.metadata
         self._cluster.report([PodReport(meta.namespace, meta.name, meta.uid, nominated_node=node)])
-
-    def complained(self, obj: KubeObject, message: str) -> None:
-        """Tell what of an object is ignored, and why."""
-        if self._enabled:
-            event = self._event(obj, COMPONENT, IGNORED, message)
-            self._cluster.report([event])
 
     def preempting(self, victim: Pod, by: Pod) -> None:
         """Tell a victim why it goes, just before it does."""

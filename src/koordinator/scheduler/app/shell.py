@@ -219,7 +219,8 @@ class Scheduler:
                 self._metrics.handled(_label(event), self._metrics.now_s() - began_s)
         self._wake_refused()
         for complaint in self._ingest.complaints:
-            log.warning("annotation ignored", extra={"complaint": complaint})
+            if self._reporter.complained(complaint.about, complaint.problem):
+                log.warning("annotation ignored", extra={"complaint": complaint.problem})
         self._ingest.complaints.clear()
 
     def _handle(self, event: WatchEvent) -> None:
@@ -957,7 +958,7 @@ class Scheduler:
         if assumed.transaction is None:  # of a run: nobody has anything to prepare
             return True
         cycle = self.cycles[assumed.queued.pod.spec.scheduler_name]
-        if not cycle.profile.pre_bind:
+        if not cycle.profile.pre_bind and not assumed.holding.node_lock:
             return True
         error = self._binder.prepare(assumed)
         if error is not None:

@@ -1,7 +1,4 @@
-"""What device plugins of vendors are told, if the gate ``DevicePluginAdaption`` is on.
-
-Not there yet: the lock by which a node serves one pod at a time (``domain.devices.node_lock``).
-"""
+"""What device plugins of vendors are told, if the gate ``DevicePluginAdaption`` is on."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -15,7 +12,7 @@ from koordinator.scheduler.snapshot import PodClass, Snapshot
 
 
 def marks(node: Snapshot, pod: PodClass, allocations: DeviceAllocations) -> Holding | Refusal:
-    """Return labels, and annotations that carry the time of the bind."""
+    """Return labels, annotations that carry the time of the bind, and how the node is locked."""
     name = node.node_names[0]
     reported = node.objects.get(Device, name)
     adapted = partial(
@@ -26,10 +23,11 @@ def marks(node: Snapshot, pod: PodClass, allocations: DeviceAllocations) -> Hold
         pod_labels=pod.labels,
     )
     try:
-        labels = adapted(now_ns=0).labels
+        told = adapted(now_ns=0)
     except AdaptationError as error:
         return Refusal(str(error))
-    return Holding(labels=labels, stamps=(partial(_stamp, adapted),))
+    stamps = (partial(_stamp, adapted),)
+    return Holding(labels=told.labels, stamps=stamps, node_lock=told.node_lock)
 
 
 def _stamp(adapted: "partial[Adaptation]", now_ns: int) -> Mapping[str, str]:

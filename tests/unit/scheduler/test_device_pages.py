@@ -1,0 +1,118 @@
+"""What the scheduler tells about devices, CPUs and NUMA nodes to whoever asks."""
+
+import json
+
+import pytest
+from prometheus_client import CollectorRegistry
+from tests.equipped_nodes import PLACES, POLICY, machine
+from tests.unit.scheduler.conftest import NewEmbedded
+from tests.unit.scheduler.test_app import restarted
+from tests.worlds import START_S, device, pod
+
+from koordinator.api.device import Device
+from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.foundation.clock import VirtualClock
+from koordinator.foundation.errors import NotFoundError
+from koordinator.scheduler.app.inspection import services
+from koordinator.scheduler.app.metrics import Metrics
+from koordinator.simulator import Embedded
+
+LSR = {"koordinator.sh/qosClass": "LSR"}
+CORE, MEMORY, RATIO = (f"koordinator.sh/gpu-{what}" for what in ("core", "memory", "memory-ratio"))
+
+
+@pytest.fixture
+def one(embedded: NewEmbedded) -> Embedded:
+    """One node of two NUMA nodes, two GPUs and a NIC, and a pod that has a bit of everything."""
+    wants = pod(
+        "p",
+        cpu=2,
+        memory="2Gi",
+        requests={"koordinator.sh/gpu": 50},
+        labels=LSR,
+        priority=9500,
+    )
+    labels = {POLICY: "SingleNUMANode"}
+    scheduled = embedded(*machine("n", gpus=2, nics=1, labels=labels), wants, config=PLACES)
+    scheduled.run_to_fixed_point()
+    return scheduled
+
+
+def page(one: Embedded, path: str, **given: str) -> object:
+    answer = services(one.scheduler, lambda question: question())[path](given)
+    return json.loads(json.dumps(answer))  # plain data throughout
+
+
+def test_a_summary_tells_of_each_device_what_is_left_and_who_has_it(one: Embedded) -> None:
+    """Sums of the node, and the same by type and minor."""
+    card = {CORE: "50", MEMORY: "20Gi", RATIO: "50"}
+    summary = page(one, "/plugins/DeviceShare/nodeDeviceSummaries/{name}", name="n")
+
+    assert isinstance(summary, dict)
+    assert summary["deviceTotal"] == {
+        CORE: "200",
+        MEMORY: "80Gi",
+        RATIO: "200",
+        "koordinator.sh/rdma": "100",
+    }
+    assert summary["deviceUsed"] == card
+    assert summary["deviceFree"][CORE] == "150"
+    assert summary["deviceUsedDetail"] == {"gpu": {"0": card}}
+    assert summary["deviceFreeDetail"]["gpu"]["0"] == card
+    assert summary["deviceTotalDetail"]["rdma"] == {"0": {"koordinator.sh/rdma": "100"}}
+    assert summary["allocateSet"] == {"gpu": {"default/p": {"0": card}}}
+    assert page(one, "/plugins/DeviceShare/nodeDeviceSummaries") == {"n": summary}
+
+
+def test_a_numa_page_tells_of_cpus_and_numa_nodes(one: Embedded) -> None:
+    """What there is, what is left, and what each pod has."""
+    found = page(one, "/plugins/NodeNUMAResource/nodes/{nodeName}", nodeName="n")
+
+    assert isinstance(found, dict)
+    held = [{"node": 0, "resources": {"cpu": "2", "memory": "2Gi"}}]
+    assert found["numaTopologyPolicy"] == "SingleNUMANode"
+    assert found["cpuTopology"]["numCPUs"] == 16
+    assert found["cpuTopology"]["numCores"] == 8
+    assert found["cpuTopology"]["cpuDetails"]["9"]["coreID"] == 1
+    assert found["cpuTopology"]["cpuDetails"]["12"]["coreID"] == (1 << 16) + 4
+    assert found["numaNodeResources"][1] == {"node": 1, "resources": {"cpu": "8", "memory": "16Gi"}}
+    assert found["remainingNUMANodeResources"][0]["resources"] == {"cpu": "6", "memory": "14Gi"}
+    assert found["allocatedNUMANodeResources"][0] == held[0]
+    assert found["availableCPUs"] == "1-7,9-15"
+    assert sorted(found["allocatedCPUs"]) == ["0", "8"]
+    (mine,) = found["allocatedPods"]
+    assert (mine["name"], mine["cpuset"], mine["numaNodeResources"]) == ("p", "0,8", held)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/plugins/DeviceShare/nodeDeviceSummaries/{name}", "name"),
+        ("/plugins/NodeNUMAResource/nodes/{nodeName}", "nodeName"),
+    ],
+)
+def test_a_node_that_is_not_there_is_not_found(one: Embedded, path: str, name: str) -> None:
+    """The message names it."""
+    with pytest.raises(NotFoundError, match="cannot find node elsewhere"):
+        page(one, path, **{name: "elsewhere"})
+
+
+def test_nodes_whose_nics_do_not_go_with_their_gpus_are_shown() -> None:
+    """While the label says so; the series goes with it."""
+    label = "node.koordinator.sh/secondary-device-well-planned"
+    clock, registry = VirtualClock(START_S), CollectorRegistry()
+    cluster = MemoryCluster(clock)
+    cluster.load([device("n"), device("m")])
+    cluster.patch(Device, "n", "", {"metadata": {"labels": {label: "false"}}})
+    cluster.patch(Device, "m", "", {"metadata": {"labels": {label: "true"}}})
+    scheduler = restarted(cluster, clock, metrics=Metrics(registry))
+    scheduler.step()
+
+    def shown(node: str) -> float | None:
+        name = "scheduler_secondary_device_not_well_planned"
+        return registry.get_sample_value(name, {"node_name": node})
+
+    assert (shown("n"), shown("m")) == (1.0, None)
+    cluster.patch(Device, "n", "", {"metadata": {"labels": {label: None}}})
+    scheduler.step()
+    assert shown("n") is None

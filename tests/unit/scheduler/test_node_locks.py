@@ -1,0 +1,97 @@
+"""Nodes whose device plugin serves one pod at a time are locked for it before the bind."""
+
+import msgspec
+import pytest
+from tests.worlds import START_S, configuration, device, node, pod
+
+from koordinator.api.device import Device
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.simulator import Embedded
+
+LOCK = "cambricon.com/dsmlu.lock"
+GPU = "koordinator.sh/gpu"
+ROOM = {f"{GPU}.shared": 400, f"{GPU}-core": 400, f"{GPU}-memory": "320Gi"}
+PART = {f"{GPU}.shared": 1, f"{GPU}-core": 25, f"{GPU}-memory": "6Gi"}
+MLUS = configuration(plugins={"multiPoint": {"enabled": [{"name": "DeviceShare"}]}})
+
+
+def cards() -> Device:
+    report = device("n", gpus=4)
+    labels = {"node.koordinator.sh/gpu-vendor": "cambricon"}
+    return msgspec.structs.replace(
+        report, metadata=msgspec.structs.replace(report.metadata, labels=labels)
+    )
+
+
+def locked_node(text: str) -> Node:
+    bare = node("n", **ROOM)
+    annotations = {LOCK: text} if text else {}
+    return msgspec.structs.replace(
+        bare, metadata=msgspec.structs.replace(bare.metadata, annotations=annotations)
+    )
+
+
+def scheduled(*objects: object, gates: set[str]) -> Embedded:
+    one = Embedded(MLUS, now_s=START_S, gates=gates)
+    one.load(objects)
+    one.scheduler.step()
+    return one
+
+
+def places(one: Embedded) -> dict[str, str]:
+    return {each.metadata.name: each.spec.node_name for each in one.cluster.list(Pod).items}
+
+
+def test_the_second_pod_waits_until_the_device_plugin_has_served_the_first() -> None:
+    """The lock names the time and the pod; whoever takes it off lets the next one in."""
+    first, second = pod("a", requests=PART), pod("b", requests=PART)
+    one = scheduled(locked_node(""), cards(), first, second, gates={"DevicePluginAdaption"})
+
+    assert places(one) == {"a": "n", "b": ""}
+    lock = one.cluster.get(Node, "n").metadata.annotations[LOCK]
+    assert lock == "2023-11-14T22:13:20Z,default,a"
+    (condition,) = one.cluster.get(Pod, "b", "default").status.conditions
+    assert condition.message == 'binding failed: node "n" has been locked'
+
+    one.cluster.patch(Node, "n", "", {"metadata": {"annotations": {LOCK: None}}})
+    one.clock.advance_to(START_S + 60)
+    one.scheduler.step()
+    assert places(one) == {"a": "n", "b": "n"}
+    one.state.validate()
+
+
+@pytest.mark.parametrize(
+    ("text", "goes"),
+    [
+        ("2023-11-14T22:10:00Z,default,other", False),
+        ("2023-11-14T22:08:00Z,default,other", True),
+        ("2023-11-14T22:10:00Z,default,gone", True),
+        ("2023-11-14T22:10:00Z,default,a", True),
+        ("no lock", False),
+    ],
+    ids=["another pod's", "older than five minutes", "of a pod that is gone", "its own", "no lock"],
+)
+def test_what_keeps_a_pod_out(text: str, goes: bool) -> None:
+    """A lock of another pod that exists, for five minutes; one that can't be read, for good."""
+    one = scheduled(
+        locked_node(text),
+        cards(),
+        pod("other", schedulerName="nobody"),
+        pod("a", requests=PART),
+        gates={"DevicePluginAdaption"},
+    )
+
+    assert places(one)["a"] == ("n" if goes else "")
+    one.state.validate()
+
+
+def test_without_the_gate_nothing_is_locked() -> None:
+    """And no vendor is told anything."""
+    one = scheduled(locked_node(""), cards(), pod("a", requests=PART), gates=set())
+
+    assert places(one) == {"a": "n"}
+    assert LOCK not in one.cluster.get(Node, "n").metadata.annotations
+    assert (
+        "CAMBRICON_DSMLU_PROFILE" not in one.cluster.get(Pod, "a", "default").metadata.annotations
+    )
