@@ -6,14 +6,15 @@ simulation.
 """
 
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
-from koordinator.api.pod import Container, Pod, PodSpec
+from koordinator.api.pod import Container as PodContainer
+from koordinator.api.pod import Pod, PodSpec
 from koordinator.api.pod_group import PodGroup
 from koordinator.cluster.port import NO_SELECTORS, Cluster, EventType, Watch, WatchEvent
 from koordinator.domain.gangs import GangAttempt, GangBook
@@ -27,8 +28,15 @@ from koordinator.foundation.errors import (
     TooManyRequestsError,
 )
 from koordinator.scheduler.app.binding import Assumed, Binder
-from koordinator.scheduler.app.gang_placing import GangDecision, GangPlacer, GangTurn, Verdict
+from koordinator.scheduler.app.gang_placing import (
+    GangDecision,
+    GangPlacer,
+    GangTurn,
+    Verdict,
+    Wanted,
+)
 from koordinator.scheduler.app.gang_reports import GangReports
+from koordinator.scheduler.app.gang_rooms import GangRooms, Room, told_of_room
 from koordinator.scheduler.app.outcomes import Bound, Evicted, Outcome, Unschedulable
 from koordinator.scheduler.app.quota_revoke import QuotaRevoke
 from koordinator.scheduler.app.quota_status import QuotaStatus
@@ -43,12 +51,12 @@ from koordinator.scheduler.contract import (
     PostFilterResult,
     Profile,
 )
-from koordinator.scheduler.cycle import Choice, Cycle, Refused, Scorecard
+from koordinator.scheduler.cycle import Choice, Cycle, Nominations, Refused, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.ingest import Ingest, is_over
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
 from koordinator.scheduler.queue import Nominator, QueuedPod, QueueState, SchedulingQueue
-from koordinator.scheduler.snapshot import ClusterState, PodClass
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
     from koordinator.scheduler.app.metrics import Metrics
@@ -121,6 +129,8 @@ class Scheduler:
         self._gang_reports = GangReports(
             cluster, clock, state, self._gangs, self._reporter, enabled=self.options.report
         )
+        self._rooms = GangRooms(state)
+        self._nominations: Nominations = {}  # as members of the gang that is decided see them
         quotas = quotas[:1]  # those of further profiles would say the same
         self._revokers = [QuotaRevoke(cluster, clock, plugin, state) for plugin in quotas]
         self._quota_statuses = [
@@ -377,7 +387,7 @@ class Scheduler:
     def warm_up(self) -> None:
         """Decide about pods that nobody has, so that the first real one finds all code loaded."""
         for name, cycle in self.cycles.items():
-            spec = PodSpec(containers=(Container(name="c"),), scheduler_name=name)
+            spec = PodSpec(containers=(PodContainer(name="c"),), scheduler_name=name)
             pod = Pod(metadata=ObjectMeta(name="warm-up", namespace="default"), spec=spec)
             pod_class = self.state.classes.of(pod)
             if cycle.choose(pod, pod_class, {}, first_attempt=False) is not None:
@@ -508,12 +518,14 @@ class Scheduler:
         version = gangs.version(head.pod)
         attempt = gangs.attempt(head.pod)
         known = self._placer.still_lost(cycle, attempt.group_id, version)
-        if known is not None:
+        if known is not None and self._rooms.is_hopeless(cycle, attempt, head.pod, self._world()):
             self._reject_member(cycle, head, *known, "", again=True)
             return True
         here = {queued.key: queued for queued in self.queue.peek(attempt.members, active.name)}
         here[head.key] = head
         members = [(here[key], self._class(here[key])) for key in attempt.members if key in here]
+        members.sort(key=lambda member: not self.nominator.node_of(member[0].key))
+        self._nominations = self._nominated(but=attempt.members)
         alone = not self.nominator.nodes() and len(cycle.profile.permit) == 1
         merges = alone and self._merges()
         decision = self._placer.place(
@@ -521,12 +533,34 @@ class Scheduler:
         )
         self.attempts += len(members)
         if decision.is_lost:
-            self._reject_gang(cycle, gangs, head, attempt, decision)
+            room = self._room_for(cycle, attempt, decision, members)
+            self._reject_gang(cycle, gangs, head, attempt, decision=decision, room=room)
         else:
-            self._start_gang(cycle, gangs, decision)
+            self._start_gang(cycle, gangs, attempt, decision)
         return True
 
-    def _start_gang(self, cycle: Cycle, gangs: GangBook, decision: GangDecision) -> None:
+    def _room_for(
+        self,
+        cycle: Cycle,
+        attempt: GangAttempt,
+        decision: GangDecision,
+        members: Sequence[Wanted],
+    ) -> Room:
+        """Ask the PostFilter plugins what could be done for these members, and count it."""
+        if not cycle.profile.post_filter:
+            return Room()
+        began_s = self._metrics.now_s() if self._metrics is not None else 0.0
+        room = self._rooms.find(cycle, attempt, decision, members, self._nominations)
+        if self._metrics is not None and room.is_asked:
+            took_s = self._metrics.now_s() - began_s
+            self._metrics.preempted_for_job(
+                attempt.group_id, room.result, len(room.victims), took_s
+            )
+        return room
+
+    def _start_gang(
+        self, cycle: Cycle, gangs: GangBook, attempt: GangAttempt, decision: GangDecision
+    ) -> None:
         """Let the members that have places go, and those that have none wait."""
         now_s, gate = self._clock.now_s(), cycle.profile.gangs[0].name
         placed, failed = decision.placed, decision.failed
@@ -539,14 +573,24 @@ class Scheduler:
         if len(cycle.profile.permit) > 1 or not (placed and self._permit_all(cycle, placed)):
             for assumed in placed:
                 self._permit(cycle, assumed)
+        room = Room()
+        if failed and not gangs.may_start(failed[0][0].pod):  # those with places wait for them
+            short = [(queued, pod_class) for queued, pod_class, _ in failed]
+            room = self._room_for(cycle, attempt, decision, short)
+        error = self._make_room(attempt, failed[0][0], room) if failed else None
         told: set[int] = set()
         for queued, pod_class, verdict in failed:
+            node = room.places.get(queued.key, "")
+            keeps, said = bool(node) or room.keeps, told_of_room(room, node, error)
             if not told:
                 gangs.set_representative(queued.pod)
             if id(verdict) in told:
-                self._tell_member(queued, gate, _reason(verdict))
+                message = f"{_reason(verdict)} {said}".rstrip()
+                self._tell_member(queued, gate, message, keeps_nomination=keeps)
             else:
-                self._reject_member(cycle, queued, pod_class, verdict, "")
+                self._reject_member(
+                    cycle, queued, pod_class, verdict, said, nominated=node, keeps_nomination=keeps
+                )
             told.add(id(verdict))
         self._settle_waiting()
 
@@ -569,7 +613,9 @@ class Scheduler:
         gangs: GangBook,
         head: QueuedPod,
         attempt: GangAttempt,
+        *,
         decision: GangDecision,
+        room: Room,
     ) -> None:
         """Let the member that found no place wait for help, and the others wait for it."""
         gate = cycle.profile.gangs[0].name
@@ -583,12 +629,27 @@ class Scheduler:
                 self._binder.forget(waiting)
                 gangs.release(waiting.queued.pod)
                 others.append(waiting.queued)
+                room.keep_place(waiting.queued.pod, waiting.node)
+        error = self._make_room(attempt, head, room)
         if decision.failed:
             queued, pod_class, verdict = decision.failed[0]
             self.queue.take_all([queued], self._clock.now_s())
             gangs.set_representative(queued.pod)
+            node = room.places.get(queued.key, "")
             said = f'Gang "{own_id}" gets rejected due to pod is unschedulable'
-            self._reject_member(cycle, queued, pod_class, verdict, said)
+            if told := told_of_room(room, node, error):
+                said = f"{said} {told}"
+            self._reject_member(
+                cycle,
+                queued,
+                pod_class,
+                verdict,
+                said,
+                nominated=node,
+                keeps_nomination=bool(node) or room.keeps,
+            )
+            if error is not None:
+                self.queue.activate([queued.key], self._clock.now_s())
             message = (
                 f"0/{self.state.nodes.count} nodes are available: "
                 f'{prefix}"{queued.key}" is unschedulable with reason "{_reason(verdict)}", '
@@ -600,7 +661,12 @@ class Scheduler:
             gangs.set_representative(head.pod)
             self._fail(head, message)
         for other in others:
-            self._tell_member(other, gate, message)
+            node = room.places.get(other.key, "")
+            said = told_of_room(room, node, error)
+            text = f"{message} {said}" if said else message
+            self._tell_member(other, gate, text, keeps_nomination=bool(node) or room.keeps)
+        if decision.failed:
+            self._rooms.note_failure(attempt, self._world())
 
     def _reject_member(
         self,
@@ -611,6 +677,8 @@ class Scheduler:
         said: str,
         *,
         again: bool = False,
+        nominated: str = "",
+        keeps_nomination: bool = False,
     ) -> None:
         """End a member's attempt for the reason that no node takes it; ``again``: it knows."""
         card = cycle.scorecard(pod_class) if self.options.explain else None
@@ -627,12 +695,16 @@ class Scheduler:
             self.queue.reject(queued, plugins, frozenset(), queued.message, now_s)
             self._outcomes.append(Unschedulable(queued.key, *main, queued.message))
         else:
-            self._end_nomination(queued.pod)
-            self._reject(queued, main, plugins, message, card)
+            if not keeps_nomination:
+                self._end_nomination(queued.pod)
+            self._reject(queued, main, plugins, message, card, nominated=nominated)
 
-    def _tell_member(self, queued: QueuedPod, plugin: str, message: str) -> None:
+    def _tell_member(
+        self, queued: QueuedPod, plugin: str, message: str, *, keeps_nomination: bool = False
+    ) -> None:
         """Tell a member what happened to another one; it goes back before the queue."""
-        self._end_nomination(queued.pod)
+        if not keeps_nomination:
+            self._end_nomination(queued.pod)
         self._reporter.failed(queued.pod, message)
         if queued.state is QueueState.IN_FLIGHT:
             self.queue.postpone(queued, self._clock.now_s())
@@ -651,7 +723,7 @@ class Scheduler:
         choice = cycle.choose(
             queued.pod,
             pod_class,
-            self._nominated(),
+            self._nominations,
             nominated_node=self.nominator.node_of(queued.key),
             first_attempt=queued.attempts <= 1,
         )
@@ -661,11 +733,17 @@ class Scheduler:
         known = self._known_failure(cycle, pod_class)
         return known or self._diagnose(cycle, queued.pod, pod_class, None)
 
-    def _nominated(self) -> dict[str, list[tuple[Pod, PodClass]]]:
-        return {
-            node: [(pod, self.state.classes.of(pod)) for pod in self.nominator.on_node(node)]
+    def _nominated(self, but: Container[str] = ()) -> dict[str, list[tuple[Pod, PodClass]]]:
+        """Return the pods nominated to each node; ``but`` are keys of pods that don't count."""
+        found = {
+            node: [
+                (pod, self.state.classes.of(pod))
+                for pod in self.nominator.on_node(node)
+                if pod.key not in but
+            ]
             for node in self.nominator.nodes()
         }
+        return {node: pods for node, pods in found.items() if pods}
 
     # -- failures ----------------------------------------------------------------------------
 
@@ -767,34 +845,76 @@ class Scheduler:
         Pods that hoped for that node with less right give way.
         """
         node, pod = nomination.node, queued.pod
-        priority = pod.spec.priority or 0
-        for other in self.nominator.on_node(node):
-            if (other.spec.priority or 0) < priority:
-                self.nominator.remove(other.key)
-                self._reporter.nominated(other, "")
-                self.queue.activate([other.key], self._clock.now_s())
-        self.nominator.add(pod, node)
-        self._reporter.nominated(pod, node)
-        self._begin_binds()
-        if any(self._binder.is_binding(victim.key) for victim in nomination.victims):
-            self._end_binds(wait=True)
+        self._nominate({pod.key: (pod, node)})
+        self._settle_binds_of(nomination.victims)
         for victim in nomination.victims:
-            waiting = self._waiting.pop(victim.key, None) or self._preparing.pop(victim.key, None)
-            if waiting is not None:
-                self._binder.forget(waiting)
-                self._fail_assumed(waiting, "preempted before it was bound")
-                continue
-            meta = victim.pod.metadata
-            self._reporter.preempting(victim.pod, pod)
-            try:
-                self._cluster.delete(Pod, meta.name, meta.namespace, uid=meta.uid)
-            except (NotFoundError, ConflictError):
-                continue  # gone already, or another pod by now
-            except ClusterError as error:
+            error = self._evict(victim, pod, f"pod {pod.key}", node)
+            if error is not None:
                 return error
-            self._reporter.preempted(victim.pod, pod, node)
-            reason = f"Preempted by pod {queued.key} on node {node}"
-            self._outcomes.append(Evicted(victim.key, queued.key, reason))
+        return None
+
+    def _make_room(self, attempt: GangAttempt, head: QueuedPod, room: Room) -> ClusterError | None:
+        """Nominate members to their places and delete the victims; return what went wrong first.
+
+        Whoever could not be deleted is a victim again with the next attempt.
+        """
+        if not room.places:
+            return None
+        self._nominate(room.pods)
+        self._settle_binds_of(room.victims)
+        errors = []
+        for victim in room.victims:
+            node = self.state.nodes.names[victim.row]
+            error = self._evict(victim, head.pod, f"gang group {attempt.group_id}", node)
+            if error is not None:
+                errors.append(error)
+        return errors[0] if errors else None
+
+    def _nominate(self, places: Mapping[str, tuple[Pod, str]]) -> None:
+        """Keep places for pods, by key; who hoped for their nodes with less right gives way."""
+        for key, (pod, node) in places.items():
+            priority = pod.spec.priority or 0
+            for other in self.nominator.on_node(node):
+                if (other.spec.priority or 0) < priority and other.key not in places:
+                    self._give_up(other)
+            if self.nominator.node_of(key) != node or pod.status.nominated_node_name != node:
+                self.nominator.add(pod, node)
+                self._reporter.nominated(pod, node)
+
+    def _give_up(self, pod: Pod) -> None:
+        """End a nomination for the sake of a more important pod, with those of its gang."""
+        keys = [pod.key]
+        for gangs in self._gangs:
+            keys += gangs.mates(pod)
+        for key in dict.fromkeys(keys):
+            waiting = self.state.unbound.get(key)
+            if key == pod.key or self.nominator.node_of(key):
+                self._end_nomination(waiting[0] if waiting is not None else pod)
+        self.queue.activate(dict.fromkeys(keys), self._clock.now_s())
+
+    def _settle_binds_of(self, victims: Iterable[PlacedPod]) -> None:
+        """Let bindings of victims end first that are under way."""
+        self._begin_binds()
+        if any(self._binder.is_binding(victim.key) for victim in victims):
+            self._end_binds(wait=True)
+
+    def _evict(self, victim: PlacedPod, by: Pod, job: str, node: str) -> ClusterError | None:
+        """Delete a victim; return why that failed."""
+        waiting = self._waiting.pop(victim.key, None) or self._preparing.pop(victim.key, None)
+        if waiting is not None:
+            self._binder.forget(waiting)
+            self._fail_assumed(waiting, "preempted before it was bound")
+            return None
+        meta = victim.pod.metadata
+        self._reporter.preempting(victim.pod, by, job)
+        try:
+            self._cluster.delete(Pod, meta.name, meta.namespace, uid=meta.uid)
+        except (NotFoundError, ConflictError):
+            return None  # gone already, or another pod by now
+        except ClusterError as error:
+            return error
+        self._reporter.preempted(victim.pod, by, job, node)
+        self._outcomes.append(Evicted(victim.key, by.key, f"Preempted by {job} on node {node}"))
         return None
 
     # -- permit and bind ---------------------------------------------------------------------

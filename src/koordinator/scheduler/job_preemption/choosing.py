@@ -7,12 +7,12 @@ room on all nodes of its members at once.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from koordinator.scheduler.job_preemption.problem import Problem, Shape
-from koordinator.scheduler.job_preemption.victims import VictimTable
+from koordinator.scheduler.job_preemption.victims import FloatArray, VictimTable
 from koordinator.scheduler.snapshot import BoolArray, IntArray
 
 
@@ -30,7 +30,7 @@ def slots(free: IntArray, shape: Shape, used: IntArray | int = 0) -> IntArray:
     asked = np.flatnonzero(shape.amounts)
     room = np.maximum(shape.most - used, 0)
     if not len(asked):
-        return room
+        return np.asarray(room)
     fits = (free[:, asked] // shape.amounts[asked]).min(axis=1)
     out: IntArray = np.clip(fits, 0, room)
     return out
@@ -76,10 +76,10 @@ def _place(problem: Problem, shape: Shape, level: int, choice: Choice) -> bool:
         need -= _take(shape, choice, placed, need)
         if not need:
             return True
-        options = _options(problem.victims, shape, level, choice, placed, need)
+        options = _options(problem.victims, shape, choice, placed, level=level, need=need)
         if options is None:
             return False
-        _evict_best(problem, shape, choice, placed, options, need)
+        _evict_best(problem, shape, choice, placed, options=options, need=need)
 
 
 def _take(shape: Shape, choice: Choice, placed: IntArray, need: int) -> int:
@@ -105,7 +105,7 @@ class _Options:
 
 
 def _options(
-    victims: VictimTable, shape: Shape, level: int, choice: Choice, placed: IntArray, need: int
+    victims: VictimTable, shape: Shape, choice: Choice, placed: IntArray, *, level: int, need: int
 ) -> _Options | None:
     candidates = np.flatnonzero(~choice.evicted & (victims.level <= level))
     row = victims.row[candidates]
@@ -137,7 +137,7 @@ def _options(
     return _Options(start.tolist(), (at + 1).tolist(), gain[at].tolist(), candidates)
 
 
-def _prices(victims: VictimTable, candidates: IntArray, need: int) -> IntArray:
+def _prices(victims: VictimTable, candidates: IntArray, need: int) -> FloatArray:
     """Return what the candidates cost; a gang is worth breaking if all its room is needed."""
     price = victims.price[candidates]
     of_job = victims.job[candidates]
@@ -155,6 +155,7 @@ def _evict_best(
     shape: Shape,
     choice: Choice,
     placed: IntArray,
+    *,
     options: _Options,
     need: int,
 ) -> None:
@@ -172,7 +173,7 @@ def _evict_best(
             new = [job for job in set(jobs[those].tolist()) if job >= 0 and job not in broken]
             for job in new:
                 broken.add(job)
-                room -= _break(victims, job, chosen, choice, shape, placed)
+                room -= _break(victims, job, chosen, choice, shape=shape, placed=placed)
         chosen[those] = True
         if room <= 0:
             break
@@ -186,6 +187,7 @@ def _break(
     job: int,
     chosen: BoolArray,
     choice: Choice,
+    *,
     shape: Shape,
     placed: IntArray,
 ) -> int:
@@ -196,7 +198,7 @@ def _break(
     rows = np.unique(victims.row[inside])
     free = choice.free[rows].copy()
     np.add.at(free, np.searchsorted(rows, victims.row[inside]), victims.amounts[inside])
-    there = Shape(shape.pod_class, shape.count, shape.amounts, shape.most[rows])
+    there = replace(shape, most=shape.most[rows])
     return int(slots(free, there, placed[rows]).sum())
 
 

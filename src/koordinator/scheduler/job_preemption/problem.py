@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from koordinator.api.pod import Pod
 from koordinator.scheduler.job_preemption.victims import VictimTable
 from koordinator.scheduler.snapshot import IntArray, PodClass
 
@@ -12,6 +13,7 @@ NO_LIMIT = 1 << 40
 class Shape:
     """Members that ask for the same, all of which need a place."""
 
+    pod: Pod  # one of them
     pod_class: PodClass
     count: int
     amounts: IntArray  # (n_columns,) of each member, in the columns of the problem

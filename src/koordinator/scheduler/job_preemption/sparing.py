@@ -25,7 +25,9 @@ def broken_jobs(problem: Problem, evicted: BoolArray) -> list[int]:
     return [
         job
         for job in concerned.tolist()
-        if _is_broken(victims.jobs[job], victims.jobs[job].inside[evicted[victims.jobs[job].inside]])
+        if _is_broken(
+            victims.jobs[job], victims.jobs[job].inside[evicted[victims.jobs[job].inside]]
+        )
     ]
 
 
@@ -86,7 +88,7 @@ class _Sparing:
             later = []
             for at in left:  # one per node
                 row = int(self._problem.victims.row[at])
-                if row in this_time or self._slack is not None and this_time:
+                if row in this_time or (self._slack is not None and this_time):
                     later.append(at)
                 elif self._fits(at):
                     this_time[row] = at

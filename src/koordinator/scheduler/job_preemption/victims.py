@@ -64,7 +64,8 @@ class VictimTable:
     @property
     def gone(self) -> BoolArray:
         """``(n,)``: it is being deleted already."""
-        return self.level == GONE
+        gone: BoolArray = self.level == GONE
+        return gone
 
 
 @dataclass(slots=True)
@@ -84,9 +85,9 @@ def victims_of(
     rows: IntArray,
     columns: IntArray,
     below: int,
+    *,
     gangs: Sequence[GangBook],
     budgets: Sequence[PodDisruptionBudget],
-    *,
     own: AbstractSet[str] = frozenset(),
     allows: Allows | None = None,
 ) -> VictimTable:
@@ -128,7 +129,15 @@ def victims_of(
         at = {p: g for g in members for p in found.of_gang.get(g, ())}
         jobs.append(VictimJob(group_id, inside, built.outside(found.pods, inside), at, built.spare))
     return _sorted(
-        found, amounts, np.where(gone, GONE, rank), price, started_s, job, group, keep, jobs
+        found,
+        amounts=amounts,
+        rank=np.where(gone, GONE, rank),
+        price=price,
+        started_s=started_s,
+        job=job,
+        group=group,
+        keep=keep,
+        jobs=jobs,
     )
 
 
@@ -153,20 +162,14 @@ class _Job:
         }
         self.alive = [p for pods in alive.values() for p in pods]
         self.can_go = all(may_go(p) for p in self.alive)
-        self.spare = {
-            one: max(0, len(pods) - _least(gangs[one])) for one, pods in alive.items()
-        }
+        self.spare = {one: max(0, len(pods) - _least(gangs[one])) for one, pods in alive.items()}
 
-    def split(
-        self, priority: IntArray, started_s: FloatArray
-    ) -> tuple[list[int], list[int]]:
+    def split(self, priority: IntArray, started_s: FloatArray) -> tuple[list[int], list[int]]:
         """Return positions of members that go first and alone, and of the others."""
         spare: list[int] = []
         others: list[int] = []
         for one in self._gangs:
-            own = sorted(
-                self._of_gang.get(one, ()), key=lambda at: (priority[at], -started_s[at])
-            )
+            own = sorted(self._of_gang.get(one, ()), key=lambda at: (priority[at], -started_s[at]))
             count = self.spare[one]
             spare += own[:count]
             others += own[count:]
@@ -275,6 +278,7 @@ def _violating(found: _Found, budgets: Sequence[PodDisruptionBudget]) -> BoolArr
 
 def _sorted(
     found: _Found,
+    *,
     amounts: IntArray,
     rank: IntArray,
     price: FloatArray,

@@ -67,6 +67,11 @@ class NodeResourcesFit:
         codes = kernel(snapshot.requested, allocatable, checked.columns, checked.amounts)
         return Rejections(codes, checked.reasons, lambda: _never(allocatable, checked))
 
+    def compares(self, pod: PodClass) -> tuple[IntArray, IntArray]:
+        """Return the columns of the resources that are checked, and the amounts asked."""
+        checked = self._checked(pod)
+        return checked.columns, checked.amounts
+
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the weighted mean over the resources that the node has."""
         scored = self._scored(pod)

@@ -13,7 +13,8 @@ from koordinator.api.kubescheduler import CoschedulingArgs
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangBook, GangDefaults, gang_id
-from koordinator.scheduler.contract import Permit, PluginSpec
+from koordinator.scheduler.contract import Attempt, Permit, PluginSpec, PostFilterResult
+from koordinator.scheduler.preemption import WAITING, room_for_job
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis
 
 
@@ -22,6 +23,7 @@ class Coscheduling:
     """Keeps members out of the queue until there are enough, and out of nodes likewise."""
 
     gangs: GangBook
+    preempts: bool = False
 
     def pre_enqueue(self, pod: Pod) -> str:
         """Return what the pod's gang lacks, or who speaks for it; empty: the pod may be tried."""
@@ -50,10 +52,27 @@ class Coscheduling:
             annotations=bind_gang_entries(gang.terms.group_id, count) if count > 1 else {}
         )
 
+    def postfilter(self, attempt: Attempt) -> PostFilterResult:
+        """Make room for a gang, or for a pod as a job of one: victims are whole jobs, too."""
+        if not self.preempts:
+            return PostFilterResult()
+        if attempt.members:
+            return room_for_job(attempt, attempt.members)
+        pod = attempt.pod
+        found = room_for_job(attempt, ((pod, attempt.pod_class),))
+        node = found.places.get(attempt.key, "")
+        if not node:
+            return found
+        if not found.victims and node == pod.status.nominated_node_name:
+            return PostFilterResult(f"preemption: {WAITING}", keeps_nomination=True)
+        return PostFilterResult(node=node, victims=found.victims)
+
 
 def build(args: CoschedulingArgs, _axis: ResourceAxis) -> Coscheduling:
     wait_s = args.default_timeout.total_seconds()
-    return Coscheduling(GangBook(GangDefaults(wait_s, args.default_match_policy)))
+    return Coscheduling(
+        GangBook(GangDefaults(wait_s, args.default_match_policy)), args.enable_preemption
+    )
 
 
 PLUGIN = PluginSpec("Coscheduling", CoschedulingArgs, build)
