@@ -130,6 +130,7 @@ class Scheduler:
             cluster, clock, state, self._gangs, self._reporter, enabled=self.options.report
         )
         self._rooms = GangRooms(state)
+        self._gangs_shrank = False  # one may be short of members now
         self._nominations: Nominations = {}  # as members of the gang that is decided see them
         quotas = quotas[:1]  # those of further profiles would say the same
         self._revokers = [QuotaRevoke(cluster, clock, plugin, state) for plugin in quotas]
@@ -194,6 +195,7 @@ class Scheduler:
                 began_s = self._metrics.now_s()
                 self._handle(event)
                 self._metrics.handled(_label(event), self._metrics.now_s() - began_s)
+        self._end_stale_nominations()
         self._wake_refused()
         for complaint in self._ingest.complaints:
             log.warning("annotation ignored", extra={"complaint": complaint})
@@ -211,6 +213,7 @@ class Scheduler:
             change = self._ingest.put(event.object, event.previous)
         if isinstance(event.object, PodGroup):
             gone = event.type is EventType.DELETED
+            self._gangs_shrank = True
             for gangs in self._gangs:
                 ready = (gangs.drop_group if gone else gangs.put_group)(event.object)
                 self.queue.activate(ready, self._clock.now_s())
@@ -257,6 +260,7 @@ class Scheduler:
     def _tell_gangs(self, pod: Pod, *, gone: bool) -> list[str]:
         """Let the gangs know of a pod; return who should try to enter the queue now."""
         ready: list[str] = []
+        self._gangs_shrank |= gone
         for gangs in self._gangs:
             ready += gangs.drop_pod(pod) if gone else gangs.put_pod(pod)
         return ready
@@ -309,6 +313,14 @@ class Scheduler:
                     message = f'Gang "{name}" gets rejected due to Pod "{pod.key}" in Unreserve'
                     self._fail(other.queued, message)
                     self._tell_given_back(other)
+
+    def _end_stale_nominations(self) -> None:
+        """Keep no places for members of a gang that is short of members by now."""
+        shrank, self._gangs_shrank = self._gangs_shrank, False
+        for node in self.nominator.nodes() if shrank and self.is_synced else ():
+            for pod in self.nominator.on_node(node):
+                if any(g.is_member(pod) and g.shortage(pod) for g in self._gangs):
+                    self._end_nomination(pod)
 
     def _tell_queue(self, event: ClusterEvent) -> None:
         self.queue.on_event(event, self._clock.now_s())
@@ -589,7 +601,14 @@ class Scheduler:
                 self._tell_member(queued, gate, message, keeps_nomination=keeps)
             else:
                 self._reject_member(
-                    cycle, queued, pod_class, verdict, said, nominated=node, keeps_nomination=keeps
+                    cycle,
+                    queued,
+                    pod_class,
+                    verdict,
+                    said,
+                    nominated=node,
+                    keeps_nomination=keeps,
+                    again_soon=error is not None,
                 )
             told.add(id(verdict))
         self._settle_waiting()
@@ -647,9 +666,8 @@ class Scheduler:
                 said,
                 nominated=node,
                 keeps_nomination=bool(node) or room.keeps,
+                again_soon=error is not None,
             )
-            if error is not None:
-                self.queue.activate([queued.key], self._clock.now_s())
             message = (
                 f"0/{self.state.nodes.count} nodes are available: "
                 f'{prefix}"{queued.key}" is unschedulable with reason "{_reason(verdict)}", '
@@ -665,7 +683,7 @@ class Scheduler:
             said = told_of_room(room, node, error)
             text = f"{message} {said}" if said else message
             self._tell_member(other, gate, text, keeps_nomination=bool(node) or room.keeps)
-        if decision.failed:
+        if decision.failed and error is None:
             self._rooms.note_failure(attempt, self._world())
 
     def _reject_member(
@@ -679,6 +697,7 @@ class Scheduler:
         again: bool = False,
         nominated: str = "",
         keeps_nomination: bool = False,
+        again_soon: bool = False,
     ) -> None:
         """End a member's attempt for the reason that no node takes it; ``again``: it knows."""
         card = cycle.scorecard(pod_class) if self.options.explain else None
@@ -697,6 +716,8 @@ class Scheduler:
         else:
             if not keeps_nomination:
                 self._end_nomination(queued.pod)
+            if again_soon:  # whatever happens, or does not
+                plugins = frozenset()
             self._reject(queued, main, plugins, message, card, nominated=nominated)
 
     def _tell_member(
