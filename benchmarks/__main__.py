@@ -12,11 +12,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, devices, gangs, openb, quota, throughput
+from benchmarks import cluster, devices, gangs, job_preemption, openb, quota, throughput
 
 ALL = {
     **throughput.BENCHMARKS,
     **gangs.BENCHMARKS,
+    **job_preemption.BENCHMARKS,
     **quota.BENCHMARKS,
     **devices.BENCHMARKS,
     **openb.BENCHMARKS,

@@ -1,4 +1,4 @@
-"""Room for whole jobs through the whole scheduler: all members get a place, or nobody is evicted."""
+"""Room for whole jobs through the whole scheduler: places for all members, or nobody goes."""
 
 from typing import Any
 

@@ -4,8 +4,7 @@ What is left is minimal: without any one of the victims that goes alone, or any 
 the job would not fit.
 """
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -22,13 +21,7 @@ def broken_jobs(problem: Problem, evicted: BoolArray) -> list[int]:
     """Return the gang groups that lose more members than they can do without."""
     victims = problem.victims
     concerned = np.unique(victims.group[evicted & (victims.group >= 0)])
-    return [
-        job
-        for job in concerned.tolist()
-        if _is_broken(
-            victims.jobs[job], victims.jobs[job].inside[evicted[victims.jobs[job].inside]]
-        )
-    ]
+    return [job for job in concerned.tolist() if victims.jobs[job].is_broken(evicted)]
 
 
 def close(problem: Problem, evicted: BoolArray) -> BoolArray:
@@ -48,7 +41,7 @@ def spare(problem: Problem, choice: Choice, rejects: Rejects | None) -> None:
     final = np.zeros(len(victims.pods), bool)
     for job in broken:
         sparing.spare_job(victims.jobs[job])
-        if _is_broken(victims.jobs[job], sparing.left_of(victims.jobs[job])):
+        if victims.jobs[job].is_broken(choice.evicted):
             final[victims.jobs[job].inside] = True
     singles = np.flatnonzero(choice.evicted & ~victims.gone & ~final)
     sparing.spare_singles(singles[_by_importance(problem, singles)])
@@ -62,17 +55,13 @@ class _Sparing:
         if lack is not None:
             self._slack = lack.frees[choice.evicted].sum(axis=0) - lack.missing
 
-    def left_of(self, job: VictimJob) -> IntArray:
-        """Return the members that are still victims."""
-        return job.inside[self._choice.evicted[job.inside]]
-
     def spare_job(self, job: VictimJob) -> None:
         """Put back members one by one; if too few can stay, all go after all."""
         choice = self._choice
         members = job.inside[choice.evicted[job.inside]]
         for at in members[_by_importance(self._problem, members)].tolist():
             self._try(at)
-        if _is_broken(job, self.left_of(job)):
+        if job.is_broken(choice.evicted):
             for at in job.inside[~choice.evicted[job.inside]].tolist():
                 self._evict(at)
 
@@ -129,11 +118,6 @@ class _Sparing:
         choice.free[victims.row[at]] += sign * victims.amounts[at]
         if lack is not None and self._slack is not None:
             self._slack += sign * lack.frees[at]
-
-
-def _is_broken(job: VictimJob, lost: Sequence[int] | IntArray) -> bool:
-    counts = Counter(job.gang_of[int(at)] for at in lost)
-    return any(count > job.spare.get(gang, 0) for gang, count in counts.items())
 
 
 def _by_importance(problem: Problem, positions: IntArray) -> IntArray:

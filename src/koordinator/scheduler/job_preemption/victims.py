@@ -9,7 +9,7 @@ count whole and disruption budgets are respected where possible.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from math import inf
@@ -22,12 +22,11 @@ from koordinator.api.policy import PodDisruptionBudget
 from koordinator.domain.gangs import Gang, GangBook, gang_id
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.scheduler.preemption import covers
-from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PlacedPod
+from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PlacedPod, PodClass
 
 GONE = -1  # the level of pods that are being deleted already
 _VIOLATES = 1 << 33  # above every priority
 _SHIFT = 1 << 31  # makes every priority positive
-_FACT = "victim"  # in ``PodClass.facts``
 
 FloatArray = npt.NDArray[np.float64]
 Allows = Callable[[PlacedPod], bool]
@@ -38,10 +37,17 @@ class VictimJob:
     """A gang group that may be evicted as a whole."""
 
     id: str
-    inside: IntArray  # positions in the table
+    gangs: tuple[tuple[IntArray, int], ...]  # positions in the table; how many may go alone
     outside: tuple[PlacedPod, ...]  # members on rows that the table is not about
-    gang_of: Mapping[int, str]  # position -> gang
-    spare: Mapping[str, int]  # gang -> how many may go without the others
+
+    @property
+    def inside(self) -> IntArray:
+        """Positions in the table of all members."""
+        return np.concatenate([positions for positions, _ in self.gangs])
+
+    def is_broken(self, evicted: BoolArray) -> bool:
+        """Return whether a gang loses more members than it can do without."""
+        return any(int(evicted[positions].sum()) > spare for positions, spare in self.gangs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +76,63 @@ class VictimTable:
 
 @dataclass(slots=True)
 class _Found:
-    """Columns of the table, in the order in which pods are found."""
+    """Pods that may go, in the order in which they are found, and what their classes say."""
 
     pods: list[PlacedPod] = field(default_factory=list)
     row: list[int] = field(default_factory=list)
-    priority: list[int] = field(default_factory=list)
-    gone: list[bool] = field(default_factory=list)
     kind: list[int] = field(default_factory=list)  # index of the class
     of_gang: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    kinds: list[PodClass] = field(default_factory=list)
+    gone_kinds: list[bool] = field(default_factory=list)  # being deleted
+
+    @property
+    def priority(self) -> IntArray:
+        """``(n,)``."""
+        of_kind = np.array([kind.spec.priority or 0 for kind in self.kinds], np.int64)
+        return of_kind[self.kind]
+
+    @property
+    def gone(self) -> BoolArray:
+        """``(n,)``."""
+        return np.array(self.gone_kinds, bool)[self.kind]
+
+    def amounts(self, columns: IntArray) -> IntArray:
+        """Return ``(n, n_columns)``: what each frees."""
+        wanted, demands = columns.tolist(), [dict(kind.demand) for kind in self.kinds]
+        table = np.array([[d.get(c, 0) for c in wanted] for d in demands], np.int64)
+        return table.reshape(len(demands), len(wanted))[self.kind]
+
+
+class _Rules:
+    """Who may go.  But for ``allows`` that is the same for all pods of a class."""
+
+    def __init__(self, below: int, own: AbstractSet[str], allows: Allows | None) -> None:
+        self._below, self._own, self._allows = below, own, allows
+        self._known: dict[PodClass, tuple[int, str, bool] | None] = {}
+        self.found = _Found()
+
+    def of(self, placed: PlacedPod) -> tuple[int, str, bool] | None:
+        """Return index of its class, gang, and whether it is being deleted; None: it stays."""
+        pod_class = placed.pod_class
+        try:
+            known = self._known[pod_class]
+        except KeyError:
+            known = self._known[pod_class] = self._learn(placed)
+        if known is None or (self._allows is not None and not self._allows(placed)):
+            return None
+        return known
+
+    def _learn(self, placed: PlacedPod) -> tuple[int, str, bool] | None:
+        pod_class = placed.pod_class
+        labels, gang = pod_class.labels, gang_id(placed.pod.metadata)
+        is_protected = not (is_preemptible(labels) and is_quota_preemptible(labels))
+        if placed.priority >= self._below or is_protected or gang in self._own:
+            return None
+        gone = placed.pod.metadata.deletion_timestamp is not None
+        found = self.found
+        found.kinds.append(pod_class)
+        found.gone_kinds.append(gone)
+        return len(found.kinds) - 1, gang, gone
 
 
 def victims_of(
@@ -96,148 +151,142 @@ def victims_of(
     ``columns`` are the resources that the job asks for, ``own`` its gangs, whose members stay.
     ``allows`` restricts victims further.
     """
-
-    def may_go(placed: PlacedPod) -> bool:
-        priority, is_protected, gang, _ = _facts(placed)
-        if priority >= below or is_protected or gang in own:
-            return False
-        return allows is None or allows(placed)
-
-    found, amounts = _find(state, rows, columns, may_go)
-    violating = _violating(found, budgets)
-    priority = np.array(found.priority, np.int64)
-    gone = np.array(found.gone, bool)
-    rank = np.where(violating, _VIOLATES, 0) + priority + _SHIFT
-    price = np.ones(len(rank))
-    job = np.full(len(rank), -1)
-    group = np.full(len(rank), -1)
-    started_s = np.array([_started_s(placed) for placed in found.pods], float)
-    keep = np.ones(len(rank), bool)
+    rules = _Rules(below, own, allows)
+    found = _find(state, rows, rules)
+    gone, violating = found.gone, _violating(found, budgets)
+    rank = np.where(violating, _VIOLATES, 0) + found.priority + _SHIFT
+    columns_of = _Columns(found, np.where(gone, GONE, rank))
     jobs: list[VictimJob] = []
     for group_id, members in _groups(found, gangs).items():
-        built = _Job(state, members, found.of_gang, may_go)
-        spare, others = built.split(priority, started_s)
-        if not built.can_go:
-            keep[others] = False
-            continue
-        inside = np.array([*spare, *others], np.int64)
-        group[inside] = len(jobs)
-        job[others] = len(jobs)
-        if others:
-            rank[others] = max(int(rank[inside].max()), built.rank_outside(budgets))
-            price[others] = len(built.alive) / max(len(others), 1)
-        at = {p: g for g in members for p in found.of_gang.get(g, ())}
-        jobs.append(VictimJob(group_id, inside, built.outside(found.pods, inside), at, built.spare))
-    return _sorted(
-        found,
-        amounts=amounts,
-        rank=np.where(gone, GONE, rank),
-        price=price,
-        started_s=started_s,
-        job=job,
-        group=group,
-        keep=keep,
-        jobs=jobs,
-    )
+        job = _Job(state, members, rules)
+        if job.can_go:
+            jobs.append(columns_of.add(group_id, len(jobs), job, budgets))
+        else:
+            columns_of.protect(job)
+    return columns_of.table(found.amounts(columns), jobs)
 
 
 class _Job:
     """A gang group while the table is made."""
 
-    def __init__(
-        self,
-        state: ClusterState,
-        gangs: Mapping[str, Gang],
-        of_gang: Mapping[str, Sequence[int]],
-        may_go: Allows,
-    ) -> None:
-        self._gangs, self._of_gang = gangs, of_gang
-        placed = {
-            one: [p for key in gang.members if (p := state.pods.by_key.get(key)) is not None]
-            for one, gang in gangs.items()
-        }
-        alive = {
-            one: [p for p in pods if p.pod.metadata.deletion_timestamp is None]
-            for one, pods in placed.items()
-        }
-        self.alive = [p for pods in alive.values() for p in pods]
-        self.can_go = all(may_go(p) for p in self.alive)
-        self.spare = {one: max(0, len(pods) - _least(gangs[one])) for one, pods in alive.items()}
-
-    def split(self, priority: IntArray, started_s: FloatArray) -> tuple[list[int], list[int]]:
-        """Return positions of members that go first and alone, and of the others."""
-        spare: list[int] = []
-        others: list[int] = []
-        for one in self._gangs:
-            own = sorted(self._of_gang.get(one, ()), key=lambda at: (priority[at], -started_s[at]))
-            count = self.spare[one]
-            spare += own[:count]
-            others += own[count:]
-        return spare, others
-
-    def outside(self, pods: Sequence[PlacedPod], inside: IntArray) -> tuple[PlacedPod, ...]:
-        """Return the members that the table has not found."""
-        there = {pods[at].key for at in inside.tolist()}
-        return tuple(p for p in self.alive if p.key not in there)
+    def __init__(self, state: ClusterState, gangs: Mapping[str, Gang], rules: _Rules) -> None:
+        found, by_key = rules.found, state.pods.by_key
+        self.inside = {one: found.of_gang.get(one, []) for one in gangs}
+        self.alive = sum(map(len, self.inside.values()))
+        self.outside: list[PlacedPod] = []
+        self.spare: dict[str, int] = {}
+        for one, gang in gangs.items():
+            inside = self.inside[one]
+            there = len(inside)
+            if there < len(gang.members):
+                known = {found.pods[at].key for at in inside}
+                others = [by_key[key] for key in gang.members if key not in known and key in by_key]
+                alive = [p for p in others if p.pod.metadata.deletion_timestamp is None]
+                self.outside += alive
+                there += len(alive)
+            self.spare[one] = max(0, there - _least(gang))
+        self.alive += len(self.outside)
+        self.can_go = all(rules.of(placed) is not None for placed in self.outside)
 
     def rank_outside(self, budgets: Sequence[PodDisruptionBudget]) -> int:
-        """Return the rank of the most important member, one without disruptions left included."""
+        """Return the rank of the most important member outside, by budgets without disruptions."""
         shut = [one for one in budgets if one.status.disruptions_allowed <= 0]
-        return max(
-            (
-                (_VIOLATES if any(covers(b, p.pod) for b in shut) else 0) + p.priority + _SHIFT
-                for p in self.alive
+        ranks = [
+            (_VIOLATES if any(covers(b, p.pod) for b in shut) else 0) + p.priority + _SHIFT
+            for p in self.outside
+        ]
+        return max(ranks, default=0)
+
+
+class _Columns:
+    """Columns of the table in the order in which pods were found."""
+
+    def __init__(self, found: _Found, rank: IntArray) -> None:
+        self._found, self.rank = found, rank
+        self.priority = found.priority
+        self.started_s = np.array([_started_s(placed) for placed in found.pods], float)
+        self.price = np.ones(len(rank))
+        self.job = np.full(len(rank), -1)
+        self.group = np.full(len(rank), -1)
+        self.keep = np.ones(len(rank), bool)
+
+    def add(
+        self, group_id: str, number: int, job: _Job, budgets: Sequence[PodDisruptionBudget]
+    ) -> VictimJob:
+        """Take in a group that may go as a whole."""
+        others = self._others(job)
+        inside = [at for positions in job.inside.values() for at in positions]
+        self.group[inside] = number
+        self.job[others] = number
+        if others:
+            self.rank[others] = max(int(self.rank[inside].max()), job.rank_outside(budgets))
+            self.price[others] = job.alive / len(others)
+        gangs = tuple(
+            (np.array(positions, np.int64), job.spare[one]) for one, positions in job.inside.items()
+        )
+        return VictimJob(group_id, gangs, tuple(job.outside))
+
+    def protect(self, job: _Job) -> None:
+        """Let a group lose no more than it can do without."""
+        self.keep[self._others(job)] = False
+
+    def _others(self, job: _Job) -> list[int]:
+        """Return the members that don't go alone; those that do are the least important."""
+        others: list[int] = []
+        for one, positions in job.inside.items():
+            cheapest = sorted(positions, key=lambda at: (self.priority[at], -self.started_s[at]))
+            others += cheapest[job.spare[one] :]
+        return others
+
+    def table(self, amounts: IntArray, jobs: Sequence[VictimJob]) -> VictimTable:
+        """Return the table, by row and then the cheapest first."""
+        row = np.array(self._found.row, np.int64)
+        order = np.lexsort((-self.started_s, self.price, self.rank, row))
+        order = order[self.keep[order]]
+        rank = self.rank[order]
+        distinct, level = np.unique(rank, return_inverse=True)
+        has_gone = int(len(distinct) > 0 and distinct[0] == GONE)
+        place = np.full(len(row), -1)
+        place[order] = np.arange(len(order))
+        return VictimTable(
+            pods=tuple(self._found.pods[at] for at in order.tolist()),
+            row=row[order],
+            amounts=amounts[order],
+            level=level - has_gone,
+            price=self.price[order],
+            started_s=self.started_s[order],
+            priority=self.priority[order],
+            violating=rank >= _VIOLATES,
+            job=self.job[order],
+            group=self.group[order],
+            jobs=tuple(
+                VictimJob(
+                    one.id,
+                    tuple((place[positions], spare) for positions, spare in one.gangs),
+                    one.outside,
+                )
+                for one in jobs
             ),
-            default=0,
+            levels=len(distinct) - has_gone,
         )
 
 
-def _find(
-    state: ClusterState,
-    rows: IntArray,
-    columns: IntArray,
-    may_go: Allows,
-) -> tuple[_Found, IntArray]:
-    found, demands = _Found(), []
-    kinds: dict[int, int] = {}
-    on_row = state.pods.on_row
+def _find(state: ClusterState, rows: IntArray, rules: _Rules) -> _Found:
+    found, of = rules.found, rules.of
+    on_row, of_gang = state.pods.on_row, rules.found.of_gang
+    pods, kinds = found.pods, found.kind
     for index, row in enumerate(rows.tolist()):
+        before = len(pods)
         for placed in on_row[row].values():
-            if not may_go(placed):
-                continue
-            pod_class = placed.pod_class
-            priority, _, gang, is_gone = _facts(placed)
-            kind = kinds.get(pod_class.id)
-            if kind is None:
-                kind = kinds[pod_class.id] = len(kinds)
-                demands.append(dict(pod_class.demand))
-            if gang and not is_gone:
-                found.of_gang[gang].append(len(found.pods))
-            found.pods.append(placed)
-            found.row.append(index)
-            found.priority.append(priority)
-            found.gone.append(is_gone)
-            found.kind.append(kind)
-    wanted = columns.tolist()
-    table = np.array([[d.get(c, 0) for c in wanted] for d in demands], np.int64)
-    table = table.reshape(len(demands), len(wanted))
-    return found, table[np.array(found.kind, np.int64)]
-
-
-def _facts(placed: PlacedPod) -> tuple[int, bool, str, bool]:
-    """Return priority, whether it is never a victim, its gang, whether it is being deleted.
-
-    Pods of a class share them.
-    """
-    pod_class = placed.pod_class
-    known: tuple[int, bool, str, bool] | None = pod_class.facts.get(_FACT)
-    if known is None:
-        meta, labels = placed.pod.metadata, pod_class.labels
-        is_protected = not (is_preemptible(labels) and is_quota_preemptible(labels))
-        gone = meta.deletion_timestamp is not None
-        known = (placed.priority, is_protected, gang_id(meta), gone)
-        pod_class.facts[_FACT] = known
-    return known
+            known = of(placed)
+            if known is not None:
+                kind, gang, is_gone = known
+                if gang and not is_gone:
+                    of_gang[gang].append(len(pods))
+                pods.append(placed)
+                kinds.append(kind)
+        found.row += [index] * (len(pods) - before)
+    return found
 
 
 def _groups(found: _Found, books: Sequence[GangBook]) -> dict[str, dict[str, Gang]]:
@@ -262,67 +311,23 @@ def _least(gang: Gang) -> int:
 def _violating(found: _Found, budgets: Sequence[PodDisruptionBudget]) -> BoolArray:
     """Return whose eviction breaks a budget, if the less important ones are evicted before."""
     out = np.zeros(len(found.pods), bool)
+    if not budgets:
+        return out
+    gone, priority, kinds = found.gone, found.priority, np.array(found.kind, np.int64)
+    one_of = {kind: placed.pod for placed, kind in zip(found.pods, found.kind, strict=True)}
     for budget in budgets:
-        by_kind: dict[int, bool] = {}
-        covered = []
-        for at, (placed, kind) in enumerate(zip(found.pods, found.kind, strict=True)):
-            if kind not in by_kind:
-                by_kind[kind] = covers(budget, placed.pod)
-            name = placed.pod.metadata.name
-            if by_kind[kind] and not found.gone[at] and name not in budget.status.disrupted_pods:
-                covered.append(at)
-        covered.sort(key=lambda at: (found.priority[at], -_started_s(found.pods[at])))
+        of_kind = np.array([covers(budget, one_of[kind]) for kind in range(len(found.kinds))], bool)
+        covered = [
+            at
+            for at in np.flatnonzero(of_kind[kinds] & ~gone).tolist()
+            if found.pods[at].pod.metadata.name not in budget.status.disrupted_pods
+        ]
+        covered.sort(key=lambda at: (priority[at], -_started_s(found.pods[at])))
         out[covered[max(budget.status.disruptions_allowed, 0) :]] = True
     return out
 
 
-def _sorted(
-    found: _Found,
-    *,
-    amounts: IntArray,
-    rank: IntArray,
-    price: FloatArray,
-    started_s: FloatArray,
-    job: IntArray,
-    group: IntArray,
-    keep: BoolArray,
-    jobs: Iterable[VictimJob],
-) -> VictimTable:
-    row = np.array(found.row, np.int64)
-    order = np.lexsort((-started_s, price, rank, row))
-    order = order[keep[order]]
-    distinct, level = np.unique(rank[order], return_inverse=True)
-    has_gone = int(len(distinct) > 0 and distinct[0] == GONE)
-    place = np.full(len(row), -1)
-    place[order] = np.arange(len(order))
-    moved = tuple(
-        VictimJob(
-            one.id,
-            place[one.inside],
-            one.outside,
-            {int(place[at]): gang for at, gang in one.gang_of.items()},
-            one.spare,
-        )
-        for one in jobs
-    )
-    priority = np.array(found.priority, np.int64)[order]
-    violating = rank[order] >= _VIOLATES
-    return VictimTable(
-        pods=tuple(found.pods[at] for at in order.tolist()),
-        row=row[order],
-        amounts=amounts[order],
-        level=level - has_gone,
-        price=price[order],
-        started_s=started_s[order],
-        priority=priority,
-        violating=violating,
-        job=job[order],
-        group=group[order],
-        jobs=moved,
-        levels=len(distinct) - has_gone,
-    )
-
-
 def _started_s(placed: PlacedPod) -> float:
     """Return when the pod started; one that has not started counts as later than all others."""
-    return to_epoch_s(placed.pod.status.start_time, default=inf)
+    start = placed.pod.status.start_time
+    return inf if start is None else to_epoch_s(start)
