@@ -8,10 +8,12 @@ room on all nodes of its members at once.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from koordinator.scheduler.job_preemption.problem import Problem, Shape
+from koordinator.scheduler.job_preemption.problem import NO_LIMIT, Problem, Shape
 from koordinator.scheduler.job_preemption.victims import FloatArray, VictimTable
 from koordinator.scheduler.snapshot import BoolArray, IntArray
 
@@ -95,59 +97,108 @@ def _take(shape: Shape, choice: Choice, placed: IntArray, need: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class _Candidates:
+    """Pods that may go, by node and then the cheapest first."""
+
+    at: IntArray  # (n,) positions in the table
+    level: IntArray  # (n,)
+    price: FloatArray  # (n,) pods that go with it
+    breaks: BoolArray  # (n,) with it goes its job
+
+
+@dataclass(frozen=True, slots=True)
 class _Options:
     """The best option of every node that has one, best first."""
 
-    start: Sequence[int]  # positions of its victims in ``candidates``: from …
+    start: Sequence[int]  # its victims among the candidates: from …
     end: Sequence[int]  # … to, exclusive
     gain: Sequence[int]  # members that fit for them
-    candidates: IntArray  # positions in the table
+    candidates: _Candidates
+
+
+def _candidates(
+    victims: VictimTable, choice: Choice, room: IntArray, *, level: int, need: int
+) -> _Candidates:
+    """Return who may go up to a level; ``room`` (by row) is 0 where that is no use.
+
+    The first members of a gang on a node go alone as long as it has some to spare.
+    """
+    at = np.flatnonzero(~choice.evicted & (victims.level <= level) & (room[victims.row] > 0))
+    own, price = victims.level[at], np.ones(len(at))
+    gang = victims.gang[at]
+    if not (gang >= 0).any():
+        return _Candidates(at, own, price, np.zeros(len(at), bool))
+    left = spare_left(victims, choice.evicted)
+    number = _numbered(victims.row[at] * (len(left) + 1) + gang)
+    breaks = (gang >= 0) & (number >= left[gang])
+    own = np.where(breaks, victims.whole_level[at], own)
+    price = np.where(breaks, _shared_prices(victims, at, need), price)
+    order = np.lexsort((np.arange(len(at)), price, own, victims.row[at]))
+    order = order[own[order] <= level]
+    return _Candidates(at[order], own[order], price[order], breaks[order])
+
+
+def spare_left(victims: VictimTable, evicted: BoolArray) -> IntArray:
+    """Return ``(n_gangs,)``: how many more members may go without the others."""
+    lost = victims.gang[evicted & (victims.gang >= 0)]
+    return victims.spare - np.bincount(lost, minlength=len(victims.spare))
+
+
+def _numbered(keys: IntArray) -> IntArray:
+    """Return how many equal keys come before each."""
+    order = np.argsort(keys, kind="stable")
+    first = np.flatnonzero(np.diff(keys[order], prepend=-2))  # below every key
+    numbers = np.empty(len(keys), np.int64)
+    length = np.diff(first, append=len(keys))
+    numbers[order] = np.arange(len(keys)) - np.repeat(first, length)
+    return numbers
+
+
+def _shared_prices(victims: VictimTable, at: IntArray, need: int) -> FloatArray:
+    """Return the members that go with each, shared among those whose room can be used."""
+    of_job = victims.job[at]
+    inside = of_job >= 0
+    sizes = np.bincount(of_job[inside], minlength=len(victims.jobs))
+    price = victims.price[at].copy()
+    price[inside] *= np.maximum(sizes / max(need, 1), 1.0)[of_job[inside]]
+    return price
 
 
 def _options(
     victims: VictimTable, shape: Shape, choice: Choice, placed: IntArray, *, level: int, need: int
 ) -> _Options | None:
-    candidates = np.flatnonzero(~choice.evicted & (victims.level <= level))
-    row = victims.row[candidates]
-    room = np.maximum(shape.most - placed, 0)[row]
-    candidates, row, room = (part[room > 0] for part in (candidates, row, room))
-    if not len(candidates):
+    room = np.maximum(shape.most - placed, 0)
+    candidates = _candidates(victims, choice, room, level=level, need=need)
+    at = candidates.at
+    if not len(at):
         return None
+    row = victims.row[at]
     first = np.flatnonzero(np.diff(row, prepend=-1))
     length = np.diff(first, append=len(row))
     asked = np.flatnonzero(shape.amounts)
-    total = np.cumsum(victims.amounts[candidates][:, asked], axis=0)
-    before = total[first] - victims.amounts[candidates[first]][:, asked]
-    there = total - np.repeat(before, length, axis=0) + choice.free[row][:, asked]
-    gain = np.minimum((there // shape.amounts[asked]).min(axis=1), room)
-    gain = np.minimum(gain, need)
-    price = np.cumsum(_prices(victims, candidates, need))
-    paid = price - np.repeat(price[first] - _prices(victims, candidates, need)[first], length)
+    there = _summed(victims.amounts[at][:, asked], first, length) + choice.free[row][:, asked]
+    gain = (there // shape.amounts[asked]).min(axis=1, initial=NO_LIMIT)
+    gain = np.minimum(np.minimum(gain, room[row]), need)
     helps = np.flatnonzero(gain > 0)
     if not len(helps):
         return None
-    levels = victims.level[candidates[helps]]
-    each = np.round(paid[helps] / gain[helps], 9)
-    late = -victims.started_s[candidates[helps]]
-    order = np.lexsort((late, -gain[helps], each, levels, row[helps]))
-    best = order[np.flatnonzero(np.diff(row[helps][order], prepend=-1))]
-    ranked = best[np.lexsort((row[helps][best], late[best], each[best], levels[best]))]
-    at = helps[ranked]
-    start = np.repeat(first, length)[at]
-    return _Options(start.tolist(), (at + 1).tolist(), gain[at].tolist(), candidates)
+    paid = _summed(candidates.price[:, None], first, length)[helps, 0]
+    each = np.round(paid / gain[helps], 9)
+    late = -victims.started_s[at[helps]]
+    levels, rows = candidates.level[helps], row[helps]
+    order = np.lexsort((late, -gain[helps], each, levels, rows))
+    best = order[np.flatnonzero(np.diff(rows[order], prepend=-1))]
+    ranked = best[np.lexsort((rows[best], late[best], each[best], levels[best]))]
+    end = helps[ranked]
+    start = np.repeat(first, length)[end]
+    return _Options(start.tolist(), (end + 1).tolist(), gain[end].tolist(), candidates)
 
 
-def _prices(victims: VictimTable, candidates: IntArray, need: int) -> FloatArray:
-    """Return what the candidates cost; a gang is worth breaking if all its room is needed."""
-    price = victims.price[candidates]
-    of_job = victims.job[candidates]
-    inside = np.flatnonzero(of_job >= 0)
-    if len(inside):
-        sizes = np.bincount(of_job[inside], minlength=len(victims.jobs))
-        used = np.minimum(sizes, max(need, 1))
-        price = price.copy()
-        price[inside] *= (sizes / np.maximum(used, 1))[of_job[inside]]
-    return price
+def _summed(amounts: npt.NDArray[Any], first: IntArray, length: IntArray) -> npt.NDArray[Any]:
+    """Return running sums that begin anew with every node."""
+    total = np.cumsum(amounts, axis=0)
+    before = total[first] - amounts[first]
+    return np.asarray(total - np.repeat(before, length, axis=0))
 
 
 def _evict_best(
@@ -160,20 +211,21 @@ def _evict_best(
     need: int,
 ) -> None:
     """Evict for the best options until there may be enough room."""
-    victims = problem.victims
+    victims, candidates = problem.victims, options.candidates
     chosen = np.zeros(len(victims.pods), bool)
-    jobs, candidates = victims.job, options.candidates
-    has_jobs = bool(victims.jobs)
+    left = spare_left(victims, choice.evicted)
     room = need
-    broken: set[int] = set()
     for start, end, gain in zip(options.start, options.end, options.gain, strict=True):
-        those = candidates[start:end]
-        room -= gain
-        if has_jobs:
-            new = [job for job in set(jobs[those].tolist()) if job >= 0 and job not in broken]
-            for job in new:
-                broken.add(job)
+        those, breaks = candidates.at[start:end], candidates.breaks[start:end]
+        if victims.jobs:
+            gangs = victims.gang[those[~breaks & ~chosen[those]]]
+            gangs, times = np.unique(gangs[gangs >= 0], return_counts=True)
+            if (times > left[gangs]).any():
+                continue  # the gang has lost others by now: seen to with the next options
+            left[gangs] -= times
+            for job in np.unique(victims.job[those[breaks & ~chosen[those]]]).tolist():
                 room -= _break(victims, job, chosen, choice, shape=shape, placed=placed)
+        room -= gain
         chosen[those] = True
         if room <= 0:
             break
@@ -208,19 +260,25 @@ def _fill(problem: Problem, level: int, choice: Choice) -> bool:
     if lack is None:
         return True
     left = lack.missing - lack.frees[choice.evicted].sum(axis=0)
-    helpful = (lack.frees > 0) & (left > 0)
-    candidates = np.flatnonzero(~choice.evicted & (victims.level <= level) & helpful.any(axis=1))
-    share = (np.minimum(lack.frees[candidates], left) / lack.missing).clip(0).sum(axis=1)
-    each = victims.price[candidates] / np.maximum(share, 1e-9)
-    order = np.lexsort((-victims.started_s[candidates], each, victims.level[candidates]))
+    everywhere = np.ones(len(problem.rows), np.int64)
+    candidates = _candidates(victims, choice, everywhere, level=level, need=len(victims.pods))
+    useful = np.minimum(lack.frees[candidates.at], np.maximum(left, 0)) / lack.missing
+    each = candidates.price / np.maximum(useful.sum(axis=1), 1e-9)
+    order = np.lexsort((-victims.started_s[candidates.at], each, candidates.level))
     chosen = np.zeros(len(victims.pods), bool)
-    for at in candidates[order].tolist():
+    spare = spare_left(victims, choice.evicted)
+    for at in candidates.at[order].tolist():
         if (left <= 0).all():
             break
         if chosen[at] or not (lack.frees[at][left > 0] > 0).any():
             continue
         those = np.array([at])
-        if victims.job[at] >= 0:
+        gang = victims.gang[at]
+        if gang >= 0 and spare[gang] > 0:
+            spare[gang] -= 1
+        elif gang >= 0:
+            if victims.whole_level[at] > level:
+                continue
             inside = victims.jobs[victims.job[at]].inside
             those = inside[~chosen[inside] & ~choice.evicted[inside]]
         chosen[those] = True

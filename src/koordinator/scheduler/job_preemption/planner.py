@@ -15,7 +15,13 @@ from typing import Protocol
 
 import numpy as np
 
-from koordinator.scheduler.job_preemption.choosing import Choice, choose, freed, might_fit
+from koordinator.scheduler.job_preemption.choosing import (
+    Choice,
+    choose,
+    freed,
+    might_fit,
+    spare_left,
+)
 from koordinator.scheduler.job_preemption.problem import Problem
 from koordinator.scheduler.job_preemption.sparing import broken_jobs, close, spare
 from koordinator.scheduler.snapshot import BoolArray, IntArray, PlacedPod
@@ -52,7 +58,9 @@ class Plan:
 
 
 def make_plan(problem: Problem, trial: Trial | None = None) -> Plan | None:
-    """Return the cheapest plan found; None if none was, which may be wrong for mixed shapes.
+    """Return the cheapest plan found; None if none was.
+
+    That may be wrong where members differ, or where it matters which members a gang can spare.
 
     Without ``trial`` room is a matter of amounts alone.
     """
@@ -123,6 +131,13 @@ def _evict_rows(problem: Problem, level: int, choice: Choice, rows: IntArray) ->
     there = np.zeros(len(problem.rows), bool)
     there[rows] = True
     more = ~choice.evicted & (victims.level <= level) & there[victims.row]
+    kept = more & (victims.gang >= 0) & (victims.whole_level > level)
+    if kept.any():  # of jobs that may not go, no more than they can spare
+        left = spare_left(victims, choice.evicted)
+        for at in np.flatnonzero(kept).tolist():
+            gang = victims.gang[at]
+            more[at] = left[gang] > 0
+            left[gang] -= 1
     if not more.any():
         return False
     evicted = close(problem, choice.evicted | more)

@@ -20,7 +20,7 @@ Rejects = Callable[[BoolArray, IntArray], IntArray]
 def broken_jobs(problem: Problem, evicted: BoolArray) -> list[int]:
     """Return the gang groups that lose more members than they can do without."""
     victims = problem.victims
-    concerned = np.unique(victims.group[evicted & (victims.group >= 0)])
+    concerned = np.unique(victims.job[evicted & (victims.job >= 0)])
     return [job for job in concerned.tolist() if victims.jobs[job].is_broken(evicted)]
 
 

@@ -27,6 +27,7 @@ from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, Pl
 GONE = -1  # the level of pods that are being deleted already
 _VIOLATES = 1 << 33  # above every priority
 _SHIFT = 1 << 31  # makes every priority positive
+_NEVER = 1 << 40
 
 FloatArray = npt.NDArray[np.float64]
 Allows = Callable[[PlacedPod], bool]
@@ -34,11 +35,12 @@ Allows = Callable[[PlacedPod], bool]
 
 @dataclass(frozen=True, slots=True)
 class VictimJob:
-    """A gang group that may be evicted as a whole."""
+    """A gang group, and how many of its members may go."""
 
     id: str
     gangs: tuple[tuple[IntArray, int], ...]  # positions in the table; how many may go alone
     outside: tuple[PlacedPod, ...]  # members on rows that the table is not about
+    can_go: bool  # as a whole; else no gang of it may lose more than it can spare
 
     @property
     def inside(self) -> IntArray:
@@ -58,12 +60,14 @@ class VictimTable:
     row: IntArray  # (n,) index into the rows of the problem, ascending
     amounts: IntArray  # (n, n_columns) what each frees
     level: IntArray  # (n,) rank of (breaks a budget, priority); ``GONE``
-    price: FloatArray  # (n,) pods that go with it, shared among those of its job; singles 1
+    whole_level: IntArray  # (n,) the same of its job, if it can't go alone; ``levels``: never
+    price: FloatArray  # (n,) pods that go with it then, shared among the members; without job 1
     started_s: FloatArray  # (n,) since the epoch
     priority: IntArray  # (n,)
     violating: BoolArray  # (n,) its eviction, after those of the less important, breaks a budget
-    job: IntArray  # (n,) index into ``jobs``; -1 where it may go alone
-    group: IntArray  # (n,) index into ``jobs``, of spare members too; -1: of no gang
+    job: IntArray  # (n,) index into ``jobs``; -1: of none
+    gang: IntArray  # (n,) index into ``spare``; -1: of none
+    spare: IntArray  # (n_gangs,) how many members may go without the others
     jobs: tuple[VictimJob, ...] = ()
     levels: int = 0  # number of distinct ones but ``GONE``
 
@@ -155,14 +159,11 @@ def victims_of(
     found = _find(state, rows, rules)
     gone, violating = found.gone, _violating(found, budgets)
     rank = np.where(violating, _VIOLATES, 0) + found.priority + _SHIFT
-    columns_of = _Columns(found, np.where(gone, GONE, rank))
+    columns_of = _Columns(found, np.where(gone, GONE, rank), violating)
     jobs: list[VictimJob] = []
     for group_id, members in _groups(found, gangs).items():
         job = _Job(state, members, rules)
-        if job.can_go:
-            jobs.append(columns_of.add(group_id, len(jobs), job, budgets))
-        else:
-            columns_of.protect(job)
+        jobs.append(columns_of.add(group_id, len(jobs), job, budgets))
     return columns_of.table(found.amounts(columns), jobs)
 
 
@@ -201,73 +202,66 @@ class _Job:
 class _Columns:
     """Columns of the table in the order in which pods were found."""
 
-    def __init__(self, found: _Found, rank: IntArray) -> None:
-        self._found, self.rank = found, rank
+    def __init__(self, found: _Found, rank: IntArray, violating: BoolArray) -> None:
+        self._found, self.rank, self.violating = found, rank, violating
         self.priority = found.priority
         self.started_s = np.array([_started_s(placed) for placed in found.pods], float)
         self.price = np.ones(len(rank))
+        self.whole = rank.copy()
         self.job = np.full(len(rank), -1)
-        self.group = np.full(len(rank), -1)
-        self.keep = np.ones(len(rank), bool)
+        self.gang = np.full(len(rank), -1)
+        self.spare: list[int] = []
 
     def add(
         self, group_id: str, number: int, job: _Job, budgets: Sequence[PodDisruptionBudget]
     ) -> VictimJob:
-        """Take in a group that may go as a whole."""
-        others = self._others(job)
+        """Take in a gang group."""
         inside = [at for positions in job.inside.values() for at in positions]
-        self.group[inside] = number
-        self.job[others] = number
-        if others:
-            self.rank[others] = max(int(self.rank[inside].max()), job.rank_outside(budgets))
-            self.price[others] = job.alive / len(others)
-        gangs = tuple(
-            (np.array(positions, np.int64), job.spare[one]) for one, positions in job.inside.items()
-        )
-        return VictimJob(group_id, gangs, tuple(job.outside))
-
-    def protect(self, job: _Job) -> None:
-        """Let a group lose no more than it can do without."""
-        self.keep[self._others(job)] = False
-
-    def _others(self, job: _Job) -> list[int]:
-        """Return the members that don't go alone; those that do are the least important."""
-        others: list[int] = []
+        self.job[inside] = number
+        self.price[inside] = job.alive / len(inside)
+        rank = max(int(self.rank[inside].max()), job.rank_outside(budgets))
+        self.whole[inside] = rank if job.can_go else _NEVER
+        gangs = []
         for one, positions in job.inside.items():
-            cheapest = sorted(positions, key=lambda at: (self.priority[at], -self.started_s[at]))
-            others += cheapest[job.spare[one] :]
-        return others
+            self.gang[positions] = len(self.spare)
+            self.spare.append(job.spare[one])
+            if not job.spare[one]:
+                self.rank[positions] = self.whole[positions]
+            gangs.append((np.array(positions, np.int64), job.spare[one]))
+        return VictimJob(group_id, tuple(gangs), tuple(job.outside), job.can_go)
 
     def table(self, amounts: IntArray, jobs: Sequence[VictimJob]) -> VictimTable:
         """Return the table, by row and then the cheapest first."""
         row = np.array(self._found.row, np.int64)
-        order = np.lexsort((-self.started_s, self.price, self.rank, row))
-        order = order[self.keep[order]]
-        rank = self.rank[order]
-        distinct, level = np.unique(rank, return_inverse=True)
-        has_gone = int(len(distinct) > 0 and distinct[0] == GONE)
+        order = np.lexsort((-self.started_s, -_shares(amounts), self.price, self.rank, row))
+        rank, whole = self.rank[order], self.whole[order]
+        distinct = np.unique(np.concatenate([rank, whole]))
+        distinct = distinct[(distinct != GONE) & (distinct != _NEVER)]
         place = np.full(len(row), -1)
         place[order] = np.arange(len(order))
         return VictimTable(
             pods=tuple(self._found.pods[at] for at in order.tolist()),
             row=row[order],
             amounts=amounts[order],
-            level=level - has_gone,
+            level=np.where(rank == GONE, GONE, np.searchsorted(distinct, rank)),
+            whole_level=np.searchsorted(distinct, whole),
             price=self.price[order],
             started_s=self.started_s[order],
             priority=self.priority[order],
-            violating=rank >= _VIOLATES,
+            violating=self.violating[order],
             job=self.job[order],
-            group=self.group[order],
+            gang=self.gang[order],
+            spare=np.array(self.spare, np.int64),
             jobs=tuple(
                 VictimJob(
                     one.id,
                     tuple((place[positions], spare) for positions, spare in one.gangs),
                     one.outside,
+                    one.can_go,
                 )
                 for one in jobs
             ),
-            levels=len(distinct) - has_gone,
+            levels=len(distinct),
         )
 
 
@@ -306,6 +300,12 @@ def _groups(found: _Found, books: Sequence[GangBook]) -> dict[str, dict[str, Gan
 
 def _least(gang: Gang) -> int:
     return gang.terms.min_member if gang.terms is not None else 1
+
+
+def _shares(amounts: IntArray) -> FloatArray:
+    """Return ``(n,)``: how much each frees, of all resources together."""
+    most = np.maximum(amounts.max(axis=0, initial=1), 1)
+    return np.asarray((amounts / most).sum(axis=1))
 
 
 def _violating(found: _Found, budgets: Sequence[PodDisruptionBudget]) -> BoolArray:

@@ -1,13 +1,13 @@
 """Plans for jobs against a plain search through all sets of victims, on small clusters."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from tests.unit.scheduler.test_gangs import group, member
 from tests.unit.scheduler.test_job_preemption import JOBS
@@ -31,6 +31,16 @@ class Cluster:
     state: ClusterState
     book: GangBook
     sizes: Sequence[int]  # CPUs of the members
+
+    def __str__(self) -> str:
+        gangs = {key: g for g in self.book.gangs.values() for key in g.members}
+        pods = [
+            f"{p.key[8:]} on {p.row}: {p.pod_class.amount(CPU) // 1000} of priority {p.priority}"
+            + (f" in {gangs[p.key].id[8:]}" if p.key in gangs else "")
+            for p in self.state.pods.by_key.values()
+        ]
+        least = {g.id[8:]: g.terms.min_member for g in self.book.gangs.values() if g.terms}
+        return f"{self.sizes} into {pods}, {least}"
 
     @property
     def budgets(self) -> list[PodDisruptionBudget]:
@@ -99,12 +109,14 @@ def _packs(sizes: tuple[int, ...], left: list[int]) -> bool:
 
 
 @st.composite
-def clusters(draw: st.DrawFn, shapes: int = 1) -> Cluster:
-    """Draw up to four nodes with up to ten pods, some of them of two gangs, and a job."""
+def clusters(draw: st.DrawFn, shapes: int = 1, *, elastic: bool = False) -> Cluster:
+    """Draw up to four nodes with up to ten pods, some of them of two gangs, and a job.
+
+    Only ``elastic`` gangs have members to spare.
+    """
     count = draw(st.integers(1, 4))
     objects: list[Any] = [node(f"n{i}", cpu=6) for i in range(count)]
-    least: Mapping[str, int] = {name: draw(st.integers(1, 4)) for name in ("a", "b")}
-    objects += [group(name, number) for name, number in least.items()]
+    sizes_of = Counter[str]()
     room = dict.fromkeys(range(count), 6)
     for index in range(draw(st.integers(0, 9))):
         row, cpu = draw(st.integers(0, count - 1)), draw(st.integers(1, 4))
@@ -114,8 +126,12 @@ def clusters(draw: st.DrawFn, shapes: int = 1) -> Cluster:
         priority = draw(st.sampled_from([0, 0, 5, PRIORITY]))
         gang = draw(st.sampled_from(["", "", "a", "b"]))
         common: dict[str, Any] = {"cpu": cpu, "on": f"n{row}", "priority": priority}
+        sizes_of[gang] += 1
         name = f"p{index}"
         objects.append(member(name, gang, **common) if gang else pod(name, **common))
+    for gang in ("a", "b"):
+        spare = draw(st.integers(0, sizes_of[gang])) if elastic else 0
+        objects.append(group(gang, max(sizes_of[gang] - spare, 1)))
     if draw(st.booleans()):
         objects.append(budget("few", draw(st.integers(0, 2)), app="x"))
     one = embedded(*objects, config=_config())
@@ -164,6 +180,7 @@ def check(cluster: Cluster, plan: Plan) -> None:
 @given(cluster=clusters())
 def test_a_plan_is_found_if_there_is_one(cluster: Cluster) -> None:
     """For equal members; the most important victim is as unimportant as can be."""
+    note(str(cluster))
     plan = make_plan(cluster.problem())
     best = min(
         (max((p.priority for p in gone), default=-1) for gone in cluster.choices()), default=None
@@ -176,8 +193,8 @@ def test_a_plan_is_found_if_there_is_one(cluster: Cluster) -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(cluster=clusters(shapes=2))
-def test_a_plan_for_several_shapes_holds(cluster: Cluster) -> None:
+@given(cluster=clusters(shapes=2, elastic=True))
+def test_a_plan_for_several_shapes_and_elastic_gangs_holds(cluster: Cluster) -> None:
     """If one is found: packing is hard, and not every possible one is."""
     plan = make_plan(cluster.problem())
 
