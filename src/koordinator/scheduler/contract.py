@@ -20,7 +20,11 @@ its arguments.
                     requests ``prefilter`` accepts in a row, if fewer than ``most``; asked about
                     one that it accepts.  A plugin that has this needs a ``version``: pods that it
                     refused are asked about again when that has changed
+``lack``            ``(snapshot, pods) -> Lack | Refusal | None``: with ``run_limit``: what other
+                    pods must free before all these are accepted by ``prefilter``; None: nothing
 ``filter``          ``(snapshot, pod) -> Rejections``
+``compares``        ``(pod) -> (columns, amounts)``: the filter rejects a node exactly where one of
+                    these amounts of resources is more than is free
 ``score``           ``(snapshot, pod) -> (n,)`` integers, in 0..max_score unless ``normalize``
                     follows
 ``score_among``     ``(snapshot, pod, feasible rows) -> (k,)``: instead of ``score``, for a
@@ -45,7 +49,7 @@ its arguments.
                     objects has come true in the cluster; asked before the bind of a pod that
                     ``reserve`` was asked about
 ``postfilter``      ``(attempt) -> PostFilterResult``: what could be done about a pod that fits
-                    nowhere
+                    nowhere, or about a gang of which too few members do
 ``post_bind``       ``(pod object, node) -> None``: the pod has been bound
 ``next_pod``        ``(queue state look-up) -> key | None``: a pod to try before the head of the
                     queue (Koordinator: NextPodPlugin)
@@ -83,15 +87,21 @@ import numpy as np
 
 from koordinator.api.kubescheduler import PluginArgs
 from koordinator.api.meta import KubeObject
-from koordinator.api.pod import Pod
 from koordinator.domain.numa.hints import ResourceHints
 from koordinator.domain.numa.rows_align import OtherHints
+from koordinator.scheduler.post_filter import (
+    Allows,
+    Attempt,
+    Lack,
+    Member,
+    PostFilterResult,
+    WhatIf,
+)
 from koordinator.scheduler.snapshot import (
     NO_BELONGINGS,
     Belongings,
     BoolArray,
     IntArray,
-    PlacedPod,
     PodClass,
     ResourceAxis,
     Snapshot,
@@ -314,52 +324,6 @@ class NumaAligner(Protocol):
         ...
 
 
-class WhatIf(Protocol):
-    """Questions about worlds that are not.  Nothing asked here changes anything.
-
-    Pods nominated to the node with at least the pod's priority are counted in.
-    """
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The world that is."""
-        ...
-
-    def why_not(self, pod: PodClass, row: int, without: Sequence[PlacedPod]) -> tuple[str, ...]:
-        """Return why the node would not take the pod even without those pods; empty: it would."""
-        ...
-
-    def fit_without(self, pod: PodClass, rows: IntArray, below: int) -> BoolArray:
-        """Return per row: it would take the pod, were all pods of priority < ``below`` gone."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """A failed attempt, as PostFilter sees it."""
-
-    key: str
-    pod: Pod
-    pod_class: PodClass
-    what_if: WhatIf
-    rejected: IntArray  # rows of nodes that exist and don't take the pod
-    resolvable: BoolArray  # per rejected row: preemption might help
-    refused_by: str = ""  # the plugin that refused the pod as a whole, if one did
-
-
-@dataclass(frozen=True, slots=True)
-class PostFilterResult:
-    """``message`` joins the pod's own; with ``node`` and ``victims`` the pod is nominated there.
-
-    Without a node an earlier nomination ends, unless one of the plugins ``keeps_nomination``.
-    """
-
-    message: str = ""
-    node: str = ""
-    victims: tuple[PlacedPod, ...] = ()
-    keeps_nomination: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class Gate:
     """The plugin that keeps a pod out of the queue, and why."""
@@ -484,6 +448,7 @@ __all__ = [
     "POINTS",
     "Action",
     "ActivePlugin",
+    "Allows",
     "Attempt",
     "ClusterEvent",
     "EventHint",
@@ -491,6 +456,8 @@ __all__ = [
     "Hint",
     "HintFunction",
     "Holding",
+    "Lack",
+    "Member",
     "NoArgs",
     "NumaAligner",
     "NumaHintProvider",

@@ -5,13 +5,13 @@ Source: kubernetes pkg/scheduler/framework/preemption, plugins/defaultpreemption
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.selectors import matches
 from koordinator.foundation.clock import to_epoch_s
-from koordinator.scheduler.contract import Attempt
+from koordinator.scheduler.contract import Allows, Attempt, Member, PostFilterResult
 from koordinator.scheduler.snapshot import PlacedPod
 
 NEVER = "not eligible due to preemptionPolicy=Never."
@@ -58,6 +58,21 @@ def not_eligible(attempt: Attempt, is_victim: Callable[[PlacedPod], bool]) -> st
     if any(placed.priority < priority and is_victim(placed) for placed in snapshot.pods_on(row)):
         return WAITING
     return ""
+
+
+def room_for_job(
+    attempt: Attempt, members: Sequence[Member], allows: Allows | None = None
+) -> PostFilterResult:
+    """Return places for all members, and who has to go for them; ``allows`` restricts who may.
+
+    A job preempts nobody if one of its members does not.  Nothing is said where there is nobody.
+    """
+    if any(pod.spec.preemption_policy == "Never" for pod, _ in members):
+        return PostFilterResult(f"preemption: {NEVER}")
+    found = attempt.what_if.make_room(members, attempt.rows, allows)
+    if found.places or not found.message:
+        return found
+    return replace(found, message=f"preemption: {found.message}")
 
 
 def minimal(

@@ -19,3 +19,14 @@ class GangAttempt:
         """Return whether too many members (by key) have found no place."""
         lost = Counter(self.members[key] for key in failed)
         return any(lost[gang] > spare for gang, spare in self.spare.items())
+
+    def fewest(self) -> list[str]:
+        """Return the first members that are enough, in order."""
+        left = Counter(self.members.values())
+        left.subtract({gang: max(spare, 0) for gang, spare in self.spare.items()})
+        kept = []
+        for key, gang in self.members.items():
+            if left[gang] > 0:
+                left[gang] -= 1
+                kept.append(key)
+        return kept

@@ -281,6 +281,13 @@ class GangBook:
             if member.state is MemberState.WAITING and key != pod.key
         ]
 
+    def mates(self, pod: Pod) -> Keys:
+        """Return the members of the pod's gang group that have no place yet, itself included."""
+        gang = self.gang_of(pod)
+        if gang is None or gang.terms is None:
+            return []
+        return [key for one in self._gangs(gang.terms.group) for key in one.pending]
+
     def validate(self) -> None:
         """Derive everything redundant again and raise BugError where it differs."""
         for gang in self.gangs.values():

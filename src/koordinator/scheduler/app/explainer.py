@@ -9,7 +9,7 @@ from koordinator.domain.gangs import GangBook
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.app.shell import Scheduler
 from koordinator.scheduler.cycle import Choice, Cycle
-from koordinator.scheduler.cycle.what_if import Nominations, rivals_of
+from koordinator.scheduler.cycle.rivals import Nominations, rivals_of
 from koordinator.scheduler.explain import (
     Cause,
     CauseTold,

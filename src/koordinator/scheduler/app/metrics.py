@@ -84,6 +84,12 @@ class Metrics:
             "preemption_victims", "Victims of one preemption.", [], exponential(1, 2, 7)
         )
         self._preemptions = Counter("preemption_attempts", "Attempts to make room by preemption.")
+        self._job_seconds = Histogram(
+            "job_preemption_duration_seconds",
+            "Time of looking for room for a whole job.",
+            ["jobName", "result"],
+            exponential(0.001, 2, 15),
+        )
         self._point_seconds = Histogram(
             "framework_extension_point_duration_seconds",
             "Time of all plugins of an extension point in one attempt.",
@@ -156,6 +162,11 @@ class Metrics:
         self._preemptions.inc()
         if victims:
             self._victims.observe(victims)
+
+    def preempted_for_job(self, job: str, result: str, victims: int, took_s: float) -> None:
+        """Count an attempt to make room for a whole job."""
+        self.preempted(victims)
+        self._job_seconds.observe(took_s, job, result)
 
     def handled(self, event: str, took_s: float) -> None:
         """Count an event of the cluster."""

@@ -119,25 +119,32 @@ class Reporter:
         meta = pod.metadata
         self._cluster.report([PodReport(meta.namespace, meta.name, meta.uid, nominated_node=node)])
 
-    def preempting(self, victim: Pod, by: Pod) -> None:
-        """Tell a victim why it goes, just before it does."""
+    def preempting(self, victim: Pod, by: Pod, job: str) -> None:
+        """Tell a victim why it goes, just before it does; ``job`` is the pod ``by`` or its gang."""
         if not self._enabled:
             return
+        why = f"{by.spec.scheduler_name}: preempting to accommodate "
+        if job == f"pod {by.key}":
+            why += "a higher priority pod"
+        else:
+            why += f"higher priority pods, preemptor: {job}, triggerPod: {by.key}"
         condition = Condition(
             type=DISRUPTION_TARGET,
             status="True",
             reason=PREEMPTED,
-            message=f"{by.spec.scheduler_name}: preempting to accommodate a higher priority pod",
+            message=why,
             observed_generation=victim.metadata.generation,
             last_transition_time=to_datetime(self._clock.now_s()),
         )
         self._report(victim, condition)
 
-    def preempted(self, victim: Pod, by: Pod, node: str) -> None:
+    def preempted(self, victim: Pod, by: Pod, job: str, node: str) -> None:
         """Tell for whom a victim has to go."""
         if not self._enabled:
             return
         text = f"Preempted by pod {by.metadata.uid} on node {node}"
+        if job != f"pod {by.key}":
+            text += f" for {job}"
         scheduler = by.spec.scheduler_name
         event = self._event(victim, scheduler, DISPLACED, text)
         self._cluster.report([replace(event, related=reference_to(by))])

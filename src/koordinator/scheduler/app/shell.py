@@ -6,14 +6,15 @@ simulation.
 """
 
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
-from koordinator.api.pod import Container, Pod, PodSpec
+from koordinator.api.pod import Container as PodContainer
+from koordinator.api.pod import Pod, PodSpec
 from koordinator.api.pod_group import PodGroup
 from koordinator.cluster.port import NO_SELECTORS, Cluster, EventType, Watch, WatchEvent
 from koordinator.domain.gangs import GangAttempt, GangBook
@@ -27,17 +28,21 @@ from koordinator.foundation.errors import (
     TooManyRequestsError,
 )
 from koordinator.scheduler.app.binding import Assumed, Binder
-from koordinator.scheduler.app.gang_placing import GangDecision, GangPlacer, GangTurn, Verdict
-from koordinator.scheduler.app.gang_reports import GangReports
-from koordinator.scheduler.app.gathering import Gatherer
+from koordinator.scheduler.app.gang_placing import (
+    GangDecision,
+    GangPlacer,
+    GangTurn,
+    Verdict,
+    Wanted,
+)
+from koordinator.scheduler.app.gang_rooms import GangRooms, Room, told_of_room
+from koordinator.scheduler.app.gathered_rooms import GatheredRooms
+from koordinator.scheduler.app.gathering import Demand, Gatherer
 from koordinator.scheduler.app.job_queues import EVENTS, GATE, JobQueues
-from koordinator.scheduler.app.network_reports import NetworkReports
 from koordinator.scheduler.app.outcomes import Bound, Evicted, Outcome, Unschedulable
-from koordinator.scheduler.app.queue_places import QueuePlaces
 from koordinator.scheduler.app.queued_quotas import QueuedQuotas
-from koordinator.scheduler.app.quota_revoke import QuotaRevoke
-from koordinator.scheduler.app.quota_status import QuotaStatus
 from koordinator.scheduler.app.reporter import Reporter
+from koordinator.scheduler.app.upkeep import Upkeep
 from koordinator.scheduler.contract import (
     NOTHING,
     Action,
@@ -48,15 +53,14 @@ from koordinator.scheduler.contract import (
     PostFilterResult,
     Profile,
 )
-from koordinator.scheduler.cycle import Choice, Cycle, Refused, Scorecard
+from koordinator.scheduler.cycle import Choice, Cycle, Nominations, Refused, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.ingest import Ingest, is_over
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
 from koordinator.scheduler.queue import Nominator, QueuedPod, QueueState, SchedulingQueue
-from koordinator.scheduler.snapshot import ClusterState, PodClass
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
-    from koordinator.scheduler.app.gauges import QuotaGauges
     from koordinator.scheduler.app.metrics import Metrics
 
 #: After these it is sure that a binding did not happen.
@@ -126,32 +130,25 @@ class Scheduler:
         )
         self._gatherer = Gatherer(state, self._binder, self._placer)
         self.gangs = [active.plugin.gangs for p in profiles for active in p.gangs]
-        quotas = quotas[:1]  # those of further profiles would say the same
-        self.quotas = next(iter(quotas), None)
-        queued = [QueuedQuotas(plugin, state) for plugin in quotas]
-        self._job_queues = JobQueues(clock, state, next(iter(queued), None), self.gangs)
+        self._rooms = GangRooms(state)
+        self._gathered_rooms = GatheredRooms(state, self._binder, self._rooms, self._gatherer)
+        self._gangs_shrank = False  # one may be short of members now
+        self._nominations: Nominations = {}  # as members of the gang that is decided see them
+        self.quotas = next(iter(quotas), None)  # those of further profiles would say the same
+        queued = QueuedQuotas(self.quotas, state) if self.quotas is not None else None
+        self._job_queues = JobQueues(clock, state, queued, self.gangs)
         self.job_queues = self._job_queues.book
-        self._places = QueuePlaces(
-            self._job_queues, state, self.gangs, self._reporter, self._message_of
-        )
-        self._gang_reports = GangReports(
+        self._upkeep = Upkeep(
             cluster,
             clock,
             state,
-            self.gangs,
             self._reporter,
-            places=self._places,
-            enabled=self.options.report,
-        )
-        self._revokers = [QuotaRevoke(cluster, clock, plugin, state) for plugin in quotas]
-        self._quota_statuses = [
-            QuotaStatus(cluster, clock, self._reporter, plugin, state, metrics=metrics)
-            for plugin in quotas
-            if self.options.report
-        ]
-        gathers = any(gangs.gathers for gangs in self.gangs)
-        self._network_reports = NetworkReports(
-            cluster, clock, state, self._reporter, enabled=self.options.report and gathers
+            gangs=self.gangs,
+            queues=self._job_queues,
+            quotas=self.quotas,
+            message_of=self._message_of,
+            metrics=metrics,
+            report=self.options.report,
         )
         self._watched: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)
         self._field_selectors = field_selectors
@@ -171,10 +168,7 @@ class Scheduler:
         self._began_s = 0.0
         if metrics is not None:
             metrics.watch(self.queue, state, self._count_assumed)
-            metrics.jobs.watch(self.gangs, self._quota_gauges, self._queue_lengths)
-
-    def _quota_gauges(self) -> "Mapping[str, QuotaGauges]":
-        return {n: gauges for s in self._quota_statuses for n, gauges in list(s.gauges.items())}
+            metrics.jobs.watch(self.gangs, self._upkeep.quota_gauges, self._queue_lengths)
 
     def _queue_lengths(self) -> Mapping[str, int]:
         return {name: len(queue) for name, queue in list(self.job_queues.queues.items())}
@@ -217,6 +211,7 @@ class Scheduler:
                 began_s = self._metrics.now_s()
                 self._handle(event)
                 self._metrics.handled(_label(event), self._metrics.now_s() - began_s)
+        self._end_stale_nominations()
         self._wake_refused()
         for complaint in self._ingest.complaints:
             if self._reporter.complained(complaint.about, complaint.problem):
@@ -235,6 +230,7 @@ class Scheduler:
             change = self._ingest.put(event.object, event.previous)
         if isinstance(event.object, PodGroup):
             gone = event.type is EventType.DELETED
+            self._gangs_shrank = True
             for gangs in self.gangs:
                 ready = (gangs.drop_group if gone else gangs.put_group)(event.object)
                 self.queue.activate(ready, self._clock.now_s())
@@ -281,6 +277,7 @@ class Scheduler:
     def _tell_gangs(self, pod: Pod, *, gone: bool) -> list[str]:
         """Let the gangs know of a pod; return who should try to enter the queue now."""
         ready: list[str] = []
+        self._gangs_shrank |= gone
         for gangs in self.gangs:
             ready += gangs.drop_pod(pod) if gone else gangs.put_pod(pod)
         if gone:
@@ -299,7 +296,7 @@ class Scheduler:
         self.queue.remove(key)
         self.nominator.remove(key)
         self._job_queues.removed(key)
-        self._gang_reports.gone(key)
+        self._upkeep.gangs.gone(key)
 
     def _forget_waiting(self, key: str, *, gone: bool) -> bool:
         """Give back the place of a pod that waits; return whether there was one."""
@@ -338,6 +335,14 @@ class Scheduler:
                     self._fail(other.queued, message)
                     self._tell_given_back(other)
 
+    def _end_stale_nominations(self) -> None:
+        """Keep no places for members of a gang that is short of members by now."""
+        shrank, self._gangs_shrank = self._gangs_shrank, False
+        for node in self.nominator.nodes() if shrank and self.is_synced else ():
+            for pod in self.nominator.on_node(node):
+                if any(g.is_member(pod) and g.shortage(pod) for g in self.gangs):
+                    self._end_nomination(pod)
+
     def _tell_queue(self, event: ClusterEvent) -> None:
         self.queue.on_event(event, self._clock.now_s())
 
@@ -371,11 +376,11 @@ class Scheduler:
 
     def _gate(self, pod: Pod) -> Gate | None:
         cycle = self.cycles[pod.spec.scheduler_name]
-        self._gang_reports.seen(pod)
+        self._upkeep.gangs.seen(pod)
         for active in cycle.profile.pre_enqueue:
             message = active.plugin.pre_enqueue(pod)
             if message:
-                self._gang_reports.gated(pod)
+                self._upkeep.gangs.gated(pod)
                 return Gate(active.name, message)
         waits = self._job_queues.why_gated(pod)
         return Gate(GATE, waits) if waits else None
@@ -413,18 +418,14 @@ class Scheduler:
         self._begin_binds()
         self._end_binds()
         if self.is_synced and limit != 0:  # who only follows the cluster writes nothing
-            if self.options.report:
-                self._places.step(self._clock)
-            self._gang_reports.write()
-            self._network_reports.write()
-            self._keep_quotas()
+            self._outcomes += self._upkeep.step()
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
     def warm_up(self) -> None:
         """Decide about pods that nobody has, so that the first real one finds all code loaded."""
         for name, cycle in self.cycles.items():
-            spec = PodSpec(containers=(Container(name="c"),), scheduler_name=name)
+            spec = PodSpec(containers=(PodContainer(name="c"),), scheduler_name=name)
             pod = Pod(metadata=ObjectMeta(name="warm-up", namespace="default"), spec=spec)
             pod_class = self.state.classes.of(pod)
             if cycle.choose(pod, pod_class, {}, first_attempt=False) is not None:
@@ -442,14 +443,7 @@ class Scheduler:
 
     def report_quotas(self) -> None:
         """Write at once what would be written of quotas in the next seconds."""
-        for status in self._quota_statuses:
-            status.step(finish=True)
-
-    def _keep_quotas(self) -> None:
-        for revoke in self._revokers:
-            self._outcomes += revoke.step()
-        for status in self._quota_statuses:
-            status.step()
+        self._upkeep.finish()
 
     def _exchange(self) -> None:
         """Send what has been decided, and learn what has happened."""
@@ -472,18 +466,10 @@ class Scheduler:
         """Return when there is something to do even without news; None: only news can help."""
         waiting = (*self._waiting.values(), *self._preparing.values())
         times = [assumed.deadline_s for assumed in waiting]
-        if self._gang_reports.is_behind:
-            times.append(self._clock.now_s())
-        wakeups = [
-            self._gang_reports.next_wakeup_s(),
-            self._network_reports.next_write_s(),
-            self.queue.next_wakeup_s(),
-        ]
-        wakeups += [status.next_wakeup_s() for status in self._quota_statuses]
-        wakeups += [revoke.next_wakeup_s() for revoke in self._revokers]
-        if self.options.report:
-            wakeups.append(self._places.next_wakeup_s())
-        times += [due_s for due_s in wakeups if due_s is not None]
+        times += self._upkeep.next_wakeups()
+        flush_s = self.queue.next_wakeup_s()
+        if flush_s is not None:
+            times.append(flush_s)
         return min(times, default=None)
 
     def _merges(self) -> bool:
@@ -592,12 +578,14 @@ class Scheduler:
         version = (gangs.version(head.pod), demand and self._gatherer.version(demand))
         attempt = gangs.attempt_alone(head.pod) if alone else gangs.attempt(head.pod)
         known = None if alone else self._placer.still_lost(cycle, attempt.group_id, version)
-        if known is not None:
+        if known is not None and self._rooms.is_hopeless(cycle, attempt, head.pod, self._world()):
             self._reject_member(cycle, head, *known, "", again=True)
             return True
         here = {queued.key: queued for queued in self.queue.peek(attempt.members, active.name)}
         here[head.key] = head
         members = [(here[key], self._class(here[key])) for key in attempt.members if key in here]
+        members.sort(key=lambda member: not self.nominator.node_of(member[0].key))
+        self._nominations = self._nominated(but=attempt.members)
         turn = GangTurn(attempt, head, version)
         merges = len(cycle.profile.permit) == 1 and self._merges()
         merges = merges and not self.state.load.names_any(list(here))
@@ -613,12 +601,52 @@ class Scheduler:
             took_s = self._metrics.now_s() - self._began_s
             self._metrics.jobs.gang_decided(len(members), took_s, placed=not decision.is_lost)
         if decision.is_lost:
-            self._reject_gang(cycle, gangs, head, attempt, decision)
+            room = self._room_for(cycle, turn, decision, members, demand)
+            self._reject_gang(cycle, gangs, head, attempt, decision=decision, room=room)
         else:
-            self._start_gang(cycle, gangs, decision)
+            self._start_gang(cycle, gangs, turn, decision, demand)
         return True
 
-    def _start_gang(self, cycle: Cycle, gangs: GangBook, decision: GangDecision) -> None:
+    def _room_for(
+        self,
+        cycle: Cycle,
+        turn: GangTurn,
+        decision: GangDecision,
+        members: Sequence[Wanted],
+        demand: Demand | None,
+    ) -> Room:
+        """Ask the PostFilter plugins what could be done for these members, and count it."""
+        if not cycle.profile.post_filter:
+            return Room()
+        began_s = self._metrics.now_s() if self._metrics is not None else 0.0
+        attempt = turn.attempt
+        if demand is None:
+            room = self._rooms.find(cycle, attempt, decision, members, self._nominations)
+        else:
+            room = self._gathered_rooms.find(
+                cycle,
+                cycle.profile.gangs[0].plugin.gangs,
+                turn,
+                members,
+                demand=demand,
+                decision=decision,
+                nominations=self._nominations,
+            )
+        if self._metrics is not None and room.is_asked:
+            took_s = self._metrics.now_s() - began_s
+            self._metrics.preempted_for_job(
+                attempt.group_id, room.result, len(room.victims), took_s
+            )
+        return room
+
+    def _start_gang(
+        self,
+        cycle: Cycle,
+        gangs: GangBook,
+        turn: GangTurn,
+        decision: GangDecision,
+        demand: Demand | None,
+    ) -> None:
         """Let the members that have places go, and those that have none wait."""
         now_s, gate = self._clock.now_s(), cycle.profile.gangs[0].name
         placed, failed = decision.placed, decision.failed
@@ -633,14 +661,31 @@ class Scheduler:
         if len(cycle.profile.permit) > 1 or not (placed and self._permit_all(cycle, placed)):
             for assumed in placed:
                 self._permit(cycle, assumed)
+        room = Room()
+        if failed and not gangs.may_start(failed[0][0].pod):  # those with places wait for them
+            short = [(queued, pod_class) for queued, pod_class, _ in failed]
+            room = self._room_for(cycle, turn, decision, short, demand)
+        error = self._make_room(turn.attempt, failed[0][0], room) if failed else None
         told: set[int] = set()
         for queued, pod_class, verdict in failed:
+            node = room.places.get(queued.key, "")
+            keeps, said = bool(node) or room.keeps, told_of_room(room, node, error)
             if not told:
                 gangs.set_representative(queued.pod)
             if id(verdict) in told:
-                self._tell_member(queued, gate, _reason(verdict))
+                message = f"{_reason(verdict)} {said}".rstrip()
+                self._tell_member(queued, gate, message, keeps_nomination=keeps)
             else:
-                self._reject_member(cycle, queued, pod_class, verdict, "")
+                self._reject_member(
+                    cycle,
+                    queued,
+                    pod_class,
+                    verdict,
+                    said,
+                    nominated=node,
+                    keeps_nomination=keeps,
+                    again_soon=error is not None,
+                )
             told.add(id(verdict))
         self._settle_waiting()
 
@@ -663,7 +708,9 @@ class Scheduler:
         gangs: GangBook,
         head: QueuedPod,
         attempt: GangAttempt,
+        *,
         decision: GangDecision,
+        room: Room,
     ) -> None:
         """Let the member that found no place wait for help, and the others wait for it."""
         gate = cycle.profile.gangs[0].name
@@ -677,13 +724,27 @@ class Scheduler:
                 self._binder.forget(waiting)
                 gangs.release(waiting.queued.pod)
                 others.append(waiting.queued)
+                room.keep_place(waiting.queued.pod, waiting.node)
+        error = self._make_room(attempt, head, room)
         if decision.failed:
             queued, pod_class, verdict = decision.failed[0]
             self.queue.take_all([queued], self._clock.now_s())
             gangs.set_representative(queued.pod)
+            node = room.places.get(queued.key, "")
             said = f'Gang "{own_id}" gets rejected due to pod is unschedulable'
             said = "" if attempt.is_alone else said
-            self._reject_member(cycle, queued, pod_class, verdict, said)
+            if told := told_of_room(room, node, error):
+                said = f"{said} {told}".lstrip()
+            self._reject_member(
+                cycle,
+                queued,
+                pod_class,
+                verdict,
+                said,
+                nominated=node,
+                keeps_nomination=bool(node) or room.keeps,
+                again_soon=error is not None,
+            )
             message = (
                 f"0/{self.state.nodes.count} nodes are available: "
                 f'{prefix}"{queued.key}" is unschedulable with reason "{_reason(verdict)}", '
@@ -695,7 +756,12 @@ class Scheduler:
             gangs.set_representative(head.pod)
             self._fail(head, message)
         for other in others:
-            self._tell_member(other, gate, message)
+            node = room.places.get(other.key, "")
+            said = told_of_room(room, node, error)
+            text = f"{message} {said}" if said else message
+            self._tell_member(other, gate, text, keeps_nomination=bool(node) or room.keeps)
+        if decision.failed and error is None:
+            self._rooms.note_failure(attempt, self._world())
 
     def _reject_member(
         self,
@@ -706,6 +772,9 @@ class Scheduler:
         said: str,
         *,
         again: bool = False,
+        nominated: str = "",
+        keeps_nomination: bool = False,
+        again_soon: bool = False,
     ) -> None:
         """End a member's attempt for the reason that no node takes it; ``again``: it knows."""
         card = cycle.scorecard(pod_class) if self.options.explain else None
@@ -722,16 +791,22 @@ class Scheduler:
             self.queue.reject(queued, plugins, frozenset(), queued.message, now_s)
             self._outcomes.append(Unschedulable(queued.key, *main, queued.message))
         else:
-            self._end_nomination(queued.pod)
-            self._reject(queued, main, plugins, message, card)
+            if not keeps_nomination:
+                self._end_nomination(queued.pod)
+            if again_soon:  # whatever happens, or does not
+                plugins = frozenset()
+            self._reject(queued, main, plugins, message, card, nominated=nominated)
 
-    def _tell_member(self, queued: QueuedPod, plugin: str, message: str) -> None:
+    def _tell_member(
+        self, queued: QueuedPod, plugin: str, message: str, *, keeps_nomination: bool = False
+    ) -> None:
         """Tell a member what happened to another one; it goes back before the queue."""
-        self._end_nomination(queued.pod)
+        if not keeps_nomination:
+            self._end_nomination(queued.pod)
         self._reporter.failed(queued.pod, message)
         if queued.state is QueueState.IN_FLIGHT:
             self.queue.postpone(queued, self._clock.now_s())
-        self._gang_reports.told(queued.pod)
+        self._upkeep.gangs.told(queued.pod)
         self._outcomes.append(Unschedulable(queued.key, plugin, message, message))
 
     def _card(self, cycle: Cycle, pod_class: PodClass) -> Scorecard | None:
@@ -746,7 +821,7 @@ class Scheduler:
         choice = cycle.choose(
             queued.pod,
             pod_class,
-            self._nominated(),
+            self._nominations,
             nominated_node=self.nominator.node_of(queued.key),
             first_attempt=queued.attempts <= 1,
         )
@@ -756,11 +831,17 @@ class Scheduler:
         known = self._known_failure(cycle, pod_class)
         return known or self._diagnose(cycle, queued.pod, pod_class, None)
 
-    def _nominated(self) -> dict[str, list[tuple[Pod, PodClass]]]:
-        return {
-            node: [(pod, self.state.classes.of(pod)) for pod in self.nominator.on_node(node)]
+    def _nominated(self, but: Container[str] = ()) -> dict[str, list[tuple[Pod, PodClass]]]:
+        """Return the pods nominated to each node; ``but`` are keys of pods that don't count."""
+        found = {
+            node: [
+                (pod, self.state.classes.of(pod))
+                for pod in self.nominator.on_node(node)
+                if pod.key not in but
+            ]
             for node in self.nominator.nodes()
         }
+        return {node: pods for node, pods in found.items() if pods}
 
     # -- failures ----------------------------------------------------------------------------
 
@@ -862,34 +943,76 @@ class Scheduler:
         Pods that hoped for that node with less right give way.
         """
         node, pod = nomination.node, queued.pod
-        priority = pod.spec.priority or 0
-        for other in self.nominator.on_node(node):
-            if (other.spec.priority or 0) < priority:
-                self.nominator.remove(other.key)
-                self._reporter.nominated(other, "")
-                self.queue.activate([other.key], self._clock.now_s())
-        self.nominator.add(pod, node)
-        self._reporter.nominated(pod, node)
-        self._begin_binds()
-        if any(self._binder.is_binding(victim.key) for victim in nomination.victims):
-            self._end_binds(wait=True)
+        self._nominate({pod.key: (pod, node)})
+        self._settle_binds_of(nomination.victims)
         for victim in nomination.victims:
-            waiting = self._waiting.pop(victim.key, None) or self._preparing.pop(victim.key, None)
-            if waiting is not None:
-                self._binder.forget(waiting)
-                self._fail_assumed(waiting, "preempted before it was bound")
-                continue
-            meta = victim.pod.metadata
-            self._reporter.preempting(victim.pod, pod)
-            try:
-                self._cluster.delete(Pod, meta.name, meta.namespace, uid=meta.uid)
-            except (NotFoundError, ConflictError):
-                continue  # gone already, or another pod by now
-            except ClusterError as error:
+            error = self._evict(victim, pod, f"pod {pod.key}", node)
+            if error is not None:
                 return error
-            self._reporter.preempted(victim.pod, pod, node)
-            reason = f"Preempted by pod {queued.key} on node {node}"
-            self._outcomes.append(Evicted(victim.key, queued.key, reason))
+        return None
+
+    def _make_room(self, attempt: GangAttempt, head: QueuedPod, room: Room) -> ClusterError | None:
+        """Nominate members to their places and delete the victims; return what went wrong first.
+
+        Whoever could not be deleted is a victim again with the next attempt.
+        """
+        if not room.places:
+            return None
+        self._nominate(room.pods)
+        self._settle_binds_of(room.victims)
+        errors = []
+        for victim in room.victims:
+            node = self.state.nodes.names[victim.row]
+            error = self._evict(victim, head.pod, f"gang group {attempt.group_id}", node)
+            if error is not None:
+                errors.append(error)
+        return errors[0] if errors else None
+
+    def _nominate(self, places: Mapping[str, tuple[Pod, str]]) -> None:
+        """Keep places for pods, by key; who hoped for their nodes with less right gives way."""
+        for key, (pod, node) in places.items():
+            priority = pod.spec.priority or 0
+            for other in self.nominator.on_node(node):
+                if (other.spec.priority or 0) < priority and other.key not in places:
+                    self._give_up(other)
+            if self.nominator.node_of(key) != node or pod.status.nominated_node_name != node:
+                self.nominator.add(pod, node)
+                self._reporter.nominated(pod, node)
+
+    def _give_up(self, pod: Pod) -> None:
+        """End a nomination for the sake of a more important pod, with those of its gang."""
+        keys = [pod.key]
+        for gangs in self.gangs:
+            keys += gangs.mates(pod)
+        for key in dict.fromkeys(keys):
+            waiting = self.state.unbound.get(key)
+            if key == pod.key or self.nominator.node_of(key):
+                self._end_nomination(waiting[0] if waiting is not None else pod)
+        self.queue.activate(dict.fromkeys(keys), self._clock.now_s())
+
+    def _settle_binds_of(self, victims: Iterable[PlacedPod]) -> None:
+        """Let bindings of victims end first that are under way."""
+        self._begin_binds()
+        if any(self._binder.is_binding(victim.key) for victim in victims):
+            self._end_binds(wait=True)
+
+    def _evict(self, victim: PlacedPod, by: Pod, job: str, node: str) -> ClusterError | None:
+        """Delete a victim; return why that failed."""
+        waiting = self._waiting.pop(victim.key, None) or self._preparing.pop(victim.key, None)
+        if waiting is not None:
+            self._binder.forget(waiting)
+            self._fail_assumed(waiting, "preempted before it was bound")
+            return None
+        meta = victim.pod.metadata
+        self._reporter.preempting(victim.pod, by, job)
+        try:
+            self._cluster.delete(Pod, meta.name, meta.namespace, uid=meta.uid)
+        except (NotFoundError, ConflictError):
+            return None  # gone already, or another pod by now
+        except ClusterError as error:
+            return error
+        self._reporter.preempted(victim.pod, by, job, node)
+        self._outcomes.append(Evicted(victim.key, by.key, f"Preempted by {job} on node {node}"))
         return None
 
     # -- permit and bind ---------------------------------------------------------------------

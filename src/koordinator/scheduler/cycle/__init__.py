@@ -8,21 +8,17 @@
 ``scorecard``   the same questions answered from scratch and in full: diagnosis, ``--scores``, the
                 reference in tests
 ``what_if``     worlds without some pods, for preemption
+``job_room``    places for all members of a job, and who has to go for them
+``job_trial``   the real filters, asked whether such a plan holds
+``rivals``      nominations that a pod has to respect
+``reserving``   what a pod takes on its node besides its requests
 
 No I/O, no clock, no queue: the shell (``scheduler.app``) owns those.
 """
 
+from koordinator.scheduler.cycle.rivals import Nominations
 from koordinator.scheduler.cycle.room import RoomCount
 from koordinator.scheduler.cycle.scorecard import Scorecard, scorecard
 from koordinator.scheduler.cycle.stages import Choice, Cycle, Refused
-from koordinator.scheduler.cycle.what_if import Nominations
 
-__all__ = [
-    "Choice",
-    "Cycle",
-    "Nominations",
-    "Refused",
-    "RoomCount",
-    "Scorecard",
-    "scorecard",
-]
+__all__ = ["Choice", "Cycle", "Nominations", "Refused", "RoomCount", "Scorecard", "scorecard"]

@@ -7,13 +7,12 @@ import numpy as np
 
 from koordinator.api.pod import Pod
 from koordinator.scheduler.contract import (
-    NOTHING,
     ActivePlugin,
     Attempt,
     Holding,
+    Member,
     Profile,
     Reads,
-    Refusal,
     Spread,
 )
 from koordinator.scheduler.cycle.best import best_row, spread_onto
@@ -25,10 +24,12 @@ from koordinator.scheduler.cycle.evaluation import (
     wants_score,
 )
 from koordinator.scheduler.cycle.offers import Sample, offers
+from koordinator.scheduler.cycle.reserving import reserve
+from koordinator.scheduler.cycle.rivals import Nominations, priority_of, rivals_of
 from koordinator.scheduler.cycle.room import UNBOUNDED, RoomCount, room_at_most, room_now
 from koordinator.scheduler.cycle.runs import merge_run
 from koordinator.scheduler.cycle.scorecard import Scorecard, prefilter, scorecard
-from koordinator.scheduler.cycle.what_if import Nominations, StateWhatIf, rejection, rivals_of
+from koordinator.scheduler.cycle.what_if import StateWhatIf, rejection
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
@@ -64,7 +65,6 @@ class Cycle:
         self._counts_requests = any(a.name == "NodeResourcesFit" for a in profile.filter)
         self._learning = [a for a in profile.score if hasattr(a.plugin, "arrived")]
         self.limiting = [a for a in profile.pre_filter if hasattr(a.plugin, "run_limit")]
-        self._preferring = [a for a in profile.score if hasattr(a.plugin, "prefer_devices")]
 
     def run_key(self, pod: PodClass) -> Hashable:
         """Return what pods must share to be decided as one run; cheap to compare."""
@@ -125,10 +125,21 @@ class Cycle:
         return self.limit(pod, most)
 
     def attempt(
-        self, pod: Pod, pod_class: PodClass, diagnosis: Diagnosis, nominated: Nominations
+        self,
+        pod: Pod,
+        pod_class: PodClass,
+        diagnosis: Diagnosis,
+        nominated: Nominations,
+        members: Sequence[Member] = (),
+        *,
+        rows: IntArray | None = None,
     ) -> Attempt:
-        """Return the failed attempt as PostFilter plugins see it."""
-        what_if = StateWhatIf(self.profile, self.state, rivals_of(pod, nominated))
+        """Return the failed attempt as PostFilter plugins see it; ``members`` are those of a gang.
+
+        Then ``nominated`` has none of them, and ``rows`` says where they may be.
+        """
+        least = min((member for member, _ in members), key=priority_of, default=pod)
+        what_if = StateWhatIf(self.profile, self.state, rivals_of(least, nominated))
         return Attempt(
             pod.key,
             pod,
@@ -137,6 +148,8 @@ class Cycle:
             diagnosis.rejected,
             diagnosis.resolvable,
             diagnosis.refused_by,
+            tuple(members),
+            rows,
         )
 
     # -- one pod -----------------------------------------------------------------------------
@@ -296,20 +309,11 @@ class Cycle:
         return int(rows[np.argmin(self.state.nodes.rank[rows])])
 
     def _reserve(self, snapshot: Snapshot, pod_class: PodClass, row: int) -> Choice | Refused:
-        """Ask the reserve plugins; one that does not filter the pod has nothing to hold for it."""
-        holding = NOTHING
-        concerned = [a for a in self.profile.reserve if wants_filter(a, snapshot, pod_class)]
-        if concerned:
-            view = snapshot[np.array([row])]
-            wish: IntArray | None = None
-            for active in self._preferring:
-                wish = active.plugin.prefer_devices(view, pod_class)
-            for active in concerned:
-                taken = active.plugin.reserve(view, pod_class, wish)
-                if isinstance(taken, Refusal):
-                    return Refused(active.name, taken.reason)
-                holding = holding.joined(taken)
-        return Choice(row, self.state.nodes.names[row], holding)
+        held = reserve(self.profile, snapshot, pod_class, row)
+        if isinstance(held, Holding):
+            return Choice(row, self.state.nodes.names[row], held)
+        plugin, refusal = held
+        return Refused(plugin, refusal.reason)
 
     # -- places chosen elsewhere -------------------------------------------------------------
 

@@ -1,12 +1,19 @@
 """Worlds without some pods: what preemption asks about.  The state is changed and changed back."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from koordinator.api.pod import Pod
-from koordinator.scheduler.contract import Profile, Reads
+from koordinator.scheduler.contract import (
+    Allows,
+    Member,
+    PostFilterResult,
+    Profile,
+    Reads,
+)
 from koordinator.scheduler.cycle.evaluation import wants_filter
+from koordinator.scheduler.cycle.job_room import make_room
+from koordinator.scheduler.cycle.rivals import Nominations
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.snapshot import (
     BoolArray,
@@ -17,19 +24,6 @@ from koordinator.scheduler.snapshot import (
     Snapshot,
 )
 from koordinator.scheduler.transaction import Transaction
-
-#: Pods that preemption has made room for, with their classes, by node name.
-Nominations = Mapping[str, Sequence[tuple[Pod, PodClass]]]
-
-
-def rivals_of(pod: Pod, nominated: Nominations) -> dict[str, list[tuple[Pod, PodClass]]]:
-    """Return the nominations that the pod has to respect: other pods' of at least its priority."""
-    priority = pod.spec.priority or 0
-    rivals = {
-        node: [n for n in pods if n[0].key != pod.key and (n[0].spec.priority or 0) >= priority]
-        for node, pods in nominated.items()
-    }
-    return {node: pods for node, pods in rivals.items() if pods}
 
 
 class StateWhatIf:
@@ -63,6 +57,17 @@ class StateWhatIf:
         for rival, rival_class in rivals:
             transaction.place(f"nominated:{rival.key}", rival, rival_class, row)
         return rejection(self._profile, self._state, pod, row)
+
+    def make_room(
+        self,
+        members: Sequence[Member],
+        rows: IntArray | None = None,
+        allows: Allows | None = None,
+    ) -> PostFilterResult:
+        """Return places for all members of a job, and who has to go for them."""
+        return make_room(
+            self._profile, self._state, self._rivals, members, rows=rows, allows=allows
+        )
 
     def fit_without(self, pod: PodClass, rows: IntArray, below: int) -> BoolArray:
         """Return per row: it would take the pod, were all pods of priority < ``below`` gone.

@@ -11,7 +11,8 @@ import numpy as np
 
 from koordinator.scheduler.contract import Profile, Refusal, Rejections, Shortlist
 from koordinator.scheduler.cycle.evaluation import wants_filter
-from koordinator.scheduler.cycle.what_if import Nominations, StateWhatIf
+from koordinator.scheduler.cycle.rivals import Nominations
+from koordinator.scheduler.cycle.what_if import StateWhatIf
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass, Snapshot
 

@@ -7,7 +7,8 @@ import numpy as np
 
 from koordinator.api.pod import Pod
 from koordinator.scheduler.contract import Profile
-from koordinator.scheduler.cycle.what_if import Nominations, StateWhatIf
+from koordinator.scheduler.cycle.rivals import Nominations
+from koordinator.scheduler.cycle.what_if import StateWhatIf
 from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.explain.obstacles import Obstacles, obstacles
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass, Snapshot

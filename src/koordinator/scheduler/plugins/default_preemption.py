@@ -1,6 +1,7 @@
 """Make room for a pod by evicting pods of lower priority from one node.
 
-As few and as cheap ones as possible.
+As few and as cheap ones as possible.  Unlike upstream, where members of a gang are served one by
+one and pods are evicted for gangs that don't start then, a gang is served as a whole.
 
 Source: kubernetes pkg/scheduler/framework/plugins/defaultpreemption and framework/preemption.
 """
@@ -17,6 +18,7 @@ from koordinator.scheduler.preemption import (
     Candidate,
     minimal,
     not_eligible,
+    room_for_job,
     summary,
 )
 from koordinator.scheduler.snapshot import PlacedPod, ResourceAxis
@@ -32,7 +34,9 @@ class DefaultPreemption:
     min_absolute: int
 
     def postfilter(self, attempt: Attempt) -> PostFilterResult:
-        """Nominate a node and name its victims, or say why not."""
+        """Nominate a node and name its victims, or say why not; for a gang, all of its nodes."""
+        if attempt.members:
+            return room_for_job(attempt, attempt.members)
         refused = not_eligible(attempt, _is_ending_victim)
         if refused:
             return PostFilterResult(f"preemption: {refused}", keeps_nomination=True)

@@ -36,8 +36,8 @@ class DynamicResources:
     def filter(self, snapshot: Snapshot, _pod: PodClass) -> Rejections:
         return Rejections.none(snapshot)
 
-    def postfilter(self, _attempt: Attempt) -> PostFilterResult:
-        return PostFilterResult("no new claims to deallocate")
+    def postfilter(self, attempt: Attempt) -> PostFilterResult:
+        return PostFilterResult("" if attempt.members else "no new claims to deallocate")
 
 
 def build(_args: DynamicResourcesArgs, _axis: ResourceAxis) -> DynamicResources:

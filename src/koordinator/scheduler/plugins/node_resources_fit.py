@@ -81,6 +81,11 @@ class NodeResourcesFit:
                 parts.append(f"{name}: asks for {asked}, {left} of {all_of_it} free")
         return "; ".join(parts)
 
+    def compares(self, pod: PodClass) -> tuple[IntArray, IntArray]:
+        """Return the columns of the resources that are checked, and the amounts asked."""
+        checked = self._checked(pod)
+        return checked.columns, checked.amounts
+
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the weighted mean over the resources that the node has."""
         scored = self._scored(pod)

@@ -16,12 +16,15 @@ from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangBook, GangDefaults, gang_id
 from koordinator.scheduler.contract import (
     Action,
+    Attempt,
     ClusterEvent,
     EventHint,
     Hint,
     Permit,
     PluginSpec,
+    PostFilterResult,
 )
+from koordinator.scheduler.preemption import WAITING, room_for_job
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis
 
 
@@ -30,6 +33,7 @@ class Coscheduling:
     """Keeps members out of the queue until there are enough, and out of nodes likewise."""
 
     gangs: GangBook
+    preempts: bool = False
 
     def pre_enqueue(self, pod: Pod) -> str:
         """Return what the pod's gang lacks, or who speaks for it; empty: the pod may be tried."""
@@ -58,11 +62,26 @@ class Coscheduling:
             annotations=bind_gang_entries(gang.terms.group_id, count) if count > 1 else {}
         )
 
+    def postfilter(self, attempt: Attempt) -> PostFilterResult:
+        """Make room for a gang, or for a pod as a job of one: victims are whole jobs, too."""
+        if not self.preempts:
+            return PostFilterResult()
+        if attempt.members:
+            return room_for_job(attempt, attempt.members)
+        pod = attempt.pod
+        found = room_for_job(attempt, ((pod, attempt.pod_class),))
+        node = found.places.get(attempt.key, "")
+        if not node:
+            return found
+        if not found.victims and node == pod.status.nominated_node_name:
+            return PostFilterResult(f"preemption: {WAITING}", keeps_nomination=True)
+        return PostFilterResult(node=node, victims=found.victims)
+
 
 def build(args: CoschedulingArgs, _axis: ResourceAxis) -> Coscheduling:
     wait_s = args.default_timeout.total_seconds()
     defaults = GangDefaults(wait_s, args.default_match_policy, args.aware_network_topology)
-    return Coscheduling(GangBook(defaults))
+    return Coscheduling(GangBook(defaults), args.enable_preemption)
 
 
 def _has_other_layers(_pod: KubeObject, event: ClusterEvent) -> Hint:

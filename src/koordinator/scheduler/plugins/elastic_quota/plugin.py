@@ -27,16 +27,19 @@ from koordinator.scheduler.contract import (
     Action,
     Attempt,
     EventHint,
+    Lack,
     PluginSpec,
     PostFilterResult,
     Refusal,
 )
+from koordinator.scheduler.plugins.elastic_quota.job import JobInQuotas
 from koordinator.scheduler.plugins.elastic_quota.ledger import QuotaLedger, as_quota_pod
 from koordinator.scheduler.preemption import (
     NOT_HELPFUL,
     Candidate,
     minimal,
     not_eligible,
+    room_for_job,
     summary,
 )
 from koordinator.scheduler.snapshot import IntArray, PlacedPod, PodClass, ResourceAxis, Snapshot
@@ -90,10 +93,23 @@ class ElasticQuotaPlugin:
             return most
         return min(how_many(trees.tree_of(name), name, asked, self.admission), most)
 
+    def lack(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> Lack | Refusal | None:
+        """Return what pods of the same quotas must free before all these are accepted."""
+        trees = self.ledger(snapshot).trees
+        spares = self.args.disable_default_quota_preemption
+        return JobInQuotas(trees, pods, self.admission, spares_default_quota=spares).lack()
+
     def postfilter(self, attempt: Attempt) -> PostFilterResult:
         """Make room at the expense of less important pods of the same quota."""
         snapshot = attempt.what_if.snapshot
         trees = self.ledger(snapshot).trees
+        if attempt.members:
+            classes = [pod_class for _, pod_class in attempt.members]
+            spares = self.args.disable_default_quota_preemption
+            own = JobInQuotas(trees, classes, self.admission, spares_default_quota=spares)
+            if not own.names:
+                return PostFilterResult()
+            return room_for_job(attempt, attempt.members, own.allows)
         asked = as_quota_pod(attempt.pod_class, attempt.key)
         quota = trees.quota_for(asked)
         if quota is None:

@@ -1,0 +1,95 @@
+"""Room for a gang that wants to be near to itself: looked for domain by domain of the network.
+
+A plan of the PostFilter plugins counts only if the gang would really start once the victims are
+gone: that is tried in the state, and taken back.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from koordinator.domain.gangs import GangBook
+from koordinator.domain.network import OUTSIDE
+from koordinator.scheduler.app.binding import Binder
+from koordinator.scheduler.app.gang_placing import GangDecision, GangTurn, Wanted
+from koordinator.scheduler.app.gang_rooms import GangRooms, Room
+from koordinator.scheduler.app.gathering import Demand, Gatherer
+from koordinator.scheduler.cycle import Cycle, Nominations
+from koordinator.scheduler.snapshot import ClusterState, IntArray
+from koordinator.scheduler.transaction import Transaction
+
+MOST_DOMAINS = 8  # that are tried, those with the most free cpu first
+
+
+class GatheredRooms:
+    """Asks for one scheduler."""
+
+    def __init__(
+        self, state: ClusterState, binder: Binder, rooms: GangRooms, gatherer: Gatherer
+    ) -> None:
+        self._state, self._binder, self._rooms, self._gatherer = state, binder, rooms, gatherer
+
+    def find(
+        self,
+        cycle: Cycle,
+        gangs: GangBook,
+        turn: GangTurn,
+        members: Sequence[Wanted],
+        *,
+        demand: Demand,
+        decision: GangDecision,
+        nominations: Nominations,
+    ) -> Room:
+        """Return room in the first domain that is found to be enough."""
+        if demand.refusal:
+            return Room()
+        room = Room()
+        for rows in self._domains(demand, gangs, members):
+            room = self._rooms.find(cycle, turn.attempt, decision, members, nominations, rows=rows)
+            if room.pods and self._starts(cycle, gangs, turn, members, demand=demand, room=room):
+                return room
+        return Room(message=room.message, is_asked=room.is_asked)
+
+    def _domains(
+        self, demand: Demand, gangs: GangBook, members: Sequence[Wanted]
+    ) -> Iterator[IntArray | None]:
+        """Yield the rows of each domain that could take the gang; None: of all nodes."""
+        tree = self._state.network.tree
+        if tree is None or not demand.must:
+            yield None
+            return
+        count, nodes = len(self._state.nodes), self._state.nodes
+        if demand.must >= tree.depth:
+            of_row: IntArray = np.arange(count)
+        else:
+            of_row = tree.domains(count)[demand.must]
+        held = self._gatherer.surroundings(gangs, members, {}).held
+        inside = (of_row != OUTSIDE) & nodes.alive[:count]
+        if held.any():
+            inside &= np.isin(of_row, of_row[held > 0])
+        free = np.maximum(nodes.allocatable[0, :count] - nodes.requested[0, :count], 0)
+        total = np.bincount(of_row[inside], free[inside])
+        domains = np.unique(of_row[inside])
+        for domain in domains[np.argsort(-total[domains], kind="stable")][:MOST_DOMAINS].tolist():
+            yield np.flatnonzero(inside & (of_row == domain))
+
+    def _starts(
+        self,
+        cycle: Cycle,
+        gangs: GangBook,
+        turn: GangTurn,
+        members: Sequence[Wanted],
+        *,
+        demand: Demand,
+        room: Room,
+    ) -> bool:
+        """Return whether the gang finds places without the victims."""
+        with Transaction(self._state) as transaction:
+            for victim in room.victims:
+                transaction.displace(victim)
+            decision = self._gatherer.place(
+                cycle, gangs, turn, members, demand, nominated={}, merges=False
+            )
+            for assumed in reversed(decision.placed):
+                self._binder.forget(assumed)
+        return not decision.is_lost

@@ -1,0 +1,116 @@
+"""The real filters and reserve plugins, asked about worlds without a job's victims."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from koordinator.scheduler.contract import ActivePlugin, Holding, Profile, Reads
+from koordinator.scheduler.cycle.evaluation import wants_filter
+from koordinator.scheduler.cycle.reserving import reserve
+from koordinator.scheduler.cycle.rivals import Nominations
+from koordinator.scheduler.job_preemption import Problem, Shape
+from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass, Snapshot
+from koordinator.scheduler.transaction import Transaction
+
+
+class StateTrial:
+    """Implements ``job_preemption.Trial``: the state is changed and changed back."""
+
+    def __init__(
+        self, profile: Profile, state: ClusterState, problem: Problem, rivals: Nominations
+    ) -> None:
+        self._profile, self._state = profile, state
+        self._problem, self._rivals = problem, rivals
+        self._filters = {
+            shape.pod_class.id: concerned(profile, state, shape.pod_class)
+            for shape in problem.shapes
+        }
+
+    @property
+    def is_local(self) -> bool:
+        """Whether no filter looks at other nodes."""
+        return not any(_looks_around(filters) for filters in self._filters.values())
+
+    def taken(
+        self, evicted: BoolArray, rows: IntArray, places: Sequence[IntArray]
+    ) -> list[IntArray]:
+        """Return how many of the planned members the nodes take: see ``Trial``."""
+        victims = self._problem.victims
+        taken = [np.zeros_like(planned) for planned in places]
+        asked = np.zeros(len(self._problem.rows), bool)
+        asked[rows] = True
+        there = asked[victims.row] if self.is_local else np.ones(len(evicted), bool)
+        with Transaction(self._state) as transaction:
+            for at in np.flatnonzero(evicted & there).tolist():
+                transaction.displace(victims.pods[at])
+            self._place_rivals(transaction, rows)
+            later = np.sum(places, axis=0)
+            for shape, planned, count in zip(self._problem.shapes, places, taken, strict=True):
+                later = later - planned
+                wanted = np.where(asked, planned, 0)
+                for number in range(int(wanted.max(initial=0))):
+                    these = np.flatnonzero((wanted > number) & (count == number))
+                    is_last = wanted[these] + later[these] == number + 1
+                    count[self._fill(transaction, shape, these, is_last)] += 1
+        return taken
+
+    def _fill(
+        self, transaction: Transaction, shape: Shape, these: IntArray, is_last: BoolArray
+    ) -> IntArray:
+        """Put one more member on each of these nodes; return the nodes that take it.
+
+        The last one of a node need not be put there unless it takes more than amounts.
+        """
+        rows, filters = self._problem.rows[these], self._filters[shape.pod_class.id]
+        if _looks_around(filters):
+            return np.array(
+                [
+                    index
+                    for index, row in zip(these.tolist(), rows.tolist(), strict=True)
+                    if self._accepts(filters, shape.pod_class, row)
+                    and self._put(transaction, shape, row)
+                ],
+                np.int64,
+            )
+        view, fits = Snapshot(self._state, rows), np.ones(len(rows), bool)
+        for active in filters:
+            fits &= active.plugin.filter(view, shape.pod_class).codes == 0
+        put = fits & ~is_last if not self._reserves(shape.pod_class) else fits.copy()
+        for index in np.flatnonzero(put).tolist():
+            fits[index] = self._put(transaction, shape, int(rows[index]))
+        return these[fits]
+
+    def _reserves(self, pod_class: PodClass) -> bool:
+        whole = Snapshot(self._state)
+        return any(wants_filter(active, whole, pod_class) for active in self._profile.reserve)
+
+    def _accepts(self, filters: Iterable[ActivePlugin], pod_class: PodClass, row: int) -> bool:
+        view = Snapshot(self._state)[np.array([row])]
+        return all(not active.plugin.filter(view, pod_class).codes[0] for active in filters)
+
+    def _put(self, transaction: Transaction, shape: Shape, row: int) -> bool:
+        """Put a member on a node with all that it takes there."""
+        held = reserve(self._profile, Snapshot(self._state), shape.pod_class, row)
+        if not isinstance(held, Holding):
+            return False
+        key = f"member:{len(self._state.pods.by_key)}"
+        transaction.place(key, shape.pod, shape.pod_class, row, held.belongings)
+        for item in held.objects:
+            transaction.put_object(item)
+        return True
+
+    def _place_rivals(self, transaction: Transaction, rows: IntArray) -> None:
+        names = self._state.nodes.names
+        for row in self._problem.rows[rows].tolist() if self._rivals else ():
+            for rival, rival_class in self._rivals.get(names[row], ()):
+                transaction.place(f"nominated:{rival.key}", rival, rival_class, row)
+
+
+def concerned(profile: Profile, state: ClusterState, pod_class: PodClass) -> list[ActivePlugin]:
+    """Return the filters that may reject some node for such a pod."""
+    whole = Snapshot(state)
+    return [active for active in profile.filter if wants_filter(active, whole, pod_class)]
+
+
+def _looks_around(filters: Iterable[ActivePlugin]) -> bool:
+    return any(active.plugin.reads is Reads.CLUSTER for active in filters)

@@ -1,0 +1,26 @@
+"""Room for a whole job by evicting whole jobs: who goes, so that all members get a place.
+
+Pure arithmetic over arrays, except for a ``Trial``, which asks the real filters.
+
+``problem``   what is asked: kinds of members, nodes, what their quota lacks
+``victims``   who may go, what they free, and who goes with whom
+``choosing``  the cheapest victims that make enough room, node by node
+``sparing``   putting back whoever need not go
+``planner``   all of it together, and the plan
+"""
+
+from koordinator.scheduler.job_preemption.planner import Plan, Trial, make_plan
+from koordinator.scheduler.job_preemption.problem import Problem, Shape, Shortage
+from koordinator.scheduler.job_preemption.victims import VictimJob, VictimTable, victims_of
+
+__all__ = [
+    "Plan",
+    "Problem",
+    "Shape",
+    "Shortage",
+    "Trial",
+    "VictimJob",
+    "VictimTable",
+    "make_plan",
+    "victims_of",
+]

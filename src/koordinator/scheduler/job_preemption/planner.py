@@ -1,0 +1,181 @@
+"""Who goes and where members get their places: victims of the lowest level that is enough.
+
+A level is a priority, and above all priorities there are the same again for pods whose eviction
+breaks a disruption budget.  So a budget is broken only where there is no other way, and then the
+most important victim is as unimportant as possible.
+
+Source: koordinator pkg/scheduler/plugins/coscheduling/core/preemption.go.  Unlike there, what one
+member takes is remembered for the next, and a gang costs all its members.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from koordinator.scheduler.job_preemption.choosing import (
+    Choice,
+    choose,
+    freed,
+    might_fit,
+    spare_left,
+)
+from koordinator.scheduler.job_preemption.problem import Problem
+from koordinator.scheduler.job_preemption.sparing import broken_jobs, close, spare
+from koordinator.scheduler.snapshot import BoolArray, IntArray, PlacedPod
+
+MOST_TRIES = 8  # with what the real filters say about the nodes chosen before
+MOST_LEVELS = 4  # tried one by one before everybody may go
+
+
+class Trial(Protocol):
+    """The real filters, asked about worlds without some pods."""
+
+    def taken(
+        self, evicted: BoolArray, rows: IntArray, places: Sequence[IntArray]
+    ) -> list[IntArray]:
+        """Return how many of the planned members the nodes take, by shape and ``(n_rows,)``.
+
+        ``evicted`` are victims by position; only the nodes ``rows`` (indices) are asked.
+        """
+        ...
+
+    @property
+    def is_local(self) -> bool:
+        """Whether no answer depends on what happens on other nodes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Victims and places; all members have one."""
+
+    victims: tuple[PlacedPod, ...]  # without those that are being deleted already
+    waits_for: tuple[PlacedPod, ...]  # those, on the nodes with places
+    places: tuple[IntArray, ...]  # of each shape: rows of the cluster, one per member, ascending
+
+
+def make_plan(problem: Problem, trial: Trial | None = None) -> Plan | None:
+    """Return the cheapest plan found; None if none was.
+
+    That may be wrong where members differ, or where it matters which members a gang can spare.
+
+    Without ``trial`` room is a matter of amounts alone.
+    """
+    if not might_fit(problem, problem.victims.levels - 1):
+        return None
+    for level in _levels(problem):
+        choice = choose(problem, level)
+        if choice is not None and trial is not None:
+            choice = _tried(problem, level, choice, trial)
+        if choice is not None:
+            return _plan(problem, _spared(problem, choice, trial))
+    return None
+
+
+def _levels(problem: Problem) -> Iterator[int]:
+    """Yield the lowest level that may be enough, some higher ones, and the highest."""
+    top = problem.victims.levels - 1
+    low = bisect_left(range(-1, top), x=True, key=lambda level: might_fit(problem, level)) - 1
+    yield from range(low, min(low + MOST_LEVELS, top))
+    yield top
+
+
+def _tried(problem: Problem, level: int, choice: Choice, trial: Trial) -> Choice | None:
+    """Let the real filters confirm a choice, or choose again with what they say."""
+    found: Choice | None = choice
+    for _ in range(MOST_TRIES):
+        if found is None:
+            return None
+        taken = trial.taken(found.evicted, _used(found), found.places)
+        short = _short(found, taken)
+        if not len(short):
+            return found
+        if _evict_rows(problem, level, found, short):
+            rows = _used(found) if not trial.is_local else short
+            taken = trial.taken(found.evicted, rows, found.places)
+            short = _short(found, taken, rows)
+            if not len(short):
+                return found
+        shapes = []
+        for shape, count in zip(problem.shapes, taken, strict=True):
+            most = shape.most.copy()
+            most[short] = np.minimum(most[short], count[short])
+            shapes.append(replace(shape, most=most))
+        problem = replace(problem, shapes=tuple(shapes))
+        found = choose(problem, level)
+    return None
+
+
+def _used(choice: Choice) -> IntArray:
+    """Return the nodes on which members are planned."""
+    return np.flatnonzero(sum(choice.places))
+
+
+def _short(choice: Choice, taken: Sequence[IntArray], rows: IntArray | None = None) -> IntArray:
+    """Return the nodes that take fewer members than planned."""
+    pairs = zip(choice.places, taken, strict=True)
+    lacking = np.logical_or.reduce([count < planned for planned, count in pairs])
+    if rows is not None:
+        asked = np.zeros(len(lacking), bool)
+        asked[rows] = True
+        lacking &= asked
+    return np.flatnonzero(lacking)
+
+
+def _evict_rows(problem: Problem, level: int, choice: Choice, rows: IntArray) -> bool:
+    """Evict everybody up to a level from these nodes; False if all were so already."""
+    victims = problem.victims
+    there = np.zeros(len(problem.rows), bool)
+    there[rows] = True
+    more = ~choice.evicted & (victims.level <= level) & there[victims.row]
+    kept = more & (victims.gang >= 0) & (victims.whole_level > level)
+    if kept.any():  # of jobs that may not go, no more than they can spare
+        left = spare_left(victims, choice.evicted)
+        for at in np.flatnonzero(kept).tolist():
+            gang = victims.gang[at]
+            more[at] = left[gang] > 0
+            left[gang] -= 1
+    if not more.any():
+        return False
+    evicted = close(problem, choice.evicted | more)
+    choice.free += freed(victims, evicted & ~choice.evicted, len(problem.rows))
+    choice.evicted = evicted
+    return True
+
+
+def _spared(problem: Problem, choice: Choice, trial: Trial | None) -> Choice:
+    """Return the choice without the victims that need not go."""
+    spared = Choice(choice.evicted.copy(), choice.free.copy(), choice.places)
+    if trial is None:
+        spare(problem, spared, None)
+        return spared
+    asked = trial
+
+    def rejects(evicted: BoolArray, rows: IntArray) -> IntArray:
+        rows = np.intersect1d(rows, used)
+        return _short(choice, asked.taken(evicted, rows, choice.places), rows)
+
+    used = _used(choice)
+    spare(problem, spared, rejects)
+    if not trial.is_local and len(_short(choice, trial.taken(spared.evicted, used, choice.places))):
+        return choice  # somebody who was put back is in the way on another node
+    return spared
+
+
+def _plan(problem: Problem, choice: Choice) -> Plan:
+    victims = problem.victims
+    evicted = np.flatnonzero(choice.evicted & ~victims.gone)
+    chosen = [victims.pods[at] for at in evicted.tolist()]
+    for job in broken_jobs(problem, choice.evicted):
+        chosen += victims.jobs[job].outside
+    used = np.zeros(len(problem.rows), bool)
+    used[_used(choice)] = True
+    leaving = np.flatnonzero(victims.gone & used[victims.row])
+    return Plan(
+        tuple(chosen),
+        tuple(victims.pods[at] for at in leaving.tolist()),
+        tuple(np.repeat(problem.rows, count) for count in choice.places),
+    )

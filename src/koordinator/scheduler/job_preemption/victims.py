@@ -1,0 +1,333 @@
+"""Who may go for a job, what they free, and who goes with whom.
+
+A gang that loses so many members that fewer than it needs are left is lost as a whole, with all
+gangs that started with it: then everybody of these goes, wherever they run.  Members that a gang
+has beyond its least number go alone.
+
+Source: koordinator pkg/scheduler/plugins/coscheduling/core/preemption.go.  Unlike there, gangs
+count whole and disruption budgets are respected where possible.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+import numpy.typing as npt
+
+from koordinator.api.labels import is_preemptible, is_quota_preemptible
+from koordinator.api.policy import PodDisruptionBudget
+from koordinator.domain.gangs import Gang, GangBook, gang_id
+from koordinator.foundation.clock import to_epoch_s
+from koordinator.scheduler.preemption import covers
+from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PlacedPod, PodClass
+
+GONE = -1  # the level of pods that are being deleted already
+_VIOLATES = 1 << 33  # above every priority
+_SHIFT = 1 << 31  # makes every priority positive
+_NEVER = 1 << 40
+
+FloatArray = npt.NDArray[np.float64]
+Allows = Callable[[PlacedPod], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class VictimJob:
+    """A gang group, and how many of its members may go."""
+
+    id: str
+    gangs: tuple[tuple[IntArray, int], ...]  # positions in the table; how many may go alone
+    outside: tuple[PlacedPod, ...]  # members on rows that the table is not about
+    can_go: bool  # as a whole; else no gang of it may lose more than it can spare
+
+    @property
+    def inside(self) -> IntArray:
+        """Positions in the table of all members."""
+        return np.concatenate([positions for positions, _ in self.gangs])
+
+    def is_broken(self, evicted: BoolArray) -> bool:
+        """Return whether a gang loses more members than it can do without."""
+        return any(int(evicted[positions].sum()) > spare for positions, spare in self.gangs)
+
+
+@dataclass(frozen=True, slots=True)
+class VictimTable:
+    """Pods that may be evicted, by row, and on each row the cheapest first."""
+
+    pods: tuple[PlacedPod, ...]
+    row: IntArray  # (n,) index into the rows of the problem, ascending
+    amounts: IntArray  # (n, n_columns) what each frees
+    level: IntArray  # (n,) rank of (breaks a budget, priority); ``GONE``
+    whole_level: IntArray  # (n,) the same of its job, if it can't go alone; ``levels``: never
+    price: FloatArray  # (n,) pods that go with it then, shared among the members; without job 1
+    started_s: FloatArray  # (n,) since the epoch
+    priority: IntArray  # (n,)
+    violating: BoolArray  # (n,) its eviction, after those of the less important, breaks a budget
+    job: IntArray  # (n,) index into ``jobs``; -1: of none
+    gang: IntArray  # (n,) index into ``spare``; -1: of none
+    spare: IntArray  # (n_gangs,) how many members may go without the others
+    jobs: tuple[VictimJob, ...] = ()
+    levels: int = 0  # number of distinct ones but ``GONE``
+
+    @property
+    def gone(self) -> BoolArray:
+        """``(n,)``: it is being deleted already."""
+        gone: BoolArray = self.level == GONE
+        return gone
+
+
+@dataclass(slots=True)
+class _Found:
+    """Pods that may go, in the order in which they are found, and what their classes say."""
+
+    pods: list[PlacedPod] = field(default_factory=list)
+    row: list[int] = field(default_factory=list)
+    kind: list[int] = field(default_factory=list)  # index of the class
+    of_gang: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    kinds: list[PodClass] = field(default_factory=list)
+    gone_kinds: list[bool] = field(default_factory=list)  # being deleted
+
+    @property
+    def priority(self) -> IntArray:
+        """``(n,)``."""
+        of_kind = np.array([kind.spec.priority or 0 for kind in self.kinds], np.int64)
+        return of_kind[self.kind]
+
+    @property
+    def gone(self) -> BoolArray:
+        """``(n,)``."""
+        return np.array(self.gone_kinds, bool)[self.kind]
+
+    def amounts(self, columns: IntArray) -> IntArray:
+        """Return ``(n, n_columns)``: what each frees."""
+        wanted, demands = columns.tolist(), [dict(kind.demand) for kind in self.kinds]
+        table = np.array([[d.get(c, 0) for c in wanted] for d in demands], np.int64)
+        return table.reshape(len(demands), len(wanted))[self.kind]
+
+
+class _Rules:
+    """Who may go.  But for ``allows`` that is the same for all pods of a class."""
+
+    def __init__(self, below: int, own: AbstractSet[str], allows: Allows | None) -> None:
+        self._below, self._own, self._allows = below, own, allows
+        self._known: dict[PodClass, tuple[int, str, bool] | None] = {}
+        self.found = _Found()
+
+    def of(self, placed: PlacedPod) -> tuple[int, str, bool] | None:
+        """Return index of its class, gang, and whether it is being deleted; None: it stays."""
+        pod_class = placed.pod_class
+        try:
+            known = self._known[pod_class]
+        except KeyError:
+            known = self._known[pod_class] = self._learn(placed)
+        if known is None or (self._allows is not None and not self._allows(placed)):
+            return None
+        return known
+
+    def _learn(self, placed: PlacedPod) -> tuple[int, str, bool] | None:
+        pod_class = placed.pod_class
+        labels, gang = pod_class.labels, gang_id(placed.pod.metadata)
+        is_protected = not (is_preemptible(labels) and is_quota_preemptible(labels))
+        if placed.priority >= self._below or is_protected or gang in self._own:
+            return None
+        gone = placed.pod.metadata.deletion_timestamp is not None
+        found = self.found
+        found.kinds.append(pod_class)
+        found.gone_kinds.append(gone)
+        return len(found.kinds) - 1, gang, gone
+
+
+def victims_of(
+    state: ClusterState,
+    rows: IntArray,
+    columns: IntArray,
+    below: int,
+    *,
+    gangs: Sequence[GangBook],
+    budgets: Sequence[PodDisruptionBudget],
+    own: AbstractSet[str] = frozenset(),
+    allows: Allows | None = None,
+) -> VictimTable:
+    """Return the pods on these rows with priority < ``below`` that may go.
+
+    ``columns`` are the resources that the job asks for, ``own`` its gangs, whose members stay.
+    ``allows`` restricts victims further.
+    """
+    rules = _Rules(below, own, allows)
+    found = _find(state, rows, rules)
+    gone, violating = found.gone, _violating(found, budgets)
+    rank = np.where(violating, _VIOLATES, 0) + found.priority + _SHIFT
+    columns_of = _Columns(found, np.where(gone, GONE, rank), violating)
+    jobs: list[VictimJob] = []
+    for group_id, members in _groups(found, gangs).items():
+        job = _Job(state, members, rules)
+        jobs.append(columns_of.add(group_id, len(jobs), job, budgets))
+    return columns_of.table(found.amounts(columns), jobs)
+
+
+class _Job:
+    """A gang group while the table is made."""
+
+    def __init__(self, state: ClusterState, gangs: Mapping[str, Gang], rules: _Rules) -> None:
+        found, by_key = rules.found, state.pods.by_key
+        self.inside = {one: found.of_gang.get(one, []) for one in gangs}
+        self.alive = sum(map(len, self.inside.values()))
+        self.outside: list[PlacedPod] = []
+        self.spare: dict[str, int] = {}
+        for one, gang in gangs.items():
+            inside = self.inside[one]
+            there = len(inside)
+            if there < len(gang.members):
+                known = {found.pods[at].key for at in inside}
+                others = [by_key[key] for key in gang.members if key not in known and key in by_key]
+                alive = [p for p in others if p.pod.metadata.deletion_timestamp is None]
+                self.outside += alive
+                there += len(alive)
+            self.spare[one] = max(0, there - _least(gang))
+        self.alive += len(self.outside)
+        self.can_go = all(rules.of(placed) is not None for placed in self.outside)
+
+    def rank_outside(self, budgets: Sequence[PodDisruptionBudget]) -> int:
+        """Return the rank of the most important member outside, by budgets without disruptions."""
+        shut = [one for one in budgets if one.status.disruptions_allowed <= 0]
+        ranks = [
+            (_VIOLATES if any(covers(b, p.pod) for b in shut) else 0) + p.priority + _SHIFT
+            for p in self.outside
+        ]
+        return max(ranks, default=0)
+
+
+class _Columns:
+    """Columns of the table in the order in which pods were found."""
+
+    def __init__(self, found: _Found, rank: IntArray, violating: BoolArray) -> None:
+        self._found, self.rank, self.violating = found, rank, violating
+        self.priority = found.priority
+        self.started_s = np.array([_started_s(placed) for placed in found.pods], float)
+        self.price = np.ones(len(rank))
+        self.whole = rank.copy()
+        self.job = np.full(len(rank), -1)
+        self.gang = np.full(len(rank), -1)
+        self.spare: list[int] = []
+
+    def add(
+        self, group_id: str, number: int, job: _Job, budgets: Sequence[PodDisruptionBudget]
+    ) -> VictimJob:
+        """Take in a gang group."""
+        inside = [at for positions in job.inside.values() for at in positions]
+        self.job[inside] = number
+        self.price[inside] = job.alive / len(inside)
+        rank = max(int(self.rank[inside].max()), job.rank_outside(budgets))
+        self.whole[inside] = rank if job.can_go else _NEVER
+        gangs = []
+        for one, positions in job.inside.items():
+            self.gang[positions] = len(self.spare)
+            self.spare.append(job.spare[one])
+            if not job.spare[one]:
+                self.rank[positions] = self.whole[positions]
+            gangs.append((np.array(positions, np.int64), job.spare[one]))
+        return VictimJob(group_id, tuple(gangs), tuple(job.outside), job.can_go)
+
+    def table(self, amounts: IntArray, jobs: Sequence[VictimJob]) -> VictimTable:
+        """Return the table, by row and then the cheapest first."""
+        row = np.array(self._found.row, np.int64)
+        order = np.lexsort((-self.started_s, -_shares(amounts), self.price, self.rank, row))
+        rank, whole = self.rank[order], self.whole[order]
+        distinct = np.unique(np.concatenate([rank, whole]))
+        distinct = distinct[(distinct != GONE) & (distinct != _NEVER)]
+        place = np.full(len(row), -1)
+        place[order] = np.arange(len(order))
+        return VictimTable(
+            pods=tuple(self._found.pods[at] for at in order.tolist()),
+            row=row[order],
+            amounts=amounts[order],
+            level=np.where(rank == GONE, GONE, np.searchsorted(distinct, rank)),
+            whole_level=np.searchsorted(distinct, whole),
+            price=self.price[order],
+            started_s=self.started_s[order],
+            priority=self.priority[order],
+            violating=self.violating[order],
+            job=self.job[order],
+            gang=self.gang[order],
+            spare=np.array(self.spare, np.int64),
+            jobs=tuple(
+                VictimJob(
+                    one.id,
+                    tuple((place[positions], spare) for positions, spare in one.gangs),
+                    one.outside,
+                    one.can_go,
+                )
+                for one in jobs
+            ),
+            levels=len(distinct),
+        )
+
+
+def _find(state: ClusterState, rows: IntArray, rules: _Rules) -> _Found:
+    found, of = rules.found, rules.of
+    on_row, of_gang = state.pods.on_row, rules.found.of_gang
+    pods, kinds = found.pods, found.kind
+    for index, row in enumerate(rows.tolist()):
+        before = len(pods)
+        for placed in on_row[row].values():
+            known = of(placed)
+            if known is not None:
+                kind, gang, is_gone = known
+                if gang and not is_gone:
+                    of_gang[gang].append(len(pods))
+                pods.append(placed)
+                kinds.append(kind)
+        found.row += [index] * (len(pods) - before)
+    return found
+
+
+def _groups(found: _Found, books: Sequence[GangBook]) -> dict[str, dict[str, Gang]]:
+    """Return the gang groups that are concerned, each with its gangs by id."""
+    groups: dict[str, dict[str, Gang]] = {}
+    for own_id in found.of_gang:
+        for book in books:
+            gang = book.gangs.get(own_id)
+            if gang is not None and gang.terms is not None:
+                terms = gang.terms
+                groups[terms.group_id] = {
+                    one: known for one in terms.group if (known := book.gangs.get(one)) is not None
+                }
+                break
+    return groups
+
+
+def _least(gang: Gang) -> int:
+    return gang.terms.min_member if gang.terms is not None else 1
+
+
+def _shares(amounts: IntArray) -> FloatArray:
+    """Return ``(n,)``: how much each frees, of all resources together."""
+    most = np.maximum(amounts.max(axis=0, initial=1), 1)
+    return np.asarray((amounts / most).sum(axis=1))
+
+
+def _violating(found: _Found, budgets: Sequence[PodDisruptionBudget]) -> BoolArray:
+    """Return whose eviction breaks a budget, if the less important ones are evicted before."""
+    out = np.zeros(len(found.pods), bool)
+    if not budgets:
+        return out
+    gone, priority, kinds = found.gone, found.priority, np.array(found.kind, np.int64)
+    one_of = {kind: placed.pod for placed, kind in zip(found.pods, found.kind, strict=True)}
+    for budget in budgets:
+        of_kind = np.array([covers(budget, one_of[kind]) for kind in range(len(found.kinds))], bool)
+        covered = [
+            at
+            for at in np.flatnonzero(of_kind[kinds] & ~gone).tolist()
+            if found.pods[at].pod.metadata.name not in budget.status.disrupted_pods
+        ]
+        covered.sort(key=lambda at: (priority[at], -_started_s(found.pods[at])))
+        out[covered[max(budget.status.disruptions_allowed, 0) :]] = True
+    return out
+
+
+def _started_s(placed: PlacedPod) -> float:
+    """Return when the pod started; one that has not started counts as later than all others."""
+    start = placed.pod.status.start_time
+    return inf if start is None else to_epoch_s(start)

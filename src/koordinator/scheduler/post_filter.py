@@ -1,0 +1,81 @@
+"""What PostFilter plugins are asked about pods that found no place, and what they answer."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from koordinator.api.pod import Pod
+from koordinator.scheduler.snapshot import BoolArray, IntArray, PlacedPod, PodClass, Snapshot
+
+Member = tuple[Pod, PodClass]
+Allows = Callable[[PlacedPod], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """What pods must free before others are accepted, by resource, and which pods may."""
+
+    missing: Mapping[str, int]  # > 0
+    allows: Allows
+    frees: Callable[[PlacedPod], Mapping[str, int]]
+
+
+class WhatIf(Protocol):
+    """Questions about worlds that are not.  Nothing asked here changes anything.
+
+    Pods nominated to the node with at least the pod's priority are counted in.
+    """
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The world that is."""
+        ...
+
+    def why_not(self, pod: PodClass, row: int, without: Sequence[PlacedPod]) -> tuple[str, ...]:
+        """Return why the node would not take the pod even without those pods; empty: it would."""
+        ...
+
+    def fit_without(self, pod: PodClass, rows: IntArray, below: int) -> BoolArray:
+        """Return per row: it would take the pod, were all pods of priority < ``below`` gone."""
+        ...
+
+    def make_room(
+        self,
+        members: Sequence[Member],
+        rows: IntArray | None = None,
+        allows: Allows | None = None,
+    ) -> "PostFilterResult":
+        """Return places for all members of a job, on some rows, and who has to go for them.
+
+        ``allows`` restricts who may.  Without places the message says why there are none.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A failed attempt, as PostFilter sees it."""
+
+    key: str
+    pod: Pod
+    pod_class: PodClass
+    what_if: WhatIf
+    rejected: IntArray  # rows of nodes that exist and don't take the pod
+    resolvable: BoolArray  # per rejected row: preemption might help
+    refused_by: str = ""  # the plugin that refused the pod as a whole, if one did
+    members: tuple[Member, ...] = ()  # of a gang: all of them need a place
+    rows: IntArray | None = None  # of a gang: where the places may be; None: anywhere
+
+
+@dataclass(frozen=True, slots=True)
+class PostFilterResult:
+    """``message`` joins the pod's own; with ``node`` and ``victims`` the pod is nominated there.
+
+    Without a node an earlier nomination ends, unless one of the plugins ``keeps_nomination``.
+    """
+
+    message: str = ""
+    node: str = ""
+    victims: tuple[PlacedPod, ...] = ()
+    keeps_nomination: bool = False
+    places: Mapping[str, str] = field(default_factory=dict)  # of a gang: nodes by pod key

@@ -1,0 +1,217 @@
+"""Plans for jobs against a plain search through all sets of victims, on small clusters."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+from tests.unit.scheduler.test_gangs import group, member
+from tests.unit.scheduler.test_job_preemption import JOBS
+from tests.worlds import budget, embedded, node, pod
+
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.policy import PodDisruptionBudget
+from koordinator.domain.gangs import GangBook
+from koordinator.scheduler.job_preemption import Plan, Problem, Shape, make_plan, victims_of
+from koordinator.scheduler.job_preemption.problem import NO_LIMIT
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod
+from koordinator.scheduler.snapshot.axis import CPU, PODS
+
+PRIORITY = 10
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A state with gangs, and a job that wants room in it."""
+
+    state: ClusterState
+    book: GangBook
+    sizes: Sequence[int]  # CPUs of the members
+
+    def __str__(self) -> str:
+        gangs = {key: g for g in self.book.gangs.values() for key in g.members}
+        pods = [
+            f"{p.key[8:]} on {p.row}: {p.pod_class.amount(CPU) // 1000} of priority {p.priority}"
+            + (f" in {gangs[p.key].id[8:]}" if p.key in gangs else "")
+            for p in self.state.pods.by_key.values()
+        ]
+        least = {g.id[8:]: g.terms.min_member for g in self.book.gangs.values() if g.terms}
+        return f"{self.sizes} into {pods}, {least}"
+
+    @property
+    def budgets(self) -> list[PodDisruptionBudget]:
+        return list(self.state.objects.all(PodDisruptionBudget))
+
+    def problem(self) -> Problem:
+        state, columns = self.state, np.array([CPU, PODS])
+        rows = np.arange(len(state.nodes))
+        free = (state.nodes.allocatable - state.nodes.requested)[columns][:, rows].T.copy()
+        some = state.classes.of(pod("any"))
+        shapes = tuple(
+            Shape(pod("any"), some, count, np.array([1000 * size, 1]), np.full(len(rows), NO_LIMIT))
+            for size, count in sorted(Counter(self.sizes).items(), reverse=True)
+        )
+        victims = victims_of(
+            state, rows, columns, PRIORITY, gangs=[self.book], budgets=self.budgets
+        )
+        return Problem(rows, free, shapes, victims)
+
+    def left(self, gone: Sequence[PlacedPod]) -> list[int]:
+        """Return the CPUs that are free on each node without these pods."""
+        nodes = self.state.nodes
+        free = (nodes.allocatable - nodes.requested)[CPU, : len(nodes)].tolist()
+        for placed in gone:
+            free[placed.row] += placed.pod_class.amount(CPU)
+        return [amount // 1000 for amount in free]
+
+    def fits(self, gone: Sequence[PlacedPod]) -> bool:
+        """Return whether all members fit then, by trying everything."""
+        return _packs(tuple(sorted(self.sizes, reverse=True)), self.left(gone))
+
+    def closed(self, gone: Sequence[PlacedPod]) -> list[PlacedPod] | None:
+        """Return the pods with those of gangs that are lost with them; None if one may not go."""
+        keys = {placed.key for placed in gone}
+        for gang in self.book.gangs.values():
+            there = [p for p in self.state.pods.by_key.values() if p.key in gang.members]
+            least = gang.terms.min_member if gang.terms else 0
+            lost = [p for p in there if p.key in keys]
+            if lost and len(there) - len(lost) < least:
+                if any(p.priority >= PRIORITY for p in there):
+                    return None
+                keys.update(p.key for p in there)
+        return [p for p in self.state.pods.by_key.values() if p.key in keys]
+
+    def choices(self) -> Iterator[list[PlacedPod]]:
+        """Yield every set of victims that makes room."""
+        some = [p for p in self.state.pods.by_key.values() if p.priority < PRIORITY]
+        for count in range(len(some) + 1):
+            for gone in combinations(some, count):
+                closed = self.closed(gone)
+                if closed is not None and len(closed) == count and self.fits(closed):
+                    yield closed
+
+
+def _packs(sizes: tuple[int, ...], left: list[int]) -> bool:
+    if not sizes:
+        return True
+    for row in {amount: row for row, amount in enumerate(left)}.values():
+        if left[row] >= sizes[0]:
+            left[row] -= sizes[0]
+            found = _packs(sizes[1:], left)
+            left[row] += sizes[0]
+            if found:
+                return True
+    return False
+
+
+@st.composite
+def clusters(draw: st.DrawFn, shapes: int = 1, *, elastic: bool = False) -> Cluster:
+    """Draw up to four nodes with up to ten pods, some of them of two gangs, and a job.
+
+    Only ``elastic`` gangs have members to spare.
+    """
+    count = draw(st.integers(1, 4))
+    objects: list[Any] = [node(f"n{i}", cpu=6) for i in range(count)]
+    sizes_of = Counter[str]()
+    room = dict.fromkeys(range(count), 6)
+    for index in range(draw(st.integers(0, 9))):
+        row, cpu = draw(st.integers(0, count - 1)), draw(st.integers(1, 4))
+        if room[row] < cpu:
+            continue
+        room[row] -= cpu
+        priority = draw(st.sampled_from([0, 0, 5, PRIORITY]))
+        gang = draw(st.sampled_from(["", "", "a", "b"]))
+        common: dict[str, Any] = {"cpu": cpu, "on": f"n{row}", "priority": priority}
+        sizes_of[gang] += 1
+        name = f"p{index}"
+        objects.append(member(name, gang, **common) if gang else pod(name, **common))
+    for gang in ("a", "b"):
+        spare = draw(st.integers(0, sizes_of[gang])) if elastic else 0
+        objects.append(group(gang, max(sizes_of[gang] - spare, 1)))
+    if draw(st.booleans()):
+        objects.append(budget("few", draw(st.integers(0, 2)), app="x"))
+    one = embedded(*objects, config=_config())
+    one.scheduler.step(limit=0)
+    book = one.scheduler.cycles["default-scheduler"].profile.gangs[0].plugin.gangs
+    size = draw(st.integers(1, 6))
+    sizes = [size] * draw(st.integers(1, 4))
+    if shapes > 1:
+        sizes += [draw(st.integers(1, 6))] * draw(st.integers(1, 3))
+    return Cluster(one.state, book, sizes)
+
+
+def _config() -> KubeSchedulerConfiguration:
+    return JOBS
+
+
+def check(cluster: Cluster, plan: Plan) -> None:
+    """Everybody fits, nobody important goes, gangs are whole, and nobody can be spared."""
+    gone = list(plan.victims)
+    keys = {placed.key for placed in gone}
+    assert len(keys) == len(gone)
+    assert all(placed.priority < PRIORITY for placed in gone)
+    closed = cluster.closed(gone)
+    assert closed is not None
+    assert {placed.key for placed in closed} == keys
+    left = cluster.left(gone)
+    for shape, rows in zip(cluster.problem().shapes, plan.places, strict=True):
+        assert len(rows) == shape.count
+        for row in rows.tolist():
+            left[row] -= int(shape.amounts[0]) // 1000
+    assert min(left) >= 0
+    gangs = {key: g.id for g in cluster.book.gangs.values() for key in g.members}
+    for placed in gone:
+        job = gangs.get(placed.key)
+        others = [p for p in gone if p is not placed]
+        if cluster.closed(others) != others:  # it went with its gang: then all of that stay
+            others = [p for p in gone if gangs.get(p.key) != job]
+        spared = [p for p in gone if p not in others]
+        back = list(left)
+        for other in spared:
+            back[other.row] -= other.pod_class.amount(CPU) // 1000
+        assert min(back) < 0, f"{placed.key} need not go"
+
+
+@settings(max_examples=150, deadline=None)
+@given(cluster=clusters())
+def test_a_plan_is_found_if_there_is_one(cluster: Cluster) -> None:
+    """For equal members; the most important victim is as unimportant as can be."""
+    note(str(cluster))
+    plan = make_plan(cluster.problem())
+    best = min(
+        (max((p.priority for p in gone), default=-1) for gone in cluster.choices()), default=None
+    )
+
+    assert (plan is None) == (best is None)
+    if plan is not None:
+        check(cluster, plan)
+        assert max((p.priority for p in plan.victims), default=-1) == best
+
+
+@settings(max_examples=150, deadline=None)
+@given(cluster=clusters(shapes=2, elastic=True))
+def test_a_plan_for_several_shapes_and_elastic_gangs_holds(cluster: Cluster) -> None:
+    """If one is found: packing is hard, and not every possible one is."""
+    plan = make_plan(cluster.problem())
+
+    if plan is not None:
+        check(cluster, plan)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cluster=clusters())
+def test_few_go(cluster: Cluster) -> None:
+    """At most twice as many pods as would have to among those as unimportant."""
+    plan = make_plan(cluster.problem())
+    if plan is not None and plan.victims:
+        top = max(p.priority for p in plan.victims)
+        fewest = min(
+            len(gone)
+            for gone in cluster.choices()
+            if max((p.priority for p in gone), default=-1) <= top
+        )
+        assert len(plan.victims) <= 2 * fewest

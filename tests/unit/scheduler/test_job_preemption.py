@@ -1,0 +1,325 @@
+"""Room for whole jobs through the whole scheduler: places for all members, or nobody goes."""
+
+from typing import Any
+
+import pytest
+from tests.unit.domain.quota.quotas import PREFIX
+from tests.unit.scheduler.plugins.test_elastic_quota import team
+from tests.unit.scheduler.test_gangs import condition, group, member, members, placed
+from tests.worlds import budget, configuration, device, embedded, gpu_pod, node, pod
+
+from koordinator.api.event import Event
+from koordinator.api.pod import Pod
+from koordinator.scheduler.app import Evicted
+from koordinator.simulator import Embedded
+
+
+def config_of(*more: str, jobs: bool) -> Any:
+    """Return kube-scheduler's profile with Coscheduling, with or without job preemption."""
+    only = {"disabled": [{"name": "*"}], "enabled": [{"name": "Coscheduling"}]}
+    return configuration(
+        plugins={
+            "multiPoint": {"enabled": [{"name": name} for name in (*more, "Coscheduling")]},
+            "queueSort": only,
+            **({"postFilter": only} if jobs else {}),
+        },
+        pluginConfig=[{"name": "Coscheduling", "args": {"enablePreemption": jobs}}],
+    )
+
+
+STOCK, JOBS = config_of(jobs=False), config_of(jobs=True)
+QUOTAS = config_of("ElasticQuota", jobs=False)
+BOTH = pytest.mark.parametrize("config", [STOCK, JOBS], ids=["off", "on"])
+HIGH = 1000
+
+
+def world(*objects: Any, config: Any = JOBS) -> Embedded:
+    return embedded(*objects, config=config)
+
+
+def settled(one: Embedded) -> list[str]:
+    """Work until nothing changes any more; return the victims."""
+    outcomes = one.run_to_fixed_point()
+    one.state.validate()
+    one.scheduler.queue.validate()
+    one.scheduler.nominator.validate()
+    return sorted(o.pod.partition("/")[2] for o in outcomes if isinstance(o, Evicted))
+
+
+def full(count: int, cpu: int = 4, **more: Any) -> list[Any]:
+    """Return nodes, each full with one pod."""
+    return [
+        one
+        for index in range(count)
+        for one in (node(f"n{index}", cpu=cpu), pod(f"low-{index}", cpu, on=f"n{index}", **more))
+    ]
+
+
+@BOTH
+def test_a_gang_gets_room_as_a_whole(config: Any) -> None:
+    """Exactly the pods that are in the way go, on several nodes, and all members start."""
+    one = world(*full(4), group("g", 3), *members("g", 3, 4, priority=HIGH), config=config)
+
+    assert len(settled(one)) == 3
+    assert {name for name in placed(one) if name.startswith("g-")} == {"g-0", "g-1", "g-2"}
+
+
+@BOTH
+def test_nobody_goes_for_a_gang_that_would_not_fit_all_the_same(config: Any) -> None:
+    """Room for two of three could be made: nobody is evicted for that."""
+    one = world(*full(2), group("g", 3), *members("g", 3, 4, priority=HIGH), config=config)
+
+    assert settled(one) == []
+    assert set(placed(one)) == {"low-0", "low-1"}
+    said = condition(one, "g-0")[1]
+    assert "no room for 3 members even without the 2 pods that may be evicted" in said
+
+
+@BOTH
+def test_pods_of_equal_priority_stay(config: Any) -> None:
+    """Victims are less important than every member."""
+    one = world(
+        *full(2, priority=5),
+        group("g", 2),
+        member("g-0", "g", 4, priority=HIGH),
+        member("g-1", "g", 4, priority=5),
+        config=config,
+    )
+
+    assert settled(one) == []
+
+
+@BOTH
+def test_a_gang_with_a_polite_member_evicts_nobody(config: Any) -> None:
+    """``preemptionPolicy: Never`` of one member holds for the job, and all are told."""
+    one = world(
+        *full(2),
+        group("g", 2),
+        member("g-0", "g", 4, priority=HIGH),
+        member("g-1", "g", 4, priority=HIGH, preemptionPolicy="Never"),
+        config=config,
+    )
+
+    assert settled(one) == []
+    for name in ("g-0", "g-1"):
+        assert "not eligible due to preemptionPolicy=Never." in condition(one, name)[1]
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        {"scheduling.koordinator.sh/disable-preemptible": "true"},
+        {"quota.scheduling.koordinator.sh/preemptible": "false"},
+    ],
+    ids=["never", "needs its minimum"],
+)
+def test_protected_pods_are_no_victims(label: dict[str, str]) -> None:
+    """A label keeps a pod, whatever its priority."""
+    one = world(
+        *full(2),
+        node("n2", cpu=4),
+        pod("kept", 4, on="n2", labels=label),
+        group("g", 3),
+        *members("g", 3, 4, priority=HIGH),
+    )
+
+    assert settled(one) == []
+
+
+def test_a_gang_is_lost_as_a_whole() -> None:
+    """Killing one worker costs the job: nobody of it is left running for nothing."""
+    one = world(
+        node("a", cpu=4),
+        node("b", cpu=4),
+        group("old", 2),
+        member("old-0", "old", 4, on="a"),
+        member("old-1", "old", 4, on="b"),
+        pod("important", 4, priority=HIGH),
+    )
+
+    assert settled(one) == ["old-0", "old-1"]
+    assert "important" in placed(one)
+
+
+def test_a_gang_is_dearer_than_single_pods() -> None:
+    """Three pods go rather than one member of a gang of four, that is four."""
+    one = world(
+        node("a", cpu=3),
+        *(pod(f"single-{i}", 1, on="a") for i in range(3)),
+        *(node(f"n{i}", cpu=3) for i in range(4)),
+        group("old", 4),
+        *(member(f"old-{i}", "old", 3, on=f"n{i}") for i in range(4)),
+        pod("important", 3, priority=HIGH),
+    )
+
+    assert settled(one) == ["single-0", "single-1", "single-2"]
+
+
+def test_a_gang_gives_what_it_has_to_spare() -> None:
+    """With more members than it needs it loses only those, and runs on."""
+    one = world(
+        *(node(f"n{i}", cpu=4) for i in range(4)),
+        group("old", 2),
+        *(member(f"old-{i}", "old", 4, on=f"n{i}") for i in range(4)),
+        group("g", 2),
+        *members("g", 2, 4, priority=HIGH),
+    )
+
+    assert len(settled(one)) == 2
+    assert len([name for name in placed(one) if name.startswith("old")]) == 2
+
+
+def test_a_gang_that_may_not_be_lost_gives_no_more_than_it_can_spare() -> None:
+    """One member is too important to go: then the job is not broken."""
+    one = world(
+        *(node(f"n{i}", cpu=4) for i in range(3)),
+        group("old", 2),
+        *(member(f"old-{i}", "old", 4, on=f"n{i}") for i in range(2)),
+        member("old-2", "old", 4, on="n2", priority=HIGH),
+        group("g", 2),
+        *members("g", 2, 4, priority=HIGH),
+    )
+
+    assert settled(one) == []
+
+
+def test_budgets_are_respected_where_possible() -> None:
+    """The dearer but unprotected pod goes; where there is no other way, the protected one."""
+    nodes = [
+        node("a", cpu=4),
+        pod("kept", 4, on="a", labels={"app": "kept"}),
+        node("b", cpu=4),
+        pod("dear", 4, on="b", priority=500),
+    ]
+    one = world(*nodes, budget("keep", 0, app="kept"), *gang("g", 1))
+    assert settled(one) == ["dear"]
+
+    two = world(*nodes, budget("keep", 0, app="kept"), *gang("g", 2))
+    assert settled(two) == ["dear", "kept"]
+
+
+def gang(name: str, size: int, cpu: int = 4, priority: int = HIGH) -> list[Any]:
+    return [group(name, size), *members(name, size, cpu, priority=priority)]
+
+
+def test_members_of_several_shapes_share_nodes() -> None:
+    """What one member takes is remembered for the next."""
+    one = world(
+        *full(2, cpu=10),
+        group("g", 4),
+        member("g-0", "g", 6, priority=HIGH),
+        member("g-1", "g", 6, priority=HIGH),
+        member("g-2", "g", 4, priority=HIGH),
+        member("g-3", "g", 4, priority=HIGH),
+    )
+
+    assert settled(one) == ["low-0", "low-1"]
+    assert sum(name.startswith("g-") for name in placed(one)) == 4
+
+
+def test_room_that_is_free_is_used_first() -> None:
+    """Only what is missing is taken from others."""
+    one = world(*full(3), node("free", cpu=8), *gang("g", 3))
+
+    assert len(settled(one)) == 1
+    assert sorted(placed(one)[f"g-{i}"] for i in range(3)).count("free") == 2
+
+
+def test_an_elastic_gang_gets_at_least_what_it_needs() -> None:
+    """Not all five fit, whoever goes; the two that it needs do."""
+    one = world(*full(2), group("g", 2), *members("g", 5, 4, priority=HIGH))
+
+    assert settled(one) == ["low-0", "low-1"]
+    assert sum(name.startswith("g-") for name in placed(one)) == 2
+
+
+def test_victims_and_members_are_told() -> None:
+    """Why, by whom, for which job; members learn who went and where their places are."""
+    one = world(*full(2), *gang("g", 2))
+    one.scheduler.step()
+
+    events = {
+        e.regarding.name: e.note for e in one.cluster.list(Event).items if e.reason == "Preempted"
+    }
+    assert set(events) == {"low-0", "low-1"}
+    assert all(note.endswith("for gang group default/g") for note in events.values())
+    text = "preemption: default/low-0, default/low-1 evicted for 2 members of the gang"
+    for name in ("g-0", "g-1"):
+        assert text in condition(one, name)[1]
+        node_name = one.cluster.get(Pod, name, "default").status.nominated_node_name
+        assert f"its place is on node {node_name}" in condition(one, name)[1]
+
+
+def test_the_right_gpus_are_freed() -> None:
+    """Amounts alone would do with the cheaper pod, but only one of them is in the way."""
+    one = world(
+        node(
+            "n", cpu=64, **{"koordinator.sh/gpu-core": 200, "koordinator.sh/gpu-memory-ratio": 200}
+        ),
+        device("n", gpus=2),
+        gpu_pod("half", on="n", minors=[0], gpu_core=50, gpu_memory_ratio=50),
+        *(
+            gpu_pod(f"part-{i}", on="n", minors=[1], gpu_core=50, gpu_memory_ratio=50)
+            for i in range(2)
+        ),
+        config=config_of("DeviceShare", jobs=True),
+    )
+    asked = {"koordinator.sh/gpu-core": 100, "koordinator.sh/gpu-memory-ratio": 100}
+    one.load([group("g", 1), member("g-0", "g", 1, priority=HIGH, requests=asked)])
+
+    assert settled(one) == ["half"]
+
+
+def test_a_gang_whose_quota_is_full_takes_from_its_own_quota() -> None:
+    """Others would free a node, but not the quota; one of the quota frees both."""
+    label = {PREFIX + "name": "team"}
+    one = world(
+        team("team", most=4),
+        node("a", cpu=4),
+        pod("other", 4, on="a"),
+        node("b", cpu=4),
+        pod("mine-0", 2, on="b", labels=label, priority=1),
+        pod("mine-1", 2, on="b", labels=label, priority=1),
+        group("g", 2),
+        *members("g", 2, 2, priority=HIGH, labels=label),
+        config=QUOTAS,
+    )
+
+    assert settled(one) == ["mine-0", "mine-1"]
+    assert {placed(one)[f"g-{i}"] for i in range(2)} == {"b"}
+
+
+def test_a_gang_over_its_quota_evicts_nobody_of_another() -> None:
+    """Nobody less important is in its quota: nobody goes."""
+    label = {PREFIX + "name": "team"}
+    one = world(
+        team("team", most=3),
+        *full(2),
+        group("g", 2),
+        *members("g", 2, 2, priority=HIGH, labels=label),
+        config=QUOTAS,
+    )
+
+    assert settled(one) == []
+
+
+def test_members_that_hate_each_other_get_nodes_of_their_own() -> None:
+    """What other nodes hold matters, too: anti-affinity within the gang."""
+    apart = {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "topologyKey": "kubernetes.io/hostname",
+                    "labelSelector": {"matchLabels": {"app": "g"}},
+                }
+            ]
+        }
+    }
+    one = world(
+        *full(3, cpu=8),
+        group("g", 3),
+        *members("g", 3, 2, priority=HIGH, labels={"app": "g"}, affinity=apart),
+    )
+
+    assert len(settled(one)) == 3
+    assert len({placed(one)[f"g-{i}"] for i in range(3)}) == 3
