@@ -19,6 +19,18 @@ CONFIGURATION = {
                 point: {"enabled": [{"name": "Coscheduling"}]} for point in ("preEnqueue", "permit")
             },
         },
+        {
+            "schedulerName": "jobs",
+            "plugins": {
+                "preEnqueue": {"enabled": [{"name": "Coscheduling"}]},
+                "permit": {"enabled": [{"name": "Coscheduling"}]},
+                "postFilter": {
+                    "disabled": [{"name": "*"}],
+                    "enabled": [{"name": "Coscheduling"}],
+                },
+            },
+            "pluginConfig": [{"name": "Coscheduling", "args": {"enablePreemption": True}}],
+        },
     ],
 }
 
