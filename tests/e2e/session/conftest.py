@@ -39,6 +39,18 @@ CONFIGURATION = {
                 }
             ],
         },
+        {
+            "schedulerName": "jobs",
+            "plugins": {
+                "preEnqueue": {"enabled": [{"name": "Coscheduling"}]},
+                "permit": {"enabled": [{"name": "Coscheduling"}]},
+                "postFilter": {
+                    "disabled": [{"name": "*"}],
+                    "enabled": [{"name": "Coscheduling"}],
+                },
+            },
+            "pluginConfig": [{"name": "Coscheduling", "args": {"enablePreemption": True}}],
+        },
     ],
 }
 

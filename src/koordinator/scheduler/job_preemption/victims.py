@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from koordinator.api.labels import is_preemptible, is_quota_preemptible
+from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.domain.gangs import Gang, GangBook, gang_id
 from koordinator.foundation.clock import to_epoch_s
@@ -87,6 +88,7 @@ class _Found:
     kind: list[int] = field(default_factory=list)  # index of the class
     of_gang: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     kinds: list[PodClass] = field(default_factory=list)
+    examples: list[Pod] = field(default_factory=list)  # one of each class
     gone_kinds: list[bool] = field(default_factory=list)  # being deleted
 
     @property
@@ -135,6 +137,7 @@ class _Rules:
         gone = placed.pod.metadata.deletion_timestamp is not None
         found = self.found
         found.kinds.append(pod_class)
+        found.examples.append(placed.pod)
         found.gone_kinds.append(gone)
         return len(found.kinds) - 1, gang, gone
 
@@ -314,9 +317,8 @@ def _violating(found: _Found, budgets: Sequence[PodDisruptionBudget]) -> BoolArr
     if not budgets:
         return out
     gone, priority, kinds = found.gone, found.priority, np.array(found.kind, np.int64)
-    one_of = {kind: placed.pod for placed, kind in zip(found.pods, found.kind, strict=True)}
     for budget in budgets:
-        of_kind = np.array([covers(budget, one_of[kind]) for kind in range(len(found.kinds))], bool)
+        of_kind = np.array([covers(budget, pod) for pod in found.examples], bool)
         covered = [
             at
             for at in np.flatnonzero(of_kind[kinds] & ~gone).tolist()

@@ -1,0 +1,108 @@
+"""Nobody is evicted in vain: whatever arrives, a job for which pods had to go starts."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.domain.quota.quotas import PREFIX
+from tests.unit.scheduler.plugins.test_elastic_quota import team
+from tests.unit.scheduler.test_gangs import group, member
+from tests.unit.scheduler.test_job_preemption import JOBS, STOCK, config_of
+from tests.worlds import budget, embedded, node, pod
+
+from koordinator.api.labels import POD_GROUP
+from koordinator.api.pod import Pod
+from koordinator.scheduler.app import Bound, Evicted
+from koordinator.simulator import Embedded
+
+QUOTA = {PREFIX + "name": "team"}
+PRIORITIES = (0, 10, 20, 30)
+
+jobs = st.tuples(
+    st.just("job"),
+    st.integers(1, 5),  # members
+    st.integers(0, 3),  # how many of them it can spare
+    st.lists(st.integers(1, 4), min_size=1, max_size=2),  # CPUs of members, in turn
+    st.sampled_from(PRIORITIES),
+    st.booleans(),  # in the quota
+)
+pods = st.tuples(st.just("pod"), st.integers(1, 4), st.sampled_from(PRIORITIES), st.booleans())
+nodes = st.tuples(st.just("node"), st.integers(2, 8))
+deletions = st.tuples(st.just("delete"), st.integers(0, 100))
+arrivals = st.lists(st.one_of(jobs, jobs, pods, nodes, deletions), min_size=3, max_size=14)
+
+
+def happen(one: Embedded, number: int, event: Sequence[Any]) -> None:
+    """Change the cluster."""
+    match event:
+        case "job", count, spare, sizes, priority, in_quota:
+            labels = QUOTA if in_quota else {}
+            one.load([group(f"g{number}", max(count - spare, 1))])
+            one.load(
+                member(
+                    f"g{number}-{i}",
+                    f"g{number}",
+                    sizes[i % len(sizes)],
+                    priority=priority,
+                    labels=dict(labels),
+                )
+                for i in range(count)
+            )
+        case "pod", cpu, priority, in_quota:
+            labels = {"app": "kept"} | (QUOTA if in_quota else {})
+            one.load([pod(f"p{number}", cpu, priority=priority, labels=labels)])
+        case "node", cpu:
+            one.load([node(f"n{number}", cpu=cpu)])
+        case "delete", index:
+            there = one.cluster.list(Pod).items
+            if there:
+                meta = there[index % len(there)].metadata
+                one.cluster.delete(Pod, meta.name, meta.namespace, grace_period_s=0)
+
+
+def job_of(stored: Pod) -> str:
+    return stored.metadata.labels.get(POD_GROUP, stored.key)
+
+
+def check(one: Embedded, *, whole: bool) -> None:
+    """Let the cluster come to rest; whoever others were evicted for has started meanwhile.
+
+    With job preemption for single pods too (``whole``), no gang is left with less than it needs.
+    """
+    jobs = {stored.key: job_of(stored) for stored in one.cluster.list(Pod).items}
+    priorities = {p.key: p.spec.priority or 0 for p in one.cluster.list(Pod).items}
+    outcomes = one.run_to_fixed_point()
+    started = {jobs[o.pod] for o in outcomes if isinstance(o, Bound)}
+    for outcome in outcomes:
+        if isinstance(outcome, Evicted):
+            assert priorities[outcome.pod] < priorities[outcome.by]
+            assert jobs[outcome.by] in started, outcome
+    one.state.validate()
+    one.scheduler.queue.validate()
+    one.scheduler.nominator.validate()
+    for active in one.scheduler.cycles["default-scheduler"].profile.gangs:
+        for gang in active.plugin.gangs.gangs.values() if whole else ():
+            if any(key in jobs for key in gang.members) and gang.bound and gang.terms:
+                evicted = {o.pod for o in outcomes if isinstance(o, Evicted)}
+                lost = [key for key, job in jobs.items() if job == gang.id[8:] and key in evicted]
+                assert not lost or gang.bound >= gang.terms.min_member, (gang.id, lost)
+
+
+@pytest.mark.slow
+@settings(max_examples=80, deadline=None)
+@given(events=arrivals, config=st.sampled_from(["off", "on", "quota"]), allowed=st.integers(0, 1))
+def test_nobody_goes_in_vain(events: list[Sequence[Any]], config: str, allowed: int) -> None:
+    """Jobs of all sizes come, start, make room for others, and go."""
+    configs = {"off": STOCK, "on": JOBS, "quota": config_of("ElasticQuota", jobs=True)}
+    one = embedded(
+        node("first", cpu=4),
+        node("second", cpu=6),
+        budget("keep", allowed, app="kept"),
+        team("team", most=8),
+        config=configs[config],
+    )
+    for number, event in enumerate(events):
+        happen(one, number, event)
+        check(one, whole=config != "off")
