@@ -138,8 +138,8 @@ class QuotaStatus:
         figures = figures_of(ledger.trees.tree_of(name), name)
         if self._metrics is not None:
             self.gauges[name] = gauges_of(quota, figures)
-        new = with_status(quota, figures)
-        if new is not quota:
+        new = ledger.hooks.reported(with_status(quota, figures))
+        if new is not quota and new != quota:
             return int(self._patches.send(quota, new))
         self._patches.arrived(quota.key)
         return 0

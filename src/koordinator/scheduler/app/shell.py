@@ -51,7 +51,7 @@ from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.ingest import Ingest, is_over
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
 from koordinator.scheduler.queue import Nominator, QueuedPod, QueueState, SchedulingQueue
-from koordinator.scheduler.snapshot import ClusterState, PodClass
+from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
     from koordinator.scheduler.app.gauges import QuotaGauges
@@ -164,6 +164,8 @@ class Scheduler:
         self._began_s = 0.0
         if metrics is not None:
             metrics.watch(self.queue, state, self._count_assumed)
+            if self.quotas is not None:
+                self.quotas.ledger(Snapshot(state)).hooks.timer = metrics
             metrics.jobs.watch(self.gangs, self._quota_gauges, self._queue_lengths)
 
     def _quota_gauges(self) -> "Mapping[str, QuotaGauges]":

@@ -5,13 +5,21 @@ that have a node, assumed or not.
 """
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from koordinator.api.codec import subject_of
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.labels import QUOTA_NAME, is_quota_preemptible
 from koordinator.domain.pod_requests import pod_requests
-from koordinator.domain.quota import QuotaComplaints, QuotaPod, QuotaRules, QuotaSpec, QuotaTrees
+from koordinator.domain.quota import (
+    QuotaComplaints,
+    QuotaHooks,
+    QuotaPod,
+    QuotaRules,
+    QuotaSpec,
+    QuotaTrees,
+)
 from koordinator.domain.quota.amounts import Amounts, exceeded, named_by, plus, to_text
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.snapshot import Changed, ClusterState, PodClass
@@ -27,8 +35,11 @@ class QuotaLedger:
 
     kinds = (ElasticQuota,)
 
-    def __init__(self, rules: QuotaRules) -> None:
+    def __init__(
+        self, rules: QuotaRules, make_hooks: Callable[[QuotaTrees], QuotaHooks] | None = None
+    ) -> None:
         self.trees = QuotaTrees(rules)
+        self.hooks = QuotaHooks() if make_hooks is None else make_hooks(self.trees)
         self.guarantees_usage = rules.guarantees_usage
         self.version = 0  # grows when a quota may have got room for a pod
         self.changes = 0  # grows with every change of any figure
@@ -36,6 +47,7 @@ class QuotaLedger:
         self.objects: dict[str, ElasticQuota] = {}  # that count, by name
         self.complaints: dict[str, str] = {}  # what can't be, by key of the object
         self.rules_broken = QuotaComplaints()
+        self._told_hooks = 0  # spec changes when hooks were last told
         self._notices: list[tuple[ElasticQuota, str]] = []
         self._by_name: defaultdict[str, dict[str, ElasticQuota]] = defaultdict(dict)
         self._names: dict[str, str] = {}  # of objects by key
@@ -54,6 +66,18 @@ class QuotaLedger:
                 self._take_in_quota(key, state.objects.get(ElasticQuota, key))
         for key in changed.pods:
             self._take_in_pod(key, state.find_pod(key))
+        if self.hooks:
+            specs, self._told_hooks = self._told_hooks, self.spec_changes
+            moved = self._pods if specs != self.spec_changes else changed.pods
+            self._tell_hooks({*moved, *changed.pods})
+
+    def _tell_hooks(self, keys: Iterable[str]) -> None:
+        for key in sorted(keys):
+            pod_class, has_node = self._pods.get(key, (None, False))
+            if pod_class is None or not has_node:
+                self.hooks.pod_is(key, None, None)
+            else:
+                self.hooks.pod_is(key, self.trees.quota_of(key), as_quota_pod(pod_class, key))
 
     def take_touched(self) -> set[str]:
         """Return the quotas of which pods or the object changed since the last call."""
@@ -77,6 +101,7 @@ class QuotaLedger:
             self._names[key] = name
             same_name[key] = quota
         before, now = self.objects.get(name), same_name[min(same_name)] if same_name else None
+        self.version += self.hooks.quota_changed(before, now)
         if now is before:
             self._complain_of_others(same_name)
             return
@@ -187,6 +212,7 @@ def as_quota_pod(pod_class: PodClass, key: str = "") -> QuotaPod:
             quota_label=labels.get(QUOTA_NAME, ""),
             is_preemptible=is_quota_preemptible(labels),
             priority=pod_class.spec.priority or 0,
+            labels=labels,
         )
     return replace(known, key=key) if key else known
 
