@@ -36,6 +36,7 @@ from koordinator.scheduler.app.queued_quotas import QueuedQuotas
 from koordinator.scheduler.app.quota_revoke import QuotaRevoke
 from koordinator.scheduler.app.quota_status import QuotaStatus
 from koordinator.scheduler.app.reporter import Reporter
+from koordinator.scheduler.app.terminating_pods import TerminatingPods
 from koordinator.scheduler.contract import (
     NOTHING,
     Action,
@@ -141,6 +142,7 @@ class Scheduler:
             enabled=self.options.report,
         )
         self._revokers = [QuotaRevoke(cluster, clock, plugin, state) for plugin in quotas]
+        self._terminating = [TerminatingPods(clock, state, plugin) for plugin in quotas]
         self._quota_statuses = [
             QuotaStatus(cluster, clock, self._reporter, plugin, state, metrics=metrics)
             for plugin in quotas
@@ -211,6 +213,8 @@ class Scheduler:
                 began_s = self._metrics.now_s()
                 self._handle(event)
                 self._metrics.handled(_label(event), self._metrics.now_s() - began_s)
+        for terminating in self._terminating:
+            terminating.step()
         self._wake_refused()
         for complaint in self._ingest.complaints:
             log.warning("annotation ignored", extra={"complaint": complaint})
@@ -272,7 +276,9 @@ class Scheduler:
         self.queue.activate(ready, self._clock.now_s())
 
     def _tell_gangs(self, pod: Pod, *, gone: bool) -> list[str]:
-        """Let the gangs know of a pod; return who should try to enter the queue now."""
+        """Let gangs and quotas know of a pod; return who should try to enter the queue now."""
+        for terminating in self._terminating:
+            terminating.note(pod, gone=gone)
         ready: list[str] = []
         for gangs in self.gangs:
             ready += gangs.drop_pod(pod) if gone else gangs.put_pod(pod)
@@ -468,6 +474,7 @@ class Scheduler:
             times.append(self._clock.now_s())
         wakeups = [self._gang_reports.next_wakeup_s(), self.queue.next_wakeup_s()]
         wakeups += [status.next_wakeup_s() for status in self._quota_statuses]
+        wakeups += [pods.next_wakeup_s() for pods in self._terminating]
         wakeups += [revoke.next_wakeup_s() for revoke in self._revokers]
         if self.options.report:
             wakeups.append(self._places.next_wakeup_s())

@@ -249,7 +249,9 @@ def test_gates_are_read_as_the_original_reads_them() -> None:
     """Those that mean nothing here are known by name; a value must be true or false."""
     gates = FeatureGates.parse("MultiQuotaTree=true,DisableDefaultQuota=false,Other=true")
 
-    assert (gates.enabled, gates.without_effect) == (frozenset({"MultiQuotaTree"}), ("Other",))
+    on = {"MultiQuotaTree", "PodDisruptionBudget"}  # the latter by default
+    assert (gates.enabled, gates.without_effect) == (on, ("Other",))
+    assert "PodDisruptionBudget" not in FeatureGates.parse("PodDisruptionBudget=false")
     with pytest.raises(InputError, match="found 'MultiQuotaTree'"):
         FeatureGates.parse("MultiQuotaTree")
 

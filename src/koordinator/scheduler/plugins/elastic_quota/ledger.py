@@ -25,6 +25,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.scheduler.snapshot import Changed, ClusterState, PodClass
 
 _FACT = "quota"  # in ``PodClass.facts``
+_FACT_WITHOUT_OVERHEAD = "quota without overhead"
 
 
 class QuotaLedger:
@@ -40,6 +41,8 @@ class QuotaLedger:
     ) -> None:
         self.trees = QuotaTrees(rules)
         self.hooks = QuotaHooks() if make_hooks is None else make_hooks(self.trees)
+        self._counts_overhead = rules.counts_overhead
+        self._left_out: set[str] = set()  # pods that don't count though they are there
         self.guarantees_usage = rules.guarantees_usage
         self.version = 0  # grows when a quota may have got room for a pod
         self.changes = 0  # grows with every change of any figure
@@ -77,7 +80,18 @@ class QuotaLedger:
             if pod_class is None or not has_node:
                 self.hooks.pod_is(key, None, None)
             else:
-                self.hooks.pod_is(key, self.trees.quota_of(key), as_quota_pod(pod_class, key))
+                self.hooks.pod_is(key, self.trees.quota_of(key), self.quota_pod(pod_class, key))
+
+    def quota_pod(self, pod_class: PodClass, key: str = "") -> QuotaPod:
+        """Return a pod of a class as these quotas see it."""
+        return as_quota_pod(pod_class, key, overhead=self._counts_overhead)
+
+    def leave_out(self, key: str, state: ClusterState, *, out: bool) -> None:
+        """Let a pod not count any more although it is there, or (not ``out``) count again."""
+        (self._left_out.add if out else self._left_out.discard)(key)
+        self._take_in_pod(key, state.find_pod(key))
+        if self.hooks:
+            self._tell_hooks((key,))
 
     def take_touched(self) -> set[str]:
         """Return the quotas of which pods or the object changed since the last call."""
@@ -171,6 +185,8 @@ class QuotaLedger:
 
     def _take_in_pod(self, key: str, found: tuple[PodClass, bool] | None) -> None:
         known = self._pods.get(key)
+        if key in self._left_out:
+            found = None
         if found == known:
             return
         self.changes += 1
@@ -185,7 +201,7 @@ class QuotaLedger:
         pod_class, has_node = found
         had_node = known is not None and known[1]
         if known is None or known[0] is not pod_class:
-            trees.put_pod(as_quota_pod(pod_class, key))
+            trees.put_pod(self.quota_pod(pod_class, key))
             self._touch(trees.quota_of(key))
             self.version += 1
         if has_node and not had_node:
@@ -200,15 +216,19 @@ class QuotaLedger:
             self._touched.add(name)
 
 
-def as_quota_pod(pod_class: PodClass, key: str = "") -> QuotaPod:
-    """Return a pod of a class as quotas see it; when it started is not known."""
-    known: QuotaPod | None = pod_class.facts.get(_FACT)
+def as_quota_pod(pod_class: PodClass, key: str = "", *, overhead: bool = True) -> QuotaPod:
+    """Return a pod of a class as quotas see it; when it started is not known.
+
+    ``overhead`` tells whether what the pod's runtime takes counts.
+    """
+    fact = _FACT if overhead else _FACT_WITHOUT_OVERHEAD
+    known: QuotaPod | None = pod_class.facts.get(fact)
     if known is None:
         labels = pod_class.labels
-        known = pod_class.facts[_FACT] = QuotaPod(
+        known = pod_class.facts[fact] = QuotaPod(
             key="",
             namespace=pod_class.namespace,
-            requests=pod_requests(pod_class.spec),
+            requests=pod_requests(pod_class.spec, overhead=overhead),
             quota_label=labels.get(QUOTA_NAME, ""),
             is_preemptible=is_quota_preemptible(labels),
             priority=pod_class.spec.priority or 0,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 
 from koordinator.api.kubescheduler import ElasticQuotaArgs, FeatureGates
+from koordinator.api.kubescheduler.gates import POD_DISRUPTION_BUDGET
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.syntax import refusal
 from koordinator.domain.quota import (
@@ -56,10 +57,15 @@ class ElasticQuotaPlugin:
     quotas: QuotaRules
     admission: AdmissionRules
     hooks: tuple[tuple[str, str, HookFactory], ...] = ()  # key, arguments, what makes it
+    spares_budgets: bool = True  # whether preemption looks at PodDisruptionBudgets
 
     def with_gates(self, gates: FeatureGates) -> "ElasticQuotaPlugin":
         """Return the plugin as the gates change it."""
-        return replace(self, quotas=QuotaRules.of(self.args, gates))
+        return replace(
+            self,
+            quotas=QuotaRules.of(self.args, gates),
+            spares_budgets=POD_DISRUPTION_BUDGET in gates,
+        )
 
     def ledger(self, snapshot: Snapshot) -> QuotaLedger:
         """Return all quotas as of now."""
@@ -81,7 +87,8 @@ class ElasticQuotaPlugin:
 
     def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
         """Refuse a pod that would make its quota use more than it may."""
-        ledger, asked = self.ledger(snapshot), as_quota_pod(pod)
+        ledger = self.ledger(snapshot)
+        asked = ledger.quota_pod(pod)
         trees = ledger.trees
         name = trees.quota_for(asked)
         if name is None:
@@ -94,7 +101,8 @@ class ElasticQuotaPlugin:
 
     def run_limit(self, snapshot: Snapshot, pod: PodClass, most: int) -> int:
         """Return how many pods like one that is accepted are so in a row, at most ``most``."""
-        ledger, asked = self.ledger(snapshot), as_quota_pod(pod)
+        ledger = self.ledger(snapshot)
+        asked = ledger.quota_pod(pod)
         name = ledger.trees.quota_for(asked)
         if name is None:
             return most
@@ -104,8 +112,8 @@ class ElasticQuotaPlugin:
     def postfilter(self, attempt: Attempt) -> PostFilterResult:
         """Make room at the expense of less important pods of the same quota."""
         snapshot = attempt.what_if.snapshot
-        trees = self.ledger(snapshot).trees
-        asked = as_quota_pod(attempt.pod_class, attempt.key)
+        ledger = self.ledger(snapshot)
+        trees, asked = ledger.trees, ledger.quota_pod(attempt.pod_class, attempt.key)
         quota = trees.quota_for(asked)
         if quota is None:
             return PostFilterResult()
@@ -140,6 +148,7 @@ class _Search:
         self._attempt = attempt
         self._asked = asked
         self._quota = quota
+        self._spares_budgets = plugin.spares_budgets
         self._spares_default_quota = plugin.args.disable_default_quota_preemption
         self._pods = trees.tree_of(quota).node(quota).pods
         self._assigned = trees.tree_of(quota).node(quota).assigned
@@ -153,7 +162,8 @@ class _Search:
         by_row = self._evictable(snapshot, hopeful)
         none = f"No victims found for preemptor pod {attempt.pod.metadata.name}"
         reasons[none] = len(hopeful) - len(by_row)
-        budgets = list(snapshot.objects.all(PodDisruptionBudget))
+        every = snapshot.objects.all(PodDisruptionBudget)
+        budgets = list(every) if self._spares_budgets else []
         candidates = []
         for row, pods in sorted(by_row.items()):
             if not self._has_room(pods):
