@@ -354,17 +354,21 @@ class Scheduler:
                     self._wake_refused_by(cycle, active)
 
     def _wake_refused_by(self, cycle: Cycle, active: ActivePlugin) -> None:
-        known: dict[Hashable, bool] = {}
+        """Wake as many pods of a kind as the plugin has room for; gangs are many in one."""
+        left: dict[Hashable, int] = {}
 
         def helps(queued: QueuedPod) -> bool:
             if queued.pod.spec.scheduler_name != cycle.profile.scheduler_name:
                 return False
             pod_class = self.state.unbound[queued.key][1]
             run_key = cycle.run_key(pod_class)
-            answer = known.get(run_key)
-            if answer is None:
-                answer = known[run_key] = not cycle.refuses(active, pod_class)
-            return answer
+            if run_key not in left:
+                left[run_key] = cycle.room_for(active, pod_class, len(self.state.unbound))
+            if left[run_key] <= 0:
+                return False
+            if queued.run_key is not None:
+                left[run_key] -= 1
+            return True
 
         self.queue.wake_rejected(active.name, helps, self._clock.now_s())
 
