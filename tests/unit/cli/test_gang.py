@@ -52,3 +52,21 @@ def test_show_says_which_gangs_there_are(manifest: str) -> None:
 
     assert done.exit_code != 0
     assert "accepted is one of ml/train" in str(done.exception)
+
+
+def test_a_place_in_a_queue_is_shown(tmp_path: Path) -> None:
+    """As the PodGroup says it, brackets and all."""
+    path = tmp_path / "gang.yaml"
+    said = (
+        'annotations: {gang.scheduling.koordinator.sh/queue-position: "3", '
+        "gang.scheduling.koordinator.sh/queue-reason: 'position 3 of 9; exceedDimensions: [cpu]'}"
+    )
+    path.write_text(
+        MANIFEST.replace("name: train, namespace: ml}", f"name: train, namespace: ml, {said}}}", 1)
+    )
+
+    listed = CliRunner().invoke(app, ["gang", "list", "-f", str(path)], env={"COLUMNS": "150"})
+    shown = CliRunner().invoke(app, ["gang", "show", "ml/train", "-f", str(path)])
+
+    assert listed.stdout.splitlines()[1].split()[7] == "3"
+    assert "position 3 of 9; exceedDimensions: [cpu]" in shown.stdout

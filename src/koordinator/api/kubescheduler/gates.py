@@ -17,6 +17,7 @@ IGNORE_POD_OVERHEAD: Final = "ElasticQuotaIgnorePodOverhead"
 IGNORE_TERMINATING_POD: Final = "ElasticQuotaIgnoreTerminatingPod"
 IGNORE_TERMINATING_POD_AT_ONCE: Final = "ElasticQuotaImmediateIgnoreTerminatingPod"
 POD_DISRUPTION_BUDGET: Final = "PodDisruptionBudget"  # of preemption in a quota; on by default
+GANG_PENDING_PODS_CONDITION: Final = "GangPendingPodsConditionPatch"  # on by default
 
 DEVICE_PLUGIN_ADAPTION: Final = "DevicePluginAdaption"  # spelt as in the original
 
@@ -29,11 +30,12 @@ GATES: Final = frozenset(
         IGNORE_TERMINATING_POD,
         IGNORE_TERMINATING_POD_AT_ONCE,
         POD_DISRUPTION_BUDGET,
+        GANG_PENDING_PODS_CONDITION,
         DEVICE_PLUGIN_ADAPTION,
     )
 )
 
-ON_BY_DEFAULT: Final = frozenset((POD_DISRUPTION_BUDGET,))
+ON_BY_DEFAULT: Final = frozenset((POD_DISRUPTION_BUDGET, GANG_PENDING_PODS_CONDITION))
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ _UNTIMED = (
     "pre_enqueue",
     "permits",
     "gangs",
+    "tells_others",
     "arrived",
 )
 _QUEUES = {

@@ -708,7 +708,9 @@ class Scheduler:
     def _tell_member(self, queued: QueuedPod, plugin: str, message: str) -> None:
         """Tell a member what happened to another one; it goes back before the queue."""
         self._end_nomination(queued.pod)
-        self._reporter.failed(queued.pod, message)
+        (gang,) = self.cycles[queued.pod.spec.scheduler_name].profile.gangs[:1]
+        if gang.plugin.tells_others:
+            self._reporter.failed(queued.pod, message)
         if queued.state is QueueState.IN_FLIGHT:
             self.queue.postpone(queued, self._clock.now_s())
         self._gang_reports.told(queued.pod)

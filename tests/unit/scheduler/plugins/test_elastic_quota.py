@@ -246,10 +246,10 @@ def test_what_is_used_is_guaranteed() -> None:
 
 
 def test_gates_are_read_as_the_original_reads_them() -> None:
-    """Those that mean nothing here are known by name; a value must be true or false."""
+    """Some are on by default; those that mean nothing here are known by name."""
     gates = FeatureGates.parse("MultiQuotaTree=true,DisableDefaultQuota=false,Other=true")
 
-    on = {"MultiQuotaTree", "PodDisruptionBudget"}  # the latter by default
+    on = {"MultiQuotaTree", "PodDisruptionBudget", "GangPendingPodsConditionPatch"}
     assert (gates.enabled, gates.without_effect) == (on, ("Other",))
     assert "PodDisruptionBudget" not in FeatureGates.parse("PodDisruptionBudget=false")
     with pytest.raises(InputError, match="found 'MultiQuotaTree'"):
