@@ -415,6 +415,7 @@ class Scheduler:
                 self._exchange()
         self._begin_binds()
         self._end_binds()
+        self._places.settle()
         if self.is_synced and limit != 0:  # who only follows the cluster writes nothing
             if self.options.report:
                 self._places.step(self._clock)
