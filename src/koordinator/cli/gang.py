@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from koordinator.api.kubescheduler import CoschedulingArgs, decode_args
 from koordinator.api.meta import KubeObject
@@ -53,7 +54,9 @@ def list_gangs(
         why = "; ".join(text for text in (one.why, *one.complaints) if text)
         numbers = (one.min_member, one.present, one.bound, one.running)
         place = "-" if one.queue_position is None else str(one.queue_position)
-        table.add_row(one.gang, one.phase or "-", *map(str, numbers), one.mode or "-", place, why)
+        table.add_row(
+            one.gang, one.phase or "-", *map(str, numbers), one.mode or "-", place, Text(why)
+        )
     console().print(table)
 
 
@@ -95,7 +98,7 @@ def show_gang(
     for member in one.members:
         cells = [member.pod, member.state, member.phase or "-", member.node or "-"]
         domain = [member.domain or "-"] if one.network else []
-        table.add_row(*cells, *domain, member.why)
+        table.add_row(*cells, *domain, Text(member.why))
     printer.print(table)
 
 

@@ -117,7 +117,8 @@ def counted(objects: Iterable[KubeObject], rules: QuotaRules) -> tuple[QuotaTree
                 complaints.append(str(error))
         elif isinstance(obj, Pod) and obj.status.phase not in _OVER:
             pod = as_scheduled(obj)
-            trees.put_pod(quota_pod(pod, pod_requests(pod.spec)))
+            requests = pod_requests(pod.spec, overhead=rules.counts_overhead)
+            trees.put_pod(quota_pod(pod, requests))
             if pod.spec.node_name:
                 trees.assign(pod.key)
     trees.set_total(total)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
@@ -138,9 +139,9 @@ def _print_table(result: ScheduleResult) -> None:
     for bound in result.placements:
         table.add_row(bound.pod, bound.node, "")
     for refused in result.unschedulable:
-        table.add_row(refused.pod, "-", refused.message)
+        table.add_row(refused.pod, "-", Text(refused.message))
     for evicted in result.evicted:
-        table.add_row(evicted.pod, "(evicted)", evicted.reason)
+        table.add_row(evicted.pod, "(evicted)", Text(evicted.reason))
     printer.print(table)
     printer.print(
         f"{len(result.placements)} placed, {len(result.unschedulable)} unschedulable, "

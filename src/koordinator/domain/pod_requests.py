@@ -21,13 +21,15 @@ def canonical(name: str, quantity: Quantity) -> int:
     return quantity.milli() if name == "cpu" else quantity.value()
 
 
-def pod_requests(spec: PodSpec, defaults: Mapping[str, int] | None = None) -> Requests:
+def pod_requests(
+    spec: PodSpec, defaults: Mapping[str, int] | None = None, *, overhead: bool = True
+) -> Requests:
     """Return the most that the pod needs at any moment of its life.
 
     Containers and sidecars (init containers with ``restartPolicy: Always``) run together; a plain
     init container runs beside the sidecars declared before it.  Pod-level requests replace the sum;
-    overhead comes on top.  ``defaults`` is assumed for a container that says nothing about that
-    resource.
+    overhead, if it counts, comes on top.  ``defaults`` is assumed for a container that says nothing
+    about that resource.
     """
     running = _most(spec, lambda container: _container(container, defaults))
     if spec.resources is not None:
@@ -35,7 +37,8 @@ def pod_requests(spec: PodSpec, defaults: Mapping[str, int] | None = None) -> Re
         for name, quantity in stated.items():
             if name in POD_LEVEL or name.startswith("hugepages-"):
                 running[name] = canonical(name, quantity)
-    _add(running, {name: canonical(name, q) for name, q in (spec.overhead or {}).items()})
+    if overhead:
+        _add(running, {name: canonical(name, q) for name, q in (spec.overhead or {}).items()})
     return running
 
 

@@ -97,3 +97,21 @@ def test_show_tells_where_in_the_network_a_gang_is(manifest: str) -> None:
     assert "SpineLayer (MustGather): s0 1" in shown
     assert "BlockLayer: s0/b3 1" in shown
     assert "DOMAIN" not in plain
+
+
+def test_a_place_in_a_queue_is_shown(tmp_path: Path) -> None:
+    """As the PodGroup says it, brackets and all."""
+    path = tmp_path / "gang.yaml"
+    said = (
+        'annotations: {gang.scheduling.koordinator.sh/queue-position: "3", '
+        "gang.scheduling.koordinator.sh/queue-reason: 'position 3 of 9; exceedDimensions: [cpu]'}"
+    )
+    path.write_text(
+        MANIFEST.replace("name: train, namespace: ml}", f"name: train, namespace: ml, {said}}}", 1)
+    )
+
+    listed = CliRunner().invoke(app, ["gang", "list", "-f", str(path)], env={"COLUMNS": "150"})
+    shown = CliRunner().invoke(app, ["gang", "show", "ml/train", "-f", str(path)])
+
+    assert listed.stdout.splitlines()[1].split()[7] == "3"
+    assert "position 3 of 9; exceedDimensions: [cpu]" in shown.stdout

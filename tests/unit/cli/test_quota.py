@@ -102,3 +102,20 @@ def test_queues_and_what_is_wrong_are_shown(tmp_path: Path) -> None:
     )
     (shown,) = json.loads(data.stdout)["trees"][0]["quotas"][0]["children"]
     assert (shown["waitingPods"], shown["queuePolicy"]) == (2, "strict")
+
+
+def test_brackets_in_a_reason_are_printed(tmp_path: Path) -> None:
+    """What a pod exceeds stands in brackets, which are not markup."""
+    path = tmp_path / "all.yaml"
+    objects = (NODE, quota("dept", most=8, least=6), pod("x", "dept", 9))
+    path.write_text(yaml.safe_dump_all(objects))
+    config = tmp_path / "config.yaml"
+    enabled = {"preFilter": {"enabled": [{"name": "ElasticQuota"}]}}
+    profile = {"schedulerName": "default-scheduler", "plugins": enabled}
+    kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    config.write_text(yaml.safe_dump({**kind, "profiles": [profile]}))
+
+    command = ["schedule", "-f", str(path), "--config", str(config)]
+    done = CliRunner().invoke(app, command, env={"COLUMNS": "300"})
+
+    assert "exceedDimensions: [cpu]" in done.stdout

@@ -7,7 +7,7 @@ import pytest
 from tests.worlds import START_S, configuration, embedded, made, node, pod
 
 from koordinator.api.event import Event
-from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
@@ -109,6 +109,18 @@ def test_members_learn_what_happened_to_their_gang() -> None:
     )
     assert told[3] == ("Unschedulable", own)
     assert told[0] == ("Unschedulable", others)
+
+
+def test_others_are_not_told_if_a_gate_is_off() -> None:
+    """Only the member without a node says why."""
+    gates = FeatureGates.parse("GangPendingPodsConditionPatch=false")
+    one = Embedded(config(), now_s=START_S, gates=gates)
+    one.load([node("a", cpu=3), group("g", 4), *members("g", 4)])
+
+    one.scheduler.step()
+
+    told = [condition(one, f"g-{index}")[0] for index in range(4)]
+    assert told == ["", "", "", "Unschedulable"]
 
 
 def test_a_gang_short_of_members_waits_before_the_queue_and_says_so() -> None:

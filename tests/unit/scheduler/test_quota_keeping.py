@@ -7,10 +7,11 @@ import pytest
 from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.conftest import NewEmbedded
 from tests.unit.scheduler.plugins.test_elastic_quota import config, evicted, of, put, team, work
-from tests.worlds import budget, made, node
+from tests.worlds import START_S, budget, made, node, pod
 
 from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA, ElasticQuota
 from koordinator.api.event import Event
+from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.pod import Pod
 from koordinator.scheduler.app.quota_status import WRITES
 from koordinator.simulator import Embedded
@@ -196,3 +197,57 @@ def test_nobody_is_evicted_unless_quotas_are_monitored(embedded: NewEmbedded) ->
     put(one, team("a", 1))
     work(one)
     assert evicted(work(one, 300)) == []
+
+
+# -- feature gates ---------------------------------------------------------------------------
+
+
+def gated(*objects: Any, gates: str) -> Embedded:
+    one = Embedded(config(), now_s=START_S, gates=FeatureGates.parse(gates))
+    one.load(objects)
+    return one
+
+
+def terminating(one: Embedded, name: str) -> None:
+    """Delete a pod that ends only when it wants to."""
+    one.cluster.patch(Pod, name, "default", {"metadata": {"finalizers": ["test/kept"]}})
+    one.cluster.delete(Pod, name, "default")
+
+
+@pytest.mark.parametrize(
+    ("gates", "starts"),
+    [
+        ("", False),
+        ("ElasticQuotaIgnoreTerminatingPod=true", True),
+        ("ElasticQuotaImmediateIgnoreTerminatingPod=true", True),
+    ],
+)
+def test_a_pod_on_its_way_out_leaves_its_quota_if_gates_say_so(gates: str, starts: bool) -> None:
+    """The next one of the quota need not wait until it is gone; when it is, nothing is odd."""
+    one = gated(node("n"), team("a", 1), of("x", "a"), of("y", "a"), gates=gates)
+    one.run_to_fixed_point()
+
+    terminating(one, "x")
+    one.run_to_fixed_point()
+    one.clock.advance_to(one.clock.now_s() + 60)
+    one.run_to_fixed_point()
+
+    assert bool(one.cluster.get(Pod, "y", "default").spec.node_name) == starts
+    one.cluster.patch(Pod, "x", "default", {"metadata": {"finalizers": []}})
+    one.load([of("x", "a")])
+    one.run_to_fixed_point()
+    nodes = [one.cluster.get(Pod, name, "default").spec.node_name for name in ("x", "y")]
+    assert sorted(nodes) == ["", "n"]
+    one.state.validate()
+
+
+@pytest.mark.parametrize(("gates", "starts"), [("", 1), ("ElasticQuotaIgnorePodOverhead=true", 2)])
+def test_the_overhead_of_pods_counts_unless_a_gate_is_on(gates: str, starts: int) -> None:
+    """What the runtime takes is the cluster's affair then, not the team's."""
+    label = {PREFIX + "name": "a"}
+    pods = [pod(name, "500m", labels=label, overhead={"cpu": "500m"}) for name in ("x", "y")]
+    one = gated(node("n"), team("a", 1), *pods, gates=gates)
+
+    one.run_to_fixed_point()
+
+    assert sum(bool(p.spec.node_name) for p in one.cluster.list(Pod).items) == starts

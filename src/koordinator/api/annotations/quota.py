@@ -61,6 +61,19 @@ NON_PREEMPTIBLE_USED = AnnotationCodec(
     "quota.scheduling.koordinator.sh/non-preemptible-used", ResourceList
 )
 
+REPORTED: Final = frozenset(
+    annotation.key
+    for annotation in (
+        RUNTIME,
+        REQUEST,
+        CHILD_REQUEST,
+        GUARANTEED,
+        ALLOCATED,
+        NON_PREEMPTIBLE_REQUEST,
+        NON_PREEMPTIBLE_USED,
+    )
+)
+
 
 def shared_weight(quota: ElasticQuota) -> ResourceList:
     """Return the weights, or the maximum if they are missing, broken or all zero."""

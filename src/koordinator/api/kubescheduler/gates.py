@@ -1,5 +1,6 @@
-"""Feature gates of koord-scheduler that change something here.  All are off unless switched on.
+"""Feature gates of koord-scheduler that change something here.
 
+All but those in ``ON_BY_DEFAULT`` are off unless switched on.
 Source: koordinator pkg/features/scheduler_features.go.
 """
 
@@ -12,18 +13,36 @@ MULTI_QUOTA_TREE: Final = "MultiQuotaTree"
 GUARANTEE_USAGE: Final = "ElasticQuotaGuaranteeUsage"
 DISABLE_DEFAULT_QUOTA: Final = "DisableDefaultQuota"
 
+IGNORE_POD_OVERHEAD: Final = "ElasticQuotaIgnorePodOverhead"
+IGNORE_TERMINATING_POD: Final = "ElasticQuotaIgnoreTerminatingPod"
+IGNORE_TERMINATING_POD_AT_ONCE: Final = "ElasticQuotaImmediateIgnoreTerminatingPod"
+POD_DISRUPTION_BUDGET: Final = "PodDisruptionBudget"  # of preemption in a quota; on by default
+GANG_PENDING_PODS_CONDITION: Final = "GangPendingPodsConditionPatch"  # on by default
+
 DEVICE_PLUGIN_ADAPTION: Final = "DevicePluginAdaption"  # spelt as in the original
 
 GATES: Final = frozenset(
-    (MULTI_QUOTA_TREE, GUARANTEE_USAGE, DISABLE_DEFAULT_QUOTA, DEVICE_PLUGIN_ADAPTION)
+    (
+        MULTI_QUOTA_TREE,
+        GUARANTEE_USAGE,
+        DISABLE_DEFAULT_QUOTA,
+        IGNORE_POD_OVERHEAD,
+        IGNORE_TERMINATING_POD,
+        IGNORE_TERMINATING_POD_AT_ONCE,
+        POD_DISRUPTION_BUDGET,
+        GANG_PENDING_PODS_CONDITION,
+        DEVICE_PLUGIN_ADAPTION,
+    )
 )
+
+ON_BY_DEFAULT: Final = frozenset((POD_DISRUPTION_BUDGET, GANG_PENDING_PODS_CONDITION))
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureGates:
     """The gates that are on; ``without_effect`` are names that mean nothing here."""
 
-    enabled: frozenset[str] = frozenset()
+    enabled: frozenset[str] = ON_BY_DEFAULT
     without_effect: tuple[str, ...] = ()
 
     @classmethod
@@ -42,7 +61,7 @@ class FeatureGates:
                 )
             said[name.strip()] = value.lower() == "true"
         return cls(
-            frozenset(name for name, on in said.items() if on and name in GATES),
+            frozenset(name for name in GATES if said.get(name, name in ON_BY_DEFAULT)),
             tuple(sorted(said.keys() - GATES)),
         )
 

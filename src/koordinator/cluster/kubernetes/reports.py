@@ -28,7 +28,7 @@ from koordinator.cluster.kubernetes.failures import FencedError
 from koordinator.cluster.kubernetes.limiter import TokenBucket
 from koordinator.cluster.kubernetes.resources import collection_path, object_path
 from koordinator.cluster.kubernetes.transport import Request, Transport
-from koordinator.cluster.kubernetes.writes import MERGE_PATCH
+from koordinator.cluster.kubernetes.writes import MERGE_PATCH, status_part
 from koordinator.cluster.port import ObjectPatch, PodReport, Report, guarded
 from koordinator.foundation.errors import (
     AlreadyExistsError,
@@ -242,11 +242,12 @@ class Reports:
     async def _send_patch(self, key: _PatchKey) -> None:
         kind_type, namespace, name, subresource = key
         waiting = self._patches.pop(key)
+        body = guarded(waiting.patch)
         self._patches_in_flight.add(key)
         request = Request(
             "PATCH",
             object_path(kind_type, name, namespace, subresource),
-            msgspec.json.encode(guarded(waiting.patch)),
+            msgspec.json.encode(status_part(body) if subresource else body),
             MERGE_PATCH,
         )
         try:

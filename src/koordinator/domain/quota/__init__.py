@@ -18,6 +18,7 @@ No I/O, no clock; amounts are integers: milli-CPU, whole units of everything els
 ``remedies``    what would make room
 ``revoke``      who goes when a quota uses too much
 ``complaints``  what is wrong with quotas that no admission has seen
+``hooks``       rules and accounting of one's own
 ``status``      what is reported in the object
 ``topology``    quotas as admission knows them
 ``defaulting``, ``validation``, ``place_validation``  what admission fills in and refuses
@@ -27,6 +28,7 @@ from koordinator.domain.quota.admission import AdmissionRules, how_many, limit_o
 from koordinator.domain.quota.complaints import QuotaComplaints, complaint_about
 from koordinator.domain.quota.defaulting import with_quota_defaults
 from koordinator.domain.quota.figures import QuotaFigures, figures_of
+from koordinator.domain.quota.hooks import HookFactory, QuotaHooks
 from koordinator.domain.quota.lending import Loan, loans
 from koordinator.domain.quota.place_validation import PlaceRules
 from koordinator.domain.quota.pods import QuotaPod, quota_pod
@@ -54,12 +56,14 @@ from koordinator.domain.quota.validation import (
 __all__ = [
     "DEFAULT_TREE",
     "AdmissionRules",
+    "HookFactory",
     "Loan",
     "OveruseTimer",
     "PlaceRules",
     "QueueTerms",
     "QuotaComplaints",
     "QuotaFigures",
+    "QuotaHooks",
     "QuotaPod",
     "QuotaRoom",
     "QuotaRules",

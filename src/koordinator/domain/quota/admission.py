@@ -31,6 +31,13 @@ def why_not(tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules) ->
     A quota that uses too much of any resource takes no pod at all, but an ancestor only none that
     wants more of that resource.
     """
+    if (
+        pod.is_preemptible
+        and rules.uses_runtime
+        and not rules.checks_parents
+        and tree.has_room(name, pod.requests)
+    ):
+        return ""  # as nearly always
     node = tree.node(name)
     request = node.counted(pod)
     used, limit = node.used, limit_of(tree, name, rules)

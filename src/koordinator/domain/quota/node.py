@@ -86,7 +86,8 @@ class QuotaNode:
     def add_used(self, amounts: Amounts, non_preemptible: Amounts) -> None:
         """Add to what is used."""
         add(self.used, amounts)
-        add(self.non_preemptible_used, non_preemptible)
+        if non_preemptible:
+            add(self.non_preemptible_used, non_preemptible)
 
     def add_allocated(self, amounts: Amounts) -> dict[str, int]:
         """Add to what is allocated; returns by how much that changes what is guaranteed."""

@@ -4,7 +4,8 @@ Source: koordinator pkg/scheduler/plugins/elasticquota/core/quota_info.go, ``Pod
 kubernetes pkg/scheduler/util/utils.go, ``MoreImportantPod``.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import inf
 
 from koordinator.api.labels import QUOTA_NAME, is_quota_preemptible
@@ -23,6 +24,7 @@ class QuotaPod:
     quota_label: str = ""  # the quota that it names; empty if none
     is_preemptible: bool = True  # if not, it has to fit into the minimum, and is never evicted
     priority: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
     started_s: float = inf  # since the epoch; not yet started is later than all that have
 
 
@@ -36,6 +38,7 @@ def quota_pod(pod: Pod, requests: Amounts) -> QuotaPod:
         quota_label=labels.get(QUOTA_NAME, ""),
         is_preemptible=is_quota_preemptible(labels),
         priority=pod.spec.priority or 0,
+        labels=labels,
         started_s=to_epoch_s(pod.status.start_time, default=inf),
     )
 

@@ -166,6 +166,21 @@ class QuotaTree:
         way = [*node.way_up()]
         return {resource: self._share(way, resource) or 0 for resource in node.max}
 
+    def has_room(self, name: str, request: Amounts) -> bool:
+        """Return whether what the quota uses and the request are within its runtime."""
+        node = self.node(name)
+        if name in self._unshared:
+            return all(
+                node.used.get(resource, 0) + request.get(resource, 0) <= most
+                for resource, most in node.max.items()
+            )
+        used, way = node.used, [*node.way_up()]
+        for resource in node.max:
+            wanted = used.get(resource, 0) + request.get(resource, 0)
+            if wanted > (self._share(way, resource) or 0):
+                return False
+        return True
+
     def scaled_min(self, name: str) -> dict[str, int]:
         """Return the minimum of a quota, scaled to what its parent has, if minimums are scaled."""
         node = self.node(name)
@@ -280,11 +295,13 @@ class QuotaTree:
         _add_request(node, amounts, protected)
 
     def _count_used(self, node: QuotaNode, pod: QuotaPod, times: int) -> None:
-        amounts = multiple(node.counted(pod), times)
+        counted = node.counted(pod)
+        amounts = counted if times == 1 else multiple(counted, times)
         protected = NOTHING if pod.is_preemptible else amounts
         add(node.self_used, amounts)
         add(node.used_by.setdefault(pod.namespace, {}), amounts)
-        add(node.self_non_preemptible_used, protected)
+        if protected:
+            add(node.self_non_preemptible_used, protected)
         self._add_used(node, amounts, protected, amounts)
 
     def _add_used(

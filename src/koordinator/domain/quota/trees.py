@@ -17,6 +17,9 @@ from koordinator.api.kubescheduler import NO_GATES, ElasticQuotaArgs, FeatureGat
 from koordinator.api.kubescheduler.gates import (
     DISABLE_DEFAULT_QUOTA,
     GUARANTEE_USAGE,
+    IGNORE_POD_OVERHEAD,
+    IGNORE_TERMINATING_POD,
+    IGNORE_TERMINATING_POD_AT_ONCE,
     MULTI_QUOTA_TREE,
 )
 from koordinator.domain.quota.amounts import NOTHING, Amounts, add, amounts_of, multiple
@@ -39,6 +42,9 @@ class QuotaRules:
     guarantees_usage: bool = False  # ElasticQuotaGuaranteeUsage: nobody lends, nor what it uses
     has_trees: bool = False  # MultiQuotaTree; without, all quotas are in the default tree
     has_default_quota: bool = True  # not DisableDefaultQuota; without, only labelled pods count
+    counts_overhead: bool = True  # not ElasticQuotaIgnorePodOverhead
+    ignores_terminating: bool = False  # ElasticQuotaIgnoreTerminatingPod: after their time is up
+    at_once: bool = False  # ElasticQuotaImmediateIgnoreTerminatingPod: as soon as deleted
 
     @classmethod
     def of(cls, args: ElasticQuotaArgs, gates: FeatureGates = NO_GATES) -> Self:
@@ -50,6 +56,11 @@ class QuotaRules:
             guarantees_usage=GUARANTEE_USAGE in gates,
             has_trees=MULTI_QUOTA_TREE in gates,
             has_default_quota=DISABLE_DEFAULT_QUOTA not in gates,
+            counts_overhead=IGNORE_POD_OVERHEAD not in gates,
+            ignores_terminating=bool(
+                {IGNORE_TERMINATING_POD, IGNORE_TERMINATING_POD_AT_ONCE} & gates.enabled
+            ),
+            at_once=IGNORE_TERMINATING_POD_AT_ONCE in gates,
         )
 
 

@@ -45,6 +45,7 @@ class GangReports:
         self._enabled = enabled
         self._gated: dict[str, Pod] = {}
         self._contradictions: dict[str, tuple[str, ...]] = {}  # by pod
+        self._contradicting: dict[str, Pod] = {}  # of these, those to be told
         self._missing: dict[str, float] = {}  # gangs that name others in vain -> when to say so
         self._complaints: dict[str, tuple[str, ...]] = {}  # gang id -> what has been logged
 
@@ -60,11 +61,12 @@ class GangReports:
         said = contradictions(pod)
         if said and self._contradictions.get(pod.key) != said:
             self._contradictions[pod.key] = said
-            self._reporter.complained(pod, "; ".join(said))
+            self._contradicting[pod.key] = pod
 
     def gone(self, key: str) -> None:
         """Forget a pod."""
         self._contradictions.pop(key, None)
+        self._contradicting.pop(key, None)
 
     def told(self, pod: Pod) -> None:
         """Note that a pod knows already why it waits."""
@@ -91,6 +93,9 @@ class GangReports:
                 if short:
                     message = "; ".join((short, *contradictions(pod)))
                     self._reporter.failed(pod, message, GATED)
+        for pod in self._contradicting.values():
+            self._reporter.complained(pod, "; ".join(self._contradictions[pod.key]))
+        self._contradicting.clear()
         self._complain_of_missing()
         lost = self._patches.lost()
         for gangs in self._gangs:

@@ -176,6 +176,10 @@ class Metrics:
         """Count the end of a wait for a permit: allowed, rejected or timed out."""
         self._permit_seconds.observe(waited_s, result)
 
+    def hook_called(self, plugin: str, operation: str, took_s: float) -> None:
+        """Count a call of a hook of quotas."""
+        self.jobs.hook_called(plugin, operation, took_s)
+
     # -- around plugins ----------------------------------------------------------------------
 
     def timed(self, profile: Profile) -> Profile:

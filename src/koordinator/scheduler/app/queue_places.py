@@ -45,16 +45,19 @@ class QueuePlaces:
 
     def next_wakeup_s(self) -> float | None:
         """Return when somebody is to be told next; None: nobody is."""
-        return self._due_s if self._queues.moved or self._queues.gone else None
+        return self._due_s if self._queues.moved else None
+
+    def settle(self) -> None:
+        """Forget jobs that wait no more; writes nothing."""
+        for job_id in self._queues.gone:
+            if self._told.forget(job_id) and not self.is_waiting(job_id):
+                self._texts.pop(job_id, None)
+                self._note_groups(job_id)
+        self._queues.gone.clear()
 
     def step(self, clock: Clock) -> None:
         """Tell what is due, so many at a time."""
         now_s, queues = clock.now_s(), self._queues
-        for job_id in queues.gone:
-            if self._told.forget(job_id) and not self.is_waiting(job_id):
-                self._texts.pop(job_id, None)
-                self._note_groups(job_id)
-        queues.gone.clear()
         if not queues.moved or now_s < self._due_s:
             return
         self._due_s = now_s + TELL_S

@@ -91,7 +91,8 @@ class QuotaStatus:
 
     def next_wakeup_s(self) -> float | None:
         """Return when something may have to be written again."""
-        return self._patches.next_wakeup_s()
+        again_s = self._patches.next_wakeup_s()
+        return None if again_s is None else max(again_s, self._due_s)
 
     def _collect(self, ledger: QuotaLedger) -> None:
         """Note who is to be looked at: those that changed, with their ancestors, then the next."""
@@ -138,8 +139,8 @@ class QuotaStatus:
         figures = figures_of(ledger.trees.tree_of(name), name)
         if self._metrics is not None:
             self.gauges[name] = gauges_of(quota, figures)
-        new = with_status(quota, figures)
-        if new is not quota:
+        new = ledger.hooks.reported(with_status(quota, figures))
+        if new is not quota and new != quota:
             return int(self._patches.send(quota, new))
         self._patches.arrived(quota.key)
         return 0

@@ -42,6 +42,7 @@ from koordinator.scheduler.app.job_queues import EVENTS, GATE, JobQueues
 from koordinator.scheduler.app.outcomes import Bound, Evicted, Outcome, Unschedulable
 from koordinator.scheduler.app.queued_quotas import QueuedQuotas
 from koordinator.scheduler.app.reporter import Reporter
+from koordinator.scheduler.app.terminating_pods import TerminatingPods
 from koordinator.scheduler.app.upkeep import Upkeep
 from koordinator.scheduler.contract import (
     NOTHING,
@@ -58,7 +59,7 @@ from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.ingest import Ingest, is_over
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
 from koordinator.scheduler.queue import Nominator, QueuedPod, QueueState, SchedulingQueue
-from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass, Snapshot
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
     from koordinator.scheduler.app.metrics import Metrics
@@ -150,6 +151,9 @@ class Scheduler:
             metrics=metrics,
             report=self.options.report,
         )
+        self._terminating = (
+            TerminatingPods(clock, state, self.quotas) if self.quotas is not None else None
+        )
         self._watched: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)
         self._field_selectors = field_selectors
         self._watch: Watch | None = None
@@ -168,6 +172,8 @@ class Scheduler:
         self._began_s = 0.0
         if metrics is not None:
             metrics.watch(self.queue, state, self._count_assumed)
+            if self.quotas is not None:
+                self.quotas.ledger(Snapshot(state)).hooks.timer = metrics
             metrics.jobs.watch(self.gangs, self._upkeep.quota_gauges, self._queue_lengths)
 
     def _queue_lengths(self) -> Mapping[str, int]:
@@ -211,6 +217,8 @@ class Scheduler:
                 began_s = self._metrics.now_s()
                 self._handle(event)
                 self._metrics.handled(_label(event), self._metrics.now_s() - began_s)
+        if self._terminating is not None:
+            self._terminating.step()
         self._end_stale_nominations()
         self._wake_refused()
         for complaint in self._ingest.complaints:
@@ -275,7 +283,9 @@ class Scheduler:
         self.queue.activate(ready, self._clock.now_s())
 
     def _tell_gangs(self, pod: Pod, *, gone: bool) -> list[str]:
-        """Let the gangs know of a pod; return who should try to enter the queue now."""
+        """Let gangs and quotas know of a pod; return who should try to enter the queue now."""
+        if self._terminating is not None:
+            self._terminating.note(pod, gone=gone)
         ready: list[str] = []
         self._gangs_shrank |= gone
         for gangs in self.gangs:
@@ -360,17 +370,21 @@ class Scheduler:
                     self._wake_refused_by(cycle, active)
 
     def _wake_refused_by(self, cycle: Cycle, active: ActivePlugin) -> None:
-        known: dict[Hashable, bool] = {}
+        """Wake as many pods of a kind as the plugin has room for; gangs are many in one."""
+        left: dict[Hashable, int] = {}
 
         def helps(queued: QueuedPod) -> bool:
             if queued.pod.spec.scheduler_name != cycle.profile.scheduler_name:
                 return False
             pod_class = self.state.unbound[queued.key][1]
             run_key = cycle.run_key(pod_class)
-            answer = known.get(run_key)
-            if answer is None:
-                answer = known[run_key] = not cycle.refuses(active, pod_class)
-            return answer
+            if run_key not in left:
+                left[run_key] = cycle.room_for(active, pod_class, len(self.state.unbound))
+            if left[run_key] <= 0:
+                return False
+            if queued.run_key is not None:
+                left[run_key] -= 1
+            return True
 
         self.queue.wake_rejected(active.name, helps, self._clock.now_s())
 
@@ -417,6 +431,7 @@ class Scheduler:
                 self._exchange()
         self._begin_binds()
         self._end_binds()
+        self._upkeep.settle()
         if self.is_synced and limit != 0:  # who only follows the cluster writes nothing
             self._outcomes += self._upkeep.step()
         outcomes, self._outcomes = self._outcomes, []
@@ -467,9 +482,10 @@ class Scheduler:
         waiting = (*self._waiting.values(), *self._preparing.values())
         times = [assumed.deadline_s for assumed in waiting]
         times += self._upkeep.next_wakeups()
-        flush_s = self.queue.next_wakeup_s()
-        if flush_s is not None:
-            times.append(flush_s)
+        wakeups = [self.queue.next_wakeup_s()]
+        if self._terminating is not None:
+            wakeups.append(self._terminating.next_wakeup_s())
+        times += [due_s for due_s in wakeups if due_s is not None]
         return min(times, default=None)
 
     def _merges(self) -> bool:
@@ -803,7 +819,9 @@ class Scheduler:
         """Tell a member what happened to another one; it goes back before the queue."""
         if not keeps_nomination:
             self._end_nomination(queued.pod)
-        self._reporter.failed(queued.pod, message)
+        (gang,) = self.cycles[queued.pod.spec.scheduler_name].profile.gangs[:1]
+        if gang.plugin.tells_others:
+            self._reporter.failed(queued.pod, message)
         if queued.state is QueueState.IN_FLIGHT:
             self.queue.postpone(queued, self._clock.now_s())
         self._upkeep.gangs.told(queued.pod)

@@ -55,6 +55,10 @@ class Upkeep:
         if quotas is not None and report:
             self._status = QuotaStatus(cluster, clock, reporter, quotas, state, metrics=metrics)
 
+    def settle(self) -> None:
+        """Forget what has ended; writes nothing."""
+        self._places.settle()
+
     def step(self) -> list[Evicted]:
         """Write what is due; return the pods that were evicted because their quota is overused."""
         if self._report:

@@ -404,6 +404,13 @@ class Cycle:
         """Return whether a plugin refuses a pod as a whole, as things are now."""
         return active.plugin.prefilter(self._evaluator.snapshot, pod_class) is not None
 
+    def room_for(self, active: ActivePlugin, pod_class: PodClass, most: int) -> int:
+        """Return how many such pods in a row one plugin does not refuse, at most ``most``."""
+        if self.refuses(active, pod_class):
+            return 0
+        room: int = active.plugin.run_limit(self._evaluator.snapshot, pod_class, most)
+        return room
+
     def version(self, active: ActivePlugin) -> Hashable:
         """Return the version of a plugin."""
         version: Hashable = active.plugin.version(self._evaluator.snapshot)

@@ -214,8 +214,12 @@ class SchedulingQueue:
     def wake_rejected(
         self, plugin: str, helps: Callable[[QueuedPod], bool], now_s: float
     ) -> list[str]:
-        """Requeue pods that a plugin rejected, if that helps; return their keys."""
-        woken = [queued for queued in self._pools.waiting.get(plugin, {}).values() if helps(queued)]
+        """Requeue pods that a plugin rejected, if that helps; return their keys.
+
+        They are asked about in order: the highest priority first, then who has waited longest.
+        """
+        waiting = sorted(self._pools.waiting.get(plugin, {}).values(), key=_turn)
+        woken = [queued for queued in waiting if helps(queued)]
         for queued in woken:
             self._requeue(queued, Wake.AFTER_BACKOFF, now_s, f"{plugin}Update")
         return [queued.key for queued in woken]
@@ -352,6 +356,11 @@ class SchedulingQueue:
                 self._enter(queued, QueueState.ACTIVE, "BackoffComplete")
                 woken.append(queued.key)
         return woken
+
+
+def _turn(queued: QueuedPod) -> tuple[int, float, int]:
+    since_s = queued.queued_at_s if queued.first_attempt_s is None else queued.first_attempt_s
+    return -queued.priority, since_s, queued.sequence
 
 
 def _begin(queued: QueuedPod) -> None:

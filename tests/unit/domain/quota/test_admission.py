@@ -72,6 +72,7 @@ def test_a_pod_of_the_api_is_what_its_labels_say() -> None:
         quota_label="a",
         is_preemptible=False,
         priority=7,
+        labels=labels,
         started_s=inf,
     )
     assert quota_pod(api_pod("p"), {}).is_preemptible

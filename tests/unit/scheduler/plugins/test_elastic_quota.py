@@ -246,10 +246,12 @@ def test_what_is_used_is_guaranteed() -> None:
 
 
 def test_gates_are_read_as_the_original_reads_them() -> None:
-    """Those that mean nothing here are known by name; a value must be true or false."""
+    """Some are on by default; those that mean nothing here are known by name."""
     gates = FeatureGates.parse("MultiQuotaTree=true,DisableDefaultQuota=false,Other=true")
 
-    assert (gates.enabled, gates.without_effect) == (frozenset({"MultiQuotaTree"}), ("Other",))
+    on = {"MultiQuotaTree", "PodDisruptionBudget", "GangPendingPodsConditionPatch"}
+    assert (gates.enabled, gates.without_effect) == (on, ("Other",))
+    assert "PodDisruptionBudget" not in FeatureGates.parse("PodDisruptionBudget=false")
     with pytest.raises(InputError, match="found 'MultiQuotaTree'"):
         FeatureGates.parse("MultiQuotaTree")
 
@@ -413,3 +415,20 @@ def test_an_object_that_cannot_be_is_complained_of_and_ignored(
     assert len(complaints) == 2
     assert "ElasticQuota zoo/a: metadata.name: found a name that tenants/a has too" in complaints[1]
     assert "a quota that is not the quota itself, nor below it" in complaints[0]
+
+
+def test_only_as_many_are_woken_as_there_is_room_for(embedded: NewEmbedded) -> None:
+    """Of many alike the one that has waited longest; the others are not tried in vain."""
+    one = embedded(
+        node("n", cpu=20), team("a", 1), *(of(f"p{index}", "a") for index in range(10)),
+        config=config(),
+    )  # fmt: skip
+    one.run_to_fixed_point()
+    (first,) = [p.metadata.name for p in one.cluster.list(Pod).items if p.spec.node_name]
+    tried = one.scheduler.attempts
+
+    one.cluster.delete(Pod, first, "default")
+    outcomes = one.run_to_fixed_point()
+
+    assert bound(outcomes) == ["p1"]
+    assert one.scheduler.attempts == tried + 1

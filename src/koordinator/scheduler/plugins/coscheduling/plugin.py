@@ -6,11 +6,12 @@ date and decides the members of a gang together.
 Source: koordinator pkg/scheduler/plugins/coscheduling/coscheduling.go, core/core.go.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from koordinator.api.annotations.gang import bind_gang_entries
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
-from koordinator.api.kubescheduler import CoschedulingArgs
+from koordinator.api.kubescheduler import CoschedulingArgs, FeatureGates
+from koordinator.api.kubescheduler.gates import GANG_PENDING_PODS_CONDITION
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangBook, GangDefaults, gang_id
@@ -34,6 +35,11 @@ class Coscheduling:
 
     gangs: GangBook
     preempts: bool = False
+    tells_others: bool = True  # those that are not to blame when their gang finds no room
+
+    def with_gates(self, gates: FeatureGates) -> "Coscheduling":
+        """Return the plugin as the gates change it."""
+        return replace(self, tells_others=GANG_PENDING_PODS_CONDITION in gates)
 
     def pre_enqueue(self, pod: Pod) -> str:
         """Return what the pod's gang lacks, or who speaks for it; empty: the pod may be tried."""

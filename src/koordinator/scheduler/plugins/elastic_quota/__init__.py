@@ -5,6 +5,10 @@
 """
 
 from koordinator.scheduler.plugins.elastic_quota.ledger import QuotaLedger, as_quota_pod
-from koordinator.scheduler.plugins.elastic_quota.plugin import PLUGIN, ElasticQuotaPlugin
+from koordinator.scheduler.plugins.elastic_quota.plugin import (
+    PLUGIN,
+    ElasticQuotaPlugin,
+    plugin_spec,
+)
 
-__all__ = ["PLUGIN", "ElasticQuotaPlugin", "QuotaLedger", "as_quota_pod"]
+__all__ = ["PLUGIN", "ElasticQuotaPlugin", "QuotaLedger", "as_quota_pod", "plugin_spec"]

@@ -5,18 +5,27 @@ that have a node, assumed or not.
 """
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from koordinator.api.codec import subject_of
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.labels import QUOTA_NAME, is_quota_preemptible
 from koordinator.domain.pod_requests import pod_requests
-from koordinator.domain.quota import QuotaComplaints, QuotaPod, QuotaRules, QuotaSpec, QuotaTrees
+from koordinator.domain.quota import (
+    QuotaComplaints,
+    QuotaHooks,
+    QuotaPod,
+    QuotaRules,
+    QuotaSpec,
+    QuotaTrees,
+)
 from koordinator.domain.quota.amounts import Amounts, exceeded, named_by, plus, to_text
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.snapshot import Changed, ClusterState, PodClass
 
 _FACT = "quota"  # in ``PodClass.facts``
+_FACT_WITHOUT_OVERHEAD = "quota without overhead"
 
 
 class QuotaLedger:
@@ -27,8 +36,13 @@ class QuotaLedger:
 
     kinds = (ElasticQuota,)
 
-    def __init__(self, rules: QuotaRules) -> None:
+    def __init__(
+        self, rules: QuotaRules, make_hooks: Callable[[QuotaTrees], QuotaHooks] | None = None
+    ) -> None:
         self.trees = QuotaTrees(rules)
+        self.hooks = QuotaHooks() if make_hooks is None else make_hooks(self.trees)
+        self._counts_overhead = rules.counts_overhead
+        self._left_out: set[str] = set()  # pods that don't count though they are there
         self.guarantees_usage = rules.guarantees_usage
         self.version = 0  # grows when a quota may have got room for a pod
         self.changes = 0  # grows with every change of any figure
@@ -36,6 +50,7 @@ class QuotaLedger:
         self.objects: dict[str, ElasticQuota] = {}  # that count, by name
         self.complaints: dict[str, str] = {}  # what can't be, by key of the object
         self.rules_broken = QuotaComplaints()
+        self._told_hooks = 0  # spec changes when hooks were last told
         self._notices: list[tuple[ElasticQuota, str]] = []
         self._by_name: defaultdict[str, dict[str, ElasticQuota]] = defaultdict(dict)
         self._names: dict[str, str] = {}  # of objects by key
@@ -54,6 +69,29 @@ class QuotaLedger:
                 self._take_in_quota(key, state.objects.get(ElasticQuota, key))
         for key in changed.pods:
             self._take_in_pod(key, state.find_pod(key))
+        if self.hooks:
+            specs, self._told_hooks = self._told_hooks, self.spec_changes
+            moved = self._pods if specs != self.spec_changes else changed.pods
+            self._tell_hooks({*moved, *changed.pods})
+
+    def _tell_hooks(self, keys: Iterable[str]) -> None:
+        for key in sorted(keys):
+            pod_class, has_node = self._pods.get(key, (None, False))
+            if pod_class is None or not has_node:
+                self.hooks.pod_is(key, None, None)
+            else:
+                self.hooks.pod_is(key, self.trees.quota_of(key), self.quota_pod(pod_class, key))
+
+    def quota_pod(self, pod_class: PodClass, key: str = "") -> QuotaPod:
+        """Return a pod of a class as these quotas see it."""
+        return as_quota_pod(pod_class, key, overhead=self._counts_overhead)
+
+    def leave_out(self, key: str, state: ClusterState, *, out: bool) -> None:
+        """Let a pod not count any more although it is there, or (not ``out``) count again."""
+        (self._left_out.add if out else self._left_out.discard)(key)
+        self._take_in_pod(key, state.find_pod(key))
+        if self.hooks:
+            self._tell_hooks((key,))
 
     def take_touched(self) -> set[str]:
         """Return the quotas of which pods or the object changed since the last call."""
@@ -77,6 +115,7 @@ class QuotaLedger:
             self._names[key] = name
             same_name[key] = quota
         before, now = self.objects.get(name), same_name[min(same_name)] if same_name else None
+        self.version += self.hooks.quota_changed(before, now)
         if now is before:
             self._complain_of_others(same_name)
             return
@@ -146,6 +185,8 @@ class QuotaLedger:
 
     def _take_in_pod(self, key: str, found: tuple[PodClass, bool] | None) -> None:
         known = self._pods.get(key)
+        if key in self._left_out:
+            found = None
         if found == known:
             return
         self.changes += 1
@@ -160,7 +201,7 @@ class QuotaLedger:
         pod_class, has_node = found
         had_node = known is not None and known[1]
         if known is None or known[0] is not pod_class:
-            trees.put_pod(as_quota_pod(pod_class, key))
+            trees.put_pod(self.quota_pod(pod_class, key))
             self._touch(trees.quota_of(key))
             self.version += 1
         if has_node and not had_node:
@@ -175,18 +216,23 @@ class QuotaLedger:
             self._touched.add(name)
 
 
-def as_quota_pod(pod_class: PodClass, key: str = "") -> QuotaPod:
-    """Return a pod of a class as quotas see it; when it started is not known."""
-    known: QuotaPod | None = pod_class.facts.get(_FACT)
+def as_quota_pod(pod_class: PodClass, key: str = "", *, overhead: bool = True) -> QuotaPod:
+    """Return a pod of a class as quotas see it; when it started is not known.
+
+    ``overhead`` tells whether what the pod's runtime takes counts.
+    """
+    fact = _FACT if overhead else _FACT_WITHOUT_OVERHEAD
+    known: QuotaPod | None = pod_class.facts.get(fact)
     if known is None:
         labels = pod_class.labels
-        known = pod_class.facts[_FACT] = QuotaPod(
+        known = pod_class.facts[fact] = QuotaPod(
             key="",
             namespace=pod_class.namespace,
-            requests=pod_requests(pod_class.spec),
+            requests=pod_requests(pod_class.spec, overhead=overhead),
             quota_label=labels.get(QUOTA_NAME, ""),
             is_preemptible=is_quota_preemptible(labels),
             priority=pod_class.spec.priority or 0,
+            labels=labels,
         )
     return replace(known, key=key) if key else known
 

@@ -7,13 +7,18 @@ Source: koordinator pkg/scheduler/plugins/elasticquota (plugin.go, preempt.go).
 """
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import entry_points
 
 from koordinator.api.kubescheduler import ElasticQuotaArgs, FeatureGates
+from koordinator.api.kubescheduler.gates import POD_DISRUPTION_BUDGET
 from koordinator.api.policy import PodDisruptionBudget
+from koordinator.api.syntax import refusal
 from koordinator.domain.quota import (
     AdmissionRules,
+    HookFactory,
+    QuotaHooks,
     QuotaPod,
     QuotaRules,
     QuotaTrees,
@@ -44,6 +49,7 @@ from koordinator.scheduler.preemption import (
 )
 from koordinator.scheduler.snapshot import IntArray, PlacedPod, PodClass, ResourceAxis, Snapshot
 
+ENTRY_POINTS = "koordinator.scheduler.quota_hooks"
 NO_ROOM = "Insufficient quotas even without victims"
 
 
@@ -54,14 +60,23 @@ class ElasticQuotaPlugin:
     args: ElasticQuotaArgs
     quotas: QuotaRules
     admission: AdmissionRules
+    hooks: tuple[tuple[str, str, HookFactory], ...] = ()  # key, arguments, what makes it
+    spares_budgets: bool = True  # whether preemption looks at PodDisruptionBudgets
 
     def with_gates(self, gates: FeatureGates) -> "ElasticQuotaPlugin":
         """Return the plugin as the gates change it."""
-        return replace(self, quotas=QuotaRules.of(self.args, gates))
+        return replace(
+            self,
+            quotas=QuotaRules.of(self.args, gates),
+            spares_budgets=POD_DISRUPTION_BUDGET in gates,
+        )
 
     def ledger(self, snapshot: Snapshot) -> QuotaLedger:
         """Return all quotas as of now."""
-        return snapshot.ledger(self, lambda: QuotaLedger(self.quotas))
+        return snapshot.ledger(self, lambda: QuotaLedger(self.quotas, self._make_hooks))
+
+    def _make_hooks(self, trees: QuotaTrees) -> QuotaHooks:
+        return QuotaHooks([(key, make(key, args, trees)) for key, args, make in self.hooks])
 
     def version(self, snapshot: Snapshot) -> Hashable:
         """Grows when a pod that was refused could have been given room."""
@@ -69,29 +84,41 @@ class ElasticQuotaPlugin:
 
     def key(self, pod: PodClass) -> Hashable:
         """Pods of equal key and equal requests are limited alike."""
+        if self.hooks:  # which may look at anything
+            return pod.id
         asked = as_quota_pod(pod)
         return asked.quota_label or (asked.namespace,), asked.is_preemptible
 
     def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
         """Refuse a pod that would make its quota use more than it may."""
-        trees, asked = self.ledger(snapshot).trees, as_quota_pod(pod)
+        ledger = self.ledger(snapshot)
+        asked = ledger.quota_pod(pod)
+        trees = ledger.trees
         name = trees.quota_for(asked)
-        reason = why_not(trees.tree_of(name), name, asked, self.admission) if name else ""
-        return Refusal(reason, resolvable=True) if reason else None
+        if name is None:
+            return None
+        reason = why_not(trees.tree_of(name), name, asked, self.admission)
+        if reason:
+            return Refusal(reason, resolvable=True)
+        said = ledger.hooks.why_not(name, asked) if self.hooks else ""
+        return Refusal(said) if said else None  # nobody is evicted for what only hooks know
 
     def remedy(self, snapshot: Snapshot, pod: PodClass) -> str:
         """Return by how much its quota would have to be raised."""
-        trees, asked = self.ledger(snapshot).trees, as_quota_pod(pod)
+        ledger = self.ledger(snapshot)
+        trees, asked = ledger.trees, ledger.quota_pod(pod)
         name = trees.quota_for(asked)
         return what_helps(trees.tree_of(name), name, asked, self.admission) if name else ""
 
     def run_limit(self, snapshot: Snapshot, pod: PodClass, most: int) -> int:
         """Return how many pods like one that is accepted are so in a row, at most ``most``."""
-        trees, asked = self.ledger(snapshot).trees, as_quota_pod(pod)
-        name = trees.quota_for(asked)
+        ledger = self.ledger(snapshot)
+        asked = ledger.quota_pod(pod)
+        name = ledger.trees.quota_for(asked)
         if name is None:
             return most
-        return min(how_many(trees.tree_of(name), name, asked, self.admission), most)
+        most = min(how_many(ledger.trees.tree_of(name), name, asked, self.admission), most)
+        return ledger.hooks.how_many(name, asked, most) if self.hooks else most
 
     def lack(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> Lack | Refusal | None:
         """Return what pods of the same quotas must free before all these are accepted."""
@@ -102,7 +129,8 @@ class ElasticQuotaPlugin:
     def postfilter(self, attempt: Attempt) -> PostFilterResult:
         """Make room at the expense of less important pods of the same quota."""
         snapshot = attempt.what_if.snapshot
-        trees = self.ledger(snapshot).trees
+        ledger = self.ledger(snapshot)
+        trees = ledger.trees
         if attempt.members:
             classes = [pod_class for _, pod_class in attempt.members]
             spares = self.args.disable_default_quota_preemption
@@ -110,7 +138,7 @@ class ElasticQuotaPlugin:
             if not own.names:
                 return PostFilterResult()
             return room_for_job(attempt, attempt.members, own.allows)
-        asked = as_quota_pod(attempt.pod_class, attempt.key)
+        asked = ledger.quota_pod(attempt.pod_class, attempt.key)
         quota = trees.quota_for(asked)
         if quota is None:
             return PostFilterResult()
@@ -145,6 +173,7 @@ class _Search:
         self._attempt = attempt
         self._asked = asked
         self._quota = quota
+        self._spares_budgets = plugin.spares_budgets
         self._spares_default_quota = plugin.args.disable_default_quota_preemption
         self._pods = trees.tree_of(quota).node(quota).pods
         self._assigned = trees.tree_of(quota).node(quota).assigned
@@ -158,7 +187,8 @@ class _Search:
         by_row = self._evictable(snapshot, hopeful)
         none = f"No victims found for preemptor pod {attempt.pod.metadata.name}"
         reasons[none] = len(hopeful) - len(by_row)
-        budgets = list(snapshot.objects.all(PodDisruptionBudget))
+        every = snapshot.objects.all(PodDisruptionBudget)
+        budgets = list(every) if self._spares_budgets else []
         candidates = []
         for row, pods in sorted(by_row.items()):
             if not self._has_room(pods):
@@ -208,20 +238,44 @@ class _Search:
         return self._room.fits_without(self._pods[placed.key] for placed in without)
 
 
-def build(args: ElasticQuotaArgs, _axis: ResourceAxis) -> ElasticQuotaPlugin:
-    return ElasticQuotaPlugin(
-        args,
-        QuotaRules.of(args),
-        AdmissionRules(
-            uses_runtime=args.enable_runtime_quota, checks_parents=args.enable_check_parent_quota
-        ),
+def plugin_spec(factories: Mapping[str, HookFactory] | None = None) -> PluginSpec[ElasticQuotaArgs]:
+    """Return the plugin with factories of hooks; by default with those that are installed."""
+
+    def build(args: ElasticQuotaArgs, _axis: ResourceAxis) -> ElasticQuotaPlugin:
+        known = factories if factories is not None or not args.hook_plugins else installed_hooks()
+        return ElasticQuotaPlugin(
+            args,
+            QuotaRules.of(args),
+            AdmissionRules(
+                uses_runtime=args.enable_runtime_quota,
+                checks_parents=args.enable_check_parent_quota,
+            ),
+            hooks=_hooks(args, known or {}),
+        )
+
+    return PluginSpec(
+        "ElasticQuota",
+        ElasticQuotaArgs,
+        build,
+        # Whether others have left room is asked once for all news, see ``version``.
+        events=(EventHint("Pod", Action.UPDATE),),
     )
 
 
-PLUGIN = PluginSpec(
-    "ElasticQuota",
-    ElasticQuotaArgs,
-    build,
-    # Whether others have left room is asked once for all news, see ``version``.
-    events=(EventHint("Pod", Action.UPDATE),),
-)
+def installed_hooks() -> dict[str, HookFactory]:
+    """Return the factories of hooks in this Python environment, by their factory keys."""
+    return {point.name: point.load() for point in entry_points(group=ENTRY_POINTS)}
+
+
+def _hooks(
+    args: ElasticQuotaArgs, known: Mapping[str, HookFactory]
+) -> tuple[tuple[str, str, HookFactory], ...]:
+    """Return what hooks are made of.  Raises InputError for a factory that nobody knows."""
+    for index, conf in enumerate(args.hook_plugins):
+        if conf.factory_key not in known:
+            accepted = f"one of {', '.join(sorted(known))}" if known else "none: none is installed"
+            raise refusal(f"hookPlugins[{index}].factoryKey", conf.factory_key, accepted)
+    return tuple((c.key, c.factory_args, known[c.factory_key]) for c in args.hook_plugins)
+
+
+PLUGIN = plugin_spec()
