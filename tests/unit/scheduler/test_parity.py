@@ -8,7 +8,7 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -33,6 +33,8 @@ KUBE_SCHEDULER, KOORD_SCHEDULER = PARITY / "kube-scheduler.json", PARITY / "koor
 ALLOCATIONS = (ALLOCATED.key, RESOURCE_STATUS.key)
 NOW_S = 1_767_225_610.0  # 2026-01-01T00:00:10Z
 
+Part = Callable[[str], object]  # what of a message has to be the same
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not PARITY.is_dir(), reason=f"{PARITY} is not there"),
@@ -40,23 +42,26 @@ pytestmark = [
 
 
 def test_every_recorded_decision_of_kube_scheduler_is_made_again() -> None:
-    """Among equally scored nodes any is right."""
-    assert _all_differences(KUBE_SCHEDULER, "stock", STOCK) == []
+    """Among equally scored nodes any is right; messages are the same to the letter."""
+    assert _all_differences(KUBE_SCHEDULER, "stock", STOCK, str) == []
 
 
 def test_every_recorded_decision_of_koord_scheduler_is_made_again() -> None:
-    """With devices, NUMA nodes and measured load, by the configuration of its chart."""
+    """With devices, NUMA nodes and measured load, by the configuration of its chart.
+
+    Its messages go on with what each of several plugins found of preemption; that is left out.
+    """
     configuration = read_configuration(PARITY / "koord.yaml")
 
-    assert _all_differences(KOORD_SCHEDULER, "koord", configuration) == []
+    assert _all_differences(KOORD_SCHEDULER, "koord", configuration, _reasons) == []
 
 
 def _all_differences(
-    recording: Path, which: str, configuration: KubeSchedulerConfiguration
+    recording: Path, which: str, configuration: KubeSchedulerConfiguration, part: Part
 ) -> list[str]:
     cases = list(_cases(recording, which))
     assert cases
-    return [text for case in cases for text in _differences(*case, configuration)]
+    return [text for case in cases for text in _differences(*case, configuration, part)]
 
 
 def _cases(recording: Path, which: str) -> Iterator[tuple[JsonObject, list[KubeObject]]]:
@@ -69,7 +74,10 @@ def _cases(recording: Path, which: str) -> Iterator[tuple[JsonObject, list[KubeO
 
 
 def _differences(
-    case: JsonObject, objects: list[KubeObject], configuration: KubeSchedulerConfiguration
+    case: JsonObject,
+    objects: list[KubeObject],
+    configuration: KubeSchedulerConfiguration,
+    part: Part,
 ) -> Iterator[str]:
     where, key = f"seed {case['seed']} {case['pod']}", f"default/{case['pod']}"
     result = schedule(objects, configuration, now_s=NOW_S, explain=True)
@@ -82,9 +90,9 @@ def _differences(
             yield from _different_annotations(where, case["expect"], bound)
     else:
         refused = _refusal(result, key)
-        found, recorded = _reasons(refused.message if refused else ""), case["expect"]["message"]
-        if found != _reasons(recorded):
-            yield f"{where}: recorded is {recorded!r}, found {refused and refused.message!r}"
+        found, recorded = refused.message if refused else "", case["expect"]["message"]
+        if refused is None or part(found) != part(recorded):
+            yield f"{where}: recorded is {recorded!r}, found {found!r}"
 
 
 def _reasons(message: str) -> tuple[str, frozenset[str]]:
