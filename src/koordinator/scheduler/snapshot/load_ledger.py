@@ -170,8 +170,9 @@ class LoadLedger:
         limited = scored = None
         measured = self.measured[row]
         if measured is not None:
-            limited = measured.over(self._windows.get(row, self.rules.limits.window))
-            scored = measured.over(self.rules.scored)
+            rules = self.rules
+            limited = measured.over(self._windows.get(row, rules.limits.window), rules)
+            scored = measured.over(rules.scored, rules)
         figures, facts = self.figures[row], self.facts[row]
         figures[Figure.LIMITED], figures[Figure.SCORED] = limited or 0, scored or 0
         facts[Fact.KNOWS_LIMITED], facts[Fact.KNOWS_SCORED] = (
