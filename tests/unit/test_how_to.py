@@ -13,6 +13,8 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node, NodeStatus
 from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.foundation.quantity import Quantity
+from koordinator.scheduler.profile import build_profiles
+from koordinator.scheduler.snapshot import ResourceAxis
 from koordinator.simulator import schedule
 
 HOW_TO = Path(__file__).parents[2] / "docs/how-to/add-a-plugin.md"
@@ -62,3 +64,13 @@ def test_the_configuration_of_the_page_switches_the_plugin_on() -> None:
     result = schedule([*nodes, pod], configuration, out_of_tree=[plugin])
 
     assert [(bound.pod, bound.node) for bound in result.placements] == [("default/p", "cheap")]
+
+
+def test_the_configuration_of_the_page_about_load_is_accepted() -> None:
+    """With every argument that the page names."""
+    page = (HOW_TO.parent / "place-by-load.md").read_text("utf-8")
+    (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    built = build_profiles(decode_configuration(yaml.safe_load(text), "page"), ResourceAxis())
+
+    assert built.not_yet == ()
+    assert "LoadAwareScheduling" in {active.name for active in built.profiles[0].filter}

@@ -1,4 +1,4 @@
-"""Recorded decisions of the stock kube-scheduler 1.35: outcome, message, every score on every node.
+"""Recorded decisions of kube-scheduler 1.35 and of koord-scheduler: outcome, message, every score.
 
 The recordings and the generators of their clusters are not part of the repository: ``KOORD_SHARED``
 says where they lie, by default beside it.
@@ -8,62 +8,106 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from koordinator.api.annotations.devices import ALLOCATED
+from koordinator.api.annotations.numa import RESOURCE_STATUS
 from koordinator.api.codec import decode_object
 from koordinator.api.defaults import with_defaults
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.cli.configuration import read_configuration
 from koordinator.scheduler.app import Bound, Unschedulable
 from koordinator.simulator import ScheduleResult, schedule
+from koordinator.simulator.embedded import STOCK
 
 HERE = Path(__file__).resolve()
 SHARED = Path(os.environ.get("KOORD_SHARED", HERE.parents[4] / "shared"))
-RECORDING = SHARED / "parity" / "kube-scheduler.json"
+PARITY = SHARED / "parity"
+KUBE_SCHEDULER, KOORD_SCHEDULER = PARITY / "kube-scheduler.json", PARITY / "koord-scheduler.json"
+ALLOCATIONS = (ALLOCATED.key, RESOURCE_STATUS.key)
 NOW_S = 1_767_225_610.0  # 2026-01-01T00:00:10Z
+
+Part = Callable[[str], object]  # what of a message has to be the same
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not RECORDING.is_file(), reason=f"{RECORDING} is not there"),
+    pytest.mark.skipif(not PARITY.is_dir(), reason=f"{PARITY} is not there"),
 ]
 
 
-def test_every_recorded_decision_is_made_again() -> None:
-    """Among equally scored nodes any is right."""
-    cases = list(_cases())
-    differences = [text for case in cases for text in _differences(*case)]
+def test_every_recorded_decision_of_kube_scheduler_is_made_again() -> None:
+    """Among equally scored nodes any is right; messages are the same to the letter."""
+    assert _all_differences(KUBE_SCHEDULER, "stock", STOCK, str) == []
 
+
+def test_every_recorded_decision_of_koord_scheduler_is_made_again() -> None:
+    """With devices, NUMA nodes and measured load, by the configuration of its chart.
+
+    Its messages go on with what each of several plugins found of preemption; that is left out.
+    """
+    configuration = read_configuration(PARITY / "koord.yaml")
+
+    assert _all_differences(KOORD_SCHEDULER, "koord", configuration, _reasons) == []
+
+
+def _all_differences(
+    recording: Path, which: str, configuration: KubeSchedulerConfiguration, part: Part
+) -> list[str]:
+    cases = list(_cases(recording, which))
     assert cases
-    assert differences == []
+    return [text for case in cases for text in _differences(*case, configuration, part)]
 
 
-def _cases() -> Iterator[tuple[JsonObject, list[KubeObject]]]:
+def _cases(recording: Path, which: str) -> Iterator[tuple[JsonObject, list[KubeObject]]]:
     """Yield what was recorded, with the cluster before the decision and the pending pod."""
     compare = _imported("compare")
-    for case, before, pending in compare.clusters(json.loads(RECORDING.read_text()), "stock"):
+    for case, before, pending in compare.clusters(json.loads(recording.read_text()), which):
         if case["expect"]:
             manifests = [*before, pending]
             yield case, [with_defaults(decode_object(manifest)) for manifest in manifests]
 
 
-def _differences(case: JsonObject, objects: list[KubeObject]) -> Iterator[str]:
+def _differences(
+    case: JsonObject,
+    objects: list[KubeObject],
+    configuration: KubeSchedulerConfiguration,
+    part: Part,
+) -> Iterator[str]:
     where, key = f"seed {case['seed']} {case['pod']}", f"default/{case['pod']}"
-    result = schedule(objects, now_s=NOW_S, explain=True)
+    result = schedule(objects, configuration, now_s=NOW_S, explain=True)
     if "node" in case["expect"]:
         bound = next((b for b in result.placements if b.pod == key), None)
         if bound is None:
             yield f"{where}: recorded is {case['expect']['node']}, found {_refusal(result, key)}"
         else:
             yield from _different_scores(where, case, bound)
+            yield from _different_annotations(where, case["expect"], bound)
     else:
         refused = _refusal(result, key)
-        found, recorded = refused and refused.message, case["expect"]["message"]
-        if found != recorded:
+        found, recorded = refused.message if refused else "", case["expect"]["message"]
+        if refused is None or part(found) != part(recorded):
             yield f"{where}: recorded is {recorded!r}, found {found!r}"
+
+
+def _reasons(message: str) -> tuple[str, frozenset[str]]:
+    """Return what a message says of the nodes, whatever the order; not what preemption found."""
+    head, _, reasons = message.partition(". preemption:")[0].partition(": ")
+    return head, frozenset(reason.strip(" .") for reason in reasons.split(", "))
+
+
+def _different_annotations(where: str, recorded: JsonObject, bound: Bound) -> Iterator[str]:
+    if bound.node != recorded["node"]:
+        return
+    for key, text in recorded.get("annotations", {}).items():
+        found = bound.annotations.get(key)
+        if key in ALLOCATIONS and (found is None or json.loads(found) != json.loads(text)):
+            yield f"{where}: recorded is {key} {text}, found {found}"
 
 
 def _different_scores(where: str, case: JsonObject, bound: Bound) -> Iterator[str]:
@@ -89,7 +133,7 @@ def _refusal(result: ScheduleResult, key: str) -> Unschedulable | None:
 
 def _imported(name: str) -> ModuleType:
     """Import a module of the recordings by path; its siblings are found beside it."""
-    folder = RECORDING.parent
+    folder = PARITY
     sys.path.insert(0, str(folder))
     try:
         spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")

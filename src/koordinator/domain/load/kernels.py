@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from koordinator.domain.load.pod_load import Sum
-from koordinator.domain.rounding import percent_floor, round_half_away_array
+from koordinator.domain.rounding import EXACT_BELOW, percent_floor, round_half_away_array
 from koordinator.foundation.kernel import Kernel
 
 IntArray = npt.NDArray[np.int64]
@@ -141,45 +141,47 @@ def _judged_loop(  # noqa: C901, PLR0912, PLR0917 (one loop for numba)
     width = figures.shape[2]
     out = np.zeros((2, len(rows)), np.int64)
     refuse, use = options[_REFUSE_EXPIRED] != 0, options[_USE_EXPIRED] != 0
+    score_by_prod = is_prod and options[_SCORE_BY_PROD] != 0
     dominant = options[_DOMINANT]
     whole = dominant + weights.sum()
     for i in range(len(rows)):
-        now, known = figures[rows[i]], facts[rows[i]]
-        status = known[_STATUS]
+        row = rows[i]
+        status = facts[row, _STATUS]
         if status == 0:
             continue
+        knows_limited, knows_scored = facts[row, _KNOWS_LIMITED], facts[row, _KNOWS_SCORED]
         more = times[i] if len(times) else 0
         own = False
         if is_prod:
             for r in range(width):
-                own = own or now[_PROD_LIMIT, r] != 0
+                own = own or figures[row, _PROD_LIMIT, r] != 0
         total, lowest, code = 0, 100, 0
         for r in range(width):
-            has, estimate = now[_HAS, r], pods[_INCOMING, r]
-            delta = now[_DELTA, r] + more * pods[_DELTA, r] + estimate
-            estimated = now[_ESTIMATED, r] + more * pods[_ESTIMATED, r] + estimate
-            by_prod = now[_PROD_USAGE, r] + now[_PROD_DELTA, r] + estimate
-            by_prod += more * (pods[_PROD_USAGE, r] + pods[_PROD_DELTA, r])
-            limit = now[_PROD_LIMIT, r] if own else now[_LIMIT, r]
+            has, estimate = figures[row, _HAS, r], pods[_INCOMING, r]
+            delta = figures[row, _DELTA, r] + more * pods[_DELTA, r] + estimate
+            estimated = figures[row, _ESTIMATED, r] + more * pods[_ESTIMATED, r] + estimate
+            by_prod = estimate
+            if own or score_by_prod:
+                by_prod += figures[row, _PROD_USAGE, r] + figures[row, _PROD_DELTA, r]
+                by_prod += more * (pods[_PROD_USAGE, r] + pods[_PROD_DELTA, r])
+            limit = figures[row, _PROD_LIMIT, r] if own else figures[row, _LIMIT, r]
             if limit != 0 and code == 0:
-                load = now[_LIMITED, r] + delta if known[_KNOWS_LIMITED] else estimated
-                if own:
-                    load = by_prod
                 if status != _FRESH and refuse:
                     code = 1
                 elif has != 0 and (status == _FRESH or (status == _EXPIRED and use)):
-                    share = load / has * 100
-                    nearest = np.trunc(share)
-                    if share - nearest >= 0.5:  # noqa: PLR2004 (half; there are no negative shares)
-                        nearest += 1.0
-                    if nearest > limit:
-                        above = width if known[_IS_AGGREGATED] and not own else 0
+                    load = figures[row, _LIMITED, r] + delta if knows_limited else estimated
+                    if own:
+                        load = by_prod
+                    if load / has * 100 >= limit + 0.5:  # rounds to more than the limit
+                        above = width if facts[row, _IS_AGGREGATED] and not own else 0
                         code = 1 << (1 + r + above)
-            load = now[_SCORED, r] + delta if known[_KNOWS_SCORED] else estimated
-            if is_prod and options[_SCORE_BY_PROD]:
+            load = figures[row, _SCORED, r] + delta if knows_scored else estimated
+            if score_by_prod:
                 load = by_prod
             score = 0
-            if has > 0 and load <= has:
+            if load <= has < EXACT_BELOW:
+                score = int((has - load) * 100.0 / max(has, 1))
+            elif load <= has:
                 score = (has - load) * 100 // has
             total += score * weights[r]
             lowest = min(lowest, score)

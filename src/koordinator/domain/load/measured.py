@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
-from koordinator.api.node_metric import NodeMetric, NodeMetricStatus, NodeUsage
+from koordinator.api.node_metric import AggregatedUsage, NodeMetric, NodeMetricStatus
 from koordinator.api.qos import PriorityBand
 from koordinator.domain.load.rules import Amounts, LoadRules, Window
 from koordinator.foundation.clock import to_epoch_s
@@ -31,11 +31,11 @@ class Measured:
     updated_s: float  # since the epoch; -inf if the report doesn't say
     interval_s: float  # between two reports
     usage: Amounts | None  # the latest; None: the report has no body
-    windows: Mapping[tuple[str, float], Amounts]  # by statistic and duration; 0 is the longest
+    windows: tuple[AggregatedUsage, ...]
     system: Amounts  # the part of the usage that is no pod's
     pods: Mapping[str, PodReport]  # by ``namespace/name``
 
-    def over(self, window: Window | None) -> Amounts | None:
+    def over(self, window: Window | None, rules: LoadRules) -> Amounts | None:
         """Return the usage over a window.
 
         Where no window has been filled yet, the longest one is the latest usage; a certain one is
@@ -43,8 +43,16 @@ class Measured:
         """
         if window is None:
             return self.usage
-        found = self.windows.get((window.statistic, window.duration_s))
-        return self.usage if found is None and not window.duration_s else found
+        found, longest_s = None, -1.0
+        for aggregated in self.windows:
+            usage = aggregated.usage.get(window.statistic)
+            duration_s = aggregated.duration.total_seconds()
+            wanted = not window.duration_s or duration_s == window.duration_s
+            if usage is not None and usage.resources and wanted and duration_s >= longest_s:
+                found, longest_s = usage.resources, duration_s
+        if found is None:
+            return None if window.duration_s else self.usage
+        return rules.amounts(found)
 
 
 def measured_by(metric: NodeMetric, rules: LoadRules) -> Measured:
@@ -56,24 +64,10 @@ def measured_by(metric: NodeMetric, rules: LoadRules) -> Measured:
         updated_s=to_epoch_s(status.update_time, -inf),
         interval_s=REPORT_INTERVAL_S if interval_s is None else float(interval_s),
         usage=None if body is None else rules.amounts(body.node_usage.resources),
-        windows={} if body is None else _windows(body, rules),
+        windows=() if body is None else body.aggregated_node_usages,
         system=rules.amounts({} if body is None else body.system_usage.resources),
         pods=_pods(status, rules),
     )
-
-
-def _windows(body: NodeUsage, rules: LoadRules) -> Mapping[tuple[str, float], Amounts]:
-    found: dict[tuple[str, float], Amounts] = {}
-    longest: dict[str, float] = {}
-    for aggregated in body.aggregated_node_usages:
-        duration_s = aggregated.duration.total_seconds()
-        for statistic, usage in aggregated.usage.items():
-            if usage.resources:
-                found[statistic, duration_s] = rules.amounts(usage.resources)
-                longest[statistic] = max(longest.get(statistic, 0.0), duration_s)
-    for statistic, duration_s in longest.items():
-        found[statistic, 0.0] = found[statistic, duration_s]
-    return found
 
 
 def _pods(status: NodeMetricStatus, rules: LoadRules) -> Mapping[str, PodReport]:

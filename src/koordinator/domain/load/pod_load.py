@@ -69,8 +69,8 @@ class PodLoad:
         nothing = (0,) * len(self.estimate)
         if not self.counts:
             return nothing, nothing, nothing, nothing
-        delta = _beyond(self.estimate, nothing)
-        return delta, delta if self.is_prod else nothing, self.estimate, nothing
+        use = self.estimate
+        return use, use if self.is_prod else nothing, use, nothing
 
     def reported(self, measured: Measured, report: PodReport, pod: Pod, got_s: float) -> Addends:
         """Return what a pod adds of which something has been measured.
@@ -83,11 +83,11 @@ class PodLoad:
         prod_usage = report.usage if self.is_prod and report.is_prod else nothing
         prod_delta = delta = nothing
         if self._counts_as_estimated(measured, pod, got_s):
-            prod_delta = delta = _beyond(self.estimate, report.usage)
+            prod_delta = delta = tuple(map(_beyond, self.estimate, report.usage))
         if not self.is_prod:
             prod_delta = nothing
         elif not report.is_prod:
-            prod_delta = _beyond(self.estimate, nothing)
+            prod_delta = self.estimate
         return delta, prod_delta, self.estimate, prod_usage
 
     def _counts_as_estimated(self, measured: Measured, pod: Pod, got_s: float) -> bool:
@@ -173,8 +173,8 @@ def _seconds(annotations: Mapping[str, str], key: str) -> int | None:
     return seconds if seconds >= 0 else None
 
 
-def _beyond(estimate: Amounts, usage: Amounts) -> Amounts:
-    return tuple(max(e - u, 0) for e, u in zip(estimate, usage, strict=True))
+def _beyond(estimate: int, usage: int) -> int:
+    return estimate - usage if estimate > usage else 0
 
 
 def _true_since(pod: Pod, kind: str) -> float | None:

@@ -58,10 +58,10 @@ class LoadRules:
         found = []
         for name in self.resources:
             quantity = quantities.get(name)
-            if quantity is None:
+            if quantity is None or quantity.nanos <= 0:
                 found.append(0)
             else:
-                found.append(max(quantity.milli() if name == "cpu" else quantity.value(), 0))
+                found.append(quantity.milli() if name == "cpu" else quantity.value())
         return tuple(found)
 
     def numbers(self, of: Mapping[str, int]) -> Amounts:

@@ -7,7 +7,6 @@ Source: koordinator pkg/scheduler/plugins/loadaware/load_aware.go.
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -73,7 +72,7 @@ class LoadAwareScheduling:
 
     def _judged(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return ``(2, n)``: codes and scores, which are asked for one after the other."""
-        return snapshot.derived((self, pod), partial(self._judge, snapshot, pod))
+        return snapshot.derived((self, pod), lambda: self._judge(snapshot, pod))
 
     def _judge(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         ledger, asked = snapshot.load(self.rules), class_load(pod, self.rules)

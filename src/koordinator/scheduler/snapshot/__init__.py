@@ -5,6 +5,7 @@ Plugins read it; only ``scheduler.transaction`` and ``scheduler.ingest`` write.
 ``nodes``    one row per node: amounts, labels, taints, images, ports
 ``devices``  by row: devices of every type and what is taken of them
 ``numa``     by row: CPUs and NUMA nodes and what is taken of them
+``load``     by row: what was measured of a node, and its pods that no measurement shows yet
 ``belongings``  what a pod holds of both
 ``pods``     which pod is on which row, and counts of pods by label selector or affinity term
 ``classes``  pods with the same scheduling-relevant fields share one ``PodClass``

@@ -4,7 +4,7 @@ A ``LoadLedger`` is made when a plugin asks by its rules for the first time, and
 A report, a pod that comes or goes, and time that passes change the rows that they concern.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from koordinator.api.pod import Pod
 from koordinator.domain.load.rules import LoadRules
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.scheduler.snapshot.axis import IntArray
-from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.load_ledger import LoadLedger
 from koordinator.scheduler.snapshot.nodes import NodeTable
 from koordinator.scheduler.snapshot.pods import PlacedPod, PodTable
@@ -110,35 +109,32 @@ class LoadTable:
         for ledger in self._ledgers.values():
             ledger.charge(placed, sign)
 
-    def charge_run(self, pods: list[PlacedPod]) -> None:
-        """Count pods on their rows."""
+    def charge_run(self, pods: Sequence[PlacedPod], rows: IntArray, times: IntArray) -> None:
+        """Count pods on their rows: ``times[i]`` of them are on ``rows[i]``."""
         if not self._ledgers:
             return
-        if self.names_any(placed.key for placed in pods):
-            for placed in pods:
-                self.charge(placed, 1)
-            return
-        rows: dict[PodClass, list[int]] = {}
-        for placed in pods:
-            rows.setdefault(placed.pod_class, []).append(placed.row)
-        for pod_class, taken in rows.items():
-            times = np.bincount(taken, minlength=self._nodes.capacity)
-            touched = np.flatnonzero(times)
-            for ledger in self._ledgers.values():
-                ledger.charge_run(pod_class, touched, times[touched])
+        kinds = list({placed.pod_class.id: placed.pod_class for placed in pods}.values())
+        reported = self.names_any([placed.key for placed in pods])
+        for ledger in self._ledgers.values():
+            if reported or not ledger.are_alike(kinds):
+                for placed in pods:
+                    ledger.charge(placed, 1)
+            else:
+                ledger.charge_run(kinds[0], rows, times)
 
     def renew(self, placed: PlacedPod, pod: Pod) -> bool:
         """Take over a version of a pod that differs in its times; return whether they matter.
 
         They do where something was measured of it.
         """
-        concerned = [one for one in self._ledgers.values() if one.reports(placed)]
-        for ledger in concerned:
-            ledger.charge(placed, -1)
+        ledgers = self._ledgers.values()
+        if not any(ledger.reports(placed) for ledger in ledgers):
+            placed.pod = pod
+            return False
+        self.charge(placed, -1)
         placed.pod = pod
-        for ledger in concerned:
-            ledger.charge(placed, 1)
-        return bool(concerned)
+        self.charge(placed, 1)
+        return True
 
     def advance(self, now_s: float) -> IntArray:
         """Let time pass; return the rows whose report has expired by that."""

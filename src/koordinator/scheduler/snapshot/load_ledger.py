@@ -1,7 +1,7 @@
 """How loaded every node is, by one set of rules."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -20,7 +20,7 @@ from koordinator.domain.load.pod_load import (
     Sum,
     pod_load,
 )
-from koordinator.domain.load.rules import LoadRules, Window
+from koordinator.domain.load.rules import Amounts, LoadRules, Window
 from koordinator.scheduler.snapshot.axis import IntArray
 from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.pods import PlacedPod
@@ -58,6 +58,11 @@ class LoadLedger:
         """Return whether something was measured of a pod where it is."""
         measured = self.measured[placed.row]
         return measured is not None and placed.key in measured.pods
+
+    def are_alike(self, kinds: Sequence[PodClass]) -> bool:
+        """Return whether pods of all these classes add the same."""
+        first = class_load(kinds[0], self.rules).addends
+        return all(class_load(kind, self.rules).addends == first for kind in kinds[1:])
 
     def added_by(self, placed: PlacedPod) -> Addends:
         """Return what a pod adds to its node, which has been measured."""
@@ -165,8 +170,9 @@ class LoadLedger:
         limited = scored = None
         measured = self.measured[row]
         if measured is not None:
-            limited = measured.over(self._windows.get(row, self.rules.limits.window))
-            scored = measured.over(self.rules.scored)
+            rules = self.rules
+            limited = measured.over(self._windows.get(row, rules.limits.window), rules)
+            scored = measured.over(rules.scored, rules)
         figures, facts = self.figures[row], self.facts[row]
         figures[Figure.LIMITED], figures[Figure.SCORED] = limited or 0, scored or 0
         facts[Fact.KNOWS_LIMITED], facts[Fact.KNOWS_SCORED] = (
@@ -174,12 +180,11 @@ class LoadLedger:
             scored is not None,
         )
 
-    def _add_up(self, measured: Measured, pods: Iterable[PlacedPod]) -> IntArray:
+    def _add_up(self, measured: Measured, pods: Iterable[PlacedPod]) -> Sequence[Amounts]:
         nothing = (0,) * len(self.rules.resources)
         system = measured.system if self.rules.includes_system else nothing
         addends = [(nothing, nothing, nothing, system), *map(self.added_by, pods)]
-        total: IntArray = np.array(addends).sum(axis=0)
-        return total
+        return [tuple(map(sum, zip(*each, strict=True))) for each in zip(*addends, strict=True)]
 
 
 def class_load(pod: PodClass, rules: LoadRules) -> ClassLoad:

@@ -184,7 +184,7 @@ class ClusterState:
             requested[column, touched] += times * amount
         self.nodes.nonzero[0, touched] += times * first.nonzero_cpu
         self.nodes.nonzero[1, touched] += times * first.nonzero_memory
-        self.load.charge_run(placed)
+        self.load.charge_run(placed, touched, times)
         self.usage_log.extend(touched)
         self.ledgers.note_pods(item[0] for item in items)
         return placed
