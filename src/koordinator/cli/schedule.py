@@ -11,6 +11,7 @@ from rich.table import Table
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cli.configuration import read_configuration
+from koordinator.cli.flags import parse_gates
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, console, print_data, warn_of_missing
@@ -46,6 +47,12 @@ def schedule(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would happen; nothing is written.")
     ] = False,
+    feature_gates: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME=true|false,…", help="DevicePluginAdaption: tell vendors' device plugins."
+        ),
+    ] = "",
     output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
 ) -> None:
     """Decide where the pending pods among the given objects go.
@@ -74,6 +81,7 @@ def schedule(
         now_s=parse_time(now) if now else SystemClock().now_s(),
         explain=scores,
         out_of_tree=installed_plugins(),
+        gates=parse_gates(feature_gates),
         source=str(config or ""),
     )
     if given and objects is not given:

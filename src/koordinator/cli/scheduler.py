@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.cli.configuration import read_configuration, write_configuration
+from koordinator.cli.flags import parse_bool, parse_gates
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, print_data, warn_of_missing
 from koordinator.cli.times import parse_time
@@ -29,15 +30,6 @@ _ELECTION_TIME = typer.Option(parser=Duration.parse, metavar="15s", rich_help_pa
 _ELECTION_TEXT = typer.Option(rich_help_panel=_ELECTION)
 _FIVE_MINUTES = Duration(minutes=5)
 _ANY_ADDRESS = "0.0.0.0"  # noqa: S104 -- the default of both originals
-
-
-def parse_bool(text: str, source: str = "--leader-elect") -> bool:
-    """Return what a flag such as ``--leader-elect=false`` says.  Raises InputError."""
-    if text.lower() in ("true", "1", "t"):
-        return True
-    if text.lower() in ("false", "0", "f"):
-        return False
-    raise InputError(f"found {text!r}; accepted is true or false", source=source)
 
 
 def scheduler(  # noqa: PLR0917 -- one parameter per flag
@@ -180,16 +172,8 @@ def scheduler(  # noqa: PLR0917 -- one parameter per flag
             always_allowed=tuple(filter(None, authorization_always_allow_paths.split(","))),
             verbosity=verbosity,
             log_format=logging_format,
-            gates=_gates(feature_gates),
+            gates=parse_gates(feature_gates),
         )
-    )
-
-
-def _gates(text: str) -> frozenset[str]:
-    """Return the gates that are switched on; those of others, such as Kubernetes, do no harm."""
-    pairs = [part.partition("=") for part in text.split(",") if part]
-    return frozenset(
-        name.strip() for name, _, value in pairs if parse_bool(value, "--feature-gates")
     )
 
 

@@ -159,6 +159,7 @@ def schedule(
     now_s: float = 0.0,
     explain: bool = False,
     out_of_tree: Iterable[PluginSpec[Any]] = (),
+    gates: AbstractSet[str] = frozenset(),
     source: str = "",
 ) -> ScheduleResult:
     """Schedule the pending pods among ``objects`` and return every decision.
@@ -174,7 +175,12 @@ def schedule(
         explain=explain,
     )
     world = Embedded(
-        configuration, now_s=now_s, options=options, out_of_tree=out_of_tree, source=source
+        configuration,
+        now_s=now_s,
+        options=options,
+        out_of_tree=out_of_tree,
+        gates=gates,
+        source=source,
     )
     world.load(objects)
     outcomes = world.run_to_fixed_point()
