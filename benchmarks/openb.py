@@ -31,6 +31,8 @@ VARIANTS = {
     "cpu050": "96.1",
     "cpu250": "above FGD",
 }
+#: Run once more with PCIe roots, NUMA nodes and NVLink groups.
+WIRED = ("default", "multigpu50", "gpushare40", "gpuspec33")
 
 
 def allocation(workload: str, policy: str, scale: float) -> dict[str, Any]:
@@ -52,8 +54,11 @@ def allocation(workload: str, policy: str, scale: float) -> dict[str, Any]:
     }
 
 
-def ahead(workload: str, scale: float) -> dict[str, Any]:
-    """Report the default policy, and its least lead over FGD on any seed at 130 %."""
+def ahead(workload: str, scale: float, *, with_topology: bool = False) -> dict[str, Any]:
+    """Report the default policy, and its least lead over FGD on any seed at 130 %.
+
+    ``with_topology``: GPUs have PCIe roots, NUMA nodes and NVLink groups, and are chosen by them.
+    """
     if not FOLDER.is_dir():
         return MISSING
     trace = read_trace(FOLDER, workload)
@@ -61,7 +66,8 @@ def ahead(workload: str, scale: float) -> dict[str, Any]:
     rows = []
     for seed in seeds:
         order = arrivals(trace, seed, folder=FOLDER)
-        ours, fgd = replay(trace, order, seed), replay(trace, order, seed, "fgd")
+        run = functools.partial(replay, trace, order, seed, with_topology=with_topology)
+        ours, fgd = run(), run("fgd")
         rows.append((ours.allocation_at(100), ours.allocation_at(130), fgd.allocation_at(130)))
     table = np.array(rows, float)
     return {
@@ -107,6 +113,14 @@ BENCHMARKS = {
     **{
         name: Benchmark(f"openb {name}, price", target, functools.partial(ahead, name))
         for name, target in VARIANTS.items()
+    },
+    **{
+        f"wired-{name}": Benchmark(
+            f"openb {name}, price, GPUs with topology",
+            "above FGD",
+            functools.partial(ahead, name, with_topology=True),
+        )
+        for name in WIRED
     },
     "replay-fgd": Benchmark(
         "whole openb replay, FGD", "10 s", functools.partial(whole_replay, "fgd")

@@ -10,27 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 
 import koordinator
 
 HOW_TO = Path(__file__).parents[2] / "docs/how-to/add-a-vendor.md"
 VENDORS = "koordinator/domain/devices/vendors"
-RUN = """
-import json, sys
-from koordinator.cli.manifests import read_manifests
-from koordinator.simulator import Embedded
-from koordinator.api.kubescheduler import FeatureGates, decode_configuration
-points = ("preFilter", "filter", "score", "reserve", "preBind")
-plugins = {point: {"enabled": [{"name": "DeviceShare"}]} for point in points}
-profiles = [{"schedulerName": "default-scheduler", "plugins": plugins}]
-kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
-one = Embedded(decode_configuration({**kind, "profiles": profiles}, "test"),
-               gates=FeatureGates.parse("DevicePluginAdaption=true"))
-one.load(read_manifests(["acme.yaml"], sys.stdin.buffer))
-from koordinator.api.pod import Pod
-one.scheduler.step()
-print(json.dumps({p.metadata.name: p.metadata.annotations for p in one.cluster.list(Pod).items}))
-"""
+KOORD = "from koordinator.cli.main import main; main()"
+COMMAND = re.compile(r"^koord (.*)$", re.MULTILINE)
 
 
 def blocks(language: str) -> list[str]:
@@ -48,6 +35,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / VENDORS / "acme.py").write_text(vendor)
     (folder / "test_acme.py").write_text(test)
     (folder / "acme.yaml").write_text(blocks("yaml")[0])
+    (folder / "devices.yaml").write_text(blocks("json")[0])
     listing = folder / VENDORS / "__init__.py"
     text = listing.read_text()
     for before, after in changes(blocks("diff")[0].splitlines()):
@@ -88,7 +76,10 @@ def test_the_test_of_the_page_passes(package: Path) -> None:
 @pytest.mark.slow
 def test_the_pods_of_the_page_get_what_it_says(package: Path) -> None:
     """A whole card, three slots of the other, and what the device plugin is told."""
-    pods = json.loads(run(package, "-c", RUN))
+    command = COMMAND.search(HOW_TO.read_text("utf-8"))
+    assert command is not None
+    said = yaml.safe_load(run(package, "-c", KOORD, *command[1].split()))
+    pods = {it["pod"].partition("/")[2]: it["annotations"] for it in said["placements"]}
     allocated = {
         name: json.loads(annotations["scheduling.koordinator.sh/device-allocated"])["gpu"]
         for name, annotations in pods.items()

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.kubescheduler.gates import GATES
 from koordinator.cli.configuration import read_configuration, write_configuration
+from koordinator.cli.flags import parse_bool
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, print_data, warn_of_missing
 from koordinator.cli.times import parse_time
@@ -30,15 +31,6 @@ _ELECTION_TIME = typer.Option(parser=Duration.parse, metavar="15s", rich_help_pa
 _ELECTION_TEXT = typer.Option(rich_help_panel=_ELECTION)
 _FIVE_MINUTES = Duration(minutes=5)
 _ANY_ADDRESS = "0.0.0.0"  # noqa: S104 -- the default of both originals
-
-
-def parse_bool(text: str, source: str = "--leader-elect") -> bool:
-    """Return what a flag such as ``--leader-elect=false`` says.  Raises InputError."""
-    if text.lower() in ("true", "1", "t"):
-        return True
-    if text.lower() in ("false", "0", "f"):
-        return False
-    raise InputError(f"found {text!r}; accepted is true or false", source=source)
 
 
 def scheduler(  # noqa: PLR0917 -- one parameter per flag

@@ -48,6 +48,7 @@ from koordinator.scheduler.snapshot import IntArray, Snapshot
 from koordinator.scheduler.snapshot.gpu_view import MODEL_LABEL, expected_mix, gpu_nodes, node_kinds
 from koordinator.simulator.embedded import Embedded
 from koordinator.simulator.openb import Arrivals, Trace, TraceNode, TracePod
+from koordinator.simulator.openb_topology import partitions_entry, place_of
 
 POLICIES: Mapping[str, str] = {
     "bestfit": "GPUBestFit",
@@ -127,13 +128,19 @@ def replay(
     seed: int,
     policy: str = DEFAULT_POLICY,
     on_arrival: Callable[[int], None] | None = None,
+    *,
+    with_topology: bool = False,
 ) -> ReplayResult:
     """Place every arrival.  ``on_arrival(done)`` is told now and then.
+
+    ``with_topology``: GPUs are wired as ``openb_topology`` has it, and chosen accordingly.
 
     Raises InputError for an unknown policy.
     """
     world = Embedded(policy_configuration(policy, trace), options=Options(report=False))
-    world.load([obj for node in trace.nodes for obj in node_objects(node)])
+    world.load(
+        [obj for node in trace.nodes for obj in node_objects(node, with_topology=with_topology)]
+    )
     world.scheduler.step()
     world.state.set_ranks(
         {node.name: int(rank) for node, rank in zip(trace.nodes, arrivals.rank, strict=False)}
@@ -198,7 +205,7 @@ def write_placements(path: Path, placements: tuple[Placement, ...]) -> None:
 # -- the trace as objects ------------------------------------------------------------------------
 
 
-def node_objects(node: TraceNode) -> list[Node | Device]:
+def node_objects(node: TraceNode, *, with_topology: bool = False) -> list[Node | Device]:
     """Return the node as koord-manager would have it, and its Device object if it has GPUs."""
     allocatable = {
         "cpu": Quantity.from_milli(node.cpu_milli),
@@ -221,12 +228,23 @@ def node_objects(node: TraceNode) -> list[Node | Device]:
     }
     meta = ObjectMeta(name=node.name, labels={MODEL_LABEL: node.model})
     devices = tuple(
-        DeviceInfo(type="gpu", minor=minor, id=f"{node.name}-{minor}", health=True, resources=each)
+        DeviceInfo(
+            type="gpu",
+            minor=minor,
+            id=f"{node.name}-{minor}",
+            health=True,
+            resources=each,
+            topology=place_of(minor, node.gpu) if with_topology else None,
+        )
         for minor in range(node.gpu)
     )
+    groups = partitions_entry(node.gpu) if with_topology else {}
     return [
         Node(metadata=meta, status=NodeStatus(allocatable=allocatable)),
-        Device(metadata=ObjectMeta(name=node.name), spec=DeviceSpec(devices=devices)),
+        Device(
+            metadata=ObjectMeta(name=node.name, annotations=groups),
+            spec=DeviceSpec(devices=devices),
+        ),
     ]
 
 

@@ -7,7 +7,7 @@ than the answer: a pod that is seen on its node is bound.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from koordinator.api.annotations.codec import annotation_path
@@ -113,7 +113,10 @@ class Binder:
     def begin(self, batch: Sequence[Assumed]) -> None:
         """Begin to bind; ``ended`` tells how it went."""
         now_ns = int(self._clock.now_s() * NANOS)
-        binds = self._cluster.bind([_binding(assumed, now_ns) for assumed in batch])
+        for assumed in batch:
+            if assumed.holding.stamps:
+                assumed.holding = _stamped(assumed.holding, now_ns)
+        binds = self._cluster.bind([_binding(assumed) for assumed in batch])
         self._under_way.append((binds, dict(enumerate(batch))))
 
     def ended(self, *, wait: bool = False) -> list[Ended]:
@@ -176,16 +179,21 @@ class Binder:
         return self._cluster.patch(type(item), meta.name, meta.namespace, patch)
 
 
-def _binding(assumed: Assumed, now_ns: int) -> Binding:
-    meta, holding = assumed.queued.pod.metadata, assumed.holding
+def _stamped(holding: Holding, now_ns: int) -> Holding:
+    """Return what is held, with the annotations that say when the bind was sent."""
     annotations = dict(holding.annotations)
     for stamp in holding.stamps:
         annotations |= stamp(now_ns)
+    return replace(holding, annotations=annotations, stamps=())
+
+
+def _binding(assumed: Assumed) -> Binding:
+    meta, holding = assumed.queued.pod.metadata, assumed.holding
     return Binding(
         namespace=meta.namespace,
         name=meta.name,
         node=assumed.node,
         uid=meta.uid,
-        annotations=annotations,
+        annotations=holding.annotations,
         labels=holding.labels,
     )

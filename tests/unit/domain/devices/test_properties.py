@@ -25,9 +25,15 @@ from tests.unit.domain.devices.machines import (
     node,
 )
 
+from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.device import DeviceType
 from koordinator.api.meta import JsonObject
-from koordinator.domain.devices.allocation import Allocation, from_annotation, to_annotation
+from koordinator.domain.devices.allocation import (
+    Allocation,
+    annotation_entry,
+    from_annotation,
+    to_annotation,
+)
 from koordinator.domain.devices.claim import DeviceClaim
 from koordinator.domain.devices.masks import lowest, mask_of, minors_of
 from koordinator.domain.devices.model import NodeDevices
@@ -258,3 +264,16 @@ def test_wide_minors_need_no_special_case() -> None:
 
     assert plan.shortage(_state(plan, on, NOTHING)) is None
     assert plan.early[1].kind is DeviceType.RDMA
+
+
+@given(on=machines(), wanted=claims())
+@settings(max_examples=50, deadline=None)
+def test_the_written_annotation_is_the_content_encoded(
+    on: NodeDevices, wanted: DeviceClaim
+) -> None:
+    """However the text came about."""
+    found = place(on, wanted, NOTHING)
+    if not isinstance(found, Shortage):
+        expected = ALLOCATED.entry(to_annotation(found, on.ids))
+
+        assert annotation_entry(found, on.ids) == expected

@@ -96,8 +96,11 @@ def verdicts(view: Snapshot, asked: Asked, aligned: Callable[[], AlignedScores])
         _add_unbindable(found, view, request, (bind == code, policies == 0), code)
     strict = (policies == SINGLE) | (policies == RESTRICTED)
     if np.logical_or.reduce(strict):
-        found.add(strict & ~numa.arrays.exists[rows].any(axis=1) & ~numa.wide[rows], MISSING_ZONES)
-        found.add(strict & ~aligned().admitted, UNALIGNED)
+        refused = strict & ~aligned().admitted  # also where there are no NUMA nodes
+        if np.logical_or.reduce(refused):
+            there = numa.arrays.exists[rows].any(axis=1) | numa.wide[rows]
+            found.add(refused & ~there, MISSING_ZONES)
+            found.add(refused, UNALIGNED)
     return found
 
 
