@@ -340,3 +340,20 @@ def test_the_status_tells_all_domains() -> None:
     one.scheduler.step()
     later = one.cluster.get(ClusterNetworkTopology, "default").status
     assert [d.node_num for d in later.detail_status] == [3, 3, 1, 2]
+
+
+def test_a_pod_with_a_selector_goes_near_to_those_with_the_same_one() -> None:
+    """The rack of the first one, then its hall; without a topology nothing is scored."""
+    on = {"enabled": [{"name": "Coscheduling"}]}
+    only = {"enabled": [{"name": "Coscheduling", "weight": 1}], "disabled": [{"name": "*"}]}
+    config = configuration(plugins={"permit": on, "score": only})
+    job = {"annotations": {"scheduling.koordinator.sh/network-topology-selector": "job"}}
+    for layers in ([topology()], []):
+        one = embedded(
+            *layers, *nodes(1, 1, 1, 1, 1, 1), pod("a", 1, on="h4", **job), config=config
+        )
+        one.load([pod(name, 1, **job) for name in "bcd"])
+        one.scheduler.step()
+        assert [placed(one)[name] for name in "bcd"] == (
+            ["h3", "h1", "h2"] if layers else ["h1", "h2", "h3"]
+        )
