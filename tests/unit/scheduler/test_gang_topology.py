@@ -357,3 +357,17 @@ def test_a_pod_with_a_selector_goes_near_to_those_with_the_same_one() -> None:
         assert [placed(one)[name] for name in "bcd"] == (
             ["h3", "h1", "h2"] if layers else ["h1", "h2", "h3"]
         )
+
+
+def test_the_status_is_written_if_the_flag_says_so() -> None:
+    """``--enable-network-topology-manager``: without a profile that gathers, or not although."""
+    asked = embedded(topology(), *nodes(1), writes_network=True)
+    declined = cluster(slots=(1,), options={"writes_network": False})
+    for one in (asked, declined):
+        one.scheduler.step()
+
+    details = [
+        one.cluster.get(ClusterNetworkTopology, "default").status.detail_status
+        for one in (asked, declined)
+    ]
+    assert [bool(found) for found in details] == [True, False]

@@ -73,6 +73,8 @@ class Options:
     merge_runs: bool = True  # decide runs of identical pods at once; the outcome is the same
     run_limit: int = 4096
     in_flight: int = 1024  # bindings under way at which deciding waits until half of them ended
+    #: write the domains to ClusterNetworkTopology; None: if a profile gathers gangs
+    writes_network: bool | None = None
 
 
 class Scheduler:
@@ -124,9 +126,11 @@ class Scheduler:
         self._gang_reports = GangReports(
             cluster, clock, state, self._gangs, self._reporter, enabled=self.options.report
         )
-        gathers = any(gangs.gathers for gangs in self._gangs)
+        writes = self.options.writes_network
+        if writes is None:
+            writes = any(gangs.gathers for gangs in self._gangs)
         self._network_reports = NetworkReports(
-            cluster, clock, state, self._reporter, enabled=self.options.report and gathers
+            cluster, clock, state, self._reporter, enabled=self.options.report and writes
         )
         quotas = quotas[:1]  # those of further profiles would say the same
         self._revokers = [QuotaRevoke(cluster, clock, plugin, state) for plugin in quotas]
@@ -435,7 +439,8 @@ class Scheduler:
         if self._gang_reports.is_behind:
             times.append(self._clock.now_s())
         times += [due_s for r in self._revokers if (due_s := r.next_wakeup_s()) is not None]
-        wakeups = (self.queue.next_wakeup_s(), self._network_reports.next_write_s())
+        write_s = self._network_reports.next_write_s() if self.is_synced else None
+        wakeups = (self.queue.next_wakeup_s(), write_s)
         times += [wakeup_s for wakeup_s in wakeups if wakeup_s is not None]
         return min(times, default=None)
 
