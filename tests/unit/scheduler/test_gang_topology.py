@@ -297,6 +297,29 @@ def test_a_spec_that_makes_no_sense_is_complained_about_and_counts_as_none(
     assert any(said in e.note for e in one.cluster.list(Event).items)
 
 
+def test_a_spec_without_rules_asks_to_be_gathered_as_well_as_can_be() -> None:
+    """As upstream: five members share a rack."""
+    one = cluster(group("w", 5, network_topology_spec="{}"), *members("w", 5))
+
+    one.scheduler.step()
+
+    assert set(by_node(one)) == {"h3", "h4"}
+
+
+def test_a_gang_of_annotations_alone_is_gathered_too() -> None:
+    """Every member carries the spec; there is no PodGroup."""
+    said = {
+        "gang.scheduling.koordinator.sh/name": "w",
+        "gang.scheduling.koordinator.sh/min-available": "5",
+        "gang.scheduling.koordinator.sh/network-topology-spec": gather()["network_topology_spec"],
+    }
+    one = cluster(*(pod(f"w-{index}", 1, annotations=said) for index in range(5)))
+
+    one.scheduler.step()
+
+    assert set(by_node(one)) == {"h3", "h4"}
+
+
 def test_a_layer_that_does_not_exist_is_named() -> None:
     """The members learn which layers there are."""
     one = cluster(group("w", 1, **gather(must="RowLayer")), member("w-0", "w"))
