@@ -12,6 +12,7 @@ from koordinator.api.event import Event
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
+from koordinator.scheduler.app import Bound
 from koordinator.simulator import Embedded
 
 API = "scheduling.koordinator.sh/v1alpha1"
@@ -394,3 +395,13 @@ def test_the_status_is_written_if_the_flag_says_so() -> None:
         for one in (asked, declined)
     ]
     assert [bool(found) for found in details] == [True, False]
+
+
+def test_the_scores_of_gathered_members_are_kept_on_demand() -> None:
+    """``koord schedule --scores`` shows what each node would have been worth."""
+    one = cluster(group("w", 2, **gather()), *members("w", 2), options={"explain": True})
+
+    outcomes = one.scheduler.step()
+
+    assert all(isinstance(o, Bound) and o.scorecard is not None for o in outcomes)
+    assert len(outcomes) == 2

@@ -121,7 +121,7 @@ class Scheduler:
         self._placer = GangPlacer(
             self._binder, self._choose_member, self._diagnose_member, self._card
         )
-        self._gatherer = Gatherer(state, self._binder, self._placer)
+        self._gatherer = Gatherer(state, self._binder, self._placer, self._card)
         self._gangs = [active.plugin.gangs for p in profiles for active in p.gangs]
         self._gang_reports = GangReports(
             cluster, clock, state, self._gangs, self._reporter, enabled=self.options.report
