@@ -12,14 +12,26 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, devices, gangs, openb, quota, throughput, topology
+from benchmarks import (
+    cluster,
+    devices,
+    gangs,
+    load_aware,
+    openb,
+    queues,
+    quota,
+    throughput,
+    topology,
+)
 
 ALL = {
     **throughput.BENCHMARKS,
     **gangs.BENCHMARKS,
     **topology.BENCHMARKS,
     **quota.BENCHMARKS,
+    **queues.BENCHMARKS,
     **devices.BENCHMARKS,
+    **load_aware.BENCHMARKS,
     **openb.BENCHMARKS,
     **cluster.BENCHMARKS,
 }

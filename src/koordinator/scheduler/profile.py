@@ -17,15 +17,16 @@ from koordinator.api.kubescheduler import (
     NO_GATES,
     FeatureGates,
     KubeSchedulerConfiguration,
-    LoadAwareSchedulingArgs,
     PluginArgs,
     ReservationArgs,
     decode_args,
 )
 from koordinator.api.meta import KubeObject
+from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod_group import PodGroup
 from koordinator.api.policy import PodDisruptionBudget
+from koordinator.api.schedule_explanation import ScheduleExplanation
 from koordinator.api.service import Service
 from koordinator.api.volume import (
     CsiDriver,
@@ -53,6 +54,7 @@ from koordinator.scheduler.plugins import (
     gpu_price,
     image_locality,
     inter_pod_affinity,
+    load_aware,
     node_affinity,
     node_name,
     node_numa_resource,
@@ -100,6 +102,7 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     default_binder.PLUGIN,
     node_resources_fit_plus.PLUGIN,
     scarce_resource_avoidance.PLUGIN,
+    load_aware.PLUGIN,
     node_numa_resource.PLUGIN,
     device_share.PLUGIN,
     elastic_quota.PLUGIN,
@@ -136,6 +139,7 @@ UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
         "DynamicResources": "preEnqueue preFilter filter postFilter score reserve preBind",
         "DefaultPreemption": "preEnqueue postFilter",
         "DeviceShare": "preFilter filter preScore score reserve preBind",
+        "LoadAwareScheduling": "preFilter filter score reserve",
         "NodeNUMAResource": "preFilter filter preScore score reserve preBind",
         "ElasticQuota": "preFilter postFilter reserve",
         "Coscheduling": (
@@ -147,9 +151,6 @@ UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
 
 _ALL_ROUND = frozenset(("preFilter", "filter", "reserve", "preBind"))
 PLANNED: Mapping[str, Planned] = {
-    "LoadAwareScheduling": Planned(
-        LoadAwareSchedulingArgs, frozenset(("preFilter", "filter", "score", "reserve"))
-    ),
     "Reservation": Planned(
         ReservationArgs, _ALL_ROUND | {"postFilter", "preScore", "score", "bind"}
     ),
@@ -162,6 +163,7 @@ _NOTHING_TO_DO = frozenset((DEFAULT_PRE_BIND,))
 #: Kinds besides nodes, pods and namespaces that some plugin reads.
 WATCHED: tuple[type[KubeObject], ...] = (
     Device,
+    NodeMetric,
     NodeResourceTopology,
     ConfigMap,
     ElasticQuota,
@@ -171,6 +173,7 @@ WATCHED: tuple[type[KubeObject], ...] = (
     StatefulSet,
     PodDisruptionBudget,
     PodGroup,
+    ScheduleExplanation,
     ClusterNetworkTopology,
     StorageClass,
     CsiNode,

@@ -145,6 +145,15 @@ class GangBook:
                     f"there were {one.present} when this was written"
                     + (f", and {blocked} with closed scheduling gates" if blocked else "")
                 )
+            elif foreign := one.foreign(pod.spec.scheduler_name):
+                own = one.present - sum(foreign.values())
+                if own < one.terms.min_member:
+                    others = ", ".join(f"{count} for {name}" for name, count in foreign.items())
+                    missing.append(
+                        f"gang {member_id} needs {one.terms.min_member} members of one "
+                        f"schedulerName; there were {own} for {pod.spec.scheduler_name} and "
+                        f"{others} when this was written"
+                    )
         return "; ".join(missing)
 
     def why_gated(self, pod: Pod) -> str:
@@ -183,6 +192,13 @@ class GangBook:
         """Return whether a pod need not wait for others: it is in no gang, or that has started."""
         gang = self.gang_of(pod)
         return self._starts_alone(gang) if gang is not None else not gang_id(pod.metadata)
+
+    def has_begun(self, pod: Pod) -> bool:
+        """Return whether a member of the pod's gang group has a place, bound or not."""
+        gang = self.gang_of(pod)
+        if gang is None or gang.terms is None:
+            return False
+        return any(one.bound or one.waiting for one in self._gangs(gang.terms.group))
 
     def attempt(self, pod: Pod) -> GangAttempt:
         """Return who is to be placed together with a member of a gang that isn't short."""

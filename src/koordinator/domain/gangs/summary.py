@@ -5,7 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from koordinator.api.annotations.gang import QUEUE_POSITION, QUEUE_REASON
 from koordinator.api.cluster_network_topology import DEFAULT_NAME, ClusterNetworkTopology
+from koordinator.api.labels import parse_int32
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
@@ -56,6 +58,8 @@ class GangSummary(msgspec.Struct, frozen=True, rename="camel"):
     wait_seconds: float
     group: tuple[str, ...]
     why: str = ""  # why it has not started
+    queue_position: int | None = None  # in the queue of its quota, as its PodGroup says
+    queue_reason: str = ""
     complaints: tuple[str, ...] = ()
     network: tuple[LayerSummary, ...] = ()  # from the top
     members: tuple[MemberSummary, ...] = ()
@@ -68,13 +72,13 @@ def gang_summaries(objects: Iterable[KubeObject], defaults: GangDefaults) -> lis
     """
     book = GangBook(defaults)
     pods: dict[str, Pod] = {}
-    phases: dict[str, str] = {}
+    groups: dict[str, PodGroup] = {}
     nodes: list[Node] = []
     topology: ClusterNetworkTopology | None = None
     for obj in objects:
         if isinstance(obj, PodGroup):
             book.put_group(obj)
-            phases[obj.key] = obj.status.phase
+            groups[obj.key] = obj
         elif isinstance(obj, Pod):
             book.put_pod(obj)
             pods[obj.key] = obj
@@ -84,7 +88,7 @@ def gang_summaries(objects: Iterable[KubeObject], defaults: GangDefaults) -> lis
             topology = obj
     layers, paths = _network(topology, nodes)
     return [
-        _summary(book, book.gangs[name], pods, phases.get(name, ""), (layers, paths))
+        _summary(book, book.gangs[name], pods, groups.get(name), (layers, paths))
         for name in sorted(book.gangs)
     ]
 
@@ -107,18 +111,23 @@ def _network(topology: ClusterNetworkTopology | None, nodes: Iterable[Node]) -> 
 
 
 def _summary(
-    book: GangBook, gang: Gang, pods: dict[str, Pod], phase: str, network: Whereabouts
+    book: GangBook,
+    gang: Gang,
+    pods: dict[str, Pod],
+    stored: PodGroup | None,
+    network: Whereabouts,
 ) -> GangSummary:
     terms = gang.terms
     own = [pods[key] for key in sorted(gang.members)]
     said = [why for pod in own if (why := _why(gang, pod))]
     short = book.shortage(own[0]) if own else "it has no members"
+    noted = stored.metadata.annotations if stored else {}
     complaints = dict.fromkeys(terms.complaints if terms else ())
     for pod in own:
         complaints |= dict.fromkeys(f"pod {pod.key}: {text}" for text in contradictions(pod))
     return GangSummary(
         gang=gang.id,
-        phase=phase,
+        phase=stored.status.phase if stored else "",
         min_member=terms.min_member if terms else 0,
         total=terms.total if terms else 0,
         present=gang.present,
@@ -129,6 +138,8 @@ def _summary(
         wait_seconds=terms.wait_s if terms else 0.0,
         group=terms.group if terms else (),
         why=short or next(iter(said), ""),
+        queue_position=parse_int32(noted.get(QUEUE_POSITION, "")),
+        queue_reason=noted.get(QUEUE_REASON, ""),
         complaints=tuple(complaints),
         network=tuple(_layers(terms, own, network)),
         members=tuple(

@@ -137,14 +137,15 @@ class JobPlacer:
         return placed
 
     def _place_alike(self, kind: Kind) -> list[Assumed] | None:
+        count = len(kind.members)
         slots = self.slots(kind).copy()
         for _ in range(MOST_PLANS):
             offer = self._offer(kind, slots)
-            found = plan(self._tree, kind.rules, offer, len(kind.members))
+            found = plan(self._tree, kind.rules, offer, count)
             if found is None:
                 return None
             placed = self._assume(kind, found, slots)
-            if len(placed) == len(kind.members):
+            if len(placed) == count:
                 return placed
             self._give_back(placed)
             if self._refusal is not None:
@@ -275,6 +276,10 @@ class JobPlacer:
             fit = replace(fit, behind=anybody)  # who keeps the second pod away was not asked
         if fit.refused_by:
             return fit
+        plugin, limit = self._cycle.limiter(pod_class, count)
+        if limit < count:
+            why = f"{plugin} lets {limit} of {count} members in"
+            return replace(fit, refused_by=plugin, refusal=why, counts={})
         text = shortage(planner, count, fit.message())
         others = sum(len(one.members) for one in kinds) - count
         if others:

@@ -22,6 +22,7 @@ BOUND = ("Normal", "Scheduled", "Binding")
 FAILED = ("Warning", "FailedScheduling", "Scheduling")
 DISPLACED = ("Normal", "Preempted", "Preempting")
 IGNORED = ("Warning", "Ignored", "Reading")
+GATED = "SchedulingGated"  # a reason: room would not help, so no autoscaler acts
 COMPONENT = "koord-scheduler"  # who speaks about objects that belong to no profile
 DEFAULT_NAMESPACE = "default"  # of events about objects that have none
 SERIES_S = 360.0  # an event that comes again within this time is the same one

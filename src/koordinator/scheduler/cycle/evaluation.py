@@ -165,6 +165,14 @@ class Evaluation:
         self._versions: Hashable = None
 
     @property
+    def spreads(self) -> bool:
+        """Whether relative scores that count are scaled as ``Spread`` says."""
+        return all(
+            flat or hasattr(part.active.plugin, "spread")
+            for part, flat in zip(self.program.relative, self.flat, strict=True)
+        )
+
+    @property
     def nbytes(self) -> int:
         return self.best.nbytes * (3 + len(self.raw))
 
@@ -214,8 +222,9 @@ class Evaluation:
         view = snapshot[rows]
         for index, part in enumerate(self.program.relative):
             if part.active.plugin.reads is not Reads.NODE:
-                self.raw[index][rows] = part.active.plugin.score(view, self.pod)
-                self.flat[index] = not self.raw[index].any()
+                raw = part.active.plugin.score(view, self.pod)
+                self.raw[index][rows] = raw
+                self.flat[index] = not (raw.any() or self.raw[index].any())
         self.best[rows] = self._score(view, self._static_ok[rows], self._static_total[rows])
 
     def _score(self, view: Snapshot, ok: BoolArray, total: IntArray) -> IntArray:

@@ -14,7 +14,9 @@ from koordinator.scheduler.contract import (
     Profile,
     Reads,
     Refusal,
+    Spread,
 )
+from koordinator.scheduler.cycle.best import best_row, spread_onto
 from koordinator.scheduler.cycle.evaluation import (
     UNFIT,
     Evaluation,
@@ -220,32 +222,55 @@ class Cycle:
         scorers = [a for a in self._cluster_scores if wants_score(a, snapshot, pod_class)]
         best = evaluation.best
         preferred = self._preferred(snapshot, pod_class)
-        if feasible is None and not scorers and not preferred and all(evaluation.flat):
-            row = int(best.argmax()) if len(best) else 0
-            if not len(best) or best[row] == UNFIT:
-                return None
-            return (
-                row
-                if not self.state.ranked
-                else self._lowest_rank(np.flatnonzero(best == best[row]))
-            )
+        if not scorers and not preferred:
+            if feasible is None and all(evaluation.flat):
+                return self._highest(best)
+            if snapshot.is_large and evaluation.spreads:
+                return self._best_of_many(evaluation, best, feasible)
         rows = np.flatnonzero(best != UNFIT if feasible is None else feasible)
         if len(rows) <= 1:
             return int(rows[0]) if len(rows) else None
-        if preferred:
-            fitting = set(rows.tolist())
-            for row in preferred:
-                if row in fitting:
-                    return row
-        total = best[rows]
+        fitting = set(rows.tolist()) if preferred else ()
+        for row in preferred:
+            if row in fitting:
+                return row
+        total = self._with_relative(evaluation, rows)
+        for active in scorers:
+            total = total + self._cluster_score(active, snapshot, pod_class, rows)
+        return self._lowest_rank(rows[total == total.max()])
+
+    @staticmethod
+    def _with_relative(evaluation: Evaluation, rows: IntArray) -> IntArray:
+        """Return the totals of the feasible rows, relative scores included."""
+        total = evaluation.best[rows]
         for part, raw, flat in zip(
             evaluation.program.relative, evaluation.raw, evaluation.flat, strict=True
         ):
             if not flat:
                 total = total + part.active.weight * part.active.plugin.normalize(raw[rows])
-        for active in scorers:
-            total = total + self._cluster_score(active, snapshot, pod_class, rows)
-        return self._lowest_rank(rows[total == total.max()])
+        return total
+
+    def _highest(self, total: IntArray) -> int | None:
+        row = int(total.argmax()) if len(total) else 0
+        if not len(total) or total[row] == UNFIT:
+            return None
+        ranked = self.state.ranked
+        return self._lowest_rank(np.flatnonzero(total == total[row])) if ranked else row
+
+    def _best_of_many(
+        self, evaluation: Evaluation, total: IntArray, feasible: BoolArray | None
+    ) -> int | None:
+        if feasible is not None:
+            total = np.where(feasible, total, UNFIT)
+        for part, raw, flat in zip(
+            evaluation.program.relative, evaluation.raw, evaluation.flat, strict=True
+        ):
+            if not flat:
+                active = part.active
+                reverse = active.plugin.spread is Spread.LOWEST
+                total = spread_onto.compiled(total, raw, active.weight, reverse)
+        row = best_row.compiled(total, self.state.nodes.rank)
+        return None if row == UNFIT else row
 
     def _preferred(self, snapshot: Snapshot, pod_class: PodClass) -> list[int]:
         """Return the rows to try first, in order."""
@@ -365,11 +390,18 @@ class Cycle:
 
     def limit(self, pod: PodClass, most: int) -> int:
         """Return how many such pods in a row are not refused as a whole, at most ``most``."""
+        return self.limiter(pod, most)[1]
+
+    def limiter(self, pod: PodClass, most: int) -> tuple[str, int]:
+        """Return the same with the plugin that allows the fewest; empty: none of them does."""
+        name = ""
         for active in self.limiting:
             if self.refuses(active, pod):
-                return 0
-            most = active.plugin.run_limit(self._evaluator.snapshot, pod, most)
-        return most
+                return active.name, 0
+            allowed = active.plugin.run_limit(self._evaluator.snapshot, pod, most)
+            if allowed < most:
+                name, most = active.name, allowed
+        return name, most
 
     def refuses(self, active: ActivePlugin, pod_class: PodClass) -> bool:
         """Return whether a plugin refuses a pod as a whole, as things are now."""
