@@ -97,6 +97,14 @@ def scheduler(  # noqa: PLR0917 -- one parameter per flag
     feature_gates: Annotated[
         str, typer.Option(metavar="NAME=true,...", help=f"Known: {', '.join(sorted(GATES))}.")
     ] = "",
+    enable_network_topology_manager: Annotated[
+        str,
+        typer.Option(
+            metavar="true|false",
+            help="Write the network's domains to ClusterNetworkTopology; default: if a profile "
+            "has awareNetworkTopology.",
+        ),
+    ] = "",
     verbosity: Annotated[
         int, typer.Option("-v", help="How much is logged: 0, 4 (details), 8 (of libraries).")
     ] = 0,
@@ -170,6 +178,11 @@ def scheduler(  # noqa: PLR0917 -- one parameter per flag
             certificate_folder=cert_dir,
             always_allowed=tuple(filter(None, authorization_always_allow_paths.split(","))),
             gates=gates,
+            writes_network=(
+                parse_bool(enable_network_topology_manager, "--enable-network-topology-manager")
+                if enable_network_topology_manager
+                else None
+            ),
             verbosity=verbosity,
             log_format=logging_format,
         )

@@ -81,6 +81,7 @@ class Settings:
     certificate_folder: Path | None
     always_allowed: tuple[str, ...]
     gates: FeatureGates
+    writes_network: bool | None
     verbosity: int
     log_format: LogFormat
 
@@ -246,6 +247,7 @@ class _Process:
             max_unschedulable_s=settings.max_unschedulable_s,
             run_limit=BINDS_UNDER_WAY,
             in_flight=BINDS_UNDER_WAY,
+            writes_network=settings.writes_network,
         )
         return Scheduler(
             self._cluster,

@@ -12,6 +12,7 @@ from koordinator.api.event import Event
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
+from koordinator.scheduler.app import Bound
 from koordinator.simulator import Embedded
 
 API = "scheduling.koordinator.sh/v1alpha1"
@@ -297,6 +298,29 @@ def test_a_spec_that_makes_no_sense_is_complained_about_and_counts_as_none(
     assert any(said in e.note for e in one.cluster.list(Event).items)
 
 
+def test_a_spec_without_rules_asks_to_be_gathered_as_well_as_can_be() -> None:
+    """As upstream: five members share a rack."""
+    one = cluster(group("w", 5, network_topology_spec="{}"), *members("w", 5))
+
+    one.scheduler.step()
+
+    assert set(by_node(one)) == {"h3", "h4"}
+
+
+def test_a_gang_of_annotations_alone_is_gathered_too() -> None:
+    """Every member carries the spec; there is no PodGroup."""
+    said = {
+        "gang.scheduling.koordinator.sh/name": "w",
+        "gang.scheduling.koordinator.sh/min-available": "5",
+        "gang.scheduling.koordinator.sh/network-topology-spec": gather()["network_topology_spec"],
+    }
+    one = cluster(*(pod(f"w-{index}", 1, annotations=said) for index in range(5)))
+
+    one.scheduler.step()
+
+    assert set(by_node(one)) == {"h3", "h4"}
+
+
 def test_a_layer_that_does_not_exist_is_named() -> None:
     """The members learn which layers there are."""
     one = cluster(group("w", 1, **gather(must="RowLayer")), member("w-0", "w"))
@@ -340,3 +364,44 @@ def test_the_status_tells_all_domains() -> None:
     one.scheduler.step()
     later = one.cluster.get(ClusterNetworkTopology, "default").status
     assert [d.node_num for d in later.detail_status] == [3, 3, 1, 2]
+
+
+def test_a_pod_with_a_selector_goes_near_to_those_with_the_same_one() -> None:
+    """The rack of the first one, then its hall; without a topology nothing is scored."""
+    on = {"enabled": [{"name": "Coscheduling"}]}
+    only = {"enabled": [{"name": "Coscheduling", "weight": 1}], "disabled": [{"name": "*"}]}
+    config = configuration(plugins={"permit": on, "score": only})
+    job = {"annotations": {"scheduling.koordinator.sh/network-topology-selector": "job"}}
+    for layers in ([topology()], []):
+        one = embedded(
+            *layers, *nodes(1, 1, 1, 1, 1, 1), pod("a", 1, on="h4", **job), config=config
+        )
+        one.load([pod(name, 1, **job) for name in "bcd"])
+        one.scheduler.step()
+        assert [placed(one)[name] for name in "bcd"] == (
+            ["h3", "h1", "h2"] if layers else ["h1", "h2", "h3"]
+        )
+
+
+def test_the_status_is_written_if_the_flag_says_so() -> None:
+    """``--enable-network-topology-manager``: without a profile that gathers, or not although."""
+    asked = embedded(topology(), *nodes(1), writes_network=True)
+    declined = cluster(slots=(1,), options={"writes_network": False})
+    for one in (asked, declined):
+        one.scheduler.step()
+
+    details = [
+        one.cluster.get(ClusterNetworkTopology, "default").status.detail_status
+        for one in (asked, declined)
+    ]
+    assert [bool(found) for found in details] == [True, False]
+
+
+def test_the_scores_of_gathered_members_are_kept_on_demand() -> None:
+    """``koord schedule --scores`` shows what each node would have been worth."""
+    one = cluster(group("w", 2, **gather()), *members("w", 2), options={"explain": True})
+
+    outcomes = one.scheduler.step()
+
+    assert all(isinstance(o, Bound) and o.scorecard is not None for o in outcomes)
+    assert len(outcomes) == 2

@@ -62,8 +62,8 @@ class GatherStrategy(StrEnum):
 class GatherRule(ApiStruct, frozen=True, kw_only=True):
     """A rule for one layer; a multiple above 1 asks for that granularity per domain."""
 
-    layer: str
-    strategy: str  # a GatherStrategy
+    layer: str = ""
+    strategy: str = ""  # a GatherStrategy
     pod_count_multiple: int = 0
 
 

@@ -225,12 +225,15 @@ class GangBook:
         return GangAttempt(gang.terms.group_id, {pod.key: gang.id}, {gang.id: 0}, is_alone=True)
 
     def networks(self, pod: Pod) -> dict[str, NetworkTopologySpec]:
-        """Return what the gangs of the pod's group ask of the network, by gang id."""
+        """Return what the gangs of the pod's group ask of the network, by gang id.
+
+        A spec without rules asks to be gathered as well as can be.
+        """
         gang = self.gang_of(pod)
         if not self.gathers or gang is None or gang.terms is None:
             return {}
         terms = [one.terms for one in self._gangs(gang.terms.group) if one.terms is not None]
-        return {one.id: one.network for one in terms if one.network and one.network.gather_strategy}
+        return {one.id: one.network for one in terms if one.network is not None}
 
     def with_places(self, pod: Pod) -> dict[str, str]:
         """Return the gang id of every member of the pod's group that has a place, by key."""

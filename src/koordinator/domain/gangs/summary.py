@@ -111,7 +111,11 @@ def _network(topology: ClusterNetworkTopology | None, nodes: Iterable[Node]) -> 
 
 
 def _summary(
-    book: GangBook, gang: Gang, pods: dict[str, Pod], stored: PodGroup | None, network: Whereabouts
+    book: GangBook,
+    gang: Gang,
+    pods: dict[str, Pod],
+    stored: PodGroup | None,
+    network: Whereabouts,
 ) -> GangSummary:
     terms = gang.terms
     own = [pods[key] for key in sorted(gang.members)]

@@ -6,7 +6,7 @@ ranks.  As for other gangs all happens in the state alone, and all of it or noth
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
@@ -19,10 +19,10 @@ from koordinator.domain.network import GatherRules, rank_key, rules_of
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.app.binding import Binder
 from koordinator.scheduler.app.gang_placing import GangDecision, GangPlacer, GangTurn, Wanted
-from koordinator.scheduler.app.job_placing import JobPlacer, Kind, Surroundings, refused
-from koordinator.scheduler.cycle import Cycle, Nominations
+from koordinator.scheduler.app.job_placing import GATHERS, JobPlacer, Kind, Surroundings, refused
+from koordinator.scheduler.cycle import Cycle, Nominations, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis
-from koordinator.scheduler.snapshot import ClusterState, IntArray
+from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass
 
 NO_TOPOLOGY = "no cluster network topology"
 
@@ -48,8 +48,14 @@ class Demand:
 class Gatherer:
     """Decides the attempts of gangs with a network topology spec."""
 
-    def __init__(self, state: ClusterState, binder: Binder, placer: GangPlacer) -> None:
-        self._state, self._binder, self._placer = state, binder, placer
+    def __init__(
+        self,
+        state: ClusterState,
+        binder: Binder,
+        placer: GangPlacer,
+        card: Callable[[Cycle, PodClass], Scorecard | None],
+    ) -> None:
+        self._state, self._binder, self._placer, self._card = state, binder, placer, card
 
     def demand(self, gangs: GangBook, pod: Pod) -> Demand | None:
         """Return what a member's group asks of the network; None: nothing it has to have.
@@ -126,7 +132,7 @@ class Gatherer:
             return _lost(turn, members, refused(fit, demand.refusal or NO_TOPOLOGY))
         around = self.surroundings(gangs, members, nominated)
         rivals = _without(nominated, here)
-        job = JobPlacer(self._binder, cycle, tree, around, rivals, merges=merges)
+        job = JobPlacer(self._binder, cycle, tree, around, rivals, card=self._card, merges=merges)
         gang_order = {gang: place for place, gang in enumerate(attempt.members.values())}
         ranked = sorted(
             members,
@@ -150,7 +156,7 @@ class Gatherer:
                     decision.failed += [(*one, verdict) for one in left]
                 return decision
         verdict = job.why_not(kinds)
-        if len(kinds) == 1 and not attempt.is_alone:
+        if len(kinds) == 1 and not attempt.is_alone and verdict.refused_by == GATHERS:
             most = job.most(kinds[0])
             room = job.room(kinds[0], most) if most < len(needed) else None
             if room is not None:

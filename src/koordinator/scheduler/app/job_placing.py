@@ -4,7 +4,7 @@ Members of several kinds (gangs of a group, shapes of pods) go to one domain too
 those with the fewest possible places first, each next to the ones before.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,9 +20,9 @@ from koordinator.domain.network import (
 )
 from koordinator.scheduler.app.binding import Assumed, Binder
 from koordinator.scheduler.app.gang_placing import Wanted
-from koordinator.scheduler.cycle import Choice, Cycle, Nominations, RoomCount
+from koordinator.scheduler.cycle import Choice, Cycle, Nominations, RoomCount, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis
-from koordinator.scheduler.snapshot import IntArray
+from koordinator.scheduler.snapshot import IntArray, PodClass
 
 GATHERS = "Coscheduling"  # the plugin in whose name all this is done
 MOST_DOMAINS = 32  # that are tried for members of several kinds
@@ -74,10 +74,12 @@ class JobPlacer:
         around: Surroundings,
         nominated: Nominations,
         *,
+        card: Callable[[Cycle, PodClass], Scorecard | None],
         merges: bool,
     ) -> None:
         self._state, self._binder, self._cycle, self._tree = cycle.state, binder, cycle, tree
-        self._around, self._nominated, self._merges = around, nominated, merges
+        self._around, self._nominated = around, nominated
+        self._card, self._merges = card, merges
         self._slots: dict[str, IntArray] = {}  # by key of the first member
         self._refusal: Diagnosis | None = None  # of a member, whatever the node: a quota is full
 
@@ -236,9 +238,12 @@ class JobPlacer:
                 break
             choice = cycle.choose_on(pod_class, row)
             if not isinstance(choice, Choice):
-                slots[row] = sum(assumed.placed.row == row for assumed in placed)
+                slots[row] = sum(other.placed.row == row for other in placed)
                 break
-            placed.append(self._binder.assume(queued, pod_class, choice))
+            card = self._card(cycle, pod_class)
+            assumed = self._binder.assume(queued, pod_class, choice)
+            assumed.scorecard = card
+            placed.append(assumed)
         return placed
 
     def _refuse(self, member: Wanted) -> None:

@@ -82,6 +82,8 @@ class Options:
     merge_runs: bool = True  # decide runs of identical pods at once; the outcome is the same
     run_limit: int = 4096
     in_flight: int = 1024  # bindings under way at which deciding waits until half of them ended
+    #: write the domains to ClusterNetworkTopology; None: if a profile gathers gangs
+    writes_network: bool | None = None
 
 
 class Scheduler:
@@ -129,7 +131,7 @@ class Scheduler:
         self._placer = GangPlacer(
             self._binder, self._choose_member, self._diagnose_member, self._card
         )
-        self._gatherer = Gatherer(state, self._binder, self._placer)
+        self._gatherer = Gatherer(state, self._binder, self._placer, self._card)
         self.gangs = [active.plugin.gangs for p in profiles for active in p.gangs]
         self._rooms = GangRooms(state)
         self._gathered_rooms = GatheredRooms(state, self._binder, self._rooms, self._gatherer)
@@ -150,6 +152,7 @@ class Scheduler:
             message_of=self._message_of,
             metrics=metrics,
             report=self.options.report,
+            writes_network=self.options.writes_network,
         )
         self._terminating = (
             TerminatingPods(clock, state, self.quotas) if self.quotas is not None else None
@@ -481,8 +484,9 @@ class Scheduler:
         """Return when there is something to do even without news; None: only news can help."""
         waiting = (*self._waiting.values(), *self._preparing.values())
         times = [assumed.deadline_s for assumed in waiting]
-        times += self._upkeep.next_wakeups()
         wakeups = [self.queue.next_wakeup_s()]
+        if self.is_synced:
+            wakeups += self._upkeep.next_wakeups()
         if self._terminating is not None:
             wakeups.append(self._terminating.next_wakeup_s())
         times += [due_s for due_s in wakeups if due_s is not None]

@@ -41,14 +41,18 @@ class Upkeep:
         message_of: Callable[[str], str],
         metrics: "Metrics | None",
         report: bool,
+        writes_network: bool | None,
     ) -> None:
+        """``writes_network``: None leaves it to whether some gang plugin looks at the network."""
         self._clock, self._report = clock, report
         self._places = QueuePlaces(queues, state, gangs, reporter, message_of)
         self.gangs = GangReports(
             cluster, clock, state, gangs, reporter, places=self._places, enabled=report
         )
-        gathers = any(book.gathers for book in gangs)
-        self._network = NetworkReports(cluster, clock, state, reporter, enabled=report and gathers)
+        writes = writes_network
+        if writes is None:
+            writes = any(book.gathers for book in gangs)
+        self._network = NetworkReports(cluster, clock, state, reporter, enabled=report and writes)
         self._revoke = self._status = None
         if quotas is not None:
             self._revoke = QuotaRevoke(cluster, clock, quotas, state)

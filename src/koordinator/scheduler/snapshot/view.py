@@ -16,6 +16,7 @@ from koordinator.scheduler.snapshot.axis import BoolArray, IntArray
 from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.devices import DeviceTable
 from koordinator.scheduler.snapshot.load_ledger import LoadLedger
+from koordinator.scheduler.snapshot.network import Network
 from koordinator.scheduler.snapshot.nodes import LabelIds
 from koordinator.scheduler.snapshot.numa import NumaTable
 from koordinator.scheduler.snapshot.objects import ObjectTable
@@ -340,6 +341,11 @@ class Snapshot:
     def objects(self) -> ObjectTable:
         """Claims, volumes, services, budgets and so on."""
         return self._state.objects
+
+    @property
+    def network(self) -> Network:
+        """The domains of the network between the nodes."""
+        return self._state.network
 
     @property
     def pods(self) -> dict[str, PlacedPod]:

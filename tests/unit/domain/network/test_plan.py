@@ -1,6 +1,7 @@
 """Which nodes a job takes: the original's example, its decisions, and where we differ."""
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -175,3 +176,28 @@ def test_a_plan_takes_no_more_than_there_is_and_keeps_every_rule(
     for rack in racks if multiples and (len(racks) > 1 or count % 2 == 0) else ():
         inside = sum(n for node, n in (*found, *held.items()) if paths[node] == rack)
         assert inside % 2 == 0
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), paths=networks(), count=st.integers(1, 12))
+def test_no_choice_of_racks_in_one_hall_is_smaller(
+    data: st.DataObject, paths: dict[str, tuple[str, str]], count: int
+) -> None:
+    """Brute force over all sets of racks of all halls finds none with fewer that has room."""
+    slots = {node: data.draw(st.integers(0, 4)) for node in paths}
+    found = shares(
+        plan(tree_of(paths), GatherRules(HALL), Offer.of(numbers(paths, slots)), count), paths
+    )
+
+    rooms: dict[str, dict[str, int]] = {}
+    for node, (hall, rack) in paths.items():
+        racks = rooms.setdefault(hall, {})
+        racks[rack] = racks.get(rack, 0) + slots[node]
+    sizes = [
+        size
+        for racks in rooms.values()
+        for size in range(1, len(racks) + 1)
+        for chosen in combinations(racks.values(), size)
+        if sum(chosen) >= count
+    ]
+    assert (None if found is None else spread(paths, found)[1]) == min(sizes, default=None)

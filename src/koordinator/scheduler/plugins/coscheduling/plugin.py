@@ -7,6 +7,7 @@ Source: koordinator pkg/scheduler/plugins/coscheduling/coscheduling.go, core/cor
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from koordinator.api.annotations.gang import bind_gang_entries
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
@@ -16,6 +17,7 @@ from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangBook, GangDefaults, gang_id
 from koordinator.scheduler.contract import (
+    MAX_SCORE,
     Action,
     Attempt,
     ClusterEvent,
@@ -24,9 +26,11 @@ from koordinator.scheduler.contract import (
     Permit,
     PluginSpec,
     PostFilterResult,
+    Reads,
 )
+from koordinator.scheduler.plugins.coscheduling.proximity import places_by_distance, selector_of
 from koordinator.scheduler.preemption import WAITING, room_for_job
-from koordinator.scheduler.snapshot import PodClass, ResourceAxis
+from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class Coscheduling:
     gangs: GangBook
     preempts: bool = False
     tells_others: bool = True  # those that are not to blame when their gang finds no room
+    reads: ClassVar = Reads.CLUSTER  # of the score
 
     def with_gates(self, gates: FeatureGates) -> "Coscheduling":
         """Return the plugin as the gates change it."""
@@ -44,6 +49,19 @@ class Coscheduling:
     def pre_enqueue(self, pod: Pod) -> str:
         """Return what the pod's gang lacks, or who speaks for it; empty: the pod may be tried."""
         return self.gangs.why_gated(pod) if gang_id(pod.metadata) else ""
+
+    def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        """Return whether the pod wants to be near to others."""
+        return bool(selector_of(pod)) and snapshot.network.tree is not None
+
+    def score_among(self, snapshot: Snapshot, pod: PodClass, feasible: IntArray) -> IntArray:
+        """Return the places of the nodes, nearest first."""
+        return places_by_distance(snapshot, pod, feasible)
+
+    def normalize(self, raw: IntArray) -> IntArray:
+        """Return 100 for the nearest node, 0 for the farthest."""
+        farthest = int(raw.max(initial=0))
+        return MAX_SCORE - (raw * MAX_SCORE // farthest if farthest else raw)
 
     def permits(self, pod: PodClass) -> bool:
         """Return whether ``permit`` has a say about such pods."""
