@@ -9,12 +9,13 @@ from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import put, team
 from tests.unit.scheduler.test_gangs import condition, group, members, placed
 from tests.unit.scheduler.test_gangs_in_quotas import BOTH
-from tests.worlds import embedded, node, pod
+from tests.worlds import START_S, embedded, node, pod
 
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
-from koordinator.scheduler.queue import QueueState
+from koordinator.scheduler.contract import Gate
+from koordinator.scheduler.queue import QueueState, SchedulingQueue
 from koordinator.simulator import Embedded
 
 LABEL = PREFIX + "name"
@@ -276,6 +277,26 @@ def test_a_quota_without_room_holds_its_queue() -> None:
     one.run_to_fixed_point()
 
     assert placed(one) == {"two": "a"}
+
+
+def test_a_job_whose_start_failed_is_first_again_but_after_its_backoff() -> None:
+    """A cluster that refuses it is not asked over and over."""
+    gate: list[Gate] = []
+    queue = SchedulingQueue({}, lambda _: gate[0] if gate else None)
+    queue.add(one_of("a", 1), None, START_S)
+    popped = queue.pop(START_S)
+    assert popped is not None
+    gate.append(Gate("JobQueue", "waits"))
+    queue.fail(popped, "refused", START_S)
+    assert popped.state is QueueState.GATED
+
+    gate.clear()
+    queue.release([popped.key, "default/missing"], START_S)
+
+    assert popped.state is QueueState.BACKOFF
+    queue.flush(START_S + 10)
+    assert popped.state is QueueState.ACTIVE
+    queue.validate()
 
 
 def test_a_restart_does_not_change_the_order() -> None:

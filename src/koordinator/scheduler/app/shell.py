@@ -471,7 +471,7 @@ class Scheduler:
 
     def _next_run(self, most: int) -> list[QueuedPod]:
         now_s = self._clock.now_s()
-        self.queue.activate(self._job_queues.take_ready(), now_s)
+        self.queue.release(self._job_queues.take_ready(), now_s)
         for cycle in self.cycles.values():
             for active in cycle.profile.next_pod:
                 key = active.plugin.next_pod(self.queue.get)

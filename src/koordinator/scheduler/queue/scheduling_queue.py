@@ -238,6 +238,13 @@ class SchedulingQueue:
             elif queued.state is QueueState.IN_FLIGHT:
                 self._pools.log.append(ClusterEvent(EVERYTHING, Action.ALL), key)
 
+    def release(self, keys: Iterable[str], now_s: float) -> None:
+        """Let pods that wait ask their gates again, and go on from there after their backoff."""
+        for key in keys:
+            queued = self.get(key)
+            if queued is not None and queued.state in WAITING:
+                self._requeue(queued, Wake.AFTER_BACKOFF, now_s, "JobQueueUpdate")
+
     def flush(self, now_s: float) -> list[str]:
         """Move pods whose backoff is over or that waited too long for help; return their keys."""
         woken = self._flush_backoff(now_s)
