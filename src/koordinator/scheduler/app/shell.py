@@ -529,8 +529,9 @@ class Scheduler:
             return True
         version = gangs.version(head.pod)
         attempt = gangs.attempt(head.pod)
+        turn = GangTurn(attempt, head, version)
         known = self._placer.still_lost(cycle, attempt.group_id, version)
-        if known is not None and self._rooms.is_hopeless(cycle, attempt, head.pod, self._world()):
+        if known is not None and self._rooms.is_hopeless(cycle, turn, self._world()):
             self._reject_member(cycle, head, *known, "", again=True)
             return True
         here = {queued.key: queued for queued in self.queue.peek(attempt.members, active.name)}
@@ -540,13 +541,11 @@ class Scheduler:
         self._nominations = self._nominated(but=attempt.members)
         alone = not self.nominator.nodes() and len(cycle.profile.permit) == 1
         merges = alone and self._merges()
-        decision = self._placer.place(
-            cycle, GangTurn(attempt, head, version), members, merges=merges
-        )
+        decision = self._placer.place(cycle, turn, members, merges=merges)
         self.attempts += len(members)
         if decision.is_lost:
             room = self._room_for(cycle, attempt, decision, members)
-            self._reject_gang(cycle, gangs, head, attempt, decision=decision, room=room)
+            self._reject_gang(cycle, gangs, turn, decision, room)
         else:
             self._start_gang(cycle, gangs, attempt, decision)
         return True
@@ -630,13 +629,12 @@ class Scheduler:
         self,
         cycle: Cycle,
         gangs: GangBook,
-        head: QueuedPod,
-        attempt: GangAttempt,
-        *,
+        turn: GangTurn,
         decision: GangDecision,
         room: Room,
     ) -> None:
         """Let the member that found no place wait for help, and the others wait for it."""
+        attempt, head = turn.attempt, turn.head
         gate = cycle.profile.gangs[0].name
         prefix = f'GangGroup "{attempt.group_id}" gets rejected due to member Pod '
         others = [queued for queued, _, _ in decision.failed[1:]] + decision.others
@@ -684,7 +682,7 @@ class Scheduler:
             text = f"{message} {said}" if said else message
             self._tell_member(other, gate, text, keeps_nomination=bool(node) or room.keeps)
         if decision.failed and error is None:
-            self._rooms.note_failure(attempt, self._world())
+            self._rooms.note_failure(turn, self._world(), room.limit)
 
     def _reject_member(
         self,
