@@ -323,3 +323,16 @@ def test_members_that_hate_each_other_get_nodes_of_their_own() -> None:
 
     assert len(settled(one)) == 3
     assert len({placed(one)[f"g-{i}"] for i in range(3)}) == 3
+
+
+def test_a_gang_that_keeps_its_places_gets_the_missing_ones() -> None:
+    """Not strict: who found room waits there, and room is made for those who did not."""
+    one = world(
+        *full(2),
+        node("free", cpu=4),
+        group("g", 3, mode="NonStrict"),
+        *members("g", 3, 4, priority=HIGH),
+    )
+
+    assert settled(one) == ["low-0", "low-1"]
+    assert sum(name.startswith("g-") for name in placed(one)) == 3

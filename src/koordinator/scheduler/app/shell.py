@@ -131,6 +131,7 @@ class Scheduler:
         )
         self._rooms = GangRooms(state)
         self._gangs_shrank = False  # one may be short of members now
+        self._nominated_at: tuple[int, dict[str, list[tuple[Pod, PodClass]]]] = (0, {})
         self._nominations: Nominations = {}  # as members of the gang that is decided see them
         quotas = quotas[:1]  # those of further profiles would say the same
         self._revokers = [QuotaRevoke(cluster, clock, plugin, state) for plugin in quotas]
@@ -754,14 +755,16 @@ class Scheduler:
 
     def _nominated(self, but: Container[str] = ()) -> dict[str, list[tuple[Pod, PodClass]]]:
         """Return the pods nominated to each node; ``but`` are keys of pods that don't count."""
-        found = {
-            node: [
-                (pod, self.state.classes.of(pod))
-                for pod in self.nominator.on_node(node)
-                if pod.key not in but
-            ]
-            for node in self.nominator.nodes()
-        }
+        version, every = self._nominated_at
+        if version != self.nominator.version:
+            every = {
+                node: [(pod, self.state.classes.of(pod)) for pod in self.nominator.on_node(node)]
+                for node in self.nominator.nodes()
+            }
+            self._nominated_at = (self.nominator.version, every)
+        if not but:
+            return every
+        found = {node: [it for it in pods if it[0].key not in but] for node, pods in every.items()}
         return {node: pods for node, pods in found.items() if pods}
 
     # -- failures ----------------------------------------------------------------------------
