@@ -134,10 +134,12 @@ class Cycle:
         diagnosis: Diagnosis,
         nominated: Nominations,
         members: Sequence[Member] = (),
+        *,
+        rows: IntArray | None = None,
     ) -> Attempt:
         """Return the failed attempt as PostFilter plugins see it; ``members`` are those of a gang.
 
-        Then ``nominated`` has none of them.
+        Then ``nominated`` has none of them, and all places are to be on ``rows``.
         """
         least = min((member for member, _ in members), key=priority_of, default=pod)
         what_if = StateWhatIf(self.profile, self.state, rivals_of(least, nominated))
@@ -150,6 +152,7 @@ class Cycle:
             diagnosis.resolvable,
             diagnosis.refused_by,
             tuple(members),
+            rows,
         )
 
     # -- one pod -----------------------------------------------------------------------------
