@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from tests.unit.scheduler.test_gangs import group, members
 from tests.unit.scheduler.test_job_preemption import JOBS
 from tests.worlds import START_S, node, pod
@@ -14,6 +15,7 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError
 from koordinator.scheduler.app import Bound, Evicted, Outcome, Scheduler
+from koordinator.scheduler.app.metrics import Metrics
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState
 
@@ -173,3 +175,37 @@ def test_a_victim_that_could_not_be_deleted_is_one_again(restart: bool) -> None:
     assert victims(world.run(20)) == ["low-0"]
     world.end("low-0", "low-1")
     assert places(world.run(20)) == {"g-0": "n0", "g-1": "n1"}
+
+
+def test_a_single_pod_is_a_job_of_one() -> None:
+    """With job preemption it waits for its victim, too, and keeps its place meanwhile."""
+    world = SlowWorld()
+    world.cluster.load([pod("alone", 3, priority=HIGH + 1)])
+    assert len(victims(world.run())) == 1
+    node_name = world.nominated("alone")[0]
+    assert victims(world.run(600)) == []
+    assert world.nominated("alone") == [node_name]
+
+    world.end("low-0", "low-1")
+    assert places(world.run(20)) == {"alone": node_name}
+
+
+def test_metrics_count_attempts_and_victims() -> None:
+    """Of jobs like those of pods, and how long the search took for which job."""
+    world = SlowWorld()
+    registry = CollectorRegistry()
+    profiles = build_profiles(JOBS, world.scheduler.state.axis).profiles
+    state = ClusterState()
+    metrics = Metrics(registry)
+    world.scheduler = Scheduler(
+        world.cluster, world.clock, profiles, state, WATCHED, metrics=metrics
+    )
+    world.run()
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"scheduler_{name}", labels)
+
+    assert value("preemption_victims_sum") == 2
+    assert value("preemption_attempts_total") == 1
+    job = {"jobName": "default/g", "result": "success"}
+    assert value("job_preemption_duration_seconds_count", **job) == 1

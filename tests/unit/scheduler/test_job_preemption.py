@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import team
@@ -11,6 +12,7 @@ from tests.worlds import budget, configuration, device, embedded, gpu_pod, node,
 from koordinator.api.event import Event
 from koordinator.api.pod import Pod
 from koordinator.scheduler.app import Evicted
+from koordinator.scheduler.cycle.job_room import make_room
 from koordinator.simulator import Embedded
 
 
@@ -323,3 +325,29 @@ def test_members_that_hate_each_other_get_nodes_of_their_own() -> None:
 
     assert len(settled(one)) == 3
     assert len({placed(one)[f"g-{i}"] for i in range(3)}) == 3
+
+
+def test_a_gang_that_keeps_its_places_gets_the_missing_ones() -> None:
+    """Not strict: who found room waits there, and room is made for those who did not."""
+    one = world(
+        *full(2),
+        node("free", cpu=4),
+        group("g", 3, mode="NonStrict"),
+        *members("g", 3, 4, priority=HIGH),
+    )
+
+    assert settled(one) == ["low-0", "low-1"]
+    assert sum(name.startswith("g-") for name in placed(one)) == 3
+
+
+def test_places_can_be_asked_for_on_some_nodes_only() -> None:
+    """Such as those of one rack: there everybody finds room, or nobody goes."""
+    one = world(*full(4))
+    cycle, state = one.scheduler.cycles["default-scheduler"], one.state
+    one.scheduler.step()
+    job = [(p, state.classes.of(p)) for p in members("g", 2, 4, priority=HIGH)]
+
+    found = make_room(cycle.profile, state, {}, job, rows=np.array([1, 3]))
+    assert set(found.places.values()) == {"n1", "n3"}
+    assert sorted(victim.key for victim in found.victims) == ["default/low-1", "default/low-3"]
+    assert not make_room(cycle.profile, state, {}, job, rows=np.array([2])).places

@@ -10,7 +10,7 @@ from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import team
 from tests.unit.scheduler.test_gangs import group, member
 from tests.unit.scheduler.test_job_preemption import JOBS, STOCK, config_of
-from tests.worlds import budget, embedded, node, pod
+from tests.worlds import budget, device, embedded, node, pod
 
 from koordinator.api.labels import POD_GROUP
 from koordinator.api.pod import Pod
@@ -91,7 +91,7 @@ def check(one: Embedded, *, whole: bool) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(events=arrivals, config=st.sampled_from(["off", "on", "quota"]), allowed=st.integers(0, 1))
 def test_nobody_goes_in_vain(events: list[Sequence[Any]], config: str, allowed: int) -> None:
     """Jobs of all sizes come, start, make room for others, and go."""
@@ -106,3 +106,38 @@ def test_nobody_goes_in_vain(events: list[Sequence[Any]], config: str, allowed: 
     for number, event in enumerate(events):
         happen(one, number, event)
         check(one, whole=config != "off")
+
+
+gpu_jobs = st.tuples(
+    st.integers(1, 4),  # members
+    st.lists(st.sampled_from([50, 100, 200]), min_size=1, max_size=2),  # percent of a GPU
+    st.sampled_from(PRIORITIES),
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=15, deadline=None)
+@given(
+    jobs=st.lists(gpu_jobs, min_size=2, max_size=8),
+    ended=st.lists(st.integers(0, 100), max_size=3),
+)
+def test_nobody_goes_in_vain_for_gpus(
+    jobs: list[tuple[int, list[int], int]], ended: list[int]
+) -> None:
+    """Which GPUs a victim has matters, not only how many."""
+    total = {"koordinator.sh/gpu-core": 300, "koordinator.sh/gpu-memory-ratio": 300}
+    one = embedded(
+        *(node(f"n{i}", cpu=64, **total) for i in range(2)),
+        *(device(f"n{i}", gpus=3) for i in range(2)),
+        config=config_of("DeviceShare", jobs=True),
+    )
+    for number, (count, shares, priority) in enumerate(jobs):
+        if number < len(ended):
+            happen(one, number, ("delete", ended[number]))
+        one.load([group(f"g{number}", count)])
+        for index in range(count):
+            share = shares[index % len(shares)]
+            asked = {"koordinator.sh/gpu-core": share, "koordinator.sh/gpu-memory-ratio": share}
+            name, gang = f"g{number}-{index}", f"g{number}"
+            one.load([member(name, gang, 1, priority=priority, requests=asked)])
+        check(one, whole=True)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangAttempt
 from koordinator.foundation.errors import ClusterError
-from koordinator.scheduler.app.gang_placing import GangDecision, Wanted
+from koordinator.scheduler.app.gang_placing import GangDecision, GangTurn, Wanted
 from koordinator.scheduler.contract import PostFilterResult
-from koordinator.scheduler.cycle import Cycle, Nominations
+from koordinator.scheduler.cycle import UNBOUNDED, Cycle, Nominations, RoomCount, priority_of
 from koordinator.scheduler.diagnosis import Diagnosis
-from koordinator.scheduler.snapshot import ClusterState, IntArray, PlacedPod
+from koordinator.scheduler.snapshot import ClusterState, IntArray, PlacedPod, PodClass
 
 TOLD = 3  # victims that members are told by name
 KEPT = 1 << 14  # gangs whose failure is remembered; then all are forgotten
@@ -25,6 +25,7 @@ class Room:
     message: str = ""
     keeps: bool = False  # earlier nominations stay, although there is no new place
     is_asked: bool = False
+    limit: "Limit | None" = None
 
     @property
     def places(self) -> dict[str, str]:
@@ -44,29 +45,49 @@ class Room:
             self.pods[pod.key] = (pod, node)
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """So many members would fit without anybody less important, and so many are needed."""
+
+    pod_class: PodClass
+    below: int
+    room: RoomCount
+    needed: int
+
+
 class GangRooms:
     """Asks plugins for one scheduler, and remembers for whom they can do nothing."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._failed_at: dict[str, Hashable] = {}  # gang group -> the state of the world
+        #: gang group -> the state of the world, and what was found out about it
+        self._failed: dict[str, tuple[Hashable, Hashable, Limit | None]] = {}
 
-    def is_hopeless(self, cycle: Cycle, attempt: GangAttempt, pod: Pod, world: Hashable) -> bool:
-        """Return whether it is no use to ask for a gang that found no room: as before, or nobody.
+    def is_hopeless(self, cycle: Cycle, turn: GangTurn, world: Hashable) -> bool:
+        """Return whether it is no use to ask again for a gang that found no room.
 
-        Nobody could be evicted if every pod on a node is at least as important.
+        It is not if nothing has changed, if even without everybody less important there would not
+        be enough room, or if nobody is less important.
         """
-        if not cycle.profile.post_filter or self._failed_at.get(attempt.group_id) == world:
+        if not cycle.profile.post_filter:
             return True
+        version, then, limit = self._failed.get(turn.attempt.group_id, (None, None, None))
+        if version == turn.version and version is not None:
+            if then == world:
+                return True
+            if limit is not None:
+                most = cycle.room_without(limit.pod_class, limit.room, limit.below)
+                if most < limit.needed:
+                    return True
         nodes = self._state.nodes
         lowest = self._state.pods.lowest_priority[: len(nodes)][nodes.alive[: len(nodes)]]
-        return not len(lowest) or int(lowest.min()) >= (pod.spec.priority or 0)
+        return not len(lowest) or int(lowest.min()) >= priority_of(turn.head.pod)
 
-    def note_failure(self, attempt: GangAttempt, world: Hashable) -> None:
+    def note_failure(self, turn: GangTurn, world: Hashable, limit: Limit | None) -> None:
         """Remember that there is nothing more to do for a gang as long as nothing changes."""
-        if len(self._failed_at) >= KEPT:
-            self._failed_at.clear()
-        self._failed_at[attempt.group_id] = world
+        if len(self._failed) >= KEPT:
+            self._failed.clear()
+        self._failed[turn.attempt.group_id] = (turn.version, world, limit)
 
     def find(
         self,
@@ -90,8 +111,10 @@ class GangRooms:
         fewest = frozenset(attempt.fewest())
         tried = [list(members), [one for one in members if one[0].key in fewest]]
         said: list[str] = []
+        limit: Limit | None = None
         for some in tried[: 1 if len(tried[0]) == len(tried[1]) or not tried[1] else 2]:
             said.clear()
+            most: list[int] = []
             wanted = tuple((queued.pod, its_class) for queued, its_class in some)
             asked = cycle.attempt(head.pod, pod_class, verdict, nominations, wanted, rows=rows)
             for active in cycle.profile.post_filter:
@@ -101,7 +124,11 @@ class GangRooms:
                     return Room(pods, result.victims, is_asked=True)
                 if result.message:
                     said.append(result.message)
-        return Room(message=", ".join(said), is_asked=True)
+                    most.append(UNBOUNDED if result.most is None else result.most)
+            if most and max(most) < len(some):
+                below = min(priority_of(pod) for pod, _ in wanted)
+                limit = Limit(pod_class, below, cycle.room_noted(pod_class, max(most)), len(some))
+        return Room(message=", ".join(said), is_asked=True, limit=limit)
 
 
 def told_of_room(room: Room, node: str, error: ClusterError | None) -> str:

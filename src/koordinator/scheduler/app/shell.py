@@ -136,6 +136,7 @@ class Scheduler:
         self._rooms = GangRooms(state)
         self._gathered_rooms = GatheredRooms(state, self._binder, self._rooms, self._gatherer)
         self._gangs_shrank = False  # one may be short of members now
+        self._nominated_at: tuple[int, dict[str, list[tuple[Pod, PodClass]]]] = (0, {})
         self._nominations: Nominations = {}  # as members of the gang that is decided see them
         self.quotas = next(iter(quotas), None)  # those of further profiles would say the same
         queued = QueuedQuotas(self.quotas, state) if self.quotas is not None else None
@@ -174,10 +175,13 @@ class Scheduler:
         self._bookmarks_due = 0
         self._began_s = 0.0
         if metrics is not None:
-            metrics.watch(self.queue, state, self._count_assumed)
-            if self.quotas is not None:
-                self.quotas.ledger(Snapshot(state)).hooks.timer = metrics
-            metrics.jobs.watch(self.gangs, self._upkeep.quota_gauges, self._queue_lengths)
+            self._show_to(metrics)
+
+    def _show_to(self, metrics: "Metrics") -> None:
+        metrics.watch(self.queue, self.state, self._count_assumed)
+        if self.quotas is not None:
+            self.quotas.ledger(Snapshot(self.state)).hooks.timer = metrics
+        metrics.jobs.watch(self.gangs, self._upkeep.quota_gauges, self._queue_lengths)
 
     def _queue_lengths(self) -> Mapping[str, int]:
         return {name: len(queue) for name, queue in list(self.job_queues.queues.items())}
@@ -597,8 +601,9 @@ class Scheduler:
             return True
         version = (gangs.version(head.pod), demand and self._gatherer.version(demand))
         attempt = gangs.attempt_alone(head.pod) if alone else gangs.attempt(head.pod)
+        turn = GangTurn(attempt, head, version)
         known = None if alone else self._placer.still_lost(cycle, attempt.group_id, version)
-        if known is not None and self._rooms.is_hopeless(cycle, attempt, head.pod, self._world()):
+        if known is not None and self._rooms.is_hopeless(cycle, turn, self._world()):
             self._reject_member(cycle, head, *known, "", again=True)
             return True
         here = {queued.key: queued for queued in self.queue.peek(attempt.members, active.name)}
@@ -606,7 +611,6 @@ class Scheduler:
         members = [(here[key], self._class(here[key])) for key in attempt.members if key in here]
         members.sort(key=lambda member: not self.nominator.node_of(member[0].key))
         self._nominations = self._nominated(but=attempt.members)
-        turn = GangTurn(attempt, head, version)
         merges = len(cycle.profile.permit) == 1 and self._merges()
         merges = merges and not self.state.load.names_any(list(here))
         if demand is None:
@@ -622,7 +626,7 @@ class Scheduler:
             self._metrics.jobs.gang_decided(len(members), took_s, placed=not decision.is_lost)
         if decision.is_lost:
             room = self._room_for(cycle, turn, decision, members, demand)
-            self._reject_gang(cycle, gangs, head, attempt, decision=decision, room=room)
+            self._reject_gang(cycle, gangs, turn, decision, room)
         else:
             self._start_gang(cycle, gangs, turn, decision, demand)
         return True
@@ -726,13 +730,12 @@ class Scheduler:
         self,
         cycle: Cycle,
         gangs: GangBook,
-        head: QueuedPod,
-        attempt: GangAttempt,
-        *,
+        turn: GangTurn,
         decision: GangDecision,
         room: Room,
     ) -> None:
         """Let the member that found no place wait for help, and the others wait for it."""
+        attempt, head = turn.attempt, turn.head
         gate = cycle.profile.gangs[0].name
         prefix = f'GangGroup "{attempt.group_id}" gets rejected due to member Pod '
         others = [queued for queued, _, _ in decision.failed[1:]] + decision.others
@@ -781,7 +784,7 @@ class Scheduler:
             text = f"{message} {said}" if said else message
             self._tell_member(other, gate, text, keeps_nomination=bool(node) or room.keeps)
         if decision.failed and error is None:
-            self._rooms.note_failure(attempt, self._world())
+            self._rooms.note_failure(turn, self._world(), room.limit)
 
     def _reject_member(
         self,
@@ -855,14 +858,16 @@ class Scheduler:
 
     def _nominated(self, but: Container[str] = ()) -> dict[str, list[tuple[Pod, PodClass]]]:
         """Return the pods nominated to each node; ``but`` are keys of pods that don't count."""
-        found = {
-            node: [
-                (pod, self.state.classes.of(pod))
-                for pod in self.nominator.on_node(node)
-                if pod.key not in but
-            ]
-            for node in self.nominator.nodes()
-        }
+        version, every = self._nominated_at
+        if version != self.nominator.version:
+            every = {
+                node: [(pod, self.state.classes.of(pod)) for pod in self.nominator.on_node(node)]
+                for node in self.nominator.nodes()
+            }
+            self._nominated_at = (self.nominator.version, every)
+        if not but:
+            return every
+        found = {node: [it for it in pods if it[0].key not in but] for node, pods in every.items()}
         return {node: pods for node, pods in found.items() if pods}
 
     # -- failures ----------------------------------------------------------------------------

@@ -16,9 +16,19 @@
 No I/O, no clock, no queue: the shell (``scheduler.app``) owns those.
 """
 
-from koordinator.scheduler.cycle.rivals import Nominations
-from koordinator.scheduler.cycle.room import RoomCount
+from koordinator.scheduler.cycle.rivals import Nominations, priority_of
+from koordinator.scheduler.cycle.room import UNBOUNDED, RoomCount
 from koordinator.scheduler.cycle.scorecard import Scorecard, scorecard
 from koordinator.scheduler.cycle.stages import Choice, Cycle, Refused
 
-__all__ = ["Choice", "Cycle", "Nominations", "Refused", "RoomCount", "Scorecard", "scorecard"]
+__all__ = [
+    "UNBOUNDED",
+    "Choice",
+    "Cycle",
+    "Nominations",
+    "Refused",
+    "RoomCount",
+    "Scorecard",
+    "priority_of",
+    "scorecard",
+]

@@ -33,8 +33,18 @@ def room_now(state: ClusterState, count: int, versions: Hashable) -> RoomCount:
     return RoomCount(count, state.usage_log.position, state.node_log.position, versions)
 
 
-def room_at_most(state: ClusterState, pod: PodClass, room: RoomCount, versions: Hashable) -> int:
-    """Return a number that the pods which fit now don't exceed."""
+def room_at_most(
+    state: ClusterState,
+    pod: PodClass,
+    room: RoomCount,
+    versions: Hashable,
+    *,
+    below: int | None = None,
+) -> int:
+    """Return a number that the pods which fit now don't exceed.
+
+    With ``below`` it is about a world without pods of lower priority.
+    """
     if versions != room.versions:
         return UNBOUNDED
     changed = [
@@ -47,10 +57,10 @@ def room_at_most(state: ClusterState, pod: PodClass, room: RoomCount, versions: 
     rows: list[IntArray] = [found for found in changed if found is not None]
     if len(rows) < len(changed) or sum(map(len, rows)) > MOST_ROWS:
         return UNBOUNDED
-    return room.count + _fitting(state, pod, np.unique(np.concatenate(rows)))
+    return room.count + _fitting(state, pod, np.unique(np.concatenate(rows)), below)
 
 
-def _fitting(state: ClusterState, pod: PodClass, rows: IntArray) -> int:
+def _fitting(state: ClusterState, pod: PodClass, rows: IntArray, below: int | None) -> int:
     """Return how many such pods fit on these rows by what they request alone."""
     nodes, names = state.nodes, state.axis.names
     if not len(rows):
@@ -59,5 +69,13 @@ def _fitting(state: ClusterState, pod: PodClass, rows: IntArray) -> int:
     for column, amount in pod.demand:
         if names[column] in LIMITS:
             free = nodes.allocatable[column, rows] - nodes.requested[column, rows]
+            if below is not None:
+                free = free + [_taken_below(state, row, column, below) for row in rows.tolist()]
             most = np.minimum(most, np.maximum(free, 0) // amount)
     return int(most[nodes.alive[rows]].sum())
+
+
+def _taken_below(state: ClusterState, row: int, column: int, below: int) -> int:
+    """Return what the pods of lower priority on a row take."""
+    pods = state.pods.on_row[row].values()
+    return sum(placed.pod_class.amount(column) for placed in pods if placed.priority < below)

@@ -117,6 +117,17 @@ class Cycle:
         on_nodes = UNBOUNDED if self.limit(pod, count + 1) <= count else count
         return room_now(self.state, on_nodes, self._evaluator.versions_of(pod))
 
+    def room_noted(self, pod: PodClass, count: int) -> RoomCount:
+        """Note that so many such pods would fit in a world that is like this one."""
+        return room_now(self.state, count, self._evaluator.versions_of(pod))
+
+    def room_without(self, pod: PodClass, room: RoomCount, below: int) -> int:
+        """Return how many may fit by now, at most, in a world without less important pods."""
+        if not self._counts_requests:
+            return UNBOUNDED
+        versions = self._evaluator.versions_of(pod)
+        return room_at_most(self.state, pod, room, versions, below=below)
+
     def room_at_most(self, pod: PodClass, room: RoomCount) -> int:
         """Return how many such pods may fit by now, at most."""
         most = UNBOUNDED

@@ -71,6 +71,7 @@ class VictimTable:
     spare: IntArray  # (n_gangs,) how many members may go without the others
     jobs: tuple[VictimJob, ...] = ()
     levels: int = 0  # number of distinct ones but ``GONE``
+    has_all: bool = True  # every pod of lower priority is in it, and may go
 
     @property
     def gone(self) -> BoolArray:
@@ -116,6 +117,7 @@ class _Rules:
         self._below, self._own, self._allows = below, own, allows
         self._known: dict[PodClass, tuple[int, str, bool] | None] = {}
         self.found = _Found()
+        self.has_spared = False  # somebody of lower priority
 
     def of(self, placed: PlacedPod) -> tuple[int, str, bool] | None:
         """Return index of its class, gang, and whether it is being deleted; None: it stays."""
@@ -124,9 +126,10 @@ class _Rules:
             known = self._known[pod_class]
         except KeyError:
             known = self._known[pod_class] = self._learn(placed)
-        if known is None or (self._allows is not None and not self._allows(placed)):
-            return None
-        return known
+        if known is not None and (self._allows is None or self._allows(placed)):
+            return known
+        self.has_spared |= placed.priority < self._below
+        return None
 
     def _learn(self, placed: PlacedPod) -> tuple[int, str, bool] | None:
         pod_class = placed.pod_class
@@ -167,7 +170,8 @@ def victims_of(
     for group_id, members in _groups(found, gangs).items():
         job = _Job(state, members, rules)
         jobs.append(columns_of.add(group_id, len(jobs), job, budgets))
-    return columns_of.table(found.amounts(columns), jobs)
+    has_all = not rules.has_spared and all(job.can_go for job in jobs)
+    return columns_of.table(found.amounts(columns), jobs, has_all=has_all)
 
 
 class _Job:
@@ -233,7 +237,7 @@ class _Columns:
             gangs.append((np.array(positions, np.int64), job.spare[one]))
         return VictimJob(group_id, tuple(gangs), tuple(job.outside), job.can_go)
 
-    def table(self, amounts: IntArray, jobs: Sequence[VictimJob]) -> VictimTable:
+    def table(self, amounts: IntArray, jobs: Sequence[VictimJob], *, has_all: bool) -> VictimTable:
         """Return the table, by row and then the cheapest first."""
         row = np.array(self._found.row, np.int64)
         order = np.lexsort((-self.started_s, -_shares(amounts), self.price, self.rank, row))
@@ -265,6 +269,7 @@ class _Columns:
                 for one in jobs
             ),
             levels=len(distinct),
+            has_all=has_all,
         )
 
 

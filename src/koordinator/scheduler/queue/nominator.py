@@ -12,6 +12,7 @@ class Nominator:
 
     def __init__(self) -> None:
         self._node_of: dict[str, str] = {}
+        self.version = 0  # grows with every change
         self._pods_on: dict[str, dict[str, Pod]] = {}  # node -> pod key -> pod; no empty nodes
 
     def add(self, pod: Pod, node: str = "") -> None:
@@ -20,6 +21,7 @@ class Nominator:
         self.remove(key)
         node = node or pod.status.nominated_node_name
         if node:
+            self.version += 1
             self._node_of[key] = node
             self._pods_on.setdefault(node, {})[key] = pod
 
@@ -32,6 +34,7 @@ class Nominator:
         """Forget the pod's nomination, if it has one."""
         node = self._node_of.pop(key, None)
         if node is not None:
+            self.version += 1
             pods = self._pods_on[node]
             del pods[key]
             if not pods:
