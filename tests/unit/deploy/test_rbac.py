@@ -36,6 +36,7 @@ WRITES: Rights = {
     ("", "pods"): {"delete"},
     ("", "pods/eviction"): {"create"},
     ("scheduling.sigs.k8s.io", ElasticQuota.PLURAL): {"create", "patch"},
+    ("", Node.PLURAL): {"patch"},
     ("", PersistentVolume.PLURAL): {"patch"},
     ("", PersistentVolumeClaim.PLURAL): {"patch"},
     ("scheduling.sigs.k8s.io", PodGroup.PLURAL): {"patch"},
