@@ -6,7 +6,7 @@ simulation.
 """
 
 import logging
-from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,35 +17,26 @@ from koordinator.api.pod import Container as PodContainer
 from koordinator.api.pod import Pod, PodSpec
 from koordinator.api.pod_group import PodGroup
 from koordinator.cluster.port import NO_SELECTORS, Cluster, EventType, Watch, WatchEvent
-from koordinator.domain.gangs import GangAttempt, GangBook
+from koordinator.domain.gangs import GangBook
 from koordinator.domain.transforms import as_scheduled
 from koordinator.foundation.clock import Clock, to_epoch_s
 from koordinator.foundation.errors import (
-    ClusterError,
     ConflictError,
     InvalidError,
     NotFoundError,
     TooManyRequestsError,
 )
 from koordinator.scheduler.app.binding import Assumed, Binder
-from koordinator.scheduler.app.gang_placing import (
-    GangDecision,
-    GangPlacer,
-    GangTurn,
-    Verdict,
-    Wanted,
-)
-from koordinator.scheduler.app.gang_rooms import GangRooms, Room, told_of_room
-from koordinator.scheduler.app.gathered_rooms import GatheredRooms
-from koordinator.scheduler.app.gathering import Demand, Gatherer
+from koordinator.scheduler.app.diagnoses import Diagnoses
+from koordinator.scheduler.app.evictions import BindDoings, Evictions
+from koordinator.scheduler.app.gang_turns import GangDoings, GangTurns
 from koordinator.scheduler.app.job_queues import EVENTS, GATE, JobQueues
-from koordinator.scheduler.app.outcomes import Bound, Evicted, Outcome, Unschedulable
+from koordinator.scheduler.app.outcomes import Bound, Outcome, Unschedulable
 from koordinator.scheduler.app.queued_quotas import QueuedQuotas
 from koordinator.scheduler.app.reporter import Reporter
 from koordinator.scheduler.app.terminating_pods import TerminatingPods
 from koordinator.scheduler.app.upkeep import Upkeep
 from koordinator.scheduler.contract import (
-    NOTHING,
     Action,
     ActivePlugin,
     ClusterEvent,
@@ -54,11 +45,11 @@ from koordinator.scheduler.contract import (
     PostFilterResult,
     Profile,
 )
-from koordinator.scheduler.cycle import Choice, Cycle, Nominations, Refused, Scorecard
+from koordinator.scheduler.cycle import Choice, Cycle, Refused, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.ingest import Ingest, is_over
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
-from koordinator.scheduler.queue import Nominator, QueuedPod, QueueState, SchedulingQueue
+from koordinator.scheduler.queue import Nominator, QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass, Snapshot
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
@@ -128,16 +119,18 @@ class Scheduler:
         self.nominator = Nominator()
         self._binder = Binder(cluster, state, clock)
         self._reporter = Reporter(cluster, clock, enabled=self.options.report)
-        self._placer = GangPlacer(
-            self._binder, self._choose_member, self._diagnose_member, self._card
-        )
-        self._gatherer = Gatherer(state, self._binder, self._placer, self._card)
         self.gangs = [active.plugin.gangs for p in profiles for active in p.gangs]
-        self._rooms = GangRooms(state)
-        self._gathered_rooms = GatheredRooms(state, self._binder, self._rooms, self._gatherer)
-        self._gangs_shrank = False  # one may be short of members now
-        self._nominated_at: tuple[int, dict[str, list[tuple[Pod, PodClass]]]] = (0, {})
-        self._nominations: Nominations = {}  # as members of the gang that is decided see them
+        self._diagnoses = Diagnoses(state, self.nominator, explain=self.options.explain)
+        self._evictions = Evictions(
+            cluster,
+            clock,
+            state,
+            self._reporter,
+            queue=self.queue,
+            nominator=self.nominator,
+            gangs=self.gangs,
+            doings=BindDoings(self._settle_binds_of, self._give_up_bind, self._note),
+        )
         self.quotas = next(iter(quotas), None)  # those of further profiles would say the same
         queued = QueuedQuotas(self.quotas, state) if self.quotas is not None else None
         self._job_queues = JobQueues(clock, state, queued, self.gangs)
@@ -155,6 +148,22 @@ class Scheduler:
             report=self.options.report,
             writes_network=self.options.writes_network,
         )
+        self._gang_turns = GangTurns(
+            clock,
+            state,
+            self._binder,
+            self._reporter,
+            queue=self.queue,
+            nominator=self.nominator,
+            diagnoses=self._diagnoses,
+            evictions=self._evictions,
+            queues=self._job_queues,
+            reports=self._upkeep.gangs,
+            doings=self._gang_doings(),
+            metrics=metrics,
+            explain=self.options.explain,
+            merges=self._merges(),
+        )
         self._terminating = (
             TerminatingPods(clock, state, self.quotas) if self.quotas is not None else None
         )
@@ -167,8 +176,6 @@ class Scheduler:
         self._waiting: dict[str, Assumed] = {}  # for their permit
         self._preparing: dict[str, Assumed] = {}  # what they need is being made ready
         self._beginning: dict[str, Assumed] = {}  # among those whose binding is just to begin
-        self._diagnoses: dict[Hashable, Diagnosis] = {}
-        self._diagnosed_at: Hashable = None
         self._asked_at: dict[tuple[str, str], Hashable] = {}  # versions of plugins with a run limit
         self.attempts = 0
         self.is_synced = False  # everything that existed when last asked has been taken in
@@ -176,6 +183,25 @@ class Scheduler:
         self._began_s = 0.0
         if metrics is not None:
             self._show_to(metrics)
+
+    def _gang_doings(self) -> GangDoings:
+        return GangDoings(
+            class_of=self._class,
+            began_s=lambda: self._began_s,
+            permit=self._permit,
+            settle_waiting=self._settle_waiting,
+            let_go=self._let_go,
+            withdraw=self._withdraw,
+            fail=self._fail,
+            reject=self._reject,
+            note=self._note,
+        )
+
+    def _note(self, outcome: Outcome) -> None:
+        self._outcomes.append(outcome)
+
+    def _let_go(self, placed: Sequence[Assumed]) -> None:
+        self._to_bind += placed
 
     def _show_to(self, metrics: "Metrics") -> None:
         metrics.watch(self.queue, self.state, self._count_assumed)
@@ -226,7 +252,8 @@ class Scheduler:
                 self._metrics.handled(_label(event), self._metrics.now_s() - began_s)
         if self._terminating is not None:
             self._terminating.step()
-        self._end_stale_nominations()
+        if self.is_synced:
+            self._evictions.end_stale_nominations()
         self._wake_refused()
         for complaint in self._ingest.complaints:
             if self._reporter.complained(complaint.about, complaint.problem):
@@ -245,7 +272,7 @@ class Scheduler:
             change = self._ingest.put(event.object, event.previous)
         if isinstance(event.object, PodGroup):
             gone = event.type is EventType.DELETED
-            self._gangs_shrank = True
+            self._evictions.gangs_shrank = True
             for gangs in self.gangs:
                 ready = (gangs.drop_group if gone else gangs.put_group)(event.object)
                 self.queue.activate(ready, self._clock.now_s())
@@ -294,7 +321,7 @@ class Scheduler:
         if self._terminating is not None:
             self._terminating.note(pod, gone=gone)
         ready: list[str] = []
-        self._gangs_shrank |= gone
+        self._evictions.gangs_shrank |= gone
         for gangs in self.gangs:
             ready += gangs.drop_pod(pod) if gone else gangs.put_pod(pod)
         if gone:
@@ -351,14 +378,6 @@ class Scheduler:
                     message = f'Gang "{name}" gets rejected due to Pod "{pod.key}" in Unreserve'
                     self._fail(other.queued, message)
                     self._tell_given_back(other)
-
-    def _end_stale_nominations(self) -> None:
-        """Keep no places for members of a gang that is short of members by now."""
-        shrank, self._gangs_shrank = self._gangs_shrank, False
-        for node in self.nominator.nodes() if shrank and self.is_synced else ():
-            for pod in self.nominator.on_node(node):
-                if any(g.is_member(pod) and g.shortage(pod) for g in self.gangs):
-                    self._end_nomination(pod)
 
     def _tell_queue(self, event: ClusterEvent) -> None:
         self.queue.on_event(event, self._clock.now_s())
@@ -512,8 +531,11 @@ class Scheduler:
             if not run:
                 return
         cycle = self.cycles[run[0].pod.spec.scheduler_name]
-        if run[0].run_key is None and self._decide_gang(cycle, run[0]):
-            return
+        if run[0].run_key is None:
+            tried = self._gang_turns.decide(cycle, run[0])
+            if tried is not None:
+                self.attempts += tried
+                return
         classes = [self._class(queued) for queued in run]
         self.attempts += len(run)
         done = 0
@@ -557,13 +579,13 @@ class Scheduler:
         return pod_class
 
     def _decide_one(self, cycle: Cycle, queued: QueuedPod, pod_class: PodClass) -> None:
-        known = self._known_failure(cycle, pod_class)
+        known = self._diagnoses.known(cycle, pod_class)
         choice: Choice | Refused | None = None
         if known is None:
             choice = cycle.choose(
                 queued.pod,
                 pod_class,
-                self._nominated(),
+                self._diagnoses.nominated(),
                 nominated_node=self.nominator.node_of(queued.key),
                 first_attempt=queued.attempts <= 1,
             )
@@ -578,328 +600,13 @@ class Scheduler:
             self._permit(cycle, assumed)
         elif isinstance(choice, Refused):
             main, plugins = (choice.plugin, choice.reason), frozenset((choice.plugin,))
-            self._end_nomination(queued.pod)
+            self._evictions.end_nomination(queued.pod)
             self._reject(queued, main, plugins, choice.reason, scorecard)
         else:
-            diagnosis = known or self._diagnose(cycle, queued.pod, pod_class, scorecard)
+            diagnosis = known or self._diagnoses.diagnose(cycle, queued.pod, pod_class, scorecard)
             self._handle_failure(cycle, queued, pod_class, diagnosis, scorecard)
 
-    # -- gangs -------------------------------------------------------------------------------
-
-    def _decide_gang(self, cycle: Cycle, head: QueuedPod) -> bool:
-        """Decide all members of a gang group that still need a place; False if it goes alone."""
-        active = next(iter(cycle.profile.gangs), None)
-        if active is None:
-            return False
-        gangs: GangBook = active.plugin.gangs
-        alone = gangs.starts_alone(head.pod)
-        demand = self._gatherer.demand(gangs, head.pod)
-        if alone and demand is None:
-            return False
-        if not alone and gangs.why_gated(head.pod):
-            self.queue.postpone(head, self._clock.now_s())
-            return True
-        version = (gangs.version(head.pod), demand and self._gatherer.version(demand))
-        attempt = gangs.attempt_alone(head.pod) if alone else gangs.attempt(head.pod)
-        turn = GangTurn(attempt, head, version)
-        known = None if alone else self._placer.still_lost(cycle, attempt.group_id, version)
-        if known is not None and self._rooms.is_hopeless(cycle, turn, self._world()):
-            self._reject_member(cycle, head, *known, "", again=True)
-            return True
-        here = {queued.key: queued for queued in self.queue.peek(attempt.members, active.name)}
-        here[head.key] = head
-        members = [(here[key], self._class(here[key])) for key in attempt.members if key in here]
-        members.sort(key=lambda member: not self.nominator.node_of(member[0].key))
-        self._nominations = self._nominated(but=attempt.members)
-        merges = len(cycle.profile.permit) == 1 and self._merges()
-        merges = merges and not self.state.load.names_any(list(here))
-        if demand is None:
-            merges = merges and not self.nominator.nodes()
-            decision = self._placer.place(cycle, turn, members, merges=merges)
-        else:
-            decision = self._gatherer.place(
-                cycle, gangs, turn, members, demand, nominated=self._nominated(), merges=merges
-            )
-        self.attempts += len(members)
-        if self._metrics is not None:
-            took_s = self._metrics.now_s() - self._began_s
-            self._metrics.jobs.gang_decided(len(members), took_s, placed=not decision.is_lost)
-        if decision.is_lost:
-            room = self._room_for(cycle, turn, decision, members, demand)
-            self._reject_gang(cycle, gangs, turn, decision, room)
-        else:
-            self._start_gang(cycle, gangs, turn, decision, demand)
-        return True
-
-    def _room_for(
-        self,
-        cycle: Cycle,
-        turn: GangTurn,
-        decision: GangDecision,
-        members: Sequence[Wanted],
-        demand: Demand | None,
-    ) -> Room:
-        """Ask the PostFilter plugins what could be done for these members, and count it."""
-        if not cycle.profile.post_filter:
-            return Room()
-        began_s = self._metrics.now_s() if self._metrics is not None else 0.0
-        attempt = turn.attempt
-        if demand is None:
-            room = self._rooms.find(cycle, attempt, decision, members, self._nominations)
-        else:
-            room = self._gathered_rooms.find(
-                cycle,
-                cycle.profile.gangs[0].plugin.gangs,
-                turn,
-                members,
-                demand=demand,
-                decision=decision,
-                nominations=self._nominations,
-            )
-        if self._metrics is not None and room.is_asked:
-            took_s = self._metrics.now_s() - began_s
-            self._metrics.preempted_for_job(
-                attempt.group_id, room.result, len(room.victims), took_s
-            )
-        return room
-
-    def _start_gang(
-        self,
-        cycle: Cycle,
-        gangs: GangBook,
-        turn: GangTurn,
-        decision: GangDecision,
-        demand: Demand | None,
-    ) -> None:
-        """Let the members that have places go, and those that have none wait."""
-        now_s, gate = self._clock.now_s(), cycle.profile.gangs[0].name
-        placed, failed = decision.placed, decision.failed
-        pods = [assumed.queued for assumed in placed] + [queued for queued, _, _ in failed]
-        self.queue.take_all(pods, now_s)
-        for assumed in placed:
-            self.nominator.remove(assumed.queued.key)
-            assumed.began_s = self._began_s
-            gangs.hold(assumed.queued.pod)
-        if placed:
-            self._job_queues.started(placed[0].queued.pod)
-        if len(cycle.profile.permit) > 1 or not (placed and self._permit_all(cycle, placed)):
-            for assumed in placed:
-                self._permit(cycle, assumed)
-        room = Room()
-        if failed and not gangs.may_start(failed[0][0].pod):  # those with places wait for them
-            short = [(queued, pod_class) for queued, pod_class, _ in failed]
-            room = self._room_for(cycle, turn, decision, short, demand)
-        error = self._make_room(turn.attempt, failed[0][0], room) if failed else None
-        told: set[int] = set()
-        for queued, pod_class, verdict in failed:
-            node = room.places.get(queued.key, "")
-            keeps, said = bool(node) or room.keeps, told_of_room(room, node, error)
-            if not told:
-                gangs.set_representative(queued.pod)
-            if id(verdict) in told:
-                message = f"{_reason(verdict)} {said}".rstrip()
-                self._tell_member(queued, gate, message, keeps_nomination=keeps)
-            else:
-                self._reject_member(
-                    cycle,
-                    queued,
-                    pod_class,
-                    verdict,
-                    said,
-                    nominated=node,
-                    keeps_nomination=keeps,
-                    again_soon=error is not None,
-                )
-            told.add(id(verdict))
-        self._settle_waiting()
-
-    def _permit_all(self, cycle: Cycle, placed: Sequence[Assumed]) -> bool:
-        """Let all members go if the gang says so; what it says of one, it says of all."""
-        first = placed[0]
-        permit = cycle.profile.permit[0].plugin.permit(first.queued.pod, first.node)
-        if permit.refusal or permit.wait_s > 0:
-            return False
-        note = Holding(annotations=permit.annotations)
-        for assumed in placed:
-            holding = assumed.holding
-            assumed.holding = note if holding is NOTHING else holding.joined(note)
-        self._to_bind += placed
-        return True
-
-    def _reject_gang(
-        self,
-        cycle: Cycle,
-        gangs: GangBook,
-        turn: GangTurn,
-        decision: GangDecision,
-        room: Room,
-    ) -> None:
-        """Let the member that found no place wait for help, and the others wait for it."""
-        attempt, head = turn.attempt, turn.head
-        gate = cycle.profile.gangs[0].name
-        prefix = f'GangGroup "{attempt.group_id}" gets rejected due to member Pod '
-        others = [queued for queued, _, _ in decision.failed[1:]] + decision.others
-        gang = gangs.gang_of(head.pod)
-        own_id = gang.id if gang is not None else ""
-        for key in gangs.companions(head.pod):
-            waiting = self._withdraw(key)
-            if waiting is not None:
-                self._binder.forget(waiting)
-                gangs.release(waiting.queued.pod)
-                others.append(waiting.queued)
-                room.keep_place(waiting.queued.pod, waiting.node)
-        error = self._make_room(attempt, head, room)
-        if decision.failed:
-            queued, pod_class, verdict = decision.failed[0]
-            self.queue.take_all([queued], self._clock.now_s())
-            gangs.set_representative(queued.pod)
-            node = room.places.get(queued.key, "")
-            said = f'Gang "{own_id}" gets rejected due to pod is unschedulable'
-            said = "" if attempt.is_alone else said
-            if told := told_of_room(room, node, error):
-                said = f"{said} {told}".lstrip()
-            self._reject_member(
-                cycle,
-                queued,
-                pod_class,
-                verdict,
-                said,
-                nominated=node,
-                keeps_nomination=bool(node) or room.keeps,
-                again_soon=error is not None,
-            )
-            message = (
-                f"0/{self.state.nodes.count} nodes are available: "
-                f'{prefix}"{queued.key}" is unschedulable with reason "{_reason(verdict)}", '
-                f"alreadyWaitForBound: {decision.had_place + attempt.waiting}."
-            )
-        else:  # some of the members can't be tried now
-            message = f'{prefix}"{head.key}": other members can not be tried now'
-            others = [other for other in others if other is not head]
-            gangs.set_representative(head.pod)
-            self._fail(head, message)
-        for other in others:
-            node = room.places.get(other.key, "")
-            said = told_of_room(room, node, error)
-            text = f"{message} {said}" if said else message
-            self._tell_member(other, gate, text, keeps_nomination=bool(node) or room.keeps)
-        if decision.failed and error is None:
-            self._rooms.note_failure(turn, self._world(), room.limit)
-
-    def _reject_member(
-        self,
-        cycle: Cycle,
-        queued: QueuedPod,
-        pod_class: PodClass,
-        verdict: Verdict,
-        said: str,
-        *,
-        again: bool = False,
-        nominated: str = "",
-        keeps_nomination: bool = False,
-        again_soon: bool = False,
-    ) -> None:
-        """End a member's attempt for the reason that no node takes it; ``again``: it knows."""
-        card = cycle.scorecard(pod_class) if self.options.explain else None
-        if isinstance(verdict, Refused):
-            main, plugins = (verdict.plugin, verdict.reason), frozenset((verdict.plugin,))
-            message = verdict.reason
-        else:
-            plugin, reason = verdict.main
-            never = never_fits(verdict, self.state, pod_class)
-            main, plugins = (plugin, f"{reason}; {never}" if never else reason), verdict.plugins
-            message = verdict.message(said)
-        if again:
-            now_s = self._clock.now_s()
-            self.queue.reject(queued, plugins, frozenset(), queued.message, now_s)
-            self._outcomes.append(Unschedulable(queued.key, *main, queued.message))
-        else:
-            if not keeps_nomination:
-                self._end_nomination(queued.pod)
-            if again_soon:  # whatever happens, or does not
-                plugins = frozenset()
-            self._reject(queued, main, plugins, message, card, nominated=nominated)
-
-    def _tell_member(
-        self, queued: QueuedPod, plugin: str, message: str, *, keeps_nomination: bool = False
-    ) -> None:
-        """Tell a member what happened to another one; it goes back before the queue."""
-        if not keeps_nomination:
-            self._end_nomination(queued.pod)
-        (gang,) = self.cycles[queued.pod.spec.scheduler_name].profile.gangs[:1]
-        if gang.plugin.tells_others:
-            self._reporter.failed(queued.pod, message)
-        if queued.state is QueueState.IN_FLIGHT:
-            self.queue.postpone(queued, self._clock.now_s())
-        self._upkeep.gangs.told(queued.pod)
-        self._outcomes.append(Unschedulable(queued.key, plugin, message, message))
-
-    def _card(self, cycle: Cycle, pod_class: PodClass) -> Scorecard | None:
-        return cycle.scorecard(pod_class) if self.options.explain else None
-
-    def _choose_member(
-        self, cycle: Cycle, queued: QueuedPod, pod_class: PodClass
-    ) -> Choice | Verdict:
-        known = self._known_failure(cycle, pod_class)
-        if known is not None:
-            return known
-        choice = cycle.choose(
-            queued.pod,
-            pod_class,
-            self._nominations,
-            nominated_node=self.nominator.node_of(queued.key),
-            first_attempt=queued.attempts <= 1,
-        )
-        return choice or self._diagnose_member(cycle, queued, pod_class)
-
-    def _diagnose_member(self, cycle: Cycle, queued: QueuedPod, pod_class: PodClass) -> Diagnosis:
-        known = self._known_failure(cycle, pod_class)
-        return known or self._diagnose(cycle, queued.pod, pod_class, None)
-
-    def _nominated(self, but: Container[str] = ()) -> dict[str, list[tuple[Pod, PodClass]]]:
-        """Return the pods nominated to each node; ``but`` are keys of pods that don't count."""
-        version, every = self._nominated_at
-        if version != self.nominator.version:
-            every = {
-                node: [(pod, self.state.classes.of(pod)) for pod in self.nominator.on_node(node)]
-                for node in self.nominator.nodes()
-            }
-            self._nominated_at = (self.nominator.version, every)
-        if not but:
-            return every
-        found = {node: [it for it in pods if it[0].key not in but] for node, pods in every.items()}
-        return {node: pods for node, pods in found.items() if pods}
-
     # -- failures ----------------------------------------------------------------------------
-
-    def _world(self) -> Hashable:
-        """Return what changes with every change that could change a verdict."""
-        state = self.state
-        return (
-            state.usage_log.position,
-            state.node_log.position,
-            state.layout,
-            state.cluster,
-            state.objects.total_version,
-            state.unbound_changes,
-        )
-
-    def _known_failure(self, cycle: Cycle, pod_class: PodClass) -> Diagnosis | None:
-        """Ten thousand pods of one kind that don't fit are diagnosed once."""
-        if self.options.explain or self.nominator.nodes() or self._diagnosed_at != self._world():
-            return None
-        return self._diagnoses.get((cycle.profile.scheduler_name, pod_class.id))
-
-    def _diagnose(
-        self, cycle: Cycle, pod: Pod, pod_class: PodClass, scorecard: Scorecard | None
-    ) -> Diagnosis:
-        diagnosis = cycle.diagnose(pod, pod_class, self._nominated(), scorecard)
-        if self._diagnosed_at != self._world():
-            self._diagnoses.clear()
-            self._diagnosed_at = self._world()
-        if not self.nominator.nodes():
-            self._diagnoses[cycle.profile.scheduler_name, pod_class.id] = diagnosis
-        return diagnosis
 
     def _handle_failure(
         self,
@@ -913,7 +620,7 @@ class Scheduler:
         nomination = PostFilterResult()
         keeps_nomination = False
         if diagnosis.node_count:
-            attempt = cycle.attempt(queued.pod, pod_class, diagnosis, self._nominated())
+            attempt = cycle.attempt(queued.pod, pod_class, diagnosis, self._diagnoses.nominated())
             for active in cycle.profile.post_filter:
                 result = active.plugin.postfilter(attempt)
                 if result.node:
@@ -928,12 +635,12 @@ class Scheduler:
         message = diagnosis.message(", ".join(said))
         plugins = diagnosis.plugins
         if nomination.node:
-            error = self._preempt(queued, nomination)
+            error = self._evictions.preempt(queued.pod, nomination)
             if error is not None:
                 self._fail(queued, f"preemption failed: {error}")
                 return
         elif not keeps_nomination:
-            self._end_nomination(queued.pod)
+            self._evictions.end_nomination(queued.pod)
         plugin, reason = diagnosis.main
         never = never_fits(diagnosis, self.state, pod_class)
         main = (plugin, f"{reason}; {never}" if never else reason)
@@ -958,89 +665,20 @@ class Scheduler:
         outcome = Unschedulable(queued.key, plugin, reason, message, nominated, scorecard)
         self._outcomes.append(outcome)
 
-    def _end_nomination(self, pod: Pod) -> None:
-        """Keep no place any more for a pod that could not take it."""
-        if self.nominator.node_of(pod.key) or pod.status.nominated_node_name:
-            self.nominator.remove(pod.key)
-            self._reporter.nominated(pod, "")
-
-    def _preempt(self, queued: QueuedPod, nomination: PostFilterResult) -> ClusterError | None:
-        """Nominate the node and delete the victims; return what went wrong.
-
-        Pods that hoped for that node with less right give way.
-        """
-        node, pod = nomination.node, queued.pod
-        self._nominate({pod.key: (pod, node)})
-        self._settle_binds_of(nomination.victims)
-        for victim in nomination.victims:
-            error = self._evict(victim, pod, f"pod {pod.key}", node)
-            if error is not None:
-                return error
-        return None
-
-    def _make_room(self, attempt: GangAttempt, head: QueuedPod, room: Room) -> ClusterError | None:
-        """Nominate members to their places and delete the victims; return what went wrong first.
-
-        Whoever could not be deleted is a victim again with the next attempt.
-        """
-        if not room.places:
-            return None
-        self._nominate(room.pods)
-        self._settle_binds_of(room.victims)
-        errors = []
-        for victim in room.victims:
-            node = self.state.nodes.names[victim.row]
-            error = self._evict(victim, head.pod, f"gang group {attempt.group_id}", node)
-            if error is not None:
-                errors.append(error)
-        return errors[0] if errors else None
-
-    def _nominate(self, places: Mapping[str, tuple[Pod, str]]) -> None:
-        """Keep places for pods, by key; who hoped for their nodes with less right gives way."""
-        for key, (pod, node) in places.items():
-            priority = pod.spec.priority or 0
-            for other in self.nominator.on_node(node):
-                if (other.spec.priority or 0) < priority and other.key not in places:
-                    self._give_up(other)
-            if self.nominator.node_of(key) != node or pod.status.nominated_node_name != node:
-                self.nominator.add(pod, node)
-                self._reporter.nominated(pod, node)
-
-    def _give_up(self, pod: Pod) -> None:
-        """End a nomination for the sake of a more important pod, with those of its gang."""
-        keys = [pod.key]
-        for gangs in self.gangs:
-            keys += gangs.mates(pod)
-        for key in dict.fromkeys(keys):
-            waiting = self.state.unbound.get(key)
-            if key == pod.key or self.nominator.node_of(key):
-                self._end_nomination(waiting[0] if waiting is not None else pod)
-        self.queue.activate(dict.fromkeys(keys), self._clock.now_s())
-
     def _settle_binds_of(self, victims: Iterable[PlacedPod]) -> None:
         """Let bindings of victims end first that are under way."""
         self._begin_binds()
         if any(self._binder.is_binding(victim.key) for victim in victims):
             self._end_binds(wait=True)
 
-    def _evict(self, victim: PlacedPod, by: Pod, job: str, node: str) -> ClusterError | None:
-        """Delete a victim; return why that failed."""
-        waiting = self._waiting.pop(victim.key, None) or self._preparing.pop(victim.key, None)
-        if waiting is not None:
-            self._binder.forget(waiting)
-            self._fail_assumed(waiting, "preempted before it was bound")
-            return None
-        meta = victim.pod.metadata
-        self._reporter.preempting(victim.pod, by, job)
-        try:
-            self._cluster.delete(Pod, meta.name, meta.namespace, uid=meta.uid)
-        except (NotFoundError, ConflictError):
-            return None  # gone already, or another pod by now
-        except ClusterError as error:
-            return error
-        self._reporter.preempted(victim.pod, by, job, node)
-        self._outcomes.append(Evicted(victim.key, by.key, f"Preempted by {job} on node {node}"))
-        return None
+    def _give_up_bind(self, key: str) -> bool:
+        """Take the place of a pod whose binding has not begun; return whether there was one."""
+        waiting = self._waiting.pop(key, None) or self._preparing.pop(key, None)
+        if waiting is None:
+            return False
+        self._binder.forget(waiting)
+        self._fail_assumed(waiting, "preempted before it was bound")
+        return True
 
     # -- permit and bind ---------------------------------------------------------------------
 
@@ -1058,7 +696,7 @@ class Scheduler:
                 self._end_wait(assumed, "rejected")
                 rejector = frozenset((active.name,))
                 main = (active.name, permit.refusal)
-                self._end_nomination(assumed.queued.pod)
+                self._evictions.end_nomination(assumed.queued.pod)
                 self._reject(assumed.queued, main, rejector, permit.refusal, assumed.scorecard)
                 if has_waited:  # else nobody has missed the place
                     self._tell_given_back(assumed)
@@ -1205,7 +843,7 @@ class Scheduler:
         log.warning("pod not bound", extra={"pod": queued.key, "error": message})
         if self._metrics is not None:
             self._metrics.failed(queued.pod.spec.scheduler_name)
-        self._end_nomination(queued.pod)
+        self._evictions.end_nomination(queued.pod)
         if self.queue.get(queued.key) is queued:  # else it was deleted, or has a node by now
             self._reporter.failed(queued.pod, message, "SchedulerError")
         self.queue.fail(queued, message, self._clock.now_s())
@@ -1219,10 +857,6 @@ def _permits(cycle: Cycle, classes: Sequence[PodClass]) -> bool:
         if ask is None or any(ask(pod_class) for pod_class in dict.fromkeys(classes)):
             return True
     return False
-
-
-def _reason(verdict: Verdict) -> str:
-    return verdict.reason if isinstance(verdict, Refused) else verdict.message()
 
 
 def _label(event: WatchEvent) -> str:

@@ -1,0 +1,63 @@
+"""Why pods fit nowhere, found out once for all that are alike."""
+
+from collections.abc import Container, Hashable
+
+from koordinator.api.pod import Pod
+from koordinator.scheduler.cycle import Cycle, Scorecard
+from koordinator.scheduler.diagnosis import Diagnosis
+from koordinator.scheduler.queue import Nominator
+from koordinator.scheduler.snapshot import ClusterState, PodClass
+
+
+class Diagnoses:
+    """Asks for one scheduler; to ``explain`` every pod, each is asked about on its own."""
+
+    def __init__(self, state: ClusterState, nominator: Nominator, *, explain: bool) -> None:
+        self._state, self._nominator, self._explain = state, nominator, explain
+        self._known: dict[Hashable, Diagnosis] = {}
+        self._known_at: Hashable = None
+        self._nominated_at: tuple[int, dict[str, list[tuple[Pod, PodClass]]]] = (0, {})
+
+    def nominated(self, but: Container[str] = ()) -> dict[str, list[tuple[Pod, PodClass]]]:
+        """Return the pods nominated to each node; ``but`` are keys of pods that don't count."""
+        version, every = self._nominated_at
+        if version != self._nominator.version:
+            every = {
+                node: [(pod, self._state.classes.of(pod)) for pod in self._nominator.on_node(node)]
+                for node in self._nominator.nodes()
+            }
+            self._nominated_at = (self._nominator.version, every)
+        if not but:
+            return every
+        found = {node: [it for it in pods if it[0].key not in but] for node, pods in every.items()}
+        return {node: pods for node, pods in found.items() if pods}
+
+    def world(self) -> Hashable:
+        """Return what changes with every change that could change a verdict."""
+        state = self._state
+        return (
+            state.usage_log.position,
+            state.node_log.position,
+            state.layout,
+            state.cluster,
+            state.objects.total_version,
+            state.unbound_changes,
+        )
+
+    def known(self, cycle: Cycle, pod_class: PodClass) -> Diagnosis | None:
+        """Ten thousand pods of one kind that don't fit are diagnosed once."""
+        if self._explain or self._nominator.nodes() or self._known_at != self.world():
+            return None
+        return self._known.get((cycle.profile.scheduler_name, pod_class.id))
+
+    def diagnose(
+        self, cycle: Cycle, pod: Pod, pod_class: PodClass, scorecard: Scorecard | None = None
+    ) -> Diagnosis:
+        """Find out why a pod fits nowhere, and keep the answer for its like."""
+        diagnosis = cycle.diagnose(pod, pod_class, self.nominated(), scorecard)
+        if self._known_at != self.world():
+            self._known.clear()
+            self._known_at = self.world()
+        if not self._nominator.nodes():
+            self._known[cycle.profile.scheduler_name, pod_class.id] = diagnosis
+        return diagnosis

@@ -1,0 +1,128 @@
+"""Places kept for pods that make room for themselves, and the pods that go for them."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from koordinator.api.pod import Pod
+from koordinator.cluster.port import Cluster
+from koordinator.domain.gangs import GangAttempt, GangBook
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import ClusterError, ConflictError, NotFoundError
+from koordinator.scheduler.app.gang_rooms import Room
+from koordinator.scheduler.app.outcomes import Evicted
+from koordinator.scheduler.app.reporter import Reporter
+from koordinator.scheduler.contract import PostFilterResult
+from koordinator.scheduler.queue import Nominator, SchedulingQueue
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod
+
+
+@dataclass(frozen=True, slots=True)
+class BindDoings:
+    """What the shell does about bindings that are in the way."""
+
+    settle_binds_of: Callable[[Iterable[PlacedPod]], None]
+    give_up_bind: Callable[[str], bool]  # of a pod, by key, whose binding has not begun
+    note: Callable[[Evicted], None]
+
+
+class Evictions:
+    """Nominates and evicts for one scheduler."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        state: ClusterState,
+        reporter: Reporter,
+        *,
+        queue: SchedulingQueue,
+        nominator: Nominator,
+        gangs: Sequence[GangBook],
+        doings: BindDoings,
+    ) -> None:
+        self._cluster, self._clock, self._state, self._reporter = cluster, clock, state, reporter
+        self._queue, self._nominator, self._gangs, self._doings = queue, nominator, gangs, doings
+        self.gangs_shrank = False  # one may be short of members now
+
+    def end_stale_nominations(self) -> None:
+        """Keep no places for members of a gang that is short of members by now."""
+        shrank, self.gangs_shrank = self.gangs_shrank, False
+        for node in self._nominator.nodes() if shrank else ():
+            for pod in self._nominator.on_node(node):
+                if any(g.is_member(pod) and g.shortage(pod) for g in self._gangs):
+                    self.end_nomination(pod)
+
+    def end_nomination(self, pod: Pod) -> None:
+        """Keep no place any more for a pod that could not take it."""
+        if self._nominator.node_of(pod.key) or pod.status.nominated_node_name:
+            self._nominator.remove(pod.key)
+            self._reporter.nominated(pod, "")
+
+    def preempt(self, pod: Pod, nomination: PostFilterResult) -> ClusterError | None:
+        """Nominate the node and delete the victims; return what went wrong.
+
+        Pods that hoped for that node with less right give way.
+        """
+        node = nomination.node
+        self._nominate({pod.key: (pod, node)})
+        self._doings.settle_binds_of(nomination.victims)
+        for victim in nomination.victims:
+            error = self._evict(victim, pod, f"pod {pod.key}", node)
+            if error is not None:
+                return error
+        return None
+
+    def make_room(self, attempt: GangAttempt, head: Pod, room: Room) -> ClusterError | None:
+        """Nominate members to their places and delete the victims; return what went wrong first.
+
+        Whoever could not be deleted is a victim again with the next attempt.
+        """
+        if not room.places:
+            return None
+        self._nominate(room.pods)
+        self._doings.settle_binds_of(room.victims)
+        errors = []
+        for victim in room.victims:
+            node = self._state.nodes.names[victim.row]
+            error = self._evict(victim, head, f"gang group {attempt.group_id}", node)
+            if error is not None:
+                errors.append(error)
+        return errors[0] if errors else None
+
+    def _nominate(self, places: Mapping[str, tuple[Pod, str]]) -> None:
+        """Keep places for pods, by key; who hoped for their nodes with less right gives way."""
+        for key, (pod, node) in places.items():
+            priority = pod.spec.priority or 0
+            for other in self._nominator.on_node(node):
+                if (other.spec.priority or 0) < priority and other.key not in places:
+                    self._give_up(other)
+            if self._nominator.node_of(key) != node or pod.status.nominated_node_name != node:
+                self._nominator.add(pod, node)
+                self._reporter.nominated(pod, node)
+
+    def _give_up(self, pod: Pod) -> None:
+        """End a nomination for the sake of a more important pod, with those of its gang."""
+        keys = [pod.key]
+        for gangs in self._gangs:
+            keys += gangs.mates(pod)
+        for key in dict.fromkeys(keys):
+            waiting = self._state.unbound.get(key)
+            if key == pod.key or self._nominator.node_of(key):
+                self.end_nomination(waiting[0] if waiting is not None else pod)
+        self._queue.activate(dict.fromkeys(keys), self._clock.now_s())
+
+    def _evict(self, victim: PlacedPod, by: Pod, job: str, node: str) -> ClusterError | None:
+        """Delete a victim; return why that failed."""
+        if self._doings.give_up_bind(victim.key):
+            return None
+        meta = victim.pod.metadata
+        self._reporter.preempting(victim.pod, by, job)
+        try:
+            self._cluster.delete(Pod, meta.name, meta.namespace, uid=meta.uid)
+        except (NotFoundError, ConflictError):
+            return None  # gone already, or another pod by now
+        except ClusterError as error:
+            return error
+        self._reporter.preempted(victim.pod, by, job, node)
+        self._doings.note(Evicted(victim.key, by.key, f"Preempted by {job} on node {node}"))
+        return None

@@ -1,0 +1,367 @@
+"""The turn of a gang group in the queue: places for all its members, or for none.
+
+Whoever stands in the queue for the group is popped; here all members are decided, told and sent on.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from koordinator.domain.gangs import GangBook
+from koordinator.foundation.clock import Clock
+from koordinator.scheduler.app.binding import Assumed, Binder
+from koordinator.scheduler.app.diagnoses import Diagnoses
+from koordinator.scheduler.app.evictions import Evictions
+from koordinator.scheduler.app.gang_placing import (
+    GangDecision,
+    GangPlacer,
+    GangTurn,
+    Verdict,
+    Wanted,
+)
+from koordinator.scheduler.app.gang_reports import GangReports
+from koordinator.scheduler.app.gang_rooms import GangRooms, Room, told_of_room
+from koordinator.scheduler.app.gathered_rooms import GatheredRooms
+from koordinator.scheduler.app.gathering import Demand, Gatherer
+from koordinator.scheduler.app.job_queues import JobQueues
+from koordinator.scheduler.app.outcomes import Outcome, Unschedulable
+from koordinator.scheduler.app.reporter import Reporter
+from koordinator.scheduler.contract import NOTHING, ActivePlugin, Holding
+from koordinator.scheduler.cycle import Choice, Cycle, Nominations, Refused, Scorecard
+from koordinator.scheduler.diagnosis import Diagnosis, never_fits
+from koordinator.scheduler.queue import Nominator, QueuedPod, QueueState, SchedulingQueue
+from koordinator.scheduler.snapshot import ClusterState, PodClass
+
+if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
+    from koordinator.scheduler.app.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class GangDoings:
+    """What the shell does with pods, of gangs or not."""
+
+    class_of: Callable[[QueuedPod], PodClass]
+    began_s: Callable[[], float]
+    permit: Callable[[Cycle, Assumed], None]
+    settle_waiting: Callable[[], None]
+    let_go: Callable[[Sequence[Assumed]], None]  # all permits are there
+    withdraw: Callable[[str], Assumed | None]
+    fail: Callable[[QueuedPod, str], None]
+    reject: Callable[..., None]
+    note: Callable[[Outcome], None]
+
+
+class GangTurns:
+    """Decides for one scheduler; ``merges`` allows members that are alike to be decided at once."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        state: ClusterState,
+        binder: Binder,
+        reporter: Reporter,
+        *,
+        queue: SchedulingQueue,
+        nominator: Nominator,
+        diagnoses: Diagnoses,
+        evictions: Evictions,
+        queues: JobQueues,
+        reports: GangReports,
+        doings: GangDoings,
+        metrics: "Metrics | None",
+        explain: bool,
+        merges: bool,
+    ) -> None:
+        self._clock, self._state, self._binder, self._reporter = clock, state, binder, reporter
+        self._queue, self._nominator = queue, nominator
+        self._diagnoses, self._evictions = diagnoses, evictions
+        self._queues, self._reports, self._doings, self._metrics = queues, reports, doings, metrics
+        self._explain, self._merges = explain, merges
+        self._placer = GangPlacer(binder, self._choose_member, self._diagnose_member, self._card)
+        self._gatherer = Gatherer(state, binder, self._placer, self._card)
+        self._rooms = GangRooms(state)
+        self._gathered_rooms = GatheredRooms(state, binder, self._rooms, self._gatherer)
+        self._nominations: Nominations = {}  # as members of the gang that is decided see them
+
+    def decide(self, cycle: Cycle, head: QueuedPod) -> int | None:
+        """Decide all members of a gang group that still need a place; None if it goes alone.
+
+        Returns how many members were tried.
+        """
+        active = next(iter(cycle.profile.gangs), None)
+        if active is None:
+            return None
+        gangs: GangBook = active.plugin.gangs
+        alone = gangs.starts_alone(head.pod)
+        demand = self._gatherer.demand(gangs, head.pod)
+        if alone and demand is None:
+            return None
+        if not alone and gangs.why_gated(head.pod):
+            self._queue.postpone(head, self._clock.now_s())
+            return 0
+        version = (gangs.version(head.pod), demand and self._gatherer.version(demand))
+        attempt = gangs.attempt_alone(head.pod) if alone else gangs.attempt(head.pod)
+        turn = GangTurn(attempt, head, version)
+        known = None if alone else self._placer.still_lost(cycle, attempt.group_id, version)
+        if known is not None and self._rooms.is_hopeless(cycle, turn, self._diagnoses.world()):
+            self._reject_member(cycle, head, *known, "", again=True)
+            return 0
+        here = {queued.key: queued for queued in self._queue.peek(attempt.members, active.name)}
+        here[head.key] = head
+        members = [
+            (here[key], self._doings.class_of(here[key])) for key in attempt.members if key in here
+        ]
+        members.sort(key=lambda member: not self._nominator.node_of(member[0].key))
+        self._nominations = self._diagnoses.nominated(but=attempt.members)
+        merges = len(cycle.profile.permit) == 1 and self._merges
+        merges = merges and not self._state.load.names_any(list(here))
+        if demand is None:
+            merges = merges and not self._nominator.nodes()
+            decision = self._placer.place(cycle, turn, members, merges=merges)
+        else:
+            decision = self._gatherer.place(
+                cycle,
+                gangs,
+                turn,
+                members,
+                demand,
+                nominated=self._diagnoses.nominated(),
+                merges=merges,
+            )
+        if self._metrics is not None:
+            took_s = self._metrics.now_s() - self._doings.began_s()
+            self._metrics.jobs.gang_decided(len(members), took_s, placed=not decision.is_lost)
+        if decision.is_lost:
+            room = self._room_for(cycle, turn, decision, members, demand)
+            self._reject_gang(cycle, gangs, turn, decision, room)
+        else:
+            self._start_gang(cycle, gangs, turn, decision, demand)
+        return len(members)
+
+    def _room_for(
+        self,
+        cycle: Cycle,
+        turn: GangTurn,
+        decision: GangDecision,
+        members: Sequence[Wanted],
+        demand: Demand | None,
+    ) -> Room:
+        """Ask the PostFilter plugins what could be done for these members, and count it."""
+        if not cycle.profile.post_filter:
+            return Room()
+        began_s = self._metrics.now_s() if self._metrics is not None else 0.0
+        attempt = turn.attempt
+        if demand is None:
+            room = self._rooms.find(cycle, attempt, decision, members, self._nominations)
+        else:
+            room = self._gathered_rooms.find(
+                cycle,
+                cycle.profile.gangs[0].plugin.gangs,
+                turn,
+                members,
+                demand=demand,
+                decision=decision,
+                nominations=self._nominations,
+            )
+        if self._metrics is not None and room.is_asked:
+            took_s = self._metrics.now_s() - began_s
+            self._metrics.preempted_for_job(
+                attempt.group_id, room.result, len(room.victims), took_s
+            )
+        return room
+
+    def _start_gang(
+        self,
+        cycle: Cycle,
+        gangs: GangBook,
+        turn: GangTurn,
+        decision: GangDecision,
+        demand: Demand | None,
+    ) -> None:
+        """Let the members that have places go, and those that have none wait."""
+        now_s, gate = self._clock.now_s(), cycle.profile.gangs[0]
+        placed, failed = decision.placed, decision.failed
+        pods = [assumed.queued for assumed in placed] + [queued for queued, _, _ in failed]
+        self._queue.take_all(pods, now_s)
+        for assumed in placed:
+            self._nominator.remove(assumed.queued.key)
+            assumed.began_s = self._doings.began_s()
+            gangs.hold(assumed.queued.pod)
+        if placed:
+            self._queues.started(placed[0].queued.pod)
+        if len(cycle.profile.permit) > 1 or not (placed and self._permit_all(cycle, placed)):
+            for assumed in placed:
+                self._doings.permit(cycle, assumed)
+        room = Room()
+        if failed and not gangs.may_start(failed[0][0].pod):  # those with places wait for them
+            short = [(queued, pod_class) for queued, pod_class, _ in failed]
+            room = self._room_for(cycle, turn, decision, short, demand)
+        error = self._evictions.make_room(turn.attempt, failed[0][0].pod, room) if failed else None
+        told: set[int] = set()
+        for queued, pod_class, verdict in failed:
+            node = room.places.get(queued.key, "")
+            keeps, said = bool(node) or room.keeps, told_of_room(room, node, error)
+            if not told:
+                gangs.set_representative(queued.pod)
+            if id(verdict) in told:
+                message = f"{_reason(verdict)} {said}".rstrip()
+                self._tell_member(queued, gate, message, keeps_nomination=keeps)
+            else:
+                self._reject_member(
+                    cycle,
+                    queued,
+                    pod_class,
+                    verdict,
+                    said,
+                    nominated=node,
+                    keeps_nomination=keeps,
+                    again_soon=error is not None,
+                )
+            told.add(id(verdict))
+        self._doings.settle_waiting()
+
+    def _permit_all(self, cycle: Cycle, placed: Sequence[Assumed]) -> bool:
+        """Let all members go if the gang says so; what it says of one, it says of all."""
+        first = placed[0]
+        permit = cycle.profile.permit[0].plugin.permit(first.queued.pod, first.node)
+        if permit.refusal or permit.wait_s > 0:
+            return False
+        note = Holding(annotations=permit.annotations)
+        for assumed in placed:
+            holding = assumed.holding
+            assumed.holding = note if holding is NOTHING else holding.joined(note)
+        self._doings.let_go(placed)
+        return True
+
+    def _reject_gang(
+        self,
+        cycle: Cycle,
+        gangs: GangBook,
+        turn: GangTurn,
+        decision: GangDecision,
+        room: Room,
+    ) -> None:
+        """Let the member that found no place wait for help, and the others wait for it."""
+        attempt, head = turn.attempt, turn.head
+        gate = cycle.profile.gangs[0]
+        prefix = f'GangGroup "{attempt.group_id}" gets rejected due to member Pod '
+        others = [queued for queued, _, _ in decision.failed[1:]] + decision.others
+        gang = gangs.gang_of(head.pod)
+        own_id = gang.id if gang is not None else ""
+        for key in gangs.companions(head.pod):
+            waiting = self._doings.withdraw(key)
+            if waiting is not None:
+                self._binder.forget(waiting)
+                gangs.release(waiting.queued.pod)
+                others.append(waiting.queued)
+                room.keep_place(waiting.queued.pod, waiting.node)
+        error = self._evictions.make_room(attempt, head.pod, room)
+        if decision.failed:
+            queued, pod_class, verdict = decision.failed[0]
+            self._queue.take_all([queued], self._clock.now_s())
+            gangs.set_representative(queued.pod)
+            node = room.places.get(queued.key, "")
+            said = f'Gang "{own_id}" gets rejected due to pod is unschedulable'
+            said = "" if attempt.is_alone else said
+            if told := told_of_room(room, node, error):
+                said = f"{said} {told}".lstrip()
+            self._reject_member(
+                cycle,
+                queued,
+                pod_class,
+                verdict,
+                said,
+                nominated=node,
+                keeps_nomination=bool(node) or room.keeps,
+                again_soon=error is not None,
+            )
+            message = (
+                f"0/{self._state.nodes.count} nodes are available: "
+                f'{prefix}"{queued.key}" is unschedulable with reason "{_reason(verdict)}", '
+                f"alreadyWaitForBound: {decision.had_place + attempt.waiting}."
+            )
+        else:  # some of the members can't be tried now
+            message = f'{prefix}"{head.key}": other members can not be tried now'
+            others = [other for other in others if other is not head]
+            gangs.set_representative(head.pod)
+            self._doings.fail(head, message)
+        for other in others:
+            node = room.places.get(other.key, "")
+            said = told_of_room(room, node, error)
+            text = f"{message} {said}" if said else message
+            self._tell_member(other, gate, text, keeps_nomination=bool(node) or room.keeps)
+        if decision.failed and error is None:
+            self._rooms.note_failure(turn, self._diagnoses.world(), room.limit)
+
+    def _reject_member(
+        self,
+        cycle: Cycle,
+        queued: QueuedPod,
+        pod_class: PodClass,
+        verdict: Verdict,
+        said: str,
+        *,
+        again: bool = False,
+        nominated: str = "",
+        keeps_nomination: bool = False,
+        again_soon: bool = False,
+    ) -> None:
+        """End a member's attempt for the reason that no node takes it; ``again``: it knows."""
+        card = cycle.scorecard(pod_class) if self._explain else None
+        if isinstance(verdict, Refused):
+            main, plugins = (verdict.plugin, verdict.reason), frozenset((verdict.plugin,))
+            message = verdict.reason
+        else:
+            plugin, reason = verdict.main
+            never = never_fits(verdict, self._state, pod_class)
+            main, plugins = (plugin, f"{reason}; {never}" if never else reason), verdict.plugins
+            message = verdict.message(said)
+        if again:
+            now_s = self._clock.now_s()
+            self._queue.reject(queued, plugins, frozenset(), queued.message, now_s)
+            self._doings.note(Unschedulable(queued.key, *main, queued.message))
+        else:
+            if not keeps_nomination:
+                self._evictions.end_nomination(queued.pod)
+            if again_soon:  # whatever happens, or does not
+                plugins = frozenset()
+            self._doings.reject(queued, main, plugins, message, card, nominated=nominated)
+
+    def _tell_member(
+        self, queued: QueuedPod, gate: ActivePlugin, message: str, *, keeps_nomination: bool = False
+    ) -> None:
+        """Tell a member what happened to another one; it goes back before the queue."""
+        if not keeps_nomination:
+            self._evictions.end_nomination(queued.pod)
+        if gate.plugin.tells_others:
+            self._reporter.failed(queued.pod, message)
+        if queued.state is QueueState.IN_FLIGHT:
+            self._queue.postpone(queued, self._clock.now_s())
+        self._reports.told(queued.pod)
+        self._doings.note(Unschedulable(queued.key, gate.name, message, message))
+
+    def _card(self, cycle: Cycle, pod_class: PodClass) -> Scorecard | None:
+        return cycle.scorecard(pod_class) if self._explain else None
+
+    def _choose_member(
+        self, cycle: Cycle, queued: QueuedPod, pod_class: PodClass
+    ) -> Choice | Verdict:
+        known = self._diagnoses.known(cycle, pod_class)
+        if known is not None:
+            return known
+        choice = cycle.choose(
+            queued.pod,
+            pod_class,
+            self._nominations,
+            nominated_node=self._nominator.node_of(queued.key),
+            first_attempt=queued.attempts <= 1,
+        )
+        return choice or self._diagnose_member(cycle, queued, pod_class)
+
+    def _diagnose_member(self, cycle: Cycle, queued: QueuedPod, pod_class: PodClass) -> Diagnosis:
+        known = self._diagnoses.known(cycle, pod_class)
+        return known or self._diagnoses.diagnose(cycle, queued.pod, pod_class)
+
+
+def _reason(verdict: Verdict) -> str:
+    return verdict.reason if isinstance(verdict, Refused) else verdict.message()
