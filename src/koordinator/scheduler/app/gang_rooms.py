@@ -80,7 +80,7 @@ class GangRooms:
                 if most < limit.needed:
                     return True
         nodes = self._state.nodes
-        lowest = self._state.pods.lowest_priority[: len(nodes)][nodes.alive[: len(nodes)]]
+        lowest = self._state.pods.lowest_priority[: len(nodes)]  # no pods where a node is gone
         return not len(lowest) or int(lowest.min()) >= priority_of(turn.head.pod)
 
     def note_failure(self, turn: GangTurn, world: Hashable, limit: Limit | None) -> None:

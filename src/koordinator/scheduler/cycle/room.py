@@ -70,12 +70,18 @@ def _fitting(state: ClusterState, pod: PodClass, rows: IntArray, below: int | No
         if names[column] in LIMITS:
             free = nodes.allocatable[column, rows] - nodes.requested[column, rows]
             if below is not None:
-                free = free + [_taken_below(state, row, column, below) for row in rows.tolist()]
+                free = free + _taken_below(state, rows, column, below)
             most = np.minimum(most, np.maximum(free, 0) // amount)
     return int(most[nodes.alive[rows]].sum())
 
 
-def _taken_below(state: ClusterState, row: int, column: int, below: int) -> int:
-    """Return what the pods of lower priority on a row take."""
-    pods = state.pods.on_row[row].values()
-    return sum(placed.pod_class.amount(column) for placed in pods if placed.priority < below)
+def _taken_below(state: ClusterState, rows: IntArray, column: int, below: int) -> IntArray:
+    """Return ``(n,)``: what the pods of lower priority on these rows take."""
+    taken = np.zeros(len(rows), np.int64)
+    for index in np.flatnonzero(state.pods.lowest_priority[rows] < below).tolist():
+        taken[index] = sum(
+            placed.pod_class.amount(column)
+            for placed in state.pods.on_row[rows[index]].values()
+            if placed.priority < below
+        )
+    return taken
