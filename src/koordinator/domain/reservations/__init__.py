@@ -1,0 +1,9 @@
+"""Reservations: who may use one, and what becomes of it.
+
+``reserve_pod``  the pod that stands for a reservation while it is scheduled and holds its amounts
+``offer``        what a reservation that is available offers, and on which terms
+``owners``       whose pods it is for
+``matching``     whether a pod may use it: names, taints, terms, exact amounts
+``fitting``      whether a pod fits into what is left of it
+``lifecycle``    status, expiry and the end
+"""
