@@ -29,6 +29,10 @@ its arguments.
                     filter accepts it (Koordinator: FindOneNodePlugin)
 ``prefer_devices``  ``(row view, pod) -> (n_minors,) | None``: which GPU this score plugin had in
                     mind; highest wins
+``loans``           ``(snapshot, pod) -> Loans | None``: what reservations hold that the pod may
+                    use: free while nodes are judged for it.  None for pods that may use nothing
+``nominate``        ``(row view, pod) -> Nomination | Refusal``: which of it the pod uses there;
+                    asked of the plugin with ``loans`` before the others reserve
 ``reserve``         ``(row view, pod, preference) -> Holding | Refusal``: what the pod takes besides
                     its requests; not asked where ``filters`` says False
 ``permit``          ``(pod object, node) -> Permit``: allow, refuse or wait
@@ -55,8 +59,9 @@ its arguments.
 ==================  ================================================================================
 
 For ``Reads.NODE``, ``USAGE`` and ``PLACED`` every row stands alone
-(``filter(s[rows]) == filter(s)[rows]``) and ``filters``/``scores`` look at the pod and the traits
-of the cluster (``Snapshot.traits``) only: this is what makes results cacheable row by row.
+(``filter(s[rows]) == filter(s)[rows]``) and ``filters``/``scores`` look at the pod, the traits of
+the cluster (``Snapshot.traits``) and whether the pod has loans only: this is what makes results
+cacheable row by row.
 """
 
 import typing
@@ -77,6 +82,7 @@ from koordinator.scheduler.snapshot import (
     NO_BELONGINGS,
     Belongings,
     BoolArray,
+    Hold,
     IntArray,
     PlacedPod,
     PodClass,
@@ -261,6 +267,17 @@ class Shortlist:
 
 
 @dataclass(frozen=True, slots=True)
+class Nomination:
+    """Which of the holds on its node a pod uses (None: it takes what is not reserved).
+
+    ``lent`` are those from which it may take devices and CPUs.
+    """
+
+    uses: Hold | None = None
+    lent: tuple[Hold, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Permit:
     """Whether a pod that has its node may be bound now."""
 
@@ -360,6 +377,7 @@ POINTS: Mapping[str, tuple[str, ...]] = {
         "find_one_node",
         "next_pod",
         "transform",
+        "loans",
     ),
     "filter": ("filter",),
     "postFilter": ("postfilter",),
@@ -428,6 +446,7 @@ class Profile:
     find_one_node: tuple[ActivePlugin, ...] = ()
     next_pod: tuple[ActivePlugin, ...] = ()
     transform: tuple[ActivePlugin, ...] = ()
+    lenders: tuple[ActivePlugin, ...] = ()
     filter: tuple[ActivePlugin, ...] = ()
     post_filter: tuple[ActivePlugin, ...] = ()
     score: tuple[ActivePlugin, ...] = ()
@@ -464,6 +483,7 @@ __all__ = [
     "HintFunction",
     "Holding",
     "NoArgs",
+    "Nomination",
     "NumaAligner",
     "NumaHintProvider",
     "Permit",

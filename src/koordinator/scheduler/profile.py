@@ -18,12 +18,12 @@ from koordinator.api.kubescheduler import (
     KubeSchedulerConfiguration,
     LoadAwareSchedulingArgs,
     PluginArgs,
-    ReservationArgs,
     decode_args,
 )
 from koordinator.api.meta import KubeObject
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.policy import PodDisruptionBudget
+from koordinator.api.reservation import Reservation
 from koordinator.api.service import Service
 from koordinator.api.volume import (
     CsiDriver,
@@ -60,6 +60,7 @@ from koordinator.scheduler.plugins import (
     node_volume_limits,
     pod_topology_spread,
     priority_sort,
+    reservation,
     scarce_resource_avoidance,
     scheduling_gates,
     scheduling_hint,
@@ -98,6 +99,7 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     scarce_resource_avoidance.PLUGIN,
     node_numa_resource.PLUGIN,
     device_share.PLUGIN,
+    reservation.PLUGIN,
     scheduling_hint.PLUGIN,
     gpu_best_fit.PLUGIN,
     gpu_packing.PLUGIN,
@@ -131,16 +133,13 @@ UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
         "DefaultPreemption": "preEnqueue postFilter",
         "DeviceShare": "preFilter filter preScore score reserve preBind",
         "NodeNUMAResource": "preFilter filter preScore score reserve preBind",
+        "Reservation": "preFilter filter postFilter preScore score reserve preBind bind",
     }.items()
 }
 
-_ALL_ROUND = frozenset(("preFilter", "filter", "reserve", "preBind"))
 PLANNED: Mapping[str, Planned] = {
     "LoadAwareScheduling": Planned(
         LoadAwareSchedulingArgs, frozenset(("preFilter", "filter", "score", "reserve"))
-    ),
-    "Reservation": Planned(
-        ReservationArgs, _ALL_ROUND | {"postFilter", "preScore", "score", "bind"}
     ),
     "Coscheduling": Planned(
         CoschedulingArgs,
@@ -170,6 +169,7 @@ _NOTHING_TO_DO = frozenset((DEFAULT_PRE_BIND,))
 WATCHED: tuple[type[KubeObject], ...] = (
     Device,
     NodeResourceTopology,
+    Reservation,
     ConfigMap,
     Service,
     ReplicationController,
@@ -304,6 +304,7 @@ class _Built:
             find_one_node=_with(before, "find_one_node"),
             next_pod=_with(before, "next_pod"),
             transform=_with(before, "transform"),
+            lenders=_with(before, "loans"),
             filter=_with(at["filter"], "filter"),
             post_filter=_with(at["postFilter"], "postfilter"),
             score=_with(at["score"], "score", "score_among"),

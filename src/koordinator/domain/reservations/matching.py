@@ -150,13 +150,17 @@ def _holds(wanted: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
             return value is not None
         case "DoesNotExist":
             return value is None
-        case "Gt" | "Lt" if len(wanted.values) == 1:
-            found, bound = _integer(value), _integer(wanted.values[0])
-            if found is None or bound is None:
-                return False
-            return found > bound if wanted.operator == "Gt" else found < bound
         case _:
-            return False
+            return _compares(wanted, value)
+
+
+def _compares(wanted: NodeSelectorRequirement, value: str | None) -> bool:
+    """Return whether a number is above (Gt) or below (Lt) another; what is no number is not."""
+    found = _integer(value)
+    bound = _integer(wanted.values[0]) if len(wanted.values) == 1 else None
+    if found is None or bound is None:
+        return False
+    return {"Gt": found > bound, "Lt": found < bound}.get(wanted.operator, False)
 
 
 def _integer(text: str | None) -> int | None:

@@ -45,6 +45,11 @@ class Offer:
     restricted: frozenset[str] = frozenset()  # the resources that Restricted is about
     is_pod: bool = False  # an ordinary pod that offers what it holds
 
+    @property
+    def is_restricted(self) -> bool:
+        """Whether pods get of what is reserved nothing but that."""
+        return self.policy is AllocatePolicy.RESTRICTED
+
 
 def offer_of(reservation: Reservation) -> Offer:
     """Return what an available reservation offers.

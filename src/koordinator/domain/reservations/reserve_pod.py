@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from koordinator.api.annotations.codec import AnnotationCodec
 from koordinator.api.annotations.reservation import (
     IS_PRE_ALLOCATION,
     RESERVATION_NAME,
@@ -18,12 +19,27 @@ from koordinator.api.core import ResourceList, ResourceRequirements
 from koordinator.api.defaults import with_defaults
 from koordinator.api.kubescheduler import DEFAULT_SCHEDULER_NAME
 from koordinator.api.labels import OPERATING_MODE, POD_PRIORITY, OperatingMode, is_true, parse_int32
-from koordinator.api.meta import ObjectMeta
+from koordinator.api.meta import ApiStruct, ObjectMeta
 from koordinator.api.pod import Container, Pod, PodSpec, PodStatus
-from koordinator.api.reservation import Reservation, ReservationPhase
+from koordinator.api.reservation import (
+    PreAllocationPolicy,
+    Reservation,
+    ReservationOwner,
+    ReservationPhase,
+)
 from koordinator.domain.pod_requests import canonical, pod_requests
 from koordinator.foundation.quantity import Quantity
 
+
+class Terms(ApiStruct, frozen=True, kw_only=True):
+    """What of a reservation's spec its pod has to know; owners only where pods give up theirs."""
+
+    allocate_policy: str = ""
+    pre_allocation: PreAllocationPolicy | None = None
+    owners: tuple[ReservationOwner, ...] = ()
+
+
+TERMS: Final = AnnotationCodec("internal.scheduling.koordinator.sh/reservation-terms", Terms)
 HIGHEST_PRIORITY: Final = 2**31 - 1  # of a reservation that says nothing: nobody preempts it
 DEFAULT_NAMESPACE: Final = "default"
 OVER: Final = (ReservationPhase.SUCCEEDED, ReservationPhase.FAILED)
@@ -66,6 +82,7 @@ def reserve_pod(reservation: Reservation) -> Pod:
         **meta.annotations,
         RESERVE_POD: "true",
         RESERVATION_NAME: meta.name,
+        **TERMS.entry(_terms(reservation)),
     }
     if reservation.spec.pre_allocation:
         annotations[IS_PRE_ALLOCATION] = "true"
@@ -93,6 +110,17 @@ def reserve_pod(reservation: Reservation) -> Pod:
         status=PodStatus(phase=status.phase if status.phase in OVER else "Pending"),
     )
     return with_defaults(pod)
+
+
+def _terms(reservation: Reservation) -> Terms:
+    spec = reservation.spec
+    if not spec.pre_allocation:
+        return Terms(allocate_policy=spec.allocate_policy or "")
+    return Terms(
+        allocate_policy=spec.allocate_policy or "",
+        pre_allocation=spec.pre_allocation_policy or PreAllocationPolicy(),
+        owners=spec.owners,
+    )
 
 
 def held_amounts(spec: PodSpec) -> ResourceList:

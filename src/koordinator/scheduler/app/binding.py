@@ -119,9 +119,10 @@ class Binder:
                 binds.results()
             ended += [(batch.pop(index), error) for index, error in binds.finished()]
         self._under_way = [(binds, batch) for binds, batch in self._under_way if batch]
-        return [self._settle(assumed, error) for assumed, error in ended]
+        return [self.settle(assumed, error) for assumed, error in ended]
 
-    def _settle(self, assumed: Assumed, error: ClusterError | None) -> Ended:
+    def settle(self, assumed: Assumed, error: ClusterError | None) -> Ended:
+        """End what was assumed: it is so now, or forgotten if it failed."""
         if error is not None and not self._is_seen_bound(assumed):
             self.forget(assumed)
             return assumed, error

@@ -50,6 +50,9 @@ _UNTIMED = (
     "transform",
     "pre_enqueue",
     "arrived",
+    "loans",
+    "nominate",
+    "moves_sums_only",
 )
 _QUEUES = {
     QueueState.ACTIVE: "active",

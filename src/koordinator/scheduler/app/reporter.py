@@ -9,11 +9,14 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from koordinator.api.annotations.reservation import RESERVATION_NAME
 from koordinator.api.core import MicroTime, ObjectReference
 from koordinator.api.event import Event, EventSeries
 from koordinator.api.meta import Condition, ObjectMeta
 from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
+from koordinator.api.reservation import Reservation
 from koordinator.cluster.port import Cluster, PodReport
+from koordinator.domain.reservations.reserve_pod import DEFAULT_NAMESPACE, is_reserve_pod
 from koordinator.foundation.clock import UTC, Clock, to_datetime
 from koordinator.scheduler.diagnosis import shortened
 
@@ -60,7 +63,7 @@ class Reporter:
                         "Normal",
                         "Scheduled",
                         "Binding",
-                        f"Successfully assigned {pod.key} to {node}",
+                        f"Successfully assigned {called(pod)} to {node}",
                     )
                     for pod, node in pods
                 ]
@@ -72,6 +75,8 @@ class Reporter:
             return
         message = shortened(message)
         self._tell(pod, message)
+        if is_reserve_pod(pod.metadata):
+            return  # its condition is that of the reservation
         known = next((c for c in pod.status.conditions if c.type == SCHEDULED), None)
         generation = pod.metadata.generation
         if known is not None and (
@@ -94,7 +99,12 @@ class Reporter:
         self._report(pod, condition)
 
     def nominated(self, pod: Pod, node: str) -> None:
-        """Write the node where room is being made; empty takes the nomination back."""
+        """Write the node where room is being made; empty takes the nomination back.
+
+        Of a reservation only the scheduler knows.
+        """
+        if is_reserve_pod(pod.metadata):
+            return
         meta = pod.metadata
         self._cluster.report([PodReport(meta.namespace, meta.name, meta.uid, nominated_node=node)])
 
@@ -162,10 +172,13 @@ class Reporter:
         scheduler = pod.spec.scheduler_name
         now_s, meta = self._clock.now_s(), pod.metadata
         self._written += 1
+        name, namespace = meta.name, meta.namespace
+        if is_reserve_pod(meta):  # events about what has no namespace are in this one
+            name, namespace = meta.annotations[RESERVATION_NAME], DEFAULT_NAMESPACE
         return Event(
             metadata=ObjectMeta(
-                name=f"{meta.name[:_NAME].rstrip('-.')}.{int(now_s * 1e6):x}{self._written:04x}",
-                namespace=meta.namespace,
+                name=f"{name[:_NAME].rstrip('-.')}.{int(now_s * 1e6):x}{self._written:04x}",
+                namespace=namespace,
             ),
             event_time=MicroTime.fromtimestamp(now_s, UTC),
             reporting_controller=scheduler,
@@ -178,8 +191,21 @@ class Reporter:
         )
 
 
+def called(pod: Pod) -> str:
+    """Return how a pod is called, or the reservation for which it stands."""
+    meta = pod.metadata
+    return meta.annotations[RESERVATION_NAME] if is_reserve_pod(meta) else pod.key
+
+
 def _reference(pod: Pod) -> ObjectReference:
     meta = pod.metadata
+    if is_reserve_pod(meta):
+        return ObjectReference(
+            api_version=Reservation.API_VERSION,
+            kind=Reservation.KIND,
+            name=meta.annotations[RESERVATION_NAME],
+            uid=meta.uid,
+        )
     return ObjectReference(
         api_version="v1", kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid
     )

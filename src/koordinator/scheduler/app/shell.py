@@ -10,11 +10,14 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from koordinator.api.annotations.reservation import RESERVATION_NAME
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Container, Pod, PodSpec
+from koordinator.api.reservation import Reservation
 from koordinator.cluster.port import NO_SELECTORS, Cluster, EventType, Watch, WatchEvent
+from koordinator.domain.reservations.reserve_pod import is_reserve_pod, reserve_pod
 from koordinator.domain.transforms import as_scheduled
 from koordinator.foundation.clock import Clock, to_epoch_s
 from koordinator.foundation.errors import (
@@ -24,9 +27,10 @@ from koordinator.foundation.errors import (
     NotFoundError,
     TooManyRequestsError,
 )
-from koordinator.scheduler.app.binding import Assumed, Binder
+from koordinator.scheduler.app.binding import Assumed, Binder, Ended
 from koordinator.scheduler.app.outcomes import Bound, Evicted, Outcome, Unschedulable
 from koordinator.scheduler.app.reporter import Reporter
+from koordinator.scheduler.app.reservations import ReservationKeeper
 from koordinator.scheduler.contract import (
     Action,
     ClusterEvent,
@@ -37,6 +41,7 @@ from koordinator.scheduler.contract import (
 from koordinator.scheduler.cycle import Choice, Cycle, Refused, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.ingest import Ingest, is_over
+from koordinator.scheduler.plugins.reservation import Reservations
 from koordinator.scheduler.queue import Nominator, QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PodClass
 
@@ -84,6 +89,7 @@ class Scheduler:
         self._clock = clock
         self._ingest = Ingest(state)
         self._metrics = metrics
+        self._keeper = _keeper(cluster, state, clock, profiles)
         if metrics is not None:
             profiles = [metrics.timed(profile) for profile in profiles]
         self.cycles = {p.scheduler_name: Cycle(p, state) for p in profiles}
@@ -98,6 +104,7 @@ class Scheduler:
         self.nominator = Nominator()
         self._binder = Binder(cluster, state, clock)
         self._reporter = Reporter(cluster, clock, enabled=self.options.report)
+        self._settled: list[Ended] = []  # reservations, which need no binding
         self._watched: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)
         self._field_selectors = field_selectors
         self._watch: Watch | None = None
@@ -160,13 +167,39 @@ class Scheduler:
         if isinstance(event.object, Pod):
             previous = event.previous
             old = as_scheduled(previous) if isinstance(previous, Pod) else None
+            used = self._used_by(event.object)
             self._handle_pod(event.type, as_scheduled(event.object), old)
+            if self._keeper is not None:
+                for uid in filter(None, {used, self._used_by(event.object)}):
+                    self._keeper.touch_user(uid)
             return
         if event.type is EventType.DELETED:
             change = self._ingest.drop(event.object)
         else:
             change = self._ingest.put(event.object, event.previous)
         self._tell_queue(change)
+        if self._keeper is not None:
+            if isinstance(event.object, Reservation):
+                self._handle_reservation(self._keeper, event.type, event.object, event.previous)
+            elif isinstance(event.object, Node) and event.type is EventType.DELETED:
+                self._keeper.touch_node(event.object.metadata.name)
+
+    def _used_by(self, pod: Pod) -> str:
+        """Return the uid of the reservation that a placed pod uses; empty if none."""
+        placed = self.state.pods.by_key.get(pod.key)
+        return placed.belongings.uses if placed is not None else ""
+
+    def _handle_reservation(
+        self,
+        keeper: ReservationKeeper,
+        kind: EventType,
+        reservation: Reservation,
+        previous: KubeObject | None,
+    ) -> None:
+        """Handle the pod that stands for a reservation."""
+        old = as_scheduled(reserve_pod(previous)) if isinstance(previous, Reservation) else None
+        self._handle_pod(kind, as_scheduled(reserve_pod(reservation)), old)
+        keeper.touch(reservation.metadata.name)
 
     def _handle_pod(self, kind: EventType, pod: Pod, previous: Pod | None) -> None:
         key = pod.key
@@ -251,7 +284,9 @@ class Scheduler:
             if run:
                 decided += len(run)
                 self._decide(run)
-            elif not self._to_bind:
+                if _reservation(run[-1].pod):
+                    self._begin_binds()  # the next pod may be the one that it is for
+            elif not self._to_bind and not (self._keeper is not None and self._keeper.step()):
                 break
             if not run or len(self._to_bind) >= self.options.in_flight:
                 self._exchange()
@@ -299,9 +334,8 @@ class Scheduler:
         """Return when there is something to do even without news; None: only news can help."""
         waiting = (*self._waiting.values(), *self._preparing.values())
         times = [assumed.deadline_s for assumed in waiting]
-        flush_s = self.queue.next_wakeup_s()
-        if flush_s is not None:
-            times.append(flush_s)
+        keeper_s = self._keeper.next_wakeup_s() if self._keeper is not None else None
+        times += [s for s in (self.queue.next_wakeup_s(), keeper_s) if s is not None]
         return min(times, default=None)
 
     def _merges(self) -> bool:
@@ -333,9 +367,8 @@ class Scheduler:
     def _class(self, queued: QueuedPod) -> PodClass:
         """Return the pod's class; looked up when the pod came, unless it has been tried since."""
         pod, pod_class = self._class_of.pop(queued.key, (None, None))
-        if pod_class is None or pod is not queued.pod:
-            return self.state.classes.of(queued.pod)
-        return pod_class
+        is_stale = pod is not queued.pod or (self.state.holds.names(queued.pod))
+        return self.state.classes.of(queued.pod) if pod_class is None or is_stale else pod_class
 
     def _decide_one(self, cycle: Cycle, queued: QueuedPod, pod_class: PodClass) -> None:
         known = self._known_failure(cycle, pod_class)
@@ -450,9 +483,12 @@ class Scheduler:
             profile, took_s = queued.pod.spec.scheduler_name, self._metrics.now_s() - self._began_s
             self._metrics.rejected(profile, took_s)
         self._reporter.failed(queued.pod, message)
+        if self._keeper is not None and is_reserve_pod(queued.pod.metadata) and self.options.report:
+            self._keeper.unschedulable(queued.pod, message)
         self.queue.reject(queued, plugins, frozenset(), message, self._clock.now_s())
         plugin, reason = main
-        outcome = Unschedulable(queued.key, plugin, reason, message, nominated, scorecard)
+        name = _reservation(queued.pod)
+        outcome = Unschedulable(queued.key, plugin, reason, message, nominated, scorecard, name)
         self._outcomes.append(outcome)
 
     def _end_nomination(self, pod: Pod) -> None:
@@ -546,9 +582,23 @@ class Scheduler:
     def _begin_binds(self) -> None:
         """Begin to bind what has been decided, but for pods whose volumes are not ready yet."""
         batch, self._to_bind = self._to_bind, []
-        ready = [assumed for assumed in batch if self._is_prepared(assumed)]
-        if ready:
-            self._binder.begin(ready)
+        self._begin([assumed for assumed in batch if self._is_prepared(assumed)])
+
+    def _begin(self, ready: Sequence[Assumed]) -> None:
+        """Bind pods; write the status of what stands for a reservation."""
+        pods = []
+        for assumed in ready:
+            pod = assumed.queued.pod
+            if self._keeper is None or not is_reserve_pod(pod.metadata):
+                pods.append(assumed)
+                continue
+            error = self._keeper.bind(pod, assumed.node, assumed.holding)
+            self._settled.append(self._binder.settle(assumed, error))
+            available = self.state.objects.get(Reservation, _reservation(pod))
+            if error is None and available is not None:  # to be used at once, before news of it
+                self._handle_pod(EventType.MODIFIED, as_scheduled(reserve_pod(available)), pod)
+        if pods:
+            self._binder.begin(pods)
 
     def _is_prepared(self, assumed: Assumed) -> bool:
         if assumed.transaction is None:  # of a run: nobody has anything to prepare
@@ -585,7 +635,7 @@ class Scheduler:
                 self._binder.forget(assumed)
                 self._fail_assumed(assumed, "binding failed: timed out waiting for its volumes")
             elif self._is_ready(self.cycles[assumed.queued.pod.spec.scheduler_name], assumed):
-                self._binder.begin([assumed])
+                self._begin([assumed])
 
     def _end_binds(self, *, wait: bool = False) -> None:
         """Take note of bindings that have ended.
@@ -593,7 +643,8 @@ class Scheduler:
         Nothing is decided after one of which nobody knows whether it happened, until it shows.
         """
         bound, is_unsure = [], False
-        for assumed, error in self._binder.ended(wait=wait):
+        settled, self._settled = self._settled, []
+        for assumed, error in (*settled, *self._binder.ended(wait=wait)):
             if error is not None:
                 self._fail_assumed(assumed, f"binding failed: {error}")
                 is_unsure |= not isinstance(error, _NOT_BOUND)
@@ -622,6 +673,7 @@ class Scheduler:
                     holding.annotations,
                     holding.labels,
                     assumed.scorecard,
+                    _reservation(queued.pod),
                 )
             )
 
@@ -652,7 +704,24 @@ class Scheduler:
         if self.queue.get(queued.key) is queued:  # else it was deleted, or has a node by now
             self._reporter.failed(queued.pod, message, "SchedulerError")
         self.queue.fail(queued, message, self._clock.now_s())
-        self._outcomes.append(Unschedulable(queued.key, "", message, message))
+        name = _reservation(queued.pod)
+        self._outcomes.append(Unschedulable(queued.key, "", message, message, reservation=name))
+
+
+def _keeper(
+    cluster: Cluster, state: ClusterState, clock: Clock, profiles: Sequence[Profile]
+) -> ReservationKeeper | None:
+    """Return what keeps reservations, as the first profile has it that knows any; None: none."""
+    for profile in profiles:
+        for active in profile.lenders:
+            if isinstance(active.plugin, Reservations):
+                return ReservationKeeper(cluster, state, clock, active.plugin.args)
+    return None
+
+
+def _reservation(pod: Pod) -> str:
+    """Return the name of the reservation for which a pod stands; empty if for none."""
+    return pod.metadata.annotations[RESERVATION_NAME] if is_reserve_pod(pod.metadata) else ""
 
 
 def _label(event: WatchEvent) -> str:

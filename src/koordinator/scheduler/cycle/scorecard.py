@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from koordinator.scheduler.contract import Profile, Reads, Refusal, Rejections, Shortlist
-from koordinator.scheduler.cycle.evaluation import wants_filter, wants_score
+from koordinator.scheduler.cycle.evaluation import view_for, wants_filter, wants_score
 from koordinator.scheduler.diagnosis import Diagnosis, count_reasons, reasons_of
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass, Snapshot
 
@@ -80,7 +80,12 @@ def scorecard(profile: Profile, state: ClusterState, pod: PodClass) -> Scorecard
 
     Nothing kept is used.
     """
-    snapshot = Snapshot(state)
+    snapshot = view_for(profile, state, pod)
+    with snapshot.lending():
+        return _scorecard(profile, snapshot, pod)
+
+
+def _scorecard(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Scorecard:
     rejected_by = np.where(snapshot.alive, FEASIBLE, NOT_ALIVE).astype(np.int64)
     refusal = prefilter(profile, snapshot, pod)
     filters: list[tuple[str, Rejections]] = []

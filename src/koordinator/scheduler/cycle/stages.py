@@ -114,7 +114,7 @@ class Cycle:
         ``nominated_node`` comes before better ones.  Of equally scored nodes the one with the
         lowest rank is chosen (row order, unless told otherwise).
         """
-        snapshot = self._evaluator.snapshot
+        snapshot = self._evaluator.view(pod_class)
         if prefilter(self.profile, snapshot, pod_class) is not None:
             return None
         for active in self._learning if first_attempt else ():
@@ -125,7 +125,7 @@ class Cycle:
         own = self.state.nodes.rows.get(nominated_node)
         if own is not None and self._is_free(own, pod, pod_class, nominated):
             return self._reserve(snapshot, pod_class, own)
-        evaluation = self._evaluator.of(pod_class)
+        evaluation = self._evaluator.of(pod_class, snapshot)
         feasible = self._feasible(evaluation, snapshot, pod, pod_class, nominated)
         row = self._best(evaluation, snapshot, pod_class, feasible)
         if row is None:
@@ -232,19 +232,48 @@ class Cycle:
 
     def _reserve(self, snapshot: Snapshot, pod_class: PodClass, row: int) -> Choice | Refused:
         """Ask the reserve plugins; one that does not filter the pod has nothing to hold for it."""
-        holding = NOTHING
-        concerned = [a for a in self.profile.reserve if wants_filter(a, snapshot, pod_class)]
-        if concerned:
-            view = snapshot[np.array([row])]
-            wish: IntArray | None = None
-            for active in self._preferring:
-                wish = active.plugin.prefer_devices(view, pod_class)
-            for active in concerned:
-                taken = active.plugin.reserve(view, pod_class, wish)
-                if isinstance(taken, Refusal):
-                    return Refused(active.name, taken.reason)
-                holding = holding.joined(taken)
+        view = snapshot[np.array([row])]
+        if snapshot.loans is not None:
+            holding = self._reserve_lent(view, pod_class)
+        else:
+            holding = self._hold(view, pod_class)
+        if isinstance(holding, Refused):
+            return holding
         return Choice(row, self.state.nodes.names[row], holding)
+
+    def _reserve_lent(self, view: Snapshot, pod_class: PodClass) -> Holding | Refused:
+        """Reserve what a pod with loans takes.
+
+        Parts of the node come from the nominated reservation if it has enough of them.
+        """
+        lender = self.profile.lenders[0]
+        with view.lending():
+            nomination = lender.plugin.nominate(view, pod_class)
+        if isinstance(nomination, Refusal):
+            return Refused(lender.name, nomination.reason)
+        hold = nomination.uses
+        if hold is not None and hold.has_parts:
+            with view.lending_only(hold, restricted=True):
+                holding = self._hold(view.nominating(hold), pod_class)
+            if isinstance(holding, Holding) or hold.offer.is_restricted:
+                return holding
+        with view.lending_only(*nomination.lent):
+            return self._hold(view.nominating(hold), pod_class)
+
+    def _hold(self, view: Snapshot, pod_class: PodClass) -> Holding | Refused:
+        holding = NOTHING
+        concerned = [a for a in self.profile.reserve if wants_filter(a, view, pod_class)]
+        if not concerned:
+            return holding
+        wish: IntArray | None = None
+        for active in self._preferring:
+            wish = active.plugin.prefer_devices(view, pod_class)
+        for active in concerned:
+            taken = active.plugin.reserve(view, pod_class, wish)
+            if isinstance(taken, Refusal):
+                return Refused(active.name, taken.reason)
+            holding = holding.joined(taken)
+        return holding
 
     # -- a run of identical pods -------------------------------------------------------------
 
@@ -255,16 +284,22 @@ class Cycle:
         fits nowhere.
         """
         snapshot = self._evaluator.snapshot
-        for pod_class in dict.fromkeys(pods):
-            if prefilter(self.profile, snapshot, pod_class) is not None:
-                return None
-            if any(wants_filter(a, snapshot, pod_class) for a in self._cluster_filters):
-                return None
-            if any(wants_score(a, snapshot, pod_class) for a in self._cluster_scores):
-                return None
-            if self._preferred(snapshot, pod_class):
-                return None
-        evaluation = self._evaluator.of(pods[0])
+        different = dict.fromkeys(pods)
+        if any(self._goes_alone(snapshot, pod_class) for pod_class in different):
+            return None
+        if len({self._evaluator.key(pod_class) for pod_class in different}) > 1:
+            return None  # what they have in common is not what it was when they were queued
+        evaluation = self._evaluator.of(pods[0], snapshot)
         if not evaluation.program.linear or not all(evaluation.flat) or self.profile.find_one_node:
             return None
         return merge_run(evaluation, snapshot, self.state.nodes.rank, len(pods))
+
+    def _goes_alone(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        """Return whether more than its own node counts for each such pod, or it has loans."""
+        return (
+            self._evaluator.view(pod).loans is not None
+            or prefilter(self.profile, snapshot, pod) is not None
+            or any(wants_filter(a, snapshot, pod) for a in self._cluster_filters)
+            or any(wants_score(a, snapshot, pod) for a in self._cluster_scores)
+            or bool(self._preferred(snapshot, pod))
+        )

@@ -5,7 +5,9 @@ Plugins read it; only ``scheduler.transaction`` and ``scheduler.ingest`` write.
 ``nodes``    one row per node: amounts, labels, taints, images, ports
 ``devices``  by row: devices of every type and what is taken of them
 ``numa``     by row: CPUs and NUMA nodes and what is taken of them
-``belongings``  what a pod holds of both
+``belongings``  what a pod holds of both, and the reservation that it uses
+``holds``    what reservations hold, and who uses it
+``loans``    the holds that a pod may use, and the world in which they are free
 ``pods``     which pod is on which row, and counts of pods by label selector or affinity term
 ``classes``  pods with the same scheduling-relevant fields share one ``PodClass``
 ``state``    all of these together with the log of changed rows
@@ -15,6 +17,8 @@ Plugins read it; only ``scheduler.transaction`` and ``scheduler.ingest`` write.
 from koordinator.scheduler.snapshot.axis import ResourceAxis
 from koordinator.scheduler.snapshot.belongings import NO_BELONGINGS, Belongings
 from koordinator.scheduler.snapshot.classes import PodClass, PodClasses
+from koordinator.scheduler.snapshot.holds import Hold, HoldTable
+from koordinator.scheduler.snapshot.loans import Loans
 from koordinator.scheduler.snapshot.pods import PlacedPod
 from koordinator.scheduler.snapshot.state import BoolArray, ClusterState, IntArray
 from koordinator.scheduler.snapshot.view import Snapshot
@@ -24,7 +28,10 @@ __all__ = [
     "Belongings",
     "BoolArray",
     "ClusterState",
+    "Hold",
+    "HoldTable",
     "IntArray",
+    "Loans",
     "PlacedPod",
     "PodClass",
     "PodClasses",
