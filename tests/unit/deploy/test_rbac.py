@@ -28,7 +28,6 @@ READ = {"get", "list", "watch"}
 PLANNED_READS: Mapping[str, tuple[type[KubeObject], ...]] = {
     "LoadAwareScheduling": (NodeMetric,),
     "NodeNUMAResource": (NodeResourceTopology,),
-    "Reservation": (Reservation,),
     "Coscheduling": (PodGroup, ClusterNetworkTopology),
     "ElasticQuota": (ElasticQuota,),
 }
@@ -39,6 +38,8 @@ WRITES: Rights = {
     ("", "pods"): {"delete"},
     ("", PersistentVolume.PLURAL): {"patch"},
     ("", PersistentVolumeClaim.PLURAL): {"patch"},
+    ("scheduling.koordinator.sh", Reservation.PLURAL): {"delete", "patch"},
+    ("scheduling.koordinator.sh", f"{Reservation.PLURAL}/status"): {"patch"},
     ("events.k8s.io", Event.PLURAL): {"create"},
     ("", CoreEvent.PLURAL): {"patch"},
     ("authentication.k8s.io", "tokenreviews"): {"create"},
