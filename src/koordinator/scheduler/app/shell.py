@@ -196,7 +196,12 @@ class Scheduler:
         reservation: Reservation,
         previous: KubeObject | None,
     ) -> None:
-        """Handle the pod that stands for a reservation."""
+        """Handle the pod that stands for a reservation.
+
+        What the cluster answered to a write of ours may be newer than the news.
+        """
+        if kind is not EventType.DELETED:
+            reservation = self.state.objects.get(Reservation, reservation.key) or reservation
         old = as_scheduled(reserve_pod(previous)) if isinstance(previous, Reservation) else None
         self._handle_pod(kind, as_scheduled(reserve_pod(reservation)), old)
         keeper.touch(reservation.metadata.name)
