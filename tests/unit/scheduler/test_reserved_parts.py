@@ -70,11 +70,11 @@ def test_owners_get_the_devices_that_were_kept(play: Any) -> None:
     played.add(reservation("r", 1, requests={GPU: 2}))
     played.add(gpus(1, "a", labels=WEB)).add(gpus(1, "b", labels=WEB))
 
-    assert minors(played.get("r").metadata.annotations) == [1, 2]
-    assert (of_pod(played, "a"), of_pod(played, "b")) == ([1], [2])
+    assert minors(played.get("r").metadata.annotations) == [2, 3]
+    assert (of_pod(played, "a"), of_pod(played, "b")) == ([2], [3])
     assert played.uses("b") == "r"
     assert played.add(gpus(1, "c")).nodes()["c"] == "m"
-    assert of_pod(played, "c") == [3]
+    assert of_pod(played, "c") == [1]
 
 
 def test_an_aligned_owner_takes_free_devices_on_top(play: Any) -> None:
