@@ -160,7 +160,7 @@ def check_users(held: list[Reservation], users: dict[str, list[Pod]]) -> None:
 def check_node(
     found: Node, running: list[Pod], held: list[Reservation], users: dict[str, list[Pod]]
 ) -> None:
-    """What is kept and not used yet, and all pods, fit together."""
+    """All pods fit together, and what is kept and not used yet with them."""
     total = asked(running)
     for one in held:
         if one.status.node_name == found.metadata.name:
@@ -188,7 +188,7 @@ def check_owners_find_what_is_theirs(
 
 
 def check_restart(one: Embedded) -> None:
-    """A scheduler that begins now knows the same."""
+    """Compare with what a scheduler knows that begins now."""
     objects: list[KubeObject] = [*one.cluster.list(Node).items]
     objects += one.cluster.list(Reservation).items
     running = [p for p in one.cluster.list(Pod).items if p.spec.node_name]

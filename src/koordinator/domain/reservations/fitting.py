@@ -39,8 +39,10 @@ class Fit:
         return not self.short_on_node and not self.reasons
 
 
-def remaining(offer: Offer, used: Amounts) -> dict[str, int]:
+def remaining(offer: Offer, used: Amounts) -> Amounts:
     """Return what owners may still take of what is reserved."""
+    if not used and not offer.withheld:
+        return offer.amounts
     return {
         name: max(amount - used.get(name, 0) - offer.withheld.get(name, 0), 0)
         for name, amount in offer.amounts.items()

@@ -3,7 +3,7 @@
 Source: koordinator pkg/util/reservation/reservation.go, ``MatchReservationOwners``.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from koordinator.api.core import ObjectReference
@@ -37,6 +37,33 @@ def is_owner(owners: Iterable[ReservationOwner], claimant: Claimant) -> bool:
 def names_pods(owners: Iterable[ReservationOwner]) -> bool:
     """Return whether some entry means single pods, by their name or uid."""
     return any(owner.object and (owner.object.name or owner.object.uid) for owner in owners)
+
+
+def index_keys(owners: Iterable[ReservationOwner]) -> list[Hashable]:
+    """Return what to look an offer up by: a key per entry, None for one that has to be tried."""
+    return [_index_key(owner) for owner in owners]
+
+
+def look_up_keys(claimant: Claimant) -> Iterator[Hashable]:
+    """Yield the keys of all entries that may match."""
+    yield None
+    yield from claimant.labels.items()
+    for reference in claimant.owner_references:
+        yield "controller", reference.name, reference.uid
+    if claimant.name:
+        yield "object", claimant.name
+        yield "object", claimant.uid
+
+
+def _index_key(owner: ReservationOwner) -> Hashable:
+    selector, controller, named = owner.label_selector, owner.controller, owner.object
+    if selector is not None and selector.match_labels:
+        return next(iter(selector.match_labels.items()))
+    if controller is not None and controller.name and controller.uid:
+        return "controller", controller.name, controller.uid
+    if named is not None and (named.uid or named.name):
+        return "object", named.uid or named.name
+    return None
 
 
 def _matches(owner: ReservationOwner, claimant: Claimant) -> bool:

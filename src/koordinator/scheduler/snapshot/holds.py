@@ -5,7 +5,8 @@ offers what it has.  It charges its node with what its users leave of it, so eve
 once.  Users may be known before their reservation is, and the other way round.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from koordinator.api.pod import Pod
@@ -13,7 +14,7 @@ from koordinator.domain.devices.allocation import Allocation
 from koordinator.domain.numa.ledger import NumaHolding
 from koordinator.domain.reservations.left import devices_left, numa_left
 from koordinator.domain.reservations.offer import Offer
-from koordinator.domain.reservations.owners import names_pods
+from koordinator.domain.reservations.owners import Claimant, index_keys, look_up_keys, names_pods
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.snapshot.axis import PODS, ResourceAxis
 from koordinator.scheduler.snapshot.log import ChangeLog
@@ -41,7 +42,8 @@ class Hold:
     slot: int  # in the table
     users: dict[str, PlacedPod]  # by key; on this row
     left: Left
-    used: dict[str, int] = field(default_factory=dict)  # canonical, of the resources offered
+    taken: dict[int, int] = field(default_factory=dict)  # by users, by column
+    used: dict[str, int] = field(default_factory=dict)  # canonical, of what is offered
     lent: bool = False  # off the books while a pod is judged that may use it
 
     @property
@@ -66,6 +68,7 @@ class HoldTable:
         self.slots: list[Hold | None] = []
         self.log = ChangeLog()  # of slots: holds that came, went or ceased to be usable
         self._free: list[int] = []
+        self._by_owner: dict[Hashable, dict[str, Hold]] = {}  # by key of an owner, by uid
         self._users: dict[str, dict[str, PlacedPod]] = {}  # by uid of the reservation, by key
         self._named: dict[str, int] = {}  # names and uids of pods that owners mean, with counts
 
@@ -76,6 +79,13 @@ class HoldTable:
         """Return whether some reservation means just this pod, or one of its name."""
         named = self._named
         return bool(named) and (pod.metadata.name in named or pod.metadata.uid in named)
+
+    def candidates(self, claimant: Claimant) -> list[Hold]:
+        """Return the holds of which such pods may be owners, each once."""
+        found: dict[str, Hold] = {}
+        for key in look_up_keys(claimant):
+            found |= self._by_owner.get(key, {})
+        return list(found.values())
 
     def users_of(self, uid: str) -> Iterable[PlacedPod]:
         """Return the placed pods that say they use a reservation, known or not."""
@@ -91,10 +101,14 @@ class HoldTable:
         if slot == len(self.slots):
             self.slots.append(None)
         users = {key: u for key, u in self._users.get(offer.uid, {}).items() if u.row == placed.row}
-        hold = Hold(placed, placed.row, offer, slot, users, _left(placed, ()))
+        hold = Hold(placed, placed.row, offer, slot, users, _left(placed, {}, ()))
+        for user in users.values():
+            self._take(hold, user, 1)
         self._renew(hold)
         self.slots[slot] = self.by_uid[offer.uid] = hold
         self.on_row.setdefault(placed.row, {})[offer.uid] = hold
+        for key in index_keys(offer.owners):
+            self._by_owner.setdefault(key, {})[offer.uid] = hold
         self._name(offer, 1)
         self.log.append(slot)
         return hold
@@ -108,6 +122,10 @@ class HoldTable:
             del self.on_row[hold.row]
         self.slots[hold.slot] = None
         self._free.append(hold.slot)
+        for key in set(index_keys(hold.offer.owners)):
+            del self._by_owner[key][uid]
+            if not self._by_owner[key]:
+                del self._by_owner[key]
         self._name(hold.offer, -1)
         self.log.append(hold.slot)
         return hold
@@ -124,13 +142,14 @@ class HoldTable:
             self._users.setdefault(uid, {})[user.key] = user
             if hold is not None:
                 hold.users[user.key] = user
+                self._take(hold, user, 1)
         else:
             known = self._users[uid]
             del known[user.key]
             if not known:
                 del self._users[uid]
             if hold is not None:
-                del hold.users[user.key]
+                self._take(hold, hold.users.pop(user.key), -1)
         if hold is not None:
             self._renew(hold)
             if hold.offer.allocate_once:
@@ -147,52 +166,60 @@ class HoldTable:
                     if not count:
                         del self._named[text]
 
+    def _take(self, hold: Hold, user: PlacedPod, sign: int) -> None:
+        taken = hold.taken
+        for column, amount in (*user.pod_class.demand, *_nonzero(user)):
+            taken[column] = taken.get(column, 0) + sign * amount
+
     def _renew(self, hold: Hold) -> None:
-        names, users = self._axis.names, hold.users.values()
-        hold.left = _left(hold.placed, users)
-        used: dict[str, int] = {}
-        for user in users:
-            for column, amount in user.pod_class.demand:
-                name = names[column]
-                if column != PODS and name in hold.offer.amounts:
-                    used[name] = used.get(name, 0) + amount
-        hold.used = used
+        hold.left = _left(hold.placed, hold.taken, hold.users.values())
+        names, offered = self._axis.names, hold.offer.amounts
+        hold.used = {
+            names[column]: amount
+            for column, amount in hold.taken.items()
+            if column >= 0 and column != PODS and amount and names[column] in offered
+        }
 
     def validate(self) -> None:
         """Derive again what is left and who uses what.  Raises BugError."""
         for hold in self:
-            users = {
-                k: u for k, u in self._users.get(hold.offer.uid, {}).items() if u.row == hold.row
-            }
-            if users != hold.users or hold.left != _left(hold.placed, users.values()):
+            everyone = self._users.get(hold.offer.uid, {})
+            users = {key: user for key, user in everyone.items() if user.row == hold.row}
+            taken: Counter[int] = Counter()
+            for user in users.values():
+                for column, amount in (*user.pod_class.demand, *_nonzero(user)):
+                    taken[column] += amount
+            if users != hold.users or hold.left != _left(hold.placed, taken, users.values()):
                 raise BugError(f"what is left of the reservation {hold.offer.name} is off")
             if hold.lent or self.slots[hold.slot] is not hold:
                 raise BugError(f"the reservation {hold.offer.name} is lent to nobody, or lost")
 
 
-def _left(placed: PlacedPod, users: Iterable[PlacedPod]) -> Left:
-    users = tuple(users)
+_NONZERO_CPU, _NONZERO_MEMORY = -1, -2  # in place of columns
+
+
+def _nonzero(placed: PlacedPod) -> tuple[tuple[int, int], ...]:
+    pod_class = placed.pod_class
+    return (_NONZERO_CPU, pod_class.nonzero_cpu), (_NONZERO_MEMORY, pod_class.nonzero_memory)
+
+
+def _left(placed: PlacedPod, taken: Mapping[int, int], users: Iterable[PlacedPod]) -> Left:
+    """Return what is left; what stands for a reservation stays a pod like any other."""
     pod_class, belongings = placed.pod_class, placed.belongings
-    if not users:
-        return Left(
-            pod_class.demand,
-            pod_class.nonzero_cpu,
-            pod_class.nonzero_memory,
-            belongings.devices,
-            belongings.numa,
-        )
-    taken: dict[int, int] = {}
-    for user in users:
-        for column, amount in user.pod_class.demand:
-            taken[column] = taken.get(column, 0) + amount
-    taken.pop(PODS, None)  # what stands for a reservation is a pod like any other
-    cpu = sum(user.pod_class.nonzero_cpu for user in users)
-    memory = sum(user.pod_class.nonzero_memory for user in users)
-    numa = [user.belongings.numa for user in users if user.belongings.numa is not None]
+    demand = tuple(
+        (column, amount if column == PODS else max(amount - taken.get(column, 0), 0))
+        for column, amount in pod_class.demand
+    )
+    devices, numa = belongings.devices, belongings.numa
+    if devices:
+        devices = devices_left(devices, (user.belongings.devices for user in users))
+    if numa is not None:
+        held = [user.belongings.numa for user in users if user.belongings.numa is not None]
+        numa = numa_left(numa, held)
     return Left(
-        tuple((column, max(n - taken.get(column, 0), 0)) for column, n in pod_class.demand),
-        max(pod_class.nonzero_cpu - cpu, 0),
-        max(pod_class.nonzero_memory - memory, 0),
-        devices_left(belongings.devices, (user.belongings.devices for user in users)),
-        numa_left(belongings.numa, numa),
+        demand,
+        max(pod_class.nonzero_cpu - taken.get(_NONZERO_CPU, 0), 0),
+        max(pod_class.nonzero_memory - taken.get(_NONZERO_MEMORY, 0), 0),
+        devices,
+        numa,
     )

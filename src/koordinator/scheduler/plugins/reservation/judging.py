@@ -22,6 +22,7 @@ from koordinator.domain.reservations.fitting import (
 )
 from koordinator.domain.reservations.matching import Asking
 from koordinator.scheduler.snapshot import Hold, PodClass, Snapshot
+from koordinator.scheduler.snapshot.axis import PODS as PODS_COLUMN
 
 NOT_ENOUGH: Final = "node(s) no reservation(s) to meet the requirements"
 
@@ -86,18 +87,22 @@ class Judge:
         return self._short_of_parts(place, None)
 
     def _free(self, place: int, holds: Iterable[Hold]) -> dict[str, int]:
-        """Return what the node has left beside the holds; of ``pods``, with these gone."""
-        snapshot, names = self.snapshot, self.snapshot.resources
-        rest = snapshot.allocatable[place] - snapshot.requested[place]
-        free = {name: int(rest[column]) for column, name in enumerate(names)}
+        """Return what the node has left beside the holds, of what the pod asks for.
+
+        Of ``pods`` it is how many more there may be with the holds gone.
+        """
+        snapshot, columns = self.snapshot, self.pod.columns
+        rest = snapshot.allocatable[place, columns] - snapshot.requested[place, columns]
+        free = dict(zip(columns.tolist(), rest.tolist(), strict=True))
         for hold in holds:
             if hold.lent:
                 for column, amount in hold.left.demand:
-                    if names[column] != PODS:
-                        free[names[column]] -= amount
+                    if column != PODS_COLUMN and column in free:
+                        free[column] -= amount
             else:
-                free[PODS] += 1
-        return free
+                free[PODS_COLUMN] += 1
+        names = snapshot.resources
+        return {names[column]: amount for column, amount in free.items()}
 
     def _short_of_parts(
         self, place: int, hold: Hold | None, *, alone: bool = False

@@ -1,7 +1,7 @@
 """Which holds the pods of a class may use, kept up to date from the log of holds."""
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from koordinator.api.annotations.reservation import RESERVE_POD
@@ -50,7 +50,7 @@ class Known:
         slots = table.log.since(self._position) if self._position >= 0 else None
         if slots is None or self._node_version != version:
             self.loans = Loans()
-            for hold in table:
+            for hold in self._candidates(snapshot):
                 self._take_in(snapshot, pod, hold)
         else:
             for slot in dict.fromkeys(slots.tolist()):
@@ -73,6 +73,11 @@ class Known:
             return verdict
         return Verdict.NOT_OWNER
 
+    def _candidates(self, snapshot: Snapshot) -> Iterable[Hold]:
+        if self.asking.wish.ignores:
+            return snapshot.holds
+        return snapshot.holds.candidates(self.asking.claimant)
+
     def _labels_at(self, snapshot: Snapshot, row: int) -> Mapping[str, str]:
         affinity = self.asking.wish.affinity
         if affinity is None or affinity.name or self.omits_node_labels:
@@ -82,7 +87,7 @@ class Known:
     def verdicts(self, snapshot: Snapshot, pod: PodClass) -> Counter[tuple[int, Verdict, str]]:
         """Count verdicts about usable holds by row; of taints, also by the taint."""
         found: Counter[tuple[int, Verdict, str]] = Counter()
-        for hold in snapshot.holds:
+        for hold in self._candidates(snapshot):
             if not hold.is_usable:
                 continue
             verdict, taint = self.verdict(snapshot, pod, hold), ""

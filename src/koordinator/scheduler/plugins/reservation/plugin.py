@@ -150,9 +150,11 @@ class Reservations:
         def derive() -> dict[int, Judgement]:
             judge = self._judge(snapshot, pod, known)
             on_row = loans.on_row
+            if snapshot.rows is None:
+                return {row: judge.at(row, holds.values()) for row, holds in on_row.items()}
             return {
                 place: judge.at(place, on_row[row].values())
-                for place, row in enumerate(snapshot.row_numbers.tolist())
+                for place, row in enumerate(snapshot.rows.tolist())
                 if row in on_row
             }
 
