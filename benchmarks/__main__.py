@@ -12,10 +12,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, devices, openb, reservations, throughput
+from benchmarks import cluster, devices, gangs, openb, quota, reservations, throughput
 
 ALL = {
     **throughput.BENCHMARKS,
+    **gangs.BENCHMARKS,
+    **quota.BENCHMARKS,
     **devices.BENCHMARKS,
     **reservations.BENCHMARKS,
     **openb.BENCHMARKS,

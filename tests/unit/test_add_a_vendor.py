@@ -19,13 +19,13 @@ RUN = """
 import json, sys
 from koordinator.cli.manifests import read_manifests
 from koordinator.simulator import Embedded
-from koordinator.api.kubescheduler import decode_configuration
+from koordinator.api.kubescheduler import FeatureGates, decode_configuration
 points = ("preFilter", "filter", "score", "reserve", "preBind")
 plugins = {point: {"enabled": [{"name": "DeviceShare"}]} for point in points}
 profiles = [{"schedulerName": "default-scheduler", "plugins": plugins}]
 kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 one = Embedded(decode_configuration({**kind, "profiles": profiles}, "test"),
-               gates={"DevicePluginAdaption"})
+               gates=FeatureGates.parse("DevicePluginAdaption=true"))
 one.load(read_manifests(["acme.yaml"], sys.stdin.buffer))
 from koordinator.api.pod import Pod
 one.scheduler.step()

@@ -45,6 +45,16 @@ class CustomResource(KubeObject, frozen=True, kw_only=True):
     STORED_AS: ClassVar[type[KubeObject] | None] = None  # the version stored, if not this one
 
 
+def has_status_subresource(kind_type: type[KubeObject]) -> bool:
+    """Return whether the status is written apart from the rest.
+
+    Some custom resources have a status that is written like any other field.
+    """
+    return "status" in kind_type.__struct_fields__ and (
+        not issubclass(kind_type, CustomResource) or kind_type.SUBRESOURCE_STATUS
+    )
+
+
 class StandardCondition(ApiStruct, frozen=True, kw_only=True):
     """A ``metav1.Condition``, as strict as the API server is."""
 

@@ -66,4 +66,16 @@ class CoreEvent(KubeObject, frozen=True, kw_only=True):
     series: EventSeries | None = None
 
 
+def reference_to(obj: KubeObject) -> ObjectReference:
+    """Return what names the object in an event."""
+    meta = obj.metadata
+    return ObjectReference(
+        api_version=obj.API_VERSION,
+        kind=obj.KIND,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+    )
+
+
 KINDS = (Event, CoreEvent)

@@ -15,9 +15,12 @@ _KINDS: Sequence[type[KubeObject]] = (Namespace, PriorityClass, Node, *WATCHED, 
 
 
 def with_cluster(
-    given: Sequence[KubeObject], kubeconfig: str, context: str
+    given: Sequence[KubeObject],
+    kubeconfig: str,
+    context: str,
+    kinds: Sequence[type[KubeObject]] = _KINDS,
 ) -> Sequence[KubeObject]:
-    """Return what a cluster has and, in place of what it has of the same name, what is given.
+    """Return what a cluster has of some kinds, but for what is given under the same name, and that.
 
     Raises InputError if there is no way to the cluster, ClusterError if it can't be read.
     """
@@ -31,5 +34,5 @@ def with_cluster(
     credentials = Credentials(find_connection(kubeconfig, context), clock)
     replaced = {(type(obj), obj.key) for obj in given}
     with KubernetesCluster(credentials, clock) as cluster:
-        existing = [obj for kind in _KINDS for obj in cluster.list(kind).items]
+        existing = [obj for kind in kinds for obj in cluster.list(kind).items]
     return [*(o for o in existing if (type(o), o.key) not in replaced), *given]

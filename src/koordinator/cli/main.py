@@ -10,8 +10,10 @@ import typer
 
 from koordinator.cli.crds import crds
 from koordinator.cli.demo import demo
+from koordinator.cli.gang import gang
 from koordinator.cli.node_show import show as show_node
 from koordinator.cli.output import console
+from koordinator.cli.quota import app as quota
 from koordinator.cli.schedule import schedule
 from koordinator.cli.scheduler import scheduler
 from koordinator.cli.simulate import simulate
@@ -27,8 +29,10 @@ app = typer.Typer(
 app.command()(schedule)
 app.command()(simulate)
 app.command()(scheduler)
+app.add_typer(gang, name="gang")
 app.command()(demo)
 app.command()(crds)
+app.add_typer(quota, name="quota")
 nodes = typer.Typer(name="node", help="Look at nodes.", no_args_is_help=True)
 nodes.command("show")(show_node)
 app.add_typer(nodes)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cli.configuration import read_configuration
@@ -45,6 +46,9 @@ def schedule(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would happen; nothing is written.")
     ] = False,
+    feature_gates: Annotated[
+        str, typer.Option(metavar="NAME=true,...", help="As for the scheduler.")
+    ] = "",
     output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
 ) -> None:
     """Decide where the pending pods among the given objects go.
@@ -67,6 +71,7 @@ def schedule(
         explain=scores,
         out_of_tree=installed_plugins(),
         source=str(config or ""),
+        gates=FeatureGates.parse(feature_gates),
     )
     if given and objects is not given:
         result = result.about({obj.key for obj in given if isinstance(obj, Pod)})

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 from msgspec.structs import replace
 
-from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
+from koordinator.api.kubescheduler.gates import GATES
 from koordinator.cli.configuration import read_configuration, write_configuration
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, print_data, warn_of_missing
@@ -101,16 +102,13 @@ def scheduler(  # noqa: PLR0917 -- one parameter per flag
     authorization_always_allow_paths: Annotated[
         str, typer.Option(rich_help_panel=_SERVING)
     ] = "/healthz,/readyz,/livez",
+    feature_gates: Annotated[
+        str, typer.Option(metavar="NAME=true,...", help=f"Known: {', '.join(sorted(GATES))}.")
+    ] = "",
     verbosity: Annotated[
         int, typer.Option("-v", help="How much is logged: 0, 4 (details), 8 (of libraries).")
     ] = 0,
     logging_format: Annotated[LogFormat, typer.Option()] = LogFormat.TEXT,
-    feature_gates: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME=true|false,…", help="DevicePluginAdaption: tell vendors' device plugins."
-        ),
-    ] = "",
     once: Annotated[
         bool,
         typer.Option(
@@ -136,8 +134,9 @@ def scheduler(  # noqa: PLR0917 -- one parameter per flag
 ) -> None:
     """Run the scheduler on a cluster until it is told to stop."""
     configuration = read_configuration(config)
+    gates = FeatureGates.parse(feature_gates)
     if once:
-        _run_once(configuration, str(config or ""), files or [], now, output)
+        _run_once(configuration, str(config or ""), files or [], now, output, gates=gates)
         return
     if files or now:
         raise InputError("accepted together with --once only", source="--filename, --now")
@@ -178,18 +177,10 @@ def scheduler(  # noqa: PLR0917 -- one parameter per flag
             key=tls_private_key_file,
             certificate_folder=cert_dir,
             always_allowed=tuple(filter(None, authorization_always_allow_paths.split(","))),
+            gates=gates,
             verbosity=verbosity,
             log_format=logging_format,
-            gates=_gates(feature_gates),
         )
-    )
-
-
-def _gates(text: str) -> frozenset[str]:
-    """Return the gates that are switched on; those of others, such as Kubernetes, do no harm."""
-    pairs = [part.partition("=") for part in text.split(",") if part]
-    return frozenset(
-        name.strip() for name, _, value in pairs if parse_bool(value, "--feature-gates")
     )
 
 
@@ -209,6 +200,8 @@ def _run_once(
     files: list[str],
     now: str,
     output: Output,
+    *,
+    gates: FeatureGates,
 ) -> None:
     if not files:
         raise InputError("required with --once, but missing", source="--filename")
@@ -220,6 +213,7 @@ def _run_once(
         now_s=parse_time(now) if now else SystemClock().now_s(),
         out_of_tree=installed_plugins(),
         source=source,
+        gates=gates,
     )
     warn_of_missing(not_yet)
     print_data(changes.as_data(), output)

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector
 
-from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cli.rest_metrics import RequestMetrics
@@ -79,9 +79,9 @@ class Settings:
     key: Path | None
     certificate_folder: Path | None
     always_allowed: tuple[str, ...]
+    gates: FeatureGates
     verbosity: int
     log_format: LogFormat
-    gates: frozenset[str] = frozenset()  # feature gates that are on
 
 
 def run(settings: Settings) -> None:
@@ -225,6 +225,9 @@ class _Process:
             gates=settings.gates,
             source=settings.source,
         )
+        if settings.gates.without_effect:
+            ignored = ", ".join(settings.gates.without_effect)
+            log.warning("feature gates without effect", extra={"gates": ignored})
         if built.not_yet:
             log.warning("plugins do nothing yet", extra={"plugins": ", ".join(built.not_yet)})
         options = Options(

@@ -177,6 +177,8 @@ class Cluster(Reader, Protocol):
     def update(self, obj: KindT) -> KindT:
         """Replace the object and return what is stored; its status stays as it was.
 
+        The status of a kind without that subresource is like any other part of it, here and below.
+
         Of the metadata only labels, annotations, owner references and finalizers can change.  A
         change of nothing is no write.  Taking the last finalizer from an object that is being
         deleted removes it.
@@ -202,8 +204,9 @@ class Cluster(Reader, Protocol):
         """Apply a JSON merge patch (RFC 7396) and return what is stored.
 
         ``subresource`` is empty or ``status``.  Without it a status in the patch is ignored, with
-        it everything else is.  A ``metadata.resourceVersion`` or ``metadata.uid`` in the patch is a
-        precondition.  The patch may have fields that our types don't have.
+        it everything else is; a kind whose status is no subresource (PodGroup, ElasticQuota) takes
+        it like any other field.  A ``metadata.resourceVersion`` or ``metadata.uid`` in the patch is
+        a precondition.  The patch may have fields that our types don't have.
 
         Raises as ``update``.
         """

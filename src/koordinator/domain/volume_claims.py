@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from koordinator.api.core import ObjectReference
+from koordinator.api.event import reference_to
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.api.volume import (
@@ -114,14 +114,8 @@ def bind(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVo
     meta, known = claim.metadata, is_meant_for(volume, claim)
     if known and volume.spec.claim_ref is not None and volume.spec.claim_ref.uid == meta.uid:
         return volume
-    reference = ObjectReference(
-        api_version=claim.API_VERSION,
-        kind=claim.KIND,
-        namespace=meta.namespace,
-        name=meta.name,
-        uid=meta.uid,
-        resource_version=meta.resource_version,
-    )
+    version = meta.resource_version
+    reference = msgspec.structs.replace(reference_to(claim), resource_version=version)
     return msgspec.structs.replace(
         volume,
         metadata=volume.metadata

@@ -16,6 +16,10 @@ its arguments.
                     stale
 ``prefilter``       ``(snapshot, pod) -> Refusal | Shortlist | None``: the pod can't run anywhere,
                     whatever the node, or only on nodes that it names
+``run_limit``       ``(snapshot, pod, most) -> int``: how many pods of that ``key`` and of equal
+                    requests ``prefilter`` accepts in a row, if fewer than ``most``; asked about
+                    one that it accepts.  A plugin that has this needs a ``version``: pods that it
+                    refused are asked about again when that has changed
 ``filter``          ``(snapshot, pod) -> Rejections``
 ``score``           ``(snapshot, pod) -> (n,)`` integers, in 0..max_score unless ``normalize``
                     follows
@@ -36,6 +40,9 @@ its arguments.
 ``reserve``         ``(row view, pod, preference) -> Holding | Refusal``: what the pod takes besides
                     its requests; not asked where ``filters`` says False
 ``permit``          ``(pod object, node) -> Permit``: allow, refuse or wait
+``permits``         ``(pod) -> bool``: False spares such pods the question
+``gangs``           attribute, with ``permit``: the ``GangBook`` that says which pods are decided
+                    together; whoever runs the plugin keeps it up to date
 ``pre_bind``        ``(objects, pod object, node) -> Permit``: whether what was assumed of other
                     objects has come true in the cluster; asked before the bind of a pod that
                     ``reserve`` was asked about
@@ -48,12 +55,12 @@ its arguments.
                     before it is queued (Koordinator: the transformers of informers and
                     BeforePreFilter)
 ``pre_enqueue``     ``(pod object) -> str``: why the pod must not enter the queue yet; empty: it may
+``with_gates``      ``(feature gates) -> plugin``: the plugin as the gates that are on change it
 ``arrived``         ``(snapshot, pod) -> None``: a pod is tried for the first time (for policies
                     that learn the mix)
 ``meet``            ``(plugins of the profile) -> None``: told once, after all of them are built, so
                     that plugins find those that play a part (``NumaAligner`` …) without knowing
                     each other
-``gates``           variable, set once after the plugin is built: the feature gates that are on
 ``moves_sums_only``  ``(snapshot, pod) -> bool``: placing such a pod changes nothing for the plugin
                     but amounts and pod counts; default: it does not read ``PLACED``
 ==================  ================================================================================
@@ -283,6 +290,7 @@ class Permit:
 
     wait_s: float = 0.0  # > 0: keep the place and ask again, at most this long
     refusal: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)  # written with the bind
 
 
 @runtime_checkable
@@ -343,6 +351,7 @@ class Attempt:
     what_if: WhatIf
     rejected: IntArray  # rows of nodes that exist and don't take the pod
     resolvable: BoolArray  # per rejected row: preemption might help
+    refused_by: str = ""  # the plugin that refused the pod as a whole, if one did
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +381,7 @@ POINTS: Mapping[str, tuple[str, ...]] = {
     "queueSort": ("queue_sort",),
     "preFilter": (
         "prefilter",
+        "run_limit",
         "filters",
         "prefer_nodes",
         "find_one_node",
@@ -452,6 +462,7 @@ class Profile:
     score: tuple[ActivePlugin, ...] = ()
     reserve: tuple[ActivePlugin, ...] = ()
     permit: tuple[ActivePlugin, ...] = ()
+    gangs: tuple[ActivePlugin, ...] = ()
     pre_bind: tuple[ActivePlugin, ...] = ()
     post_bind: tuple[ActivePlugin, ...] = ()
     events: Mapping[str, tuple[EventHint, ...]] = field(default_factory=dict)

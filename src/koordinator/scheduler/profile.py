@@ -5,16 +5,16 @@ Out-of-tree plugins are ``PluginSpec`` objects behind the entry point group
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
 
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.device import Device
+from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.kubescheduler import (
-    CoschedulingArgs,
-    ElasticQuotaArgs,
+    NO_GATES,
+    FeatureGates,
     KubeSchedulerConfiguration,
     LoadAwareSchedulingArgs,
     PluginArgs,
@@ -22,6 +22,7 @@ from koordinator.api.kubescheduler import (
 )
 from koordinator.api.meta import KubeObject
 from koordinator.api.node_resource_topology import NodeResourceTopology
+from koordinator.api.pod_group import PodGroup
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.reservation import Reservation
 from koordinator.api.service import Service
@@ -39,10 +40,12 @@ from koordinator.domain.plugin_lists import DEFAULT_PRE_BIND, STOCK_PLUGINS, mer
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import ActivePlugin, NoArgs, PluginSpec, Profile
 from koordinator.scheduler.plugins import (
+    coscheduling,
     default_binder,
     default_preemption,
     device_share,
     dynamic_resources,
+    elastic_quota,
     gpu_best_fit,
     gpu_fragmentation,
     gpu_packing,
@@ -100,6 +103,8 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     node_numa_resource.PLUGIN,
     device_share.PLUGIN,
     reservation.PLUGIN,
+    elastic_quota.PLUGIN,
+    coscheduling.PLUGIN,
     scheduling_hint.PLUGIN,
     gpu_best_fit.PLUGIN,
     gpu_packing.PLUGIN,
@@ -134,6 +139,11 @@ UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
         "DeviceShare": "preFilter filter preScore score reserve preBind",
         "NodeNUMAResource": "preFilter filter preScore score reserve preBind",
         "Reservation": "preFilter filter postFilter preScore score reserve preBind bind",
+        "ElasticQuota": "preFilter postFilter reserve",
+        "Coscheduling": (
+            "preEnqueue queueSort preFilter postFilter preScore score reserve permit preBind "
+            "postBind"
+        ),
     }.items()
 }
 
@@ -141,24 +151,6 @@ PLANNED: Mapping[str, Planned] = {
     "LoadAwareScheduling": Planned(
         LoadAwareSchedulingArgs, frozenset(("preFilter", "filter", "score", "reserve"))
     ),
-    "Coscheduling": Planned(
-        CoschedulingArgs,
-        frozenset(
-            {
-                "preEnqueue",
-                "queueSort",
-                "preFilter",
-                "postFilter",
-                "preScore",
-                "score",
-                "reserve",
-                "permit",
-                "preBind",
-                "postBind",
-            }
-        ),
-    ),
-    "ElasticQuota": Planned(ElasticQuotaArgs, frozenset(("preFilter", "postFilter", "reserve"))),
     # The patches that this one merges travel with the bind here: nothing is left for it to do.
     DEFAULT_PRE_BIND: Planned(NoArgs, frozenset(("preBind",))),
 }
@@ -171,11 +163,13 @@ WATCHED: tuple[type[KubeObject], ...] = (
     NodeResourceTopology,
     Reservation,
     ConfigMap,
+    ElasticQuota,
     Service,
     ReplicationController,
     ReplicaSet,
     StatefulSet,
     PodDisruptionBudget,
+    PodGroup,
     StorageClass,
     CsiNode,
     CsiDriver,
@@ -218,8 +212,8 @@ def build_profiles(
     axis: ResourceAxis,
     *,
     out_of_tree: Iterable[PluginSpec[Any]] = (),
-    gates: AbstractSet[str] = frozenset(),
     source: str = "",
+    gates: FeatureGates = NO_GATES,
 ) -> Profiles:
     """Return the configuration's profiles with their plugins built; ``gates`` are those on.
 
@@ -278,7 +272,7 @@ class _Built:
         specs: Mapping[str, PluginSpec[Any]],
         args: Mapping[str, Mapping[str, Any]],
         axis: ResourceAxis,
-        gates: AbstractSet[str],
+        gates: FeatureGates,
         where: tuple[str, str],
     ) -> None:
         self._specs, self._args, self._axis, self._gates = specs, args, axis, gates
@@ -292,13 +286,13 @@ class _Built:
         by_name = {active.name: active for active in (*at["preFilter"], *at["filter"])}
         before = tuple(by_name.values())
         for plugin in self._plugins.values():
-            if hasattr(plugin, "gates"):
-                plugin.gates = self._gates
             if hasattr(plugin, "meet"):
                 plugin.meet(tuple(self._plugins.values()))
+        gangs = _with(at["permit"], "gangs")  # their gate is closed also where it is not listed
+        gates = {active.name: active for active in (*at["preEnqueue"], *gangs)}
         return Profile(
             scheduler_name=name,
-            pre_enqueue=_with(at["preEnqueue"], "pre_enqueue"),
+            pre_enqueue=_with(gates.values(), "pre_enqueue"),
             pre_filter=_with(before, "prefilter"),
             prefer_nodes=_with(before, "prefer_nodes"),
             find_one_node=_with(before, "find_one_node"),
@@ -310,6 +304,7 @@ class _Built:
             score=_with(at["score"], "score", "score_among"),
             reserve=_with(at["reserve"], "reserve"),
             permit=_with(at["permit"], "permit"),
+            gangs=gangs,
             pre_bind=_with(at["preBind"], "pre_bind"),
             post_bind=_with(at["postBind"], "post_bind"),
             events={n: self._specs[n].events for n in used if n in self._specs},
@@ -326,10 +321,13 @@ class _Built:
             if name not in self._plugins:
                 data = dict(self._args.get(name, {}))
                 args = decode_args(spec.args, data, f"{self._path}.{name}", self._source)
-                self._plugins[name] = spec.build(args, self._axis)
+                plugin = spec.build(args, self._axis)
+                if hasattr(plugin, "with_gates"):
+                    plugin = plugin.with_gates(self._gates)
+                self._plugins[name] = plugin
             active.append(ActivePlugin(name, self._plugins[name], weight, spec.max_score))
         return tuple(active)
 
 
-def _with(plugins: Sequence[ActivePlugin], *methods: str) -> tuple[ActivePlugin, ...]:
+def _with(plugins: Iterable[ActivePlugin], *methods: str) -> tuple[ActivePlugin, ...]:
     return tuple(a for a in plugins if any(hasattr(a.plugin, method) for method in methods))

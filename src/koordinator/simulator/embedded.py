@@ -8,6 +8,8 @@ from typing import Any
 from koordinator.api.defaults import with_defaults
 from koordinator.api.kubescheduler import (
     DEFAULT_SCHEDULER_NAME,
+    NO_GATES,
+    FeatureGates,
     KubeSchedulerConfiguration,
     KubeSchedulerProfile,
 )
@@ -71,18 +73,14 @@ class Embedded:
         options: Options | None = None,
         admission: Sequence[Admission] = DEFAULT_ADMISSION,
         out_of_tree: Iterable[PluginSpec[Any]] = (),
-        gates: AbstractSet[str] = frozenset(),
         source: str = "",
+        gates: FeatureGates = NO_GATES,
     ) -> None:
         self.clock = VirtualClock(now_s)
         self.cluster = MemoryCluster(self.clock, admission=admission)
         self.state = ClusterState()
         built = build_profiles(
-            configuration,
-            self.state.axis,
-            out_of_tree=out_of_tree,
-            gates=gates,
-            source=source,
+            configuration, self.state.axis, out_of_tree=out_of_tree, source=source, gates=gates
         )
         self.not_yet = built.not_yet
         self.volumes = VolumeController(self.cluster)
@@ -164,6 +162,7 @@ def schedule(
     explain: bool = False,
     out_of_tree: Iterable[PluginSpec[Any]] = (),
     source: str = "",
+    gates: FeatureGates = NO_GATES,
 ) -> ScheduleResult:
     """Schedule the pending pods among ``objects`` and return every decision.
 
@@ -178,7 +177,12 @@ def schedule(
         explain=explain,
     )
     world = Embedded(
-        configuration, now_s=now_s, options=options, out_of_tree=out_of_tree, source=source
+        configuration,
+        now_s=now_s,
+        options=options,
+        out_of_tree=out_of_tree,
+        source=source,
+        gates=gates,
     )
     world.load(objects)
     outcomes = world.run_to_fixed_point()

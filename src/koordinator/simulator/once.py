@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from koordinator.api.codec import to_manifest
-from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.registry import KINDS
 from koordinator.cluster.port import Cluster, EventType
@@ -64,13 +64,17 @@ def schedule_once(
     now_s: float,
     out_of_tree: Iterable[PluginSpec[Any]] = (),
     source: str = "",
+    gates: FeatureGates = NO_GATES,
 ) -> tuple[Changes, tuple[str, ...]]:
     """Run the scheduler until nothing moves; return what changed and which plugins do nothing yet.
 
     Raises InputError, and InvalidError for an object that admission refuses.
     """
-    world = Embedded(configuration, now_s=now_s, out_of_tree=out_of_tree, source=source)
+    world = Embedded(
+        configuration, now_s=now_s, out_of_tree=out_of_tree, source=source, gates=gates
+    )
     world.load(objects)
     recorder = ChangeRecorder(world.cluster)
     world.run_to_fixed_point()
+    world.scheduler.report_quotas()
     return recorder.changes(), world.not_yet

@@ -9,7 +9,7 @@ Source: kubernetes pkg/controller/volume/persistentvolume/pv_controller.go ``syn
 
 from msgspec.structs import replace
 
-from koordinator.api.core import ObjectReference
+from koordinator.api.event import reference_to
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.volume import (
     PersistentVolume,
@@ -92,19 +92,12 @@ class VolumeController:
         if provisioner in ("", NO_PROVISIONER):
             return False
         meta = claim.metadata
-        reference = ObjectReference(
-            api_version=claim.API_VERSION,
-            kind=claim.KIND,
-            namespace=meta.namespace,
-            name=meta.name,
-            uid=meta.uid,
-        )
         spec = PersistentVolumeSpec(
             capacity={"storage": requested(claim)},
             access_modes=claim.spec.access_modes,
             storage_class_name=name,
             volume_mode=claim.spec.volume_mode,
-            claim_ref=reference,
+            claim_ref=reference_to(claim),
         )
         metadata = ObjectMeta(name=f"pvc-{meta.uid}")
         try:

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from tests.contract.cluster.conftest import Bed
 from tests.contract.cluster.objects import budget, node, pod, pod_manifest
 
+from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaStatus
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
@@ -16,6 +17,7 @@ from koordinator.foundation.errors import (
     InvalidError,
     NotFoundError,
 )
+from koordinator.foundation.quantity import Quantity
 
 
 def annotated(found: Pod, **annotations: str) -> Pod:
@@ -143,6 +145,21 @@ def test_update_leaves_the_status_alone(cluster: Cluster) -> None:
 def test_a_created_pod_is_pending(cluster: Cluster) -> None:
     """A status given at creation is dropped."""
     assert cluster.create(with_phase(pod("a"), "Running")).status.phase == "Pending"
+
+
+def test_a_status_that_is_no_subresource_is_a_field_like_others(cluster: Cluster) -> None:
+    """Elastic quotas: one write takes annotations and status, and nothing is at ``/status``."""
+    meta = ObjectMeta(name="a", namespace="default")
+    created = cluster.create(ElasticQuota(metadata=meta))
+    used = {"cpu": Quantity.from_int(2)}
+    patch = {"metadata": {"annotations": {"a": "b"}}, "status": {"used": {"cpu": "2"}}}
+    patched = cluster.patch(ElasticQuota, "a", "default", patch)
+    updated = cluster.update(replace(patched, status=ElasticQuotaStatus()))
+
+    assert created.status.used == updated.status.used == {}
+    assert (patched.metadata.annotations, patched.status.used) == ({"a": "b"}, used)
+    with pytest.raises(NotFoundError):
+        cluster.patch(ElasticQuota, "a", "default", patch, subresource="status")
 
 
 def test_status_of_an_old_version_conflicts(cluster: Cluster) -> None:

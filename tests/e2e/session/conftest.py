@@ -10,7 +10,16 @@ from tests.e2e.session.user import User
 
 CONFIGURATION = {
     "leaderElection": {"leaderElect": False},
-    "profiles": [{"schedulerName": "default-scheduler"}, {"schedulerName": "batch"}],
+    "profiles": [
+        {"schedulerName": "default-scheduler"},
+        {"schedulerName": "batch"},
+        {
+            "schedulerName": "gangs",
+            "plugins": {
+                point: {"enabled": [{"name": "Coscheduling"}]} for point in ("preEnqueue", "permit")
+            },
+        },
+    ],
 }
 
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from tests.unit.deploy.installed import NAMESPACE, OBJECTS, scheduler_configuration, scheduler_pod
 
-from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.event import CoreEvent, Event
 from koordinator.api.meta import KubeObject
@@ -28,18 +27,19 @@ READ = {"get", "list", "watch"}
 PLANNED_READS: Mapping[str, tuple[type[KubeObject], ...]] = {
     "LoadAwareScheduling": (NodeMetric,),
     "NodeNUMAResource": (NodeResourceTopology,),
-    "Coscheduling": (PodGroup, ClusterNetworkTopology),
-    "ElasticQuota": (ElasticQuota,),
 }
 
 WRITES: Rights = {
     ("", "pods/binding"): {"create"},
     ("", "pods/status"): {"patch"},
     ("", "pods"): {"delete"},
+    ("", "pods/eviction"): {"create"},
+    ("scheduling.sigs.k8s.io", ElasticQuota.PLURAL): {"create", "patch"},
     ("", PersistentVolume.PLURAL): {"patch"},
     ("", PersistentVolumeClaim.PLURAL): {"patch"},
     ("scheduling.koordinator.sh", Reservation.PLURAL): {"delete", "patch"},
     ("scheduling.koordinator.sh", f"{Reservation.PLURAL}/status"): {"patch"},
+    ("scheduling.sigs.k8s.io", PodGroup.PLURAL): {"patch"},
     ("events.k8s.io", Event.PLURAL): {"create"},
     ("", CoreEvent.PLURAL): {"patch"},
     ("authentication.k8s.io", "tokenreviews"): {"create"},

@@ -58,12 +58,14 @@ from koordinator.api.kubescheduler.decoding import (
     decode_struct,
     did_you_mean,
 )
+from koordinator.api.kubescheduler.gates import NO_GATES, FeatureGates
 from koordinator.api.kubescheduler.structs import API_VERSION, ConfigStruct, PluginArgs
 
 __all__ = [
     "API_VERSION",
     "DEFAULT_SCHEDULER_NAME",
     "EXTENSION_POINTS",
+    "NO_GATES",
     "ClientConnectionConfiguration",
     "ConfigStruct",
     "CoschedulingArgs",
@@ -74,6 +76,7 @@ __all__ = [
     "Extender",
     "ExtenderManagedResource",
     "ExtenderTLSConfig",
+    "FeatureGates",
     "GPUShareUnsupportedModel",
     "GPUSharedResourceTemplatesConfig",
     "HookPluginConf",

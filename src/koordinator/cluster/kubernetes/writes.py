@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from koordinator.api.codec import to_manifest
+from koordinator.api.crd import has_status_subresource
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.cluster.unknown_fields import carried_over
 from koordinator.foundation.errors import ConflictError, NotFoundError
@@ -36,7 +37,7 @@ def replacement(
             f"{subject}: the object has been modified; please apply your changes to the latest "
             f"version and try again (given {given.resource_version}, is {meta.resource_version})"
         )
-    has_status = "status" in stored.__struct_fields__
+    has_status = has_status_subresource(type(stored))
     changes: dict[str, Any] = {}
     if status:
         if not has_status:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from koordinator.api.crd import has_status_subresource
 from koordinator.api.defaults import DEFAULT_GRACE_PERIOD_S, DEFAULT_NAMESPACE
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node import Node
@@ -31,11 +32,6 @@ _SERVER_METADATA = (
 _FINISHED = ("Succeeded", "Failed")
 
 
-def has_status(kind_type: type[KubeObject]) -> bool:
-    """Return whether the kind has a status, and so a subresource for it."""
-    return "status" in kind_type.__struct_fields__
-
-
 def in_namespace(obj: KindT) -> KindT:
     """Return the object in a namespace, ``default`` if it names none, or in none if it has none."""
     meta = obj.metadata
@@ -47,9 +43,9 @@ def in_namespace(obj: KindT) -> KindT:
 
 def without_status(obj: KindT) -> KindT:
     """Return the object as if no status had been given; a node may be created with one."""
-    if isinstance(obj, Node) or not has_status(type(obj)):
+    if isinstance(obj, Node) or not has_status_subresource(type(obj)):
         return obj
-    status: Any = obj.status  # type: ignore[attr-defined]  # has_status
+    status: Any = obj.status  # type: ignore[attr-defined]  # it has one
     blank = PodStatus(phase="Pending") if isinstance(obj, Pod) else type(status)()
     return replace(obj, status=blank)
 
@@ -82,8 +78,8 @@ def replacement(old: KindT, new: KindT) -> KindT:
         finalizers=new.metadata.finalizers,
     )
     changes: dict[str, Any] = {"metadata": meta}
-    if has_status(type(old)):
-        changes["status"] = old.status  # type: ignore[attr-defined]  # has_status
+    if has_status_subresource(type(old)):
+        changes["status"] = old.status  # type: ignore[attr-defined]  # it has one
     added = set(meta.finalizers) - set(old.metadata.finalizers)
     if added and meta.deletion_timestamp is not None:
         raise InvalidError(
@@ -100,9 +96,9 @@ def replacement(old: KindT, new: KindT) -> KindT:
 
 def with_status_of(old: KindT, new: KindT) -> KindT:
     """Return ``old`` with the status of ``new``.  Raises NotFoundError for a kind without one."""
-    if not has_status(type(old)):
+    if not has_status_subresource(type(old)):
         raise NotFoundError(f"{old.KIND} {old.key}: the kind has no subresource status")
-    status: Any = new.status  # type: ignore[attr-defined]  # has_status
+    status: Any = new.status  # type: ignore[attr-defined]  # it has one
     if isinstance(old, Pod) and not status.qos_class:
         status = replace(status, qos_class=old.status.qos_class)
     return replace(old, status=status)
@@ -110,7 +106,8 @@ def with_status_of(old: KindT, new: KindT) -> KindT:
 
 def next_generation(old: KubeObject, new: KubeObject) -> int:
     """Return the generation of ``new``: one more if anything but metadata and status differs."""
-    wanted = [name for name in new.__struct_fields__ if name not in ("metadata", "status")]
+    apart = ("metadata", "status") if has_status_subresource(type(new)) else ("metadata",)
+    wanted = [name for name in new.__struct_fields__ if name not in apart]
     changed = any(getattr(old, name) != getattr(new, name) for name in wanted)
     return old.metadata.generation + changed
 
@@ -122,7 +119,7 @@ def restricted_patch(
     if subresource == "status":
         return {"status": patch["status"]} if "status" in patch else {}
     taken = {k: v for k, v in patch.items() if k not in ("apiVersion", "kind")}
-    if has_status(kind_type):
+    if has_status_subresource(kind_type):
         taken.pop("status", None)
     if "metadata" in taken:
         metadata = taken["metadata"] or {}

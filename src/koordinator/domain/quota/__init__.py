@@ -11,6 +11,7 @@ No I/O, no clock; amounts are integers: milli-CPU, whole units of everything els
 ``tree``        ``QuotaTree``: sums up to the root, runtime down from it
 ``trees``       ``QuotaTrees``: all trees of a cluster, and which quota is whose
 ``figures``     all that others may want to know of a quota
+``lending``     who uses what is guaranteed to whom
 ``admission``   whether a pod fits in
 ``preemption``  who makes room within a quota
 ``revoke``      who goes when a quota uses too much
@@ -19,16 +20,15 @@ No I/O, no clock; amounts are integers: milli-CPU, whole units of everything els
 ``defaulting``, ``validation``, ``place_validation``  what admission fills in and refuses
 """
 
-from koordinator.domain.quota.admission import AdmissionRules, limit_of, why_not
+from koordinator.domain.quota.admission import AdmissionRules, how_many, limit_of, why_not
 from koordinator.domain.quota.defaulting import with_quota_defaults
 from koordinator.domain.quota.figures import QuotaFigures, figures_of
+from koordinator.domain.quota.lending import Loan, loans
 from koordinator.domain.quota.place_validation import PlaceRules
 from koordinator.domain.quota.pods import QuotaPod, quota_pod
 from koordinator.domain.quota.preemption import (
     QuotaRoom,
-    Victims,
     is_allowed_victim,
-    minimal_victims,
     room_for,
 )
 from koordinator.domain.quota.revoke import OveruseTimer, pods_to_revoke
@@ -48,6 +48,7 @@ from koordinator.domain.quota.validation import (
 __all__ = [
     "DEFAULT_TREE",
     "AdmissionRules",
+    "Loan",
     "OveruseTimer",
     "PlaceRules",
     "QuotaFigures",
@@ -58,16 +59,16 @@ __all__ = [
     "QuotaTopology",
     "QuotaTree",
     "QuotaTrees",
-    "Victims",
     "check_changed_pod",
     "check_changed_quota",
     "check_deleted_quota",
     "check_new_quota",
     "check_pod_quota",
     "figures_of",
+    "how_many",
     "is_allowed_victim",
     "limit_of",
-    "minimal_victims",
+    "loans",
     "pods_to_revoke",
     "quota_pod",
     "room_for",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from koordinator.domain.quota.amounts import Amounts, exceeded, named_by, plus, to_text
 from koordinator.domain.quota.pods import QuotaPod
+from koordinator.domain.quota.shares import UNLIMITED
 from koordinator.domain.quota.tree import QuotaTree
 
 
@@ -45,6 +46,27 @@ def why_not(tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules) ->
             f"nonPreemptibleUsed: {to_text(used)}, {_excess(request, over)}"
         )
     return _why_not_above(tree, name, request, rules) if rules.checks_parents else ""
+
+
+def how_many(tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules) -> int:
+    """Return how many pods like one that can be assigned can be so, one after the other.
+
+    Those that use what is guaranteed to them may raise the limit as they go: then it is at least so
+    many.
+    """
+    node = tree.node(name)
+    request = node.counted(pod)
+    names = tree.path(name) if rules.checks_parents else (name,)
+    levels = [(tree.node(level).used, limit_of(tree, level, rules)) for level in names]
+    if not pod.is_preemptible:
+        levels.append((node.non_preemptible_used, node.min))
+    rooms = [
+        (limit[resource] - used.get(resource, 0)) // amount
+        for used, limit in levels
+        for resource, amount in request.items()
+        if amount > 0 and resource in limit
+    ]
+    return max(min(rooms, default=UNLIMITED), 0)
 
 
 def _why_not_above(tree: QuotaTree, name: str, request: Amounts, rules: AdmissionRules) -> str:

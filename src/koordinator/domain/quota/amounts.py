@@ -39,7 +39,9 @@ def exceeded(amounts: Amounts, limit: Amounts) -> list[str]:
 
     A resource that only one of the two names is not limited.
     """
-    return sorted(name for name, amount in amounts.items() if amount > limit.get(name, amount))
+    over = [name for name, amount in amounts.items() if amount > limit.get(name, amount)]
+    over.sort()
+    return over
 
 
 def add(total: dict[str, int], more: Amounts) -> None:

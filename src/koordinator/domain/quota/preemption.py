@@ -5,13 +5,13 @@ Source: koordinator pkg/scheduler/plugins/elasticquota/preempt.go, ``canPreempt`
 they are checked, has room for the pod afterwards.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from koordinator.api.elastic_quota import DEFAULT_QUOTA
 from koordinator.domain.quota.admission import AdmissionRules, limit_of
-from koordinator.domain.quota.amounts import Amounts, add, exceeded, multiple, plus
-from koordinator.domain.quota.pods import QuotaPod, by_importance
+from koordinator.domain.quota.amounts import Amounts, add, exceeded, multiple, named_by, plus
+from koordinator.domain.quota.pods import QuotaPod
 from koordinator.domain.quota.tree import QuotaTree
 
 
@@ -24,23 +24,19 @@ class QuotaRoom:
     fits_protected: bool  # false: no room within the minimum, which evictions don't change
 
     def fits_without(self, victims: Iterable[QuotaPod]) -> bool:
-        """Return whether there is room for the pod, in each resource that it requests."""
-        freed: dict[str, int] = {}
+        """Return whether the pod would be accepted then, see ``why_not``."""
+        change = dict(self.request)
         for victim in victims:
-            add(freed, victim.requests)
-        missing = plus(self.request, multiple(freed, -1))
-        return self.fits_protected and not any(
-            exceeded({name: used.get(name, 0) + missing[name] for name in self.request}, limit)
-            for used, limit in self.levels
+            add(change, multiple(victim.requests, -1))
+        (used, limit), *above = self.levels
+        return (
+            self.fits_protected
+            and not exceeded(_after(used, change), limit)
+            and not any(
+                exceeded(named_by(_after(used, change), self.request), limit)
+                for used, limit in above
+            )
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Victims:
-    """Pods to evict from one node, most important first."""
-
-    pods: tuple[QuotaPod, ...]
-    violations: int  # how many of them a disruption budget protects
 
 
 def room_for(tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules) -> QuotaRoom:
@@ -54,6 +50,12 @@ def room_for(tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules) -
         levels=tuple((tree.node(level).used, limit_of(tree, level, rules)) for level in names),
         fits_protected=pod.is_preemptible or not exceeded(protected, node.min),
     )
+
+
+def _after(used: Amounts, change: Amounts) -> dict[str, int]:
+    """Return what is used then, of the resources that count."""
+    counted = used.keys() | {name for name, amount in change.items() if amount > 0}
+    return {name: used.get(name, 0) + change.get(name, 0) for name in counted}
 
 
 def is_allowed_victim(
@@ -75,27 +77,3 @@ def is_allowed_victim(
         and victim_quota == preemptor_quota
         and not (spares_default_quota and victim_quota == DEFAULT_QUOTA)
     )
-
-
-def minimal_victims(
-    protected: Sequence[QuotaPod],
-    others: Sequence[QuotaPod],
-    fits_without: Callable[[Sequence[QuotaPod]], bool],
-) -> Victims | None:
-    """Return as few and as unimportant victims as possible, None if all together don't help.
-
-    Pods are put back one by one if the pod still fits (``fits_without`` the rest of them): first
-    those that a disruption budget protects, the most important first.
-    """
-    victims = sorted((*protected, *others), key=by_importance)
-    if not victims or not fits_without(victims):
-        return None
-    violations = 0
-    for is_violation, pods in ((True, protected), (False, others)):
-        for pod in sorted(pods, key=by_importance):
-            rest = [victim for victim in victims if victim is not pod]
-            if fits_without(rest):
-                victims = rest
-            else:
-                violations += is_violation
-    return Victims(tuple(victims), violations)

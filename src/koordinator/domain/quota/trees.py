@@ -10,9 +10,16 @@ plugin_helper.go, ``getPodAssociateQuotaNameAndTreeID``, ``migrateDefaultQuotaGr
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA, ElasticQuota
-from koordinator.domain.quota.amounts import NOTHING, Amounts, add, multiple
+from koordinator.api.kubescheduler import NO_GATES, ElasticQuotaArgs, FeatureGates
+from koordinator.api.kubescheduler.gates import (
+    DISABLE_DEFAULT_QUOTA,
+    GUARANTEE_USAGE,
+    MULTI_QUOTA_TREE,
+)
+from koordinator.domain.quota.amounts import NOTHING, Amounts, add, amounts_of, multiple
 from koordinator.domain.quota.pods import QuotaPod
 from koordinator.domain.quota.spec import QuotaSpec
 from koordinator.domain.quota.tree import QuotaTree
@@ -32,6 +39,18 @@ class QuotaRules:
     guarantees_usage: bool = False  # ElasticQuotaGuaranteeUsage: nobody lends, nor what it uses
     has_trees: bool = False  # MultiQuotaTree; without, all quotas are in the default tree
     has_default_quota: bool = True  # not DisableDefaultQuota; without, only labelled pods count
+
+    @classmethod
+    def of(cls, args: ElasticQuotaArgs, gates: FeatureGates = NO_GATES) -> Self:
+        """Return what arguments and gates of the scheduler say."""
+        return cls(
+            system_max=amounts_of(args.system_quota_group_max),
+            default_max=amounts_of(args.default_quota_group_max),
+            scales_min=args.enable_min_quota_scale,
+            guarantees_usage=GUARANTEE_USAGE in gates,
+            has_trees=MULTI_QUOTA_TREE in gates,
+            has_default_quota=DISABLE_DEFAULT_QUOTA not in gates,
+        )
 
 
 @dataclass(slots=True)

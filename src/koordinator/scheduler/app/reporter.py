@@ -11,16 +11,22 @@ from msgspec.structs import replace
 
 from koordinator.api.annotations.reservation import RESERVATION_NAME
 from koordinator.api.core import MicroTime, ObjectReference
-from koordinator.api.event import Event, EventSeries
-from koordinator.api.meta import Condition, ObjectMeta
+from koordinator.api.event import Event, EventSeries, reference_to
+from koordinator.api.meta import Condition, KubeObject, ObjectMeta
 from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
 from koordinator.api.reservation import Reservation
 from koordinator.cluster.port import Cluster, PodReport
-from koordinator.domain.reservations.reserve_pod import DEFAULT_NAMESPACE, is_reserve_pod
+from koordinator.domain.reservations.reserve_pod import is_reserve_pod
 from koordinator.foundation.clock import UTC, Clock, to_datetime
 from koordinator.scheduler.diagnosis import shortened
 
 SCHEDULED = "PodScheduled"
+BOUND = ("Normal", "Scheduled", "Binding")
+FAILED = ("Warning", "FailedScheduling", "Scheduling")
+DISPLACED = ("Normal", "Preempted", "Preempting")
+IGNORED = ("Warning", "Ignored", "Reading")
+COMPONENT = "koord-scheduler"  # who speaks about objects that belong to no profile
+DEFAULT_NAMESPACE = "default"  # of events about objects that have none
 SERIES_S = 360.0  # an event that comes again within this time is the same one
 SERIES_WRITE_S = 60.0  # how often a growing series is written at most
 _NAME = 230  # characters of a pod's name in that of its event, which may have 253
@@ -60,9 +66,8 @@ class Reporter:
                 [
                     self._event(
                         pod,
-                        "Normal",
-                        "Scheduled",
-                        "Binding",
+                        pod.spec.scheduler_name,
+                        BOUND,
                         f"Successfully assigned {called(pod)} to {node}",
                     )
                     for pod, node in pods
@@ -108,6 +113,12 @@ class Reporter:
         meta = pod.metadata
         self._cluster.report([PodReport(meta.namespace, meta.name, meta.uid, nominated_node=node)])
 
+    def complained(self, obj: KubeObject, message: str) -> None:
+        """Tell what of an object is ignored, and why."""
+        if self._enabled:
+            event = self._event(obj, COMPONENT, IGNORED, message)
+            self._cluster.report([event])
+
     def preempting(self, victim: Pod, by: Pod) -> None:
         """Tell a victim why it goes, just before it does."""
         if not self._enabled:
@@ -128,14 +139,8 @@ class Reporter:
             return
         text = f"Preempted by pod {by.metadata.uid} on node {node}"
         scheduler = by.spec.scheduler_name
-        event = self._event(victim, "Normal", "Preempted", "Preempting", text)
-        event = replace(
-            event,
-            related=_reference(by),
-            reporting_controller=scheduler,
-            reporting_instance=scheduler,
-        )
-        self._cluster.report([event])
+        event = self._event(victim, scheduler, DISPLACED, text)
+        self._cluster.report([replace(event, related=reference_to(by))])
 
     def _report(self, pod: Pod, condition: Condition) -> None:
         meta = pod.metadata
@@ -146,7 +151,8 @@ class Reporter:
         now_s, uid = self._clock.now_s(), pod.metadata.uid
         told = self._told.get(uid)
         if told is None or told.event.note != message or now_s > told.last_s + SERIES_S:
-            event = self._event(pod, "Warning", "FailedScheduling", "Scheduling", message)
+            scheduler = pod.spec.scheduler_name
+            event = self._event(pod, scheduler, FAILED, message)
             self._remember(uid, _Told(event, 1, now_s, now_s))
             self._cluster.report([event])
             return
@@ -167,25 +173,26 @@ class Reporter:
             self._prune_at = max(_KEPT, 2 * len(self._told))
         self._told[uid] = told
 
-    def _event(self, pod: Pod, kind: str, reason: str, action: str, note: str) -> Event:
-        """Return an event in the name of the pod's scheduler."""
-        scheduler = pod.spec.scheduler_name
-        now_s, meta = self._clock.now_s(), pod.metadata
+    def _event(
+        self, about: KubeObject, scheduler: str, what: tuple[str, str, str], note: str
+    ) -> Event:
+        """Return an event; ``what`` is its type, reason and action."""
+        kind, reason, action = what
+        now_s = self._clock.now_s()
         self._written += 1
-        name, namespace = meta.name, meta.namespace
-        if is_reserve_pod(meta):  # events about what has no namespace are in this one
-            name, namespace = meta.annotations[RESERVATION_NAME], DEFAULT_NAMESPACE
+        regarding = _reference(about)
+        name = regarding.name[:_NAME].rstrip("-.")
         return Event(
             metadata=ObjectMeta(
-                name=f"{name[:_NAME].rstrip('-.')}.{int(now_s * 1e6):x}{self._written:04x}",
-                namespace=namespace,
+                name=f"{name}.{int(now_s * 1e6):x}{self._written:04x}",
+                namespace=regarding.namespace or DEFAULT_NAMESPACE,
             ),
             event_time=MicroTime.fromtimestamp(now_s, UTC),
             reporting_controller=scheduler,
             reporting_instance=scheduler,
             action=action,
             reason=reason,
-            regarding=_reference(pod),
+            regarding=regarding,
             note=note,
             type=kind,
         )
@@ -197,15 +204,13 @@ def called(pod: Pod) -> str:
     return meta.annotations[RESERVATION_NAME] if is_reserve_pod(meta) else pod.key
 
 
-def _reference(pod: Pod) -> ObjectReference:
-    meta = pod.metadata
-    if is_reserve_pod(meta):
-        return ObjectReference(
-            api_version=Reservation.API_VERSION,
-            kind=Reservation.KIND,
-            name=meta.annotations[RESERVATION_NAME],
-            uid=meta.uid,
-        )
+def _reference(about: KubeObject) -> ObjectReference:
+    """Return the reference to an object, or to the reservation for which a pod stands."""
+    if not (isinstance(about, Pod) and is_reserve_pod(about.metadata)):
+        return reference_to(about)
     return ObjectReference(
-        api_version="v1", kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid
+        api_version=Reservation.API_VERSION,
+        kind=Reservation.KIND,
+        name=called(about),
+        uid=about.metadata.uid,
     )

@@ -15,8 +15,10 @@ from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Container, Pod, PodSpec
+from koordinator.api.pod_group import PodGroup
 from koordinator.api.reservation import Reservation
 from koordinator.cluster.port import NO_SELECTORS, Cluster, EventType, Watch, WatchEvent
+from koordinator.domain.gangs import GangAttempt, GangBook
 from koordinator.domain.reservations.reserve_pod import is_reserve_pod, reserve_pod
 from koordinator.domain.transforms import as_scheduled
 from koordinator.foundation.clock import Clock, to_epoch_s
@@ -28,21 +30,29 @@ from koordinator.foundation.errors import (
     TooManyRequestsError,
 )
 from koordinator.scheduler.app.binding import Assumed, Binder, Ended
+from koordinator.scheduler.app.gang_placing import GangDecision, GangPlacer, GangTurn, Verdict
+from koordinator.scheduler.app.gang_reports import GangReports
 from koordinator.scheduler.app.outcomes import Bound, Evicted, Outcome, Unschedulable
+from koordinator.scheduler.app.quota_revoke import QuotaRevoke
+from koordinator.scheduler.app.quota_status import QuotaStatus
 from koordinator.scheduler.app.reporter import Reporter
 from koordinator.scheduler.app.reservations import ReservationKeeper
 from koordinator.scheduler.contract import (
+    NOTHING,
     Action,
+    ActivePlugin,
     ClusterEvent,
     Gate,
+    Holding,
     PostFilterResult,
     Profile,
 )
 from koordinator.scheduler.cycle import Choice, Cycle, Refused, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.ingest import Ingest, is_over
+from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
 from koordinator.scheduler.plugins.reservation import Reservations
-from koordinator.scheduler.queue import Nominator, QueuedPod, SchedulingQueue
+from koordinator.scheduler.queue import Nominator, QueuedPod, QueueState, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PodClass
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
@@ -90,6 +100,12 @@ class Scheduler:
         self._ingest = Ingest(state)
         self._metrics = metrics
         self._keeper = _keeper(cluster, state, clock, profiles)
+        quotas = [
+            a.plugin
+            for p in profiles
+            for a in p.pre_filter
+            if isinstance(a.plugin, ElasticQuotaPlugin)
+        ]
         if metrics is not None:
             profiles = [metrics.timed(profile) for profile in profiles]
         self.cycles = {p.scheduler_name: Cycle(p, state) for p in profiles}
@@ -105,6 +121,20 @@ class Scheduler:
         self._binder = Binder(cluster, state, clock)
         self._reporter = Reporter(cluster, clock, enabled=self.options.report)
         self._settled: list[Ended] = []  # reservations, which need no binding
+        self._placer = GangPlacer(
+            self._binder, self._choose_member, self._diagnose_member, self._card
+        )
+        self._gangs = [active.plugin.gangs for p in profiles for active in p.gangs]
+        self._gang_reports = GangReports(
+            cluster, clock, state, self._gangs, self._reporter, enabled=self.options.report
+        )
+        quotas = quotas[:1]  # those of further profiles would say the same
+        self._revokers = [QuotaRevoke(cluster, clock, plugin, state) for plugin in quotas]
+        self._quota_statuses = [
+            QuotaStatus(cluster, clock, self._reporter, plugin, state)
+            for plugin in quotas
+            if self.options.report
+        ]
         self._watched: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)
         self._field_selectors = field_selectors
         self._watch: Watch | None = None
@@ -113,8 +143,10 @@ class Scheduler:
         self._class_of: dict[str, tuple[Pod, PodClass]] = {}  # of pods not tried yet
         self._waiting: dict[str, Assumed] = {}  # for their permit
         self._preparing: dict[str, Assumed] = {}  # what they need is being made ready
+        self._beginning: dict[str, Assumed] = {}  # among those whose binding is just to begin
         self._diagnoses: dict[Hashable, Diagnosis] = {}
         self._diagnosed_at: Hashable = None
+        self._asked_at: dict[tuple[str, str], Hashable] = {}  # versions of plugins with a run limit
         self.attempts = 0
         self.is_synced = False  # everything that existed when last asked has been taken in
         self._bookmarks_due = 0
@@ -159,6 +191,7 @@ class Scheduler:
                 began_s = self._metrics.now_s()
                 self._handle(event)
                 self._metrics.handled(_label(event), self._metrics.now_s() - began_s)
+        self._wake_refused()
         for complaint in self._ingest.complaints:
             log.warning("annotation ignored", extra={"complaint": complaint})
         self._ingest.complaints.clear()
@@ -177,6 +210,11 @@ class Scheduler:
             change = self._ingest.drop(event.object)
         else:
             change = self._ingest.put(event.object, event.previous)
+        if isinstance(event.object, PodGroup):
+            gone = event.type is EventType.DELETED
+            for gangs in self._gangs:
+                ready = (gangs.drop_group if gone else gangs.put_group)(event.object)
+                self.queue.activate(ready, self._clock.now_s())
         self._tell_queue(change)
         if self._keeper is not None:
             if isinstance(event.object, Reservation):
@@ -209,8 +247,11 @@ class Scheduler:
     def _handle_pod(self, kind: EventType, pod: Pod, previous: Pod | None) -> None:
         key = pod.key
         gone = kind is EventType.DELETED or is_over(pod)
-        waited = (gone or bool(pod.spec.node_name)) and self._forget_waiting(key)
+        waited = (gone or bool(pod.spec.node_name)) and self._forget_waiting(key, gone=gone)
+        ready = self._tell_gangs(pod, gone=kind is EventType.DELETED)
         placed = self.state.pods.by_key.get(key)
+        if gone or pod.spec.node_name:
+            self.state.drop_unbound(key)
         if gone:
             self._leave_queue(key)
             if waited or placed is not None or pod.spec.node_name:
@@ -229,13 +270,24 @@ class Scheduler:
             for active in cycle.profile.transform:
                 pod, old = active.plugin.transform(pod), active.plugin.transform(old)
             pod_class = self.state.classes.of(pod)
+            self.state.put_unbound(pod, pod_class)
             self._class_of[key] = (pod, pod_class)
-            run_key = cycle.run_key(pod_class)
+            alone = any(active.plugin.permits(pod_class) for active in cycle.profile.gangs)
+            run_key = None if alone else cycle.run_key(pod_class)
             self.queue.update(old, pod, run_key, self._arrived_s(pod))
             if placed is None and (self.nominator.node_of(key) or pod.status.nominated_node_name):
                 self.nominator.update(old, pod)
         else:
+            self.state.put_unbound(pod, self.state.classes.of(pod))
             self._leave_queue(key)
+        self.queue.activate(ready, self._clock.now_s())
+
+    def _tell_gangs(self, pod: Pod, *, gone: bool) -> list[str]:
+        """Let the gangs know of a pod; return who should try to enter the queue now."""
+        ready: list[str] = []
+        for gangs in self._gangs:
+            ready += gangs.drop_pod(pod) if gone else gangs.put_pod(pod)
+        return ready
 
     def _arrived_s(self, pod: Pod) -> float:
         """Return when the pod joined the queue: a restart doesn't cost it its place."""
@@ -249,21 +301,80 @@ class Scheduler:
         self.queue.remove(key)
         self.nominator.remove(key)
 
-    def _forget_waiting(self, key: str) -> bool:
+    def _forget_waiting(self, key: str, *, gone: bool) -> bool:
         """Give back the place of a pod that waits; return whether there was one."""
-        assumed = self._waiting.pop(key, None) or self._preparing.pop(key, None)
+        assumed = self._withdraw(key)
         if assumed is not None:
             self._binder.forget(assumed)
+            if gone:
+                self._released(assumed)
         return assumed is not None
+
+    def _withdraw(self, key: str) -> Assumed | None:
+        """Stop a pod that has its place and whose binding has not begun, if it is one."""
+        for waiting in (self._waiting, self._preparing, self._beginning):
+            if key in waiting:
+                return waiting.pop(key)
+        found = next((a for a in self._to_bind if a.queued.key == key), None)
+        if found is not None:
+            self._to_bind.remove(found)
+        return found
+
+    def _released(self, assumed: Assumed) -> None:
+        """Note that a pod has lost its place; who of its gang needs it loses the own one."""
+        pod = assumed.queued.pod
+        for active in self.cycles[pod.spec.scheduler_name].profile.gangs:
+            gangs: GangBook = active.plugin.gangs
+            companions = gangs.companions(pod)
+            gangs.release(pod)
+            for key in companions:
+                other = self._withdraw(key)
+                if other is not None:
+                    self._binder.forget(other)
+                    gangs.release(other.queued.pod)
+                    gang = gangs.gang_of(pod)
+                    name = gang.id if gang is not None else ""
+                    message = f'Gang "{name}" gets rejected due to Pod "{pod.key}" in Unreserve'
+                    self._fail(other.queued, message)
+                    self._tell_given_back(other)
 
     def _tell_queue(self, event: ClusterEvent) -> None:
         self.queue.on_event(event, self._clock.now_s())
+
+    def _wake_refused(self) -> None:
+        """Ask plugins that limit pods across nodes whom the news have given room.
+
+        Asked once for all news, and once for pods that are limited alike.
+        """
+        for cycle in self.cycles.values():
+            for active in cycle.limiting:
+                asked = (cycle.profile.scheduler_name, active.name)
+                version = cycle.version(active)
+                if version != self._asked_at.get(asked):
+                    self._asked_at[asked] = version
+                    self._wake_refused_by(cycle, active)
+
+    def _wake_refused_by(self, cycle: Cycle, active: ActivePlugin) -> None:
+        known: dict[Hashable, bool] = {}
+
+        def helps(queued: QueuedPod) -> bool:
+            if queued.pod.spec.scheduler_name != cycle.profile.scheduler_name:
+                return False
+            pod_class = self.state.unbound[queued.key][1]
+            run_key = cycle.run_key(pod_class)
+            answer = known.get(run_key)
+            if answer is None:
+                answer = known[run_key] = not cycle.refuses(active, pod_class)
+            return answer
+
+        self.queue.wake_rejected(active.name, helps, self._clock.now_s())
 
     def _gate(self, pod: Pod) -> Gate | None:
         cycle = self.cycles[pod.spec.scheduler_name]
         for active in cycle.profile.pre_enqueue:
             message = active.plugin.pre_enqueue(pod)
             if message:
+                self._gang_reports.gated(pod)
                 return Gate(active.name, message)
         return None
 
@@ -297,6 +408,9 @@ class Scheduler:
                 self._exchange()
         self._begin_binds()
         self._end_binds()
+        if self.is_synced and limit != 0:  # who only follows the cluster writes nothing
+            self._gang_reports.write()
+            self._keep_quotas()
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
@@ -319,6 +433,17 @@ class Scheduler:
         self._begin_binds()
         self._end_binds(wait=True)
 
+    def report_quotas(self) -> None:
+        """Write at once what would be written of quotas in the next seconds."""
+        for status in self._quota_statuses:
+            status.step(finish=True)
+
+    def _keep_quotas(self) -> None:
+        for revoke in self._revokers:
+            self._outcomes += revoke.step()
+        for status in self._quota_statuses:
+            status.step()
+
     def _exchange(self) -> None:
         """Send what has been decided, and learn what has happened."""
         self._begin_binds()
@@ -340,6 +465,9 @@ class Scheduler:
         waiting = (*self._waiting.values(), *self._preparing.values())
         times = [assumed.deadline_s for assumed in waiting]
         keeper_s = self._keeper.next_wakeup_s() if self._keeper is not None else None
+        if self._gang_reports.is_behind:
+            times.append(self._clock.now_s())
+        times += [due_s for r in self._revokers if (due_s := r.next_wakeup_s()) is not None]
         times += [s for s in (self.queue.next_wakeup_s(), keeper_s) if s is not None]
         return min(times, default=None)
 
@@ -355,10 +483,12 @@ class Scheduler:
 
     def _decide_run(self, run: list[QueuedPod]) -> None:
         cycle = self.cycles[run[0].pod.spec.scheduler_name]
+        if run[0].run_key is None and self._decide_gang(cycle, run[0]):
+            return
         classes = [self._class(queued) for queued in run]
         self.attempts += len(run)
         done = 0
-        if len(run) > 1 and not self.nominator.nodes() and not cycle.profile.permit:
+        if len(run) > 1 and not self.nominator.nodes() and not _permits(cycle, classes):
             rows = cycle.choose_run(classes)
             if rows is not None:
                 done = len(rows)
@@ -391,6 +521,8 @@ class Scheduler:
             self.nominator.remove(queued.key)  # in its place it must not count twice
             assumed = self._binder.assume(queued, pod_class, choice)
             assumed.scorecard, assumed.began_s = scorecard, self._began_s
+            for gangs in self._gangs:
+                gangs.hold(queued.pod)
             self._permit(cycle, assumed)
         elif isinstance(choice, Refused):
             main, plugins = (choice.plugin, choice.reason), frozenset((choice.plugin,))
@@ -399,6 +531,173 @@ class Scheduler:
         else:
             diagnosis = known or self._diagnose(cycle, queued.pod, pod_class, scorecard)
             self._handle_failure(cycle, queued, pod_class, diagnosis, scorecard)
+
+    # -- gangs -------------------------------------------------------------------------------
+
+    def _decide_gang(self, cycle: Cycle, head: QueuedPod) -> bool:
+        """Decide all members of a gang group that still need a place; False if it goes alone."""
+        active = next(iter(cycle.profile.gangs), None)
+        if active is None or active.plugin.gangs.starts_alone(head.pod):
+            return False
+        gangs: GangBook = active.plugin.gangs
+        if gangs.why_gated(head.pod):
+            self.queue.postpone(head, self._clock.now_s())
+            return True
+        version = gangs.version(head.pod)
+        attempt = gangs.attempt(head.pod)
+        known = self._placer.still_lost(cycle, attempt.group_id, version)
+        if known is not None:
+            self._reject_member(cycle, head, *known, "", again=True)
+            return True
+        here = {queued.key: queued for queued in self.queue.peek(attempt.members, active.name)}
+        here[head.key] = head
+        members = [(here[key], self._class(here[key])) for key in attempt.members if key in here]
+        alone = not self.nominator.nodes() and len(cycle.profile.permit) == 1
+        merges = alone and self._merges()
+        decision = self._placer.place(
+            cycle, GangTurn(attempt, head, version), members, merges=merges
+        )
+        self.attempts += len(members)
+        if decision.is_lost:
+            self._reject_gang(cycle, gangs, head, attempt, decision)
+        else:
+            self._start_gang(cycle, gangs, decision)
+        return True
+
+    def _start_gang(self, cycle: Cycle, gangs: GangBook, decision: GangDecision) -> None:
+        """Let the members that have places go, and those that have none wait."""
+        now_s, gate = self._clock.now_s(), cycle.profile.gangs[0].name
+        placed, failed = decision.placed, decision.failed
+        pods = [assumed.queued for assumed in placed] + [queued for queued, _, _ in failed]
+        self.queue.take_all(pods, now_s)
+        for assumed in placed:
+            self.nominator.remove(assumed.queued.key)
+            assumed.began_s = self._began_s
+            gangs.hold(assumed.queued.pod)
+        if len(cycle.profile.permit) > 1 or not (placed and self._permit_all(cycle, placed)):
+            for assumed in placed:
+                self._permit(cycle, assumed)
+        told: set[int] = set()
+        for queued, pod_class, verdict in failed:
+            if not told:
+                gangs.set_representative(queued.pod)
+            if id(verdict) in told:
+                self._tell_member(queued, gate, _reason(verdict))
+            else:
+                self._reject_member(cycle, queued, pod_class, verdict, "")
+            told.add(id(verdict))
+        self._settle_waiting()
+
+    def _permit_all(self, cycle: Cycle, placed: Sequence[Assumed]) -> bool:
+        """Let all members go if the gang says so; what it says of one, it says of all."""
+        first = placed[0]
+        permit = cycle.profile.permit[0].plugin.permit(first.queued.pod, first.node)
+        if permit.refusal or permit.wait_s > 0:
+            return False
+        note = Holding(annotations=permit.annotations)
+        for assumed in placed:
+            holding = assumed.holding
+            assumed.holding = note if holding is NOTHING else holding.joined(note)
+        self._to_bind += placed
+        return True
+
+    def _reject_gang(
+        self,
+        cycle: Cycle,
+        gangs: GangBook,
+        head: QueuedPod,
+        attempt: GangAttempt,
+        decision: GangDecision,
+    ) -> None:
+        """Let the member that found no place wait for help, and the others wait for it."""
+        gate = cycle.profile.gangs[0].name
+        prefix = f'GangGroup "{attempt.group_id}" gets rejected due to member Pod '
+        others = [queued for queued, _, _ in decision.failed[1:]] + decision.others
+        gang = gangs.gang_of(head.pod)
+        own_id = gang.id if gang is not None else ""
+        for key in gangs.companions(head.pod):
+            waiting = self._withdraw(key)
+            if waiting is not None:
+                self._binder.forget(waiting)
+                gangs.release(waiting.queued.pod)
+                others.append(waiting.queued)
+        if decision.failed:
+            queued, pod_class, verdict = decision.failed[0]
+            self.queue.take_all([queued], self._clock.now_s())
+            gangs.set_representative(queued.pod)
+            said = f'Gang "{own_id}" gets rejected due to pod is unschedulable'
+            self._reject_member(cycle, queued, pod_class, verdict, said)
+            message = (
+                f"0/{self.state.nodes.count} nodes are available: "
+                f'{prefix}"{queued.key}" is unschedulable with reason "{_reason(verdict)}", '
+                f"alreadyWaitForBound: {decision.had_place + attempt.waiting}."
+            )
+        else:  # some of the members can't be tried now
+            message = f'{prefix}"{head.key}": other members can not be tried now'
+            others = [other for other in others if other is not head]
+            gangs.set_representative(head.pod)
+            self._fail(head, message)
+        for other in others:
+            self._tell_member(other, gate, message)
+
+    def _reject_member(
+        self,
+        cycle: Cycle,
+        queued: QueuedPod,
+        pod_class: PodClass,
+        verdict: Verdict,
+        said: str,
+        *,
+        again: bool = False,
+    ) -> None:
+        """End a member's attempt for the reason that no node takes it; ``again``: it knows."""
+        card = cycle.scorecard(pod_class) if self.options.explain else None
+        if isinstance(verdict, Refused):
+            main, plugins = (verdict.plugin, verdict.reason), frozenset((verdict.plugin,))
+            message = verdict.reason
+        else:
+            plugin, reason = verdict.main
+            never = never_fits(verdict, self.state, pod_class)
+            main, plugins = (plugin, f"{reason}; {never}" if never else reason), verdict.plugins
+            message = verdict.message(said)
+        if again:
+            now_s = self._clock.now_s()
+            self.queue.reject(queued, plugins, frozenset(), queued.message, now_s)
+            self._outcomes.append(Unschedulable(queued.key, *main, queued.message))
+        else:
+            self._end_nomination(queued.pod)
+            self._reject(queued, main, plugins, message, card)
+
+    def _tell_member(self, queued: QueuedPod, plugin: str, message: str) -> None:
+        """Tell a member what happened to another one; it goes back before the queue."""
+        self._end_nomination(queued.pod)
+        self._reporter.failed(queued.pod, message)
+        if queued.state is QueueState.IN_FLIGHT:
+            self.queue.postpone(queued, self._clock.now_s())
+        self._gang_reports.told(queued.pod)
+        self._outcomes.append(Unschedulable(queued.key, plugin, message, message))
+
+    def _card(self, cycle: Cycle, pod_class: PodClass) -> Scorecard | None:
+        return cycle.scorecard(pod_class) if self.options.explain else None
+
+    def _choose_member(
+        self, cycle: Cycle, queued: QueuedPod, pod_class: PodClass
+    ) -> Choice | Verdict:
+        known = self._known_failure(cycle, pod_class)
+        if known is not None:
+            return known
+        choice = cycle.choose(
+            queued.pod,
+            pod_class,
+            self._nominated(),
+            nominated_node=self.nominator.node_of(queued.key),
+            first_attempt=queued.attempts <= 1,
+        )
+        return choice or self._diagnose_member(cycle, queued, pod_class)
+
+    def _diagnose_member(self, cycle: Cycle, queued: QueuedPod, pod_class: PodClass) -> Diagnosis:
+        known = self._known_failure(cycle, pod_class)
+        return known or self._diagnose(cycle, queued.pod, pod_class, None)
 
     def _nominated(self) -> dict[str, list[tuple[Pod, PodClass]]]:
         return {
@@ -417,6 +716,7 @@ class Scheduler:
             state.layout,
             state.cluster,
             state.objects.total_version,
+            state.unbound_changes,
         )
 
     def _known_failure(self, cycle: Cycle, pod_class: PodClass) -> Diagnosis | None:
@@ -544,9 +844,13 @@ class Scheduler:
         wait_s = 0.0
         for active in cycle.profile.permit:
             permit = active.plugin.permit(assumed.queued.pod, assumed.node)
+            if permit.annotations:
+                more = Holding(annotations=permit.annotations)
+                assumed.holding = assumed.holding.joined(more)
             if permit.refusal:
                 has_waited = bool(assumed.deadline_s)
                 self._binder.forget(assumed)
+                self._released(assumed)
                 self._end_wait(assumed, "rejected")
                 rejector = frozenset((active.name,))
                 main = (active.name, permit.refusal)
@@ -576,6 +880,8 @@ class Scheduler:
     def _settle_waiting(self) -> None:
         now_s = self._clock.now_s()
         for key, assumed in list(self._waiting.items()):
+            if self._waiting.get(key) is not assumed:
+                continue  # it lost its place with another member of its gang
             del self._waiting[key]
             if now_s >= assumed.deadline_s:
                 self._binder.forget(assumed)
@@ -587,7 +893,11 @@ class Scheduler:
     def _begin_binds(self) -> None:
         """Begin to bind what has been decided, but for pods whose volumes are not ready yet."""
         batch, self._to_bind = self._to_bind, []
-        self._begin([assumed for assumed in batch if self._is_prepared(assumed)])
+        self._beginning = {assumed.queued.key: assumed for assumed in batch}
+        ready = [a for a in batch if a.queued.key in self._beginning and self._is_prepared(a)]
+        ready = [assumed for assumed in ready if assumed.queued.key in self._beginning]
+        self._beginning = {}
+        self._begin(ready)
 
     def _begin(self, ready: Sequence[Assumed]) -> None:
         """Bind pods; write the status of what stands for a reservation."""
@@ -634,8 +944,10 @@ class Scheduler:
 
     def _settle_preparing(self) -> None:
         now_s = self._clock.now_s()
-        preparing, self._preparing = self._preparing, {}
-        for assumed in preparing.values():
+        for key, assumed in list(self._preparing.items()):
+            if self._preparing.get(key) is not assumed:
+                continue  # it lost its place with another member of its gang
+            del self._preparing[key]
             if now_s >= assumed.deadline_s:
                 self._binder.forget(assumed)
                 self._fail_assumed(assumed, "binding failed: timed out waiting for its volumes")
@@ -691,6 +1003,7 @@ class Scheduler:
 
     def _fail_assumed(self, assumed: Assumed, message: str) -> None:
         """As ``_fail``, of a pod whose place was given back."""
+        self._released(assumed)
         self._fail(assumed.queued, message)
         self._tell_given_back(assumed)
 
@@ -727,6 +1040,19 @@ def _keeper(
 def _reservation(pod: Pod) -> str:
     """Return the name of the reservation for which a pod stands; empty if for none."""
     return pod.metadata.annotations[RESERVATION_NAME] if is_reserve_pod(pod.metadata) else ""
+
+
+def _permits(cycle: Cycle, classes: Sequence[PodClass]) -> bool:
+    """Return whether a permit plugin has a say about one of these pods."""
+    for active in cycle.profile.permit:
+        ask = getattr(active.plugin, "permits", None)
+        if ask is None or any(ask(pod_class) for pod_class in dict.fromkeys(classes)):
+            return True
+    return False
+
+
+def _reason(verdict: Verdict) -> str:
+    return verdict.reason if isinstance(verdict, Refused) else verdict.message()
 
 
 def _label(event: WatchEvent) -> str:

@@ -307,6 +307,10 @@ class Evaluator:
             known = pod.facts[self] = (program, (program.key, program.linear), traits)
         return known[0], known[1]
 
+    def versions_of(self, pod: PodClass) -> Hashable:
+        """Return what changes when a plugin's answers about the pod may change on every row."""
+        return self.versions(self._program(pod, self.view(pod))[0])
+
     def versions(self, program: Program) -> Hashable:
         """Return the versions of the plugins that have one."""
         if not program.versioned:

@@ -61,7 +61,7 @@ class Scorecard:
         alive = np.flatnonzero(self.rejected_by != NOT_ALIVE)
         if self.refusal is not None:
             plugin, refusal = self.refusal
-            resolvable = np.zeros(len(alive), bool)
+            resolvable = np.full(len(alive), refusal.resolvable)
             return Diagnosis(len(alive), plugin, refusal.reason, {}, alive, resolvable)
         counts: dict[tuple[str, str], int] = {}
         hopeless = np.zeros(len(self.rejected_by), bool)
@@ -75,12 +75,17 @@ class Scorecard:
         return Diagnosis(len(alive), "", "", counts, rejected, ~hopeless[rejected])
 
 
-def scorecard(profile: Profile, state: ClusterState, pod: PodClass) -> Scorecard:
+def scorecard(
+    profile: Profile, state: ClusterState, pod: PodClass, taken: IntArray | None = None
+) -> Scorecard:
     """Run every filter on every node and every score on every feasible one.
 
-    Nothing kept is used.
+    Nothing kept is used.  ``taken`` is how many such pods each row has taken before; that is for
+    runs of pods.
     """
     snapshot = view_for(profile, state, pod)
+    if taken is not None:
+        snapshot = snapshot.after(pod, taken)
     with snapshot.lending():
         return _scorecard(profile, snapshot, pod)
 

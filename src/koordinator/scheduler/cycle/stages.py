@@ -22,6 +22,7 @@ from koordinator.scheduler.cycle.evaluation import (
     wants_filter,
     wants_score,
 )
+from koordinator.scheduler.cycle.room import UNBOUNDED, RoomCount, room_at_most, room_now
 from koordinator.scheduler.cycle.runs import merge_run
 from koordinator.scheduler.cycle.scorecard import Scorecard, prefilter, scorecard
 from koordinator.scheduler.cycle.what_if import Nominations, StateWhatIf, rejection, rivals_of
@@ -56,14 +57,22 @@ class Cycle:
         self._run_numbers: dict[Hashable, int] = {}
         self._cluster_filters = [a for a in profile.filter if a.plugin.reads is Reads.CLUSTER]
         self._cluster_scores = [a for a in profile.score if a.plugin.reads is Reads.CLUSTER]
+        self._counts_requests = any(a.name == "NodeResourcesFit" for a in profile.filter)
         self._learning = [a for a in profile.score if hasattr(a.plugin, "arrived")]
+        self.limiting = [a for a in profile.pre_filter if hasattr(a.plugin, "run_limit")]
         self._preferring = [a for a in profile.score if hasattr(a.plugin, "prefer_devices")]
 
     def run_key(self, pod: PodClass) -> Hashable:
         """Return what pods must share to be decided as one run; cheap to compare."""
         known = pod.facts.get((self, "run"))
         if known is None:
-            shared = (self._evaluator.key(pod), pod.demand, pod.nonzero_cpu, pod.nonzero_memory)
+            shared = (
+                self._evaluator.key(pod),
+                pod.demand,
+                pod.nonzero_cpu,
+                pod.nonzero_memory,
+                tuple(a.plugin.key(pod) for a in self.limiting),
+            )
             number = self._run_numbers.setdefault(shared, len(self._run_numbers))
             known = pod.facts[self, "run"] = (self.profile.scheduler_name, number)
         key: Hashable = known
@@ -90,12 +99,37 @@ class Cycle:
         taken = {row: what_if.rejection(pod_class, row) for row in card.feasible.tolist()}
         return diagnosis.with_rejections({row: why for row, why in taken.items() if why[0]})
 
+    def diagnose_after(self, pod: PodClass, rows: IntArray) -> Diagnosis:
+        """Return why no node takes one more pod after a run of such pods has gone to these rows."""
+        taken = np.bincount(rows, minlength=len(self.state.nodes))
+        return scorecard(self.profile, self.state, pod, taken).diagnosis()
+
+    def room(self, pod: PodClass, count: int) -> RoomCount:
+        """Note that a run of such pods ended after ``count``, for want of room or by a limit."""
+        on_nodes = UNBOUNDED if self.limit(pod, count + 1) <= count else count
+        return room_now(self.state, on_nodes, self._evaluator.versions_of(pod))
+
+    def room_at_most(self, pod: PodClass, room: RoomCount) -> int:
+        """Return how many such pods may fit by now, at most."""
+        most = UNBOUNDED
+        if self._counts_requests:
+            most = room_at_most(self.state, pod, room, self._evaluator.versions_of(pod))
+        return self.limit(pod, most)
+
     def attempt(
         self, pod: Pod, pod_class: PodClass, diagnosis: Diagnosis, nominated: Nominations
     ) -> Attempt:
         """Return the failed attempt as PostFilter plugins see it."""
         what_if = StateWhatIf(self.profile, self.state, rivals_of(pod, nominated))
-        return Attempt(pod.key, pod, pod_class, what_if, diagnosis.rejected, diagnosis.resolvable)
+        return Attempt(
+            pod.key,
+            pod,
+            pod_class,
+            what_if,
+            diagnosis.rejected,
+            diagnosis.resolvable,
+            diagnosis.refused_by,
+        )
 
     # -- one pod -----------------------------------------------------------------------------
 
@@ -280,8 +314,8 @@ class Cycle:
     def choose_run(self, pods: Sequence[PodClass]) -> IntArray | None:
         """Return the rows for these pods of one run key, in order.
 
-        None when they must go one by one.  A shorter answer than asked for means that the next pod
-        fits nowhere.
+        None when they must go one by one.  After a shorter answer than asked for, the next pod has
+        to be tried on its own: most likely it fits nowhere.
         """
         snapshot = self._evaluator.snapshot
         different = dict.fromkeys(pods)
@@ -292,7 +326,8 @@ class Cycle:
         evaluation = self._evaluator.of(pods[0], snapshot)
         if not evaluation.program.linear or not all(evaluation.flat) or self.profile.find_one_node:
             return None
-        return merge_run(evaluation, snapshot, self.state.nodes.rank, len(pods))
+        count = self.limit(pods[0], len(pods))
+        return merge_run(evaluation, snapshot, self.state.nodes.rank, count)
 
     def _goes_alone(self, snapshot: Snapshot, pod: PodClass) -> bool:
         """Return whether more than its own node counts for each such pod, or it has loans."""
@@ -303,3 +338,20 @@ class Cycle:
             or any(wants_score(a, snapshot, pod) for a in self._cluster_scores)
             or bool(self._preferred(snapshot, pod))
         )
+
+    def limit(self, pod: PodClass, most: int) -> int:
+        """Return how many such pods in a row are not refused as a whole, at most ``most``."""
+        for active in self.limiting:
+            if self.refuses(active, pod):
+                return 0
+            most = active.plugin.run_limit(self._evaluator.snapshot, pod, most)
+        return most
+
+    def refuses(self, active: ActivePlugin, pod_class: PodClass) -> bool:
+        """Return whether a plugin refuses a pod as a whole, as things are now."""
+        return active.plugin.prefilter(self._evaluator.snapshot, pod_class) is not None
+
+    def version(self, active: ActivePlugin) -> Hashable:
+        """Return the version of a plugin."""
+        version: Hashable = active.plugin.version(self._evaluator.snapshot)
+        return version

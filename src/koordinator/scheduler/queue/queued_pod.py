@@ -28,7 +28,9 @@ MOVES: Mapping[QueueState | None, frozenset[QueueState]] = {
     QueueState.UNSCHEDULABLE: frozenset(
         {QueueState.ACTIVE, QueueState.BACKOFF, QueueState.GATED, QueueState.IN_FLIGHT},
     ),
-    QueueState.GATED: frozenset({QueueState.ACTIVE, QueueState.BACKOFF, QueueState.GATED}),
+    QueueState.GATED: frozenset(
+        {QueueState.ACTIVE, QueueState.BACKOFF, QueueState.GATED, QueueState.IN_FLIGHT},
+    ),
     QueueState.IN_FLIGHT: frozenset(
         {QueueState.ACTIVE, QueueState.BACKOFF, QueueState.UNSCHEDULABLE, QueueState.GATED},
     ),

@@ -124,12 +124,39 @@ class SchedulingQueue:
         Source: koordinator pkg/scheduler/frameworkext ``NextPodPlugin``.
         """
         queued = self.get(key)
-        if queued is None or QueueState.IN_FLIGHT not in MOVES[queued.state]:
+        if queued is None or queued.gated_by or QueueState.IN_FLIGHT not in MOVES[queued.state]:
             return None
         self._pools.leave(queued)
         self._pools.enter(queued, QueueState.IN_FLIGHT)
         _begin(queued)
         return queued
+
+    def peek(self, keys: Iterable[str], gate: str) -> list[QueuedPod]:
+        """Return those of these pods that ``take_all`` would take."""
+        return [
+            queued
+            for key in keys
+            if (queued := self.get(key)) is not None
+            and queued.gated_by in ("", gate)
+            and QueueState.IN_FLIGHT in MOVES[queued.state]
+        ]
+
+    def take_all(self, pods: Iterable[QueuedPod], now_s: float) -> None:
+        """Pop these pods, gated or not, because one of their gang was; those in flight stay so."""
+        for queued in pods:
+            if queued.state is QueueState.IN_FLIGHT:
+                continue
+            self._pools.leave(queued)
+            queued.gated_by = ""
+            if queued.first_attempt_s is None:
+                queued.first_attempt_s = now_s
+            self._pools.enter(queued, QueueState.IN_FLIGHT)
+            _begin(queued)
+
+    def postpone(self, queued: QueuedPod, now_s: float) -> None:
+        """End an attempt that says nothing about this pod: its gate decides when it goes on."""
+        if self._settle(queued, queued.message, now_s):
+            self._requeue(queued, Wake.AT_ONCE, now_s, "GangAttemptFailure")
 
     def done(self, key: str) -> None:
         """Forget a pod in flight: it was bound.  Any other pod stays as it is."""
@@ -183,6 +210,15 @@ class SchedulingQueue:
         if everyone:
             concerned.update((queued.key, queued) for queued in self._pools.unschedulable)
         return self._wake(concerned.values(), event, now_s)
+
+    def wake_rejected(
+        self, plugin: str, helps: Callable[[QueuedPod], bool], now_s: float
+    ) -> list[str]:
+        """Requeue pods that a plugin rejected, if that helps; return their keys."""
+        woken = [queued for queued in self._pools.waiting.get(plugin, {}).values() if helps(queued)]
+        for queued in woken:
+            self._requeue(queued, Wake.AFTER_BACKOFF, now_s, f"{plugin}Update")
+        return [queued.key for queued in woken]
 
     def activate(self, keys: Iterable[str], now_s: float) -> None:
         """Let pods be tried now, without backoff; one in flight: soon again, if it is rejected."""

@@ -11,6 +11,7 @@ Plugins read it; only ``scheduler.transaction`` and ``scheduler.ingest`` write.
 ``pods``     which pod is on which row, and counts of pods by label selector or affinity term
 ``classes``  pods with the same scheduling-relevant fields share one ``PodClass``
 ``state``    all of these together with the log of changed rows
+``ledgers``  what plugins add up over all pods, kept in step with the state
 ``view``     ``Snapshot``: what a plugin is given, the whole cluster or some rows of it
 """
 
@@ -18,6 +19,7 @@ from koordinator.scheduler.snapshot.axis import ResourceAxis
 from koordinator.scheduler.snapshot.belongings import NO_BELONGINGS, Belongings
 from koordinator.scheduler.snapshot.classes import PodClass, PodClasses
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable
+from koordinator.scheduler.snapshot.ledgers import Changed, Ledger
 from koordinator.scheduler.snapshot.loans import Loans
 from koordinator.scheduler.snapshot.pods import PlacedPod
 from koordinator.scheduler.snapshot.state import BoolArray, ClusterState, IntArray
@@ -27,10 +29,12 @@ __all__ = [
     "NO_BELONGINGS",
     "Belongings",
     "BoolArray",
+    "Changed",
     "ClusterState",
     "Hold",
     "HoldTable",
     "IntArray",
+    "Ledger",
     "Loans",
     "PlacedPod",
     "PodClass",

@@ -6,7 +6,7 @@ were derived from.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from koordinator.api.meta import KubeObject
@@ -17,17 +17,21 @@ Kind = TypeVar("Kind", bound=KubeObject)
 class ObjectTable:
     """The latest version of every object of the kinds that the scheduler watches."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[KubeObject], None] = lambda _: None) -> None:
+        """``note`` hears of every object that is put or dropped."""
+        self._note = note
         self._by_kind: dict[type[KubeObject], dict[str, KubeObject]] = defaultdict(dict)
         self._versions: dict[type[KubeObject], int] = defaultdict(int)
 
     def put(self, item: KubeObject) -> None:
         self._by_kind[type(item)][item.key] = item
         self._versions[type(item)] += 1
+        self._note(item)
 
     def drop(self, item: KubeObject) -> None:
         self._by_kind[type(item)].pop(item.key, None)
         self._versions[type(item)] += 1
+        self._note(item)
 
     def get(self, kind: type[Kind], key: str) -> Kind | None:
         """Return the object with that ``namespace/name`` (or name, if cluster-scoped)."""

@@ -22,6 +22,7 @@ from koordinator.scheduler.snapshot.axis import CPU, BoolArray, IntArray, Resour
 from koordinator.scheduler.snapshot.belongings import NO_BELONGINGS, Belongings
 from koordinator.scheduler.snapshot.classes import PodClass, PodClasses
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable
+from koordinator.scheduler.snapshot.ledgers import Changed, Kinds, Ledgers
 from koordinator.scheduler.snapshot.log import ChangeLog
 from koordinator.scheduler.snapshot.nodes import NodeTable
 from koordinator.scheduler.snapshot.objects import ObjectTable
@@ -39,7 +40,8 @@ class ClusterState:
         self.pods = PodTable()
         self.holds = HoldTable(self.axis)
         self.classes = PodClasses(self.axis, self.pods.intern_labels, self.holds.names)
-        self.objects = ObjectTable()
+        self.ledgers = Ledgers(self, self._everything)
+        self.objects = ObjectTable(self.ledgers.note_object)
         self.usage_log = ChangeLog()
         self.node_log = ChangeLog()
         self.ranked = False  # ranks differ from row order
@@ -47,6 +49,8 @@ class ClusterState:
         self.cluster = 0
         self.devices = 0  # reports of devices taken in
         self.memo: dict[Any, Any] = {}  # see ``Snapshot.memo``
+        self.unbound: dict[str, tuple[Pod, PodClass]] = {}  # pods without node in the cluster
+        self.unbound_changes = 0  # of that, while a ledger looks at them
         self._orphans: dict[str, dict[str, PlacedPod]] = {}  # by node that is not there, by key
 
     # -- nodes -------------------------------------------------------------------------------
@@ -122,6 +126,7 @@ class ClusterState:
         self.pods.add(placed, row)
         self._charge(placed, 1)
         self.usage_log.append(row)
+        self.ledgers.note_pod(placed.key)
 
     def place_on(
         self, key: str, pod: Pod, pod_class: PodClass, node: str, belongings: Belongings
@@ -131,6 +136,7 @@ class ClusterState:
         if row is None:
             orphan = PlacedPod(key, pod, pod_class, belongings=belongings)
             self._orphans.setdefault(node, {})[key] = orphan
+            self.ledgers.note_pod(key)
         else:
             self.place(key, pod, pod_class, row, belongings)
 
@@ -154,6 +160,7 @@ class ClusterState:
         self.nodes.nonzero[0, touched] += times * first.nonzero_cpu
         self.nodes.nonzero[1, touched] += times * first.nonzero_memory
         self.usage_log.extend(touched)
+        self.ledgers.note_pods(item[0] for item in items)
         return placed
 
     def give_back(self, placed: PlacedPod) -> None:
@@ -169,6 +176,7 @@ class ClusterState:
     def displace(self, key: str) -> PlacedPod | None:
         """Take a pod off its row and release what it took; None if it is nowhere."""
         placed = self.pods.by_key.get(key)
+        self.ledgers.note_pod(key)
         if placed is None:
             for waiting in self._orphans.values():
                 waiting.pop(key, None)
@@ -193,6 +201,7 @@ class ClusterState:
             return False
         self.pods.reclassify(placed, pod_class)
         placed.pod = pod
+        self.ledgers.note_pod(placed.key)
         self.touch_cluster()
         return True
 
@@ -258,6 +267,42 @@ class ClusterState:
         self.holds.use(user, uid, sign)
         if hold is not None:
             self._charge_hold(hold, 1)
+
+    # -- pods without node, and what is derived from all pods --------------------------------
+
+    def put_unbound(self, pod: Pod, pod_class: PodClass) -> None:
+        """Note a pod that has no node in the cluster, be it assumed on one here."""
+        known = self.unbound.get(pod.key)
+        self.unbound[pod.key] = (pod, pod_class)
+        if known is None or known[1] is not pod_class:
+            self._note_unbound(pod.key)
+
+    def drop_unbound(self, key: str) -> None:
+        """Forget a pod without node, which has one now or is gone; does nothing if unknown."""
+        if self.unbound.pop(key, None) is not None:
+            self._note_unbound(key)
+
+    def _note_unbound(self, key: str) -> None:
+        if self.ledgers and key not in self.pods.by_key:  # else its place counts
+            self.unbound_changes += 1
+            self.ledgers.note_pod(key)
+
+    def find_pod(self, key: str) -> tuple[PodClass, bool] | None:
+        """Return a pod's class and whether it has a node, assumed or not; None if unknown."""
+        placed = self.pods.by_key.get(key)
+        if placed is not None:
+            return placed.pod_class, True
+        for waiting in self._orphans.values():
+            if key in waiting:
+                return waiting[key].pod_class, True
+        unbound = self.unbound.get(key)
+        return None if unbound is None else (unbound[1], False)
+
+    def _everything(self, kinds: Kinds) -> Changed:
+        pods = {*self.pods.by_key, *self.unbound, *(k for p in self._orphans.values() for k in p)}
+        return Changed(
+            pods, {(kind, item.key) for kind in kinds for item in self.objects.all(kind)}
+        )
 
     # -- everything else ---------------------------------------------------------------------
 

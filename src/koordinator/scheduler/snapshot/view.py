@@ -28,6 +28,7 @@ GPU_AMOUNTS = 3  # core, memory, memory ratio: what placement policies for GPUs 
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Derived = TypeVar("Derived")
+LedgerT = TypeVar("LedgerT")
 
 
 class Snapshot:
@@ -393,6 +394,10 @@ class Snapshot:
     def pods(self) -> dict[str, PlacedPod]:
         """Every placed pod by key."""
         return self._state.pods.by_key
+
+    def ledger(self, key: Hashable, build: Callable[[], LedgerT]) -> LedgerT:
+        """Return the ledger of that key (see ``ledgers``) as of now: read only."""
+        return self._state.ledgers.read(key, build)
 
     def _select(self, column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
         out = column[: len(self._state.nodes)] if self.rows is None else column[self.rows]

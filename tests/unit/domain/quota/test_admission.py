@@ -1,9 +1,10 @@
 """Whether a pod fits into its quota, and who is evicted so that it does."""
 
-from collections.abc import Sequence
 from math import inf
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.domain.quota.quotas import CHIP, GIB, PREFIX, chips, grow, pod
 from tests.worlds import pod as api_pod
 
@@ -14,8 +15,8 @@ from koordinator.domain.quota import (
     QuotaRoom,
     QuotaSpec,
     QuotaTree,
+    how_many,
     is_allowed_victim,
-    minimal_victims,
     quota_pod,
     room_for,
     why_not,
@@ -167,45 +168,72 @@ def room_in_full_quota(new: QuotaPod) -> QuotaRoom:
     return room_for(made, "a", new, AdmissionRules())
 
 
-def test_as_few_and_unimportant_pods_as_possible_are_victims() -> None:
-    """A pod of 4 needs 3 more: the pod of 3 alone is enough, and spares the two others."""
+def test_there_is_room_if_enough_of_the_quota_goes() -> None:
+    """A pod of 4 needs 3 more than the one that is left."""
     room = room_in_full_quota(pod("ns/new", chip=4))
 
-    victims = minimal_victims([], PODS, room.fits_without)
-
-    assert victims is not None
-    assert [one.key for one in victims.pods] == ["ns/3"]
-    assert victims.violations == 0
-
-
-def test_pods_that_a_budget_protects_are_put_back_first() -> None:
-    """They are victims only if all others are not enough, and counted then."""
-    room = room_in_full_quota(pod("ns/new", chip=4))
-    spared = minimal_victims(PODS[1:2], [PODS[0], PODS[2]], room.fits_without)
-    assert spared is not None
-    assert ([one.key for one in spared.pods], spared.violations) == (["ns/4"], 0)
-
-    room = room_in_full_quota(pod("ns/new", chip=10))
-    all_of_them = minimal_victims(PODS[1:2], [PODS[0], PODS[2]], room.fits_without)
-    assert all_of_them is not None
-    assert [one.key for one in all_of_them.pods] == ["ns/4", "ns/3", "ns/2"]
-    assert all_of_them.violations == 1
+    assert not room.fits_without([])
+    assert not room.fits_without(PODS[2:])
+    assert room.fits_without(PODS[1:2])
 
 
 def test_nobody_is_evicted_in_vain() -> None:
-    """Not if the quota stays too small, nor if the node does, nor if the minimum is used up."""
-    too_large = room_in_full_quota(pod("ns/new", chip=11))
-    assert minimal_victims([], PODS, too_large.fits_without) is None
-
-    room = room_in_full_quota(pod("ns/new", chip=4))
-
-    def fits_node(victims: Sequence[QuotaPod]) -> bool:
-        return room.fits_without(victims) and len(victims) > len(PODS)
-
-    assert minimal_victims([], PODS, fits_node) is None
+    """Not if the quota stays too small, nor if the minimum is used up."""
+    assert not room_in_full_quota(pod("ns/new", chip=11)).fits_without(PODS)
     protected = room_in_full_quota(pod("ns/new", chip=6, preemptible=False))
-    assert minimal_victims([], PODS, protected.fits_without) is None
-    assert minimal_victims([], [], room.fits_without) is None
+    assert not protected.fits_without(PODS)
+
+
+def test_room_is_needed_in_whatever_the_quota_uses_too_much_of() -> None:
+    """As at admission: a quota over its limit of memory takes no pod of chips either."""
+    made = QuotaTree()
+    limit = {CHIP: 10, "memory": 4}
+    made.put(QuotaSpec(name="a", parent=ROOT_QUOTA, max=limit, weight=limit))
+    made.set_total(limit)
+    for one in (pod("ns/x", chip=8, memory=3), pod("ns/y", memory=3)):
+        made.put_pod("a", one)
+        made.assign("a", one.key)
+    new = pod("ns/new", chip=5, priority=1)
+    made.put_pod("a", new)
+    room = room_for(made, "a", new, AdmissionRules())
+
+    assert not room.fits_without([pod("ns/z", chip=8)])
+    assert room.fits_without([pod("ns/x", chip=8, memory=3)])
+
+
+@pytest.mark.parametrize("rules", [AdmissionRules(), BY_MAX, WITH_PARENTS])
+@given(
+    limits=st.tuples(*[st.integers(0, 30)] * 3),
+    used=st.tuples(*[st.integers(0, 9)] * 2),
+    size=st.integers(0, 4),
+    preemptible=st.booleans(),
+)
+def test_as_many_are_accepted_in_a_row_as_was_said(
+    rules: AdmissionRules,
+    limits: tuple[int, int, int],
+    used: tuple[int, int],
+    size: int,
+    preemptible: bool,
+) -> None:
+    """Asked one after the other, that many fit, and not one more."""
+    total, above, most = limits
+    made = QuotaTree()
+    made.set_total({CHIP: total})
+    grow(made, "dept", most=above, least=0)
+    grow(made, "a", "dept", most=most, least=most // 2, request=used[0], used=used[0])
+    grow(made, "b", "dept", most=above, least=0, request=used[1], used=used[1])
+    row = [pod(f"ns/{i}", chip=size, preemptible=preemptible) for i in range(20)]
+    for one in row:
+        made.put_pod("a", one)
+    accepted = 0
+    promised = how_many(made, "a", row[0], rules)
+    for one in row:
+        if why_not(made, "a", one, rules):
+            break
+        made.assign("a", one.key)
+        accepted += 1
+
+    assert accepted in (0, min(promised, len(row)))
 
 
 def test_room_is_needed_in_the_ancestors_too_if_they_are_checked() -> None:

@@ -13,8 +13,6 @@ from koordinator.domain.devices.vendors import AdaptationError
 from koordinator.scheduler.contract import Holding, Refusal
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 
-GATE = "DevicePluginAdaption"  # spelt as in the original
-
 
 def marks(node: Snapshot, pod: PodClass, allocations: DeviceAllocations) -> Holding | Refusal:
     """Return labels, and annotations that carry the time of the bind."""

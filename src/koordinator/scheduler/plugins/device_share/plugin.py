@@ -4,7 +4,6 @@ A node whose devices nobody reports is left to its kubelet: it passes and nothin
 """
 
 from collections.abc import Hashable, Sequence
-from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +11,8 @@ import numpy as np
 from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.device import DeviceType
-from koordinator.api.kubescheduler import DeviceShareArgs
+from koordinator.api.kubescheduler import NO_GATES, DeviceShareArgs, FeatureGates
+from koordinator.api.kubescheduler.gates import DEVICE_PLUGIN_ADAPTION
 from koordinator.api.labels import (
     GPU_ISOLATION_PROVIDER,
     GPU_MODEL,
@@ -45,7 +45,7 @@ from koordinator.scheduler.contract import (
     spread_of,
 )
 from koordinator.scheduler.plugins.device_share.claims import KEEP, Claimed, Templates
-from koordinator.scheduler.plugins.device_share.marks import GATE, marks
+from koordinator.scheduler.plugins.device_share.marks import marks
 from koordinator.scheduler.plugins.device_share.rows import (
     Verdicts,
     add_shortages,
@@ -73,7 +73,12 @@ class DeviceShare:
         self.scorer, self.templates, self.unsupported = scorer, templates, unsupported
         self.aligns = aligns  # whether devices come from the NUMA nodes that the pod gets
         self.aligner: NumaAligner | None = None
-        self.gates: AbstractSet[str] = frozenset()
+        self.gates = NO_GATES
+
+    def with_gates(self, gates: FeatureGates) -> "DeviceShare":
+        """Take over which feature gates are on."""
+        self.gates = gates
+        return self
 
     def meet(self, plugins: Sequence[Any]) -> None:
         """Learn which other plugins the profile has."""
@@ -192,7 +197,7 @@ class DeviceShare:
         written = to_annotation(allocation, report.ids)
         annotations = ALLOCATED.entry(written)
         holding = Holding(Belongings(allocation, annotations=annotations), annotations)
-        if GATE not in self.gates:
+        if DEVICE_PLUGIN_ADAPTION not in self.gates:
             return holding
         marked = marks(node, pod, written)
         return marked if isinstance(marked, Refusal) else holding.joined(marked)

@@ -8,6 +8,7 @@ import numpy as np
 
 from koordinator.api.annotations.reservation import ALLOCATED, ReservationAllocated
 from koordinator.api.kubescheduler import ReservationArgs
+from koordinator.api.labels import is_preemptible
 from koordinator.api.meta import ObjectMeta
 from koordinator.domain.reservations.fitting import Ignored
 from koordinator.domain.reservations.offer import AllocatePolicy
@@ -36,10 +37,12 @@ from koordinator.scheduler.plugins.reservation.known import (
 )
 from koordinator.scheduler.plugins.reservation.placing import placing
 from koordinator.scheduler.plugins.reservation.summary import summary
+from koordinator.scheduler.preemption import preempt
 from koordinator.scheduler.snapshot import (
     Belongings,
     IntArray,
     Loans,
+    PlacedPod,
     PodClass,
     ResourceAxis,
     Snapshot,
@@ -226,17 +229,34 @@ class Reservations:
     # -- why not -----------------------------------------------------------------------------
 
     def postfilter(self, attempt: Attempt) -> PostFilterResult:
-        """Say how many reservations would have done but for what."""
+        """Make room if that is allowed; else say how many reservations would do but for what."""
+        said: list[str] = []
+        keeps_nomination = False
+        if self.args.enable_preemption:
+            percentage = self.args.min_candidate_nodes_percentage
+            absolute = self.args.min_candidate_nodes_absolute
+            result = preempt(attempt, percentage, absolute, _may_go)
+            if result.node:
+                return result
+            said.append(result.message)
+            keeps_nomination = result.keeps_nomination
+        said += self._summary(attempt)
+        return PostFilterResult(", ".join(said), keeps_nomination=keeps_nomination)
+
+    def _summary(self, attempt: Attempt) -> list[str]:
         snapshot, pod = attempt.what_if.snapshot, attempt.pod_class
         known = self._known(snapshot, pod)
         if not isinstance(known, Known):
-            return PostFilterResult()
-        lines = summary(
+            return []
+        return summary(
             known.verdicts(snapshot, pod),
             lambda row: attempt.what_if.why_not(pod, row, ()),
             required=self._is_required(known),
         )
-        return PostFilterResult(", ".join(lines))
+
+
+def _may_go(placed: PlacedPod) -> bool:
+    return is_preemptible(placed.pod.metadata.labels)
 
 
 def build(args: ReservationArgs, _axis: ResourceAxis) -> Reservations:

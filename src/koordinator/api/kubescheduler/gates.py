@@ -1,0 +1,54 @@
+"""Feature gates of koord-scheduler that change something here.  All are off unless switched on.
+
+Source: koordinator pkg/features/scheduler_features.go.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+from koordinator.foundation.errors import InputError
+
+MULTI_QUOTA_TREE: Final = "MultiQuotaTree"
+GUARANTEE_USAGE: Final = "ElasticQuotaGuaranteeUsage"
+DISABLE_DEFAULT_QUOTA: Final = "DisableDefaultQuota"
+
+DEVICE_PLUGIN_ADAPTION: Final = "DevicePluginAdaption"  # spelt as in the original
+
+GATES: Final = frozenset(
+    (MULTI_QUOTA_TREE, GUARANTEE_USAGE, DISABLE_DEFAULT_QUOTA, DEVICE_PLUGIN_ADAPTION)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureGates:
+    """The gates that are on; ``without_effect`` are names that mean nothing here."""
+
+    enabled: frozenset[str] = frozenset()
+    without_effect: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return what a flag such as ``MultiQuotaTree=true,Other=false`` says.
+
+        Raises InputError for a value that is neither true nor false.
+        """
+        said: dict[str, bool] = {}
+        for part in filter(None, text.split(",")):
+            name, _, value = part.partition("=")
+            if value.lower() not in ("true", "false"):
+                raise InputError(
+                    f"found {part!r}; accepted is a list such as {MULTI_QUOTA_TREE}=true",
+                    source="--feature-gates",
+                )
+            said[name.strip()] = value.lower() == "true"
+        return cls(
+            frozenset(name for name, on in said.items() if on and name in GATES),
+            tuple(sorted(said.keys() - GATES)),
+        )
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether a gate is on."""
+        return name in self.enabled
+
+
+NO_GATES: Final = FeatureGates()

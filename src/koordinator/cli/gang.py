@@ -1,0 +1,121 @@
+"""``koord gang``: which gangs there are, who is in them, what they wait for."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.table import Table
+
+from koordinator.api.kubescheduler import CoschedulingArgs, decode_args
+from koordinator.api.meta import KubeObject
+from koordinator.cli.configuration import read_configuration
+from koordinator.cli.live import with_cluster
+from koordinator.cli.manifests import read_manifests
+from koordinator.cli.output import Output, console, print_data
+from koordinator.domain.gangs import GangDefaults, GangSummary, gang_summaries
+from koordinator.foundation.errors import InputError
+
+gang = typer.Typer(help="Gangs: pods that start together or not at all.", no_args_is_help=True)
+
+Files = Annotated[
+    list[str] | None,
+    typer.Option("--filename", "-f", help="File, folder or - for standard input; repeatable."),
+]
+Kubeconfig = Annotated[str, typer.Option(help="Read this cluster.")]
+Context = Annotated[str, typer.Option(help="Context of the kubeconfig.")]
+Config = Annotated[
+    Path | None, typer.Option(help="KubeSchedulerConfiguration, for the defaults of gangs.")
+]
+Print = Annotated[Output, typer.Option("--output", "-o")]
+
+
+@gang.command("list")
+def list_gangs(
+    *,
+    files: Files = None,
+    config: Config = None,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    output: Print = Output.TABLE,
+) -> None:
+    """Print every gang in a line: how many members it needs and has, and why it waits."""
+    found = _summaries(files, config, kubeconfig, context)
+    if output is not Output.TABLE:
+        print_data({"gangs": [_as_data(one) for one in found]}, output)
+        return
+    table = Table(box=None, header_style="bold")
+    for column in ("GANG", "PHASE", "NEEDS", "THERE", "BOUND", "RUNNING", "MODE", "WHY"):
+        table.add_column(column, overflow="fold")
+    for one in found:
+        why = "; ".join(text for text in (one.why, *one.complaints) if text)
+        numbers = (one.min_member, one.present, one.bound, one.running)
+        table.add_row(one.gang, one.phase or "-", *map(str, numbers), one.mode or "-", why)
+    console().print(table)
+
+
+@gang.command("show")
+def show_gang(
+    name: Annotated[str, typer.Argument(help="namespace/name; the namespace may be left out.")],
+    *,
+    files: Files = None,
+    config: Config = None,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    output: Print = Output.TABLE,
+) -> None:
+    """Print one gang with all its members."""
+    wanted = name if "/" in name else f"default/{name}"
+    found = {one.gang: one for one in _summaries(files, config, kubeconfig, context)}
+    if wanted not in found:
+        accepted = ", ".join(found) or "nothing: there are no gangs"
+        raise InputError(f"found {wanted!r}; accepted is one of {accepted}", source="gang show")
+    one = found[wanted]
+    if output is not Output.TABLE:
+        print_data(_as_data(one), output)
+        return
+    printer = console()
+    printer.print(
+        f"{one.gang}: needs {one.min_member} of {one.total}, there {one.present}, "
+        f"bound {one.bound}, running {one.running}; {one.mode or 'no mode'}, "
+        f"{one.match_policy or 'no match policy'}, waits {one.wait_seconds:g} s"
+    )
+    if len(one.group) > 1:
+        printer.print(f"starts together with {', '.join(g for g in one.group if g != one.gang)}")
+    for text in filter(None, (one.why, *one.complaints)):
+        printer.print(text, markup=False)
+    table = Table(box=None, header_style="bold")
+    for column in ("POD", "STATE", "PHASE", "NODE", "WHY"):
+        table.add_column(column, overflow="fold")
+    for member in one.members:
+        node = member.node or "-"
+        table.add_row(member.pod, member.state, member.phase or "-", node, member.why)
+    printer.print(table)
+
+
+def _summaries(
+    files: list[str] | None, config: Path | None, kubeconfig: str, context: str
+) -> list[GangSummary]:
+    objects: Sequence[KubeObject] = read_manifests(files, sys.stdin.buffer) if files else []
+    if kubeconfig or context:
+        objects = with_cluster(objects, kubeconfig, context)
+    elif not files:
+        raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
+    return gang_summaries(objects, _defaults(config))
+
+
+def _defaults(config: Path | None) -> GangDefaults:
+    """Return what the configuration gives to gangs that say nothing; of its first profile."""
+    profile = next(iter(read_configuration(config).profiles), None)
+    for given in profile.plugin_config if profile else ():
+        if given.name == "Coscheduling":
+            args = decode_args(CoschedulingArgs, dict(given.args), "Coscheduling", str(config))
+            return GangDefaults(args.default_timeout.total_seconds(), args.default_match_policy)
+    return GangDefaults()
+
+
+def _as_data(one: GangSummary) -> dict[str, object]:
+    data: dict[str, object] = msgspec.to_builtins(one)
+    return data

@@ -1,0 +1,46 @@
+"""Gangs: pods that start together or not at all.
+
+No I/O, no clock.
+
+``terms``       ``GangTerms``: what a gang asks for, in any spelling
+``gang``        ``Gang``: one gang and its members
+``book``        ``GangBook``: all gangs, who may enter the queue, who is tried with whom
+``attempt``     ``GangAttempt``: those who are tried together
+``status``      what a PodGroup's status should be
+``summary``     what people want to know of a gang
+``validation``  what admission refuses
+"""
+
+from koordinator.domain.gangs.attempt import GangAttempt
+from koordinator.domain.gangs.book import GangBook
+from koordinator.domain.gangs.gang import Gang, Member, MemberState
+from koordinator.domain.gangs.status import status_of
+from koordinator.domain.gangs.summary import GangSummary, MemberSummary, gang_summaries
+from koordinator.domain.gangs.terms import (
+    GangDefaults,
+    GangTerms,
+    contradictions,
+    gang_id,
+    terms_of_object,
+    terms_of_pod,
+)
+from koordinator.domain.gangs.validation import check_pod_group
+
+__all__ = [
+    "Gang",
+    "GangAttempt",
+    "GangBook",
+    "GangDefaults",
+    "GangSummary",
+    "GangTerms",
+    "Member",
+    "MemberState",
+    "MemberSummary",
+    "check_pod_group",
+    "contradictions",
+    "gang_id",
+    "gang_summaries",
+    "status_of",
+    "terms_of_object",
+    "terms_of_pod",
+]

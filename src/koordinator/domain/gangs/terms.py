@@ -1,0 +1,205 @@
+"""What a gang asks for, in whichever of its spellings: a PodGroup, annotations, labels.
+
+What can't be read counts as missing, as it does upstream, and is complained about, which upstream
+does not do.
+Source: koordinator pkg/scheduler/plugins/coscheduling/core/gang.go ``tryInitByPodConfig``,
+``tryInitByPodGroup``; pkg/scheduler/plugins/coscheduling/util.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from koordinator.api.annotations import gang as keys
+from koordinator.api.annotations.gang import GangMatchPolicy, GangMode
+from koordinator.api.labels import (
+    LIGHTWEIGHT_MIN_AVAILABLE,
+    LIGHTWEIGHT_POD_GROUP,
+    POD_GROUP,
+    parse_int32,
+)
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.pod import Pod
+from koordinator.api.pod_group import PodGroup
+from koordinator.foundation.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class GangDefaults:
+    """What counts where a gang says nothing; the values are those of CoschedulingArgs."""
+
+    wait_s: float = 600.0
+    match_policy: str = GangMatchPolicy.ONCE_SATISFIED
+
+
+@dataclass(frozen=True, slots=True)
+class GangTerms:
+    """How many members have to start together, and what happens while there are fewer."""
+
+    id: str  # namespace/name
+    min_member: int  # at least 1
+    total: int  # how many members there will be, for people to read
+    mode: GangMode
+    match_policy: str  # a GangMatchPolicy; what is none counts as once-satisfied
+    wait_s: float  # how long a member that has its place waits for the others
+    group: tuple[str, ...]  # ids of the gangs that start together, its own among them, ascending
+    has_object: bool = False  # there is a PodGroup
+    complaints: tuple[str, ...] = ()  # what was ignored, and why
+
+    @property
+    def group_id(self) -> str:
+        """The name of the gang group."""
+        return ",".join(self.group)
+
+
+def gang_id(meta: ObjectMeta) -> str:
+    """Return ``namespace/name`` of the gang of a pod; empty if it is in none."""
+    name = keys.gang_name(meta)
+    return f"{meta.namespace}/{name}" if name else ""
+
+
+def needs_object(meta: ObjectMeta) -> bool:
+    """Return whether the pod's gang is a PodGroup, which may not exist yet."""
+    return bool(meta.labels.get(POD_GROUP))
+
+
+def terms_of_object(pod_group: PodGroup, defaults: GangDefaults) -> GangTerms:
+    """Return the terms of a PodGroup."""
+    meta, spec = pod_group.metadata, pod_group.spec
+    complaints = list(_complaints(meta))
+    if spec.min_member < 1:
+        complaints.append(f"spec.minMember: found {spec.min_member}; accepted is 1 or more")
+    seconds = spec.schedule_timeout_seconds
+    if seconds is not None and seconds < 1:
+        complaints.append(f"spec.scheduleTimeoutSeconds: found {seconds}; accepted is 1 or more")
+    wait_s = float(seconds) if seconds is not None and seconds > 0 else defaults.wait_s
+    least = max(spec.min_member, 1)
+    return _terms(
+        meta,
+        pod_group.key,
+        least,
+        wait_s=wait_s,
+        defaults=defaults,
+        complaints=complaints,
+        has_object=True,
+    )
+
+
+def terms_of_pod(pod: Pod, defaults: GangDefaults) -> GangTerms | None:
+    """Return the terms that a member carries; None unless it has a legal least number.
+
+    A number below 1 is legal upstream; it means that every member may start alone.
+    """
+    meta = pod.metadata
+    least = keys.min_available(meta)
+    if least is None:
+        return None
+    complaints = list(_complaints(meta))
+    if least < 1:
+        complaints.append(f"{keys.MIN_AVAILABLE}: found {least}; accepted is 1 or more")
+    duration = keys.waiting_time(meta)
+    wait_s = defaults.wait_s if duration is None else duration.total_seconds()
+    return _terms(
+        meta,
+        gang_id(meta),
+        max(least, 1),
+        wait_s=wait_s,
+        defaults=defaults,
+        complaints=complaints,
+        has_object=False,
+    )
+
+
+def contradictions(pod: Pod) -> tuple[str, ...]:
+    """Return what a pod says twice and differently; the first spelling counts."""
+    meta = pod.metadata
+    found = (
+        _twice(
+            {
+                f"label {POD_GROUP}": meta.labels.get(POD_GROUP, ""),
+                f"label {LIGHTWEIGHT_POD_GROUP}": meta.labels.get(LIGHTWEIGHT_POD_GROUP, ""),
+                f"annotation {keys.NAME}": meta.annotations.get(keys.NAME, ""),
+            }
+        ),
+        _twice(
+            {
+                f"label {LIGHTWEIGHT_MIN_AVAILABLE}": meta.labels.get(
+                    LIGHTWEIGHT_MIN_AVAILABLE, ""
+                ),
+                f"annotation {keys.MIN_AVAILABLE}": meta.annotations.get(keys.MIN_AVAILABLE, ""),
+            }
+        ),
+    )
+    return tuple(text for text in found if text)
+
+
+def _terms(
+    meta: ObjectMeta,
+    own_id: str,
+    least: int,
+    *,
+    wait_s: float,
+    defaults: GangDefaults,
+    complaints: list[str],
+    has_object: bool,
+) -> GangTerms:
+    total = keys.total_number(meta)
+    if total is not None and total < least:
+        complaints.append(
+            f"{keys.TOTAL_NUMBER}: found {total}; accepted is at least the least number, {least}"
+        )
+    try:
+        group = set(keys.GROUPS.read(meta) or ())
+    except InputError as error:
+        complaints.append(str(error))
+        group = set()
+    if group and own_id not in group:
+        complaints.append(f"{keys.GROUPS.key}: the gang itself, {own_id}, is not named; it counts")
+    return GangTerms(
+        id=own_id,
+        min_member=least,
+        total=max(total or least, least),
+        mode=keys.mode(meta),
+        match_policy=keys.match_policy(meta) or defaults.match_policy,
+        wait_s=wait_s,
+        group=tuple(sorted(group | {own_id})),
+        has_object=has_object,
+        complaints=tuple(complaints),
+    )
+
+
+def _complaints(meta: ObjectMeta) -> Iterator[str]:
+    """Find annotations whose text is of no use."""
+    annotations = meta.annotations
+    total = annotations.get(keys.TOTAL_NUMBER, "")
+    if total and parse_int32(total) is None:
+        yield f"{keys.TOTAL_NUMBER}: found {total!r}; accepted is a whole number"
+    mode = annotations.get(keys.MODE, "")
+    if mode and mode not in tuple(GangMode):
+        yield f"{keys.MODE}: found {mode!r}; accepted is Strict or NonStrict. Strict counts"
+    policy = annotations.get(keys.MATCH_POLICY) or annotations.get(keys.MATCH_POLICY_ALIAS, "")
+    if policy and policy not in tuple(GangMatchPolicy):
+        accepted = ", ".join(GangMatchPolicy)
+        yield f"{keys.MATCH_POLICY}: found {policy!r}; accepted is one of {accepted}"
+    if annotations.get(keys.WAITING_TIME) and keys.waiting_time(meta) is None:
+        found = annotations[keys.WAITING_TIME]
+        yield f"{keys.WAITING_TIME}: found {found!r}; accepted is a duration above 0, such as 90s"
+    both = _twice(
+        {
+            f"annotation {keys.MATCH_POLICY}": annotations.get(keys.MATCH_POLICY, ""),
+            f"annotation {keys.MATCH_POLICY_ALIAS}": annotations.get(keys.MATCH_POLICY_ALIAS, ""),
+        }
+    )
+    if both:
+        yield both
+
+
+def _twice(spellings: dict[str, str]) -> str:
+    """Return a complaint if one thing is said in two ways; empty if there is none."""
+    said = {where: text for where, text in spellings.items() if text}
+    if len(set(said.values())) <= 1:
+        return ""
+    first, *others = said.items()
+    return "; ".join(
+        [f"{first[0]} says {first[1]!r} and counts"]
+        + [f"{where} says {text!r}" for where, text in others if text != first[1]]
+    )

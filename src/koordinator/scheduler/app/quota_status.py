@@ -1,0 +1,157 @@
+"""What quotas use and may use, written into their objects; and the quotas that always exist.
+
+A quota is looked at soon after something of it changed, and all of them in turn, because what one
+asks for changes what others may use.  Only so many are looked at and written per second.
+
+Source: koordinator pkg/scheduler/plugins/elasticquota (controller.go; quota_handler.go for the
+built-in quotas).
+"""
+
+import logging
+from collections.abc import Iterator
+from itertools import islice
+
+from koordinator.api.codec import merge_patch
+from koordinator.api.core import ResourceList
+from koordinator.api.elastic_quota import (
+    DEFAULT_QUOTA,
+    ROOT_QUOTA,
+    SYSTEM_QUOTA,
+    ElasticQuota,
+    ElasticQuotaSpec,
+)
+from koordinator.api.labels import QUOTA_ALLOW_LENT, QUOTA_IS_PARENT
+from koordinator.api.meta import ObjectMeta
+from koordinator.cluster.port import Cluster
+from koordinator.domain.quota import figures_of, with_status
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import ClusterError, NotFoundError
+from koordinator.scheduler.app.reporter import Reporter
+from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin, QuotaLedger
+from koordinator.scheduler.snapshot import ClusterState, Snapshot
+
+INTERVAL_S = 1.0  # as the original
+LOOKS = 500  # per interval: some 30 ms of the loop
+WRITES = 20  # per interval: the loop waits for each of them
+
+log = logging.getLogger(__name__)
+
+
+class QuotaStatus:
+    """Keeps the objects of one plugin's quotas; does nothing before it is due."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        reporter: Reporter,
+        plugin: ElasticQuotaPlugin,
+        state: ClusterState,
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._reporter = reporter
+        self._plugin = plugin
+        self._state = state
+        self._has_built_in = False
+        self._due_s = 0.0
+        self._waiting: dict[str, None] = {}  # names to look at, in order
+        self._turn: Iterator[str] = iter(())
+        self._turns_at = -1  # changes of the ledger when all quotas had their turn
+        self._told: dict[str, str] = {}  # complaints by key of the object
+
+    def step(self, *, finish: bool = False) -> None:
+        """Write what is due; to ``finish`` is to write all there is."""
+        if self._clock.now_s() < self._due_s and not finish:
+            return
+        self._due_s = self._clock.now_s() + INTERVAL_S
+        ledger = self._plugin.ledger(Snapshot(self._state))
+        if not self._has_built_in:
+            self._has_built_in = True
+            self._create_built_in(ledger)
+            ledger = self._plugin.ledger(Snapshot(self._state))
+        self._complain(ledger)
+        if finish:
+            self._waiting = dict.fromkeys(ledger.objects)
+            self._write(ledger, len(self._waiting), len(self._waiting))
+            return
+        self._collect(ledger)
+        self._write(ledger, LOOKS, WRITES)
+
+    def _collect(self, ledger: QuotaLedger) -> None:
+        """Note who is to be looked at: those that changed, with their ancestors, then the next."""
+        trees = ledger.trees
+        for name in sorted(ledger.take_touched()):
+            if name in trees:
+                self._waiting.update(dict.fromkeys((*trees.tree_of(name).path(name), ROOT_QUOTA)))
+        room = LOOKS - len(self._waiting)
+        if room <= 0:
+            return
+        turn = list(islice(self._turn, room))
+        if not turn and self._turns_at != ledger.changes:
+            self._turns_at = ledger.changes
+            self._turn = iter(list(ledger.objects))
+            turn = list(islice(self._turn, room))
+        self._waiting.update(dict.fromkeys(turn))
+
+    def _write(self, ledger: QuotaLedger, looks: int, writes: int) -> None:
+        for name in list(islice(self._waiting, looks)):
+            if writes <= 0:
+                return
+            quota = ledger.objects.get(name)
+            if quota is not None and (name == ROOT_QUOTA or name in ledger.trees):
+                tree = ledger.trees.tree_of(name)
+                new = with_status(quota, figures_of(tree, name))
+                if new is not quota:
+                    writes -= 1
+                    if not self._patch(quota, new):
+                        continue
+            del self._waiting[name]
+
+    def _patch(self, old: ElasticQuota, new: ElasticQuota) -> bool:
+        """Write the difference; return False if it is worth another try."""
+        meta = old.metadata
+        try:
+            written = self._cluster.patch(
+                ElasticQuota, meta.name, meta.namespace, merge_patch(old, new)
+            )
+        except NotFoundError:
+            return True
+        except ClusterError as error:
+            log.info("quota status not written", extra={"quota": old.key, "error": str(error)})
+            return False
+        self._state.objects.put(written)
+        return True
+
+    def _create_built_in(self, ledger: QuotaLedger) -> None:
+        args = self._plugin.args
+        system, default = args.system_quota_group_max, args.default_quota_group_max
+        labels = {QUOTA_IS_PARENT: "true", QUOTA_ALLOW_LENT: "false"}
+        for name, most, own in (
+            (ROOT_QUOTA, {}, labels),
+            (SYSTEM_QUOTA, system, {}),
+            (DEFAULT_QUOTA, default, {}),
+        ):
+            if name not in ledger.objects:
+                self._create(name, most, own)
+
+    def _create(self, name: str, most: ResourceList, labels: dict[str, str]) -> None:
+        namespace = self._plugin.args.quota_group_namespace
+        quota = ElasticQuota(
+            metadata=ObjectMeta(name=name, namespace=namespace, labels=labels),
+            spec=ElasticQuotaSpec(max=most),
+        )
+        try:
+            self._state.objects.put(self._cluster.create(quota))
+        except ClusterError as error:  # it counts without its object, too
+            log.info("quota not created", extra={"quota": quota.key, "error": str(error)})
+
+    def _complain(self, ledger: QuotaLedger) -> None:
+        """Tell once, in the log and in an event, of an object that can't be as it is."""
+        for key, complaint in ledger.complaints.items():
+            if self._told.get(key) != complaint:
+                log.warning("quota ignored", extra={"complaint": complaint})
+                quota = self._state.objects.get(ElasticQuota, key)
+                if quota is not None:
+                    self._reporter.complained(quota, complaint)
+        self._told = dict(ledger.complaints)

@@ -1,0 +1,59 @@
+"""Gangs: pods that start together or not at all.
+
+What is known of gangs, and every rule about them, is in the ``GangBook``; the shell keeps it up to
+date and decides the members of a gang together.
+
+Source: koordinator pkg/scheduler/plugins/coscheduling/coscheduling.go, core/core.go.
+"""
+
+from dataclasses import dataclass
+
+from koordinator.api.annotations.gang import bind_gang_entries
+from koordinator.api.kubescheduler import CoschedulingArgs
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.pod import Pod
+from koordinator.domain.gangs import GangBook, GangDefaults, gang_id
+from koordinator.scheduler.contract import Permit, PluginSpec
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis
+
+
+@dataclass(frozen=True, slots=True)
+class Coscheduling:
+    """Keeps members out of the queue until there are enough, and out of nodes likewise."""
+
+    gangs: GangBook
+
+    def pre_enqueue(self, pod: Pod) -> str:
+        """Return what the pod's gang lacks, or who speaks for it; empty: the pod may be tried."""
+        return self.gangs.why_gated(pod) if gang_id(pod.metadata) else ""
+
+    def permits(self, pod: PodClass) -> bool:
+        """Return whether ``permit`` has a say about such pods."""
+        known: bool | None = pod.facts.get(Coscheduling)
+        if known is None:
+            labels, annotations = dict(pod.labels), dict(pod.annotations)
+            meta = ObjectMeta(namespace=pod.namespace, labels=labels, annotations=annotations)
+            known = pod.facts[Coscheduling] = bool(gang_id(meta))
+        return known
+
+    def permit(self, pod: Pod, _node: str) -> Permit:
+        """Let a pod go when enough members of every gang of its group have their places."""
+        if not gang_id(pod.metadata):
+            return Permit()
+        gang = self.gangs.gang_of(pod)
+        if gang is None or gang.terms is None:
+            return Permit(refusal="Gang not found")
+        if not self.gangs.may_start(pod):
+            return Permit(wait_s=gang.terms.wait_s)
+        count = self.gangs.bound_together(pod)
+        return Permit(
+            annotations=bind_gang_entries(gang.terms.group_id, count) if count > 1 else {}
+        )
+
+
+def build(args: CoschedulingArgs, _axis: ResourceAxis) -> Coscheduling:
+    wait_s = args.default_timeout.total_seconds()
+    return Coscheduling(GangBook(GangDefaults(wait_s, args.default_match_policy)))
+
+
+PLUGIN = PluginSpec("Coscheduling", CoschedulingArgs, build)

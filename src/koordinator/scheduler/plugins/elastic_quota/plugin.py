@@ -1,0 +1,204 @@
+"""A pod that its quota has no room for waits; one of higher priority makes room in its quota.
+
+What pods use is not kept here but follows from the state (``ledger``): nothing is reserved, and
+nothing has to be given back.
+
+Source: koordinator pkg/scheduler/plugins/elasticquota (plugin.go, preempt.go).
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+
+from koordinator.api.kubescheduler import ElasticQuotaArgs, FeatureGates
+from koordinator.api.policy import PodDisruptionBudget
+from koordinator.domain.quota import (
+    AdmissionRules,
+    QuotaPod,
+    QuotaRules,
+    QuotaTrees,
+    how_many,
+    is_allowed_victim,
+    room_for,
+    why_not,
+)
+from koordinator.scheduler.contract import (
+    Action,
+    Attempt,
+    EventHint,
+    PluginSpec,
+    PostFilterResult,
+    Refusal,
+)
+from koordinator.scheduler.plugins.elastic_quota.ledger import QuotaLedger, as_quota_pod
+from koordinator.scheduler.preemption import (
+    NOT_HELPFUL,
+    Candidate,
+    minimal,
+    not_eligible,
+    summary,
+)
+from koordinator.scheduler.snapshot import IntArray, PlacedPod, PodClass, ResourceAxis, Snapshot
+
+NO_ROOM = "Insufficient quotas even without victims"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ElasticQuotaPlugin:
+    """PreFilter and PostFilter."""
+
+    args: ElasticQuotaArgs
+    quotas: QuotaRules
+    admission: AdmissionRules
+
+    def with_gates(self, gates: FeatureGates) -> "ElasticQuotaPlugin":
+        """Return the plugin as the gates change it."""
+        return replace(self, quotas=QuotaRules.of(self.args, gates))
+
+    def ledger(self, snapshot: Snapshot) -> QuotaLedger:
+        """Return all quotas as of now."""
+        return snapshot.ledger(self, lambda: QuotaLedger(self.quotas))
+
+    def version(self, snapshot: Snapshot) -> Hashable:
+        """Grows when a pod that was refused could have been given room."""
+        return self.ledger(snapshot).version
+
+    def key(self, pod: PodClass) -> Hashable:
+        """Pods of equal key and equal requests are limited alike."""
+        asked = as_quota_pod(pod)
+        return asked.quota_label or (asked.namespace,), asked.is_preemptible
+
+    def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
+        """Refuse a pod that would make its quota use more than it may."""
+        trees, asked = self.ledger(snapshot).trees, as_quota_pod(pod)
+        name = trees.quota_for(asked)
+        reason = why_not(trees.tree_of(name), name, asked, self.admission) if name else ""
+        return Refusal(reason, resolvable=True) if reason else None
+
+    def run_limit(self, snapshot: Snapshot, pod: PodClass, most: int) -> int:
+        """Return how many pods like one that is accepted are so in a row, at most ``most``."""
+        trees, asked = self.ledger(snapshot).trees, as_quota_pod(pod)
+        name = trees.quota_for(asked)
+        if name is None:
+            return most
+        return min(how_many(trees.tree_of(name), name, asked, self.admission), most)
+
+    def postfilter(self, attempt: Attempt) -> PostFilterResult:
+        """Make room at the expense of less important pods of the same quota."""
+        snapshot = attempt.what_if.snapshot
+        trees = self.ledger(snapshot).trees
+        asked = as_quota_pod(attempt.pod_class, attempt.key)
+        quota = trees.quota_for(asked)
+        if quota is None:
+            return PostFilterResult()
+        refused = not_eligible(
+            attempt,
+            lambda placed: (
+                placed.pod.metadata.deletion_timestamp is not None
+                and trees.quota_of(placed.key) == quota
+            ),
+        )
+        if refused:
+            return PostFilterResult(f"preemption: {refused}", keeps_nomination=True)
+        search = _Search(attempt, trees, quota, asked, self)
+        candidates, reasons = search.candidates()
+        if not candidates:
+            return PostFilterResult(f"preemption: {summary(len(attempt.rejected), reasons)}")
+        best = min(candidates, key=lambda candidate: candidate.cost)
+        return PostFilterResult(node=best.node, victims=best.victims)
+
+
+class _Search:
+    """For the node on which to make room."""
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        trees: QuotaTrees,
+        quota: str,
+        asked: QuotaPod,
+        plugin: ElasticQuotaPlugin,
+    ) -> None:
+        self._attempt = attempt
+        self._asked = asked
+        self._quota = quota
+        self._spares_default_quota = plugin.args.disable_default_quota_preemption
+        self._pods = trees.tree_of(quota).node(quota).pods
+        self._assigned = trees.tree_of(quota).node(quota).assigned
+        self._room = room_for(trees.tree_of(quota), quota, asked, plugin.admission)
+
+    def candidates(self) -> tuple[list[Candidate], Counter[str]]:
+        """Return the nodes that can be freed, and why the others can't be."""
+        attempt, snapshot = self._attempt, self._attempt.what_if.snapshot
+        hopeful = attempt.rejected[attempt.resolvable]
+        reasons = Counter({NOT_HELPFUL: len(attempt.rejected) - len(hopeful)})
+        by_row = self._evictable(snapshot, hopeful)
+        none = f"No victims found for preemptor pod {attempt.pod.metadata.name}"
+        reasons[none] = len(hopeful) - len(by_row)
+        budgets = list(snapshot.objects.all(PodDisruptionBudget))
+        candidates = []
+        for row, pods in sorted(by_row.items()):
+            if not self._has_room(pods):
+                reasons[NO_ROOM] += 1
+            elif why := attempt.what_if.why_not(attempt.pod_class, row, pods):
+                reasons.update(set(why))
+            else:
+                candidate = minimal(
+                    snapshot.node_names[row],
+                    pods,
+                    budgets,
+                    lambda without, row=row: self._fits(row, without),  # type: ignore[misc]
+                )
+                if candidate.victims:
+                    candidates.append(candidate)
+        return candidates, reasons
+
+    def _evictable(self, snapshot: Snapshot, rows: IntArray) -> dict[int, list[PlacedPod]]:
+        """Return the pods that may be evicted, by row."""
+        by_row: dict[int, list[PlacedPod]] = {}
+        if not len(rows) or snapshot.lowest_priority[rows].min() >= self._asked.priority:
+            return by_row  # as for the ten thousandth pod of a queue of equals
+        wanted = frozenset(rows.tolist())
+        for key in self._assigned:
+            placed = snapshot.pods.get(key)
+            if (
+                placed is not None
+                and placed.row in wanted
+                and is_allowed_victim(
+                    self._pods[key],
+                    self._quota,
+                    self._asked,
+                    self._quota,
+                    spares_default_quota=self._spares_default_quota,
+                )
+            ):
+                by_row.setdefault(placed.row, []).append(placed)
+        return by_row
+
+    def _fits(self, row: int, without: Sequence[PlacedPod]) -> bool:
+        attempt = self._attempt
+        return self._has_room(without) and not attempt.what_if.why_not(
+            attempt.pod_class, row, without
+        )
+
+    def _has_room(self, without: Sequence[PlacedPod]) -> bool:
+        return self._room.fits_without(self._pods[placed.key] for placed in without)
+
+
+def build(args: ElasticQuotaArgs, _axis: ResourceAxis) -> ElasticQuotaPlugin:
+    return ElasticQuotaPlugin(
+        args,
+        QuotaRules.of(args),
+        AdmissionRules(
+            uses_runtime=args.enable_runtime_quota, checks_parents=args.enable_check_parent_quota
+        ),
+    )
+
+
+PLUGIN = PluginSpec(
+    "ElasticQuota",
+    ElasticQuotaArgs,
+    build,
+    # Whether others have left room is asked once for all news, see ``version``.
+    events=(EventHint("Pod", Action.UPDATE),),
+)

@@ -1,0 +1,208 @@
+"""What every kind of preemption on one node shares: who may, whose turn it is, what it costs.
+
+Source: kubernetes pkg/scheduler/framework/preemption, plugins/defaultpreemption.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
+from koordinator.api.policy import PodDisruptionBudget
+from koordinator.api.selectors import matches
+from koordinator.foundation.clock import to_epoch_s
+from koordinator.scheduler.contract import Attempt, PostFilterResult
+from koordinator.scheduler.snapshot import PlacedPod
+
+NEVER = "not eligible due to preemptionPolicy=Never."
+WAITING = "not eligible due to a terminating pod on the nominated node."
+NO_VICTIMS = "No preemption victims found for incoming pod"
+NOT_HELPFUL = "Preemption is not helpful for scheduling"
+SHIFT = 2**31  # makes every priority positive, so that a sum of priorities also counts the victims
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node that would take the pod without these victims, most important victim first."""
+
+    node: str
+    victims: tuple[PlacedPod, ...]
+    violations: int  # victims whose disruption budget is used up
+
+    @property
+    def cost(self) -> tuple[int, int, int, int, float]:
+        """Smaller is better; a tie goes to the candidate found first."""
+        top = self.victims[0].priority
+        starts = [_started_s(v) for v in self.victims if v.priority == top]
+        return (
+            self.violations,
+            top,
+            sum(v.priority + SHIFT for v in self.victims),
+            len(self.victims),
+            -min(starts),
+        )
+
+
+def preempt(
+    attempt: Attempt,
+    min_percentage: int,
+    min_absolute: int,
+    may_go: Callable[[PlacedPod], bool] = lambda _: True,
+) -> PostFilterResult:
+    """Nominate a node and name its victims, or say why not.
+
+    At most so many candidates are looked at, percent of the rejected nodes but at least a number.
+    Victims are pods of lower priority that ``may_go``.
+    """
+    refused = not_eligible(attempt, _is_ending_victim)
+    if refused:
+        return PostFilterResult(f"preemption: {refused}", keeps_nomination=True)
+    wanted = max(len(attempt.rejected) * min_percentage // 100, min_absolute)
+    candidates, reasons = _candidates(attempt, wanted, may_go)
+    if not candidates:
+        return PostFilterResult(f"preemption: {summary(len(attempt.rejected), reasons)}")
+    best = min(candidates, key=lambda candidate: candidate.cost)
+    return PostFilterResult(node=best.node, victims=best.victims)
+
+
+def _candidates(
+    attempt: Attempt, wanted: int, may_go: Callable[[PlacedPod], bool]
+) -> tuple[list[Candidate], Counter[str]]:
+    """Return candidates, about as many as ``wanted``, and why the other nodes are none."""
+    what_if, pod = attempt.what_if, attempt.pod_class
+    snapshot = what_if.snapshot
+    priority = attempt.pod.spec.priority or 0
+    hopeful = attempt.rejected[attempt.resolvable]
+    reasons = Counter({NOT_HELPFUL: len(attempt.rejected) - len(hopeful)})
+    with_victims = hopeful[snapshot.lowest_priority[hopeful] < priority]
+    if attempt.refused_by:  # no node did it, so it does not help to free one
+        with_victims = with_victims[:0]
+    lower = {
+        row: [p for p in snapshot.pods_on(row) if p.priority < priority and may_go(p)]
+        for row in with_victims.tolist()
+    }
+    reasons[NO_VICTIMS] = len(hopeful) - len(with_victims)
+    budgets = list(snapshot.objects.all(PodDisruptionBudget))
+    candidates: list[Candidate] = []
+    fits = what_if.fit_without(pod, with_victims, priority)
+    names = snapshot.node_names
+    for row, fit in zip(with_victims.tolist(), fits.tolist(), strict=True):
+        # Of those that are spared only this says whether the node would do with them.
+        if not fit or what_if.why_not(pod, row, lower[row]):
+            continue
+        candidate = minimal(
+            names[row],
+            lower[row],
+            budgets,
+            lambda without, row=row: not what_if.why_not(pod, row, without),  # type: ignore[misc]
+        )
+        if candidate.victims:
+            candidates.append(candidate)
+        if len(candidates) >= wanted and any(c.violations == 0 for c in candidates):
+            break
+    if not candidates:
+        for row in with_victims.tolist():
+            reasons.update(set(what_if.why_not(pod, row, lower[row])))
+    return candidates, reasons
+
+
+def _is_ending_victim(placed: PlacedPod) -> bool:
+    """Return whether the pod goes because of a preemption, and not for another reason."""
+    pod = placed.pod
+    if pod.metadata.deletion_timestamp is None:
+        return False
+    target = next((c for c in pod.status.conditions if c.type == DISRUPTION_TARGET), None)
+    return target is not None and (target.status, target.reason) == ("True", PREEMPTED)
+
+
+def not_eligible(attempt: Attempt, is_victim: Callable[[PlacedPod], bool]) -> str:
+    """Return why the pod may not preempt; empty: it may.
+
+    It waits while a pod of lower priority that ``is_victim`` leaves its nominated node.
+    """
+    pod = attempt.pod
+    if pod.spec.preemption_policy == "Never":
+        return NEVER
+    snapshot, nominated = attempt.what_if.snapshot, pod.status.nominated_node_name
+    row = snapshot.names[1].get(nominated)
+    if row is None or row in attempt.rejected[~attempt.resolvable]:
+        return ""
+    priority = pod.spec.priority or 0
+    if any(placed.priority < priority and is_victim(placed) for placed in snapshot.pods_on(row)):
+        return WAITING
+    return ""
+
+
+def minimal(
+    node: str,
+    evictable: Sequence[PlacedPod],
+    budgets: Sequence[PodDisruptionBudget],
+    fits_without: Callable[[Sequence[PlacedPod]], bool],
+) -> Candidate:
+    """Put victims back one at a time and keep the ones that must go.
+
+    Those protected by a budget come first.
+    """
+    victims = sorted(evictable, key=_importance)
+    violating, others = split_by_budget([placed.pod for placed in victims], budgets)
+    violations = 0
+    by_key = {placed.key: placed for placed in victims}
+    for pod in (*violating, *others):
+        placed = by_key[pod.key]
+        without = [victim for victim in victims if victim is not placed]
+        if fits_without(without):
+            victims = without
+        elif pod in violating:
+            violations += 1
+    return Candidate(node, tuple(victims), violations)
+
+
+def split_by_budget(
+    pods: Sequence[Pod], budgets: Sequence[PodDisruptionBudget]
+) -> tuple[list[Pod], list[Pod]]:
+    """Return the pods whose eviction, one after the other, would break a budget, and the others."""
+    allowed = [budget.status.disruptions_allowed for budget in budgets]
+    violating: list[Pod] = []
+    others: list[Pod] = []
+    for pod in pods:
+        broken = False
+        for index, budget in enumerate(budgets):
+            if covers(budget, pod) and pod.metadata.name not in budget.status.disrupted_pods:
+                allowed[index] -= 1
+                broken = broken or allowed[index] < 0
+        (violating if broken else others).append(pod)
+    return violating, others
+
+
+def covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    """Return whether a budget is about a pod; an empty selector is about none."""
+    selector, meta = budget.spec.selector, pod.metadata
+    return (
+        budget.metadata.namespace == meta.namespace
+        and bool(meta.labels)
+        and selector is not None
+        and bool(selector.match_labels or selector.match_expressions)
+        and matches(selector, meta.labels)
+    )
+
+
+def summary(nodes: int, reasons: Counter[str]) -> str:
+    """Return why no node could be freed, in the words of the pod's condition."""
+    listed = sorted(f"{count} {reason}" for reason, count in reasons.items() if count)
+    return f"0/{nodes} nodes are available: {', '.join(listed)}."
+
+
+def _importance(placed: PlacedPod) -> tuple[int, float, str]:
+    """Return a sort key, the most important first.
+
+    The pod's key comes last: the order of the pods on a row depends on what was tried before.
+    """
+    return -placed.priority, _started_s(placed), placed.key
+
+
+def _started_s(placed: PlacedPod) -> float:
+    """Return when the pod started.
+
+    One that has not started counts as starting now: later than all that have.
+    """
+    return to_epoch_s(placed.pod.status.start_time, default=float("inf"))

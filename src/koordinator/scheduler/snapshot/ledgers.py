@@ -1,0 +1,82 @@
+"""Ledgers: what a plugin adds up over pods and objects, kept in step with the state.
+
+A ledger follows from the state alone, so it is right after a restart, and what a transaction undid
+is undone in it too.  The state notes which pods and objects changed; a ledger catches up when it is
+read.  What was done and undone in between costs it nothing.
+"""
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from koordinator.api.meta import KubeObject
+
+Owner = TypeVar("Owner")
+Source_contra = TypeVar("Source_contra", contravariant=True)
+LedgerT = TypeVar("LedgerT")
+
+Kinds = tuple[type[KubeObject], ...]
+
+
+@dataclass(slots=True)
+class Changed:
+    """What a ledger has not looked at yet: it may have come, gone, changed, or none of these."""
+
+    pods: set[str] = field(default_factory=set)  # keys
+    objects: set[tuple[type[KubeObject], str]] = field(default_factory=set)  # kinds and keys
+
+
+class Ledger(Protocol[Source_contra]):
+    """Something derived from the state that would be dear to derive anew each time."""
+
+    @property
+    def kinds(self) -> Kinds:
+        """The objects that it reads besides nodes and pods."""
+        ...
+
+    def catch_up(self, state: Source_contra, changed: Changed) -> None:
+        """Bring it in line with the state: nothing else has changed since the last time."""
+        ...
+
+
+class Ledgers(Generic[Owner]):
+    """The ledgers of one state; ``everything`` lists what is there, for a new one."""
+
+    def __init__(self, owner: Owner, everything: Callable[[Kinds], Changed]) -> None:
+        self._owner = owner
+        self._everything = everything
+        self._ledgers: dict[Hashable, tuple[Any, Changed]] = {}
+
+    def __len__(self) -> int:
+        return len(self._ledgers)
+
+    def note_pod(self, key: str) -> None:
+        """Note that a pod may have changed in any way."""
+        for _, changed in self._ledgers.values():
+            changed.pods.add(key)
+
+    def note_pods(self, keys: Iterable[str]) -> None:
+        """Note that pods may have changed in any way."""
+        if self._ledgers:
+            keys = list(keys)
+        for _, changed in self._ledgers.values():
+            changed.pods.update(keys)
+
+    def note_object(self, item: KubeObject) -> None:
+        """Note that an object may have changed in any way."""
+        for ledger, changed in self._ledgers.values():
+            if type(item) in ledger.kinds:
+                changed.objects.add((type(item), item.key))
+
+    def read(self, key: Hashable, build: Callable[[], LedgerT]) -> LedgerT:
+        """Return the ledger of that key, up to date; it is built when first asked for."""
+        known = self._ledgers.get(key)
+        if known is None:
+            new: Any = build()
+            known = self._ledgers[key] = (new, self._everything(new.kinds))
+        ledger, changed = known
+        ledger.catch_up(self._owner, changed)
+        changed.pods.clear()
+        changed.objects.clear()
+        found: LedgerT = ledger
+        return found

@@ -1,0 +1,178 @@
+"""What gangs ask for, in every spelling, and how far their PodGroups are."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.worlds import made, pod
+
+from koordinator.api.annotations.gang import GangMode
+from koordinator.api.pod_group import PodGroup
+from koordinator.domain.gangs import (
+    GangBook,
+    GangDefaults,
+    check_pod_group,
+    contradictions,
+    gang_id,
+    gang_summaries,
+    status_of,
+    terms_of_object,
+    terms_of_pod,
+)
+from koordinator.foundation.errors import InputError
+
+GANG = "gang.scheduling.koordinator.sh/"
+LABEL = "pod-group.scheduling.sigs.k8s.io"
+DEFAULTS = GangDefaults(600.0, "once-satisfied")
+NOW = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
+
+
+def pod_group(least: int = 2, timeout_s: int | None = None, **annotations: str) -> PodGroup:
+    said = {f"{GANG}{key.replace('_', '-')}": text for key, text in annotations.items()}
+    spec: dict[str, Any] = {"minMember": least}
+    if timeout_s is not None:
+        spec["scheduleTimeoutSeconds"] = timeout_s
+    obj = made(
+        "PodGroup",
+        "g",
+        "scheduling.sigs.k8s.io/v1alpha1",
+        metadata={"namespace": "default", "annotations": said},
+        spec=spec,
+    )
+    assert isinstance(obj, PodGroup)
+    return obj
+
+
+def test_the_label_of_a_pod_group_goes_before_other_names() -> None:
+    """Label of the CRD, then the lightweight label, then the annotation."""
+    names = {f"{LABEL}/name": "second"}
+    said = {f"{GANG}name": "third"}
+
+    assert gang_id(pod("p", labels=names | {LABEL: "first"}, annotations=said).metadata) == (
+        "default/first"
+    )
+    assert gang_id(pod("p", labels=names, annotations=said).metadata) == "default/second"
+    assert gang_id(pod("p", annotations=said).metadata) == "default/third"
+    assert gang_id(pod("p").metadata) == ""
+
+
+def test_contradicting_names_are_complained_about() -> None:
+    """The complaint says which spelling counts."""
+    both = pod("p", labels={LABEL: "a"}, annotations={f"{GANG}name": "b"})
+
+    (text,) = contradictions(both)
+
+    assert text == f"label {LABEL} says 'a' and counts; annotation {GANG}name says 'b'"
+
+
+def test_annotations_carry_all_settings() -> None:
+    """Mode, policy, waiting time, total and group of a gang without object."""
+    said = {
+        "name": "g",
+        "min-available": "2",
+        "total-number": "4",
+        "mode": "NonStrict",
+        "match-policy": "only-waiting",
+        "waiting-time": "90s",
+        "groups": '["default/h", "default/g"]',
+    }
+    terms = terms_of_pod(
+        pod("p", annotations={GANG + key: text for key, text in said.items()}), DEFAULTS
+    )
+
+    assert terms is not None
+    assert (terms.min_member, terms.total, terms.wait_s) == (2, 4, 90.0)
+    assert (terms.mode, terms.match_policy) == (GangMode.NON_STRICT, "only-waiting")
+    assert terms.group_id == "default/g,default/h"
+    assert terms.complaints == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        ({"least": 0}, "spec.minMember: found 0; accepted is 1 or more"),
+        ({"timeout_s": 0}, "spec.scheduleTimeoutSeconds: found 0"),
+        ({"total_number": "1"}, "found 1; accepted is at least the least number, 2"),
+        ({"total_number": "x"}, "found 'x'; accepted is a whole number"),
+        ({"mode": "strict"}, "found 'strict'; accepted is Strict or NonStrict"),
+        ({"match_policy": "all"}, "accepted is one of only-waiting, waiting-and-running"),
+        ({"groups": '["default/h"]'}, "the gang itself, default/g, is not named"),
+        ({"groups": "h"}, "groups"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_at_admission(given: dict[str, Any], part: str) -> None:
+    """The same complaint reaches the user as an event where no webhook sees the object."""
+    broken = pod_group(**given)
+
+    with pytest.raises(InputError, match="PodGroup default/g") as error:
+        check_pod_group(broken)
+
+    assert part in str(error.value)
+    assert terms_of_object(broken, DEFAULTS).complaints
+
+
+def test_a_sound_pod_group_is_accepted() -> None:
+    """With the timeout in place of the default."""
+    sound = pod_group(timeout_s=30, groups='["default/g", "other/h"]')
+
+    check_pod_group(sound)
+
+    assert terms_of_object(sound, DEFAULTS).wait_s == 30.0
+
+
+@pytest.mark.parametrize(
+    ("phases", "expected"),
+    [
+        ([], "Pending"),
+        (["Pending", "Running"], "Running"),
+        (["Running", "Failed"], "Failed"),
+        (["Succeeded", "Succeeded"], "Finished"),
+        (["Pending", "Pending"], "Scheduled"),
+        (["Running"], "Scheduling"),
+    ],
+)
+def test_the_phase_follows_the_members(phases: list[str], expected: str) -> None:
+    """Of two that are needed; a member on a node counts as scheduled."""
+    book, obj = GangBook(DEFAULTS), pod_group()
+    obj = replace(obj, status=replace(obj.status, phase="PreScheduling"))
+    book.put_group(obj)
+    for index, phase in enumerate(phases):
+        book.put_pod(pod(f"p{index}", on="n", labels={LABEL: "g"}, phase=phase))
+    if phases == ["Pending", "Running"]:
+        book.put_pod(pod("p0", on="n", labels={LABEL: "g"}, phase="Running"))
+
+    assert status_of(obj, book.gangs["default/g"], NOW).phase == expected
+
+
+def test_a_pod_that_changes_its_gang_leaves_the_old_one() -> None:
+    """Labels may change while a pod waits."""
+    book = GangBook(DEFAULTS)
+    book.put_pod(pod("p", labels={LABEL: "a"}))
+
+    book.put_pod(pod("p", labels={LABEL: "b"}))
+
+    assert list(book.gangs) == ["default/b"]
+    book.validate()
+
+
+def test_only_one_member_of_a_whole_gang_enters_the_queue() -> None:
+    """The others are fetched when it is its turn."""
+    book = GangBook(DEFAULTS)
+    book.put_group(pod_group())
+    first, second = (pod(name, labels={LABEL: "g"}) for name in "ab")
+    book.put_pod(first)
+    book.put_pod(second)
+
+    assert book.why_gated(second) == ""
+    assert "is represented in the queue by pod default/b" in book.why_gated(first)
+    assert list(book.attempt(second).members) == ["default/a", "default/b"]
+
+
+def test_a_summary_tells_why_a_gang_waits() -> None:
+    """From manifests alone."""
+    (one,) = gang_summaries([pod_group(least=3), pod("p", labels={LABEL: "g"})], DEFAULTS)
+
+    assert (one.min_member, one.present, one.bound) == (3, 1, 0)
+    assert one.why == "gang default/g needs 3 members; there were 1 when this was written"
+    assert [member.pod for member in one.members] == ["default/p"]

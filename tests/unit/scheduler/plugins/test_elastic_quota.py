@@ -1,0 +1,415 @@
+"""Which pods a quota lets in, and who makes room within it."""
+
+from typing import Any
+
+import pytest
+from tests.unit.domain.quota.quotas import PREFIX, quota
+from tests.unit.scheduler.conftest import NewEmbedded
+from tests.worlds import budget, configuration, node, pod
+
+from koordinator.api.elastic_quota import DEFAULT_QUOTA, ElasticQuota
+from koordinator.api.kubescheduler import FeatureGates
+from koordinator.api.pod import Pod
+from koordinator.foundation.errors import InputError
+from koordinator.scheduler.app import Bound, Evicted, Outcome, Unschedulable
+from koordinator.simulator import Embedded
+
+ENOUGH = node("n1", cpu=100, memory="100Gi")
+
+
+def config(**args: Any) -> Any:
+    """Return kube-scheduler's profile with quotas, whose preemption goes before the default one."""
+    return configuration(
+        plugins={
+            "multiPoint": {"enabled": [{"name": "ElasticQuota"}]},
+            "postFilter": {
+                "disabled": [{"name": "*"}],
+                "enabled": [{"name": "ElasticQuota"}, {"name": "DefaultPreemption"}],
+            },
+        },
+        pluginConfig=[{"name": "ElasticQuota", "args": args}],
+    )
+
+
+def of(name: str, quota_name: str = "", cpu: int | str = 1, **more: Any) -> Pod:
+    """Return a pod of a quota; not ``preemptible`` if so told."""
+    labels = {PREFIX + "name": quota_name} if quota_name else {}
+    if not more.pop("preemptible", True):
+        labels[PREFIX + "preemptible"] = "false"
+    return pod(name, cpu=cpu, labels=labels | more.pop("labels", {}), **more)
+
+
+def team(name: str, most: int, least: int = 0, parent: str = "", **more: Any) -> ElasticQuota:
+    """Return a quota of so many cores."""
+    return quota(name, parent, most={"cpu": most}, least={"cpu": least}, **more)
+
+
+def bound(outcomes: list[Outcome]) -> list[str]:
+    return sorted(o.pod.partition("/")[2] for o in outcomes if isinstance(o, Bound))
+
+
+def why(outcomes: list[Outcome]) -> dict[str, str]:
+    """Return what the pods that found no place were told, without what preemption said."""
+    return {
+        o.pod.partition("/")[2]: o.message.partition(" preemption:")[0]
+        for o in outcomes
+        if isinstance(o, Unschedulable)
+    }
+
+
+def put(one: Embedded, *quotas: ElasticQuota) -> None:
+    """Create quotas, or change what they say."""
+    for new in quotas:
+        meta = new.metadata
+        spec = {"max": {k: str(v) for k, v in new.spec.max.items()}}
+        spec["min"] = {k: str(v) for k, v in new.spec.min.items()}
+        one.cluster.patch(ElasticQuota, meta.name, meta.namespace, {"spec": spec})
+
+
+def work(one: Embedded, seconds: float = 0.0) -> list[Outcome]:
+    """Let time pass and work."""
+    one.clock.advance_to(one.clock.now_s() + seconds)
+    return one.scheduler.step()
+
+
+# -- who is let in ---------------------------------------------------------------------------
+
+
+def test_a_pod_over_the_limit_of_its_quota_waits_and_is_told_why(embedded: NewEmbedded) -> None:
+    """In the words of the original: the quota, what it may use and does use, and what exceeds."""
+    one = embedded(ENOUGH, team("a", 3), of("x", "a", 2), of("y", "a", 2), config=config())
+    outcomes = one.scheduler.step()
+
+    assert bound(outcomes) == ["x"]
+    assert why(outcomes) == {
+        "y": "0/1 nodes are available: Insufficient quotas, quotaName: a, runtime: cpu:3, "
+        "used: cpu:2, pod's request: cpu:2, exceedDimensions: [cpu]."
+    }
+
+
+def test_the_outcome_names_the_plugin(embedded: NewEmbedded) -> None:
+    """And preemption says that there is nobody to evict, once for each kind of it."""
+    one = embedded(ENOUGH, team("a", 1), of("x", "a", 2), config=config())
+    (refused,) = one.scheduler.step()
+
+    assert isinstance(refused, Unschedulable)
+    assert refused.plugin == "ElasticQuota"
+    assert refused.message.endswith(
+        " preemption: 0/1 nodes are available: 1 No victims found for preemptor pod x., "
+        "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+    )
+
+
+def test_what_one_quota_leaves_another_may_use(embedded: NewEmbedded) -> None:
+    """Up to its maximum; but both at once get no more than there is."""
+    nodes = node("n1", cpu=10)
+    one = embedded(
+        nodes, team("a", 8, 5), team("b", 8, 5), *(of(f"a{i}", "a") for i in range(9)),
+        config=config(),
+    )  # fmt: skip
+    assert len(bound(one.scheduler.step())) == 8
+
+    one = embedded(
+        nodes,
+        team("a", 8, 5),
+        team("b", 8, 5),
+        *(of(f"a{i}", "a") for i in range(9)),
+        *(of(f"b{i}", "b") for i in range(9)),
+        config=config(),
+    )
+    done = bound(one.scheduler.step())
+    assert [sum(name.startswith(team) for name in done) for team in "ab"] == [5, 5]
+
+
+def test_pods_without_label_are_in_the_quota_of_their_namespace(embedded: NewEmbedded) -> None:
+    """The one that is bound to it; a label that names no quota leads to the default quota."""
+    one = embedded(
+        ENOUGH,
+        team("a", 1, bound=("default",)),
+        of("x"),
+        of("y"),
+        of("other", "unknown"),
+        config=config(),
+    )
+    outcomes = one.scheduler.step()
+
+    assert bound(outcomes) == ["other", "x"]
+    assert "quotaName: a," in why(outcomes)["y"]
+
+
+def test_the_default_quota_has_the_maximum_of_the_arguments(embedded: NewEmbedded) -> None:
+    """Unless its object says otherwise."""
+    limited = config(defaultQuotaGroupMax={"cpu": "1"})
+    one = embedded(ENOUGH, of("x"), of("y"), config=limited)
+    assert bound(one.scheduler.step()) == ["x"]
+
+    one = embedded(ENOUGH, team(DEFAULT_QUOTA, 2), of("x"), of("y"), config=limited)
+    assert bound(one.scheduler.step()) == ["x", "y"]
+
+
+def test_pods_that_are_never_evicted_have_to_fit_into_the_minimum(embedded: NewEmbedded) -> None:
+    """The guaranteed part is all that they may use together."""
+    one = embedded(
+        ENOUGH,
+        team("a", 9, 1),
+        of("x", "a", preemptible=False),
+        of("y", "a", preemptible=False),
+        of("z", "a"),
+        config=config(),
+    )
+    outcomes = one.scheduler.step()
+
+    assert bound(outcomes) == ["x", "z"]
+    assert "Insufficient non-preemptible quotas, quotaName: a, min: cpu:1," in why(outcomes)["y"]
+
+
+@pytest.mark.parametrize(("checks", "places"), [(True, ["b", "x"]), (False, ["b", "x", "y"])])
+def test_ancestors_count_if_they_are_checked(
+    embedded: NewEmbedded, checks: bool, places: list[str]
+) -> None:
+    """A child may have more than its parent; ``enableCheckParentQuota`` looks at both."""
+    one = embedded(
+        ENOUGH,
+        team("dept", 3, is_parent=True),
+        team("a", 9, parent="dept"),
+        team("b", 9, parent="dept"),
+        of("b", "b", 1),
+        of("x", "a", 2),
+        of("y", "a", 1),
+        config=config(enableCheckParentQuota=checks, enableRuntimeQuota=False),
+    )
+    outcomes = one.scheduler.step()
+
+    assert bound(outcomes) == places
+    if checks:
+        assert "Insufficient quotas, quotaNameTopo: [dept a], runtime: cpu:3" in why(outcomes)["y"]
+
+
+def test_without_runtime_the_maximum_is_the_limit(embedded: NewEmbedded) -> None:
+    """``enableRuntimeQuota: false``: nobody asks what others have left."""
+    objects = (node("n1", cpu=4), team("a", 9), team("b", 9, 4), of("b", "b", 4, on="n1"))
+    waiting = [of(f"x{i}", "a", 0.5) for i in range(2)]
+    limited = embedded(*objects, *waiting, config=config())
+    assert "runtime: cpu:0" in why(limited.scheduler.step())["x0"]
+    free = embedded(*objects, *waiting, config=config(enableRuntimeQuota=False))
+    assert "Insufficient cpu" in why(free.scheduler.step())["x0"]
+
+
+# -- feature gates ---------------------------------------------------------------------------
+
+
+def gated(*objects: Any, gates: str) -> list[Outcome]:
+    """Schedule with some gates on."""
+    one = Embedded(config(), gates=FeatureGates.parse(gates))
+    one.load(objects)
+    return one.scheduler.step()
+
+
+def test_a_tree_of_its_own_has_what_its_root_says() -> None:
+    """With MultiQuotaTree; without, it is part of the one tree, and shares all there is."""
+    root = team("root", 100, 4, tree="t", total={"cpu": 4}, is_parent=True)
+    objects = (
+        ENOUGH,
+        root,
+        team("a", 100, parent="root", tree="t"),
+        team("b", 100),
+        *(of(f"a{i}", "a", 3) for i in range(2)),
+        *(of(f"b{i}", "b", 48) for i in range(2)),
+    )
+
+    assert bound(gated(*objects, gates="MultiQuotaTree=true")) == ["a0", "b0", "b1"]
+    assert bound(gated(*objects, gates="")) == ["a0", "a1", "b0"]
+
+
+def test_without_default_quota_only_labels_count() -> None:
+    """With DisableDefaultQuota, neither the namespace nor the default quota limits a pod."""
+    objects = (ENOUGH, team("a", 1, bound=("default",)), of("x", "", 2), of("y", "a", 2))
+
+    assert bound(gated(*objects, gates="")) == []
+    assert bound(gated(*objects, gates="DisableDefaultQuota=true")) == ["x"]
+
+
+def test_what_is_used_is_guaranteed() -> None:
+    """With ElasticQuotaGuaranteeUsage, a sibling's right doesn't squeeze what runs already."""
+    objects = (
+        node("n1", cpu=60),
+        team("x", 60, 10, weight={"cpu": 10}),
+        team("y", 60, 10, weight={"cpu": 30}),
+        of("runs", "x", 26, on="n1"),
+        of("more", "x", 4),
+        *(of(f"x{i}", "x", 10) for i in range(1)),
+        of("y", "y", 40),
+    )
+
+    assert "more" in bound(gated(*objects, gates="ElasticQuotaGuaranteeUsage=true"))
+    assert "more" not in bound(gated(*objects, gates=""))
+
+
+def test_gates_are_read_as_the_original_reads_them() -> None:
+    """Those that mean nothing here are known by name; a value must be true or false."""
+    gates = FeatureGates.parse("MultiQuotaTree=true,DisableDefaultQuota=false,Other=true")
+
+    assert (gates.enabled, gates.without_effect) == (frozenset({"MultiQuotaTree"}), ("Other",))
+    with pytest.raises(InputError, match="found 'MultiQuotaTree'"):
+        FeatureGates.parse("MultiQuotaTree")
+
+
+# -- who is asked again ----------------------------------------------------------------------
+
+
+def waiting(embedded: NewEmbedded, **args: Any) -> Embedded:
+    """Return a world in which ``x`` waits: its quota is used up, and so is that of ``y``."""
+    one = embedded(
+        ENOUGH,
+        team("a", 2),
+        team("b", 2),
+        of("a1", "a", 2, on="n1"),
+        of("b1", "b", 2, on="n1"),
+        of("x", "a", 2),
+        of("y", "b", 2),
+        config=config(**args),
+    )
+    assert sorted(why(one.scheduler.step())) == ["x", "y"]
+    return one
+
+
+def test_a_pod_that_ends_wakes_those_of_its_quota(embedded: NewEmbedded) -> None:
+    """Nobody else is tried again."""
+    one = waiting(embedded)
+    one.cluster.delete(Pod, "a1", "default", grace_period_s=0)
+    outcomes = work(one, 60)
+
+    assert bound(outcomes) == ["x"]
+    assert why(outcomes) == {}
+
+
+def test_a_larger_maximum_wakes_those_of_the_quota(embedded: NewEmbedded) -> None:
+    """A change that gives nothing wakes nobody."""
+    one = waiting(embedded)
+    put(one, team("a", 3))
+    assert work(one, 60) == []
+    put(one, team("b", 4))
+    assert bound(work(one, 60)) == ["y"]
+
+
+def test_what_a_waiting_pod_of_a_sibling_no_longer_asks_for_helps_too(
+    embedded: NewEmbedded,
+) -> None:
+    """Its deletion leaves more to share, though it never used anything."""
+    one = embedded(
+        node("n1", cpu=10),
+        team("a", 10),
+        team("b", 10),
+        of("b1", "b", 6),
+        of("a1", "a", 6),
+        config=config(),
+    )
+    assert sorted(why(one.scheduler.step())) == ["a1", "b1"]  # five for each of the two
+
+    one.cluster.delete(Pod, "b1", "default", grace_period_s=0)
+    assert bound(work(one, 60)) == ["a1"]
+
+
+# -- preemption ------------------------------------------------------------------------------
+
+
+def evicted(outcomes: list[Outcome]) -> list[str]:
+    return sorted(o.pod.partition("/")[2] for o in outcomes if isinstance(o, Evicted))
+
+
+def full(**more: Any) -> tuple[Any, ...]:
+    """Return a quota of three cores that two pods use up, of 1 and 2 cores, and one of another."""
+    return (
+        ENOUGH,
+        team("a", 3),
+        team("b", 3),
+        of("one", "a", 1, on="n1", priority=1, **more),
+        of("two", "a", 2, on="n1", priority=2, **more),
+        of("other", "b", 3, on="n1", priority=0),
+    )
+
+
+def test_the_least_important_pods_of_the_same_quota_make_room(embedded: NewEmbedded) -> None:
+    """As few as possible, and nobody of another quota; the pod follows when they are gone."""
+    one = embedded(*full(), of("x", "a", 1, priority=5), config=config())
+    outcomes = one.scheduler.step()
+    assert evicted(outcomes) == ["one"]
+    assert bound(outcomes + work(one, 60)) == ["x"]
+
+    one = embedded(*full(), of("x", "a", 2, priority=5), config=config())
+    assert evicted(one.scheduler.step()) == ["two"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        of("x", "a", 1, priority=1),
+        of("x", "a", 4, priority=5),
+        of("x", "a", 1, priority=5, preemptionPolicy="Never"),
+        of("x", "a", 1, priority=5, preemptible=False),
+    ],
+    ids=["not more important", "too large", "never", "beyond the minimum"],
+)
+def test_nobody_is_evicted_in_vain(embedded: NewEmbedded, asked: Pod) -> None:
+    """Not for a pod that its quota would still refuse, nor for one that may not preempt.
+
+    Nor does the default preemption evict anybody for a pod that no node refused.
+    """
+    one = embedded(*full(), asked, config=config())
+    outcomes = one.scheduler.step()
+
+    assert evicted(outcomes) == []
+    assert list(why(outcomes)) == ["x"]
+
+
+def test_pods_that_are_not_preemptible_stay(embedded: NewEmbedded) -> None:
+    """Whatever their priority."""
+    one = embedded(*full(preemptible=False), of("x", "a", 1, priority=5), config=config())
+    assert evicted(one.scheduler.step()) == []
+
+
+@pytest.mark.parametrize("spares", [True, False])
+def test_pods_without_quota_may_be_spared(embedded: NewEmbedded, spares: bool) -> None:
+    """``disableDefaultQuotaPreemption``."""
+    one = embedded(
+        ENOUGH,
+        of("low", "", 2, on="n1", priority=0),
+        of("x", "", 2, priority=5),
+        config=config(defaultQuotaGroupMax={"cpu": "2"}, disableDefaultQuotaPreemption=spares),
+    )
+    assert evicted(one.scheduler.step()) == ([] if spares else ["low"])
+
+
+def test_pods_that_a_budget_protects_go_last(embedded: NewEmbedded) -> None:
+    """The more important pod goes in place of the protected one."""
+    protected = of("one", "a", 1, on="n1", priority=1, labels={"app": "db"})
+    free = of("two", "a", 1, on="n1", priority=2)
+    one = embedded(
+        ENOUGH,
+        team("a", 2),
+        protected,
+        free,
+        budget("db", 0, app="db"),
+        of("x", "a", 1, priority=5),
+        config=config(),
+    )
+    assert evicted(one.scheduler.step()) == ["two"]
+
+
+# -- bad objects -----------------------------------------------------------------------------
+
+
+def test_an_object_that_cannot_be_is_complained_of_and_ignored(
+    embedded: NewEmbedded, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A quota below itself, and one of a name that is taken."""
+    other = quota("a", namespace="zoo", most={"cpu": 9})
+    one = embedded(ENOUGH, team("a", 1), other, team("b", 1, parent="b"), config=config())
+    one.cluster.create(of("x", "a", 2))
+    outcomes = one.scheduler.step()
+
+    assert "runtime: cpu:1" in why(outcomes)["x"]
+    complaints = [record.complaint for record in caplog.records if hasattr(record, "complaint")]
+    assert len(complaints) == 2
+    assert "ElasticQuota zoo/a: metadata.name: found a name that tenants/a has too" in complaints[1]
+    assert "a quota that is not the quota itself, nor below it" in complaints[0]

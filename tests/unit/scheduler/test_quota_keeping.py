@@ -1,0 +1,198 @@
+"""What the scheduler writes into quotas, and whom it evicts from those that use too much."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.unit.domain.quota.quotas import PREFIX
+from tests.unit.scheduler.conftest import NewEmbedded
+from tests.unit.scheduler.plugins.test_elastic_quota import config, evicted, of, put, team, work
+from tests.worlds import budget, made, node
+
+from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA, ElasticQuota
+from koordinator.api.event import Event
+from koordinator.api.pod import Pod
+from koordinator.scheduler.app.quota_status import WRITES
+from koordinator.simulator import Embedded
+
+NAMESPACE = made("Namespace", "koordinator-system")
+
+
+def says(one: Embedded, name: str, namespace: str = "tenants") -> dict[str, Any]:
+    """Return what the object of a quota says of what its pods ask for and use."""
+    quota = one.cluster.get(ElasticQuota, name, namespace)
+    written = {
+        key.removeprefix(PREFIX): json.loads(text).get("cpu")
+        for key, text in quota.metadata.annotations.items()
+        if key.startswith(PREFIX)
+    }
+    return written | {"used": str(quota.status.used.get("cpu", ""))}
+
+
+# -- status ----------------------------------------------------------------------------------
+
+
+def test_a_quota_says_what_it_may_use_and_what_it_does(embedded: NewEmbedded) -> None:
+    """Runtime, request and use; the ancestors likewise."""
+    one = embedded(
+        node("n", cpu=10),
+        team("dept", 8, 4, is_parent=True),
+        team("a", 3, 1, parent="dept"),
+        of("x", "a", 2),
+        of("y", "a", 2),
+        config=config(),
+    )
+    work(one)
+    work(one, 2)
+
+    a, dept = says(one, "a"), says(one, "dept")
+    assert (a["runtime"], a["request"], a["child-request"], a["used"]) == ("3", "4", "4", "2")
+    assert (dept["runtime"], dept["request"], dept["used"]) == ("3", "3", "2")
+
+
+def test_what_is_said_already_is_not_written_again(embedded: NewEmbedded) -> None:
+    """Steps without news write nothing."""
+    one = embedded(node("n", cpu=10), team("a", 3, 1), of("x", "a", 2), config=config())
+    work(one)
+    work(one, 2)
+    version = one.cluster.get(ElasticQuota, "a", "tenants").metadata.resource_version
+    for _ in range(5):
+        work(one, 2)
+
+    assert one.cluster.get(ElasticQuota, "a", "tenants").metadata.resource_version == version
+
+
+def test_only_so_many_are_written_at_a_time(embedded: NewEmbedded) -> None:
+    """The others follow in the next seconds."""
+    count = WRITES + 5
+    one = embedded(
+        node("n", cpu=100),
+        *(team(f"q{i}", 3) for i in range(count)),
+        *(of(f"p{i}", f"q{i}") for i in range(count)),
+        config=config(),
+    )
+
+    def written() -> int:
+        return sum(says(one, f"q{i}")["used"] == "1" for i in range(count))
+
+    work(one)
+    first = written()
+    assert 0 < first <= WRITES
+    work(one, 0.5)
+    assert written() == first
+    work(one, 1)
+    assert written() == count
+
+
+def test_a_sibling_hears_of_what_is_lent_to_it_no_more(embedded: NewEmbedded) -> None:
+    """Its runtime changes although nothing of its own does."""
+    one = embedded(
+        node("n", cpu=10), team("a", 10), team("b", 10), of("x", "a", 8), config=config()
+    )
+    work(one)
+    assert says(one, "a")["runtime"] == "8"
+    one.cluster.create(of("y", "b", 8))
+    work(one, 1)
+    work(one, 1)
+
+    assert says(one, "a")["runtime"] == "5"
+
+
+def test_the_built_in_quotas_are_created(embedded: NewEmbedded) -> None:
+    """With the maximums of the arguments; the root says what all use together."""
+    one = embedded(
+        NAMESPACE,
+        node("n", cpu=10),
+        of("x", "", 2),
+        config=config(systemQuotaGroupMax={"cpu": "7"}),
+    )
+    work(one)
+    work(one, 2)
+
+    assert says(one, DEFAULT_QUOTA, "koordinator-system")["used"] == "2"
+    assert says(one, ROOT_QUOTA, "koordinator-system")["used"] == "2"
+    root = one.cluster.get(ElasticQuota, ROOT_QUOTA, "koordinator-system")
+    assert root.metadata.labels == {
+        PREFIX + "is-parent": "true",
+        PREFIX + "allow-lent-resource": "false",
+    }
+    system = one.cluster.get(ElasticQuota, SYSTEM_QUOTA, "koordinator-system")
+    assert str(system.spec.max["cpu"]) == "7"
+
+
+def test_an_object_that_cannot_be_gets_an_event(embedded: NewEmbedded) -> None:
+    """Once."""
+    one = embedded(node("n"), team("b", 1, parent="b"), config=config())
+    work(one)
+    work(one, 5)
+    (event,) = one.cluster.list(Event).items
+
+    assert (event.regarding.kind, event.regarding.name) == ("ElasticQuota", "b")
+    assert event.type == "Warning"
+    assert "nor below it" in event.note
+
+
+# -- revoke ----------------------------------------------------------------------------------
+
+MONITORED = {"monitorAllQuotas": True, "delayEvictTime": "10s"}
+
+
+def lent(embedded: NewEmbedded, *more: Any, **labels: str) -> Embedded:
+    """Return a world in which ``a`` uses the eight cores of which five are another's by right."""
+    one = embedded(
+        node("n", cpu=8),
+        team("a", 8, 3),
+        team("b", 8, 5),
+        *(
+            of(f"a{i}", "a", 2, on="n", priority=i, labels=labels, started=f"0{i}:00")
+            for i in range(4)
+        ),
+        *more,
+        config=config(**MONITORED),
+    )
+    work(one)
+    return one
+
+
+def test_what_was_lent_is_taken_back_after_a_while(embedded: NewEmbedded) -> None:
+    """The least important pods go, as few as needed; then there is room for the owner."""
+    one = lent(embedded)
+    one.cluster.create(of("y", "b", 5))
+    assert evicted(work(one)) == []
+    assert one.scheduler.next_wakeup_s() is not None
+    assert evicted(work(one, 1)) == []
+    assert evicted(work(one, 9)) == []
+    outcomes = work(one, 3)
+
+    assert evicted(outcomes) == ["a0", "a1", "a2"]
+
+
+def test_a_quota_that_is_within_its_limits_again_is_left_alone(embedded: NewEmbedded) -> None:
+    """The time starts anew with every excess."""
+    one = lent(embedded)
+    one.cluster.create(of("y", "b", 5))
+    work(one, 1)
+    one.cluster.delete(Pod, "y", "default", grace_period_s=0)
+    work(one, 9)
+    one.cluster.create(of("z", "b", 5))
+    work(one, 1)
+    assert evicted(work(one, 9)) == []
+
+
+@pytest.mark.parametrize(("allowed", "gone"), [(0, []), (1, ["a0"])])
+def test_budgets_are_kept(embedded: NewEmbedded, allowed: int, gone: list[str]) -> None:
+    """Not more go than a disruption budget allows."""
+    one = lent(embedded, budget("a", allowed, app="a"), app="a")
+    one.cluster.create(of("y", "b", 5))
+    work(one, 1)
+
+    assert evicted(work(one, 12)) == gone
+
+
+def test_nobody_is_evicted_unless_quotas_are_monitored(embedded: NewEmbedded) -> None:
+    """``monitorAllQuotas`` is off by default."""
+    one = embedded(node("n", cpu=8), team("a", 4), of("x", "a", 4, on="n"), config=config())
+    work(one)
+    put(one, team("a", 1))
+    work(one)
+    assert evicted(work(one, 300)) == []
