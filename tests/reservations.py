@@ -79,7 +79,9 @@ def exactly(*names: str) -> dict[str, str]:
     return {EXACT_MATCH.key: encode_part({"resourceNames": names}).decode()}
 
 
-def config(*more: str, **args: Any) -> KubeSchedulerConfiguration:
+def config(
+    *more: str, post_filter: Sequence[str] = ("Reservation", "DefaultPreemption"), **args: Any
+) -> KubeSchedulerConfiguration:
     """Return a profile with the plugin on, and others; ``args`` are those of the plugin."""
     enabled = [{"name": name} for name in ("Reservation", *more)]
     return configuration(
@@ -88,7 +90,7 @@ def config(*more: str, **args: Any) -> KubeSchedulerConfiguration:
             "filter": {"enabled": enabled},
             "postFilter": {
                 "disabled": [{"name": "*"}],
-                "enabled": [{"name": "Reservation"}, {"name": "DefaultPreemption"}],
+                "enabled": [{"name": name} for name in post_filter],
             },
             "score": {
                 "enabled": [

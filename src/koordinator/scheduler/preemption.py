@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.selectors import matches
@@ -47,12 +49,12 @@ def preempt(
     attempt: Attempt,
     min_percentage: int,
     min_absolute: int,
-    may_go: Callable[[PlacedPod], bool] = lambda _: True,
+    may_go: Callable[[PlacedPod], bool] | None = None,
 ) -> PostFilterResult:
     """Nominate a node and name its victims, or say why not.
 
     At most so many candidates are looked at, percent of the rejected nodes but at least a number.
-    Victims are pods of lower priority that ``may_go``.
+    Victims are pods of lower priority that ``may_go``, if not all may.
     """
     refused = not_eligible(attempt, _is_ending_victim)
     if refused:
@@ -66,7 +68,7 @@ def preempt(
 
 
 def _candidates(
-    attempt: Attempt, wanted: int, may_go: Callable[[PlacedPod], bool]
+    attempt: Attempt, wanted: int, may_go: Callable[[PlacedPod], bool] | None
 ) -> tuple[list[Candidate], Counter[str]]:
     """Return candidates, about as many as ``wanted``, and why the other nodes are none."""
     what_if, pod = attempt.what_if, attempt.pod_class
@@ -78,7 +80,11 @@ def _candidates(
     if attempt.refused_by:  # no node did it, so it does not help to free one
         with_victims = with_victims[:0]
     lower = {
-        row: [p for p in snapshot.pods_on(row) if p.priority < priority and may_go(p)]
+        row: [
+            p
+            for p in snapshot.pods_on(row)
+            if p.priority < priority and (may_go is None or may_go(p))
+        ]
         for row in with_victims.tolist()
     }
     reasons[NO_VICTIMS] = len(hopeful) - len(with_victims)
@@ -87,9 +93,8 @@ def _candidates(
     fits = what_if.fit_without(pod, with_victims, priority)
     names = snapshot.node_names
     for row, fit in zip(with_victims.tolist(), fits.tolist(), strict=True):
-        # Of those that are spared only this says whether the node would do with them.
-        if not fit or what_if.why_not(pod, row, lower[row]):
-            continue
+        if not fit or (may_go is not None and what_if.why_not(pod, row, lower[row])):
+            continue  # it would not do with those that are spared
         candidate = minimal(
             names[row],
             lower[row],
@@ -101,7 +106,8 @@ def _candidates(
         if len(candidates) >= wanted and any(c.violations == 0 for c in candidates):
             break
     if not candidates:
-        for row in with_victims.tolist():
+        spared = np.zeros_like(fits) if may_go is not None else fits
+        for row in with_victims[~spared].tolist():
             reasons.update(set(what_if.why_not(pod, row, lower[row])))
     return candidates, reasons
 

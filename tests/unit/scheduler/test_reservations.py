@@ -557,3 +557,49 @@ def test_a_scheduler_without_the_plugin_leaves_reservations_alone(embedded: NewE
     played = Played(embedded(node("n", cpu=4), reservation("r", 4), pod("p", 4)))
 
     assert played.nodes() == {"r": "", "p": "n"}
+
+
+# -- room is made for them -----------------------------------------------------------------------
+
+
+def config_with_preemption() -> KubeSchedulerConfiguration:
+    """Return a profile in which this plugin preempts, in place of the usual one."""
+    return config(post_filter=("Reservation",), enablePreemption=True)
+
+
+def test_a_reservation_evicts_nobody_unless_it_may(play: Any) -> None:
+    """Whatever other plugins do for pods."""
+    played = play(node("n", cpu=4), pod("low", 4, on="n", priority=-1), reservation("r", 4))
+
+    assert played.nodes() == {"low": "n", "r": ""}
+
+
+def test_room_is_made_for_a_reservation_that_may_preempt(play: Any) -> None:
+    """Pods of lower priority go, but not those that must not."""
+    protected = {"scheduling.koordinator.sh/disable-preemptible": "true"}
+    objects = (node("n", cpu=4), pod("low", 4, on="n", priority=-1), reservation("r", 4))
+    played = play(*objects, on=config_with_preemption())
+    assert played.nodes() == {"r": "n"}
+
+    spared = pod("low", 4, on="n", priority=-1, labels=protected)
+    kept = play(node("n", cpu=4), spared, reservation("r", 4), on=config_with_preemption())
+    assert kept.nodes() == {"low": "n", "r": ""}
+
+
+def test_an_owner_preempts_inside_its_reservation(play: Any) -> None:
+    """The users of lower priority make room; nobody else gets what they had."""
+    used = {ALLOCATED.key: f'{{"name":"r","uid":"{uid("r")}"}}'}
+    low = pod("low", 3, on="n", labels=WEB, annotations=used, priority=-1)
+    held = reservation("r", 4, on="n", policy="Restricted")
+    needs = affinity(name="r")
+    played = play(
+        node("n", cpu=8),
+        held,
+        low,
+        pod("other", 5, priority=5),
+        pod("high", 4, labels=WEB, annotations=needs, priority=5),
+        on=config_with_preemption(),
+    )
+
+    assert played.uses("high") == "r"
+    assert (played.nodes().get("low"), played.nodes()["other"]) == (None, "")
