@@ -248,6 +248,8 @@ class Holding:
     objects: tuple[KubeObject, ...] = ()
     #: annotations that say when the bind was sent, from nanoseconds since the epoch
     stamps: tuple[Callable[[int], Mapping[str, str]], ...] = ()
+    #: placed pods that use the reservation from now on for which the pod stands
+    takes_over: tuple[Pod, ...] = ()
 
     def joined(self, other: "Holding") -> "Holding":
         """Return both together."""
@@ -257,6 +259,7 @@ class Holding:
             {**self.labels, **other.labels},
             self.objects + other.objects,
             self.stamps + other.stamps,
+            self.takes_over + other.takes_over,
         )
 
 

@@ -15,7 +15,7 @@ from koordinator.api.annotations.reservation import (
     RESERVATION_NODE,
     RESERVE_POD,
 )
-from koordinator.api.core import ResourceList, ResourceRequirements
+from koordinator.api.core import ResourceList, ResourceRequirements, Taint
 from koordinator.api.defaults import with_defaults
 from koordinator.api.kubescheduler import DEFAULT_SCHEDULER_NAME
 from koordinator.api.labels import OPERATING_MODE, POD_PRIORITY, OperatingMode, is_true, parse_int32
@@ -32,11 +32,14 @@ from koordinator.foundation.quantity import Quantity
 
 
 class Terms(ApiStruct, frozen=True, kw_only=True):
-    """What of a reservation's spec its pod has to know; owners only where pods give up theirs."""
+    """What of a reservation its pod has to know; more than the policy only for pre-allocation."""
 
     allocate_policy: str = ""
     pre_allocation: PreAllocationPolicy | None = None
+    name: str = ""
+    uid: str = ""
     owners: tuple[ReservationOwner, ...] = ()
+    taints: tuple[Taint, ...] = ()
 
 
 TERMS: Final = AnnotationCodec("internal.scheduling.koordinator.sh/reservation-terms", Terms)
@@ -119,7 +122,10 @@ def _terms(reservation: Reservation) -> Terms:
     return Terms(
         allocate_policy=spec.allocate_policy or "",
         pre_allocation=spec.pre_allocation_policy or PreAllocationPolicy(),
+        name=reservation.metadata.name,
+        uid=reservation.metadata.uid,
         owners=spec.owners,
+        taints=spec.taints,
     )
 
 

@@ -11,7 +11,11 @@ from heapq import heappop, heappush
 
 from msgspec.structs import replace
 
-from koordinator.api.annotations.reservation import RESERVATION_NAME
+from koordinator.api.annotations.reservation import (
+    ALLOCATED,
+    RESERVATION_NAME,
+    ReservationAllocated,
+)
 from koordinator.api.codec import merge_patch
 from koordinator.api.kubescheduler import ReservationArgs
 from koordinator.api.pod import Pod
@@ -78,6 +82,8 @@ class ReservationKeeper:
         try:
             if holding.annotations or holding.labels:
                 reservation = self._annotate(reservation, holding)
+            for user in holding.takes_over:
+                self._hand_over(reservation, user)
             now = to_datetime(self._clock.now_s())
             self._write(reservation, lifecycle.available(reservation, node, now))
         except InputError as error:
@@ -183,6 +189,13 @@ class ReservationKeeper:
             self._next_collection_s = self._clock.now_s() + self._args.gc_interval_seconds
             return False
         return True
+
+    def _hand_over(self, reservation: Reservation, user: Pod) -> None:
+        """Write on a running pod that it uses the reservation."""
+        used = ReservationAllocated(name=reservation.metadata.name, uid=reservation.metadata.uid)
+        meta = user.metadata
+        patch = {"metadata": {"uid": meta.uid, "annotations": ALLOCATED.entry(used)}}
+        self._cluster.patch(Pod, meta.name, meta.namespace, patch)
 
     # -- writing -----------------------------------------------------------------------------
 

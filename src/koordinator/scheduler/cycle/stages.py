@@ -288,11 +288,11 @@ class Cycle:
         hold = nomination.uses
         if hold is not None and hold.has_parts:
             with view.lending_only(hold, restricted=True):
-                holding = self._hold(view.nominating(hold), pod_class)
+                holding = self._hold(view.nominating(hold, nomination.lent), pod_class)
             if isinstance(holding, Holding) or hold.offer.is_restricted:
                 return holding
         with view.lending_only(*nomination.lent):
-            return self._hold(view.nominating(hold), pod_class)
+            return self._hold(view.nominating(hold, nomination.lent), pod_class)
 
     def _hold(self, view: Snapshot, pod_class: PodClass) -> Holding | Refused:
         holding = NOTHING

@@ -18,7 +18,7 @@ Plugins read it; only ``scheduler.transaction`` and ``scheduler.ingest`` write.
 from koordinator.scheduler.snapshot.axis import ResourceAxis
 from koordinator.scheduler.snapshot.belongings import NO_BELONGINGS, Belongings
 from koordinator.scheduler.snapshot.classes import PodClass, PodClasses
-from koordinator.scheduler.snapshot.holds import Hold, HoldTable
+from koordinator.scheduler.snapshot.holds import Hold, HoldTable, standing_hold
 from koordinator.scheduler.snapshot.ledgers import Changed, Ledger
 from koordinator.scheduler.snapshot.loans import Loans
 from koordinator.scheduler.snapshot.pods import PlacedPod
@@ -41,4 +41,5 @@ __all__ = [
     "PodClasses",
     "ResourceAxis",
     "Snapshot",
+    "standing_hold",
 ]

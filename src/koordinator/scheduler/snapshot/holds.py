@@ -195,6 +195,11 @@ class HoldTable:
                 raise BugError(f"the reservation {hold.offer.name} is lent to nobody, or lost")
 
 
+def standing_hold(placed: PlacedPod, offer: Offer, slot: int) -> Hold:
+    """Return all that an ordinary pod takes as a hold that may be lent; it is in no table."""
+    return Hold(placed, placed.row, offer, slot, {}, _left(placed, {}, ()))
+
+
 _NONZERO_CPU, _NONZERO_MEMORY = -1, -2  # in place of columns
 
 

@@ -82,12 +82,12 @@ def lending_only(
     ``restricted``: of the kinds of devices that the holds have nothing else is free, nor CPUs and
     amounts of NUMA nodes if they have such.
     """
-    wanted = {hold.slot for hold in holds}
-    here = list(state.holds.on_row.get(row, {}).values())
+    free = list(holds)
+    wanted = {hold.slot for hold in free}
+    here = state.holds.on_row.get(row, {}).values()
     back = [hold for hold in here if hold.lent and hold.slot not in wanted]
     for hold in back:
         state.take_back(hold)
-    free = [hold for hold in here if hold.slot in wanted]
     try:
         with lending(state, free), _fenced(state, free if restricted else ()):
             yield

@@ -41,6 +41,7 @@ class Snapshot:
     __slots__ = (
         "_added",
         "_allocatable",
+        "_borrowed",
         "_derived",
         "_gpu_free",
         "_loans",
@@ -61,6 +62,7 @@ class Snapshot:
         self._state = state
         self._loans = loans
         self._nominated: Hold | None = None
+        self._borrowed: tuple[Hold, ...] = ()
         self.rows = rows  # (n,) row numbers; None: all rows
         self._added = added
         self._allocatable: IntArray | None = None
@@ -129,10 +131,15 @@ class Snapshot:
         """The hold that the pod will use on the one row of this view, once that is decided."""
         return self._nominated
 
-    def nominating(self, hold: Hold | None) -> "Snapshot":
+    @property
+    def borrowed(self) -> tuple[Hold, ...]:
+        """The holds on the one row of this view from which the pod may take, once decided."""
+        return self._borrowed
+
+    def nominating(self, hold: Hold | None, borrowed: tuple[Hold, ...]) -> "Snapshot":
         """Return the view of the one row for a pod that will use the hold."""
         view = Snapshot(self._state, self.rows, loans=self._loans)
-        view._nominated = hold
+        view._nominated, view._borrowed = hold, borrowed
         return view
 
     # -- amounts -----------------------------------------------------------------------------

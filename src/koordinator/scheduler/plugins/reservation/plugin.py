@@ -12,7 +12,7 @@ from koordinator.api.labels import is_preemptible
 from koordinator.api.meta import ObjectMeta
 from koordinator.domain.reservations.fitting import Ignored
 from koordinator.domain.reservations.offer import AllocatePolicy
-from koordinator.domain.reservations.reserve_pod import TERMS
+from koordinator.domain.reservations.reserve_pod import TERMS, Terms
 from koordinator.scheduler.contract import (
     Action,
     Attempt,
@@ -36,6 +36,7 @@ from koordinator.scheduler.plugins.reservation.known import (
     stands_for_reservation,
 )
 from koordinator.scheduler.plugins.reservation.placing import placing
+from koordinator.scheduler.plugins.reservation.pre_allocation import Plan, PreAllocation
 from koordinator.scheduler.plugins.reservation.summary import summary
 from koordinator.scheduler.preemption import preempt
 from koordinator.scheduler.snapshot import (
@@ -80,24 +81,32 @@ class Reservations:
 
     def loans(self, snapshot: Snapshot, pod: PodClass) -> Loans | None:
         known = self._known(snapshot, pod)
-        return known.refresh(snapshot, pod) if isinstance(known, Known) else None
+        if isinstance(known, Known):
+            return known.refresh(snapshot, pod)
+        return known.refresh(snapshot) if isinstance(known, PreAllocation) else None
 
-    def _known(self, snapshot: Snapshot, pod: PodClass) -> Known | str | None:
-        """Return what is known of the class; None if it stands for a reservation itself.
+    def _known(self, snapshot: Snapshot, pod: PodClass) -> Known | PreAllocation | str | None:
+        """Return what is known of the class; None if it reserves what nobody has yet.
 
         A text if what it says can't be read.
         """
-        known: Known | str | None = pod.facts.get(self, "")
+        known: Known | PreAllocation | str | None = pod.facts.get(self, "")
         if known == "":
-            known = None
-            if not stands_for_reservation(pod):
-                asking = read_asking(snapshot, pod)
-                omits = OMIT_NODE_LABELS in self.gates
-                known = asking if isinstance(asking, str) else Known(asking, omits)
-            pod.facts[self] = known
+            known = pod.facts[self] = self._read(snapshot, pod)
         return known
 
-    def _is_required(self, known: Known | str | None) -> bool:
+    def _read(self, snapshot: Snapshot, pod: PodClass) -> Known | PreAllocation | str | None:
+        if stands_for_reservation(pod):
+            terms = self._terms(pod)
+            if terms.pre_allocation is None:
+                return None
+            return PreAllocation.of(pod, terms, self.args)
+        asking = read_asking(snapshot, pod)
+        if isinstance(asking, str):
+            return asking
+        return Known(asking, OMIT_NODE_LABELS in self.gates)
+
+    def _is_required(self, known: Known | PreAllocation | str | None) -> bool:
         return isinstance(known, Known) and known.asking.wish.affinity is not None
 
     # -- which nodes -------------------------------------------------------------------------
@@ -106,6 +115,9 @@ class Reservations:
         known = self._known(snapshot, pod)
         if isinstance(known, str):
             return Refusal(known)
+        if isinstance(known, PreAllocation):
+            refusal = known.refusal()
+            return Refusal(refusal) if refusal else None
         if known is None or not self._is_required(known) or known.asking.wish.ignores:
             return None
         if snapshot.loans is None:
@@ -123,7 +135,9 @@ class Reservations:
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         known = self._known(snapshot, pod)
         if known is None:
-            return placing(snapshot, pod, self._policy(pod))
+            return placing(snapshot, pod, AllocatePolicy(self._terms(pod).allocate_policy))
+        if isinstance(known, PreAllocation):
+            return self._filter_over_pods(snapshot, pod, known)
         if isinstance(known, str) or known.asking.wish.ignores:
             return Rejections.none(snapshot)
         judged = self._judged(snapshot, pod, known)
@@ -140,9 +154,40 @@ class Reservations:
         unmatched[list(judged)] = False
         return Rejections(codes, (NO_MATCH,), unmatched, explain)
 
-    def _policy(self, pod: PodClass) -> AllocatePolicy:
+    def _terms(self, pod: PodClass) -> Terms:
+        """Return the terms of a reservation; an ordinary pod that holds for others is Aligned."""
         terms = TERMS.read(ObjectMeta(annotations=dict(pod.annotations)))
-        return AllocatePolicy.ALIGNED if terms is None else AllocatePolicy(terms.allocate_policy)
+        return terms or Terms(allocate_policy=AllocatePolicy.ALIGNED.value)
+
+    def _filter_over_pods(
+        self, snapshot: Snapshot, pod: PodClass, known: PreAllocation
+    ) -> Rejections:
+        placed = placing(snapshot, pod, known.offer.policy)
+        plans = self._plans(snapshot, pod, known)
+        codes = placed.codes.copy()
+        for place, plan in plans.items():
+            codes[place] |= bool(plan.reasons) << len(placed.reasons)
+
+        def explain(place: int) -> Sequence[str]:
+            plan = plans.get(place)
+            own = plan.reasons if plan is not None else ()
+            return (*(r for bit, r in enumerate(placed.reasons) if codes[place] >> bit & 1), *own)
+
+        return Rejections(codes, placed.reasons, placed.unresolvable, explain)
+
+    def _plans(self, snapshot: Snapshot, pod: PodClass, known: PreAllocation) -> dict[int, Plan]:
+        """Return what comes of the rows with candidates, or of all if there must be some."""
+        loans = snapshot.loans
+        on_row = loans.on_row if loans is not None else {}
+
+        def derive() -> dict[int, Plan]:
+            return {
+                place: known.at(snapshot, place, on_row.get(row, {}).values(), pod)
+                for place, row in enumerate(snapshot.row_numbers.tolist())
+                if known.is_required or row in on_row
+            }
+
+        return snapshot.derived((self, "plans", pod.id), derive)
 
     def _judged(self, snapshot: Snapshot, pod: PodClass, known: Known) -> dict[int, Judgement]:
         """Return what came of the rows with loans, by place in the view."""
@@ -180,6 +225,10 @@ class Reservations:
         """
         raw = np.zeros(len(snapshot), np.int64)
         known = self._known(snapshot, pod)
+        if isinstance(known, PreAllocation):
+            raw[:] = known.score_of(Plan())
+            for place, plan in self._plans(snapshot, pod, known).items():
+                raw[place] = known.score_of(plan)
         if not isinstance(known, Known):
             return raw
         judge = self._judge(snapshot, pod, known)
@@ -205,6 +254,8 @@ class Reservations:
     def nominate(self, node: Snapshot, pod: PodClass) -> Nomination | Refusal:
         known = self._known(node, pod)
         loans, row = node.loans, int(node.row_numbers[0])
+        if isinstance(known, PreAllocation):
+            return Nomination(lent=self._plans(node, pod, known).get(0, Plan()).taken)
         if not isinstance(known, Known) or loans is None:
             return Nomination()
         if known.asking.wish.ignores:
@@ -217,8 +268,10 @@ class Reservations:
             return Refusal(NO_MATCH)
         return Nomination()
 
-    def reserve(self, node: Snapshot, _pod: PodClass, _wish: IntArray | None) -> Holding:
-        """Note on the pod which reservation it uses."""
+    def reserve(self, node: Snapshot, pod: PodClass, _wish: IntArray | None) -> Holding:
+        """Note on the pod which reservation it uses, or for a reservation which pods do."""
+        if isinstance(self._known(node, pod), PreAllocation):
+            return Holding(takes_over=tuple(hold.placed.pod for hold in node.borrowed))
         hold = node.nominated
         if hold is None:
             return Holding()
