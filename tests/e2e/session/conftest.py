@@ -19,6 +19,20 @@ CONFIGURATION = {
                 point: {"enabled": [{"name": "Coscheduling"}]} for point in ("preEnqueue", "permit")
             },
         },
+        {
+            "schedulerName": "reserving",
+            "plugins": {
+                "postFilter": {"enabled": [{"name": "Reservation"}]},
+                "score": {"enabled": [{"name": "Reservation", "weight": 5000}]},
+                **{
+                    point: {"enabled": [{"name": "Reservation"}]}
+                    for point in ("preFilter", "filter", "reserve")
+                },
+            },
+            "pluginConfig": [
+                {"name": "Reservation", "args": {"gcDurationSeconds": 1, "gcIntervalSeconds": 1}}
+            ],
+        },
     ],
 }
 

@@ -32,7 +32,7 @@ PLANNED_READS: Mapping[str, tuple[type[KubeObject], ...]] = {
 WRITES: Rights = {
     ("", "pods/binding"): {"create"},
     ("", "pods/status"): {"patch"},
-    ("", "pods"): {"delete"},
+    ("", "pods"): {"delete", "patch"},
     ("", "pods/eviction"): {"create"},
     ("scheduling.sigs.k8s.io", ElasticQuota.PLURAL): {"create", "patch"},
     ("", PersistentVolume.PLURAL): {"patch"},
