@@ -1,14 +1,17 @@
 """Reservations for tests, and a configuration whose scheduler knows them."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.worlds import Amount, configuration, made
+from hypothesis import strategies as st
+from tests.worlds import Amount, configuration, made, node, pod
 
-from koordinator.api.annotations.reservation import AFFINITY, EXACT_MATCH
+from koordinator.api.annotations.reservation import AFFINITY, ALLOCATED, EXACT_MATCH
 from koordinator.api.codec import encode_part
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
-from koordinator.api.meta import JsonObject
+from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 
 UID = "00000000-0000-4000-8000-"
@@ -77,6 +80,47 @@ def affinity(**fields: Any) -> dict[str, str]:
 def exactly(*names: str) -> dict[str, str]:
     """Return the annotation of a pod that wants a reservation of just its own amounts."""
     return {EXACT_MATCH.key: encode_part({"resourceNames": names}).decode()}
+
+
+APPS = ("web", "db")
+
+
+@st.composite
+def reserved_rooms(draw: st.DrawFn) -> list[KubeObject]:
+    """Return nodes with available reservations, some of which have a user."""
+    nodes: list[KubeObject] = [
+        node(f"n{index}", cpu=draw(st.integers(2, 8)), memory="8Gi")
+        for index in range(draw(st.integers(1, 4)))
+    ]
+    made: list[KubeObject] = []
+    for index in range(draw(st.integers(0, 4))):
+        name, on = f"r{index}", f"n{draw(st.integers(0, len(nodes) - 1))}"
+        held = reservation(
+            name,
+            draw(st.integers(1, 4)),
+            "1Gi",
+            on=on,
+            for_app=draw(st.sampled_from(APPS)),
+            once=draw(st.booleans()),
+            policy=draw(st.sampled_from(("Aligned", "Restricted", ""))),
+            labels={"pool": draw(st.sampled_from(("a", "b")))},
+            unschedulable=draw(st.integers(0, 4)) == 0,
+        )
+        made.append(held)
+        if draw(st.booleans()):
+            used = {ALLOCATED.key: json.dumps({"name": name, "uid": uid(name)})}
+            made.append(pod(f"u{index}", 1, on=on, labels={"app": "web"}, annotations=used))
+    return [*nodes, *made]
+
+
+@st.composite
+def reserving_pods(draw: st.DrawFn) -> Pod:
+    """Return a pod that may own some of these reservations, need one, or ignore them all."""
+    labels = {"app": draw(st.sampled_from((*APPS, "other")))}
+    if draw(st.integers(0, 5)) == 0:
+        labels["scheduling.koordinator.sh/reservation-ignored"] = "true"
+    needs = draw(st.sampled_from(({}, {}, affinity(), affinity(reservationSelector={"pool": "a"}))))
+    return pod("p", draw(st.integers(0, 4)) or None, "1Gi", labels=labels, annotations=needs)
 
 
 def config(

@@ -13,6 +13,7 @@ from tests.contract.scheduler.plugin_suite import (
     plugin_contract,
 )
 from tests.equipped_nodes import machine_pods, machine_rooms
+from tests.reservations import reserved_rooms, reserving_pods
 from tests.strategies import FOO, GPU
 
 from koordinator.api.kubescheduler import decode_args
@@ -103,6 +104,17 @@ def test_other_arguments_keep_the_contract(name: str, args: Args) -> None:
 )
 def test_the_contract_on_machines_with_devices_and_numa_nodes(check: Callable[[], None]) -> None:
     """Whether NodeNUMAResource has a say depends on the policies of nodes, too."""
+    check()
+
+
+@pytest.mark.slow
+@plugin_contract(
+    *(_BY_NAME[name] for name in ("Reservation", "NodeResourcesFit", "InterPodAffinity")),
+    without={"Reservation": (check_what_is_left_out_depends_on_the_pod,)},
+    worlds=(reserved_rooms(), reserving_pods()),
+)
+def test_the_contract_where_nodes_have_reservations(check: Callable[[], None]) -> None:
+    """Whether Reservation has a say depends on what there is for the pod, too."""
     check()
 
 

@@ -229,7 +229,7 @@ class Reservations:
             raw[:] = known.score_of(Plan())
             for place, plan in self._plans(snapshot, pod, known).items():
                 raw[place] = known.score_of(plan)
-        if not isinstance(known, Known):
+        if not isinstance(known, Known) or known.asking.wish.ignores:
             return raw
         judge = self._judge(snapshot, pod, known)
         for place, judgement in self._judged(snapshot, pod, known).items():
