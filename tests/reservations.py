@@ -123,26 +123,30 @@ def reserving_pods(draw: st.DrawFn) -> Pod:
     return pod("p", draw(st.integers(0, 4)) or None, "1Gi", labels=labels, annotations=needs)
 
 
+PARTS = ("preFilter", "filter", "score", "reserve")
+
+
 def config(
-    *more: str, post_filter: Sequence[str] = ("Reservation", "DefaultPreemption"), **args: Any
+    *more: str,
+    at: Sequence[str] = PARTS,
+    post_filter: Sequence[str] = ("Reservation", "DefaultPreemption"),
+    **args: Any,
 ) -> KubeSchedulerConfiguration:
-    """Return a profile with the plugin on, and others; ``args`` are those of the plugin."""
-    enabled = [{"name": name} for name in ("Reservation", *more)]
+    """Return a profile with the plugin on, and others ``at`` their points.
+
+    ``args`` are those of the plugin.
+    """
+    points: dict[str, list[JsonObject]] = {
+        point: [{"name": "Reservation", "weight": 5000}] for point in PARTS
+    }
+    for point in at:
+        points.setdefault(point, []).extend({"name": name} for name in more)
+    plugins: JsonObject = {point: {"enabled": enabled} for point, enabled in points.items()}
+    plugins["postFilter"] = {
+        "disabled": [{"name": "*"}],
+        "enabled": [{"name": name} for name in post_filter],
+    }
     return configuration(
-        plugins={
-            "preFilter": {"enabled": enabled},
-            "filter": {"enabled": enabled},
-            "postFilter": {
-                "disabled": [{"name": "*"}],
-                "enabled": [{"name": name} for name in post_filter],
-            },
-            "score": {
-                "enabled": [
-                    {"name": "Reservation", "weight": 5000},
-                    *({"name": name} for name in more),
-                ]
-            },
-            "reserve": {"enabled": enabled},
-        },
+        plugins=plugins,
         pluginConfig=[{"name": "Reservation", "args": args}] if args else [],
     )

@@ -7,11 +7,12 @@ import pytest
 from msgspec.structs import replace
 from tests.reservations import affinity, config, exactly, reservation, uid
 from tests.unit.scheduler.conftest import NewEmbedded
-from tests.worlds import near, node, pod
+from tests.unit.scheduler.test_gangs import group, member
+from tests.worlds import START_S, made, near, node, pod
 
 from koordinator.api.annotations.reservation import ALLOCATED
 from koordinator.api.event import Event
-from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import Condition, KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
@@ -603,3 +604,66 @@ def test_an_owner_preempts_inside_its_reservation(play: Any) -> None:
 
     assert played.uses("high") == "r"
     assert (played.nodes().get("low"), played.nodes()["other"]) == (None, "")
+
+
+# -- with gangs and quotas -----------------------------------------------------------------------
+
+
+def test_a_gang_starts_on_what_is_reserved_for_it(play: Any) -> None:
+    """All members together, or none while there is room for one of them only."""
+    held = [reservation(f"r{i}", 3, on="n", policy="Restricted", once=True) for i in range(2)]
+    needs = affinity()
+    gang = [member(f"m{i}", "g", 3, labels=WEB, annotations=needs) for i in range(2)]
+    on = config("Coscheduling", at=("preEnqueue", "permit", "reserve", "postBind"))
+    one = play(node("n", cpu=6), held[0], group("g", 2), *gang, on=on)
+    assert {one.nodes()["m0"], one.nodes()["m1"]} == {""}
+
+    both = play(node("n", cpu=6), *held, group("g", 2), *gang, on=on)
+    assert {both.uses("m0"), both.uses("m1")} == {"r0", "r1"}
+
+
+def test_reservations_are_no_pods_of_a_quota(play: Any) -> None:
+    """The pods that use them are, and it is these that the quota may refuse."""
+    label = {"quota.scheduling.koordinator.sh/name": "q"}
+    quota = made(
+        "ElasticQuota",
+        "q",
+        "scheduling.sigs.k8s.io/v1alpha1",
+        metadata={"namespace": "default"},
+        spec={"max": {"cpu": "4"}, "min": {"cpu": "4"}},
+    )
+    on = config("ElasticQuota", at=("preFilter", "reserve"))
+    played = play(node("n", cpu=8), quota, reservation("r", 4, labels=label), on=on)
+    assert played.nodes()["r"] == "n"
+    played.add(pod("p", 4, labels={**WEB, **label}), pod("more", 1, labels={**WEB, **label}))
+    assert (played.uses("p"), played.nodes()["more"]) == ("r", "")
+    assert "Insufficient quotas" in played.message("more")
+
+
+# -- what is told --------------------------------------------------------------------------------
+
+
+def test_a_pod_that_needs_a_reservation_is_told_of_those(play: Any) -> None:
+    """In an event of its own."""
+    needs = affinity(reservationSelector={"pool": "z"})
+    played = play(
+        node("n"), reservation("r", 1, on="n"), pod("p", 1, labels=WEB, annotations=needs)
+    )
+    told = {e.reason: e.note for e in played.one.cluster.list(Event).items}
+
+    assert told["FailedScheduling-Reservation"] == (
+        "0/1 reservations are available: 1 Reservation(s) didn't match affinity rules."
+    )
+    assert "FailedScheduling" in told
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_users_forget_a_deleted_reservation_if_the_gate_is_on(on: bool) -> None:
+    """Otherwise the annotation stays."""
+    gates = FeatureGates.parse(f"CleanExpiredReservationAllocated={str(on).lower()}")
+    one = Embedded(config(), now_s=START_S, gates=gates)
+    one.load([node("n"), reservation("r", 2, on="n"), pod("p", 1, labels=WEB)])
+    played = Played(one)
+    assert played.uses("p") == "r"
+
+    assert played.delete(Reservation, "r").uses("p") == ("" if on else "r")

@@ -14,8 +14,20 @@ DISABLE_DEFAULT_QUOTA: Final = "DisableDefaultQuota"
 
 DEVICE_PLUGIN_ADAPTION: Final = "DevicePluginAdaption"  # spelt as in the original
 
+#: Labels of nodes don't count for reservation affinity, only those of reservations.
+OMIT_NODE_LABELS: Final = "OmitNodeLabelsForReservation"
+#: Pods forget a reservation that is deleted.
+CLEAN_EXPIRED_ALLOCATED: Final = "CleanExpiredReservationAllocated"
+
 GATES: Final = frozenset(
-    (MULTI_QUOTA_TREE, GUARANTEE_USAGE, DISABLE_DEFAULT_QUOTA, DEVICE_PLUGIN_ADAPTION)
+    (
+        MULTI_QUOTA_TREE,
+        GUARANTEE_USAGE,
+        DISABLE_DEFAULT_QUOTA,
+        DEVICE_PLUGIN_ADAPTION,
+        OMIT_NODE_LABELS,
+        CLEAN_EXPIRED_ALLOCATED,
+    )
 )
 
 

@@ -5,5 +5,7 @@
 ``owners``       whose pods it is for
 ``matching``     whether a pod may use it: names, taints, terms, exact amounts
 ``fitting``      whether a pod fits into what is left of it
+``left``         what its users have left of devices, CPUs and NUMA nodes
+``message``      what a pod that fits nowhere is told of reservations
 ``lifecycle``    status, expiry and the end
 """

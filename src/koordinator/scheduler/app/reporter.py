@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from koordinator.api.annotations.reservation import RESERVATION_NAME
+from koordinator.api.annotations.reservation import AFFINITY, RESERVATION_NAME
 from koordinator.api.core import MicroTime, ObjectReference
 from koordinator.api.event import Event, EventSeries, reference_to
 from koordinator.api.meta import Condition, KubeObject, ObjectMeta
 from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
 from koordinator.api.reservation import Reservation
 from koordinator.cluster.port import Cluster, PodReport
+from koordinator.domain.reservations.message import reservation_message
 from koordinator.domain.reservations.reserve_pod import is_reserve_pod
 from koordinator.foundation.clock import UTC, Clock, to_datetime
 from koordinator.scheduler.diagnosis import shortened
@@ -24,6 +25,7 @@ SCHEDULED = "PodScheduled"
 BOUND = ("Normal", "Scheduled", "Binding")
 FAILED = ("Warning", "FailedScheduling", "Scheduling")
 DISPLACED = ("Normal", "Preempted", "Preempting")
+FAILED_RESERVATION = ("Warning", "FailedScheduling-Reservation", "Scheduling")
 IGNORED = ("Warning", "Ignored", "Reading")
 COMPONENT = "koord-scheduler"  # who speaks about objects that belong to no profile
 DEFAULT_NAMESPACE = "default"  # of events about objects that have none
@@ -61,6 +63,7 @@ class Reporter:
         """Tell that pods were bound to nodes."""
         for pod, _ in pods if self._told else ():
             self._told.pop(pod.metadata.uid, None)
+            self._told.pop(pod.metadata.uid + FAILED_RESERVATION[1], None)
         if self._enabled and pods:
             self._cluster.report(
                 [
@@ -78,6 +81,10 @@ class Reporter:
         """Tell why the pod still waits; a condition that says so already is left alone."""
         if not self._enabled:
             return
+        if AFFINITY.key in pod.metadata.annotations:
+            about_reservations = reservation_message(message)
+            if about_reservations:
+                self._tell(pod, shortened(about_reservations), FAILED_RESERVATION)
         message = shortened(message)
         self._tell(pod, message)
         if is_reserve_pod(pod.metadata):
@@ -146,13 +153,15 @@ class Reporter:
         meta = pod.metadata
         self._cluster.report([PodReport(meta.namespace, meta.name, meta.uid, condition=condition)])
 
-    def _tell(self, pod: Pod, message: str) -> None:
+    def _tell(self, pod: Pod, message: str, what: tuple[str, str, str] | None = None) -> None:
         """Write an event about a failure, or count it in the series of the same ones."""
         now_s, uid = self._clock.now_s(), pod.metadata.uid
+        if what is not None:
+            uid += what[1]  # a series of its own
         told = self._told.get(uid)
         if told is None or told.event.note != message or now_s > told.last_s + SERIES_S:
             scheduler = pod.spec.scheduler_name
-            event = self._event(pod, scheduler, FAILED, message)
+            event = self._event(pod, scheduler, what or FAILED, message)
             self._remember(uid, _Told(event, 1, now_s, now_s))
             self._cluster.report([event])
             return

@@ -44,8 +44,16 @@ class ReservationKeeper:
     """Keeps the status of all reservations in step with what is known of them."""
 
     def __init__(
-        self, cluster: Cluster, state: ClusterState, clock: Clock, args: ReservationArgs
+        self,
+        cluster: Cluster,
+        state: ClusterState,
+        clock: Clock,
+        args: ReservationArgs,
+        *,
+        cleans_users: bool = False,
     ) -> None:
+        self._cleans_users = cleans_users
+        self._deleted: dict[str, None] = {}  # uids of those whose users are to forget them
         self._cluster, self._state, self._clock, self._args = cluster, state, clock, args
         self._dirty: dict[str, None] = {}  # names; in the order in which they became so
         self._due: list[tuple[float, str]] = []  # heap of (seconds since the epoch, name)
@@ -56,6 +64,11 @@ class ReservationKeeper:
     def touch(self, name: str) -> None:
         """Look at a reservation again: it has changed, or who uses it."""
         self._dirty[name] = None
+
+    def forget(self, uid: str) -> None:
+        """Note that a reservation was deleted."""
+        if self._cleans_users:
+            self._deleted[uid] = None
 
     def touch_user(self, uid: str) -> None:
         """Look again at the reservation that a pod uses, or used."""
@@ -111,7 +124,7 @@ class ReservationKeeper:
         now_s = self._clock.now_s()
         while self._due and self._due[0][0] <= now_s:
             self.touch(heappop(self._due)[1])
-        written = False
+        written = self._clean_users()
         for name in list(self._dirty)[:WRITES_PER_STEP]:
             del self._dirty[name]
             reservation = self._state.objects.get(Reservation, name)
@@ -121,7 +134,7 @@ class ReservationKeeper:
 
     def next_wakeup_s(self) -> float | None:
         """Return when something is due; None: nothing without news."""
-        if self._dirty:
+        if self._dirty or self._deleted:
             return self._clock.now_s()
         times = [self._due[0][0]] if self._due else []
         if self._next_collection_s is not None:
@@ -152,6 +165,19 @@ class ReservationKeeper:
     def _remind(self, when_s: float, name: str) -> None:
         if (when_s, name) not in self._due:
             heappush(self._due, (when_s, name))
+
+    def _clean_users(self) -> bool:
+        """Take the annotation off the pods that used what is gone."""
+        deleted, self._deleted = self._deleted, {}
+        users = [user for uid in deleted for user in self._state.holds.users_of(uid)]
+        for user in users:
+            meta = user.pod.metadata
+            patch = {"metadata": {"uid": meta.uid, "annotations": {ALLOCATED.key: None}}}
+            try:
+                self._cluster.patch(Pod, meta.name, meta.namespace, patch)
+            except ClusterError as error:
+                log.warning("annotation not removed", extra={"pod": user.key, "error": error})
+        return bool(users)
 
     # -- removal -----------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from koordinator.api.annotations.reservation import RESERVATION_NAME
+from koordinator.api.kubescheduler.gates import CLEAN_EXPIRED_ALLOCATED
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
@@ -243,6 +244,8 @@ class Scheduler:
         old = as_scheduled(reserve_pod(previous)) if isinstance(previous, Reservation) else None
         self._handle_pod(kind, as_scheduled(reserve_pod(reservation)), old)
         keeper.touch(reservation.metadata.name)
+        if kind is EventType.DELETED:
+            keeper.forget(reservation.metadata.uid)
 
     def _handle_pod(self, kind: EventType, pod: Pod, previous: Pod | None) -> None:
         key = pod.key
@@ -1033,7 +1036,9 @@ def _keeper(
     for profile in profiles:
         for active in profile.lenders:
             if isinstance(active.plugin, Reservations):
-                return ReservationKeeper(cluster, state, clock, active.plugin.args)
+                cleans = CLEAN_EXPIRED_ALLOCATED in active.plugin.gates
+                args = active.plugin.args
+                return ReservationKeeper(cluster, state, clock, args, cleans_users=cleans)
     return None
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
+from koordinator.api.annotations.reservation import RESERVE_POD
 from koordinator.api.kubescheduler import ElasticQuotaArgs, FeatureGates
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.domain.quota import (
@@ -69,7 +70,12 @@ class ElasticQuotaPlugin:
         return asked.quota_label or (asked.namespace,), asked.is_preemptible
 
     def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
-        """Refuse a pod that would make its quota use more than it may."""
+        """Refuse a pod that would make its quota use more than it may.
+
+        A reservation uses none of it: the pods that use the reservation do.
+        """
+        if RESERVE_POD in pod.annotations:
+            return None
         trees, asked = self.ledger(snapshot).trees, as_quota_pod(pod)
         name = trees.quota_for(asked)
         reason = why_not(trees.tree_of(name), name, asked, self.admission) if name else ""
@@ -85,6 +91,8 @@ class ElasticQuotaPlugin:
 
     def postfilter(self, attempt: Attempt) -> PostFilterResult:
         """Make room at the expense of less important pods of the same quota."""
+        if RESERVE_POD in attempt.pod_class.annotations:
+            return PostFilterResult()
         snapshot = attempt.what_if.snapshot
         trees = self.ledger(snapshot).trees
         asked = as_quota_pod(attempt.pod_class, attempt.key)

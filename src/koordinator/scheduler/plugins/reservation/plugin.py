@@ -1,13 +1,13 @@
 """The plugin for pods that may use reservations, and for reservations that want a node."""
 
 from collections.abc import Hashable, Sequence
-from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from koordinator.api.annotations.reservation import ALLOCATED, ReservationAllocated
-from koordinator.api.kubescheduler import ReservationArgs
+from koordinator.api.kubescheduler import NO_GATES, FeatureGates, ReservationArgs
+from koordinator.api.kubescheduler.gates import OMIT_NODE_LABELS
 from koordinator.api.labels import is_preemptible
 from koordinator.api.meta import ObjectMeta
 from koordinator.domain.reservations.fitting import Ignored
@@ -50,8 +50,6 @@ from koordinator.scheduler.snapshot import (
 )
 
 NO_MATCH: Final = "node(s) no reservations match reservation affinity"
-#: The gate that leaves the labels of nodes out of reservation affinity; spelt as in the original.
-OMIT_NODE_LABELS: Final = "OmitNodeLabelsForReservation"
 ORDERED: Final = 1 << 10  # from here on a raw score says the order label: higher is smaller
 LARGEST_ORDER: Final = 1 << 51
 FIRST_SCORE: Final = 1000  # raw score of the node with the smallest order label
@@ -68,7 +66,12 @@ class Reservations:
             frozenset(args.ignored_resources), frozenset(args.ignored_resource_groups)
         )
         self.parts: tuple[Any, ...] = ()
-        self.gates: AbstractSet[str] = frozenset()
+        self.gates = NO_GATES
+
+    def with_gates(self, gates: FeatureGates) -> "Reservations":
+        """Take over which feature gates are on."""
+        self.gates = gates
+        return self
 
     def meet(self, plugins: Sequence[Any]) -> None:
         """Learn which other plugins the profile has."""
