@@ -246,7 +246,7 @@ class Reservations:
 
     def normalize(self, raw: IntArray) -> IntArray:
         """Return 0..MAX_SCORE: the fullest is best, but the smallest order label leads by far."""
-        scores = raw % ORDERED
+        scores = raw & (ORDERED - 1)
         best = int(raw.argmax()) if len(raw) else 0
         if len(raw) and raw[best] >= ORDERED:
             scores[best] = FIRST_SCORE
