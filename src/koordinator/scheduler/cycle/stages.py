@@ -281,8 +281,7 @@ class Cycle:
         Parts of the node come from the nominated reservation if it has enough of them.
         """
         lender = self.profile.lenders[0]
-        with view.lending():
-            nomination = lender.plugin.nominate(view, pod_class)
+        nomination = lender.plugin.nominate(view, pod_class)
         if isinstance(nomination, Refusal):
             return Refused(lender.name, nomination.reason)
         hold = nomination.uses
@@ -291,8 +290,12 @@ class Cycle:
                 holding = self._hold(view.nominating(hold, nomination.lent), pod_class)
             if isinstance(holding, Holding) or hold.offer.is_restricted:
                 return holding
-        with view.lending_only(*nomination.lent):
-            return self._hold(view.nominating(hold, nomination.lent), pod_class)
+        view = view.nominating(hold, nomination.lent)
+        parted = [each for each in nomination.lent if each.has_parts]
+        if not parted:
+            return self._hold(view, pod_class)
+        with view.lending_only(*parted):
+            return self._hold(view, pod_class)
 
     def _hold(self, view: Snapshot, pod_class: PodClass) -> Holding | Refused:
         holding = NOTHING

@@ -91,9 +91,9 @@ class Judge:
 
         Of ``pods`` it is how many more there may be with the holds gone.
         """
-        snapshot, columns = self.snapshot, self.pod.columns
-        rest = snapshot.allocatable[place, columns] - snapshot.requested[place, columns]
-        free = dict(zip(columns.tolist(), rest.tolist(), strict=True))
+        snapshot = self.snapshot
+        there, taken = snapshot.allocatable[place], snapshot.requested[place]
+        free = {column: there.item(column) - taken.item(column) for column, _ in self.pod.demand}
         for hold in holds:
             if hold.lent:
                 for column, amount in hold.left.demand:
