@@ -266,11 +266,10 @@ class Cycle:
 
     def _reserve(self, snapshot: Snapshot, pod_class: PodClass, row: int) -> Choice | Refused:
         """Ask the reserve plugins; one that does not filter the pod has nothing to hold for it."""
-        view = snapshot[np.array([row])]
         if snapshot.loans is not None:
-            holding = self._reserve_lent(view, pod_class)
+            holding = self._reserve_lent(snapshot[np.array([row])], pod_class)
         else:
-            holding = self._hold(view, pod_class)
+            holding = self._hold(snapshot, pod_class, row)
         if isinstance(holding, Refused):
             return holding
         return Choice(row, self.state.nodes.names[row], holding)
@@ -297,11 +296,15 @@ class Cycle:
         with view.lending_only(*parted):
             return self._hold(view, pod_class)
 
-    def _hold(self, view: Snapshot, pod_class: PodClass) -> Holding | Refused:
+    def _hold(
+        self, snapshot: Snapshot, pod_class: PodClass, row: int | None = None
+    ) -> Holding | Refused:
+        """Ask the plugins what the pod takes on a row of the snapshot, or on the only one."""
         holding = NOTHING
-        concerned = [a for a in self.profile.reserve if wants_filter(a, view, pod_class)]
+        concerned = [a for a in self.profile.reserve if wants_filter(a, snapshot, pod_class)]
         if not concerned:
             return holding
+        view = snapshot if row is None else snapshot[np.array([row])]
         wish: IntArray | None = None
         for active in self._preferring:
             wish = active.plugin.prefer_devices(view, pod_class)
