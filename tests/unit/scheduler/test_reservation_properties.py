@@ -102,9 +102,7 @@ def remove(one: Embedded, kind: type[KubeObject], name: str) -> None:
 
 
 def settle(one: Embedded) -> None:
-    one.run_to_fixed_point()
-    one.clock.advance_to(one.clock.now_s() + 400)  # everything is tried once more
-    one.run_to_fixed_point()
+    one.run_to_fixed_point()  # long before what nobody woke would be tried again
 
 
 def check(one: Embedded) -> None:

@@ -313,6 +313,34 @@ def test_a_pod_named_by_a_later_reservation_still_finds_it(play: Any) -> None:
     assert (again.nodes()["p"], again.uses("q")) == ("", "r")
 
 
+def test_owners_that_wait_try_as_soon_as_there_is_something_for_them(play: Any) -> None:
+    """No event of theirs told them: the node was full, and it still is."""
+    played = play(node("n", cpu=4), reservation("r", 4, on="n", for_app="db"), pod("p", 2))
+    played.add(pod("owner", 2, labels=WEB))
+    assert played.nodes()["owner"] == ""
+
+    held = played.get("r")
+    selector = {"labelSelector": {"matchLabels": {"app": "web"}}}
+    patch = {"spec": {"owners": [selector]}}
+    played.one.cluster.patch(Reservation, held.metadata.name, "", patch)
+    bound = [o.pod for o in played.one.scheduler.step() if isinstance(o, Bound)]
+
+    assert bound == ["default/owner"]
+    assert played.uses("owner") == "r"
+
+
+def test_a_reservation_that_is_changed_counts_as_it_is_now(play: Any) -> None:
+    """Its users stay, new pods follow the new terms."""
+    played = play(node("n", cpu=4), reservation("r", 4, on="n"), pod("a", 1, labels=WEB))
+    played.one.cluster.patch(Reservation, "r", "", {"spec": {"unschedulable": True}})
+    played.add(pod("b", 1, labels=WEB))
+    assert (played.uses("a"), played.nodes()["b"]) == ("r", "")
+
+    played.one.cluster.patch(Reservation, "r", "", {"spec": {"unschedulable": False}})
+    played.add(pod("c", 1, labels=WEB))
+    assert {played.uses("b"), played.uses("c")} == {"r"}
+
+
 # -- what pods say of them ---------------------------------------------------------------------
 
 

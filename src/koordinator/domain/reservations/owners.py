@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from koordinator.api.core import ObjectReference
 from koordinator.api.meta import OwnerReference
+from koordinator.api.pod import Pod
 from koordinator.api.reservation import ReservationControllerReference, ReservationOwner
 from koordinator.api.selectors import matches
 from koordinator.foundation.errors import InputError
@@ -24,6 +25,12 @@ class Claimant:
     owner_references: tuple[OwnerReference, ...] = ()
     name: str = ""
     uid: str = ""
+
+
+def claimant_of(pod: Pod) -> Claimant:
+    """Return what a single pod says."""
+    meta = pod.metadata
+    return Claimant(meta.namespace, meta.labels, meta.owner_references, meta.name, meta.uid)
 
 
 def is_owner(owners: Iterable[ReservationOwner], claimant: Claimant) -> bool:

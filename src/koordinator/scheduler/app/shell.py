@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from koordinator.api.annotations.reservation import RESERVATION_NAME
 from koordinator.api.kubescheduler.gates import CLEAN_EXPIRED_ALLOCATED
+from koordinator.api.labels import OPERATING_MODE
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
@@ -20,6 +21,7 @@ from koordinator.api.pod_group import PodGroup
 from koordinator.api.reservation import Reservation
 from koordinator.cluster.port import NO_SELECTORS, Cluster, EventType, Watch, WatchEvent
 from koordinator.domain.gangs import GangAttempt, GangBook
+from koordinator.domain.reservations.owners import claimant_of, is_owner
 from koordinator.domain.reservations.reserve_pod import is_reserve_pod, reserve_pod
 from koordinator.domain.transforms import as_scheduled
 from koordinator.foundation.clock import Clock, to_epoch_s
@@ -202,7 +204,9 @@ class Scheduler:
             previous = event.previous
             old = as_scheduled(previous) if isinstance(previous, Pod) else None
             used = self._used_by(event.object)
-            self._handle_pod(event.type, as_scheduled(event.object), old)
+            holds = OPERATING_MODE in event.object.metadata.labels
+            handle = self._handle_holder if holds else self._handle_pod
+            handle(event.type, as_scheduled(event.object), old)
             if self._keeper is not None:
                 for uid in filter(None, {used, self._used_by(event.object)}):
                     self._keeper.touch_user(uid)
@@ -242,10 +246,21 @@ class Scheduler:
         if kind is not EventType.DELETED:
             reservation = self.state.objects.get(Reservation, reservation.key) or reservation
         old = as_scheduled(reserve_pod(previous)) if isinstance(previous, Reservation) else None
-        self._handle_pod(kind, as_scheduled(reserve_pod(reservation)), old)
+        self._handle_holder(kind, as_scheduled(reserve_pod(reservation)), old)
         keeper.touch(reservation.metadata.name)
         if kind is EventType.DELETED:
             keeper.forget(reservation.metadata.uid)
+
+    def _handle_holder(self, kind: EventType, pod: Pod, previous: Pod | None) -> None:
+        """Handle a pod that may hold something for others; these try at once if it is new."""
+        uid, by_uid = pod.metadata.uid, self.state.holds.by_uid
+        before = by_uid.get(uid)
+        self._handle_pod(kind, pod, previous)
+        now = by_uid.get(uid)
+        if now is not None and (before is None or before.offer != now.offer):
+            owners, pending = now.offer.owners, self.state.unbound.items()
+            ready = [key for key, (other, _) in pending if is_owner(owners, claimant_of(other))]
+            self.queue.activate(ready, self._clock.now_s())
 
     def _handle_pod(self, kind: EventType, pod: Pod, previous: Pod | None) -> None:
         key = pod.key
@@ -914,7 +929,7 @@ class Scheduler:
             self._settled.append(self._binder.settle(assumed, error))
             available = self.state.objects.get(Reservation, _reservation(pod))
             if error is None and available is not None:  # to be used at once, before news of it
-                self._handle_pod(EventType.MODIFIED, as_scheduled(reserve_pod(available)), pod)
+                self._handle_holder(EventType.MODIFIED, as_scheduled(reserve_pod(available)), pod)
         if pods:
             self._binder.begin(pods)
 

@@ -22,7 +22,7 @@ from koordinator.domain.reservations.fitting import (
 )
 from koordinator.domain.reservations.matching import TAKEN, Asking, read_wish
 from koordinator.domain.reservations.offer import AllocatePolicy, Amounts, Offer
-from koordinator.domain.reservations.owners import Claimant
+from koordinator.domain.reservations.owners import claimant_of
 from koordinator.domain.reservations.reserve_pod import Terms
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import MAX_SCORE
@@ -116,7 +116,7 @@ class PreAllocation:
         listed = any(owner.label_selector is not None for owner in self.terms.owners)
         if not listed:
             return False
-        claimant = Claimant(meta.namespace, meta.labels, meta.owner_references, meta.name, meta.uid)
+        claimant = claimant_of(placed.pod)
         try:
             asking = Asking(claimant, read_wish(meta), pod_requests(placed.pod.spec))
         except InputError:
