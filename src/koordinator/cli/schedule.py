@@ -11,6 +11,7 @@ from rich.table import Table
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
+from koordinator.api.reservation import Reservation
 from koordinator.cli.configuration import read_configuration
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
@@ -74,7 +75,10 @@ def schedule(
         gates=FeatureGates.parse(feature_gates),
     )
     if given and objects is not given:
-        result = result.about({obj.key for obj in given if isinstance(obj, Pod)})
+        result = result.about(
+            {obj.key for obj in given if isinstance(obj, Pod)},
+            {obj.key for obj in given if isinstance(obj, Reservation)},
+        )
     warn_of_missing(result.not_yet)
     if output is Output.TABLE:
         _print_table(result)

@@ -143,14 +143,16 @@ class ScheduleResult:
     not_yet: tuple[str, ...] = ()
     reservations: tuple[Bound | Unschedulable, ...] = ()  # what became of those that want a node
 
-    def about(self, pods: AbstractSet[str]) -> "ScheduleResult":
-        """Return what concerns these pods (``namespace/name``)."""
+    def about(
+        self, pods: AbstractSet[str], reservations: AbstractSet[str] = frozenset()
+    ) -> "ScheduleResult":
+        """Return what concerns these pods (``namespace/name``) and reservations."""
         return ScheduleResult(
             tuple(o for o in self.placements if o.pod in pods),
             tuple(o for o in self.unschedulable if o.pod in pods),
             tuple(o for o in self.evicted if o.pod in pods or o.by in pods),
             self.not_yet,
-            self.reservations,
+            tuple(o for o in self.reservations if o.reservation in reservations),
         )
 
 
