@@ -12,14 +12,26 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, devices, gangs, openb, quota, reservations, throughput
+from benchmarks import (
+    cluster,
+    devices,
+    gangs,
+    load_aware,
+    openb,
+    queues,
+    quota,
+    reservations,
+    throughput,
+)
 
 ALL = {
     **throughput.BENCHMARKS,
     **gangs.BENCHMARKS,
     **quota.BENCHMARKS,
+    **queues.BENCHMARKS,
     **devices.BENCHMARKS,
     **reservations.BENCHMARKS,
+    **load_aware.BENCHMARKS,
     **openb.BENCHMARKS,
     **cluster.BENCHMARKS,
 }

@@ -86,10 +86,11 @@ class FakeKubelet:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         self._todo: asyncio.Queue[Coroutine[Any, Any, Any]] = asyncio.Queue()
         self._started.set()
+        connector = aiohttp.TCPConnector(ssl=self._api.tls or False, limit=0)
         async with aiohttp.ClientSession(
             self._api.url,
             headers={"Authorization": f"Bearer {self._api.token}"},
-            connector=aiohttp.TCPConnector(ssl=self._api.tls or False, limit=0),
+            connector=connector,
             read_bufsize=_LONGEST_EVENT_BYTES,
         ) as self._session:
             tasks = [
@@ -102,7 +103,10 @@ class FakeKubelet:
             ended, going = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in going:
                 task.cancel()
+            # Before the tasks notice: they would begin a TLS farewell that outlives the loop.
+            await connector.close(abort_ssl=True)
             await asyncio.wait(going)
+            await asyncio.sleep(0)  # for the last transports to note that they are closed
             while not self._todo.empty():
                 self._todo.get_nowait().close()
             for task in ended - {stopping}:

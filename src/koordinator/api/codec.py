@@ -151,6 +151,22 @@ def apply_merge_patch(target: JsonObject, patch: JsonObject) -> JsonObject:
     return patched
 
 
+def joined_patches(first: JsonObject, second: JsonObject) -> JsonObject:
+    """Return the merge patch that does what both do, one after the other.
+
+    But for an object that the first takes away and the second brings back: no merge patch can say
+    that, so it keeps the fields that the second does not name.
+    """
+    joined = dict(first)
+    for key, change in second.items():
+        before = joined.get(key)
+        if isinstance(change, dict) and isinstance(before, dict):
+            joined[key] = joined_patches(before, change)
+        else:
+            joined[key] = change
+    return joined
+
+
 def subject_of(obj: KubeObject) -> str:
     """Return how messages call an object: ``Pod default/x``."""
     return _subject(obj.KIND, obj.metadata.namespace, obj.metadata.name, obj.NAMESPACED)

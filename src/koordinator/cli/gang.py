@@ -47,12 +47,13 @@ def list_gangs(
         print_data({"gangs": [_as_data(one) for one in found]}, output)
         return
     table = Table(box=None, header_style="bold")
-    for column in ("GANG", "PHASE", "NEEDS", "THERE", "BOUND", "RUNNING", "MODE", "WHY"):
+    for column in ("GANG", "PHASE", "NEEDS", "THERE", "BOUND", "RUNNING", "MODE", "QUEUE", "WHY"):
         table.add_column(column, overflow="fold")
     for one in found:
         why = "; ".join(text for text in (one.why, *one.complaints) if text)
         numbers = (one.min_member, one.present, one.bound, one.running)
-        table.add_row(one.gang, one.phase or "-", *map(str, numbers), one.mode or "-", why)
+        place = "-" if one.queue_position is None else str(one.queue_position)
+        table.add_row(one.gang, one.phase or "-", *map(str, numbers), one.mode or "-", place, why)
     console().print(table)
 
 
@@ -84,7 +85,7 @@ def show_gang(
     )
     if len(one.group) > 1:
         printer.print(f"starts together with {', '.join(g for g in one.group if g != one.gang)}")
-    for text in filter(None, (one.why, *one.complaints)):
+    for text in filter(None, (one.queue_reason, one.why, *one.complaints)):
         printer.print(text, markup=False)
     table = Table(box=None, header_style="bold")
     for column in ("POD", "STATE", "PHASE", "NODE", "WHY"):

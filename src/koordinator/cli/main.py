@@ -10,6 +10,7 @@ import typer
 
 from koordinator.cli.crds import crds
 from koordinator.cli.demo import demo
+from koordinator.cli.explain import explain
 from koordinator.cli.gang import gang
 from koordinator.cli.node_show import show as show_node
 from koordinator.cli.output import console
@@ -30,6 +31,7 @@ app.command()(schedule)
 app.command()(simulate)
 app.command()(scheduler)
 app.add_typer(gang, name="gang")
+app.add_typer(explain, name="explain")
 app.command()(demo)
 app.command()(crds)
 app.add_typer(quota, name="quota")

@@ -43,7 +43,8 @@ from koordinator.process.leading import Leadership, unique_identity
 from koordinator.process.logs import LogFormat, set_up_logging, set_verbosity
 from koordinator.process.serving import Server
 from koordinator.process.stopping import stop_on_signals
-from koordinator.scheduler.app import Options, Scheduler
+from koordinator.scheduler.app import Options, Outcome, Scheduler
+from koordinator.scheduler.app.explanations import Explanations
 from koordinator.scheduler.app.inspection import services
 from koordinator.scheduler.app.metrics import Metrics
 from koordinator.scheduler.profile import WATCHED, build_profiles, installed_plugins
@@ -116,6 +117,7 @@ class _Process:
         self._leadership = self._build_leadership()
         self._cluster = self._connect(may_write=self._may_act, limited=True)
         self._scheduler = self._build_scheduler()
+        self._explanations = Explanations(self._scheduler, self._cluster, self._clock)
 
     def run(self) -> None:
         self._serve()
@@ -142,8 +144,7 @@ class _Process:
                 self._scheduler.warm_up()
                 gc.freeze()  # the cluster stays: no use in looking at it for garbage
                 frozen = True
-            outcomes = self._scheduler.step(limit=STEP if leads else 0)
-            self._inquiries.answer()
+            outcomes = self._work(leads=leads)
             if self._scheduler.is_saturated:
                 self._stopping.wait(NAP_S)  # many answers at once cost less than one by one
             elif not outcomes:
@@ -151,6 +152,14 @@ class _Process:
         self._scheduler.finish()
         if leadership is not None:
             leadership.stop()
+
+    def _work(self, *, leads: bool) -> list[Outcome]:
+        """Decide, or follow who does, and answer whoever asks."""
+        outcomes = self._scheduler.step(limit=STEP if leads else 0)
+        if leads and self._scheduler.is_synced:
+            self._explanations.step()
+        self._inquiries.answer()
+        return outcomes
 
     def _may_act(self) -> bool:
         return self._leadership is None or self._leadership.holds()
@@ -161,7 +170,8 @@ class _Process:
                 return
 
     def _longest_wait_s(self) -> float:
-        wakeup_s = self._scheduler.next_wakeup_s()
+        wakeups = (self._scheduler.next_wakeup_s(), self._explanations.next_wakeup_s())
+        wakeup_s = min((at_s for at_s in wakeups if at_s is not None), default=None)
         if wakeup_s is None:
             return LONGEST_WAIT_S
         return min(max(wakeup_s - self._clock.now_s(), 0.0), LONGEST_WAIT_S)

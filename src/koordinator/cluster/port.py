@@ -97,6 +97,33 @@ class PodReport:
     nominated_node: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectPatch:
+    """A JSON merge patch for which nobody waits, such as of a status that is derived anyway.
+
+    What it says of an object is not to be half known: patches that have not been sent yet become
+    one.  ``uid`` guards against an object of the same name that was created since; empty means any.
+    """
+
+    kind_type: type[KubeObject]
+    namespace: str
+    name: str
+    merge_patch: JsonObject
+    uid: str = ""
+    subresource: str = ""  # or status, as of ``Cluster.patch``
+
+
+Report = PodReport | ObjectPatch | Event
+
+
+def guarded(patch: ObjectPatch) -> JsonObject:
+    """Return what to send: the patch with its uid as a precondition."""
+    if not patch.uid:
+        return patch.merge_patch
+    meta = patch.merge_patch.get("metadata") or {}
+    return {**patch.merge_patch, "metadata": {**meta, "uid": patch.uid}}
+
+
 class Binds(Protocol):
     """Bindings under way."""
 
@@ -239,13 +266,15 @@ class Cluster(Reader, Protocol):
         being deleted, has scheduling gates or another uid.  Whether the node exists is not asked.
         """
 
-    def report(self, reports: Sequence[PodReport | Event]) -> None:
+    def report(self, reports: Sequence[Report]) -> None:
         """Write, some time soon, what people should be able to read.  Never fails, never waits.
 
         Reports about one pod are written in order, and a newer one may take in those that have not
         been sent yet.  What is not sent when the pod's binding begins is dropped; a deletion of
-        the pod waits for them.  An event of a name that exists takes its place.  What the server
-        refuses is dropped.
+        the pod waits for them.  An event of a name that exists takes its place.  So it is with
+        patches of one object, but for the binding.  What the server refuses is dropped, and so
+        is what waits longest when too much waits: whoever needs a patch to arrive looks whether it
+        has, and reports it again.
         """
 
     def evict(

@@ -1,10 +1,11 @@
-"""What a pod asks of a node, in exact quantities.
+"""What a pod asks of a node and what it may use there at most, in exact quantities.
 
-Source: k8s.io/component-helpers resource/helpers.go ``PodRequests``; the non-zero defaults are
-``DefaultMilliCPURequest`` and ``DefaultMemoryRequest`` of pkg/scheduler/util/pod_resources.go.
+Source: k8s.io/component-helpers resource/helpers.go ``PodRequests``, ``PodLimits``; the non-zero
+defaults are ``DefaultMilliCPURequest`` and ``DefaultMemoryRequest`` of
+pkg/scheduler/util/pod_resources.go.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from koordinator.api.pod import Container, PodSpec
 from koordinator.foundation.quantity import Quantity
@@ -28,23 +29,7 @@ def pod_requests(spec: PodSpec, defaults: Mapping[str, int] | None = None) -> Re
     overhead comes on top.  ``defaults`` is assumed for a container that says nothing about that
     resource.
     """
-    running: Requests = {}
-    for container in spec.containers:
-        _add(running, _container(container, defaults))
-
-    sidecars: Requests = {}
-    starting: Requests = {}
-    for container in spec.init_containers:
-        requests = _container(container, defaults)
-        if container.restart_policy == "Always":
-            _add(running, requests)
-            _add(sidecars, requests)
-            _raise(starting, sidecars)
-        else:
-            _add(requests, sidecars)
-            _raise(starting, requests)
-    _raise(running, starting)
-
+    running = _most(spec, lambda container: _container(container, defaults))
     if spec.resources is not None:
         stated = {**(spec.resources.limits or {}), **(spec.resources.requests or {})}
         for name, quantity in stated.items():
@@ -54,12 +39,53 @@ def pod_requests(spec: PodSpec, defaults: Mapping[str, int] | None = None) -> Re
     return running
 
 
+def pod_limits(spec: PodSpec) -> Requests:
+    """Return the most that the pod may use; what nothing limits is left out.
+
+    Combined as requests are; overhead comes on top of what is limited.
+    """
+    running = _most(spec, lambda container: _canonical(container.resources.limits))
+    if spec.resources is not None:
+        running |= {
+            name: amount
+            for name, amount in _canonical(spec.resources.limits).items()
+            if name in POD_LEVEL or name.startswith("hugepages-")
+        }
+    overhead = _canonical(spec.overhead)
+    _add(running, {name: amount for name, amount in overhead.items() if name in running})
+    return running
+
+
+def _most(spec: PodSpec, of: Callable[[Container], Requests]) -> Requests:
+    """Return the most that the containers together have of ``of`` at any moment."""
+    running: Requests = {}
+    for container in spec.containers:
+        _add(running, of(container))
+
+    sidecars: Requests = {}
+    starting: Requests = {}
+    for container in spec.init_containers:
+        requests = of(container)
+        if container.restart_policy == "Always":
+            _add(running, requests)
+            _add(sidecars, requests)
+            _raise(starting, sidecars)
+        else:
+            _add(requests, sidecars)
+            _raise(starting, requests)
+    _raise(running, starting)
+    return running
+
+
 def _container(container: Container, defaults: Mapping[str, int] | None) -> Requests:
-    stated = container.resources.requests or {}
-    requests = {name: canonical(name, quantity) for name, quantity in stated.items()}
+    requests = _canonical(container.resources.requests)
     for name, amount in (defaults or {}).items():
         requests.setdefault(name, amount)
     return requests
+
+
+def _canonical(amounts: Mapping[str, Quantity] | None) -> Requests:
+    return {name: canonical(name, quantity) for name, quantity in (amounts or {}).items()}
 
 
 def _add(total: Requests, more: Requests) -> None:

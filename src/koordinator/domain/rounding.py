@@ -19,3 +19,17 @@ def percent_floor(part: IntArray, whole: IntArray) -> IntArray:
     if divisor.max(initial=0) < _EXACT_BELOW:
         return (part * 100.0 / divisor).astype(np.int64)
     return part * 100 // divisor
+
+
+def round_half_away(number: float) -> int:
+    """Return the nearest integer, away from zero where two are: ``math.Round`` of Go."""
+    whole = int(number)
+    if abs(number - whole) < 0.5:  # noqa: PLR2004 (half)
+        return whole
+    return whole + 1 if number > 0 else whole - 1
+
+
+def round_half_away_array(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the same of every number."""
+    whole = np.trunc(numbers)
+    return np.where(np.abs(numbers - whole) < 0.5, whole, whole + np.sign(numbers))  # noqa: PLR2004

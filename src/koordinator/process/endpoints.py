@@ -37,9 +37,10 @@ Setter = Callable[[str], str]
 class Endpoints:
     """What one component serves.
 
-    An answer is sent as text if it is a string, else as JSON.  NotFoundError becomes 404,
-    InputError 400, TimeoutError 503.  Answers, setters and metric collectors run in threads of the
-    server: what belongs to the component's own thread they have to get through ``Inquiries``.
+    An answer is sent as text if it is a string, else as JSON.  NotFoundError becomes 404 (of a
+    service with a message in JSON), InputError 400, TimeoutError 503.  Answers, setters and metric
+    collectors run in threads of the server: what belongs to the component's own thread they have
+    to get through ``Inquiries``.
     """
 
     #: By name: healthz, livez, readyz.
@@ -150,7 +151,10 @@ def _leaders_page(answer: Answer, is_leader: Callable[[], bool]) -> _Handler:
     def show_if_leader(request: Request) -> Response:
         if not is_leader():
             return _response({"message": "the instance is not leader"}, 503)
-        return show(request)
+        try:
+            return show(request)
+        except NotFoundError as error:
+            return _response({"message": str(error)}, 404)
 
     return show_if_leader
 

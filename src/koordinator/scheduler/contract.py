@@ -27,6 +27,8 @@ its arguments.
                     ``Reads.CLUSTER`` plugin whose raw score depends on which nodes are feasible
 ``normalize``       ``(raw (k,)) -> (k,)`` in 0..max_score: raw scores of the feasible nodes to
                     final ones
+``spread``          class variable: which raw score ``normalize`` makes the highest (``Spread``), if
+                    it does what ``spread_of`` does
 ``prefer_nodes``    ``(snapshot, pod) -> rows``: candidates to try first, in order
                     (Koordinator: PreferNodes)
 ``find_one_node``   ``(snapshot, pod) -> row | None``: a place planned beforehand, taken if every
@@ -55,6 +57,10 @@ its arguments.
                     before it is queued (Koordinator: the transformers of informers and
                     BeforePreFilter)
 ``pre_enqueue``     ``(pod object) -> str``: why the pod must not enter the queue yet; empty: it may
+``detail``          ``(row view, pod) -> str``: for people, what exactly the filter has against
+                    a node
+``remedy``          ``(snapshot, pod) -> str``: for people, what would let pass a pod that
+                    ``prefilter`` refuses; empty: unknown
 ``with_gates``      ``(feature gates) -> plugin``: the plugin as the gates that are on change it
 ``arrived``         ``(snapshot, pod) -> None``: a pod is tried for the first time (for policies
                     that learn the mix)
@@ -471,6 +477,13 @@ class Profile:
     events: Mapping[str, tuple[EventHint, ...]] = field(default_factory=dict)
 
 
+class Spread(Enum):
+    """Which raw score becomes the highest one."""
+
+    HIGHEST = auto()
+    LOWEST = auto()  # 0, which must be the lowest that there can be
+
+
 def spread_of(scores: IntArray, max_score: int = MAX_SCORE, *, reverse: bool = False) -> IntArray:
     """Scale so that the highest raw score becomes ``max_score``; reversed, the lowest.
 
@@ -508,6 +521,7 @@ __all__ = [
     "Refusal",
     "Rejections",
     "Shortlist",
+    "Spread",
     "WhatIf",
     "spread_of",
 ]

@@ -27,12 +27,13 @@ class Diagnosis:
     counts: Mapping[tuple[str, str], int]  # (plugin, reason) -> nodes
     rejected: IntArray
     resolvable: BoolArray  # per rejected row: preemption might help
+    behind: frozenset[str] = frozenset()  # plugins to whose verdicts the refusal is due
 
     @property
     def plugins(self) -> frozenset[str]:
         """The plugins that had a part in it."""
         if self.refused_by:
-            return frozenset((self.refused_by,))
+            return self.behind | {self.refused_by}
         return frozenset(plugin for plugin, _ in self.counts)
 
     @property
@@ -79,12 +80,13 @@ def never_fits(diagnosis: Diagnosis, state: ClusterState, pod: PodClass) -> str:
     for column, amount in pod.demand:
         if amount > largest[column]:
             name, most = state.axis.names[column], int(largest[column])
-            asked, there = (_amount(name, number) for number in (amount, most))
+            asked, there = (quantity(name, number) for number in (amount, most))
             return f"no node can ever hold it: it asks for {asked} of {name}, the most is {there}"
     return "no node can ever hold it as they are, not even an empty one"
 
 
-def _amount(name: str, amount: int) -> str:
+def quantity(name: str, amount: int) -> str:
+    """Return an amount of a resource as Kubernetes writes it."""
     if name == "cpu":
         return Quantity.from_milli(amount).canonical()
     binary = amount % 1024 == 0

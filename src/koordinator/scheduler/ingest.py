@@ -12,6 +12,7 @@ from koordinator.api.device import Device
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
+from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
@@ -43,28 +44,38 @@ class Ingest:
     def put(self, new: KubeObject, old: KubeObject | None = None) -> ClusterEvent:
         """Take over an object that is no pod; ``old`` is what it was, None if it is new."""
         if isinstance(new, Node):
-            new, old = self._offered(new), as_offered(old).node if isinstance(old, Node) else None
-            self._state.put_node(new)
-            if not isinstance(old, Node):
-                self._set_devices(new.metadata.name)
-                self._set_topology(new.metadata.name)
-                return ClusterEvent("Node", Action.ADD, old, new)
-            action = node_changes(old, new)
-            if action & Action.UPDATE_LABELS:
-                self._set_devices(new.metadata.name)
-            if action & (Action.UPDATE_LABELS | Action.UPDATE_ANNOTATIONS):
-                self._set_topology(new.metadata.name)
-            return ClusterEvent("Node", action, old, new)
+            return self._put_node(new, old if isinstance(old, Node) else None)
         if not self._is_outdated(new):
             self._state.objects.put(new)
         if isinstance(new, Device):
             self._set_devices(new.metadata.name)
         elif isinstance(new, NodeResourceTopology):
             self._set_topology(new.metadata.name)
+        elif isinstance(new, NodeMetric):
+            self._set_load(new.metadata.name)
         elif isinstance(new, Namespace):
             self._set_namespace(new.metadata.name, new.metadata.labels)
         action = Action.ADD if old is None else Action.UPDATE
         return ClusterEvent(new.KIND, action, old, new)
+
+    def _put_node(self, new: Node, old: Node | None) -> ClusterEvent:
+        new, old = self._offered(new), as_offered(old).node if old is not None else None
+        name = new.metadata.name
+        self._state.put_node(new)
+        if old is None:
+            self._set_devices(name)
+            self._set_topology(name)
+            self._set_load(name)
+            self._complain_about_load(name)
+            return ClusterEvent("Node", Action.ADD, old, new)
+        action = node_changes(old, new)
+        if action & Action.UPDATE_LABELS:
+            self._set_devices(name)
+        if action & (Action.UPDATE_LABELS | Action.UPDATE_ANNOTATIONS):
+            self._set_topology(name)
+        if action & Action.UPDATE_ANNOTATIONS:
+            self._complain_about_load(name)
+        return ClusterEvent("Node", action, old, new)
 
     def _offered(self, node: Node) -> Node:
         offered = as_offered(node)
@@ -92,6 +103,8 @@ class Ingest:
                 self._set_devices(gone.metadata.name)
             elif isinstance(gone, NodeResourceTopology):
                 self._set_topology(gone.metadata.name)
+            elif isinstance(gone, NodeMetric):
+                self._set_load(gone.metadata.name)
             elif isinstance(gone, Namespace):
                 self._set_namespace(gone.metadata.name, None)
         return ClusterEvent(gone.KIND, Action.DELETE, gone, None)
@@ -108,6 +121,14 @@ class Ingest:
         problem = self._state.set_topology(node) if node in self._state.nodes.rows else None
         if problem is not None:
             self.complaints.append(str(problem))
+
+    def _set_load(self, node: str) -> None:
+        if node in self._state.nodes.rows:
+            self._state.set_load(node)
+
+    def _complain_about_load(self, node: str) -> None:
+        problems = self._state.load.problems.get(self._state.nodes.rows[node], ())
+        self.complaints += (f"node {node}: {problem}" for problem in problems)
 
     # -- placed pods -------------------------------------------------------------------------
 
@@ -129,11 +150,11 @@ class Ingest:
             placed, new
         ):
             if _same_to_plugins(before, new):
-                placed.pod = new
+                state.renew(placed, new)
                 return None
             pod_class = state.classes.of(new)
             if pod_class is placed.pod_class:
-                placed.pod = new
+                state.renew(placed, new)
                 return None
             if state.update_placed(placed, new, pod_class):
                 return _updated(old or before, new)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
 
+from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.device import Device
 from koordinator.api.elastic_quota import ElasticQuota
@@ -16,15 +17,16 @@ from koordinator.api.kubescheduler import (
     NO_GATES,
     FeatureGates,
     KubeSchedulerConfiguration,
-    LoadAwareSchedulingArgs,
     PluginArgs,
     decode_args,
 )
 from koordinator.api.meta import KubeObject
+from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod_group import PodGroup
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.reservation import Reservation
+from koordinator.api.schedule_explanation import ScheduleExplanation
 from koordinator.api.service import Service
 from koordinator.api.volume import (
     CsiDriver,
@@ -52,6 +54,7 @@ from koordinator.scheduler.plugins import (
     gpu_price,
     image_locality,
     inter_pod_affinity,
+    load_aware,
     node_affinity,
     node_name,
     node_numa_resource,
@@ -100,6 +103,7 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     default_binder.PLUGIN,
     node_resources_fit_plus.PLUGIN,
     scarce_resource_avoidance.PLUGIN,
+    load_aware.PLUGIN,
     node_numa_resource.PLUGIN,
     device_share.PLUGIN,
     reservation.PLUGIN,
@@ -137,6 +141,7 @@ UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
         "DynamicResources": "preEnqueue preFilter filter postFilter score reserve preBind",
         "DefaultPreemption": "preEnqueue postFilter",
         "DeviceShare": "preFilter filter preScore score reserve preBind",
+        "LoadAwareScheduling": "preFilter filter score reserve",
         "NodeNUMAResource": "preFilter filter preScore score reserve preBind",
         "Reservation": "preFilter filter postFilter preScore score reserve preBind bind",
         "ElasticQuota": "preFilter postFilter reserve",
@@ -148,9 +153,6 @@ UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
 }
 
 PLANNED: Mapping[str, Planned] = {
-    "LoadAwareScheduling": Planned(
-        LoadAwareSchedulingArgs, frozenset(("preFilter", "filter", "score", "reserve"))
-    ),
     # The patches that this one merges travel with the bind here: nothing is left for it to do.
     DEFAULT_PRE_BIND: Planned(NoArgs, frozenset(("preBind",))),
 }
@@ -160,6 +162,7 @@ _NOTHING_TO_DO = frozenset((DEFAULT_PRE_BIND,))
 #: Kinds besides nodes, pods and namespaces that some plugin reads.
 WATCHED: tuple[type[KubeObject], ...] = (
     Device,
+    NodeMetric,
     NodeResourceTopology,
     Reservation,
     ConfigMap,
@@ -170,6 +173,8 @@ WATCHED: tuple[type[KubeObject], ...] = (
     StatefulSet,
     PodDisruptionBudget,
     PodGroup,
+    ScheduleExplanation,
+    ClusterNetworkTopology,
     StorageClass,
     CsiNode,
     CsiDriver,

@@ -52,11 +52,7 @@ class Transaction:
     def displace(self, placed: PlacedPod) -> None:
         """Take a pod off its row."""
         self._state.displace(placed.key)
-        self._undo.append(
-            lambda: self._state.place(
-                placed.key, placed.pod, placed.pod_class, placed.row, placed.belongings
-            )
-        )
+        self._undo.append(lambda: self._state.put_back(placed))
 
     def put_object(self, item: KubeObject) -> None:
         """Assume a new version of an object; undone only if no other version came since."""

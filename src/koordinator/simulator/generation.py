@@ -9,8 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from koordinator.api.codec import decode_object
+from koordinator.api.defaults import with_defaults
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.foundation.errors import InputError
 from koordinator.simulator.node_pools import nodes_of
 from koordinator.simulator.pod_streams import priority_classes, submissions_of
 from koordinator.simulator.workload import Workload
@@ -49,8 +53,27 @@ def generate(workload: Workload, seed: int, until_s: float) -> Plan:
         rng = _generator(seed, "stream", stream.name)
         submissions += submissions_of(stream, workload, until_s, rng)
     objects += priority_classes(workload)
+    objects += other_objects(workload)
     outages = tuple(_outages(workload, nodes, seed, until_s))
     return Plan(tuple(objects), nodes, tuple(submissions), outages)
+
+
+def other_objects(workload: Workload) -> list[KubeObject]:
+    """Return what the workload gives as manifests.  Raises InputError with the path."""
+    found = []
+    for index, manifest in enumerate(workload.objects):
+        try:
+            obj = with_defaults(decode_object(manifest))
+        except InputError as error:
+            raise error.within(path=f"objects[{index}]") from None
+        if isinstance(obj, Pod | Node):
+            raise InputError(
+                f"found a {obj.KIND}; accepted is any other kind: nodes come from nodePools, pods "
+                "from podStreams",
+                path=f"objects[{index}].kind",
+            )
+        found.append(obj)
+    return found
 
 
 def _generator(seed: int, role: str, name: str) -> np.random.Generator:

@@ -9,6 +9,7 @@ from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerC
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.registry import KINDS
 from koordinator.cluster.port import Cluster, EventType
+from koordinator.scheduler.app.explanations import Explanations
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.simulator.embedded import Embedded
 
@@ -77,4 +78,5 @@ def schedule_once(
     recorder = ChangeRecorder(world.cluster)
     world.run_to_fixed_point()
     world.scheduler.report_quotas()
+    Explanations(world.scheduler, world.cluster, world.clock).step(finish=True)
     return recorder.changes(), world.not_yet

@@ -9,6 +9,11 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from koordinator.api import labels, resource_names
+from koordinator.api.annotations.gang import (
+    NETWORK_TOPOLOGY_SPEC,
+    GatherRule,
+    NetworkTopologySpec,
+)
 from koordinator.api.core import (
     ResourceList,
     ResourceRequirements,
@@ -18,6 +23,7 @@ from koordinator.api.core import (
 from koordinator.api.defaults import NOT_READY, UNREACHABLE, with_defaults
 from koordinator.api.meta import KubeObject, LabelSelector, ObjectMeta
 from koordinator.api.pod import Container, Pod, PodSpec
+from koordinator.api.pod_group import PodGroup, PodGroupSpec
 from koordinator.api.priority import PriorityClass
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.stages import Distribution, PodLife
@@ -49,18 +55,25 @@ class Blueprint:
     pod: Pod
     weight: int
     duration: Distribution
+    members: int = 1
+    group: PodGroup | None = None  # of pods that start together
 
 
 def blueprints_of(stream: PodStream, workload: Workload) -> list[Blueprint]:
     """Return one per variant, or the only one of a stream without variants."""
-    return [
-        Blueprint(
-            with_defaults(_pod(stream, _template(stream, variant), workload)),
-            variant.weight,
-            (variant.duration or stream.duration or _ENDLESS).build(),
+    found = []
+    for variant in stream.variants or (_NOTHING_ELSE,):
+        template = _template(stream, variant)
+        found.append(
+            Blueprint(
+                with_defaults(_pod(stream, template, workload)),
+                variant.weight,
+                (variant.duration or stream.duration or _ENDLESS).build(),
+                template.members or 1,
+                _group(stream, template),
+            )
         )
-        for variant in stream.variants or (_NOTHING_ELSE,)
-    ]
+    return found
 
 
 def priority_classes(workload: Workload) -> list[KubeObject]:
@@ -90,13 +103,39 @@ def submissions_of(
     kind = stream.kind or stream.name
     for number, (at_s, choice) in enumerate(zip(times_s.tolist(), chosen.tolist(), strict=True)):
         blueprint = blueprints[choice]
-        meta = replace(blueprint.pod.metadata, name=f"{stream.name}-{number}")
         life = PodLife(
             work_s=blueprint.duration.draw(rng),
             resubmissions=stream.resubmit.limit,
             resubmit_after_s=stream.resubmit.after.total_seconds(),
         )
-        yield Submission(at_s, replace(blueprint.pod, metadata=meta), kind, life)
+        name, group = f"{stream.name}-{number}", blueprint.group
+        if group is not None:
+            group = replace(group, metadata=replace(group.metadata, name=name))
+        for pod in _pods(blueprint, name):
+            yield Submission(at_s, pod, kind, life, group)
+
+
+def _pods(blueprint: Blueprint, name: str) -> Iterator[Pod]:
+    """Yield the pod, or the members of the job, of one arrival."""
+    meta = blueprint.pod.metadata
+    if blueprint.group is None:
+        yield replace(blueprint.pod, metadata=replace(meta, name=name))
+        return
+    meta = replace(meta, labels={**meta.labels, labels.POD_GROUP: name})
+    for index in range(blueprint.members):
+        yield replace(blueprint.pod, metadata=replace(meta, name=f"{name}-{index}"))
+
+
+def _group(stream: PodStream, template: TemplateConfig) -> PodGroup | None:
+    """Return the PodGroup of a job of several pods."""
+    if (template.members or 1) == 1:
+        return None
+    rules = tuple(GatherRule(layer=g.layer, strategy=g.strategy) for g in template.gather or ())
+    near = NETWORK_TOPOLOGY_SPEC.entry(NetworkTopologySpec(gather_strategy=rules)) if rules else {}
+    return PodGroup(
+        metadata=ObjectMeta(name=stream.name, namespace=stream.namespace, annotations=near),
+        spec=PodGroupSpec(min_member=template.members or 1),
+    )
 
 
 def _template(stream: PodStream, variant: VariantConfig) -> TemplateConfig:
@@ -111,6 +150,8 @@ def _pod(stream: PodStream, template: TemplateConfig, workload: Workload) -> Pod
     own = {APP: stream.name}
     if template.qos is not None:
         own[labels.POD_QOS_CLASS] = template.qos
+    if template.quota is not None:
+        own[labels.QUOTA_NAME] = template.quota
     amounts = _amounts(template)
     return Pod(
         metadata=ObjectMeta(

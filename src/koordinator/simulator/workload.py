@@ -4,7 +4,7 @@
 ``docs/how-to/describe-a-workload.md`` explains every field.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
@@ -148,6 +148,13 @@ class SpreadConfig(ConfigStruct, frozen=True, kw_only=True):
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] = "ScheduleAnyway"
 
 
+class GatherConfig(ConfigStruct, frozen=True, kw_only=True):
+    """Keeps the members of a job together in one domain of a layer of the network."""
+
+    layer: str
+    strategy: Literal["MustGather", "PreferGather"] = "MustGather"
+
+
 class TemplateConfig(ConfigStruct, frozen=True, kw_only=True):
     """What a pod is.  GPUs: so many whole ones, or so many percent of one."""
 
@@ -162,6 +169,9 @@ class TemplateConfig(ConfigStruct, frozen=True, kw_only=True):
     node_selector: dict[str, str] | None = None
     spread: tuple[SpreadConfig, ...] | None = None
     labels: dict[str, str] | None = None
+    members: PositiveCount | None = None  # pods that start together or not at all; 1 if left out
+    gather: tuple[GatherConfig, ...] | None = None
+    quota: str | None = None  # the ElasticQuota of the pod
 
 
 class VariantConfig(TemplateConfig, frozen=True, kw_only=True):
@@ -224,5 +234,6 @@ class Workload(ConfigStruct, frozen=True, kw_only=True):
     seed: Count = 0
     failures: tuple[FailureConfig, ...] = ()
     outages: tuple[OutageConfig, ...] = ()
+    objects: tuple[dict[str, Any], ...] = ()  # manifests of whatever else there is: quotas, …
     grace_period: Duration = Duration(seconds=50)
     toleration: Duration = Duration(minutes=5)

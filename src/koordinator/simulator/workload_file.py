@@ -17,6 +17,7 @@ from koordinator.api.validation import validate
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
+from koordinator.simulator.generation import other_objects
 from koordinator.simulator.node_pools import nodes_of
 from koordinator.simulator.pod_streams import blueprints_of
 from koordinator.simulator.workload import (
@@ -83,6 +84,12 @@ def _check(workload: Workload) -> None:
         _check_stream(stream, path)
         for blueprint in blueprints_of(stream, workload):
             _check_object(blueprint.pod, path)
+    for obj in other_objects(workload):
+        _check_object(obj, "objects")
+    _check_failures(workload)
+
+
+def _check_failures(workload: Workload) -> None:
     pools = {pool.name: pool for pool in workload.node_pools}
     for path, failure in _numbered(workload.failures, "failures"):
         _check_pool(failure.pool, pools, path)
@@ -147,6 +154,11 @@ def _check_template(template: TemplateConfig, path: str) -> None:
             f"found {template.gpu_percent} beside gpus {template.gpus}; accepted is one of gpus "
             "(whole ones) and gpuPercent (of one)",
             path=f"{path}.gpuPercent",
+        )
+    if template.gather and template.members == 1:
+        raise InputError(
+            "found layers for a job of 1 member; accepted with 2 members or more",
+            path=f"{path}.gather",
         )
 
 

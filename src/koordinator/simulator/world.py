@@ -28,6 +28,7 @@ from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
+from koordinator.api.pod_group import PodGroup
 from koordinator.foundation.clock import Clock, SystemClock, to_datetime
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.app import Bound, Evicted, Options, Outcome
@@ -80,6 +81,7 @@ class Submission:
     pod: Pod
     kind: str = ""  # of workload, for reports
     life: PodLife = ENDLESS
+    group: PodGroup | None = None  # of which the pod is a member; it goes with the last of them
 
 
 @dataclass(slots=True, eq=False)
@@ -152,6 +154,7 @@ class World:
         self._grace_period_s = grace_period_s
         self._keep_finished = keep_finished
         self._nodes: dict[str, _NodeRun] = {}
+        self._members: Counter[str] = Counter()  # by PodGroup: those that are not done for good
         self._events: list[_Event] = []
         self._sequence = count()
         self._wakeup_s = math.inf
@@ -263,6 +266,7 @@ class World:
     # -- pods --------------------------------------------------------------------------------
 
     def _submit(self, submission: Submission, times: int) -> None:
+        self._join(submission, times)
         pod = with_defaults(submission.pod)
         if times:
             name = resubmitted_name(pod.metadata.name, times)
@@ -304,6 +308,7 @@ class World:
             self._set_phase(run, "Succeeded")
         else:
             self._delete(run)
+        self._leave(run.submission)
         self._journal.finished(run.submission.kind)
 
     def _lose(self, run: PodRun) -> None:
@@ -314,6 +319,27 @@ class World:
         if times <= submission.life.resubmissions:
             again_s = self.now_s + submission.life.resubmit_after_s
             self.at(again_s, partial(self._submit, submission, times), Rank.SUBMIT)
+        else:
+            self._leave(submission)
+
+    def _join(self, submission: Submission, times: int) -> None:
+        """Create the PodGroup before its first member."""
+        group = submission.group
+        if group is None or times:
+            return
+        if group.key not in self._members:
+            self.cluster.create(group)
+        self._members[group.key] += 1
+
+    def _leave(self, submission: Submission) -> None:
+        """Delete the PodGroup after its last member."""
+        group = submission.group
+        if group is None:
+            return
+        self._members[group.key] -= 1
+        if not self._members[group.key]:
+            del self._members[group.key]
+            self.cluster.delete(PodGroup, group.metadata.name, group.metadata.namespace)
 
     def _end(self, run: PodRun, event: PodEvent) -> None:
         self._move(run, event)

@@ -8,7 +8,7 @@ from koordinator.api.core import MicroTime, ObjectReference
 from koordinator.api.event import Event
 from koordinator.api.meta import Condition, ObjectMeta
 from koordinator.api.pod import Pod, PodStatus
-from koordinator.cluster.port import Cluster, PodReport
+from koordinator.cluster.port import Cluster, ObjectPatch, PodReport
 from koordinator.foundation.clock import UTC
 from koordinator.foundation.errors import ClusterError
 
@@ -122,3 +122,39 @@ def test_an_event_takes_the_place_of_its_name(cluster: Cluster) -> None:
             return {}
 
     assert eventually(cluster, lambda: notes() == {"x": "second", "y": "other"})
+
+
+def labels(cluster: Cluster, name: str) -> dict[str, str]:
+    return cluster.get(Pod, name, "default").metadata.labels
+
+
+def labelled(name: str, uid: str = "", **given: str | None) -> ObjectPatch:
+    return ObjectPatch(Pod, "default", name, {"metadata": {"labels": given}}, uid=uid)
+
+
+def test_a_patch_arrives_without_anybody_waiting(cluster: Cluster) -> None:
+    """Several patches of one object come to the same as one after the other."""
+    cluster.create(pod("a"))
+    cluster.report([labelled("a", x="1", y="1")])
+    cluster.report([labelled("a", x="2"), labelled("a", y=None, z="3")])
+
+    assert eventually(cluster, lambda: labels(cluster, "a") == {"x": "2", "z": "3"})
+
+
+def test_a_patch_of_a_status_leaves_the_rest(cluster: Cluster) -> None:
+    """With the subresource, what the patch says of anything else is ignored."""
+    cluster.create(pod("a"))
+    change = {"status": {"message": "here"}, "metadata": {"labels": {"x": "1"}}}
+    cluster.report([ObjectPatch(Pod, "default", "a", change, subresource="status")])
+
+    assert eventually(cluster, lambda: status(cluster, "a").message == "here")
+    assert labels(cluster, "a") == {}
+
+
+def test_a_patch_that_cannot_be_is_dropped(cluster: Cluster) -> None:
+    """Of a missing object, or of another one of that name; the next one arrives."""
+    cluster.create(pod("a"))
+    cluster.report([labelled("missing", x="1"), labelled("a", uid="another", x="1")])
+    cluster.report([labelled("a", z="3")])
+
+    assert eventually(cluster, lambda: labels(cluster, "a") == {"z": "3"})

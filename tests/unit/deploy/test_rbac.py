@@ -6,16 +6,17 @@ from typing import Any
 import pytest
 from tests.unit.deploy.installed import NAMESPACE, OBJECTS, scheduler_configuration, scheduler_pod
 
+from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.event import CoreEvent, Event
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
-from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
 from koordinator.api.reservation import Reservation
+from koordinator.api.schedule_explanation import ScheduleExplanation
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim
 from koordinator.scheduler.profile import PLANNED, WATCHED
 
@@ -25,7 +26,6 @@ READ = {"get", "list", "watch"}
 
 #: What plugins read that are not there yet; those that are say it in ``WATCHED``.
 PLANNED_READS: Mapping[str, tuple[type[KubeObject], ...]] = {
-    "LoadAwareScheduling": (NodeMetric,),
     "NodeNUMAResource": (NodeResourceTopology,),
 }
 
@@ -40,6 +40,9 @@ WRITES: Rights = {
     ("scheduling.koordinator.sh", Reservation.PLURAL): {"delete", "patch"},
     ("scheduling.koordinator.sh", f"{Reservation.PLURAL}/status"): {"patch"},
     ("scheduling.sigs.k8s.io", PodGroup.PLURAL): {"patch"},
+    ("scheduling.koordinator.sh", "scheduleexplanations/status"): {"patch"},
+    ("scheduling.koordinator.sh", ScheduleExplanation.PLURAL): {"delete"},
+    ("scheduling.koordinator.sh", f"{ClusterNetworkTopology.PLURAL}/status"): {"patch"},
     ("events.k8s.io", Event.PLURAL): {"create"},
     ("", CoreEvent.PLURAL): {"patch"},
     ("authentication.k8s.io", "tokenreviews"): {"create"},

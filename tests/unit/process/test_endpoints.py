@@ -167,7 +167,7 @@ def test_services_are_the_leaders(component: Component) -> None:
 @pytest.mark.parametrize(
     ("path", "status", "text"),
     [
-        ("/apis/v1/nodes/n2", 404, "cannot find node n2\n"),
+        ("/apis/v1/nodes/n2", 404, '{"message":"cannot find node n2"}'),
         ("/apis/v1/nodes/busy", 503, "no answer within 10 s\n"),
         ("/nowhere", 404, "Not Found"),
     ],

@@ -124,6 +124,25 @@ def test_a_gang_short_of_members_waits_before_the_queue_and_says_so() -> None:
     assert text in {event.note for event in one.cluster.list(Event).items}
 
 
+def test_members_of_different_schedulers_are_told_so() -> None:
+    """No scheduler can start such a gang: its pods say what is wrong, not that they wait."""
+    one = world(
+        node("a"),
+        group("g", 3),
+        *members("g", 2),
+        member("g-2", "g", schedulerName="other"),
+    )
+
+    one.run_to_fixed_point()
+
+    assert placed(one) == {}
+    text = (
+        "gang default/g needs 3 members of one schedulerName; there were 2 for default-scheduler "
+        "and 1 for other when this was written"
+    )
+    assert condition(one, "g-0") == ("SchedulingGated", text)
+
+
 def test_the_last_member_lets_the_gang_start() -> None:
     """Members that came before wait without cost; with the last one all are bound."""
     one = world(node("a"), group("g", 3), *members("g", 2))

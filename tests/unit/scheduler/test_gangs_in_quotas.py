@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import put, team
+from tests.unit.scheduler.test_gang_topology import gather, nodes, topology
 from tests.unit.scheduler.test_gangs import condition, group, members, placed
 from tests.worlds import configuration, embedded, node, pod
 
@@ -63,7 +64,7 @@ def test_a_finished_pod_of_the_quota_lets_the_gang_start() -> None:
     one = world(
         node("a", cpu=100),
         team("team", most=4),
-        pod("before", 2, labels={LABEL: "team"}, node_name="a"),
+        pod("before", 2, labels={LABEL: "team"}, on="a"),
         group("g", 4),
         *members("g", 4, labels={LABEL: "team"}),
     )
@@ -105,3 +106,29 @@ def test_neither_quota_nor_gang_is_broken(cpus: list[int], quota: int, sizes: li
     assert all(used + size > min(quota, sum(cpus)) for size in waiting)
     one.state.validate()
     one.scheduler.queue.validate()
+
+
+def test_a_gathered_gang_respects_its_quota() -> None:
+    """Near nodes with room are not enough: the quota has to let all members in."""
+    config = configuration(
+        plugins={
+            "multiPoint": {"enabled": [{"name": "ElasticQuota"}, {"name": "Coscheduling"}]},
+            "queueSort": {"disabled": [{"name": "*"}], "enabled": [{"name": "Coscheduling"}]},
+        },
+        pluginConfig=[{"name": "Coscheduling", "args": {"awareNetworkTopology": True}}],
+    )
+    one = embedded(
+        topology(),
+        *nodes(2, 2, 2, 2),
+        team("team", most=3),
+        group("g", 4, **gather(must="RackLayer")),
+        *members("g", 4, labels={LABEL: "team"}),
+        config=config,
+    )
+    one.run_to_fixed_point()
+    assert placed(one) == {}
+    assert "ElasticQuota lets 3 of 4 members in" in condition(one, "g-0")[1]
+
+    put(one, team("team", most=4))
+    one.run_to_fixed_point()
+    assert len(placed(one)) == 4

@@ -66,7 +66,7 @@ def test_only_so_many_are_written_at_a_time(embedded: NewEmbedded) -> None:
     """The others follow in the next seconds."""
     count = WRITES + 5
     one = embedded(
-        node("n", cpu=100),
+        node("n", cpu=count, pods=count),
         *(team(f"q{i}", 3) for i in range(count)),
         *(of(f"p{i}", f"q{i}") for i in range(count)),
         config=config(),

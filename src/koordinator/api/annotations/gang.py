@@ -33,6 +33,8 @@ BIND_GANG_GROUP_ID: Final = "internal.scheduling.koordinator.sh/bind-gang-group-
 BIND_GANG_MEMBER_COUNT: Final = "internal.scheduling.koordinator.sh/bind-gang-member-count"
 FORMER_BIND_GANG_GROUP_ID: Final = "scheduling.koordinator.sh/bind-gang-group-id"
 FORMER_BIND_GANG_MEMBER_COUNT: Final = "scheduling.koordinator.sh/bind-gang-member-count"
+QUEUE_POSITION: Final = "gang.scheduling.koordinator.sh/queue-position"  # on a PodGroup; ours
+QUEUE_REASON: Final = "gang.scheduling.koordinator.sh/queue-reason"  # likewise
 
 
 class GangMode(StrEnum):

@@ -3,12 +3,32 @@
 Source: koordinator apis/extension/elastic_quota.go.
 """
 
+from enum import StrEnum
+from typing import Final
+
 from koordinator.api.annotations.codec import AnnotationCodec
 from koordinator.api.core import ResourceList
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.foundation.errors import InputError
 
 DEFAULT_RESOURCE_KEYS = ("cpu", "memory")
+
+
+class QueuePolicy(StrEnum):
+    """Which of the jobs that wait in a quota may be tried."""
+
+    NONE = "none"  # all: there is no queue
+    STRICT = "strict"  # the first
+    BACKFILL = "backfill"  # the first, and of those close behind the ones that ask for less
+    BEST_EFFORT = "best-effort"  # the first, and those close behind
+
+
+class QueueOrder(StrEnum):
+    """Who is first among jobs of equal priority."""
+
+    FIFO = "fifo"  # who came first
+    FAIR_SHARE = "fair-share"  # whose namespace uses the smallest part of the quota
+
 
 # Set by users and the profile controller.
 SHARED_WEIGHT = AnnotationCodec("quota.scheduling.koordinator.sh/shared-weight", ResourceList)
@@ -22,6 +42,11 @@ RESOURCE_KEYS = AnnotationCodec("quota.scheduling.koordinator.sh/resource-keys",
 MAX_STRICT_CHECK_RESOURCE_KEYS = AnnotationCodec(
     "quota.scheduling.koordinator.sh/max-strict-check-resource-keys", tuple[str, ...]
 )
+
+# Set by users; ours: the original has no queues.
+QUEUE_POLICY: Final = "quota.scheduling.koordinator.sh/queue-policy"
+QUEUE_ORDER: Final = "quota.scheduling.koordinator.sh/queue-order"
+QUEUE_DEPTH: Final = "quota.scheduling.koordinator.sh/queue-depth"
 
 # Reported by the scheduler.
 RUNTIME = AnnotationCodec("quota.scheduling.koordinator.sh/runtime", ResourceList)

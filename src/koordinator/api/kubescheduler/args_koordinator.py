@@ -239,7 +239,10 @@ class HookPluginConf(ConfigStruct, frozen=True, kw_only=True):
 
 
 class ElasticQuotaArgs(PluginArgs, frozen=True, kw_only=True):
-    """An empty maximum means the default one: practically none, of CPU and memory."""
+    """An empty maximum means the default one: practically none, of CPU and memory.
+
+    The three about queues are ours: they count for quotas whose annotations say nothing else.
+    """
 
     delay_evict_time: Duration = Duration(seconds=120)
     revoke_pod_interval: Duration = Duration(seconds=1)
@@ -254,6 +257,9 @@ class ElasticQuotaArgs(PluginArgs, frozen=True, kw_only=True):
     enable_queue_hint: bool = False
     quota_snapshot_update_interval: Duration = Duration(seconds=120)
     hook_plugins: tuple[HookPluginConf, ...] = ()
+    default_queue_policy: Literal["none", "strict", "backfill", "best-effort"] = "none"
+    default_queue_order: Literal["fifo", "fair-share"] = "fifo"
+    default_queue_depth: PositiveCount = 32  # jobs that "close behind the first" means
 
     def __post_init__(self) -> None:
         unlimited = {"cpu": _NO_LIMIT, "memory": _NO_LIMIT}

@@ -18,7 +18,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from koordinator.api.codec import decode, encode
-from koordinator.api.event import Event
 from koordinator.api.meta import JsonObject, KubeObject, LabelSelector
 from koordinator.api.pod import Pod
 from koordinator.cluster.kubernetes import writes
@@ -38,7 +37,7 @@ from koordinator.cluster.kubernetes.resources import (
 )
 from koordinator.cluster.kubernetes.transport import Observe, Request, Transport
 from koordinator.cluster.kubernetes.watch import KubernetesWatch
-from koordinator.cluster.port import NO_SELECTORS, Binding, Listing, PodReport
+from koordinator.cluster.port import NO_SELECTORS, Binding, Listing, PodReport, Report
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import (
     BugError,
@@ -225,7 +224,7 @@ class KubernetesCluster:
         self._background.soon(self._binder.start, binds, tuple(bindings))
         return binds
 
-    def report(self, reports: Sequence[PodReport | Event]) -> None:
+    def report(self, reports: Sequence[Report]) -> None:
         """As the port has it.
 
         Whether a condition changes, and so its transition time, is judged by what the watches of
@@ -233,7 +232,7 @@ class KubernetesCluster:
         """
         if self._background.is_closed:
             return
-        timed = [r if isinstance(r, Event) else self._timed(r) for r in reports]
+        timed = [self._timed(r) if isinstance(r, PodReport) else r for r in reports]
         self._background.soon(self._reports.add, timed)
 
     # ---- watching

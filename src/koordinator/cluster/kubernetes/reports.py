@@ -1,4 +1,4 @@
-"""What is written in the background: conditions of pods, nominations, events.
+"""What is written in the background: conditions of pods, nominations, patches, events.
 
 They hardly slow a binding: while bindings wait for their turn, reports trickle at a rate of their
 own.  Only so many wait; then the oldest events are forgotten first.
@@ -7,18 +7,20 @@ k8s.io/client-go tools/events (an event that exists is patched).
 """
 
 import asyncio
+import dataclasses
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from koordinator.api.codec import encode, to_manifest
+from koordinator.api.codec import encode, joined_patches, to_manifest
 from koordinator.api.defaults import DEFAULT_NAMESPACE
 from koordinator.api.event import CoreEvent, Event
-from koordinator.api.meta import Condition, JsonObject
+from koordinator.api.meta import Condition, JsonObject, KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cluster.kubernetes.backoff import Backoff
 from koordinator.cluster.kubernetes.crew import Crew
@@ -26,7 +28,8 @@ from koordinator.cluster.kubernetes.failures import FencedError
 from koordinator.cluster.kubernetes.limiter import TokenBucket
 from koordinator.cluster.kubernetes.resources import collection_path, object_path
 from koordinator.cluster.kubernetes.transport import Request, Transport
-from koordinator.cluster.port import PodReport
+from koordinator.cluster.kubernetes.writes import MERGE_PATCH
+from koordinator.cluster.port import ObjectPatch, PodReport, Report, guarded
 from koordinator.foundation.errors import (
     AlreadyExistsError,
     ClusterError,
@@ -77,6 +80,23 @@ class _Flight:
 
 
 @dataclass(slots=True)
+class _Patch:
+    """All that waits to be written to one object."""
+
+    patch: ObjectPatch
+    tries: int = 0
+
+    def take_in(self, newer: ObjectPatch) -> None:
+        if newer.uid == self.patch.uid:
+            both = joined_patches(self.patch.merge_patch, newer.merge_patch)
+            newer = dataclasses.replace(newer, merge_patch=both)
+        self.patch = newer
+
+
+_PatchKey = tuple[type[KubeObject], str, str, str]  # kind, namespace, name, subresource
+
+
+@dataclass(slots=True)
 class _Note:
     """An event that waits."""
 
@@ -96,26 +116,33 @@ class Reports:
         self._trickle = TokenBucket(_TRICKLE_PER_S, burst=int(_TRICKLE_PER_S))
         self._backoff = Backoff(_FIRST_DELAY_S, _LAST_DELAY_S, transport.chance)
         self._statuses: dict[_Key, deque[_Status]] = {}
+        self._patches: dict[_PatchKey, _Patch] = {}
         self._notes: dict[_Key, _Note] = {}
         self._statuses_in_flight: dict[_Key, _Flight] = {}
+        self._patches_in_flight: set[_PatchKey] = set()
         self._notes_in_flight: set[_Key] = set()
         self._crew = Crew(self._work)
         self._resume_s = 0.0  # on the clock of the loop; the server failed
 
-    def add(self, reports: Sequence[PodReport | Event]) -> None:
+    def add(self, reports: Sequence[Report]) -> None:
         """Queue reports."""
         for report in reports:
             if isinstance(report, Event):
                 key = (report.metadata.namespace or DEFAULT_NAMESPACE, report.metadata.name)
                 self._notes.pop(key, None)  # the newer one has its place at the end
                 self._notes[key] = _Note(report)
+            elif isinstance(report, ObjectPatch):
+                self._add_patch(report)
             else:
                 self._add_status(report)
-            if len(self._notes) + len(self._statuses) > LIMIT:
-                waiting: dict[_Key, _Note] | dict[_Key, deque[_Status]]
-                waiting = self._notes or self._statuses
+            if self._waiting > LIMIT:
+                waiting: dict[Any, Any] = self._notes or self._patches or self._statuses
                 del waiting[next(iter(waiting))]
         self._hire()
+
+    @property
+    def _waiting(self) -> int:
+        return len(self._notes) + len(self._patches) + len(self._statuses)
 
     def withdraw(self, namespace: str, name: str) -> None:
         """Drop what waits to be written to the status of a pod, and don't try again what flies."""
@@ -145,12 +172,20 @@ class Reports:
             waiting.append(_Status(report.uid, {}))
         waiting[-1].take_in(report)
 
+    def _add_patch(self, patch: ObjectPatch) -> None:
+        key = (patch.kind_type, patch.namespace, patch.name, patch.subresource)
+        waiting = self._patches.get(key)
+        if waiting is None:
+            self._patches[key] = _Patch(patch)
+        else:
+            waiting.take_in(patch)
+
     def _hire(self) -> None:
-        waiting = len(self._statuses) + len(self._notes)
-        self._crew.hire(min(1 if self._is_busy() else _IN_FLIGHT, self._crew.size + waiting))
+        most = 1 if self._is_busy() else _IN_FLIGHT
+        self._crew.hire(min(most, self._crew.size + self._waiting))
 
     async def _work(self) -> None:
-        while self._statuses or self._notes:
+        while self._waiting:
             pause_s = self._resume_s - asyncio.get_running_loop().time()
             if pause_s > 0:
                 await asyncio.sleep(pause_s)
@@ -170,6 +205,10 @@ class Reports:
         for pod in self._statuses:
             if pod not in self._statuses_in_flight:
                 await self._send_status(pod)
+                return True
+        for key in self._patches:
+            if key not in self._patches_in_flight:
+                await self._send_patch(key)
                 return True
         for name in self._notes:
             if name not in self._notes_in_flight:
@@ -200,6 +239,26 @@ class Reports:
             self._statuses.setdefault(pod, deque()).appendleft(status)
         return is_done
 
+    async def _send_patch(self, key: _PatchKey) -> None:
+        kind_type, namespace, name, subresource = key
+        waiting = self._patches.pop(key)
+        self._patches_in_flight.add(key)
+        request = Request(
+            "PATCH",
+            object_path(kind_type, name, namespace, subresource),
+            msgspec.json.encode(guarded(waiting.patch)),
+            MERGE_PATCH,
+        )
+        try:
+            is_done = await self._try(request, waiting)
+        finally:
+            self._patches_in_flight.discard(key)
+        if not is_done:
+            newer = self._patches.get(key)
+            self._patches[key] = waiting
+            if newer is not None:
+                waiting.take_in(newer.patch)
+
     async def _send_note(self, key: _Key) -> None:
         note = self._notes.pop(key)
         self._notes_in_flight.add(key)
@@ -209,7 +268,7 @@ class Reports:
             "PATCH",
             object_path(CoreEvent, name, namespace),
             msgspec.json.encode(_event_patch(note.event)),
-            "application/merge-patch+json",
+            MERGE_PATCH,
         )
         try:
             is_done = await self._try(create, note, if_exists=patch)
@@ -219,7 +278,7 @@ class Reports:
             self._notes.setdefault(key, note)
 
     async def _try(
-        self, request: Request, report: _Status | _Note, if_exists: Request | None = None
+        self, request: Request, report: _Status | _Patch | _Note, if_exists: Request | None = None
     ) -> bool:
         """Send a report; return False if it is worth another try."""
         report.tries += 1

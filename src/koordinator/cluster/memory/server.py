@@ -38,7 +38,15 @@ from koordinator.cluster.memory.identity import Identities
 from koordinator.cluster.memory.manifests import Manifest, Manifests
 from koordinator.cluster.memory.store import Store
 from koordinator.cluster.memory.watch import MemoryWatch, snapshot_events
-from koordinator.cluster.port import NO_SELECTORS, Binding, Listing, PodReport
+from koordinator.cluster.port import (
+    NO_SELECTORS,
+    Binding,
+    Listing,
+    ObjectPatch,
+    PodReport,
+    Report,
+    guarded,
+)
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import (
     AlreadyExistsError,
@@ -265,11 +273,13 @@ class MemoryCluster:
                 results.append(None)
         return EndedBinds(results)
 
-    def report(self, reports: Sequence[PodReport | Event]) -> None:
+    def report(self, reports: Sequence[Report]) -> None:
         for item in reports:
             with suppress(ClusterError):
                 if isinstance(item, PodReport):
                     self._report_pod(item)
+                elif isinstance(item, ObjectPatch):
+                    self._report_patch(item)
                 else:
                     self._report_event(item)
 
@@ -353,6 +363,9 @@ class MemoryCluster:
             self.create(event)
         else:
             self.update(event)
+
+    def _report_patch(self, patch: ObjectPatch) -> None:
+        self.patch(patch.kind_type, patch.name, patch.namespace, guarded(patch), patch.subresource)
 
     def _now(self) -> dt.datetime:
         return to_datetime(self._clock.now_s())

@@ -86,6 +86,11 @@ class CpuLayout:
 
     def whole_cores(self, cpus: int) -> int:
         """Return the cores that count as wholly among ``cpus``: with as many as a core has."""
+        if len(self.siblings) == 1:  # all cores alike: each has as many as they have on average
+            ((cores, distances),) = self.siblings
+            for distance in distances:
+                cores &= cpus >> distance
+            return cores
         by_count = self.cores_by_count(cpus)
         return by_count[self.cpus_per_core]
 

@@ -78,9 +78,10 @@ class CpuLedger:
         reservation, victims of a preemption.
         """
         counts = self._counts
-        for number, cpus in enumerate(given_back):
-            counts = counts if number else counts.copy()
-            counts.remove(cpus)
+        for cpus in given_back:
+            if cpus:
+                counts = self._counts.copy() if counts is self._counts else counts
+                counts.remove(cpus)
         usable = layout.cpus & ~unusable
         groups = tuple(
             (counts.at_least(number) if number else usable) & usable & ~counts.at_least(number + 1)

@@ -47,9 +47,9 @@ def take_preferred_cpus(
 
     The preferred ones are those of a reservation.
     """
-    reserved = free.within(preferred)
-    if not reserved.cpus:
+    if not preferred & free.cpus:
         return take_cpus(layout, free, count, wish)
+    reserved = free.within(preferred)
     taken = take_cpus(layout, reserved, min(count, reserved.cpus.bit_count()), wish) or 0
     others = take_cpus(layout, free.without(preferred), count - taken.bit_count(), wish)
     return None if others is None else taken | others

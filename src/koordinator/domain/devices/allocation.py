@@ -6,14 +6,20 @@ pkg/scheduler/plugins/deviceshare/utils.go, ``fillGPUTotalMem``.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+
+from msgspec import Raw
 
 from koordinator.api.annotations.devices import (
+    ALLOCATED,
     AllocatedVirtualFunction,
     DeviceAllocation,
     DeviceAllocationExtension,
     DeviceAllocations,
 )
+from koordinator.api.codec import encode_part
 from koordinator.api.device import DeviceType
+from koordinator.api.meta import ApiStruct
 from koordinator.domain.devices.amounts import MEMORY, RATIO, Amounts, amounts_of, resources_of
 from koordinator.domain.devices.masks import MAX_MINOR
 
@@ -61,6 +67,39 @@ def to_annotation(
         )
         for kind, devices in allocation.items()
     }
+
+
+class _Written(ApiStruct, frozen=True, kw_only=True):
+    """``DeviceAllocation`` with the text of its resources."""
+
+    minor: int
+    resources: Raw
+    id: str = ""
+    extension: DeviceAllocationExtension | None = None
+
+
+def annotation_entry(
+    allocation: Allocation, ids: Mapping[DeviceType, Mapping[int, str]]
+) -> dict[str, str]:
+    """Return the annotation ``to_annotation`` is the content of."""
+    written = {
+        str(kind): [
+            _Written(
+                minor=taken.minor,
+                resources=_resources_text(kind, taken.amounts),
+                id=ids.get(kind, {}).get(taken.minor, ""),
+                extension=_extension(taken),
+            )
+            for taken in devices
+        ]
+        for kind, devices in allocation.items()
+    }
+    return {ALLOCATED.key: encode_part(written).decode()}
+
+
+@lru_cache(maxsize=4096)
+def _resources_text(kind: DeviceType, amounts: Amounts) -> Raw:
+    return Raw(encode_part(resources_of(kind, amounts)))
 
 
 def from_annotation(allocations: DeviceAllocations) -> Allocation:

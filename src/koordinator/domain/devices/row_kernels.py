@@ -1,20 +1,23 @@
 """The arithmetic of devices on many nodes: what has enough, how full they would be.
 
 Shapes: ``total`` and ``left`` are ``(capacity, n_minors, n_amounts)``, ``left`` negative where more
-is taken than there is; ``may`` has a 1 per minor that may serve; ``asked`` and ``weights`` have an
-entry per amount.
+is taken than there is; ``holders`` and ``functions`` are ``(capacity, n_minors)``: how many hold
+some of a device, how many of its virtual functions are taken.  ``asked`` and ``weights`` have an
+entry per amount; ``serving`` and ``enough`` one per minor of the model: no other is looked at.
 Source: koordinator pkg/scheduler/plugins/deviceshare/scoring.go, ``scoreNode``, ``scoreDevice``.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from koordinator.domain.devices.amounts import IntArray
 from koordinator.foundation.kernel import Kernel
 
-MOST_BITS = 62  # devices of a type whose set is one number to the loop
-_MAX_SCORE = 100
+MOST_BITS: Final = 62  # of a number to the loops
+SELECTED: Final = 1 << MOST_BITS  # in ``serving``: the device may serve at all
+ANYWHERE: Final = (1 << MOST_BITS) - 1 | SELECTED  # on whatever NUMA nodes
+_MAX_SCORE: Final = 100
 
 
 def percentages_left(
@@ -36,14 +39,16 @@ def _node_scores(  # noqa: PLR0917 (numba takes no keywords)
     total: IntArray,
     left: IntArray,
     rows: IntArray,
-    may: IntArray,
+    zones: IntArray,
+    serving: IntArray,
     asked: IntArray,
     weights: IntArray,
     most: bool,
 ) -> IntArray:
-    minors = np.flatnonzero(may)
-    totals = total[rows][:, minors].sum(axis=1)
-    free = np.maximum(left[rows][:, minors], 0).sum(axis=1)
+    near = (zones == 0)[:, None] | (serving & zones[:, None] > 0)
+    may = (near & (serving & SELECTED > 0))[:, :, None]
+    totals = (total[rows, : len(serving)] * may).sum(axis=1)
+    free = (np.maximum(left[rows, : len(serving)], 0) * may).sum(axis=1)
     return percentages_left(totals, free, asked, weights, most)
 
 
@@ -51,7 +56,8 @@ def _node_scores_loop(  # noqa: PLR0917 (numba takes no keywords)
     total: IntArray,
     left: IntArray,
     rows: IntArray,
-    may: IntArray,
+    zones: IntArray,
+    serving: IntArray,
     asked: IntArray,
     weights: IntArray,
     most: bool,
@@ -59,6 +65,7 @@ def _node_scores_loop(  # noqa: PLR0917 (numba takes no keywords)
     out = np.zeros(len(rows), np.int64)
     for i in range(len(rows)):
         row = rows[i]
+        near = zones[i]
         points = 0
         counted = 0
         for amount in range(len(asked)):
@@ -66,8 +73,9 @@ def _node_scores_loop(  # noqa: PLR0917 (numba takes no keywords)
                 continue
             capacity = 0
             free = 0
-            for minor in range(len(may)):
-                if may[minor]:
+            for minor in range(len(serving)):
+                may = serving[minor]
+                if may & SELECTED and (near == 0 or may & near):
                     capacity += total[row, minor, amount]
                     free += max(left[row, minor, amount], 0)
             if capacity > 0:
@@ -80,48 +88,69 @@ def _node_scores_loop(  # noqa: PLR0917 (numba takes no keywords)
     return out
 
 
-def _device_masks(left: IntArray, holders: IntArray, rows: IntArray, asked: IntArray) -> IntArray:
-    bits = 1 << np.arange(left.shape[1])
-    fit = np.logical_and.reduce(left[rows] >= asked, axis=2) @ bits
-    return np.stack([fit, (holders[rows] > 0) @ bits]).astype(np.int64)
-
-
-def _device_masks_loop(
-    left: IntArray, holders: IntArray, rows: IntArray, asked: IntArray
+def _device_masks(  # noqa: PLR0917 (numba takes no keywords)
+    left: IntArray,
+    holders: IntArray,
+    functions: IntArray,
+    rows: IntArray,
+    asked: IntArray,
+    enough: IntArray,
 ) -> IntArray:
-    out = np.zeros((2, len(rows)), np.int64)
+    width = len(enough)
+    bits = 1 << np.arange(width)
+    fits = np.logical_and.reduce(left[rows, :width] >= asked, axis=2) & (enough > 0)
+    used = holders[rows, :width] > 0
+    unsure = (fits & (functions[rows, :width] >= enough)).any(axis=1)
+    return np.stack([fits @ bits, used @ bits, unsure]).astype(np.int64)
+
+
+def _device_masks_loop(  # noqa: PLR0917 (numba takes no keywords)
+    left: IntArray,
+    holders: IntArray,
+    functions: IntArray,
+    rows: IntArray,
+    asked: IntArray,
+    enough: IntArray,
+) -> IntArray:
+    out = np.zeros((3, len(rows)), np.int64)
     for i in range(len(rows)):
         row = rows[i]
-        for minor in range(left.shape[1]):
-            fits = True
+        fit = used = unsure = 0
+        for minor in range(len(enough)):
+            fits = enough[minor] > 0
             for amount in range(len(asked)):
                 if left[row, minor, amount] < asked[amount]:
                     fits = False
             if fits:
-                out[0, i] |= 1 << minor
+                fit |= 1 << minor
+                if functions[row, minor] >= enough[minor]:
+                    unsure = 1
             if holders[row, minor] > 0:
-                out[1, i] |= 1 << minor
+                used |= 1 << minor
+        out[0, i] = fit
+        out[1, i] = used
+        out[2, i] = unsure
     return out
 
 
 def _mask_signature(types: Any) -> Any:
-    return (
-        types.Array(types.int64, 3, "C", readonly=True),
-        types.Array(types.int64, 2, "C", readonly=True),
-        types.Array(types.int64, 1, "A", readonly=True),
-        types.Array(types.int64, 1, "A", readonly=True),
-    )
+    table = types.Array(types.int64, 2, "C", readonly=True)
+    vector = types.Array(types.int64, 1, "A", readonly=True)
+    amounts = types.Array(types.int64, 3, "C", readonly=True)
+    return amounts, table, table, vector, vector, vector
 
 
-#: ``(2, k)``: the devices with enough left, and those that somebody holds, as masks.
+#: ``(3, k)``: the devices with enough left and those that somebody holds, as masks; and whether one
+#: of the former has so many virtual functions taken that perhaps none is left that will do.
 device_masks = Kernel(_device_masks, _device_masks_loop, _mask_signature)
 
 
 def _signature(types: Any) -> Any:
     amounts = types.Array(types.int64, 3, "C", readonly=True)
     vector = types.Array(types.int64, 1, "A", readonly=True)
-    return amounts, amounts, vector, vector, vector, vector, types.boolean
+    return amounts, amounts, vector, vector, vector, vector, vector, types.boolean
 
 
-#: ``(k,)``: how full the devices that may serve on each of ``rows`` would be.
+#: ``(k,)``: how full the devices that may serve on each of ``rows`` would be, of the NUMA nodes in
+#: ``zones`` (0: of all).
 node_scores = Kernel(_node_scores, _node_scores_loop, _signature)

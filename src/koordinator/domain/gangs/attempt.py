@@ -13,6 +13,7 @@ class GangAttempt:
     members: Mapping[str, str]  # pod key -> gang id, in the order in which they are tried
     spare: Mapping[str, int]  # strict gang -> how many of these members may find no place
     waiting: int = 0  # members that hold a place already
+    is_alone: bool = False  # a member of a gang that has started; it waits for nobody
 
     def is_lost(self, failed: Iterable[str]) -> bool:
         """Return whether too many members (by key) have found no place."""

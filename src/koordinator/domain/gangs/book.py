@@ -12,7 +12,7 @@ don't count.
 
 from collections.abc import Iterable, Iterator
 
-from koordinator.api.annotations.gang import GangMatchPolicy
+from koordinator.api.annotations.gang import GangMatchPolicy, NetworkTopologySpec
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
 from koordinator.domain.gangs.attempt import GangAttempt
@@ -140,6 +140,15 @@ class GangBook:
                     f"there were {one.present} when this was written"
                     + (f", and {blocked} with closed scheduling gates" if blocked else "")
                 )
+            elif foreign := one.foreign(pod.spec.scheduler_name):
+                own = one.present - sum(foreign.values())
+                if own < one.terms.min_member:
+                    others = ", ".join(f"{count} for {name}" for name, count in foreign.items())
+                    missing.append(
+                        f"gang {member_id} needs {one.terms.min_member} members of one "
+                        f"schedulerName; there were {own} for {pod.spec.scheduler_name} and "
+                        f"{others} when this was written"
+                    )
         return "; ".join(missing)
 
     def why_gated(self, pod: Pod) -> str:
@@ -179,6 +188,13 @@ class GangBook:
         gang = self.gang_of(pod)
         return self._starts_alone(gang) if gang is not None else not gang_id(pod.metadata)
 
+    def has_begun(self, pod: Pod) -> bool:
+        """Return whether a member of the pod's gang group has a place, bound or not."""
+        gang = self.gang_of(pod)
+        if gang is None or gang.terms is None:
+            return False
+        return any(one.bound or one.waiting for one in self._gangs(gang.terms.group))
+
     def attempt(self, pod: Pod) -> GangAttempt:
         """Return who is to be placed together with a member of a gang that isn't short."""
         gang = self.gang_of(pod)
@@ -195,6 +211,34 @@ class GangBook:
                 spare[one.id] = len(own) - one.needed(once_satisfied=self._has_started(one))
         members.setdefault(pod.key, gang.id)
         return GangAttempt(gang.terms.group_id, members, spare, waiting)
+
+    def attempt_alone(self, pod: Pod) -> GangAttempt:
+        """Return an attempt of one member whose gang has started, for a place near the others."""
+        gang = self.gang_of(pod)
+        if gang is None or gang.terms is None:
+            raise BugError(f"{pod.key} is in no gang that could be tried.")
+        return GangAttempt(gang.terms.group_id, {pod.key: gang.id}, {gang.id: 0}, is_alone=True)
+
+    def networks(self, pod: Pod) -> dict[str, NetworkTopologySpec]:
+        """Return what the gangs of the pod's group ask of the network, by gang id."""
+        gang = self.gang_of(pod)
+        if gang is None or gang.terms is None:
+            return {}
+        terms = [one.terms for one in self._gangs(gang.terms.group) if one.terms is not None]
+        return {one.id: one.network for one in terms if one.network and one.network.gather_strategy}
+
+    def with_places(self, pod: Pod) -> dict[str, str]:
+        """Return the gang id of every member of the pod's group that has a place, by key."""
+        gang = self.gang_of(pod)
+        if gang is None or gang.terms is None:
+            return {}
+        placed = (MemberState.WAITING, MemberState.BOUND)
+        return {
+            key: one.id
+            for one in self._gangs(gang.terms.group)
+            for key, member in one.members.items()
+            if member.state in placed and member.phase not in _OVER
+        }
 
     def version(self, pod: Pod) -> tuple[int, ...]:
         """Return what changes with every change of the pod's gang group."""

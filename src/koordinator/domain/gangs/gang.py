@@ -39,6 +39,7 @@ class Gang:
     states: Counter[MemberState] = field(default_factory=Counter)
     phases: Counter[str] = field(default_factory=Counter)
     pending: dict[str, Member] = field(default_factory=dict)  # in the order of their arrival
+    schedulers: Counter[str] = field(default_factory=Counter)  # of all members
     version: int = 0  # grows with every change, of a member's pod too
 
     @property
@@ -56,12 +57,21 @@ class Gang:
         """How many members hold a place."""
         return self.states[MemberState.WAITING]
 
+    def foreign(self, scheduler: str) -> dict[str, int]:
+        """Return how many members that need a place another scheduler has to find it for."""
+        if len(self.schedulers) <= 1 and scheduler in self.schedulers:
+            return {}
+        found = Counter(member.scheduler for member in self.pending.values())
+        del found[scheduler]
+        return dict(sorted(found.items()))
+
     def put(self, member: Member) -> None:
         """Add a member, or put its new state in place of the old."""
         self.drop(member.key)
         self.version += 1
         self.members[member.key] = member
         self.phases[member.phase] += 1
+        self.schedulers[member.scheduler] += 1
         self._enter(member)
 
     def drop(self, key: str) -> Member | None:
@@ -70,6 +80,7 @@ class Gang:
         if member is not None:
             self.version += 1
             self.phases[member.phase] -= 1
+            self.schedulers -= Counter((member.scheduler,))
             self._leave(member)
         return member
 
@@ -107,6 +118,9 @@ class Gang:
         """Derive everything redundant again and raise BugError where it differs."""
         states = Counter(member.state for member in self.members.values())
         phases = Counter(member.phase for member in self.members.values())
+        schedulers = Counter(member.scheduler for member in self.members.values())
+        if schedulers != self.schedulers:
+            raise BugError(f"gang {self.id} counts {self.schedulers}. Has {schedulers}.")
         pending = {k for k, m in self.members.items() if m.state is MemberState.PENDING}
         if +self.states != states or +self.phases != phases or set(self.pending) != pending:
             raise BugError(f"gang {self.id} counts {self.states}, {self.phases}. Has {states}.")

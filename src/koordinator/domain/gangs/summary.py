@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from koordinator.api.annotations.gang import QUEUE_POSITION, QUEUE_REASON
+from koordinator.api.labels import parse_int32
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
@@ -39,6 +41,8 @@ class GangSummary(msgspec.Struct, frozen=True, rename="camel"):
     wait_seconds: float
     group: tuple[str, ...]
     why: str = ""  # why it has not started
+    queue_position: int | None = None  # in the queue of its quota, as its PodGroup says
+    queue_reason: str = ""
     complaints: tuple[str, ...] = ()
     members: tuple[MemberSummary, ...] = ()
 
@@ -47,30 +51,32 @@ def gang_summaries(objects: Iterable[KubeObject], defaults: GangDefaults) -> lis
     """Return all gangs among pods and PodGroups, by name."""
     book = GangBook(defaults)
     pods: dict[str, Pod] = {}
-    phases: dict[str, str] = {}
+    groups: dict[str, PodGroup] = {}
     for obj in objects:
         if isinstance(obj, PodGroup):
             book.put_group(obj)
-            phases[obj.key] = obj.status.phase
+            groups[obj.key] = obj
         elif isinstance(obj, Pod):
             book.put_pod(obj)
             pods[obj.key] = obj
-    return [_summary(book, book.gangs[name], pods, phases) for name in sorted(book.gangs)]
+    return [_summary(book, book.gangs[name], pods, groups) for name in sorted(book.gangs)]
 
 
 def _summary(
-    book: GangBook, gang: Gang, pods: dict[str, Pod], phases: dict[str, str]
+    book: GangBook, gang: Gang, pods: dict[str, Pod], groups: dict[str, PodGroup]
 ) -> GangSummary:
     terms = gang.terms
     own = [pods[key] for key in sorted(gang.members)]
     said = [why for pod in own if (why := _why(gang, pod))]
     short = book.shortage(own[0]) if own else "it has no members"
+    stored = groups.get(gang.id)
+    noted = stored.metadata.annotations if stored else {}
     complaints = dict.fromkeys(terms.complaints if terms else ())
     for pod in own:
         complaints |= dict.fromkeys(f"pod {pod.key}: {text}" for text in contradictions(pod))
     return GangSummary(
         gang=gang.id,
-        phase=phases.get(gang.id, ""),
+        phase=stored.status.phase if stored else "",
         min_member=terms.min_member if terms else 0,
         total=terms.total if terms else 0,
         present=gang.present,
@@ -81,6 +87,8 @@ def _summary(
         wait_seconds=terms.wait_s if terms else 0.0,
         group=terms.group if terms else (),
         why=short or next(iter(said), ""),
+        queue_position=parse_int32(noted.get(QUEUE_POSITION, "")),
+        queue_reason=noted.get(QUEUE_REASON, ""),
         complaints=tuple(complaints),
         members=tuple(
             MemberSummary(

@@ -20,6 +20,7 @@ from koordinator.api.labels import (
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
+from koordinator.domain.network import complaints_about
 from koordinator.foundation.errors import InputError
 
 
@@ -43,6 +44,7 @@ class GangTerms:
     wait_s: float  # how long a member that has its place waits for the others
     group: tuple[str, ...]  # ids of the gangs that start together, its own among them, ascending
     has_object: bool = False  # there is a PodGroup
+    network: keys.NetworkTopologySpec | None = None  # how near its members have to be
     complaints: tuple[str, ...] = ()  # what was ignored, and why
 
     @property
@@ -152,6 +154,13 @@ def _terms(
     except InputError as error:
         complaints.append(str(error))
         group = set()
+    try:
+        network = keys.NETWORK_TOPOLOGY_SPEC.read(meta)
+    except InputError as error:
+        complaints.append(str(error))
+        network = None
+    if network is not None:
+        complaints += complaints_about(network)
     if group and own_id not in group:
         complaints.append(f"{keys.GROUPS.key}: the gang itself, {own_id}, is not named; it counts")
     return GangTerms(
@@ -163,6 +172,7 @@ def _terms(
         wait_s=wait_s,
         group=tuple(sorted(group | {own_id})),
         has_object=has_object,
+        network=network,
         complaints=tuple(complaints),
     )
 

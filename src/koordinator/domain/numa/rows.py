@@ -79,28 +79,36 @@ class NumaRows:
             array[row] = 0
         self.bindable_in_all[row] = 0
         self.single[row] = self.shared[row] = False
-        layout, ledger = node.layout, node.ledger
+        layout = node.layout
         self.cpus_per_core[row] = layout.cpus_per_core if layout is not None else 1
         self.cpu_ratio[row] = node.cpu_ratio
+        if self.holds(node):
+            for zone, amounts in node.zones.items():
+                self.exists[row, zone] = True
+                for column, name in enumerate(self.resources):
+                    self.reported[row, column] |= name in amounts
+                    self.capacity[row, zone, column] = amounts.get(name, 0)
+        self.set_usage(row, node)
+
+    def set_usage(self, row: int, node: NumaNode) -> None:
+        """Write what pods hold, of a row whose node is otherwise as it was."""
+        layout, ledger = node.layout, node.ledger
         self.bound_cpus[row] = ledger.cpus.held.bit_count()
         usable: list[int] = []
         if layout is not None:
             free = node.free_cpus(NOTHING).cpus
             usable = [usable_under(policy, layout, free) for policy in POLICIES]
-            self.bindable_in_all[row] = [cpus.bit_count() for cpus in usable]
+            for index, cpus in enumerate(usable):
+                self.bindable_in_all[row, index] = cpus.bit_count()
         if not self.holds(node):
             return
         used, states = node.used({}), ledger.states(layout, node.zones)
-        for zone, amounts in node.zones.items():
-            self.exists[row, zone] = True
+        of_zones = layout.numa_nodes if layout is not None else {}
+        for zone in node.zones:
             self.single[row, zone] = states[zone] is ZoneState.SINGLE
             self.shared[row, zone] = states[zone] is ZoneState.SHARED
             for column, name in enumerate(self.resources):
-                self.reported[row, column] |= name in amounts
-                self.capacity[row, zone, column] = amounts.get(name, 0)
                 self.used[row, zone, column] = used[zone].get(name, 0)
-        of_zones = layout.numa_nodes if layout is not None else {}
-        for zone in node.zones:
             for index, cpus in enumerate(usable):
                 self.bindable[row, zone, index] = (cpus & of_zones.get(zone, 0)).bit_count()
 

@@ -4,6 +4,7 @@ No I/O, no clock; amounts are integers: milli-CPU, whole units of everything els
 
 ``amounts``     amounts of several resources, and what messages call them
 ``spec``        ``QuotaSpec``: an ElasticQuota in amounts
+``queue_terms`` how jobs of a quota wait for each other
 ``pods``        ``QuotaPod``: what quotas know of a pod
 ``shares``      how siblings share one resource: the arithmetic, plain and compiled
 ``siblings``    the same, kept until something changes
@@ -14,6 +15,7 @@ No I/O, no clock; amounts are integers: milli-CPU, whole units of everything els
 ``lending``     who uses what is guaranteed to whom
 ``admission``   whether a pod fits in
 ``preemption``  who makes room within a quota
+``remedies``    what would make room
 ``revoke``      who goes when a quota uses too much
 ``status``      what is reported in the object
 ``topology``    quotas as admission knows them
@@ -31,6 +33,8 @@ from koordinator.domain.quota.preemption import (
     is_allowed_victim,
     room_for,
 )
+from koordinator.domain.quota.queue_terms import QueueTerms, check_queue_terms
+from koordinator.domain.quota.remedies import what_helps
 from koordinator.domain.quota.revoke import OveruseTimer, pods_to_revoke
 from koordinator.domain.quota.spec import QuotaSpec
 from koordinator.domain.quota.status import with_status
@@ -51,6 +55,7 @@ __all__ = [
     "Loan",
     "OveruseTimer",
     "PlaceRules",
+    "QueueTerms",
     "QuotaFigures",
     "QuotaPod",
     "QuotaRoom",
@@ -64,6 +69,7 @@ __all__ = [
     "check_deleted_quota",
     "check_new_quota",
     "check_pod_quota",
+    "check_queue_terms",
     "figures_of",
     "how_many",
     "is_allowed_victim",
@@ -72,6 +78,7 @@ __all__ = [
     "pods_to_revoke",
     "quota_pod",
     "room_for",
+    "what_helps",
     "why_not",
     "with_quota_defaults",
     "with_status",

@@ -31,6 +31,8 @@ class QuotaNode:
 
     pods: dict[str, QuotaPod] = field(default_factory=dict)
     assigned: set[str] = field(default_factory=set)  # keys of pods that have a node
+    #: what these use, by namespace
+    used_by: dict[str, dict[str, int]] = field(default_factory=dict)
 
     self_request: dict[str, int] = field(default_factory=dict)
     self_used: dict[str, int] = field(default_factory=dict)
@@ -119,7 +121,7 @@ class QuotaNode:
                 self._raise_guaranteed(resource)
 
     def _recount_pods(self) -> None:
-        self.self_request, self.self_used = {}, {}
+        self.self_request, self.self_used, self.used_by = {}, {}, {}
         self.self_non_preemptible_request, self.self_non_preemptible_used = {}, {}
         for key, pod in self.pods.items():
             amounts = self.counted(pod)
@@ -128,6 +130,7 @@ class QuotaNode:
                 add(self.self_non_preemptible_request, amounts)
             if key in self.assigned:
                 add(self.self_used, amounts)
+                add(self.used_by.setdefault(pod.namespace, {}), amounts)
                 if not pod.is_preemptible:
                     add(self.self_non_preemptible_used, amounts)
 

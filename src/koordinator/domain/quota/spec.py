@@ -13,6 +13,7 @@ from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.labels import QUOTA_IGNORE_DEFAULT_TREE, is_true
 from koordinator.api.resource_names import CURRENT_BATCH_NAMES
 from koordinator.domain.quota.amounts import Amounts, amounts_of
+from koordinator.domain.quota.queue_terms import NO_TERMS, QueueTerms
 from koordinator.foundation.errors import InputError
 
 
@@ -32,6 +33,7 @@ class QuotaSpec:
     bound_namespaces: tuple[str, ...] = ()  # whose unlabelled pods use the quota
     tree_total: Amounts | None = None  # of a tree whose root this is
     takes_from_default_tree: bool = True  # of what the root of a tree has, the default tree has not
+    queue: QueueTerms = NO_TERMS
 
     @classmethod
     def of(cls, quota: ElasticQuota) -> Self:
@@ -55,6 +57,7 @@ class QuotaSpec:
             bound_namespaces=bound_namespaces(quota),
             tree_total=_tree_total(quota),
             takes_from_default_tree=not is_true(quota.metadata.labels, QUOTA_IGNORE_DEFAULT_TREE),
+            queue=QueueTerms.of(quota),
         )
 
 

@@ -283,6 +283,7 @@ class QuotaTree:
         amounts = multiple(node.counted(pod), times)
         protected = NOTHING if pod.is_preemptible else amounts
         add(node.self_used, amounts)
+        add(node.used_by.setdefault(pod.namespace, {}), amounts)
         add(node.self_non_preemptible_used, protected)
         self._add_used(node, amounts, protected, amounts)
 

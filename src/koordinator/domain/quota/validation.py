@@ -27,13 +27,19 @@ from koordinator.api.pod import Pod
 from koordinator.api.quota_validation import validate_elastic_quota
 from koordinator.api.syntax import refusal
 from koordinator.domain.quota.place_validation import PlaceRules, check_place
+from koordinator.domain.quota.queue_terms import QUEUE_KEYS, check_queue_terms
 from koordinator.domain.quota.topology import QuotaTopology
 from koordinator.foundation.errors import InputError
 
 _BUILT_IN = frozenset((ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA))
 _FIXED = frozenset((ROOT_QUOTA, SYSTEM_QUOTA))
 _LABELS_READ = (QUOTA_PARENT, QUOTA_IS_PARENT, QUOTA_TREE_ID)
-_ANNOTATIONS_READ = (NAMESPACES.key, SHARED_WEIGHT.key, MAX_STRICT_CHECK_RESOURCE_KEYS.key)
+_ANNOTATIONS_READ = (
+    NAMESPACES.key,
+    SHARED_WEIGHT.key,
+    MAX_STRICT_CHECK_RESOURCE_KEYS.key,
+    *QUEUE_KEYS,
+)
 _SHOWN = 2  # names in a message
 
 
@@ -125,6 +131,7 @@ def _check_itself(quota: ElasticQuota, topology: QuotaTopology) -> None:
             accepted = f"a namespace that is not bound to another quota, as it is to {others[0]}"
             raise refusal(NAMESPACES.path, namespace, accepted)
     validate_elastic_quota(quota)
+    check_queue_terms(quota)
     most, used = quota.spec.max, quota.status.used
     for resource in MAX_STRICT_CHECK_RESOURCE_KEYS.read(quota.metadata) or ():
         if resource in used and (resource not in most or most[resource] < used[resource]):

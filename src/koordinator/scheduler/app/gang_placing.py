@@ -82,6 +82,15 @@ class GangPlacer:
             return None
         return lost.pod_class, lost.verdict
 
+    def remember(
+        self, turn: GangTurn, least: int, room: RoomCount, pod_class: PodClass, verdict: Verdict
+    ) -> None:
+        """Note that a gang of identical members needs more room than there was."""
+        if len(self._lost) >= KEPT:
+            self._lost.clear()
+        lost = _Lost(turn.version, least, room, pod_class, verdict)
+        self._lost[turn.attempt.group_id] = lost
+
     def place(
         self,
         cycle: Cycle,
@@ -182,10 +191,8 @@ class GangPlacer:
         attempt, keys, head = turn.attempt, _keys(run), turn.head
         numbers = range(len(run) + 1)
         least = bisect_left(numbers, x=True, key=lambda n: not attempt.is_lost(keys[n:]))
-        if len(self._lost) >= KEPT:
-            self._lost.clear()
         pod_class = run[0][1]
-        self._lost[attempt.group_id] = _Lost(turn.version, least, room, pod_class, verdict)
+        self.remember(turn, least, room, pod_class, verdict)
         decision.is_lost = True
         decision.had_place = min(had_place, len(run) - 1)
         decision.failed = [(head, pod_class, verdict)]

@@ -7,10 +7,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import msgspec
+
+from koordinator.domain.gangs import GangBook
 from koordinator.foundation.errors import NotFoundError
+from koordinator.scheduler.app.explainer import explain
+from koordinator.scheduler.app.gang_pages import gang_page, gangs_page
+from koordinator.scheduler.app.quota_pages import quota_page, quotas_page
 from koordinator.scheduler.app.shell import Scheduler
+from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
 from koordinator.scheduler.queue import QueuedPod, QueueState
-from koordinator.scheduler.snapshot import ClusterState
+from koordinator.scheduler.snapshot import ClusterState, Snapshot
 
 Ask = Callable[[Callable[[], object]], object]
 Page = Callable[[Mapping[str, str]], object]
@@ -18,11 +25,43 @@ Page = Callable[[Mapping[str, str]], object]
 
 def services(scheduler: Scheduler, ask: Ask) -> dict[str, Page]:
     """Return the pages by path; ``ask`` has a question answered by the scheduler's own thread."""
-    return {
+    pages: dict[str, Page] = {}
+    if scheduler.quotas is not None:
+        pages |= _quota_services(scheduler.quotas, scheduler.state, ask)
+    if scheduler.gangs:  # those of further profiles know the same
+        pages |= _gang_services(scheduler.gangs[0], scheduler.state, ask)
+    return pages | {
         "/nodes/{nodeName}": lambda given: ask(
             partial(node_page, scheduler.state, given["nodeName"])
         ),
+        "/explain/{namespace}/{podName}": lambda given: ask(
+            partial(explain_page, scheduler, f"{given['namespace']}/{given['podName']}")
+        ),
         "/queue": lambda _: ask(partial(queue_page, scheduler)),
+    }
+
+
+def _quota_services(quotas: ElasticQuotaPlugin, state: ClusterState, ask: Ask) -> dict[str, Page]:
+    def one(given: Mapping[str, str]) -> object:
+        with_pods = given.get("includePods") == "true"
+        name = given["name"]
+        return ask(lambda: quota_page(quotas.ledger(Snapshot(state)), name, with_pods=with_pods))
+
+    def every(given: Mapping[str, str]) -> object:
+        with_pods = given.get("includePods") == "true"
+        tree = given.get("tree") or None
+        return ask(lambda: quotas_page(quotas.ledger(Snapshot(state)), tree, with_pods=with_pods))
+
+    return {"/plugins/ElasticQuota/quotas/{name}": one, "/plugins/ElasticQuota/quotas": every}
+
+
+def _gang_services(gangs: GangBook, state: ClusterState, ask: Ask) -> dict[str, Page]:
+    def one(given: Mapping[str, str]) -> object:
+        return ask(partial(gang_page, gangs, state, given["namespace"], given["name"]))
+
+    return {
+        "/plugins/Coscheduling/gang/{namespace}/{name}": one,
+        "/plugins/Coscheduling/gangs": lambda _: ask(partial(gangs_page, gangs, state)),
     }
 
 
@@ -44,6 +83,12 @@ def node_page(state: ClusterState, name: str) -> dict[str, Any]:
         "remaining": dict(zip(names, remaining, strict=False)),
         "allocatable": dict(zip(names, allocatable, strict=False)),
     }
+
+
+def explain_page(scheduler: Scheduler, key: str) -> dict[str, Any]:
+    """Return why a pod waits.  Raises NotFoundError."""
+    page: dict[str, Any] = msgspec.to_builtins(explain(scheduler, key))
+    return page
 
 
 def queue_page(scheduler: Scheduler) -> dict[str, Any]:

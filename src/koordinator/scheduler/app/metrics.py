@@ -4,10 +4,8 @@ Sources: kubernetes pkg/scheduler/metrics/metrics.go (names, labels, buckets); k
 pkg/scheduler/metrics.  One call of a plugin covers all nodes here, where the original's covers one.
 """
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import accumulate
 from time import perf_counter
 from typing import Any
 
@@ -15,11 +13,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
-    HistogramMetricFamily,
     Metric,
 )
-from prometheus_client.utils import floatToGoString
 
+from koordinator.scheduler.app.instruments import Counter, Histogram, exponential
+from koordinator.scheduler.app.job_metrics import JobMetrics
 from koordinator.scheduler.contract import ActivePlugin, Profile
 from koordinator.scheduler.queue import QueuedPod, QueueState, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState
@@ -40,81 +38,12 @@ _POINT_OF = {
     "postfilter": "PostFilter",
     "post_bind": "PostBind",
 }
-_UNTIMED = (
-    "reads",
-    "key",
-    "filters",
-    "scores",
-    "version",
-    "run_limit",
-    "prefer_devices",
-    "transform",
-    "pre_enqueue",
-    "permits",
-    "gangs",
-    "arrived",
-    "loans",
-    "nominate",
-    "moves_sums_only",
-)
 _QUEUES = {
     QueueState.ACTIVE: "active",
     QueueState.BACKOFF: "backoff",
     QueueState.UNSCHEDULABLE: "unschedulable",
     QueueState.GATED: "gated",
 }
-
-
-def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
-    """Return bucket bounds that grow by a factor."""
-    return tuple(start * factor**power for power in range(count))
-
-
-class _Histogram:
-    """Observations by labels.  Counting one is a look-up and a bisection; adding up waits."""
-
-    def __init__(
-        self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]
-    ) -> None:
-        self._family = (f"scheduler_{name}", text, labels)
-        self._bounds = bounds
-        self._counts: dict[tuple[str, ...], list[int]] = {}
-        self._sums: dict[tuple[str, ...], float] = {}
-
-    def observe(self, value: float, *labels: str, times: int = 1) -> None:
-        counts = self._counts.get(labels)
-        if counts is None:
-            counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
-            self._sums[labels] = 0.0
-        counts[bisect_left(self._bounds, value)] += times
-        self._sums[labels] += value * times
-
-    def collect(self) -> Metric:
-        name, text, labels = self._family
-        family = HistogramMetricFamily(name, text, labels=labels)
-        bounds = [*map(floatToGoString, self._bounds), "+Inf"]
-        for values, counts in list(self._counts.items()):
-            buckets = list(zip(bounds, accumulate(counts), strict=True))
-            family.add_metric(values, buckets, self._sums[values])
-        return family
-
-
-class _Counter:
-    """Events by labels."""
-
-    def __init__(self, name: str, text: str, labels: Sequence[str] = ()) -> None:
-        self._family = (f"scheduler_{name}", text, labels)
-        self._counts: dict[tuple[str, ...], int] = {} if labels else {(): 0}
-
-    def inc(self, *labels: str) -> None:
-        self._counts[labels] = self._counts.get(labels, 0) + 1
-
-    def collect(self) -> Metric:
-        name, text, labels = self._family
-        family = CounterMetricFamily(name, text, labels=labels)
-        for values, count in list(self._counts.items()):
-            family.add_metric(values, count)
-        return family
 
 
 class Metrics:
@@ -126,61 +55,62 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
         attempt = exponential(0.001, 2, 15)
-        self._attempts = _Counter(
+        self._attempts = Counter(
             "schedule_attempts",
             "Number of attempts to schedule pods, by the result.",
             ["result", "profile"],
         )
-        self._attempt_seconds = _Histogram(
+        self._attempt_seconds = Histogram(
             "scheduling_attempt_duration_seconds",
             "From the start of an attempt to its end, binding included.",
             ["result", "profile"],
             attempt,
         )
-        self._algorithm_seconds = _Histogram(
+        self._algorithm_seconds = Histogram(
             "scheduling_algorithm_duration_seconds", "Time to decide on one pod.", [], attempt
         )
-        self._sli_seconds = _Histogram(
+        self._sli_seconds = Histogram(
             "pod_scheduling_sli_duration_seconds",
             "From the first time a pod could be tried to its binding.",
             ["attempts"],
             exponential(0.01, 2, 20),
         )
-        self._pod_attempts = _Histogram(
+        self._pod_attempts = Histogram(
             "pod_scheduling_attempts", "Attempts that a pod needed.", [], exponential(1, 2, 5)
         )
-        self._victims = _Histogram(
+        self._victims = Histogram(
             "preemption_victims", "Victims of one preemption.", [], exponential(1, 2, 7)
         )
-        self._preemptions = _Counter("preemption_attempts", "Attempts to make room by preemption.")
-        self._point_seconds = _Histogram(
+        self._preemptions = Counter("preemption_attempts", "Attempts to make room by preemption.")
+        self._point_seconds = Histogram(
             "framework_extension_point_duration_seconds",
             "Time of all plugins of an extension point in one attempt.",
             ["extension_point", "status", "profile"],
             exponential(0.0001, 2, 12),
         )
-        self._plugin_seconds = _Histogram(
+        self._plugin_seconds = Histogram(
             "plugin_execution_duration_seconds",
             "Time of one plugin at an extension point, for all nodes it was asked about.",
             ["plugin", "extension_point", "status"],
             exponential(0.00001, 1.5, 20),
         )
-        self._evaluations = _Counter(
+        self._evaluations = Counter(
             "plugin_evaluation",
             "How often a plugin was asked.",
             ["plugin", "extension_point", "profile"],
         )
-        self._event_seconds = _Histogram(
+        self._event_seconds = Histogram(
             "event_handling_duration_seconds",
             "Time to take in one event of the cluster.",
             ["event"],
             exponential(0.0001, 2, 12),
         )
-        self._permit_seconds = _Histogram(
+        self._permit_seconds = Histogram(
             "permit_wait_duration_seconds", "Time pods waited for a permit.", ["result"], attempt
         )
         self._spent: dict[tuple[str, str], float] = {}  # in this attempt, by profile and point
         self.now_s: Callable[[], float] = perf_counter
+        self.jobs = JobMetrics(registry)  # gangs and quotas
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
@@ -188,7 +118,7 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         for kept in vars(self).values():
-            if isinstance(kept, _Histogram | _Counter):
+            if isinstance(kept, Histogram | Counter):
                 yield kept.collect()
 
     # -- told by the scheduler ---------------------------------------------------------------
@@ -259,10 +189,7 @@ class Metrics:
         return replace(profile, **points)
 
     def _timed(self, active: ActivePlugin, profile: str) -> object:
-        timed = _TimedPlugin()
-        for name in _UNTIMED:
-            if hasattr(active.plugin, name):
-                setattr(timed, name, getattr(active.plugin, name))
+        timed = _TimedPlugin(active.plugin)
         for name, point in _POINT_OF.items():
             if hasattr(active.plugin, name):
                 call = self._timed_call(getattr(active.plugin, name), active.name, point, profile)
@@ -298,7 +225,13 @@ class Metrics:
 
 
 class _TimedPlugin:
-    """A plugin's methods, wrapped; which ones it has is seen from outside, as with any plugin."""
+    """A plugin of which some methods are wrapped; it has what the plugin has."""
+
+    def __init__(self, plugin: object) -> None:
+        self._plugin = plugin
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plugin, name)
 
 
 class _Sizes:

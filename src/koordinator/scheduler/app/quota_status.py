@@ -10,8 +10,8 @@ built-in quotas).
 import logging
 from collections.abc import Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from koordinator.api.codec import merge_patch
 from koordinator.api.core import ResourceList
 from koordinator.api.elastic_quota import (
     DEFAULT_QUOTA,
@@ -25,14 +25,19 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.cluster.port import Cluster
 from koordinator.domain.quota import figures_of, with_status
 from koordinator.foundation.clock import Clock
-from koordinator.foundation.errors import ClusterError, NotFoundError
+from koordinator.foundation.errors import ClusterError
+from koordinator.scheduler.app.gauges import QuotaGauges, gauges_of
+from koordinator.scheduler.app.patches import Patches
 from koordinator.scheduler.app.reporter import Reporter
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin, QuotaLedger
 from koordinator.scheduler.snapshot import ClusterState, Snapshot
 
+if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
+    from koordinator.scheduler.app.metrics import Metrics
+
 INTERVAL_S = 1.0  # as the original
 LOOKS = 500  # per interval: some 30 ms of the loop
-WRITES = 20  # per interval: the loop waits for each of them
+WRITES = 200  # per interval
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +52,18 @@ class QuotaStatus:
         reporter: Reporter,
         plugin: ElasticQuotaPlugin,
         state: ClusterState,
+        *,
+        metrics: "Metrics | None" = None,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
         self._reporter = reporter
         self._plugin = plugin
         self._state = state
+        self._metrics = metrics
+        self.gauges: dict[str, QuotaGauges] = {}  # by quota, if there are metrics
         self._has_built_in = False
+        self._patches = Patches(cluster, clock)
         self._due_s = 0.0
         self._waiting: dict[str, None] = {}  # names to look at, in order
         self._turn: Iterator[str] = iter(())
@@ -78,9 +88,19 @@ class QuotaStatus:
         self._collect(ledger)
         self._write(ledger, LOOKS, WRITES)
 
+    def next_wakeup_s(self) -> float | None:
+        """Return when something may have to be written again."""
+        return self._patches.next_wakeup_s()
+
     def _collect(self, ledger: QuotaLedger) -> None:
         """Note who is to be looked at: those that changed, with their ancestors, then the next."""
         trees = ledger.trees
+        for key in self._patches.lost():
+            name = key.partition("/")[2]
+            if name in ledger.objects:
+                self._waiting[name] = None
+            else:
+                self._patches.arrived(key)
         for name in sorted(ledger.take_touched()):
             if name in trees:
                 self._waiting.update(dict.fromkeys((*trees.tree_of(name).path(name), ROOT_QUOTA)))
@@ -95,33 +115,33 @@ class QuotaStatus:
         self._waiting.update(dict.fromkeys(turn))
 
     def _write(self, ledger: QuotaLedger, looks: int, writes: int) -> None:
+        now_s = self._metrics.now_s if self._metrics is not None else float
+        began_s = now_s()
         for name in list(islice(self._waiting, looks)):
             if writes <= 0:
-                return
-            quota = ledger.objects.get(name)
-            if quota is not None and (name == ROOT_QUOTA or name in ledger.trees):
-                tree = ledger.trees.tree_of(name)
-                new = with_status(quota, figures_of(tree, name))
-                if new is not quota:
-                    writes -= 1
-                    if not self._patch(quota, new):
-                        continue
+                break
+            at_s = now_s()
+            writes -= self._update(ledger, name)
             del self._waiting[name]
+            if self._metrics is not None:
+                self._metrics.jobs.status_updated(now_s() - at_s)
+        if self._metrics is not None:
+            self._metrics.jobs.processed("update_status", now_s() - began_s)
 
-    def _patch(self, old: ElasticQuota, new: ElasticQuota) -> bool:
-        """Write the difference; return False if it is worth another try."""
-        meta = old.metadata
-        try:
-            written = self._cluster.patch(
-                ElasticQuota, meta.name, meta.namespace, merge_patch(old, new)
-            )
-        except NotFoundError:
-            return True
-        except ClusterError as error:
-            log.info("quota status not written", extra={"quota": old.key, "error": str(error)})
-            return False
-        self._state.objects.put(written)
-        return True
+    def _update(self, ledger: QuotaLedger, name: str) -> int:
+        """Have a quota's figures written if they have changed; return the number of writes."""
+        quota = ledger.objects.get(name)
+        if quota is None or (name != ROOT_QUOTA and name not in ledger.trees):
+            self.gauges.pop(name, None)
+            return 0
+        figures = figures_of(ledger.trees.tree_of(name), name)
+        if self._metrics is not None:
+            self.gauges[name] = gauges_of(quota, figures)
+        new = with_status(quota, figures)
+        if new is not quota:
+            return int(self._patches.send(quota, new))
+        self._patches.arrived(quota.key)
+        return 0
 
     def _create_built_in(self, ledger: QuotaLedger) -> None:
         args = self._plugin.args

@@ -27,6 +27,7 @@ FAILED = ("Warning", "FailedScheduling", "Scheduling")
 DISPLACED = ("Normal", "Preempted", "Preempting")
 FAILED_RESERVATION = ("Warning", "FailedScheduling-Reservation", "Scheduling")
 IGNORED = ("Warning", "Ignored", "Reading")
+GATED = "SchedulingGated"  # a reason: room would not help, so no autoscaler acts
 COMPONENT = "koord-scheduler"  # who speaks about objects that belong to no profile
 DEFAULT_NAMESPACE = "default"  # of events about objects that have none
 SERIES_S = 360.0  # an event that comes again within this time is the same one

@@ -32,10 +32,15 @@ from koordinator.foundation.errors import (
     NotFoundError,
     TooManyRequestsError,
 )
-from koordinator.scheduler.app.binding import Assumed, Binder, Ended
+from koordinator.scheduler.app.binding import Assumed, Binder
 from koordinator.scheduler.app.gang_placing import GangDecision, GangPlacer, GangTurn, Verdict
 from koordinator.scheduler.app.gang_reports import GangReports
+from koordinator.scheduler.app.gathering import Gatherer
+from koordinator.scheduler.app.job_queues import EVENTS, GATE, JobQueues
+from koordinator.scheduler.app.network_reports import NetworkReports
 from koordinator.scheduler.app.outcomes import Bound, Evicted, Outcome, Unschedulable
+from koordinator.scheduler.app.queue_places import QueuePlaces
+from koordinator.scheduler.app.queued_quotas import QueuedQuotas
 from koordinator.scheduler.app.quota_revoke import QuotaRevoke
 from koordinator.scheduler.app.quota_status import QuotaStatus
 from koordinator.scheduler.app.reporter import Reporter
@@ -59,6 +64,7 @@ from koordinator.scheduler.queue import Nominator, QueuedPod, QueueState, Schedu
 from koordinator.scheduler.snapshot import ClusterState, PodClass
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
+    from koordinator.scheduler.app.gauges import QuotaGauges
     from koordinator.scheduler.app.metrics import Metrics
 
 #: After these it is sure that a binding did not happen.
@@ -113,6 +119,7 @@ class Scheduler:
             profiles = [metrics.timed(profile) for profile in profiles]
         self.cycles = {p.scheduler_name: Cycle(p, state) for p in profiles}
         hints = {name: events for p in profiles for name, events in p.events.items()}
+        hints[GATE] = EVENTS
         self.queue = SchedulingQueue(
             hints,
             self._gate,
@@ -123,21 +130,38 @@ class Scheduler:
         self.nominator = Nominator()
         self._binder = Binder(cluster, state, clock)
         self._reporter = Reporter(cluster, clock, enabled=self.options.report)
-        self._settled: list[Ended] = []  # reservations, which need no binding
         self._placer = GangPlacer(
             self._binder, self._choose_member, self._diagnose_member, self._card
         )
-        self._gangs = [active.plugin.gangs for p in profiles for active in p.gangs]
-        self._gang_reports = GangReports(
-            cluster, clock, state, self._gangs, self._reporter, enabled=self.options.report
-        )
+        self._gatherer = Gatherer(state, self._binder, self._placer)
+        self.gangs = [active.plugin.gangs for p in profiles for active in p.gangs]
         quotas = quotas[:1]  # those of further profiles would say the same
+        self.quotas = next(iter(quotas), None)
+        queued = [QueuedQuotas(plugin, state) for plugin in quotas]
+        self._job_queues = JobQueues(clock, state, next(iter(queued), None), self.gangs)
+        self.job_queues = self._job_queues.book
+        self._places = QueuePlaces(
+            self._job_queues, state, self.gangs, self._reporter, self._message_of
+        )
+        self._gang_reports = GangReports(
+            cluster,
+            clock,
+            state,
+            self.gangs,
+            self._reporter,
+            places=self._places,
+            enabled=self.options.report,
+        )
         self._revokers = [QuotaRevoke(cluster, clock, plugin, state) for plugin in quotas]
         self._quota_statuses = [
-            QuotaStatus(cluster, clock, self._reporter, plugin, state)
+            QuotaStatus(cluster, clock, self._reporter, plugin, state, metrics=metrics)
             for plugin in quotas
             if self.options.report
         ]
+        aware = any(a.plugin.aware_network_topology for p in profiles for a in p.gangs)
+        self._network_reports = NetworkReports(
+            cluster, clock, state, self._reporter, enabled=self.options.report and aware
+        )
         self._watched: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)
         self._field_selectors = field_selectors
         self._watch: Watch | None = None
@@ -156,6 +180,13 @@ class Scheduler:
         self._began_s = 0.0
         if metrics is not None:
             metrics.watch(self.queue, state, self._count_assumed)
+            metrics.jobs.watch(self.gangs, self._quota_gauges, self._queue_lengths)
+
+    def _quota_gauges(self) -> "Mapping[str, QuotaGauges]":
+        return {n: gauges for s in self._quota_statuses for n, gauges in list(s.gauges.items())}
+
+    def _queue_lengths(self) -> Mapping[str, int]:
+        return {name: len(queue) for name, queue in list(self.job_queues.queues.items())}
 
     def _count_assumed(self) -> int:
         waiting = len(self._waiting) + len(self._preparing) + len(self._to_bind)
@@ -184,6 +215,7 @@ class Scheduler:
         if self._watch is None:
             self.sync()
             return
+        self.state.advance(self._clock.now_s())
         for event in self._watch.poll():
             if event.type is EventType.BOOKMARK:
                 self._bookmarks_due -= 1
@@ -217,7 +249,7 @@ class Scheduler:
             change = self._ingest.put(event.object, event.previous)
         if isinstance(event.object, PodGroup):
             gone = event.type is EventType.DELETED
-            for gangs in self._gangs:
+            for gangs in self.gangs:
                 ready = (gangs.drop_group if gone else gangs.put_group)(event.object)
                 self.queue.activate(ready, self._clock.now_s())
         self._tell_queue(change)
@@ -303,8 +335,10 @@ class Scheduler:
     def _tell_gangs(self, pod: Pod, *, gone: bool) -> list[str]:
         """Let the gangs know of a pod; return who should try to enter the queue now."""
         ready: list[str] = []
-        for gangs in self._gangs:
+        for gangs in self.gangs:
             ready += gangs.drop_pod(pod) if gone else gangs.put_pod(pod)
+        if gone:
+            self._job_queues.lost_member(pod)
         return ready
 
     def _arrived_s(self, pod: Pod) -> float:
@@ -318,6 +352,7 @@ class Scheduler:
         self._class_of.pop(key, None)
         self.queue.remove(key)
         self.nominator.remove(key)
+        self._job_queues.removed(key)
 
     def _forget_waiting(self, key: str, *, gone: bool) -> bool:
         """Give back the place of a pod that waits; return whether there was one."""
@@ -394,7 +429,12 @@ class Scheduler:
             if message:
                 self._gang_reports.gated(pod)
                 return Gate(active.name, message)
-        return None
+        waits = self._job_queues.why_gated(pod)
+        return Gate(GATE, waits) if waits else None
+
+    def _message_of(self, key: str) -> str:
+        queued = self.queue.get(key)
+        return queued.message if queued is not None else ""
 
     # -- work --------------------------------------------------------------------------------
 
@@ -427,8 +467,11 @@ class Scheduler:
         self._begin_binds()
         self._end_binds()
         if self.is_synced and limit != 0:  # who only follows the cluster writes nothing
+            if self.options.report:
+                self._places.step(self._clock)
             self._gang_reports.write()
             self._keep_quotas()
+            self._network_reports.write()
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
@@ -470,6 +513,7 @@ class Scheduler:
 
     def _next_run(self, most: int) -> list[QueuedPod]:
         now_s = self._clock.now_s()
+        self.queue.activate(self._job_queues.take_ready(), now_s)
         for cycle in self.cycles.values():
             for active in cycle.profile.next_pod:
                 key = active.plugin.next_pod(self.queue.get)
@@ -482,11 +526,20 @@ class Scheduler:
         """Return when there is something to do even without news; None: only news can help."""
         waiting = (*self._waiting.values(), *self._preparing.values())
         times = [assumed.deadline_s for assumed in waiting]
-        keeper_s = self._keeper.next_wakeup_s() if self._keeper is not None else None
         if self._gang_reports.is_behind:
             times.append(self._clock.now_s())
-        times += [due_s for r in self._revokers if (due_s := r.next_wakeup_s()) is not None]
-        times += [s for s in (self.queue.next_wakeup_s(), keeper_s) if s is not None]
+        wakeups = [
+            self._gang_reports.next_wakeup_s(),
+            self._network_reports.next_write_s(),
+            self.queue.next_wakeup_s(),
+        ]
+        wakeups += [status.next_wakeup_s() for status in self._quota_statuses]
+        wakeups += [revoke.next_wakeup_s() for revoke in self._revokers]
+        if self._keeper is not None:
+            wakeups.append(self._keeper.next_wakeup_s())
+        if self.options.report:
+            wakeups.append(self._places.next_wakeup_s())
+        times += [due_s for due_s in wakeups if due_s is not None]
         return min(times, default=None)
 
     def _merges(self) -> bool:
@@ -500,13 +553,17 @@ class Scheduler:
             metrics.decided(len(run), metrics.now_s() - self._began_s)
 
     def _decide_run(self, run: list[QueuedPod]) -> None:
+        if not self._job_queues.is_empty:
+            run = self._in_turn(run)
+            if not run:
+                return
         cycle = self.cycles[run[0].pod.spec.scheduler_name]
         if run[0].run_key is None and self._decide_gang(cycle, run[0]):
             return
         classes = [self._class(queued) for queued in run]
         self.attempts += len(run)
         done = 0
-        if len(run) > 1 and not self.nominator.nodes() and not _permits(cycle, classes):
+        if len(run) > 1 and not _permits(cycle, classes) and self._can_merge(run):
             rows = cycle.choose_run(classes)
             if rows is not None:
                 done = len(rows)
@@ -514,8 +571,29 @@ class Scheduler:
                 for assumed in assumed_run if self._metrics is not None else ():
                     assumed.began_s = self._began_s
                 self._to_bind += assumed_run
+                for queued in run[:done]:
+                    self._job_queues.started(queued.pod)
         for queued, pod_class in zip(run[done:], classes[done:], strict=True):
             self._decide_one(cycle, queued, pod_class)
+
+    def _can_merge(self, run: Sequence[QueuedPod]) -> bool:
+        """Return whether the pods of a run are alike, and no place is kept for anybody.
+
+        A node's usage may be reported of a former pod of the same name: then they aren't.
+        """
+        if self.nominator.nodes():
+            return False
+        return not self.state.load.names_any([queued.key for queued in run])
+
+    def _in_turn(self, run: Sequence[QueuedPod]) -> list[QueuedPod]:
+        """Send those back before whom others have come in their queues since they passed."""
+        left = []
+        for queued in run:
+            if self._job_queues.may_be_tried(queued.pod):
+                left.append(queued)
+            else:
+                self.queue.postpone(queued, self._clock.now_s())
+        return left
 
     def _class(self, queued: QueuedPod) -> PodClass:
         """Return the pod's class; looked up when the pod came, unless it has been tried since."""
@@ -539,8 +617,9 @@ class Scheduler:
             self.nominator.remove(queued.key)  # in its place it must not count twice
             assumed = self._binder.assume(queued, pod_class, choice)
             assumed.scorecard, assumed.began_s = scorecard, self._began_s
-            for gangs in self._gangs:
+            for gangs in self.gangs:
                 gangs.hold(queued.pod)
+            self._job_queues.started(queued.pod)
             self._permit(cycle, assumed)
         elif isinstance(choice, Refused):
             main, plugins = (choice.plugin, choice.reason), frozenset((choice.plugin,))
@@ -555,27 +634,39 @@ class Scheduler:
     def _decide_gang(self, cycle: Cycle, head: QueuedPod) -> bool:
         """Decide all members of a gang group that still need a place; False if it goes alone."""
         active = next(iter(cycle.profile.gangs), None)
-        if active is None or active.plugin.gangs.starts_alone(head.pod):
+        if active is None:
             return False
         gangs: GangBook = active.plugin.gangs
-        if gangs.why_gated(head.pod):
+        alone = gangs.starts_alone(head.pod)
+        demand = self._gatherer.demand(cycle, gangs, head.pod)
+        if alone and demand is None:
+            return False
+        if not alone and gangs.why_gated(head.pod):
             self.queue.postpone(head, self._clock.now_s())
             return True
-        version = gangs.version(head.pod)
-        attempt = gangs.attempt(head.pod)
-        known = self._placer.still_lost(cycle, attempt.group_id, version)
+        version = (gangs.version(head.pod), demand and self._gatherer.version(demand))
+        attempt = gangs.attempt_alone(head.pod) if alone else gangs.attempt(head.pod)
+        known = None if alone else self._placer.still_lost(cycle, attempt.group_id, version)
         if known is not None:
             self._reject_member(cycle, head, *known, "", again=True)
             return True
         here = {queued.key: queued for queued in self.queue.peek(attempt.members, active.name)}
         here[head.key] = head
         members = [(here[key], self._class(here[key])) for key in attempt.members if key in here]
-        alone = not self.nominator.nodes() and len(cycle.profile.permit) == 1
-        merges = alone and self._merges()
-        decision = self._placer.place(
-            cycle, GangTurn(attempt, head, version), members, merges=merges
-        )
+        turn = GangTurn(attempt, head, version)
+        merges = len(cycle.profile.permit) == 1 and self._merges()
+        merges = merges and not self.state.load.names_any(list(here))
+        if demand is None:
+            merges = merges and not self.nominator.nodes()
+            decision = self._placer.place(cycle, turn, members, merges=merges)
+        else:
+            decision = self._gatherer.place(
+                cycle, gangs, turn, members, demand, nominated=self._nominated(), merges=merges
+            )
         self.attempts += len(members)
+        if self._metrics is not None:
+            took_s = self._metrics.now_s() - self._began_s
+            self._metrics.jobs.gang_decided(len(members), took_s, placed=not decision.is_lost)
         if decision.is_lost:
             self._reject_gang(cycle, gangs, head, attempt, decision)
         else:
@@ -592,6 +683,8 @@ class Scheduler:
             self.nominator.remove(assumed.queued.key)
             assumed.began_s = self._began_s
             gangs.hold(assumed.queued.pod)
+        if placed:
+            self._job_queues.started(placed[0].queued.pod)
         if len(cycle.profile.permit) > 1 or not (placed and self._permit_all(cycle, placed)):
             for assumed in placed:
                 self._permit(cycle, assumed)
@@ -644,6 +737,7 @@ class Scheduler:
             self.queue.take_all([queued], self._clock.now_s())
             gangs.set_representative(queued.pod)
             said = f'Gang "{own_id}" gets rejected due to pod is unschedulable'
+            said = "" if attempt.is_alone else said
             self._reject_member(cycle, queued, pod_class, verdict, said)
             message = (
                 f"0/{self.state.nodes.count} nodes are available: "
@@ -926,7 +1020,7 @@ class Scheduler:
                 pods.append(assumed)
                 continue
             error = self._keeper.bind(pod, assumed.node, assumed.holding)
-            self._settled.append(self._binder.settle(assumed, error))
+            self._binder.settle(assumed, error)
             available = self.state.objects.get(Reservation, _reservation(pod))
             if error is None and available is not None:  # to be used at once, before news of it
                 self._handle_holder(EventType.MODIFIED, as_scheduled(reserve_pod(available)), pod)
@@ -978,8 +1072,7 @@ class Scheduler:
         Nothing is decided after one of which nobody knows whether it happened, until it shows.
         """
         bound, is_unsure = [], False
-        settled, self._settled = self._settled, []
-        for assumed, error in (*settled, *self._binder.ended(wait=wait)):
+        for assumed, error in self._binder.ended(wait=wait):
             if error is not None:
                 self._fail_assumed(assumed, f"binding failed: {error}")
                 is_unsure |= not isinstance(error, _NOT_BOUND)

@@ -182,6 +182,14 @@ class Evaluation:
         self._versions: Hashable = None
 
     @property
+    def spreads(self) -> bool:
+        """Whether relative scores that count are scaled as ``Spread`` says."""
+        return all(
+            flat or hasattr(part.active.plugin, "spread")
+            for part, flat in zip(self.program.relative, self.flat, strict=True)
+        )
+
+    @property
     def nbytes(self) -> int:
         return self.best.nbytes * (3 + len(self.raw))
 
@@ -233,8 +241,9 @@ class Evaluation:
         with view.lending():
             for index, part in enumerate(self.program.relative):
                 if part.active.plugin.reads is not Reads.NODE:
-                    self.raw[index][rows] = part.active.plugin.score(view, self.pod)
-                    self.flat[index] = not self.raw[index].any()
+                    raw = part.active.plugin.score(view, self.pod)
+                    self.raw[index][rows] = raw
+                    self.flat[index] = not (raw.any() or self.raw[index].any())
             self.best[rows] = self._score(view, self._static_ok[rows], self._static_total[rows])
 
     def _score(self, view: Snapshot, ok: BoolArray, total: IntArray) -> IntArray:
@@ -246,6 +255,14 @@ class Evaluation:
             score = part.active.plugin.score(view, pod)
             total = total + (score if part.active.weight == 1 else part.active.weight * score)
         return np.where(ok, total, UNFIT)
+
+    def fits(self, snapshot: Snapshot, rows: IntArray, times: IntArray) -> BoolArray:
+        """Return where ``rows[i]`` takes another such pod after ``times[i]`` of them."""
+        view = snapshot[rows].after(self.pod, times)
+        ok = self._static_ok[rows]
+        for part in self.program.usage_filters:
+            ok = ok & (part.active.plugin.filter(view, self.pod).codes == 0)
+        return ok
 
     def trajectory(self, snapshot: Snapshot, rows: IntArray, times: IntArray) -> IntArray:
         """Return ``best`` of ``rows[i]`` as it would be after ``times[i]`` more such pods."""

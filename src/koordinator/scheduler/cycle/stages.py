@@ -14,7 +14,9 @@ from koordinator.scheduler.contract import (
     Profile,
     Reads,
     Refusal,
+    Spread,
 )
+from koordinator.scheduler.cycle.best import best_row, spread_onto
 from koordinator.scheduler.cycle.evaluation import (
     UNFIT,
     Evaluation,
@@ -22,12 +24,14 @@ from koordinator.scheduler.cycle.evaluation import (
     wants_filter,
     wants_score,
 )
+from koordinator.scheduler.cycle.offers import Sample, offers
 from koordinator.scheduler.cycle.room import UNBOUNDED, RoomCount, room_at_most, room_now
 from koordinator.scheduler.cycle.runs import merge_run
 from koordinator.scheduler.cycle.scorecard import Scorecard, prefilter, scorecard
 from koordinator.scheduler.cycle.what_if import Nominations, StateWhatIf, rejection, rivals_of
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass, Snapshot
+from koordinator.scheduler.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,10 @@ class Cycle:
     def diagnose_after(self, pod: PodClass, rows: IntArray) -> Diagnosis:
         """Return why no node takes one more pod after a run of such pods has gone to these rows."""
         taken = np.bincount(rows, minlength=len(self.state.nodes))
+        return scorecard(self.profile, self.state, pod, taken).diagnosis()
+
+    def diagnose_full(self, pod: PodClass, taken: IntArray) -> Diagnosis:
+        """Return why no node takes one more after each row has taken so many, ``(n_rows,)``."""
         return scorecard(self.profile, self.state, pod, taken).diagnosis()
 
     def room(self, pod: PodClass, count: int) -> RoomCount:
@@ -214,32 +222,55 @@ class Cycle:
         scorers = [a for a in self._cluster_scores if wants_score(a, snapshot, pod_class)]
         best = evaluation.best
         preferred = self._preferred(snapshot, pod_class)
-        if feasible is None and not scorers and not preferred and all(evaluation.flat):
-            row = int(best.argmax()) if len(best) else 0
-            if not len(best) or best[row] == UNFIT:
-                return None
-            return (
-                row
-                if not self.state.ranked
-                else self._lowest_rank(np.flatnonzero(best == best[row]))
-            )
+        if not scorers and not preferred:
+            if feasible is None and all(evaluation.flat):
+                return self._highest(best)
+            if snapshot.is_large and evaluation.spreads:
+                return self._best_of_many(evaluation, best, feasible)
         rows = np.flatnonzero(best != UNFIT if feasible is None else feasible)
         if len(rows) <= 1:
             return int(rows[0]) if len(rows) else None
-        if preferred:
-            fitting = set(rows.tolist())
-            for row in preferred:
-                if row in fitting:
-                    return row
-        total = best[rows]
+        fitting = set(rows.tolist()) if preferred else ()
+        for row in preferred:
+            if row in fitting:
+                return row
+        total = self._with_relative(evaluation, rows)
+        for active in scorers:
+            total = total + self._cluster_score(active, snapshot, pod_class, rows)
+        return self._lowest_rank(rows[total == total.max()])
+
+    @staticmethod
+    def _with_relative(evaluation: Evaluation, rows: IntArray) -> IntArray:
+        """Return the totals of the feasible rows, relative scores included."""
+        total = evaluation.best[rows]
         for part, raw, flat in zip(
             evaluation.program.relative, evaluation.raw, evaluation.flat, strict=True
         ):
             if not flat:
                 total = total + part.active.weight * part.active.plugin.normalize(raw[rows])
-        for active in scorers:
-            total = total + self._cluster_score(active, snapshot, pod_class, rows)
-        return self._lowest_rank(rows[total == total.max()])
+        return total
+
+    def _highest(self, total: IntArray) -> int | None:
+        row = int(total.argmax()) if len(total) else 0
+        if not len(total) or total[row] == UNFIT:
+            return None
+        ranked = self.state.ranked
+        return self._lowest_rank(np.flatnonzero(total == total[row])) if ranked else row
+
+    def _best_of_many(
+        self, evaluation: Evaluation, total: IntArray, feasible: BoolArray | None
+    ) -> int | None:
+        if feasible is not None:
+            total = np.where(feasible, total, UNFIT)
+        for part, raw, flat in zip(
+            evaluation.program.relative, evaluation.raw, evaluation.flat, strict=True
+        ):
+            if not flat:
+                active = part.active
+                reverse = active.plugin.spread is Spread.LOWEST
+                total = spread_onto.compiled(total, raw, active.weight, reverse)
+        row = best_row.compiled(total, self.state.nodes.rank)
+        return None if row == UNFIT else row
 
     def _preferred(self, snapshot: Snapshot, pod_class: PodClass) -> list[int]:
         """Return the rows to try first, in order."""
@@ -315,6 +346,55 @@ class Cycle:
             holding = holding.joined(taken)
         return holding
 
+    # -- places chosen elsewhere -------------------------------------------------------------
+
+    def takes_amounts_only(self, pod: PodClass) -> bool:
+        """Return whether amounts are all that such pods take, and no other node matters to them."""
+        snapshot = self._evaluator.snapshot
+        if any(wants_filter(a, snapshot, pod) for a in self._cluster_filters):
+            return False
+        return self._evaluator.of(pod).program.linear
+
+    def offers(
+        self,
+        pod: Pod,
+        pod_class: PodClass,
+        nominated: Nominations,
+        *,
+        most: int,
+        rows: IntArray | None = None,
+    ) -> IntArray:
+        """Return how many such pods each row takes, one after another, ``(n_rows,)``.
+
+        No more than ``most``; 0 for rows that are not among ``rows``.  What is nominated counts as
+        placed.
+        """
+        snapshot = self._evaluator.snapshot
+        slots = np.zeros(len(snapshot), np.int64)
+        if prefilter(self.profile, snapshot, pod_class) is not None:
+            return slots
+        among = np.arange(len(snapshot)) if rows is None else rows
+        cluster = [a for a in self._cluster_filters if wants_filter(a, snapshot, pod_class)]
+        with Transaction(self.state) as transaction:
+            for node, rivals in (rivals_of(pod, nominated) if nominated else {}).items():
+                row = self.state.nodes.rows.get(node)
+                for rival, rival_class in rivals if row is not None else ():
+                    transaction.place(f"nominated:{rival.key}", rival, rival_class, row or 0)
+            sample = Sample(pod, pod_class, cluster, self._held_on)
+            slots[among] = offers(self._evaluator, sample, among, most)
+        return slots
+
+    def _held_on(self, pod: PodClass, row: int) -> Holding | None:
+        found = self._reserve(self._evaluator.snapshot, pod, row)
+        return found.holding if isinstance(found, Choice) else None
+
+    def choose_on(self, pod: PodClass, row: int) -> Choice | Refused:
+        """Return what a pod holds on a row that was chosen for it, if every filter accepts it."""
+        plugin, reasons = rejection(self.profile, self.state, pod, row)
+        if plugin:
+            return Refused(plugin, ", ".join(reasons))
+        return self._reserve(self._evaluator.snapshot, pod, row)
+
     # -- a run of identical pods -------------------------------------------------------------
 
     def choose_run(self, pods: Sequence[PodClass]) -> IntArray | None:
@@ -347,11 +427,18 @@ class Cycle:
 
     def limit(self, pod: PodClass, most: int) -> int:
         """Return how many such pods in a row are not refused as a whole, at most ``most``."""
+        return self.limiter(pod, most)[1]
+
+    def limiter(self, pod: PodClass, most: int) -> tuple[str, int]:
+        """Return the same with the plugin that allows the fewest; empty: none of them does."""
+        name = ""
         for active in self.limiting:
             if self.refuses(active, pod):
-                return 0
-            most = active.plugin.run_limit(self._evaluator.snapshot, pod, most)
-        return most
+                return active.name, 0
+            allowed = active.plugin.run_limit(self._evaluator.snapshot, pod, most)
+            if allowed < most:
+                name, most = active.name, allowed
+        return name, most
 
     def refuses(self, active: ActivePlugin, pod_class: PodClass) -> bool:
         """Return whether a plugin refuses a pod as a whole, as things are now."""

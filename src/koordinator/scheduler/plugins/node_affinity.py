@@ -20,11 +20,13 @@ from koordinator.scheduler.contract import (
     Refusal,
     Rejections,
     Shortlist,
+    Spread,
     spread_of,
 )
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.selection import (
     affinity_key,
+    has_label,
     matches_required,
     matches_selector,
     matches_term,
@@ -42,6 +44,7 @@ class NodeAffinity:
 
     added: NodeAffinityTerms | None
     reads: ClassVar = Reads.NODE
+    spread: ClassVar = Spread.HIGHEST
 
     def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
         own = pod.spec.affinity.node_affinity if pod.spec.affinity else None
@@ -78,6 +81,19 @@ class NodeAffinity:
         added = ~matches_selector(snapshot, enforced)
         return Rejections.by_column((added, own & ~added), (REASON_ADDED, REASON_POD), True)
 
+    def detail(self, view: Snapshot, pod: PodClass) -> str:
+        """Name what the node does not match: labels of the selector, or the terms."""
+        wanted = [
+            f"{key}={value}"
+            for key, value in pod.spec.node_selector.items()
+            if not has_label(view, key, (value,))[0]
+        ]
+        own = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+        required = own.required_during_scheduling_ignored_during_execution if own else None
+        if required is not None and not matches_selector(view, required)[0]:
+            wanted.append(" or ".join(map(_in_words, required.node_selector_terms)))
+        return " and ".join(wanted)
+
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the sum of the weights of the preferred terms that match."""
         total = np.zeros(len(snapshot), np.int64)
@@ -96,6 +112,13 @@ class NodeAffinity:
             if terms is not None
             for term in terms.preferred_during_scheduling_ignored_during_execution
         )
+
+
+def _in_words(term: NodeSelectorTerm) -> str:
+    return " and ".join(
+        f"{one.key} {one.operator} {', '.join(one.values)}".rstrip()
+        for one in (*term.match_expressions, *term.match_fields)
+    )
 
 
 def _named(term: NodeSelectorTerm) -> list[frozenset[str]]:

@@ -14,6 +14,7 @@ from koordinator.api.kubescheduler import NodeResourcesFitArgs
 from koordinator.domain.curves import Curve, piecewise
 from koordinator.domain.usage_kernels import allocation_score, shortfalls
 from koordinator.scheduler.contract import Action, EventHint, PluginSpec, Reads, Rejections
+from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 
@@ -66,6 +67,19 @@ class NodeResourcesFit:
         kernel = shortfalls.compiled if snapshot.is_large else shortfalls.reference
         codes = kernel(snapshot.requested, allocatable, checked.columns, checked.amounts)
         return Rejections(codes, checked.reasons, lambda: _never(allocatable, checked))
+
+    def detail(self, view: Snapshot, pod: PodClass) -> str:
+        """Tell of each resource that lacks what is asked for, and what there is."""
+        checked = self._checked(pod)
+        parts = []
+        for column, amount in zip(checked.columns.tolist(), checked.amounts.tolist(), strict=True):
+            there = int(view.allocatable[0, column])
+            free = max(there - int(view.requested[0, column]), 0)
+            if amount > free:
+                name = self.axis.names[column]
+                asked, left, all_of_it = (quantity(name, n) for n in (amount, free, there))
+                parts.append(f"{name}: asks for {asked}, {left} of {all_of_it} free")
+        return "; ".join(parts)
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the weighted mean over the resources that the node has."""

@@ -16,6 +16,7 @@ from koordinator.scheduler.contract import (
     PluginSpec,
     Reads,
     Rejections,
+    Spread,
     spread_of,
 )
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
@@ -31,6 +32,7 @@ class TaintToleration:
     """
 
     reads: ClassVar = Reads.NODE
+    spread: ClassVar = Spread.LOWEST
 
     def key(self, pod: PodClass) -> Hashable:
         return pod.spec.tolerations
@@ -41,6 +43,12 @@ class TaintToleration:
             [bool(untolerated(taints, tolerations, FORBIDDING)) for taints in snapshot.taint_sets]
         )
         return Rejections.where(forbidden[snapshot.taint_set], REASON, unresolvable=True)
+
+    def detail(self, view: Snapshot, pod: PodClass) -> str:
+        """Name the taints."""
+        taints = view.taint_sets[int(view.taint_set[0])]
+        left = untolerated(taints, pod.spec.tolerations, FORBIDDING)
+        return ", ".join(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in left)
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the number of soft taints not tolerated."""

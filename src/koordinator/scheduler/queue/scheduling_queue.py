@@ -248,6 +248,10 @@ class SchedulingQueue:
         heaps = (pools.backoff, pools.error_backoff, pools.unschedulable)
         return min((due_s for heap in heaps if (due_s := heap.due_s()) is not None), default=None)
 
+    def due_s(self, queued: QueuedPod) -> float:
+        """Return when a pod leaves its state although nothing happens; 0: at once, or never."""
+        return self._pools.delays.due_s(queued)
+
     def get(self, key: str) -> QueuedPod | None:
         """Look up a pod by ``namespace/name``."""
         return self._pools.pods.get(key)

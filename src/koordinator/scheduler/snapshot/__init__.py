@@ -10,6 +10,7 @@ Plugins read it; only ``scheduler.transaction`` and ``scheduler.ingest`` write.
 ``loans``    the holds that a pod may use, and the world in which they are free
 ``pods``     which pod is on which row, and counts of pods by label selector or affinity term
 ``classes``  pods with the same scheduling-relevant fields share one ``PodClass``
+``network``  the domains of the network between the nodes
 ``state``    all of these together with the log of changed rows
 ``ledgers``  what plugins add up over all pods, kept in step with the state
 ``view``     ``Snapshot``: what a plugin is given, the whole cluster or some rows of it
@@ -21,6 +22,7 @@ from koordinator.scheduler.snapshot.classes import PodClass, PodClasses
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable, standing_hold
 from koordinator.scheduler.snapshot.ledgers import Changed, Ledger
 from koordinator.scheduler.snapshot.loans import Loans
+from koordinator.scheduler.snapshot.network import Network
 from koordinator.scheduler.snapshot.pods import PlacedPod
 from koordinator.scheduler.snapshot.state import BoolArray, ClusterState, IntArray
 from koordinator.scheduler.snapshot.view import Snapshot
@@ -36,6 +38,7 @@ __all__ = [
     "IntArray",
     "Ledger",
     "Loans",
+    "Network",
     "PlacedPod",
     "PodClass",
     "PodClasses",

@@ -33,6 +33,7 @@ class DeviceColumns:
     used: IntArray  # (capacity, n_minors, n_amounts)
     left: IntArray  # (capacity, n_minors, n_amounts): the difference, also where it is negative
     holders: IntArray  # (capacity, n_minors): how many pods hold some of it
+    functions_taken: IntArray  # (capacity, n_minors): how many of its virtual functions
     functions: dict[int, Functions] = field(default_factory=dict)  # taken ones, by row
     #: the same as sets of (minor, bus id), by which answers can be remembered
     function_sets: dict[int, frozenset[tuple[int, str]]] = field(default_factory=dict)
@@ -42,7 +43,8 @@ class DeviceColumns:
         """Return columns without rows."""
         shape = (0, minors, amounts)
         total, used, left = (np.zeros(shape, np.int64) for _ in range(3))
-        return DeviceColumns(total, used, left, np.zeros(shape[:2], np.int64))
+        holders, functions = (np.zeros(shape[:2], np.int64) for _ in range(2))
+        return DeviceColumns(total, used, left, holders, functions)
 
     def pad(self, rows: int, minors: int) -> None:
         """Make room for more rows and more devices."""
@@ -51,6 +53,7 @@ class DeviceColumns:
         self.used = np.pad(self.used, (*by, (0, 0)))
         self.left = np.pad(self.left, (*by, (0, 0)))
         self.holders = np.pad(self.holders, by)
+        self.functions_taken = np.pad(self.functions_taken, by)
 
 
 class DeviceTable:
@@ -103,10 +106,12 @@ class DeviceTable:
             self._ensure(kind, 1 + max((taken.minor for taken in devices), default=-1))
             columns = self.columns[kind]
             for taken in devices:
-                amounts = np.array(taken.amounts, np.int64) * sign
-                columns.used[row, taken.minor] += amounts
-                columns.left[row, taken.minor] -= amounts
-                columns.holders[row, taken.minor] += sign
+                minor = taken.minor
+                for place, amount in enumerate(taken.amounts):
+                    if amount:
+                        columns.used[row, minor, place] += amount * sign
+                        columns.left[row, minor, place] -= amount * sign
+                columns.holders[row, minor] += sign
                 for function in taken.functions:
                     _count(columns, row, (taken.minor, function.bus_id), sign)
 
@@ -157,6 +162,7 @@ class DeviceTable:
                 or not np.array_equal(mine.left, mine.total - mine.used)
                 or mine.functions != other.functions
                 or mine.function_sets != other.function_sets
+                or not np.array_equal(mine.functions_taken, other.functions_taken[:, :width])
             ):
                 raise BugError(f"what pods hold of {kind} devices differs from the sum over them")
 
@@ -169,9 +175,11 @@ class DeviceTable:
 
 def _count(columns: DeviceColumns, row: int, function: tuple[int, str], sign: int) -> None:
     counts = columns.functions.setdefault(row, {})
+    before = len(counts)
     counts[function] = counts.get(function, 0) + sign
     if not counts[function]:
         del counts[function]
+    columns.functions_taken[row, function[0]] += len(counts) - before
     if counts:
         columns.function_sets[row] = frozenset(counts)
     else:

@@ -14,6 +14,7 @@ class ChangeLog:
         self._rows = np.zeros(2 * capacity, np.int64)
         self._start = 0  # position of _rows[0]
         self._length = 0
+        self._last = np.zeros(0, np.int64)  # by row: the position after its last change
 
     @property
     def position(self) -> int:
@@ -25,8 +26,14 @@ class ChangeLog:
             self._drop_older_half()
         self._rows[self._length] = row
         self._length += 1
+        if row >= len(self._last):
+            self._make_room(row)
+        self._last[row] = self._start + self._length
 
     def extend(self, rows: IntArray) -> None:
+        if len(rows):
+            self._make_room(int(rows.max()))
+            self._last[rows] = self.position + len(rows)
         if len(rows) > len(self._rows) // 2:  # everybody has to start over
             self._start += self._length + len(rows)
             self._length = 0
@@ -36,6 +43,10 @@ class ChangeLog:
         self._rows[self._length : self._length + len(rows)] = rows
         self._length += len(rows)
 
+    def last(self, row: int) -> int:
+        """Return the position from which on the row has not changed."""
+        return int(self._last[row]) if row < len(self._last) else 0
+
     def since(self, position: int) -> IntArray | None:
         """Return the rows changed after ``position``, with repeats.
 
@@ -44,6 +55,12 @@ class ChangeLog:
         if position < self._start:
             return None
         return self._rows[position - self._start : self._length]
+
+    def _make_room(self, row: int) -> None:
+        if row >= len(self._last):
+            self._last = np.pad(
+                self._last, (0, max(row + 1, 2 * len(self._last)) - len(self._last))
+            )
 
     def _drop_older_half(self) -> None:
         half = len(self._rows) // 2

@@ -78,7 +78,8 @@ class NumaTable:
         self.facts: dict[int, NodeFacts] = {}  # of rows with anything to say
         self._ledgers: dict[int, NumaLedger] = {}
         self._arrays = NumaRows.empty(0, (), 0)
-        self._stale: set[int] = set()
+        self._stale: set[int] = set()  # rows to be written to the arrays
+        self._charged: set[int] = set()  # rows of which only what pods hold is to be written
         self._traits: tuple[bool, bool, bool] | None = (False, False, False)
 
     # -- reading -----------------------------------------------------------------------------
@@ -101,8 +102,12 @@ class NumaTable:
     @property
     def arrays(self) -> NumaRows:
         """All rows, up to date."""
-        if self._stale:
+        if self._stale or len(self._arrays.exists) != len(self.policy):
             self._refresh()
+        if self._charged:
+            for row in self._charged:
+                self._arrays.set_usage(row, self.node(row, pack=False))
+            self._charged.clear()
         return self._arrays
 
     def ledger(self, row: int) -> NumaLedger:
@@ -140,6 +145,7 @@ class NumaTable:
         except InputError as error:
             problem = error
         had = self.facts.pop(row, None)
+        self._charged.discard(row)
         if node is not None and (topology is not None or _has_settings(node)):
             self._take_over(row, NodeFacts(node, topology))
         elif had is not None:
@@ -161,7 +167,7 @@ class NumaTable:
             ledger.remove(key)
         if not ledger.holdings:
             del self._ledgers[row]
-        self._stale.add(row)
+        (self._charged if row in self.facts else self._stale).add(row)
 
     def validate(self, placed: Iterable[tuple[int, str, NumaHolding]]) -> None:
         """Compare with what the pods hold.  Raises BugError."""

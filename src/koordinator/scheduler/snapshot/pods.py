@@ -44,6 +44,7 @@ class PlacedPod:
     row: int = -1  # of its node; -1 if that has never been there
     slot: int = -1  # place in the table's columns
     belongings: Belongings = NO_BELONGINGS
+    assigned_s: float = 0.0  # when it got its node, as far as it does not say so itself
 
     @property
     def priority(self) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 
 from koordinator.api.device import Device
 from koordinator.api.node import Node
+from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
 from koordinator.domain.devices.allocation import Allocation
@@ -23,7 +24,9 @@ from koordinator.scheduler.snapshot.belongings import NO_BELONGINGS, Belongings
 from koordinator.scheduler.snapshot.classes import PodClass, PodClasses
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable
 from koordinator.scheduler.snapshot.ledgers import Changed, Kinds, Ledgers
+from koordinator.scheduler.snapshot.load import LoadTable
 from koordinator.scheduler.snapshot.log import ChangeLog
+from koordinator.scheduler.snapshot.network import Network
 from koordinator.scheduler.snapshot.nodes import NodeTable
 from koordinator.scheduler.snapshot.objects import ObjectTable
 from koordinator.scheduler.snapshot.pods import PlacedPod, PodTable
@@ -38,6 +41,7 @@ class ClusterState:
         self.axis = axis or ResourceAxis()
         self.nodes = NodeTable(self.axis)
         self.pods = PodTable()
+        self.load = LoadTable(self.nodes, self.pods)
         self.holds = HoldTable(self.axis)
         self.classes = PodClasses(self.axis, self.pods.intern_labels, self.holds.names)
         self.ledgers = Ledgers(self, self._everything)
@@ -47,11 +51,18 @@ class ClusterState:
         self.ranked = False  # ranks differ from row order
         self.layout = 0
         self.cluster = 0
+        self.now_s = 0.0  # as of when the state is looked at
         self.devices = 0  # reports of devices taken in
         self.memo: dict[Any, Any] = {}  # see ``Snapshot.memo``
         self.unbound: dict[str, tuple[Pod, PodClass]] = {}  # pods without node in the cluster
         self.unbound_changes = 0  # of that, while a ledger looks at them
+        self._network = Network()
         self._orphans: dict[str, dict[str, PlacedPod]] = {}  # by node that is not there, by key
+
+    @property
+    def network(self) -> Network:
+        """The network between the nodes, as it is now."""
+        return self._network.refresh(self.nodes, self.node_log, self.objects)
 
     # -- nodes -------------------------------------------------------------------------------
 
@@ -62,6 +73,8 @@ class ClusterState:
         row = self.nodes.put(node)
         if self.nodes.capacity != capacity:
             self.pods.grow(self.nodes.capacity)
+            self.load.grow(self.nodes.capacity)
+        self.load.set_node(row, node)
         self.node_log.append(row)
         if new:
             self.layout += 1
@@ -76,6 +89,7 @@ class ClusterState:
             self.displace(placed.key)
             self._orphans.setdefault(name, {})[placed.key] = placed
         self.nodes.drop(name)
+        self.load.set_node(row, None)
         self.node_log.append(row)
         self.layout += 1
 
@@ -100,6 +114,17 @@ class ClusterState:
         self.usage_log.append(row)
         return problem
 
+    def set_load(self, name: str) -> None:
+        """Take over what was measured of a known node."""
+        row = self.nodes.rows[name]
+        self.load.report(row, self.objects.get(NodeMetric, name))
+        self.usage_log.append(row)
+
+    def advance(self, now_s: float) -> None:
+        """Let time pass: measurements grow old."""
+        self.now_s = now_s
+        self.usage_log.extend(self.load.advance(now_s))
+
     def set_ranks(self, ranks: dict[str, int]) -> None:
         """Say which of equally scored nodes comes first: the one with the lowest rank."""
         for name, rank in ranks.items():
@@ -118,9 +143,13 @@ class ClusterState:
         belongings: Belongings = NO_BELONGINGS,
     ) -> PlacedPod:
         """Put a pod on a row and charge what it takes."""
-        placed = PlacedPod(key, pod, pod_class, belongings=belongings)
+        placed = PlacedPod(key, pod, pod_class, belongings=belongings, assigned_s=self.now_s)
         self._put(placed, row)
         return placed
+
+    def put_back(self, placed: PlacedPod) -> None:
+        """Put a pod that was displaced where it was."""
+        self._put(placed, placed.row)
 
     def _put(self, placed: PlacedPod, row: int) -> None:
         self.pods.add(placed, row)
@@ -134,7 +163,7 @@ class ClusterState:
         """Put a bound pod on the node it names, known or not."""
         row = self.nodes.rows.get(node)
         if row is None:
-            orphan = PlacedPod(key, pod, pod_class, belongings=belongings)
+            orphan = PlacedPod(key, pod, pod_class, belongings=belongings, assigned_s=self.now_s)
             self._orphans.setdefault(node, {})[key] = orphan
             self.ledgers.note_pod(key)
         else:
@@ -146,10 +175,10 @@ class ClusterState:
             return []
         first = items[0][2]
         rows = np.fromiter((item[3] for item in items), np.int64, len(items))
-        add = self.pods.add
+        add, now_s = self.pods.add, self.now_s
         placed = []
         for key, pod, pod_class, row in items:
-            placed.append(one := PlacedPod(key, pod, pod_class))
+            placed.append(one := PlacedPod(key, pod, pod_class, assigned_s=now_s))
             add(one, row)
         times = np.bincount(rows, minlength=self.nodes.capacity)
         touched = np.flatnonzero(times)
@@ -159,6 +188,7 @@ class ClusterState:
             requested[column, touched] += times * amount
         self.nodes.nonzero[0, touched] += times * first.nonzero_cpu
         self.nodes.nonzero[1, touched] += times * first.nonzero_memory
+        self.load.charge_run(placed)
         self.usage_log.extend(touched)
         self.ledgers.note_pods(item[0] for item in items)
         return placed
@@ -199,14 +229,25 @@ class ClusterState:
             pod_class.host_ports,
         ) or placed.priority != (pod.spec.priority or 0):
             return False
+        self.load.charge(placed, -1)
         self.pods.reclassify(placed, pod_class)
         placed.pod = pod
         self.ledgers.note_pod(placed.key)
+        self.load.charge(placed, 1)
+        self.usage_log.append(placed.row)
         self.touch_cluster()
         return True
 
+    def renew(self, placed: PlacedPod, pod: Pod) -> None:
+        """Take over a version of a placed pod that plugins can't tell from the last one."""
+        if placed.pod.status.conditions == pod.status.conditions:
+            placed.pod = pod
+        elif self.load.renew(placed, pod):
+            self.usage_log.append(placed.row)
+
     def _charge(self, placed: PlacedPod, sign: int) -> None:
         pod_class, held = placed.pod_class, placed.belongings
+        self.load.charge(placed, sign)
         if held.offer is not None:
             hold = self.holds.open(placed, held.offer) if sign > 0 else None
             self._charge_hold(hold or self.holds.close(held.offer.uid), sign)
@@ -337,6 +378,7 @@ class ClusterState:
                 raise BugError(f"{name} amounts differ from the sum over the pods")
         pods = self.pods.by_key.values()
         parts = [(p.row, p.key, left_of.get(p.key, p.belongings)) for p in pods]
+        self.load.validate()
         nodes.devices.validate((row, charged.devices) for row, _, charged in parts)
         nodes.numa.validate(
             (row, key, charged.numa) for row, key, charged in parts if charged.numa is not None

@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from koordinator.api.core import Taint
+from koordinator.domain.load.rules import LoadRules
 from koordinator.domain.pod_affinity import PodScope
 from koordinator.scheduler.snapshot.axis import BoolArray, IntArray
 from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.devices import DeviceTable
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable
+from koordinator.scheduler.snapshot.load_ledger import LoadLedger
 from koordinator.scheduler.snapshot.loans import Loans, lending, lending_only
 from koordinator.scheduler.snapshot.nodes import LabelIds
 from koordinator.scheduler.snapshot.numa import NumaTable
@@ -49,6 +51,7 @@ class Snapshot:
         "_nonzero",
         "_requested",
         "_state",
+        "is_large",
         "rows",
     )
 
@@ -64,6 +67,7 @@ class Snapshot:
         self._nominated: Hold | None = None
         self._borrowed: tuple[Hold, ...] = ()
         self.rows = rows  # (n,) row numbers; None: all rows
+        self.is_large = len(state.nodes) >= LARGE  # worth compiled kernels
         self._added = added
         self._allocatable: IntArray | None = None
         self._requested: IntArray | None = None
@@ -259,11 +263,6 @@ class Snapshot:
         return self._state.nodes.count
 
     @property
-    def is_large(self) -> bool:
-        """Whether the cluster is worth compiled kernels."""
-        return len(self._state.nodes) >= LARGE
-
-    @property
     def node_version(self) -> tuple[int, int]:
         """Changes whenever any fact of any node does."""
         return self._state.layout, self._state.node_log.position
@@ -325,6 +324,18 @@ class Snapshot:
         """CPUs and NUMA nodes, by row of the whole cluster.  Not to be written to."""
         return self._state.nodes.numa
 
+    def load(self, rules: LoadRules) -> LoadLedger:
+        """Return how loaded nodes are, by row of the whole cluster.  Not to be written to.
+
+        The pods of ``added`` are not counted.
+        """
+        return self._state.load.by(rules)
+
+    @property
+    def added(self) -> tuple[PodClass, IntArray] | None:
+        """A class of pods and how many more of them each row has taken; see ``after``."""
+        return self._added
+
     @property
     def row_numbers(self) -> IntArray:
         """``(n,)``: which rows of the whole cluster these are."""
@@ -359,6 +370,15 @@ class Snapshot:
         log = self._state.usage_log
         rows = log.since(position)
         return (np.arange(len(self._state.nodes)) if rows is None else rows), log.position
+
+    @property
+    def position(self) -> int:
+        """Grows with every change of the pods on any row, and with reports of what nodes have."""
+        return self._state.usage_log.position
+
+    def changed_at(self, row: int) -> int:
+        """Return the position from which on a row (of the whole cluster) has not changed."""
+        return self._state.usage_log.last(row)
 
     # -- cluster-wide facts, for plugins that declare ``Reads.CLUSTER`` ----------------------------
 

@@ -22,8 +22,9 @@ from koordinator.api.core import MicroTime, ObjectReference
 from koordinator.api.event import Event, EventSeries
 from koordinator.api.meta import Condition, JsonObject, ObjectMeta
 from koordinator.api.pod import Pod
+from koordinator.api.pod_group import PodGroup
 from koordinator.cluster.kubernetes import reports
-from koordinator.cluster.port import Binding, PodReport
+from koordinator.cluster.port import Binding, ObjectPatch, PodReport
 from koordinator.foundation.clock import to_datetime
 
 STATUS = "PATCH /api/v1/namespaces/default/pods/a/status"
@@ -300,3 +301,65 @@ def test_a_series_is_written_whole(server: ScriptedServer) -> None:
         server.wait_for(patch)
     (sent,) = patches(server, patch)
     assert sent["series"] == {"count": 3, "lastObservedTime": "2024-01-31T00:00:00.000000Z"}
+
+
+GROUP = "PATCH /apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/default/podgroups/g"
+
+
+def phase(**status: int | str) -> ObjectPatch:
+    return ObjectPatch(PodGroup, "default", "g", {"status": status}, uid="1")
+
+
+def test_patches_that_wait_become_one(server: ScriptedServer) -> None:
+    """While one of an object is on its way, newer ones wait and are sent together."""
+    gate = Gate()
+    server.on(GROUP, gate, OK)
+    with server.cluster() as cluster:
+        cluster.report([phase(phase="Pending")])
+        server.wait_for(GROUP)
+        cluster.report([phase(phase="Scheduling", scheduled=1), phase(scheduled=2)])
+        gate.open()
+        server.wait_for(GROUP, 2)
+
+    guard = {"metadata": {"uid": "1"}}
+    assert patches(server, GROUP) == [
+        guard | {"status": {"phase": "Pending"}},
+        guard | {"status": {"phase": "Scheduling", "scheduled": 2}},
+    ]
+
+
+def test_a_patch_that_failed_is_sent_again_with_what_is_newer(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that fails gets it later; what was reported since counts more."""
+    monkeypatch.setattr(reports, "_FIRST_DELAY_S", 0.02)
+    gate = Gate()
+
+    async def fail_later(request: web.Request) -> web.StreamResponse:
+        await gate(request)
+        return await fail(503)(request)
+
+    server.on(GROUP, fail_later, OK)
+    with server.cluster() as cluster:
+        cluster.report([phase(phase="Pending", scheduled=1)])
+        server.wait_for(GROUP)
+        cluster.report([phase(phase="Scheduling")])
+        gate.open()
+        server.wait_for(GROUP, 2)
+
+    assert patches(server, GROUP)[1]["status"] == {"phase": "Scheduling", "scheduled": 1}
+
+
+def test_a_patch_that_is_refused_is_dropped(server: ScriptedServer) -> None:
+    """The object is gone, or another one: nobody asks again."""
+    server.on(GROUP, fail(409, "Conflict"), OK)
+    with server.cluster() as cluster:
+        cluster.report([phase(phase="Pending")])
+        server.wait_for(GROUP)
+        cluster.report([phase(phase="Scheduling")])
+        server.wait_for(GROUP, 2)
+
+    assert [p["status"] for p in patches(server, GROUP)] == [
+        {"phase": "Pending"},
+        {"phase": "Scheduling"},
+    ]

@@ -8,7 +8,12 @@ from hypothesis.extra import numpy as arrays
 
 from koordinator.domain.devices.amounts import IntArray
 from koordinator.domain.devices.masks import masks_of
-from koordinator.domain.devices.row_kernels import device_masks, node_scores
+from koordinator.domain.devices.row_kernels import (
+    ANYWHERE,
+    SELECTED,
+    device_masks,
+    node_scores,
+)
 
 ROWS, MINORS, AMOUNTS = 4, 5, 3
 amounts = st.sampled_from((0, 1, 30, 100, 2**35))
@@ -16,20 +21,34 @@ amounts = st.sampled_from((0, 1, 30, 100, 2**35))
 tables = arrays.arrays(np.int64, (ROWS, MINORS, AMOUNTS), elements=amounts)
 chosen = st.lists(st.integers(0, ROWS - 1), max_size=6).map(lambda rows: np.array(rows, np.int64))
 vectors = arrays.arrays(np.int64, AMOUNTS, elements=amounts)
-flags = arrays.arrays(np.int64, MINORS, elements=st.integers(0, 1))
 weights = arrays.arrays(np.int64, AMOUNTS, elements=st.integers(0, 3))
+
+
+counts = arrays.arrays(np.int64, (ROWS, MINORS), elements=st.integers(0, 2))
+limits = arrays.arrays(np.int64, MINORS, elements=st.integers(0, 3))
+places = arrays.arrays(
+    np.int64, MINORS, elements=st.sampled_from((0, SELECTED, SELECTED | 1, ANYWHERE))
+)
 
 
 @pytest.mark.slow
 @settings(deadline=None)
-@given(left=tables, used=tables, rows=chosen, asked=vectors)
-def test_which_devices_fit(left: IntArray, used: IntArray, rows: IntArray, asked: IntArray) -> None:
-    """Also where more is taken than there is."""
+@given(left=tables, used=tables, taken=counts, rows=chosen, asked=vectors, enough=limits)
+def test_which_devices_fit(  # noqa: PLR0917 (the arguments of the loop)
+    left: IntArray,
+    used: IntArray,
+    taken: IntArray,
+    rows: IntArray,
+    asked: IntArray,
+    enough: IntArray,
+) -> None:
+    """Also where more is taken than there is, or few virtual functions are left."""
     left = left - used
     holders = (used.sum(axis=2) > 0).astype(np.int64)
-    want = device_masks.reference(left, holders, rows, asked)
+    arguments = (left, holders, taken, rows, asked, enough)
+    want = device_masks.reference(*arguments)
 
-    assert np.array_equal(device_masks.compiled(left, holders, rows, asked), want)
+    assert np.array_equal(device_masks.compiled(*arguments), want)
     assert want[1].tolist() == masks_of(holders[rows] > 0)
 
 
@@ -39,7 +58,8 @@ def test_which_devices_fit(left: IntArray, used: IntArray, rows: IntArray, asked
     total=tables,
     used=tables,
     rows=chosen,
-    may=flags,
+    zones=st.sampled_from((0, 1, 2, 3)),
+    serving=places,
     asked=vectors,
     by=weights,
     most=st.booleans(),
@@ -48,12 +68,14 @@ def test_how_full_the_devices_would_be(  # noqa: PLR0917 (the arguments of the l
     total: IntArray,
     used: IntArray,
     rows: IntArray,
-    may: IntArray,
+    zones: int,
+    serving: IntArray,
     asked: IntArray,
     by: IntArray,
     most: bool,
 ) -> None:
-    """The most and the least, by any weights."""
-    arguments = (total, total - used, rows, may, asked, by, most)
+    """The most and the least, by any weights, of any NUMA nodes."""
+    near = np.full(len(rows), zones, np.int64)
+    arguments = (total, total - used, rows, near, serving, asked, by, most)
 
     assert np.array_equal(node_scores.compiled(*arguments), node_scores.reference(*arguments))

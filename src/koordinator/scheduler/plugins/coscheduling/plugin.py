@@ -9,11 +9,19 @@ Source: koordinator pkg/scheduler/plugins/coscheduling/coscheduling.go, core/cor
 from dataclasses import dataclass
 
 from koordinator.api.annotations.gang import bind_gang_entries
+from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.kubescheduler import CoschedulingArgs
-from koordinator.api.meta import ObjectMeta
+from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangBook, GangDefaults, gang_id
-from koordinator.scheduler.contract import Permit, PluginSpec
+from koordinator.scheduler.contract import (
+    Action,
+    ClusterEvent,
+    EventHint,
+    Hint,
+    Permit,
+    PluginSpec,
+)
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis
 
 
@@ -22,6 +30,7 @@ class Coscheduling:
     """Keeps members out of the queue until there are enough, and out of nodes likewise."""
 
     gangs: GangBook
+    aware_network_topology: bool = False  # gangs go to the domains that their specs ask for
 
     def pre_enqueue(self, pod: Pod) -> str:
         """Return what the pod's gang lacks, or who speaks for it; empty: the pod may be tried."""
@@ -53,7 +62,25 @@ class Coscheduling:
 
 def build(args: CoschedulingArgs, _axis: ResourceAxis) -> Coscheduling:
     wait_s = args.default_timeout.total_seconds()
-    return Coscheduling(GangBook(GangDefaults(wait_s, args.default_match_policy)))
+    return Coscheduling(
+        GangBook(GangDefaults(wait_s, args.default_match_policy)), args.aware_network_topology
+    )
 
 
-PLUGIN = PluginSpec("Coscheduling", CoschedulingArgs, build)
+def _has_other_layers(_pod: KubeObject, event: ClusterEvent) -> Hint:
+    """Return whether more than the status of the network has changed."""
+    old, new = event.old, event.new
+    if not isinstance(old, ClusterNetworkTopology) or not isinstance(new, ClusterNetworkTopology):
+        return Hint.QUEUE
+    return Hint.SKIP if old.spec == new.spec else Hint.QUEUE
+
+
+PLUGIN = PluginSpec(
+    "Coscheduling",
+    CoschedulingArgs,
+    build,
+    events=(
+        EventHint("Node", Action.ADD | Action.UPDATE_LABELS),
+        EventHint("ClusterNetworkTopology", Action.ALL, _has_other_layers),
+    ),
+)

@@ -6,16 +6,12 @@ from typing import Any
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.meta import ObjectMeta
 from koordinator.domain.devices.claim import DeviceClaim, device_claim
-from koordinator.domain.devices.numa_hints import NumaHintTable
-from koordinator.domain.devices.parts import Part
-from koordinator.domain.devices.plan import DevicePlan
 from koordinator.domain.devices.requests import DeviceRequestError
+from koordinator.domain.devices.shortage import Shortage
 from koordinator.domain.devices.templates import TemplateTable, read_templates
 from koordinator.foundation.errors import InputError
+from koordinator.scheduler.plugins.device_share.on_model import ClaimOnModel
 from koordinator.scheduler.snapshot import PodClass, Snapshot
-
-KEEP = 1 << 14  # answers of a kind that are remembered
-Function = tuple[int, str]  # minor and bus id
 
 
 @dataclass(slots=True, eq=False)
@@ -23,38 +19,24 @@ class Claimed:
     """A claim and what it came to on the models of machines so far."""
 
     claim: DeviceClaim
-    plans: dict[int, tuple[DevicePlan, NumaHintTable]] = field(default_factory=dict)  # by number
     #: what plugins want to remember, as long as the claim is what it is
     memo: dict[Any, Any] = field(default_factory=dict)
-    _serving: dict[tuple[int, frozenset[Function]], int] = field(default_factory=dict)
+    #: what a node may lack; by number, 0 stands for nothing
+    shortages: list[Shortage | None] = field(default_factory=lambda: [None])
+    _models: dict[int, ClaimOnModel] = field(default_factory=dict)  # by number
 
-    def plan(self, snapshot: Snapshot, model: int) -> DevicePlan:
-        """Return the plan for nodes of a model."""
-        return self._known(snapshot, model)[0]
-
-    def hints(self, snapshot: Snapshot, model: int) -> NumaHintTable:
-        """Return what the claim prefers of the NUMA nodes of such nodes."""
-        return self._known(snapshot, model)[1]
-
-    def with_function(self, part: Part, taken: frozenset[Function] | None) -> int:
-        """Return the devices that still have a virtual function that will do."""
-        key = (id(part), taken or frozenset())
-        known = self._serving.get(key)
+    def on(self, snapshot: Snapshot, model: int) -> ClaimOnModel:
+        """Return what is known of the claim on nodes of a model."""
+        known = self._models.get(model)
         if known is None:
-            buses: dict[int, set[str]] = {}
-            for minor, bus_id in key[1]:
-                buses.setdefault(minor, set()).add(bus_id)
-            if len(self._serving) >= KEEP:
-                self._serving.clear()
-            known = self._serving[key] = part.with_function(buses)
+            known = ClaimOnModel(snapshot.devices.models[model], self.claim, self._number)
+            self._models[model] = known
         return known
 
-    def _known(self, snapshot: Snapshot, model: int) -> tuple[DevicePlan, NumaHintTable]:
-        known = self.plans.get(model)
-        if known is None:
-            plan = DevicePlan(snapshot.devices.models[model], self.claim)
-            known = self.plans[model] = (plan, NumaHintTable(plan))
-        return known
+    def _number(self, shortage: Shortage | None) -> int:
+        if shortage not in self.shortages:
+            self.shortages.append(shortage)
+        return self.shortages.index(shortage)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.device import DeviceType
 from koordinator.api.kubescheduler import NO_GATES, DeviceShareArgs, FeatureGates
@@ -20,10 +19,9 @@ from koordinator.api.labels import (
     POD_PRIORITY_CLASS,
     POD_QOS_CLASS,
 )
-from koordinator.domain.devices.allocation import Allocation, to_annotation
+from koordinator.domain.devices.allocation import Allocation, annotation_entry, to_annotation
 from koordinator.domain.devices.amounts import IntArray
 from koordinator.domain.devices.choice import Ranking
-from koordinator.domain.devices.numa_hints import numa_hints
 from koordinator.domain.devices.parts import Part
 from koordinator.domain.devices.plan import DevicePlan
 from koordinator.domain.devices.room import Room
@@ -42,10 +40,12 @@ from koordinator.scheduler.contract import (
     Reads,
     Refusal,
     Rejections,
+    Spread,
     spread_of,
 )
-from koordinator.scheduler.plugins.device_share.claims import KEEP, Claimed, Templates
+from koordinator.scheduler.plugins.device_share.claims import Claimed, Templates
 from koordinator.scheduler.plugins.device_share.marks import marks
+from koordinator.scheduler.plugins.device_share.on_model import KEEP
 from koordinator.scheduler.plugins.device_share.rows import (
     Verdicts,
     add_shortages,
@@ -61,6 +61,7 @@ class DeviceShare:
     """``aligner`` is the plugin that says which NUMA nodes a pod gets, if the profile has one."""
 
     reads: ClassVar = Reads.PLACED
+    spread: ClassVar = Spread.HIGHEST
 
     def __init__(
         self,
@@ -121,12 +122,10 @@ class DeviceShare:
         claimed = self.templates.claim(snapshot, pod)
         if not isinstance(claimed, Claimed):
             return np.zeros(len(snapshot), np.int64)
-
-        def zones() -> IntArray:
-            if self.aligner is None:
-                return np.zeros(len(snapshot), np.int64)
-            return self.aligner.numa_nodes(snapshot, pod)
-
+        if self.aligner is None:
+            zones = np.zeros(len(snapshot), np.int64)
+        else:
+            zones = self.aligner.numa_nodes(snapshot, pod)
         return scores_of(snapshot, claimed, self.scorer, zones)
 
     def normalize(self, raw: IntArray) -> IntArray:
@@ -170,14 +169,14 @@ class DeviceShare:
         report = node.devices.reports.get(row)
         if not isinstance(claimed, Claimed) or not self.aligns or report is None:
             return {}
-        plan = claimed.plan(node, int(node.devices.model[row]))
-        if plan.never is not None:
-            return plan.never.reason
-        found = numa_hints(plan, _rooms(node, row, plan), report.totals)
+        on_model = claimed.on(node, int(node.devices.model[row]))
+        if on_model.plan.never is not None:
+            return on_model.plan.never.reason
+        (found,) = on_model.numa_hints(on_model.states(node, node.row_numbers))
         if isinstance(found, Shortage):
             return found.reason
         hints = [Hint(mask_of(each.nodes), each.preferred, each.score) for each in found]
-        return {str(part.kind): hints for part in plan.early} if hints else {}
+        return {str(part.kind): hints for part in on_model.plan.early} if hints else {}
 
     # -- which devices -----------------------------------------------------------------------
 
@@ -194,12 +193,11 @@ class DeviceShare:
             allocation = self._allocate(node, row, claimed, zones, wish)
         if isinstance(allocation, Shortage):
             return Refusal(allocation.reason, resolvable=allocation.resolvable)
-        written = to_annotation(allocation, report.ids)
-        annotations = ALLOCATED.entry(written)
+        annotations = annotation_entry(allocation, report.ids)
         holding = Holding(Belongings(allocation, annotations=annotations), annotations)
         if DEVICE_PLUGIN_ADAPTION not in self.gates:
             return holding
-        marked = marks(node, pod, written)
+        marked = marks(node, pod, to_annotation(allocation, report.ids))
         return marked if isinstance(marked, Refusal) else holding.joined(marked)
 
     def _allocation(
@@ -220,7 +218,7 @@ class DeviceShare:
     ) -> Allocation | Shortage:
         """Return the devices that the claim gets of a row."""
         plan, totals = (
-            claimed.plan(node, int(node.devices.model[row])),
+            claimed.on(node, int(node.devices.model[row])).plan,
             node.devices.reports[row].totals,
         )
         rooms, numa = _rooms(node, row, plan), zones_of(zones) if zones else None

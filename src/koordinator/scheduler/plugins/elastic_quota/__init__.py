@@ -4,7 +4,7 @@
 ``plugin``  a pod that its quota has no room for waits, or makes room in it
 """
 
-from koordinator.scheduler.plugins.elastic_quota.ledger import QuotaLedger
+from koordinator.scheduler.plugins.elastic_quota.ledger import QuotaLedger, as_quota_pod
 from koordinator.scheduler.plugins.elastic_quota.plugin import PLUGIN, ElasticQuotaPlugin
 
-__all__ = ["PLUGIN", "ElasticQuotaPlugin", "QuotaLedger"]
+__all__ = ["PLUGIN", "ElasticQuotaPlugin", "QuotaLedger", "as_quota_pod"]

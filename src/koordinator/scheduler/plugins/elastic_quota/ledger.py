@@ -33,6 +33,7 @@ class QuotaLedger:
         self.guarantees_usage = rules.guarantees_usage
         self.version = 0  # grows when a quota may have got room for a pod
         self.changes = 0  # grows with every change of any figure
+        self.spec_changes = 0  # grows with every change of what an object says
         self.objects: dict[str, ElasticQuota] = {}  # that count, by name
         self.complaints: dict[str, str] = {}  # what can't be, by key of the object
         self._by_name: defaultdict[str, dict[str, ElasticQuota]] = defaultdict(dict)
@@ -80,6 +81,7 @@ class QuotaLedger:
             return
         if before is not None and now is not None and QuotaSpec.of(before) == QuotaSpec.of(now):
             self.objects[name] = now  # such as our own report of what it uses
+            self._touched.add(name)
             return
         if before is not None and (now is None or now.key != before.key):
             self.trees.remove(before)
@@ -93,6 +95,7 @@ class QuotaLedger:
                 self.complaints[now.key] = str(error)
         self._complain_of_others(same_name)
         self._touched.add(name)
+        self.spec_changes += 1
         self.version += 1
         self.changes += 1
 

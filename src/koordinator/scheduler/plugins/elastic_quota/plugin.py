@@ -21,6 +21,7 @@ from koordinator.domain.quota import (
     how_many,
     is_allowed_victim,
     room_for,
+    what_helps,
     why_not,
 )
 from koordinator.scheduler.contract import (
@@ -80,6 +81,12 @@ class ElasticQuotaPlugin:
         name = trees.quota_for(asked)
         reason = why_not(trees.tree_of(name), name, asked, self.admission) if name else ""
         return Refusal(reason, resolvable=True) if reason else None
+
+    def remedy(self, snapshot: Snapshot, pod: PodClass) -> str:
+        """Return by how much its quota would have to be raised."""
+        trees, asked = self.ledger(snapshot).trees, as_quota_pod(pod)
+        name = trees.quota_for(asked)
+        return what_helps(trees.tree_of(name), name, asked, self.admission) if name else ""
 
     def run_limit(self, snapshot: Snapshot, pod: PodClass, most: int) -> int:
         """Return how many pods like one that is accepted are so in a row, at most ``most``."""

@@ -2,6 +2,7 @@
 
 ``asked``   what a pod wants of NUMA nodes and CPUs
 ``aligned``  from which NUMA nodes it would get that, on many rows and on one
+``known_zones``  what of it was found when nodes were compared
 ``rows``    verdicts and scores of many rows
 ``plugin``  the plugin
 

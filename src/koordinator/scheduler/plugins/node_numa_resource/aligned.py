@@ -9,7 +9,8 @@ from koordinator.api.annotations.numa import NumaTopologyPolicy
 from koordinator.domain.numa.align import align
 from koordinator.domain.numa.align_kernel import AlignedScores, align_and_score
 from koordinator.domain.numa.hints import ResourceHints
-from koordinator.domain.numa.masks import subsets
+from koordinator.domain.numa.ledger import NumaHolding
+from koordinator.domain.numa.masks import MAX_COMBINED, subsets
 from koordinator.domain.numa.node import NumaNode
 from koordinator.domain.numa.offer import MISSING_ZONES, resource_hints
 from koordinator.domain.numa.policy import policy_on
@@ -20,7 +21,7 @@ from koordinator.domain.numa.scoring import ZoneScorer
 from koordinator.domain.numa.trial import NumaTrial, Shortage
 from koordinator.scheduler.contract import NumaHintProvider
 from koordinator.scheduler.plugins.node_numa_resource.asked import Asked
-from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, Snapshot
+from koordinator.scheduler.snapshot import IntArray, PodClass, Snapshot
 from koordinator.scheduler.snapshot.numa import BIND_POLICIES, POLICIES
 
 SINGLE = POLICIES.index(NumaTopologyPolicy.SINGLE_NUMA_NODE)
@@ -42,42 +43,47 @@ class Settings:
         return self.zone_scorer.pack
 
 
-@dataclass(frozen=True, slots=True)
-class Aligned:
-    """Of each row of a view: the NUMA nodes (0: any of them), and how full they would be.
+def align_view(settings: Settings, view: Snapshot, pod: PodClass, asked: Asked) -> AlignedScores:
+    """Return the NUMA nodes for the pod on rows with the policy Restricted or SingleNUMANode.
 
-    All rows are admitted to any where nothing is aligned before a node is chosen.
+    All other rows are admitted: nothing is aligned there before a node is chosen.
     """
-
-    admitted: BoolArray
-    zones: IntArray
-    scores: IntArray
-
-
-def align_view(settings: Settings, view: Snapshot, pod: PodClass, asked: Asked) -> Aligned:
-    """Return the NUMA nodes for the pod on rows with the policy Restricted or SingleNUMANode."""
     numa, rows = view.numa, view.row_numbers
-    admitted = np.ones(len(rows), bool)
-    zones, scores = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
     policies = policies_of(view, asked)
-    strict = (policies == SINGLE) | (policies == RESTRICTED)
-    if strict.any():
-        kinds = np.where(strict, numa.bind_policy[rows] * len(POLICIES) + policies, -1)
-        for kind in set(kinds[strict].tolist()):
-            bind, policy = divmod(kind, len(POLICIES))
-            request = asked.request(BIND_POLICIES[bind])
+    kinds = numa.bind_policy[rows] * len(POLICIES) + policies
+    if len(kinds) and np.logical_and.reduce(kinds == kinds[0]):
+        aligned = _align_kind(settings, view, pod, asked, int(kinds[0]))
+    else:
+        aligned = AlignedScores(
+            np.ones(len(rows), bool), np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+        )
+        for kind in set(kinds.tolist()):
             where = np.flatnonzero(kinds == kind)
-            if request is None:
-                admitted[where] = False
-                continue
-            found = _align_rows(settings, view, pod, asked, (where, request, POLICIES[policy]))
-            admitted[where], zones[where] = found.admitted, found.zones
-            scores[where] = found.scores
-        for place in np.flatnonzero(strict & numa.wide[rows]).tolist():
+            found = _align_kind(settings, view[where], pod, asked, kind)
+            aligned.admitted[where], aligned.zones[where] = found.admitted, found.zones
+            aligned.scores[where] = found.scores
+    wide = numa.wide[rows]
+    if np.logical_or.reduce(wide):
+        strict = (policies == SINGLE) | (policies == RESTRICTED)
+        for place in np.flatnonzero(strict & wide).tolist():
             at = align_at(settings, view, place, pod, asked)
-            admitted[place] = isinstance(at, int)
-            zones[place] = at if isinstance(at, int) else 0
-    return Aligned(admitted, zones, scores)
+            aligned.admitted[place] = isinstance(at, Placement)
+            aligned.zones[place] = at.zones if isinstance(at, Placement) else 0
+    return aligned
+
+
+def _align_kind(
+    settings: Settings, view: Snapshot, pod: PodClass, asked: Asked, kind: int
+) -> AlignedScores:
+    """Return the same for rows that all have one policy, and bind CPUs by one policy."""
+    bind, policy = divmod(kind, len(POLICIES))
+    request = asked.request(BIND_POLICIES[bind])
+    strict = policy in (SINGLE, RESTRICTED)
+    if request is None or not strict:
+        n = len(view)
+        admitted = np.full(n, not strict)
+        return AlignedScores(admitted, np.zeros(n, np.int64), np.zeros(n, np.int64))
+    return _align_rows(settings, view, pod, asked, (request, POLICIES[policy]))
 
 
 def policies_of(view: Snapshot, asked: Asked) -> IntArray:
@@ -92,15 +98,14 @@ def _align_rows(
     view: Snapshot,
     pod: PodClass,
     asked: Asked,
-    group: tuple[IntArray, NumaRequest, NumaTopologyPolicy],
+    group: tuple[NumaRequest, NumaTopologyPolicy],
 ) -> AlignedScores:
-    where, request, policy = group
-    table, chosen = view.numa.arrays, view.row_numbers[where]
+    request, policy = group
+    table, chosen = view.numa.arrays, view.row_numbers
     single = policy is NumaTopologyPolicy.SINGLE_NUMA_NODE
     among = tuple(range(table.exists.shape[1]))
     sets = [each for each in subsets(among) if not single or each.bit_count() == 1]
-    part = view[where] if len(where) < len(view) else view
-    opinions = [provider.numa_hints(part, pod, sets) for provider in settings.providers]
+    opinions = [provider.numa_hints(view, pod, sets) for provider in settings.providers]
     others = _together([opinion for opinion in opinions if opinion is not None])
     if view.is_large:
         prepared = asked.prepared(table, request, policy, (settings.zone_scorer, settings.scorer))
@@ -145,20 +150,27 @@ def policy_at(row: int, view: Snapshot, asked: Asked) -> NumaTopologyPolicy:
     return asked.policy if policy is None else policy
 
 
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The NUMA nodes that a pod comes from on one row (0: any of them)."""
+
+    zones: int
+    held: NumaHolding | None = None  # what it gets of them, as far as that has been worked out
+
+
 def align_at(
     settings: Settings, view: Snapshot, place: int, pod: PodClass, asked: Asked
-) -> int | tuple[str, ...]:
-    """Return the NUMA nodes on one row of a view (0: any of them), or why there are none."""
+) -> Placement | tuple[str, ...]:
+    """Return where a pod goes on one row of a view, or why nowhere."""
     row = int(view.row_numbers[place])
     request, policy = request_at(row, view, asked), policy_at(row, view, asked)
     if policy is NumaTopologyPolicy.NONE or request is None:
-        return 0
+        return Placement(0)
     node: NumaNode = view.numa.node(row, pack=settings.pack)
     if not node.zones:
         return (MISSING_ZONES,)
-    trial = NumaTrial(node, request)
-    hints: list[ResourceHints] = [resource_hints(trial, policy, settings.zone_scorer)]
-    refusals = []
+    trial, refusals = NumaTrial(node, request), []
+    hints: list[ResourceHints] = []
     for provider in settings.providers:
         offered = provider.numa_hints_at(view[np.array([place])], pod)
         if isinstance(offered, str):
@@ -167,8 +179,14 @@ def align_at(
             hints.append(offered)
     if refusals:
         return tuple(refusals)
-    answer = align(policy, hints, node.machine, asked.exclusive)
-    if not answer.admitted:
-        return answer.reasons
-    held = trial.allocate(answer.zones)
-    return held.reasons if isinstance(held, Shortage) else answer.zones or 0
+    # Larger sets than single ones matter to SingleNUMANode only when it tells what there is.
+    single = policy is NumaTopologyPolicy.SINGLE_NUMA_NODE
+    for largest in (1, MAX_COMBINED) if single else (MAX_COMBINED,):
+        own = resource_hints(trial, policy, settings.zone_scorer, largest=largest)
+        answer = align(policy, [own, *hints], node.machine, asked.exclusive)
+        if answer.admitted:
+            held = trial.allocate(answer.zones)
+            if isinstance(held, Shortage):
+                return held.reasons
+            return Placement(answer.zones or 0, held)
+    return answer.reasons

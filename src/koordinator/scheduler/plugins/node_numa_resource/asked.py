@@ -37,6 +37,7 @@ from koordinator.domain.numa.rows import NumaRows
 from koordinator.domain.numa.scoring import ALWAYS_SCORED, ZoneScorer
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Notation
+from koordinator.scheduler.plugins.node_numa_resource.known_zones import KnownZones
 from koordinator.scheduler.snapshot import IntArray, PodClass, Snapshot
 
 PODS = "pods"
@@ -52,6 +53,8 @@ class Asked:
     policy: NumaTopologyPolicy
     exclusive: str  # a NumaTopologyExclusive
     notations: Mapping[str, Notation]  # in which the pod's requests are printed
+    #: where its pods went, or would have gone
+    known_zones: KnownZones = field(default_factory=KnownZones)
     _scored: tuple[int, IntArray, IntArray, IntArray] | None = None
     _prepared: dict[tuple[object, ...], KernelRequest] = field(default_factory=dict)
     _requests: dict[CpuBindPolicy | None, NumaRequest | None] = field(default_factory=dict)

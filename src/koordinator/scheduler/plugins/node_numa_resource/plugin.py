@@ -14,6 +14,7 @@ from koordinator.api.annotations.numa import RESOURCE_SPEC, RESOURCE_STATUS, Num
 from koordinator.api.kubescheduler import NodeNUMAResourceArgs
 from koordinator.api.labels import POD_PRIORITY_CLASS, POD_QOS_CLASS
 from koordinator.domain.cpus.binding import FRACTIONAL_CPUS, completed_spec
+from koordinator.domain.numa.align_kernel import AlignedScores
 from koordinator.domain.numa.ledger import NumaHolding
 from koordinator.domain.numa.request import NumaRequest
 from koordinator.domain.numa.scoring import ZoneScorer
@@ -29,7 +30,7 @@ from koordinator.scheduler.contract import (
     Rejections,
 )
 from koordinator.scheduler.plugins.node_numa_resource.aligned import (
-    Aligned,
+    Placement,
     Settings,
     align_at,
     align_view,
@@ -57,11 +58,13 @@ class NodeNumaResource:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self._versioned: tuple[Any, ...] = ()  # providers that have a version
 
     def meet(self, plugins: Sequence[Any]) -> None:
         """Learn which other plugins of the profile have a say about NUMA nodes."""
         providers = [plugin for plugin in plugins if isinstance(plugin, NumaHintProvider)]
         self.settings = replace(self.settings, providers=tuple(providers))
+        self._versioned = tuple(each for each in providers if hasattr(each, "version"))
 
     def key(self, pod: PodClass) -> Hashable:
         known: Hashable = pod.facts.get("numa key")
@@ -100,7 +103,7 @@ class NodeNumaResource:
 
         def explain(place: int) -> Sequence[str]:
             found = align_at(self.settings, snapshot, place, pod, asked)
-            return () if isinstance(found, int) else found
+            return () if isinstance(found, Placement) else found
 
         found = verdicts(snapshot, asked, lambda: self._aligned(snapshot, pod, asked))
         return found.rejections(explain)
@@ -124,14 +127,16 @@ class NodeNumaResource:
 
     def numa_nodes(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         asked = self._asked(snapshot, pod)
-        if not isinstance(asked, Asked):
+        if not isinstance(asked, Asked) or not (asked.policy or snapshot.numa.traits[0]):
             return np.zeros(len(snapshot), np.int64)
         return self._aligned(snapshot, pod, asked).zones
 
     def numa_nodes_at(self, node: Snapshot, pod: PodClass) -> int:
         asked = self._asked(node, pod)
-        found = self._aligned_at(node, pod, asked) if isinstance(asked, Asked) else 0
-        return found if isinstance(found, int) else 0
+        if not isinstance(asked, Asked):
+            return 0
+        found = self._aligned_at(node, pod, asked)
+        return found.zones if isinstance(found, Placement) else 0
 
     def reserve(self, node: Snapshot, pod: PodClass, _wish: IntArray | None) -> Holding | Refusal:
         """Take CPUs, and amounts of NUMA nodes."""
@@ -161,10 +166,12 @@ class NodeNumaResource:
         numa_node = node.numa.node(int(node.row_numbers[0]), pack=self.settings.pack)
         if request.binding is not None and numa_node.layout is None:
             return Refusal(INVALID_LAYOUT)
-        zones = self._aligned_at(node, pod, asked)
-        if not isinstance(zones, int):
-            return Refusal(", ".join(zones), resolvable=True)
-        held = NumaTrial(numa_node, request).allocate(zones or None)
+        found = self._aligned_at(node, pod, asked)
+        if not isinstance(found, Placement):
+            return Refusal(", ".join(found), resolvable=True)
+        if found.held is not None:
+            return found.held
+        held = NumaTrial(numa_node, request).allocate(found.zones or None)
         if isinstance(held, Shortage):
             return Refusal(", ".join(held.reasons), resolvable=True)
         return held
@@ -174,22 +181,33 @@ class NodeNumaResource:
     def _asked(self, snapshot: Snapshot, pod: PodClass) -> Asked | str | None:
         return asked_of(snapshot, pod, self.settings.default_policy, self)
 
-    def _aligned(self, view: Snapshot, pod: PodClass, asked: Asked) -> Aligned:
-        return view.derived(
-            (self, "rows", pod.id), lambda: align_view(self.settings, view, pod, asked)
-        )
+    def _aligned(self, view: Snapshot, pod: PodClass, asked: Asked) -> AlignedScores:
+        def derive() -> AlignedScores:
+            aligned = align_view(self.settings, view, pod, asked)
+            zones = np.where(aligned.admitted, aligned.zones, -1)
+            asked.known_zones.put(view, self._version(view), zones)
+            return aligned
 
-    def _aligned_at(self, node: Snapshot, pod: PodClass, asked: Asked) -> int | tuple[str, ...]:
-        """Return the NUMA nodes on the one row of the view, or why there are none."""
+        return view.derived((self, "rows", pod.id), derive)
 
-        def derive() -> int | tuple[str, ...]:
-            policy = policy_at(int(node.row_numbers[0]), node, asked)
+    def _version(self, view: Snapshot) -> Hashable:
+        """Return what, once it has changed, makes all that is known of NUMA nodes stale."""
+        return view.node_version, *(provider.version(view) for provider in self._versioned)
+
+    def _aligned_at(
+        self, node: Snapshot, pod: PodClass, asked: Asked
+    ) -> Placement | tuple[str, ...]:
+        """Return where the pod goes on the one row of the view, or why nowhere."""
+
+        def derive() -> Placement | tuple[str, ...]:
+            row = int(node.row_numbers[0])
+            policy = policy_at(row, node, asked)
             if policy is NumaTopologyPolicy.NONE:
-                return 0
+                return Placement(0)
             if policy is not NumaTopologyPolicy.BEST_EFFORT:
-                aligned = self._aligned(node, pod, asked)
-                if aligned.admitted[0]:
-                    return int(aligned.zones[0])
+                known = asked.known_zones.at(node, self._version(node), row)
+                if known is not None:
+                    return Placement(known)
             return align_at(self.settings, node, 0, pod, asked)
 
         return node.derived((self, "row", pod.id), derive)

@@ -8,6 +8,7 @@ import numpy as np
 from koordinator.api.annotations.numa import CpuBindPolicy
 from koordinator.api.resource_names import CPU
 from koordinator.domain.cpus.binding import FRACTIONAL_CPUS, PARTIAL_CORES, POLICY_CONFLICT
+from koordinator.domain.numa.align_kernel import AlignedScores
 from koordinator.domain.numa.amplification import (
     INSUFFICIENT_CPU,
     INVALID_RATIO,
@@ -27,7 +28,6 @@ from koordinator.scheduler.contract import Rejections
 from koordinator.scheduler.plugins.node_numa_resource.aligned import (
     RESTRICTED,
     SINGLE,
-    Aligned,
     policies_of,
 )
 from koordinator.scheduler.plugins.node_numa_resource.asked import Asked
@@ -58,7 +58,8 @@ class Codes:
 
     def add(self, rejected: BoolArray, reason: str) -> None:
         """Reject rows that are not rejected yet."""
-        self.codes[rejected & (self.codes == 0)] = 1 << REASONS.index(reason)
+        if np.logical_or.reduce(rejected):
+            self.codes[rejected & (self.codes == 0)] = 1 << REASONS.index(reason)
 
     def rejections(self, explain: Callable[[int], Sequence[str]]) -> Rejections:
         """Return them as the filter's answer; ``explain`` tells of one row why it is unaligned."""
@@ -71,7 +72,7 @@ class Codes:
         return Rejections(codes, REASONS, lambda: (codes & NEVER) > 0, reasons)
 
 
-def verdicts(view: Snapshot, asked: Asked, aligned: Callable[[], Aligned]) -> Codes:
+def verdicts(view: Snapshot, asked: Asked, aligned: Callable[[], AlignedScores]) -> Codes:
     """Return why each row can't take the pod; ``aligned`` is asked if there is a policy."""
     numa, rows = view.numa, view.row_numbers
     found, policies = Codes(len(rows)), policies_of(view, asked)
@@ -94,16 +95,17 @@ def verdicts(view: Snapshot, asked: Asked, aligned: Callable[[], Aligned]) -> Co
         assert request is not None  # noqa: S101 (``binding`` has no others)
         _add_unbindable(found, view, request, (bind == code, policies == 0), code)
     strict = (policies == SINGLE) | (policies == RESTRICTED)
-    if strict.any():
+    if np.logical_or.reduce(strict):
         found.add(strict & ~numa.arrays.exists[rows].any(axis=1) & ~numa.wide[rows], MISSING_ZONES)
         found.add(strict & ~aligned().admitted, UNALIGNED)
     return found
 
 
 def _add_amplified(found: Codes, view: Snapshot, asked: Asked, binds: BoolArray) -> None:
-    ratios = view.numa.node_ratio[view.row_numbers]
-    if not asked.cpu_milli or bool((ratios == 1.0).all()):
+    *_, amplified = view.numa.traits
+    if not amplified or not asked.cpu_milli:
         return
+    ratios = view.numa.node_ratio[view.row_numbers]
     found.add(np.isnan(ratios), INVALID_RATIO)
     cpu = view.resources.index(CPU)
     short = short_of_cpu(
@@ -144,7 +146,7 @@ def _add_unbindable(
 
 
 def scores(
-    view: Snapshot, asked: Asked, scorer: ZoneScorer, aligned: Callable[[], Aligned]
+    view: Snapshot, asked: Asked, scorer: ZoneScorer, aligned: Callable[[], AlignedScores]
 ) -> IntArray:
     """Return ``(n,)``: how full the nodes, or the NUMA nodes that the pod gets, would be."""
     policies_of_nodes, binding, amplified = view.numa.traits

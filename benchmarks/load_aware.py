@@ -1,0 +1,180 @@
+"""What load-aware scheduling costs: the same pods with it and without, reports every 60 s.
+
+Pods come evenly over virtual time, in runs or mixed, and every node reports its usage and that of
+its pods once a minute, at a second of its own.  Measured is ``Scheduler.step``, which takes in the
+reports; making them is not part of it.  Both worlds run in turns, slice by slice, and processor
+time counts, so that what else the machine does concerns neither much.
+"""
+
+import datetime as dt
+import gc
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from benchmarks.benchmark import Benchmark
+from benchmarks.throughput import PROFILE, in_runs, interleaved, nodes
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.kubescheduler.config import Plugin
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.node import Node
+from koordinator.api.node_metric import (
+    AggregatedUsage,
+    NodeMetric,
+    NodeMetricStatus,
+    NodeUsage,
+    PodUsage,
+    ResourceMap,
+)
+from koordinator.api.pod import Pod
+from koordinator.cli.main import spare_the_collector
+from koordinator.foundation.clock import UTC
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.quantity import Quantity
+from koordinator.scheduler.app import Bound, Options
+from koordinator.simulator import Embedded
+
+NODES = 5_000
+PODS = 100_000
+WARM_UP = 1_000
+PODS_PER_S = 1_000  # of virtual time
+INTERVAL_S = 60  # between two reports of a node
+SLICE_S = 2
+START_S = 1_700_000_000.0
+NAME = "LoadAwareScheduling"
+POINTS = ("filter", "score", "reserve")
+
+
+class Cluster:
+    """A world with or without the plugin; its nodes report in both."""
+
+    def __init__(self, configuration: KubeSchedulerConfiguration, node_count: int) -> None:
+        self.world = Embedded(configuration, now_s=START_S, options=Options(report=False))
+        self.nodes = nodes(node_count)
+        self.world.load(self.nodes)
+        self.seconds = 0.0
+        self.bound = 0
+        self._known: dict[str, NodeMetric] = {}
+        self._random = np.random.default_rng(4)
+
+    def report(self, second: int) -> None:
+        """Let the nodes report whose turn it is."""
+        now = dt.datetime.fromtimestamp(START_S + second, UTC)
+        state = self.world.state
+        for number in range(second % INTERVAL_S, len(self.nodes), INTERVAL_S):
+            node = self.nodes[number]
+            pods = list(state.pods.on_row[state.nodes.rows[node.metadata.name]])
+            self._put(self._measured(node, pods, now))
+
+    def _put(self, metric: NodeMetric) -> None:
+        """Write a report."""
+        cluster, name = self.world.cluster, metric.metadata.name
+        if name not in self._known:
+            self._known[name] = cluster.create(metric)
+        known = replace(self._known[name], status=metric.status)
+        self._known[name] = cluster.update_status(known)
+
+    def work(self, pods: list[Pod], now_s: float) -> None:
+        """Schedule pods that have come."""
+        self.world.clock.advance_to(now_s)
+        self.world.cluster.load(pods)
+        started = time.process_time()
+        outcomes = self.world.scheduler.step()
+        self.seconds += time.process_time() - started
+        self.bound += sum(isinstance(outcome, Bound) for outcome in outcomes)
+
+    def _measured(self, node: Node, pods: list[str], now: dt.datetime) -> NodeMetric:
+        cpu = node.status.allocatable["cpu"].milli()
+        memory = node.status.allocatable["memory"].value()
+        share = self._random.uniform(0.05, 0.5)
+        usage = _usage(int(cpu * share), int(memory * share))
+        return NodeMetric(
+            metadata=ObjectMeta(name=node.metadata.name),
+            status=NodeMetricStatus(
+                update_time=now,
+                node_metric=NodeUsage(
+                    node_usage=usage,
+                    system_usage=_usage(500, 1 << 30),
+                    aggregated_node_usages=(
+                        AggregatedUsage(usage={"p95": usage}, duration=Duration(minutes=5)),
+                    ),
+                ),
+                pods_metric=tuple(
+                    PodUsage(
+                        name=key.partition("/")[2],
+                        namespace=key.partition("/")[0],
+                        pod_usage=_usage(200, 256 << 20),
+                        priority="koord-prod",
+                    )
+                    for key in pods
+                ),
+            ),
+        )
+
+
+def _usage(cpu_milli: int, memory_bytes: int) -> ResourceMap:
+    amounts = {
+        "cpu": Quantity.from_milli(cpu_milli),
+        "memory": Quantity.from_int(memory_bytes, binary=True),
+    }
+    return ResourceMap(resources=amounts)
+
+
+def profile(*, with_load: bool) -> KubeSchedulerConfiguration:
+    """Return the profile of the other benchmarks with or without the plugin."""
+    (one,) = PROFILE.profiles
+    assert one.plugins is not None
+    changed = {}
+    for point in POINTS:
+        plugins = one.plugins.at(point)
+        others = tuple(plugin for plugin in plugins.enabled if plugin.name != NAME)
+        load = (Plugin(name=NAME, weight=int(point == "score")),) if with_load else ()
+        changed[point] = replace(plugins, enabled=(*load, *others))
+    return replace(PROFILE, profiles=(replace(one, plugins=replace(one.plugins, **changed)),))
+
+
+def compare(make: Callable[[int], Iterator[Pod]], scale: float) -> dict[str, Any]:
+    """Return pods per second with and without the plugin, and the share that is left with it."""
+    count = max(int(PODS * scale), PODS_PER_S * SLICE_S)
+    without, with_load = (Cluster(profile(with_load=on), NODES) for on in (False, True))
+    for second in range(-INTERVAL_S, 0):
+        with_load.report(second)
+    everyone = list(make(count + WARM_UP))
+    for cluster in (without, with_load):
+        cluster.work(everyone[:WARM_UP], START_S)
+        cluster.seconds = cluster.bound = 0
+    gc.collect()
+    spare_the_collector()
+    pods = everyone[WARM_UP:]
+    for start in range(0, count, PODS_PER_S * SLICE_S):
+        second = start // PODS_PER_S
+        for later in range(SLICE_S):
+            with_load.report(second + later)
+        some = pods[start : start + PODS_PER_S * SLICE_S]
+        for cluster in (without, with_load):
+            cluster.work(some, START_S + second + SLICE_S)
+    off, on = (cluster.bound / cluster.seconds for cluster in (without, with_load))
+    return {
+        "pods/s with": round(on),
+        "without": round(off),
+        "left": f"{on / off:.0%}",
+        "bound": f"{with_load.bound}, {without.bound}",
+    }
+
+
+BENCHMARKS = {
+    "load-runs": Benchmark(
+        "load-aware, 5,000 nodes reporting each minute, 1,000 pods/s in runs",
+        "90 % of the rate without",
+        partial(compare, in_runs),
+    ),
+    "load": Benchmark(
+        "load-aware, 5,000 nodes reporting each minute, 1,000 pods/s of 200 classes",
+        "90 % of the rate without",
+        partial(compare, interleaved),
+    ),
+}

@@ -1,0 +1,138 @@
+"""``koord explain``: why pods wait, and what would help."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from koordinator.api.kubescheduler import FeatureGates
+from koordinator.api.meta import KubeObject
+from koordinator.cli.configuration import read_configuration
+from koordinator.cli.live import with_cluster
+from koordinator.cli.manifests import read_manifests
+from koordinator.cli.output import Output, console, print_data, warn_of_missing
+from koordinator.cli.times import parse_time
+from koordinator.foundation.clock import SystemClock
+from koordinator.foundation.errors import InputError
+from koordinator.scheduler.explain import Explanation
+from koordinator.scheduler.profile import installed_plugins
+from koordinator.simulator.explaining import explain_pods
+
+explain = typer.Typer(help="Why pods wait, and what would help.", no_args_is_help=True)
+
+
+@explain.callback()
+def _explain() -> None:
+    """Keep ``pod`` a command of its own while it is the only one."""
+
+
+@explain.command("pod")
+def explain_pod(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="namespace/name, repeatable; default: every pod that waits."),
+    ] = None,
+    *,
+    files: Annotated[
+        list[str] | None,
+        typer.Option("--filename", "-f", help="File, folder or - for standard input; repeatable."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="KubeSchedulerConfiguration; default: kube-scheduler's own.")
+    ] = None,
+    now: Annotated[
+        str, typer.Option(help="The time it is, RFC 3339; default: the current time.")
+    ] = "",
+    kubeconfig: Annotated[str, typer.Option(help="Read this cluster; nothing is written.")] = "",
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    feature_gates: Annotated[
+        str, typer.Option(metavar="NAME=true,...", help="As for the scheduler.")
+    ] = "",
+    output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
+) -> None:
+    """Tell what blocks a pod, where, and what would unblock it.
+
+    The scheduler is run on a copy until nothing moves any more; what waits then is explained.
+    """
+    objects: Sequence[KubeObject] = read_manifests(files, sys.stdin.buffer) if files else []
+    if kubeconfig or context:
+        objects = with_cluster(objects, kubeconfig, context)
+    elif not files:
+        raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
+    explained = explain_pods(
+        objects,
+        [name if "/" in name else f"default/{name}" for name in names or ()],
+        read_configuration(config),
+        now_s=parse_time(now) if now else SystemClock().now_s(),
+        out_of_tree=installed_plugins(),
+        source=str(config or ""),
+        gates=FeatureGates.parse(feature_gates),
+    )
+    warn_of_missing(explained.not_yet)
+    if output is not Output.TABLE:
+        print_data({"pods": [_as_data(one) for one in explained.explanations]}, output)
+        return
+    printer = console()
+    if not explained.explanations:
+        printer.print("no pod waits")
+    for one in explained.explanations:
+        _print(printer, one)
+
+
+def _as_data(one: Explanation) -> dict[str, Any]:
+    data: dict[str, Any] = msgspec.to_builtins(one)
+    return data
+
+
+def _print(printer: Console, one: Explanation) -> None:
+    printer.print(f"[bold]{escape(one.pod)}[/] {one.verdict}: {escape(one.summary)}")
+    _print_causes(printer, one)
+    _print_nearest(printer, one)
+    if one.empty_cluster is not None and not one.empty_cluster.fits:
+        printer.print(f"  never on these nodes: {escape(one.empty_cluster.why)}")
+    if one.remedies:
+        printer.print("  what would help:")
+    for remedy in one.remedies:
+        besides = "" if remedy.sufficient else " (not enough alone)"
+        printer.print(f"    - {escape(remedy.text)}{besides}")
+    turn, forecast = one.queue, one.forecast
+    if turn is not None:
+        before = f", {turn.position - 1} before it" if turn.position > 1 else ""
+        printer.print(
+            f"  queue: {turn.state}{before}, tried {turn.attempts} times since {turn.since}"
+        )
+        for event in turn.woken_by:
+            printer.print(f"    woken by {escape(event)}")
+        if turn.retry_at:
+            printer.print(f"    tried again at {turn.retry_at} at the latest")
+    if forecast is not None:
+        text = f"{forecast.at} on {forecast.node}" if forecast.at else f"unknown: {forecast.why}"
+        printer.print(f"  start: {escape(text)}")
+
+
+def _print_causes(printer: Console, one: Explanation) -> None:
+    for cause in one.causes:
+        if not cause.nodes:
+            printer.print(f"  {escape(cause.plugin or '-')}: {escape(cause.reason)}")
+            continue
+        rank = "" if cause.decisive else "also, but not alone: "
+        more = f" ({escape(cause.detail)})" if cause.detail else ""
+        printer.print(f"  {rank}{escape(cause.plugin)}: {cause.nodes} {escape(cause.reason)}{more}")
+
+
+def _print_nearest(printer: Console, one: Explanation) -> None:
+    if not one.nearest:
+        return
+    table = Table(box=None, header_style="bold", padding=(0, 2))
+    for column in ("NEAREST NODE", "LACKS", "WHY"):
+        table.add_column(column, overflow="fold")
+    for near in one.nearest:
+        lacks = ", ".join(f"{amount} {name}" for name, amount in near.lacks.items())
+        table.add_row(near.node, lacks or "-", escape("; ".join(near.details or near.reasons)))
+    printer.print(table)

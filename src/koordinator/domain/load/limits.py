@@ -1,0 +1,49 @@
+"""Thresholds of usage: those of the arguments, and those by which single nodes replace them.
+
+Source: koordinator pkg/scheduler/plugins/loadaware/helper.go
+``generateUsageThresholdsFilterProfile``.
+"""
+
+from collections.abc import Mapping
+
+from koordinator.api.annotations.node import CustomUsageThresholds
+from koordinator.domain.load.rules import Limits, LoadRules, Window
+
+
+def limits_of(
+    usage: Mapping[str, int],
+    prod: Mapping[str, int],
+    aggregated: Mapping[str, int],
+    window: Window | None,
+    resources: tuple[str, ...],
+) -> Limits:
+    """Return the limits; aggregated ones count in place of ``usage`` if they have a window."""
+    if not aggregated or window is None:
+        aggregated, window = usage, None
+    return Limits(
+        usage=tuple(aggregated.get(name, 0) for name in resources),
+        prod=tuple(prod.get(name, 0) for name in resources),
+        window=window,
+    )
+
+
+def limits_on(rules: LoadRules, custom: CustomUsageThresholds | None) -> Limits:
+    """Return the limits of a node that may have its own.
+
+    Each part that it names replaces that of the arguments; its plain thresholds do not matter
+    where aggregated ones are in force.  Resources that are not tracked are left out.
+    """
+    general = rules.limits
+    if custom is None:
+        return general
+    own = custom.aggregated_usage
+    usage, window = general.usage, general.window
+    if own is not None and own.usage_thresholds and own.usage_aggregation_type:
+        duration = own.usage_aggregated_duration
+        seconds = duration.total_seconds() if duration is not None else 0.0
+        window = Window(own.usage_aggregation_type, seconds)
+        usage = rules.numbers(own.usage_thresholds)
+    elif window is None and custom.usage_thresholds:
+        usage = rules.numbers(custom.usage_thresholds)
+    prod = custom.prod_usage_thresholds
+    return Limits(usage, rules.numbers(prod) if prod else general.prod, window)

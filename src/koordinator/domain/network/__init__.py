@@ -1,0 +1,35 @@
+"""The network between nodes, and where in it a job is near to itself.
+
+No I/O, no clock.  A *domain* is all nodes under one switch of a *layer*; the root is the cluster.
+
+``tree``      ``NetworkTree``: which domains there are and which nodes are in them
+``rules``     ``GatherRules``: what a gang asks of the network
+``plan``      ``Planner``: which domains have room for a job, and which nodes there it takes
+``rank``      the order of the members: neighbours in it become neighbours in the network
+``shortage``  what a job without room is told
+``status``    what ClusterNetworkTopology says about the domains
+"""
+
+from koordinator.domain.network.plan import Offer, Plan, Planner, Share, plan
+from koordinator.domain.network.rank import rank_key
+from koordinator.domain.network.rules import GatherRules, complaints_about, rules_of
+from koordinator.domain.network.shortage import shortage
+from koordinator.domain.network.status import status_of
+from koordinator.domain.network.tree import DomainLayer, NetworkTree, layers_of
+
+__all__ = [
+    "DomainLayer",
+    "GatherRules",
+    "NetworkTree",
+    "Offer",
+    "Plan",
+    "Planner",
+    "Share",
+    "complaints_about",
+    "layers_of",
+    "plan",
+    "rank_key",
+    "rules_of",
+    "shortage",
+    "status_of",
+]

@@ -1,0 +1,283 @@
+"""Which nodes a job of identical members takes, so that it is near to itself.
+
+A domain's *room* is how many members it can take.  The job goes to a domain of the deepest level
+where one has room for all.  Among those: where pods like it are already; where it needs the fewest
+domains below; where the room fits best.  Inside, the largest parts are used first.
+
+Pure functions over arrays: whoever asks "and if these pods were gone?" gives other slots.
+
+Source: koordinator pkg/scheduler/plugins/coscheduling/core/network_topology_solver.go.  Different
+here: the number of domains below counts; members that are placed already count (upstream wants
+none); where the deepest level has room but no division that respects the multiples, wider domains
+are tried.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordinator.domain.network.rules import GatherRules
+from koordinator.domain.network.tree import OUTSIDE, IntArray, Level, NetworkTree
+
+COMPARED = 64  # domains of one level whose inside is looked at; the best fitting ones
+
+Share = tuple[int, int]  # a node's row, and how many members it takes
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What each node can take, ``(n_rows,)`` each."""
+
+    slots: IntArray  # members, one after another, that it accepts
+    held: IntArray  # members of the gang group that are there already
+    counted: IntArray  # those of them that count for the multiples: of the gang itself
+    near: IntArray  # pods that the job wants to be near to, ``held`` among them
+    score: IntArray  # the higher, the better, where all else is equal
+
+    @classmethod
+    def of(cls, slots: IntArray, held: IntArray | None = None) -> "Offer":
+        """Return an offer without any wish but to be near to the gang."""
+        nothing = np.zeros_like(slots)
+        own = nothing if held is None else held
+        return cls(slots, own, own, own, nothing)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A domain and what its nodes take, in the order of the network."""
+
+    level: int
+    domain: int
+    shares: tuple[Share, ...]
+
+    @property
+    def rows(self) -> IntArray:
+        """The node of each member."""
+        rows = np.array([row for row, _ in self.shares], np.int64)
+        return np.repeat(rows, [count for _, count in self.shares])
+
+
+def plan(tree: NetworkTree, rules: GatherRules, offer: Offer, count: int) -> Plan | None:
+    """Return where ``count`` members go; None if no domain that is allowed has room for them."""
+    planner = Planner(tree, rules, offer)
+    for level, domains in planner.candidates(count):
+        found = planner.best(level, domains, count)
+        if found is not None:
+            return found
+    return None
+
+
+class Planner:
+    """The room of every domain for one kind of member.
+
+    Arrays by level: the last ones are those of the nodes, by row.
+    """
+
+    def __init__(self, tree: NetworkTree, rules: GatherRules, offer: Offer) -> None:
+        self.tree, self.rules = tree, rules
+        self.levels: tuple[Level, ...] = tree.levels()
+        self.domains = tree.domains(len(offer.slots))  # (depth, n_rows)
+        inside = self.domains[0] != OUTSIDE
+        self.held = self._sums(offer.held, inside)
+        self.counted = self._sums(offer.counted, inside)
+        self.near = self._sums(offer.near, inside)
+        self.score = self._sums(offer.score, inside)
+        self.room = self._rooms(np.where(inside, offer.slots, 0))
+        self._has_held = bool(self.held[0][0])
+
+    def _sums(self, values: IntArray, inside: IntArray) -> list[IntArray]:
+        """Return the sums over each domain, level by level."""
+        values = np.where(inside, values, 0)
+        if not values.any():
+            return [np.zeros(len(level.names), np.int64) for level in self.levels] + [values]
+        return [
+            _total(self.domains[number][inside], values[inside], len(level.names))
+            for number, level in enumerate(self.levels)
+        ] + [values]
+
+    def _rooms(self, slots: IntArray) -> list[IntArray]:
+        """Return the sums of the slots, each rounded to the multiple of its level."""
+        rooms = [self._rounded(self.tree.depth, slots)]
+        for number in range(self.tree.depth - 1, -1, -1):
+            level = self.levels[number]
+            parents = np.repeat(np.arange(len(level.names)), np.diff(level.starts))
+            below = rooms[0][level.children]
+            sums = _total(parents, below, len(level.names))
+            rooms.insert(0, self._rounded(number, sums))
+        return rooms
+
+    def _rounded(self, level: int, room: IntArray) -> IntArray:
+        """Return how many at most make, with those that are there, the multiple."""
+        multiple = self.rules.multiples.get(level, 1)
+        if multiple <= 1:
+            return room
+        there = self.counted[level]
+        rounded: IntArray = np.maximum((there + room) // multiple * multiple - there, 0)
+        return rounded
+
+    # -- which domains -----------------------------------------------------------------------
+
+    def allowed(self) -> IntArray:
+        """Return the domains of the must-gather level: all of them, or those with the gang.
+
+        If the gang is in several, which nobody should have done, then any of these.
+        """
+        level = self.rules.must
+        exists = (
+            self.domains[0] != OUTSIDE if level == self.tree.depth else self.levels[level].sizes > 0
+        )
+        held = self.held[level]
+        return np.flatnonzero(exists & (held > 0) if self._has_held else exists)
+
+    def best_room(self) -> int:
+        """Return how many members the best domain of the must-gather level takes."""
+        return int(self.room[self.rules.must][self.allowed()].max(initial=0))
+
+    def candidates(self, count: int) -> Iterator[tuple[int, IntArray]]:
+        """Yield the domains with room for all, deepest level first, best ones first."""
+        level = self.rules.must
+        domains = self.allowed()
+        found: list[tuple[int, IntArray]] = []
+        while len(domains):
+            domains = domains[self.room[level][domains] >= count]
+            found.append((level, domains))
+            if level == self.tree.depth:
+                break
+            domains = self._below(level, self._completed(level, domains, count))
+            level += 1
+        for number, fitting in reversed(found):
+            if len(fitting):
+                yield number, self.ordered(number, fitting)
+
+    def _completed(self, level: int, domains: IntArray, count: int) -> IntArray:
+        """Return those where members that have lost their places complete the multiple again."""
+        multiple = self.rules.multiples.get(level, 1)
+        if multiple <= 1 or not self._has_held:
+            return domains
+        completed = domains[(self.counted[level][domains] + count) % multiple == 0]
+        return completed if len(completed) else domains
+
+    def _below(self, level: int, domains: IntArray) -> IntArray:
+        lists = [self.levels[level].children_of(domain) for domain in domains.tolist()]
+        return np.concatenate(lists) if lists else domains
+
+    def ordered(self, level: int, domains: IntArray) -> IntArray:
+        """Return the domains: more pods near first, then less room, both also of their parents."""
+        near, room = [-self.near[level][domains]], [self.room[level][domains]]
+        at = domains
+        for number in range(level - 1, -1, -1):
+            at = self._parents(number + 1, at)
+            near.append(-self.near[number][at])
+            room.append(self.room[number][at])
+        keys = [*near, *room, -self.score[level][domains], self._names(level, domains)]
+        return domains[np.lexsort(keys[::-1])]
+
+    def _parents(self, level: int, domains: IntArray) -> IntArray:
+        is_node = level == self.tree.depth
+        parents: IntArray = (
+            self.domains[level - 1][domains] if is_node else self.levels[level].parents[domains]
+        )
+        return parents
+
+    def _names(self, level: int, domains: IntArray) -> IntArray:
+        """Return numbers that sort as the names do."""
+        if level < self.tree.depth:
+            return self.levels[level].order[domains]
+        return self.tree.node_order()[domains]
+
+    # -- which nodes -------------------------------------------------------------------------
+
+    def best(self, level: int, domains: IntArray, count: int) -> Plan | None:
+        """Return the plan with the fewest domains below; of equals, that of the first domain.
+
+        Domains near to more pods go before all others.
+        """
+        best: Plan | None = None
+        fewest: tuple[int, ...] = ()
+        has_layers_below = level + 1 < self.tree.depth
+        for domain in domains[:COMPARED].tolist():
+            if best is not None and (
+                self._chain(self.near, level, domain) != self._chain(self.near, level, best.domain)
+            ):
+                break
+            if best is not None and self._fewest(level, domain, count) > fewest[0]:
+                continue
+            shares = self.shares(level, domain, count)
+            if shares is None:
+                continue
+            found = Plan(level, domain, shares)
+            spread = self.spread(found)
+            if best is None or spread < fewest:
+                best, fewest = found, spread
+            if not has_layers_below:
+                break
+        return best
+
+    def _chain(self, values: Sequence[IntArray], level: int, domain: int) -> list[int]:
+        """Return the values of a domain, its parent, and so on."""
+        at, found = np.array([domain]), [int(values[level][domain])]
+        for number in range(level, 0, -1):
+            at = self._parents(number, at)
+            found.append(int(values[number - 1][at[0]]))
+        return found
+
+    def _fewest(self, level: int, domain: int, count: int) -> int:
+        """Return how many domains right below are needed at least."""
+        rooms = np.sort(self.room[level + 1][self.levels[level].children_of(domain)])[::-1]
+        return int(np.searchsorted(np.cumsum(rooms), count)) + 1
+
+    def spread(self, found: Plan) -> tuple[int, ...]:
+        """Return how many domains of each level below its own a plan uses, nodes left out."""
+        rows = np.array([row for row, _ in found.shares], np.int64)
+        return tuple(
+            len(np.unique(self.domains[level][rows]))
+            for level in range(found.level + 1, self.tree.depth)
+        )
+
+    def shares(self, level: int, domain: int, count: int) -> tuple[Share, ...] | None:
+        """Return what the nodes of a domain take of ``count`` members; None if not all."""
+        found: list[Share] = []
+        placed = self._fill(level, domain, count, found)
+        return tuple(found) if placed >= count else None
+
+    def _fill(self, level: int, domain: int, count: int, found: list[Share]) -> int:
+        """Divide members among the nodes of a domain, largest parts first; return how many."""
+        most = min(int(self.room[level][domain]), count)
+        multiple = self.rules.multiples.get(level, 1)
+        if multiple > 1:
+            there = int(self.counted[level][domain])
+            most = max((there + most) // multiple * multiple - there, 0)
+        if level == self.tree.depth:
+            if most:
+                found.append((domain, most))
+            return most
+        left = most
+        for child in self._inside(level, domain):
+            left -= self._fill(level + 1, child, left, found)
+            if left <= 0:
+                break
+        return most - left
+
+    def _inside(self, level: int, domain: int) -> Sequence[int]:
+        """Return the domains right below that have room: near ones first, then large ones."""
+        children = self.levels[level].children_of(domain)
+        below = level + 1
+        children = children[self.room[below][children] > 0]
+        order = np.lexsort(
+            (
+                self._names(below, children),
+                -self.score[below][children],
+                -self.room[below][children],
+                -self.near[below][children],
+            )
+        )
+        chosen: list[int] = children[order].tolist()
+        return chosen
+
+
+def _total(domains: IntArray, values: IntArray, count: int) -> IntArray:
+    """Return the sum of the values in each of ``count`` domains."""
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, domains, values)
+    return sums

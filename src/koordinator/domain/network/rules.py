@@ -1,0 +1,70 @@
+"""What a gang asks of the network, in terms of the layers that there are.
+
+Source: koordinator pkg/scheduler/plugins/coscheduling/core/network_topology_types.go.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from koordinator.api.annotations.gang import (
+    NETWORK_TOPOLOGY_SPEC,
+    GatherStrategy,
+    NetworkTopologySpec,
+)
+from koordinator.foundation.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class GatherRules:
+    """A job has to stay in one domain of level ``must``; 0, the cluster, is no restriction.
+
+    ``multiples`` says of a level that the number of members in each domain is divided by it.
+    """
+
+    must: int = 0
+    multiples: Mapping[int, int] = field(default_factory=dict)  # each above 1
+
+
+def rules_of(spec: NetworkTopologySpec, layers: Sequence[str]) -> GatherRules:
+    """Return the rules; ``layers`` are the names by level.  The deepest must-gather counts.
+
+    Raises InputError if a rule that has to be met names a layer that doesn't exist.
+    """
+    levels = {name: level for level, name in enumerate(layers)}
+    must, multiples = 0, {}
+    for index, rule in enumerate(spec.gather_strategy):
+        multiple = rule.pod_count_multiple
+        has_to_be_met = rule.strategy == GatherStrategy.MUST_GATHER or multiple > 1
+        level = levels.get(rule.layer)
+        if level is None and has_to_be_met:
+            raise InputError(
+                f"found {rule.layer!r}; accepted is one of {', '.join(layers)}",
+                path=f"{NETWORK_TOPOLOGY_SPEC.path}.gatherStrategy[{index}].layer",
+            )
+        if level is None:
+            continue
+        if rule.strategy == GatherStrategy.MUST_GATHER:
+            must = max(must, level)
+        if multiple > 1:
+            multiples[level] = multiple
+    return GatherRules(must, multiples)
+
+
+def complaints_about(spec: NetworkTopologySpec) -> Iterator[str]:
+    """Say what of a spec is of no use, whatever the layers."""
+    path = f"{NETWORK_TOPOLOGY_SPEC.path}.gatherStrategy"
+    seen: set[str] = set()
+    for index, rule in enumerate(spec.gather_strategy):
+        if rule.strategy not in tuple(GatherStrategy):
+            yield (
+                f"{path}[{index}].strategy: found {rule.strategy!r}; accepted is "
+                f"{' or '.join(GatherStrategy)}. {GatherStrategy.PREFER_GATHER} counts"
+            )
+        if rule.pod_count_multiple < 0:
+            yield (
+                f"{path}[{index}].podCountMultiple: found {rule.pod_count_multiple}; "
+                "accepted is 0 or more"
+            )
+        if rule.layer in seen:
+            yield f"{path}[{index}].layer: found {rule.layer!r} again; each layer once is accepted"
+        seen.add(rule.layer)

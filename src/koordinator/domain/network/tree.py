@@ -1,0 +1,245 @@
+"""Which domains of the network there are, and which nodes are in them.
+
+Nodes are rows, as in the scheduler's snapshot.  *Levels* count from the root: level 0 is the
+cluster, level ``depth`` are the nodes themselves, and what is between are the layers of the
+ClusterNetworkTopology.
+
+Source: koordinator pkg/scheduler/frameworkext/networktopology/tree.go.  Different here: domains of
+one name under different parents are different domains, and a change of a node costs as much as that
+node.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from koordinator.api.cluster_network_topology import (
+    CLUSTER_LAYER,
+    NODE_LAYER,
+    ClusterNetworkTopology,
+    validate_cluster_network_topology,
+)
+from koordinator.foundation.errors import BugError
+
+IntArray = npt.NDArray[np.int64]
+OUTSIDE = -1  # in place of a domain: the node is in none
+
+
+@dataclass(frozen=True, slots=True)
+class DomainLayer:
+    """A layer of domains; the first label of ``keys`` that a node has names its domain."""
+
+    name: str
+    keys: tuple[str, ...]
+
+
+def layers_of(topology: ClusterNetworkTopology) -> tuple[DomainLayer, ...]:
+    """Return the layers from below the root to above the nodes.
+
+    Raises InputError unless they are one chain.
+    """
+    validate_cluster_network_topology(topology)
+    entries = {entry.topology_layer: entry for entry in topology.spec.network_topology_spec}
+    layers: list[DomainLayer] = []
+    name = entries[NODE_LAYER].parent_topology_layer
+    while name and name != CLUSTER_LAYER:
+        layers.append(DomainLayer(name, entries[name].label_key))
+        name = entries[name].parent_topology_layer
+    return tuple(reversed(layers))
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The domains of one level as arrays; one that no node is in any more may still be there."""
+
+    names: Sequence[str]
+    parents: IntArray  # (n_domains,), numbers of the level above
+    sizes: IntArray  # (n_domains,), nodes inside
+    order: IntArray  # (n_domains,), place of the domain's name among all of the level
+    children: IntArray  # all domains of the level below, those of one parent side by side …
+    starts: IntArray  # (n_domains + 1,), and where those of each domain begin
+
+    def children_of(self, domain: int) -> IntArray:
+        """Return the numbers of the domains, or the rows of the nodes, right below."""
+        return self.children[self.starts[domain] : self.starts[domain + 1]]
+
+
+@dataclass(slots=True)
+class _Domains:
+    """The domains of one layer, with numbers that stay."""
+
+    names: list[str] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)  # nodes inside
+    index: dict[tuple[int, str, bool], int] = field(default_factory=dict)
+    keys: list[tuple[int, str, bool]] = field(default_factory=list)
+    free: list[int] = field(default_factory=list)
+
+    def number(self, parent: int, name: str, *, private: bool) -> int:
+        """Return the number of a domain, made on first use; ``private`` is of a single node."""
+        key = (parent, name, private)
+        known = self.index.get(key)
+        if known is not None:
+            return known
+        if self.free:
+            known = self.free.pop()
+            self.names[known], self.parents[known], self.keys[known] = name, parent, key
+        else:
+            known = len(self.names)
+            self.names.append(name)
+            self.parents.append(parent)
+            self.counts.append(0)
+            self.keys.append(key)
+        self.index[key] = known
+        return known
+
+    def change(self, domain: int, by: int) -> None:
+        """Count a node that has come or gone; an empty domain is forgotten."""
+        self.counts[domain] += by
+        if not self.counts[domain]:
+            del self.index[self.keys[domain]]
+            self.free.append(domain)
+
+
+class NetworkTree:
+    """Which domain each node is in, layer by layer."""
+
+    def __init__(self, layers: Sequence[DomainLayer]) -> None:
+        self.layers = tuple(layers)
+        self.version = 0  # grows with every change
+        self._domains = [_Domains() for _ in range(len(self.layers) + 1)]
+        self._domains[0].number(0, "", private=False)
+        self._nodes: list[str] = []  # by row
+        self._of_row = np.full((len(self._domains), 0), OUTSIDE, np.int64)
+        self._levels: tuple[int, tuple[Level, ...]] = (-1, ())
+        self._node_order: tuple[int, IntArray] = (-1, np.zeros(0, np.int64))
+
+    @property
+    def depth(self) -> int:
+        """The level of the nodes."""
+        return len(self._domains)
+
+    @property
+    def layer_names(self) -> tuple[str, ...]:
+        """Every layer by level, the cluster and the nodes among them."""
+        return (CLUSTER_LAYER, *(layer.name for layer in self.layers), NODE_LAYER)
+
+    @property
+    def node_names(self) -> Sequence[str]:
+        """Names by row; of a row outside: any."""
+        return self._nodes
+
+    def domains(self, n_rows: int) -> IntArray:
+        """Return ``(depth, n_rows)``: the domain of each node at each level, or ``OUTSIDE``."""
+        self._reach(n_rows)
+        return self._of_row[:, :n_rows]
+
+    def node_order(self) -> IntArray:
+        """Return the place of each row's node among all names."""
+        if self._node_order[0] != self.version:
+            self._node_order = (self.version, _places(self._nodes))
+        return self._node_order[1]
+
+    def put(self, row: int, node: str, labels: Mapping[str, str]) -> None:
+        """Take in a node, or its new labels.
+
+        A node that lacks the label of a layer is left out; if only the lowest layer is lacking, it
+        has a domain for itself there, of its own name.
+        """
+        self._reach(row + 1)
+        before, known = self._of_row[:, row].copy(), self._nodes[row] == node
+        path = self._path(node, labels)
+        if known and np.array_equal(before, path):
+            return
+        for level, domain in enumerate(path):
+            if domain != OUTSIDE:
+                self._domains[level].change(domain, 1)
+        self._leave(before)
+        self._nodes[row] = node
+        self._of_row[:, row] = path
+        self.version += 1
+
+    def drop(self, row: int) -> None:
+        """Take a node out."""
+        if row < self._of_row.shape[1] and self._of_row[0, row] != OUTSIDE:
+            before = self._of_row[:, row].copy()
+            self._of_row[:, row] = OUTSIDE
+            self._leave(before)
+            self.version += 1
+
+    def levels(self) -> tuple[Level, ...]:
+        """Return the domains of every level above the nodes, as they are now."""
+        if self._levels[0] != self.version:
+            self._levels = (self.version, tuple(self._level(n) for n in range(self.depth)))
+        return self._levels[1]
+
+    def validate(self) -> None:
+        """Derive everything redundant again and raise BugError where it differs."""
+        for level, domains in enumerate(self._domains):
+            inside = self._of_row[level][self._of_row[level] != OUTSIDE]
+            counts = np.bincount(inside, minlength=len(domains.names))
+            if counts.tolist() != domains.counts:
+                raise BugError(f"level {level} counts {domains.counts}. Has {counts.tolist()}.")
+            if level and inside.size:
+                rows = np.flatnonzero(self._of_row[level] != OUTSIDE)
+                parents = np.array(domains.parents)[self._of_row[level][rows]]
+                if not np.array_equal(parents, self._of_row[level - 1][rows]):
+                    raise BugError(f"level {level} disagrees about parents.")
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _path(self, node: str, labels: Mapping[str, str]) -> list[int]:
+        found = [next(filter(None, map(labels.get, layer.keys)), "") for layer in self.layers]
+        if not all(found[:-1]):
+            return [OUTSIDE] * self.depth
+        path = [0]
+        for domains, name in zip(self._domains[1:], found, strict=True):
+            path.append(domains.number(path[-1], name or node, private=not name))
+        return path
+
+    def _leave(self, path: IntArray) -> None:
+        for level in range(self.depth - 1, -1, -1):
+            if path[level] != OUTSIDE:
+                domain = int(path[level])
+                if level or self._domains[0].counts[0] > 1:
+                    self._domains[level].change(domain, -1)
+                else:
+                    self._domains[0].counts[0] = 0  # the root stays
+
+    def _reach(self, n_rows: int) -> None:
+        have = self._of_row.shape[1]
+        if n_rows > have:
+            more = max(n_rows, 2 * have) - have
+            self._of_row = np.pad(self._of_row, ((0, 0), (0, more)), constant_values=OUTSIDE)
+            self._nodes += [""] * more
+
+    def _level(self, level: int) -> Level:
+        domains = self._domains[level]
+        if level + 1 < self.depth:
+            below = self._domains[level + 1]
+            parents = np.array(below.parents, np.int64)
+            inside = np.flatnonzero(np.array(below.counts, np.int64))
+        else:
+            parents = self._of_row[level]
+            inside = np.flatnonzero(parents != OUTSIDE)
+        children = inside[np.argsort(parents[inside], kind="stable")]
+        count = len(domains.names)
+        sizes = np.bincount(parents[children], minlength=count)
+        starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+        return Level(
+            tuple(domains.names),
+            np.array(domains.parents, np.int64),
+            np.array(domains.counts, np.int64),
+            _places(domains.names),
+            children,
+            starts,
+        )
+
+
+def _places(names: Sequence[str]) -> IntArray:
+    """Return the place of each name among all of them."""
+    places = np.empty(len(names), np.int64)
+    places[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+    return places

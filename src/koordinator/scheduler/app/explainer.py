@@ -1,0 +1,162 @@
+"""Why a pod of a running scheduler waits.  Asks everything, changes nothing."""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from koordinator.api.pod import Pod
+from koordinator.domain.gangs import GangBook
+from koordinator.foundation.errors import NotFoundError
+from koordinator.scheduler.app.shell import Scheduler
+from koordinator.scheduler.cycle import Choice, Cycle
+from koordinator.scheduler.cycle.what_if import Nominations, rivals_of
+from koordinator.scheduler.explain import (
+    Cause,
+    CauseTold,
+    Explanation,
+    Question,
+    Remedy,
+    ask,
+    causes,
+    empty_cluster,
+    nearest_nodes,
+    remedies,
+    turn,
+)
+from koordinator.scheduler.queue import QueuedPod, QueueState
+from koordinator.scheduler.snapshot import PodClass
+from koordinator.scheduler.transaction import Transaction
+
+PLACED, FITS, WAITS = "placed", "fits", "waits"
+
+
+def explain(scheduler: Scheduler, key: str) -> Explanation:
+    """Return all that is known of the waiting of a pod, ``namespace/name``.
+
+    Raises NotFoundError if the scheduler knows no such pod.
+    """
+    placed = scheduler.state.pods.by_key.get(key)
+    queued = scheduler.queue.get(key)
+    if placed is not None and (queued is None or queued.state is QueueState.IN_FLIGHT):
+        node = scheduler.state.nodes.names[placed.row]
+        return Explanation(pod=key, verdict=PLACED, summary=f"it runs on {node}", node=node)
+    unbound = scheduler.state.unbound.get(key)
+    if unbound is None:
+        raise NotFoundError(f"no pod {key} waits for a node, and none of that name has one")
+    pod, pod_class = unbound
+    if queued is None:
+        return _foreign(pod, scheduler.cycles)
+    return _Explainer(scheduler, queued).explain(pod_class)
+
+
+def _foreign(pod: Pod, cycles: Mapping[str, object]) -> Explanation:
+    reason = (
+        f"no profile schedules it: spec.schedulerName is {pod.spec.scheduler_name!r}, "
+        f"the profiles are {', '.join(sorted(cycles))}"
+    )
+    told = (CauseTold(plugin="", reason=reason),)
+    return Explanation(pod=pod.key, verdict=WAITS, summary=reason, causes=told)
+
+
+class _Explainer:
+    def __init__(self, scheduler: Scheduler, queued: QueuedPod) -> None:
+        self._scheduler = scheduler
+        self._queued = queued
+        self._cycle: Cycle = scheduler.cycles[queued.pod.spec.scheduler_name]
+        self._profile = self._cycle.profile
+
+    def explain(self, pod_class: PodClass) -> Explanation:
+        queued = self._queued
+        with Transaction(self._scheduler.state) as transaction:
+            gang = self._place_gang(transaction)
+            who, who_class = (queued.pod, pod_class) if gang is None else gang[:2]
+            asked = self._ask(who, who_class)
+            gates = self._gates(gang is not None)
+            told = tuple(causes(asked, gates))
+            takers = asked.found.rows[~asked.found.rejected]
+            fits = not gates and asked.found.fits
+            node = self._scheduler.state.nodes.names[int(takers[0])] if fits else ""
+            return Explanation(
+                pod=queued.key,
+                verdict=FITS if fits else WAITS,
+                summary=_summary(asked, told, node, gang[2] if gang else ""),
+                node=node,
+                causes=told,
+                gang=gang[2] if gang else "",
+                nearest=tuple(nearest_nodes(asked)) if not fits else (),
+                empty_cluster=empty_cluster(asked),
+                remedies=() if fits else self._remedies(asked, gates),
+                queue=turn(self._scheduler.queue, queued, self._profile),
+                last_message=queued.message,
+            )
+
+    def _ask(self, pod: Pod, pod_class: PodClass) -> Question:
+        rivals = rivals_of(pod, self._nominations())
+        return ask(self._profile, self._scheduler.state, pod, pod_class, rivals)
+
+    @staticmethod
+    def _remedies(asked: Question, gates: list[Cause]) -> tuple[Remedy, ...]:
+        found = tuple(remedies(asked))
+        return tuple(replace(one, sufficient=False) for one in found) if gates else found
+
+    def _nominations(self) -> Nominations:
+        nominator, classes = self._scheduler.nominator, self._scheduler.state.classes
+        return {
+            node: [(pod, classes.of(pod)) for pod in nominator.on_node(node)]
+            for node in nominator.nodes()
+        }
+
+    def _gates(self, is_tried_as_gang: bool) -> list[Cause]:
+        """Return who keeps the pod out of the queue; that another one speaks for it is no cause."""
+        gangs = {active.name for active in self._profile.gangs} if is_tried_as_gang else set()
+        found = []
+        for active in self._profile.pre_enqueue:
+            message = active.plugin.pre_enqueue(self._queued.pod)
+            if message and active.name not in gangs:
+                found.append(Cause(active.name, message))
+        return found
+
+    def _place_gang(self, transaction: Transaction) -> tuple[Pod, PodClass, str] | None:
+        """Place the members of the pod's gang until one finds no place; return that one.
+
+        None if the pod goes alone, or its gang is not whole yet.  If all find places, the pod
+        itself is returned, and has none yet.
+        """
+        active = next(iter(self._profile.gangs), None)
+        pod, state = self._queued.pod, self._scheduler.state
+        if active is None or active.plugin.gangs.starts_alone(pod):
+            return None
+        book: GangBook = active.plugin.gangs
+        if book.shortage(pod):
+            return None
+        attempt = book.attempt(pod)
+        others = [key for key in attempt.members if key != pod.key and key in state.unbound]
+        for count, key in enumerate((*others, pod.key)):
+            member, member_class = state.unbound[key]
+            choice = self._cycle.choose(
+                member, member_class, self._nominations(), first_attempt=False
+            )
+            if not isinstance(choice, Choice) or key == pod.key:
+                what = "finds" if count == 1 else "find"
+                text = f"gang group {attempt.group_id}: {count} of {len(others) + 1} members {what}"
+                return member, member_class, f"{text} a place; pod {key} is the next one"
+            holding = choice.holding
+            transaction.place(key, member, member_class, choice.row, holding.belongings)
+            for item in holding.objects:
+                transaction.put_object(item)
+        return None
+
+
+def _summary(asked: Question, told: tuple[CauseTold, ...], node: str, gang: str) -> str:
+    """Return one line that says the most important."""
+    if node:
+        return f"{node} takes it now"
+    everywhere = [cause.reason for cause in told if not cause.nodes]
+    decisive = [c for c in told if c.nodes and c.decisive]
+    parts = list(everywhere)
+    if asked.found.rejected.all() and len(asked.found.rows):
+        listed = ", ".join(f"{c.nodes} {c.reason}" for c in decisive)
+        parts.append(f"none of {len(asked.found.rows)} nodes takes it: {listed}")
+    elif not len(asked.found.rows):
+        parts.append("there are no nodes")
+    return "; ".join(filter(None, (gang, *parts)))

@@ -1,0 +1,60 @@
+"""Histograms and counters that cost next to nothing until somebody asks for them."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.utils import floatToGoString
+
+
+def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
+    """Return bucket bounds that grow by a factor."""
+    return tuple(start * factor**power for power in range(count))
+
+
+class Histogram:
+    """Observations by labels.  Counting one is a look-up and a bisection; adding up waits."""
+
+    def __init__(
+        self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]
+    ) -> None:
+        self._family = (f"scheduler_{name}", text, labels)
+        self._bounds = bounds
+        self._counts: dict[tuple[str, ...], list[int]] = {}
+        self._sums: dict[tuple[str, ...], float] = {}
+
+    def observe(self, value: float, *labels: str, times: int = 1) -> None:
+        counts = self._counts.get(labels)
+        if counts is None:
+            counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
+            self._sums[labels] = 0.0
+        counts[bisect_left(self._bounds, value)] += times
+        self._sums[labels] += value * times
+
+    def collect(self) -> Metric:
+        name, text, labels = self._family
+        family = HistogramMetricFamily(name, text, labels=labels)
+        bounds = [*map(floatToGoString, self._bounds), "+Inf"]
+        for values, counts in list(self._counts.items()):
+            buckets = list(zip(bounds, accumulate(counts), strict=True))
+            family.add_metric(values, buckets, self._sums[values])
+        return family
+
+
+class Counter:
+    """Events by labels."""
+
+    def __init__(self, name: str, text: str, labels: Sequence[str] = ()) -> None:
+        self._family = (f"scheduler_{name}", text, labels)
+        self._counts: dict[tuple[str, ...], int] = {} if labels else {(): 0}
+
+    def inc(self, *labels: str) -> None:
+        self._counts[labels] = self._counts.get(labels, 0) + 1
+
+    def collect(self) -> Metric:
+        name, text, labels = self._family
+        family = CounterMetricFamily(name, text, labels=labels)
+        for values, count in list(self._counts.items()):
+            family.add_metric(values, count)
+        return family

@@ -1,0 +1,269 @@
+"""The members of one job onto nodes that are near to each other, in the state alone.
+
+Members of several kinds (gangs of a group, shapes of pods) go to one domain too: kind after kind,
+those with the fewest possible places first, each next to the ones before.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from koordinator.domain.network import (
+    GatherRules,
+    NetworkTree,
+    Offer,
+    Plan,
+    Planner,
+    plan,
+    shortage,
+)
+from koordinator.scheduler.app.binding import Assumed, Binder
+from koordinator.scheduler.app.gang_placing import Wanted
+from koordinator.scheduler.cycle import Choice, Cycle, Nominations, RoomCount
+from koordinator.scheduler.diagnosis import Diagnosis
+from koordinator.scheduler.snapshot import IntArray
+
+GATHERS = "Coscheduling"  # the plugin in whose name all this is done
+MOST_DOMAINS = 32  # that are tried for members of several kinds
+MOST_PLANS = 16  # after which a node that takes fewer than it said is not asked again
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where pods are that count, ``(n_rows,)`` each."""
+
+    held: IntArray  # members of the group
+    own: Mapping[str, IntArray]  # of them by gang id
+    near: IntArray  # what the job wants to be near to
+
+    def with_more(self, members: Iterable[tuple[str, int]]) -> "Surroundings":
+        """Return what is around after members, given as (gang id, row), have got places."""
+        own = {gang: rows.copy() for gang, rows in self.own.items()}
+        held, near = self.held.copy(), self.near.copy()
+        for gang, row in members:
+            own.setdefault(gang, np.zeros_like(held))[row] += 1
+            held[row] += 1
+            near[row] += 1
+        return Surroundings(held, own, near)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Members of one gang that no plugin tells apart, by rank."""
+
+    gang: str
+    members: Sequence[Wanted]
+    rules: GatherRules  # of the gang
+    is_whole: bool  # there are no other kinds in the gang
+
+    @property
+    def first(self) -> Wanted:
+        """The member that stands for all."""
+        return self.members[0]
+
+
+class JobPlacer:
+    """Places one job; what it has found out is kept for a second attempt with fewer members."""
+
+    def __init__(
+        self,
+        binder: Binder,
+        cycle: Cycle,
+        tree: NetworkTree,
+        around: Surroundings,
+        nominated: Nominations,
+        *,
+        merges: bool,
+    ) -> None:
+        self._state, self._binder, self._cycle, self._tree = cycle.state, binder, cycle, tree
+        self._around, self._nominated, self._merges = around, nominated, merges
+        self._slots: dict[str, IntArray] = {}  # by key of the first member
+
+    # -- what there is -----------------------------------------------------------------------
+
+    def slots(self, kind: Kind) -> IntArray:
+        """Return how many members of the kind each node takes, as the state is before the job."""
+        queued, pod_class = kind.first
+        known = self._slots.get(queued.key)
+        if known is None:
+            known = self._cycle.offers(
+                queued.pod, pod_class, self._nominated, most=len(kind.members)
+            )
+            self._slots[queued.key] = known
+        return np.minimum(known, len(kind.members))
+
+    def planner(self, kind: Kind) -> Planner:
+        """Return the room of every domain for this kind alone; multiples are of whole gangs."""
+        rules = kind.rules if kind.is_whole else GatherRules(kind.rules.must)
+        return Planner(self._tree, rules, self._offer(kind, self.slots(kind)))
+
+    def most(self, kind: Kind) -> int:
+        """Return how many members of the kind one domain takes, the multiples left aside."""
+        rules = GatherRules(kind.rules.must)
+        return Planner(self._tree, rules, self._offer(kind, self.slots(kind))).best_room()
+
+    def room(self, kind: Kind, count: int) -> RoomCount | None:
+        """Return the count in a form that can be kept; None where it could not be trusted."""
+        pod_class = kind.first[1]
+        if self._nominated or not self._cycle.takes_amounts_only(pod_class):
+            return None
+        return self._cycle.room(pod_class, count)
+
+    def _offer(self, kind: Kind, slots: IntArray, around: Surroundings | None = None) -> Offer:
+        around = around or self._around
+        nothing = np.zeros_like(slots)
+        return Offer(
+            slots, self._around.held, around.own.get(kind.gang, nothing), around.near, nothing
+        )
+
+    # -- placing -----------------------------------------------------------------------------
+
+    def place(self, kinds: Sequence[Kind]) -> list[Assumed] | None:
+        """Assume all members on nodes of one domain, or none."""
+        alike = len(kinds) == 1
+        placed = self._place_alike(kinds[0]) if alike else self._place_kinds(kinds)
+        if placed is not None:
+            rows = {assumed.queued.key: assumed.placed.row for assumed in placed}
+            self._slots.clear()
+            self._around = self._around.with_more(
+                [(kind.gang, rows[queued.key]) for kind in kinds for queued, _ in kind.members]
+            )
+        return placed
+
+    def _place_alike(self, kind: Kind) -> list[Assumed] | None:
+        count = len(kind.members)
+        if self._cycle.limit(kind.first[1], count) < count:
+            return None
+        slots = self.slots(kind).copy()
+        for _ in range(MOST_PLANS):
+            offer = self._offer(kind, slots)
+            found = plan(self._tree, kind.rules, offer, count)
+            if found is None:
+                return None
+            placed = self._assume(kind, found, slots)
+            if len(placed) == count:
+                return placed
+            self._give_back(placed)
+        return None
+
+    def _place_kinds(self, kinds: Sequence[Kind]) -> list[Assumed] | None:
+        """Try the domains that have room for each kind alone, those that fit the largest best."""
+        planners = {id(kind): self.planner(kind) for kind in kinds}
+        largest = max(kinds, key=lambda kind: len(kind.members))
+        order = sorted(kinds, key=lambda kind: int(self.slots(kind).sum()))  # scarce places first
+        tried = 0
+        for level, domains in planners[id(largest)].candidates(len(largest.members)):
+            for domain in domains.tolist():
+                if any(planners[id(k)].room[level][domain] < len(k.members) for k in kinds):
+                    continue
+                if tried == MOST_DOMAINS:
+                    return None
+                tried += 1
+                for _ in kinds:
+                    placed, failed = self._fill(order, level, domain)
+                    if failed is None:
+                        return placed
+                    order.remove(failed)  # others may have taken what only this one can use
+                    order.insert(0, failed)
+        return None
+
+    def _fill(
+        self, kinds: Sequence[Kind], level: int, domain: int
+    ) -> tuple[list[Assumed], Kind | None]:
+        """Place kind after kind in one domain; or return the kind that found too little room."""
+        depth = self._tree.depth
+        of_row = self._tree.domains(len(self._state.nodes))
+        inside = np.flatnonzero(of_row[level] == domain) if level < depth else np.array([domain])
+        done: list[Assumed] = []
+        around = self._around
+        for index, kind in enumerate(kinds):
+            queued, pod_class = kind.first
+            slots = self._cycle.offers(
+                queued.pod, pod_class, self._nominated, most=len(kind.members), rows=inside
+            )
+            goes_on = any(later.gang == kind.gang for later in kinds[index + 1 :])
+            rules = GatherRules(kind.rules.must) if goes_on else kind.rules
+            planner = Planner(self._tree, rules, self._offer(kind, slots, around))
+            shares = planner.shares(level, domain, len(kind.members))
+            found = None if shares is None else Plan(level, domain, shares)
+            placed = [] if found is None else self._assume(kind, found, slots)
+            done += placed
+            around = around.with_more([(kind.gang, assumed.placed.row) for assumed in placed])
+            if len(placed) < len(kind.members) or (
+                index == len(kinds) - 1 and not self._keeps_multiples(kinds, around)
+            ):
+                self._give_back(done)
+                return [], kind
+        return done, None
+
+    def _keeps_multiples(self, kinds: Sequence[Kind], after: Surroundings) -> bool:
+        """Return whether no domain is left with a number broken by a kind that came before."""
+        of_row = self._tree.domains(len(self._state.nodes))
+        for kind in kinds:
+            own, before = after.own[kind.gang], self._around.own.get(kind.gang)
+            taken = own if before is None else own - before
+            for level, multiple in kind.rules.multiples.items():
+                rows = np.arange(len(own)) if level == self._tree.depth else of_row[level]
+                touched = np.unique(rows[taken > 0])
+                counts = [int(own[rows == domain].sum()) for domain in touched.tolist()]
+                if len(counts) > 1 and any(count % multiple for count in counts):
+                    return False
+        return True
+
+    def _assume(self, kind: Kind, found: Plan, slots: IntArray) -> list[Assumed]:
+        """Assume the members on the rows of the plan; at the first that is refused, end.
+
+        Then ``slots`` says that its row takes no more than it has got.
+        """
+        rows, cycle = found.rows, self._cycle
+        if cycle.limit(kind.first[1], len(kind.members)) < len(kind.members):
+            return []
+        if self._merges and cycle.takes_amounts_only(kind.first[1]):
+            queued_pods = [queued for queued, _ in kind.members]
+            return self._binder.assume_run(queued_pods, [c for _, c in kind.members], rows)
+        placed: list[Assumed] = []
+        for (queued, pod_class), row in zip(kind.members, rows.tolist(), strict=True):
+            choice = cycle.choose_on(pod_class, row)
+            if not isinstance(choice, Choice):
+                slots[row] = sum(assumed.placed.row == row for assumed in placed)
+                break
+            placed.append(self._binder.assume(queued, pod_class, choice))
+        return placed
+
+    def _give_back(self, placed: Sequence[Assumed]) -> None:
+        for assumed in reversed(placed):
+            self._binder.forget(assumed)
+
+    # -- why not -----------------------------------------------------------------------------
+
+    def why_not(self, kinds: Sequence[Kind]) -> Diagnosis:
+        """Return why the job has no place: of the kind that there is too little room for."""
+        planners = [self.planner(kind) for kind in kinds]
+        kind, planner = min(
+            zip(kinds, planners, strict=True),
+            key=lambda one: one[1].best_room() - len(one[0].members),
+        )
+        count, pod_class = len(kind.members), kind.first[1]
+        if self._cycle.takes_amounts_only(pod_class):
+            fit = self._cycle.diagnose_full(pod_class, self.slots(kind))
+        else:
+            fit = self._cycle.diagnose(kind.first[0].pod, pod_class, self._nominated)
+            anybody = fit.behind | {active.name for active in self._cycle.profile.filter}
+            fit = replace(fit, behind=anybody)  # who keeps the second pod away was not asked
+        if fit.refused_by:
+            return fit
+        plugin, limit = self._cycle.limiter(pod_class, count)
+        if limit < count:
+            why = f"{plugin} lets {limit} of {count} members in"
+            return replace(fit, refused_by=plugin, refusal=why, counts={})
+        text = shortage(planner, count, fit.message())
+        others = sum(len(one.members) for one in kinds) - count
+        if others:
+            text += f", besides {others} other members of the job"
+        return refused(fit, text)
+
+
+def refused(fit: Diagnosis, why: str) -> Diagnosis:
+    """Return the verdict that a member is refused on all nodes for want of a domain."""
+    return replace(fit, refused_by=GATHERS, refusal=why, counts={}, behind=fit.behind | fit.plugins)

@@ -1,0 +1,100 @@
+"""How many pods of a kind each node takes, one after another.
+
+For a *linear* kind the answer is found by bisection over all nodes at once.  For any other
+(devices, NUMA nodes, ports) pods are placed for trial, one on every node, then a second one, and so
+on, and taken back.  Plugins that look at other nodes are asked whether a node takes the first pod,
+and whether it takes a second one when all have one: that finds "one per node", no subtler rule.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordinator.api.pod import Pod
+from koordinator.scheduler.contract import ActivePlugin, Holding
+from koordinator.scheduler.cycle.evaluation import UNFIT, Evaluation, Evaluator
+from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass, Snapshot
+from koordinator.scheduler.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A pod that stands for many, and who has a say about such pods."""
+
+    pod: Pod
+    pod_class: PodClass
+    cluster_filters: Sequence[ActivePlugin]  # those that look at other nodes
+    #: What a pod would hold on a row; None if it can't have there what it needs.
+    reserve: Callable[[PodClass, int], Holding | None]
+
+
+def offers(evaluator: Evaluator, sample: Sample, rows: IntArray, most: int) -> IntArray:
+    """Return how many such pods each of the rows takes, at most ``most``, ``(n_rows,)``."""
+    pod, pod_class = sample.pod, sample.pod_class
+    state, evaluation = evaluator.state, evaluator.of(pod_class)
+    slots = np.zeros(len(rows), np.int64)
+    accepted = evaluation.best[rows] != UNFIT
+    accepted &= _accepted(sample, state)[rows]
+    open_ended = np.flatnonzero(accepted)
+    if evaluation.program.linear:
+        slots[open_ended] = _bisected(evaluation, evaluator.snapshot, rows[open_ended], most)
+    else:
+        slots[open_ended] = _tried(evaluator, sample, rows[open_ended], most)
+    if sample.cluster_filters and most > 1:
+        taken = rows[slots > 0]
+        with Transaction(state) as transaction:
+            for row in taken.tolist():
+                transaction.place(f"offer:{row}", pod, pod_class, row)
+            again = _accepted(sample, state)[rows]
+        slots = np.where(again, slots, np.minimum(slots, 1))
+    return slots
+
+
+def _accepted(sample: Sample, state: ClusterState) -> BoolArray:
+    snapshot = Snapshot(state)
+    accepted = np.ones(len(snapshot), bool)
+    for active in sample.cluster_filters:
+        accepted &= active.plugin.filter(snapshot, sample.pod_class).codes == 0
+    return accepted
+
+
+def _bisected(evaluation: Evaluation, snapshot: Snapshot, rows: IntArray, most: int) -> IntArray:
+    """Return the largest numbers that fit; one fits everywhere."""
+    low, high = np.ones(len(rows), np.int64), np.full(len(rows), most)
+    step = np.full(len(rows), 1)
+    galloping = np.ones(len(rows), bool)
+    while len(left := np.flatnonzero(low < high)):
+        guess = np.where(
+            galloping[left],
+            np.minimum(low[left] + step[left], high[left]),
+            (low[left] + high[left] + 1) // 2,
+        )
+        fits = evaluation.fits(snapshot, rows[left], guess - 1)
+        low[left] = np.where(fits, guess, low[left])
+        high[left] = np.where(fits, high[left], guess - 1)
+        galloping[left] &= fits
+        step[left] *= 2
+    return low
+
+
+def _tried(evaluator: Evaluator, sample: Sample, rows: IntArray, most: int) -> IntArray:
+    """Return how many pods could be placed on each row, none of which is left there."""
+    slots = np.zeros(len(rows), np.int64)
+    left = np.arange(len(rows))
+    with Transaction(evaluator.state) as transaction:
+        for number in range(most):
+            left = left[evaluator.of(sample.pod_class).best[rows[left]] != UNFIT]
+            if not len(left):
+                break
+            went_on = []
+            for index in left.tolist():
+                row = int(rows[index])
+                holding = sample.reserve(sample.pod_class, row)
+                if holding is not None:
+                    key = f"offer:{row}:{number}"
+                    transaction.place(key, sample.pod, sample.pod_class, row, holding.belongings)
+                    slots[index] += 1
+                    went_on.append(index)
+            left = np.array(went_on, np.int64)
+    return slots

@@ -1,0 +1,46 @@
+"""Why a pod waits, and what would help: the answer to the question that users ask most.
+
+``obstacles``    every plugin's verdict on every node, and the ways out
+``question``     the pod, the cluster and the obstacles together; the order of nearness
+``pods``         causes, nearest nodes, the empty cluster: as they are told
+``remedies``     what would let the pod start, tried on the state
+``turns``        where the pod is in the queue, and what brings it on
+``explanation``  what is told, as data
+
+Reads the state and leaves it as it was; writes nothing and decides nothing.
+"""
+
+from koordinator.scheduler.explain.explanation import (
+    CauseTold,
+    EmptyCluster,
+    Explanation,
+    Forecast,
+    NearNode,
+    Remedy,
+    Turn,
+)
+from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
+from koordinator.scheduler.explain.pods import causes, empty_cluster, nearest_nodes
+from koordinator.scheduler.explain.question import Question, ask
+from koordinator.scheduler.explain.remedies import remedies
+from koordinator.scheduler.explain.turns import turn
+
+__all__ = [
+    "Cause",
+    "CauseTold",
+    "EmptyCluster",
+    "Explanation",
+    "Forecast",
+    "NearNode",
+    "Obstacles",
+    "Question",
+    "Remedy",
+    "Turn",
+    "ask",
+    "causes",
+    "empty_cluster",
+    "nearest_nodes",
+    "obstacles",
+    "remedies",
+    "turn",
+]

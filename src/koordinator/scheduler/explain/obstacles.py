@@ -1,0 +1,224 @@
+"""Everything that keeps a pod from running: every plugin's verdict on every node.
+
+A decision stops at the first plugin that rejects a node, and so does the message of a condition.
+Who wants to know what would help must know of all of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from koordinator.scheduler.contract import Profile, Refusal, Rejections, Shortlist
+from koordinator.scheduler.cycle.evaluation import wants_filter
+from koordinator.scheduler.cycle.what_if import Nominations, StateWhatIf
+from koordinator.scheduler.diagnosis import reasons_of
+from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass, Snapshot
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cause:
+    """A plugin and what it says against a pod: on some nodes, or whatever the node."""
+
+    plugin: str  # several that say the same are separated by ", "
+    reason: str
+
+    @property
+    def plugins(self) -> tuple[str, ...]:
+        """Who says so."""
+        return tuple(self.plugin.split(", "))
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacles:
+    """What is against a pod, as things are.
+
+    ``blocked[c, i]`` says that ``causes[c]`` keeps it from the node of row ``rows[i]``, and
+    ``hopeless`` that this would be so without any other pod on the node.
+    """
+
+    rows: IntArray  # (n,) of the nodes that there are
+    names: Sequence[str]  # (n,)
+    causes: tuple[Cause, ...]
+    blocked: BoolArray  # (n_causes, n)
+    hopeless: BoolArray  # (n_causes, n)
+    refusals: tuple[Cause, ...] = ()  # what holds whatever the node
+    #: plugins whose filters only repeat a refusal
+    silent: frozenset[str] = frozenset()
+    #: ways out: each is a set of causes that together are all there is against some node, and
+    #: none of them contains another
+    ways: tuple[frozenset[Cause], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ways", self._minimal())
+
+    @property
+    def rejected(self) -> BoolArray:
+        """Which of the nodes don't take the pod, ``(n,)``."""
+        return np.asarray(self.blocked.any(axis=0))
+
+    @property
+    def never(self) -> BoolArray:
+        """Which of the nodes would not take it without any other pod on them either, ``(n,)``."""
+        return np.asarray((self.blocked & self.hopeless).any(axis=0))
+
+    @property
+    def fits(self) -> bool:
+        """Whether some node would take the pod."""
+        return not self.refusals and not self.rejected.all()
+
+    @property
+    def decisive(self) -> frozenset[Cause]:
+        """The causes of which at least one has to go, or all of a way out together.
+
+        What is not among them may hold, but would not have to go: whichever node it speaks about,
+        something else is against it that is against a simpler one as well.
+        """
+        return frozenset(self.refusals).union(*self.ways)
+
+    def only(self, causes: frozenset[Cause]) -> IntArray:
+        """Return the rows of the nodes that exactly these causes are against."""
+        wanted = np.array([cause in causes for cause in self.causes], bool)
+        exact = (self.blocked == wanted[:, None]).all(axis=0)
+        found: IntArray = self.rows[exact]
+        return found
+
+    def against(self, index: int) -> list[Cause]:
+        """Return the causes against one of the nodes, in running order of the plugins."""
+        return [self.causes[c] for c in np.flatnonzero(self.blocked[:, index]).tolist()]
+
+    def _minimal(self) -> tuple[frozenset[Cause], ...]:
+        if not len(self.rows):
+            return ()
+        packed = np.packbits(self.blocked, axis=0).T
+        firsts = {pattern.tobytes(): index for index, pattern in enumerate(packed)}
+        sets = [frozenset(self.against(index)) for index in firsts.values()]
+        least = [one for one in sets if not any(other < one for other in sets)]
+        return tuple(sorted(least, key=lambda way: (len(way), sorted(way))))
+
+
+def obstacles(
+    profile: Profile, state: ClusterState, pod: PodClass, rivals: Nominations | None = None
+) -> Obstacles:
+    """Ask every plugin of a profile about every node; nothing kept is used.
+
+    ``rivals`` are nominations that the pod has to respect: see ``rivals_of``.
+    """
+    snapshot = Snapshot(state)
+    rows = np.flatnonzero(snapshot.alive)
+    table = _Table(len(rows))
+    refusals, listed = _whole(profile, snapshot, pod)
+    refused_by = {name for cause in refusals for name in cause.plugins}
+    silent = refused_by | set(listed)
+    known = {cause.reason for cause in refusals}
+    for plugin, rejections in listed.items():
+        table.add(plugin, rejections, rows)
+    for active in profile.filter:
+        if active.name not in silent and wants_filter(active, snapshot, pod):
+            table.add(active.name, active.plugin.filter(snapshot, pod), rows)
+    repeating = table.forget(known)
+    if rivals:
+        what_if = StateWhatIf(profile, state, rivals)
+        table.add_kept(what_if, pod, rows, snapshot.node_names, rivals)
+    names = [snapshot.node_names[row] for row in rows.tolist()]
+    causes, blocked, hopeless = table.arrays()
+    silenced = frozenset(refused_by | repeating)
+    return Obstacles(rows, names, causes, blocked, hopeless, tuple(refusals), silenced)
+
+
+def _whole(
+    profile: Profile, snapshot: Snapshot, pod: PodClass
+) -> tuple[list[Cause], dict[str, Rejections]]:
+    """Return what PreFilter plugins say: refusals, and the nodes that the pod does not name."""
+    refusals: list[Cause] = []
+    listed: dict[str, Rejections] = {}
+    for active in profile.pre_filter:
+        answer = active.plugin.prefilter(snapshot, pod)
+        if isinstance(answer, Refusal):
+            refusals.append(Cause(active.name, answer.reason))
+        elif isinstance(answer, Shortlist):
+            others = np.array([name not in answer.nodes for name in snapshot.node_names], bool)
+            names = ", ".join(sorted(answer.nodes))
+            reason = f"the pod runs on {names} only"
+            listed[active.name] = Rejections.where(others, reason, unresolvable=True)
+    return _merged(refusals), listed
+
+
+def _merged(refusals: list[Cause]) -> list[Cause]:
+    """Name a reason once, whoever gives it."""
+    by_reason: dict[str, list[str]] = {}
+    for cause in refusals:
+        by_reason.setdefault(cause.reason, []).append(cause.plugin)
+    return [Cause(", ".join(plugins), reason) for reason, plugins in by_reason.items()]
+
+
+class _Table:
+    """Causes and the nodes that each of them is against, as they come up."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._blocked: dict[Cause, BoolArray] = {}
+        self._hopeless: dict[Cause, BoolArray] = {}
+
+    def add(self, plugin: str, rejections: Rejections, rows: IntArray) -> None:
+        codes = rejections.codes[rows]
+        rejected = np.flatnonzero(codes)
+        if not len(rejected):
+            return
+        never = np.broadcast_to(rejections.unresolvable, rejections.codes.shape)[rows]
+        if rejections.explain is None:
+            for bit, reason in enumerate(rejections.reasons):
+                mask = (codes >> bit & 1).astype(bool)
+                if mask.any():
+                    self._note(Cause(plugin, reason), mask, never)
+            return
+        found: dict[str, list[int]] = {}
+        for index in rejected.tolist():
+            for reason in reasons_of(rejections, int(rows[index])):
+                found.setdefault(reason, []).append(index)
+        for reason, indices in found.items():
+            mask = np.zeros(self._count, bool)
+            mask[indices] = True
+            self._note(Cause(plugin, reason), mask, never)
+
+    def forget(self, said: set[str]) -> set[str]:
+        """Drop causes that only repeat what refuses the pod as a whole; return whose they are."""
+        dropped = set()
+        for cause in list(self._blocked):
+            if any(cause.reason.endswith(reason) for reason in said):
+                del self._blocked[cause], self._hopeless[cause]
+                dropped.add(cause.plugin)
+        return dropped
+
+    def add_kept(
+        self,
+        what_if: StateWhatIf,
+        pod: PodClass,
+        rows: IntArray,
+        names: Sequence[str],
+        rivals: Nominations,
+    ) -> None:
+        """Add nodes that would take the pod if they were not kept for others."""
+        for index, row in enumerate(rows.tolist()):
+            others = rivals.get(names[row])
+            if not others or any(mask[index] for mask in self._blocked.values()):
+                continue
+            plugin, reasons = what_if.rejection(pod, row)
+            for reason in reasons:
+                kept = ", ".join(sorted(rival.key for rival, _ in others))
+                mask = np.zeros(self._count, bool)
+                mask[index] = True
+                cause = Cause(plugin, f"{reason} (kept for {kept}, which made room there)")
+                self._note(cause, mask, np.zeros(self._count, bool))
+
+    def _note(self, cause: Cause, mask: BoolArray, never: BoolArray) -> None:
+        nothing = np.zeros(self._count, bool)
+        self._blocked[cause] = self._blocked.get(cause, nothing) | mask
+        self._hopeless[cause] = self._hopeless.get(cause, nothing) | (mask & never)
+
+    def arrays(self) -> tuple[tuple[Cause, ...], BoolArray, BoolArray]:
+        causes = tuple(self._blocked)
+        shape = (len(causes), self._count)
+        blocked = np.array([self._blocked[c] for c in causes], bool).reshape(shape)
+        hopeless = np.array([self._hopeless[c] for c in causes], bool).reshape(shape)
+        return causes, blocked, hopeless

@@ -1,0 +1,82 @@
+"""One pod: what is against it, how near it is to running, what would help."""
+
+from collections.abc import Iterator, Sequence
+
+from koordinator.scheduler.diagnosis import quantity
+from koordinator.scheduler.explain.explanation import CauseTold, EmptyCluster, NearNode
+from koordinator.scheduler.explain.obstacles import Cause
+from koordinator.scheduler.explain.question import Question
+
+NAMED = 100  # nodes that a cause names before it only counts
+NEAREST = 5  # nodes that are described
+HOMES_TRIED = 8  # nodes that are emptied in thought
+
+
+def causes(question: Question, gates: Sequence[Cause] = ()) -> Iterator[CauseTold]:
+    """Tell all that is against the pod: what holds everywhere, what decides, the rest.
+
+    ``gates`` are what keeps it out of the queue.
+    """
+    found = question.found
+    for cause in (*gates, *found.refusals):
+        yield CauseTold(plugin=cause.plugin, reason=cause.reason)
+    if not found.rejected.all():
+        return  # a node takes it: what is against others is no cause
+    decisive = found.decisive
+    alone = found.blocked & (found.blocked.sum(axis=0) == 1)
+    told = []
+    for index, cause in enumerate(found.causes):
+        mask = found.blocked[index]
+        told.append(
+            CauseTold(
+                plugin=cause.plugin,
+                reason=cause.reason,
+                nodes=int(mask.sum()),
+                alone=int(alone[index].sum()),
+                decisive=cause in decisive,
+                on=tuple(found.names[i] for i in mask.nonzero()[0][:NAMED].tolist()),
+                resolvable=bool((mask & ~found.never).any()),
+                detail=question.detail(cause.plugin, int(found.rows[mask.argmax()])),
+            )
+        )
+    yield from sorted(told, key=lambda one: (not one.decisive, -one.nodes, one.plugin, one.reason))
+
+
+def nearest_nodes(question: Question) -> Iterator[NearNode]:
+    """Tell of the nodes on which the least is missing."""
+    found, order = question.found, question.order
+    for index in order[:NEAREST].tolist() if found.rejected.all() else ():
+        against = found.against(index)
+        row = int(found.rows[index])
+        details = (question.detail(cause.plugin, row) for cause in against)
+        yield NearNode(
+            node=found.names[index],
+            reasons=tuple(cause.reason for cause in against),
+            lacks=question.lacks.of(index),
+            hopeless=bool(found.never[index]),
+            details=tuple(dict.fromkeys(filter(None, details))),
+        )
+
+
+def empty_cluster(question: Question) -> EmptyCluster:
+    """Tell whether the pod could ever run on the nodes that there are."""
+    found, nodes = question.found, question.state.nodes
+    if not len(found.rows):
+        return EmptyCluster(fits=False, why="there are no nodes")
+    row = question.empty_home(HOMES_TRIED)
+    if row is not None:
+        return EmptyCluster(fits=True, node=nodes.names[row])
+    for column, amount in question.pod_class.demand:
+        name = question.state.axis.names[column]
+        most = int(nodes.allocatable[column, found.rows].max())
+        if amount > most:
+            asked, there = quantity(name, amount), quantity(name, most)
+            why = f"it asks for {asked} of {name}; the most that a node has is {there}"
+            return EmptyCluster(fits=False, why=why)
+    decisive = found.decisive
+    lasting = sorted(
+        cause.reason
+        for index, cause in enumerate(found.causes)
+        if found.hopeless[index].any() and cause in decisive
+    )
+    return EmptyCluster(fits=False, why=", ".join(lasting) or "no node takes it even when empty")

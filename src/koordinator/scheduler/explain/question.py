@@ -1,0 +1,101 @@
+"""A pod that waits, the cluster as it is, and what the one has against the other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from koordinator.api.pod import Pod
+from koordinator.scheduler.contract import Profile
+from koordinator.scheduler.cycle.what_if import Nominations, StateWhatIf
+from koordinator.scheduler.diagnosis import quantity
+from koordinator.scheduler.explain.obstacles import Obstacles, obstacles
+from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Shortages:
+    """What nodes have too little of: ``lacking[i, d]`` of the pod's d-th request."""
+
+    lacking: IntArray  # (n, n_requests)
+    asked: IntArray  # (n_requests,)
+    names: tuple[str, ...]  # (n_requests,)
+
+    def of(self, index: int) -> dict[str, str]:
+        """Return the shortages of one node as quantities."""
+        found = zip(self.names, self.lacking[index].tolist(), strict=True)
+        return {name: quantity(name, amount) for name, amount in found if amount > 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Rows and indices of nodes are those of ``found``."""
+
+    profile: Profile
+    state: ClusterState
+    pod: Pod
+    pod_class: PodClass
+    found: Obstacles
+    lacks: Shortages
+    order: IntArray  # indices of the nodes, the nearest first
+    _what_if: StateWhatIf
+
+    def takes_without(self, row: int, gone: Sequence[str]) -> bool:
+        """Whether a node would take the pod if those pods, by key, were not there."""
+        on_row = self.state.pods.on_row[row]
+        return not self._what_if.why_not(self.pod_class, row, [on_row[key] for key in gone])
+
+    def detail(self, plugin: str, row: int) -> str:
+        """Return what exactly a plugin has against a node; empty if it doesn't say more."""
+        for active in self.profile.filter:
+            ask = getattr(active.plugin, "detail", None)
+            if active.name == plugin and ask is not None:
+                text: str = ask(Snapshot(self.state)[np.array([row])], self.pod_class)
+                return text
+        return ""
+
+    def hopeful_rows(self, most: int) -> list[int]:
+        """Return the nearest nodes on which removing pods could help."""
+        order = self.order
+        rows: list[int] = self.found.rows[order[~self.found.never[order]][:most]].tolist()
+        return rows
+
+    def empty_home(self, most: int) -> int | None:
+        """Return the first of the nearest nodes that would take the pod if it were empty."""
+        for row in self.hopeful_rows(most):
+            if self.takes_without(row, list(self.state.pods.on_row[row])):
+                return row
+        return None
+
+
+def ask(
+    profile: Profile, state: ClusterState, pod: Pod, pod_class: PodClass, rivals: Nominations
+) -> Question:
+    """Find out what is against a pod; ``rivals`` are nominations that it has to respect."""
+    found = obstacles(profile, state, pod_class, rivals)
+    lacks = _shortages(state, pod_class, found.rows)
+    order = _by_nearness(found, lacks)
+    asking = tuple(active for active in profile.filter if active.name not in found.silent)
+    what_if = StateWhatIf(replace(profile, filter=asking), state, rivals)
+    return Question(profile, state, pod, pod_class, found, lacks, order, what_if)
+
+
+def _shortages(state: ClusterState, pod: PodClass, rows: IntArray) -> Shortages:
+    nodes, names = state.nodes, state.axis.names
+    demand = [(c, amount) for c, amount in pod.demand if nodes.allocatable[c].any()]
+    columns = np.array([c for c, _ in demand], np.int64)
+    asked = np.array([amount for _, amount in demand], np.int64)
+    free = nodes.allocatable[columns][:, rows] - nodes.requested[columns][:, rows]
+    lacking = np.maximum(asked[:, None] - free, 0).T
+    return Shortages(lacking, asked, tuple(names[c] for c in columns.tolist()))
+
+
+def _by_nearness(found: Obstacles, lacks: Shortages) -> IntArray:
+    """Return the order of the nodes, the one with the least against the pod first.
+
+    What removing pods can't help counts most, then the number of causes, then the shortage in
+    parts of what is asked for.
+    """
+    part = (lacks.lacking / np.maximum(lacks.asked, 1)).sum(axis=1)
+    order: IntArray = np.lexsort((found.rows, part, found.blocked.sum(axis=0), found.never))
+    return order

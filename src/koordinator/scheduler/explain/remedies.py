@@ -1,0 +1,195 @@
+"""What would let a pod start.  Whatever is said to be enough has been tried on the state.
+
+From the cheapest to the dearest: wait for pods that go anyway, change a node's facts, let pods end
+(or preempt them), add a node.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from koordinator.api.policy import PodDisruptionBudget
+from koordinator.scheduler.diagnosis import quantity
+from koordinator.scheduler.explain.explanation import Remedy
+from koordinator.scheduler.explain.question import Question
+from koordinator.scheduler.preemption import minimal
+from koordinator.scheduler.snapshot import PlacedPod, Snapshot
+
+TRIED = 3  # nearest nodes on which pods are removed in thought
+FIT = "NodeResourcesFit"
+NAMED = 3  # nodes or pods that a text names before it only counts
+
+#: Plugins whose verdict follows from what somebody wrote into the node, and what to do about it.
+NODE_FACTS = {
+    "NodeAffinity": "label",
+    "TaintToleration": "take the taint off",
+    "NodeUnschedulable": "uncordon",
+}
+
+
+def remedies(asked: Question) -> Iterator[Remedy]:
+    """Yield what would help, the cheapest first."""
+    yield from _for_refusals(asked)
+    if asked.found.rejected.all():
+        yield from _waiting(asked)
+        yield from _changed_nodes(asked)
+        yield from _fewer_pods(asked)
+        yield from _asking_less(asked)
+        yield from _one_node_more(asked)
+
+
+def _for_refusals(asked: Question) -> Iterator[Remedy]:
+    """Ask the plugins that refuse the pod as a whole."""
+    refusals = asked.found.refusals
+    refusing = {name for cause in refusals for name in cause.plugins}
+    enough = len(refusals) == 1 and not asked.found.rejected.all()
+    for active in asked.profile.pre_filter:
+        ask = getattr(active.plugin, "remedy", None)
+        if active.name in refusing and ask is not None:
+            text = ask(Snapshot(asked.state), asked.pod_class)
+            if text:
+                yield Remedy(kind="refusal", text=text, sufficient=enough)
+
+
+def _waiting(asked: Question) -> Iterator[Remedy]:
+    """Look for a node that pods are leaving already."""
+    for row in asked.hopeful_rows(TRIED):
+        pods = asked.state.pods.on_row[row].values()
+        going = [p for p in pods if p.pod.metadata.deletion_timestamp is not None]
+        if going and _takes_without(asked, row, going):
+            node = asked.state.nodes.names[row]
+            text = f"wait: {node} takes it when {_listed(going)} {_have(going)} gone"
+            yield _remedy(asked, "wait", text, (node,), going)
+            return
+
+
+def _changed_nodes(asked: Question) -> Iterator[Remedy]:
+    """Look for nodes against which there is nothing but labels, taints and cordons."""
+    names = asked.state.nodes.names
+    for way in asked.found.ways:
+        if any(cause.plugin not in NODE_FACTS for cause in way):
+            continue
+        rows = asked.found.only(way).tolist()
+        node, steps = names[rows[0]], []
+        for plugin in sorted({cause.plugin for cause in way}):
+            detail = asked.detail(plugin, rows[0])
+            steps.append(f"{NODE_FACTS[plugin]} {node}" + (f" ({detail})" if detail else ""))
+        more = f"; or one of {len(rows) - 1} more like it" if len(rows) > 1 else ""
+        nodes = tuple(names[row] for row in rows[:NAMED])
+        yield _remedy(asked, "change-node", " and ".join(steps) + more, nodes)
+
+
+def _fewer_pods(asked: Question) -> Iterator[Remedy]:
+    """Look for the node that has to lose the fewest pods, and say how they could be lost."""
+    best: tuple[PlacedPod, ...] = ()
+    budgets = list(asked.state.objects.all(PodDisruptionBudget))
+    for row in asked.hopeful_rows(TRIED):
+        enough = _enough(asked, row)
+
+        def fits(gone: Sequence[PlacedPod], row: int = row) -> bool:
+            return _takes_without(asked, row, gone)
+
+        leaving = minimal("", enough, budgets, fits).victims if enough else ()
+        if leaving and (not best or _price(leaving) < _price(best)):
+            best = leaving
+    if not best:
+        return
+    node = asked.state.nodes.names[best[0].row]
+    top, own = max(placed.priority for placed in best), asked.pod.spec.priority or 0
+    text = f"{node} takes it when {_listed(best)} {_have(best)} ended"
+    if top >= own:
+        text += f"; a priority above {top} (it has {own}) would let it preempt"
+        kind = "fewer-pods"
+    else:
+        never = asked.pod.spec.preemption_policy == "Never"
+        text += "; it is more important"
+        text += ", but its preemptionPolicy is Never" if never else ": it may preempt"
+        kind = "preempt"
+    yield _remedy(asked, kind, text, (node,), best)
+
+
+def _asking_less(asked: Question) -> Iterator[Remedy]:
+    """Look for a node that lacks nothing but amounts, and say what it has left."""
+    found, lacks = asked.found, asked.lacks
+    for index in asked.order.tolist():
+        if any(cause.plugin != FIT for cause in found.against(index)):
+            continue
+        short = {
+            name: n for name, n in zip(lacks.names, lacks.lacking[index].tolist(), strict=True) if n
+        }
+        wanted = dict(zip(lacks.names, lacks.asked.tolist(), strict=True))
+        left = {name: wanted[name] - n for name, n in short.items()}
+        if not left or min(left.values()) <= 0:
+            continue
+        node = found.names[index]
+        listed = " and ".join(f"{quantity(name, n)} of {name}" for name, n in left.items())
+        text = f"ask for at most {listed}: {node} has that free"
+        yield _remedy(asked, "ask-less", text, (node,))
+        return
+
+
+def _one_node_more(asked: Question) -> Iterator[Remedy]:
+    """Look for a node that would take the pod if it were empty."""
+    row = asked.empty_home(TRIED)
+    if row is not None:
+        node = asked.state.nodes.names[row]
+        text = f"add a node like {node}: an empty one takes it"
+        yield _remedy(asked, "add-node", text, (node,))
+
+
+def _remedy(
+    asked: Question,
+    kind: str,
+    text: str,
+    nodes: tuple[str, ...],
+    pods: Sequence[PlacedPod] = (),
+) -> Remedy:
+    enough = not asked.found.refusals
+    return Remedy(
+        kind=kind, text=text, sufficient=enough, nodes=nodes, pods=tuple(p.key for p in pods)
+    )
+
+
+def _enough(asked: Question, row: int) -> list[PlacedPod]:
+    """Return the least important pods of a row whose leaving is enough; empty: none is."""
+    wanted = dict(asked.pod_class.demand)
+
+    def size(placed: PlacedPod) -> float:
+        return sum(amount / wanted[c] for c, amount in placed.pod_class.demand if wanted.get(c))
+
+    pods = sorted(
+        asked.state.pods.on_row[row].values(), key=lambda p: (p.priority, -size(p), p.key)
+    )
+    return _shortest(pods, lambda gone: _takes_without(asked, row, gone))
+
+
+def _shortest(
+    pods: Sequence[PlacedPod], fits: Callable[[Sequence[PlacedPod]], bool]
+) -> list[PlacedPod]:
+    """Return the shortest beginning of the list that is enough to remove, by bisection."""
+    if not pods or not fits(pods):
+        return []
+    low, high = 1, len(pods)
+    while low < high:
+        middle = (low + high) // 2
+        if fits(pods[:middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return list(pods[:high])
+
+
+def _takes_without(asked: Question, row: int, gone: Sequence[PlacedPod]) -> bool:
+    return asked.takes_without(row, [placed.key for placed in gone])
+
+
+def _price(pods: Sequence[PlacedPod]) -> tuple[int, int]:
+    return max(placed.priority for placed in pods), len(pods)
+
+
+def _listed(pods: Sequence[PlacedPod]) -> str:
+    keys = [placed.key for placed in pods]
+    more = len(keys) - NAMED
+    return ", ".join(keys[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _have(pods: Sequence[PlacedPod]) -> str:
+    return "has" if len(pods) == 1 else "have"

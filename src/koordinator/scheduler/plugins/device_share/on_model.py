@@ -1,0 +1,231 @@
+"""A claim on nodes of one model: in which state rows are for it, and what follows from that.
+
+The state of a row is a number made of the masks of ``domain.devices.plan.State``: all that decides
+whether the claim has room there, and what it prefers of the NUMA nodes.  Few states occur on many
+nodes, so that answers are looked up.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordinator.api.device import NUMA_UNKNOWN
+from koordinator.domain.devices.claim import DeviceClaim
+from koordinator.domain.devices.masks import masks_of
+from koordinator.domain.devices.model import NodeModel
+from koordinator.domain.devices.numa_hints import NumaHint, NumaHintTable
+from koordinator.domain.devices.parts import Part
+from koordinator.domain.devices.plan import DevicePlan, State
+from koordinator.domain.devices.row_kernels import (
+    ANYWHERE,
+    MOST_BITS,
+    SELECTED,
+    device_masks,
+    node_scores,
+)
+from koordinator.domain.devices.scoring import Scorer
+from koordinator.domain.devices.shortage import Shortage
+from koordinator.domain.numa.masks import mask_of
+from koordinator.domain.numa.rows_align import OtherHints
+from koordinator.scheduler.snapshot import IntArray, Snapshot
+
+KEEP = 1 << 14  # answers of a kind that are remembered
+NO_LIMIT = 1 << MOST_BITS
+Function = tuple[int, str]  # minor and bus id
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartRows:
+    """A part of the claim in the terms of arrays over rows."""
+
+    part: Part
+    width: int  # of its masks
+    asked: IntArray  # (n_amounts,)
+    enough: IntArray  # (width,): so many virtual functions taken leave perhaps none; 0: it has none
+    serving: IntArray  # (width,): see ``row_kernels``
+    with_function: dict[frozenset[Function], int]  # what is known of them
+
+    def masks(self, view: Snapshot, rows: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the devices that fit, and those in use, row by row; if they fit into a number."""
+        columns = view.devices.columns[self.part.kind]
+        kernel = device_masks.compiled if view.is_large else device_masks.reference
+        fit, used, unsure = kernel(
+            columns.left, columns.holders, columns.functions_taken, rows, self.asked, self.enough
+        )
+        if np.logical_or.reduce(unsure):
+            for place in np.flatnonzero(unsure).tolist():
+                fit[place] &= self._with_function(columns.function_sets.get(int(rows[place])))
+        return fit, used
+
+    def wide_masks(self, view: Snapshot, rows: IntArray) -> tuple[list[int], list[int]]:
+        """Return the same of however many devices."""
+        columns = view.devices.columns[self.part.kind]
+        # What has enough is there and healthy: something is asked of every device.
+        has_enough = columns.left[rows, : self.width] >= self.asked
+        fit = masks_of(np.logical_and.reduce(has_enough, axis=2))
+        if self.part.functions is not None:
+            taken = columns.function_sets
+            fit = [
+                mask & self._with_function(taken.get(row))
+                for mask, row in zip(fit, rows.tolist(), strict=True)
+            ]
+        return fit, masks_of(columns.holders[rows, : self.width] > 0)
+
+    def _with_function(self, taken: frozenset[Function] | None) -> int:
+        """Return the devices that still have a virtual function that will do."""
+        key = taken or frozenset()
+        known = self.with_function.get(key)
+        if known is None:
+            buses: dict[int, set[str]] = {}
+            for minor, bus_id in key:
+                buses.setdefault(minor, set()).add(bus_id)
+            if len(self.with_function) >= KEEP:
+                self.with_function.clear()
+            known = self.with_function[key] = self.part.with_function(buses)
+        return known
+
+
+class ClaimOnModel:
+    """``number`` numbers what nodes may lack, 0 for nothing."""
+
+    def __init__(
+        self, model: NodeModel, claim: DeviceClaim, number: Callable[[Shortage | None], int]
+    ) -> None:
+        self.plan = DevicePlan(model, claim)
+        self._hints = NumaHintTable(self.plan)
+        self._number = number
+        self._parts = tuple(map(_part_rows, self.plan.early))
+        self._bits = 2 * sum(part.width for part in self._parts)
+        self._lacks: dict[int, int] = {}
+        self._lines: dict[tuple[int, ...], dict[int, int]] = {}  # by sets, then state
+        self._opinions: dict[tuple[int, ...], OtherHints] = {}
+
+    @property
+    def never(self) -> int:
+        """What every node of the model lacks, as a number; 0: nothing."""
+        return self._number(self.plan.never)
+
+    def states(self, view: Snapshot, rows: IntArray) -> list[int]:
+        """Return the state of each row."""
+        shift = 0
+        if self._bits <= MOST_BITS:
+            packed = np.zeros(len(rows), np.int64)
+            for part in self._parts:
+                fit, used = part.masks(view, rows)
+                packed |= (fit | used << part.width) << shift
+                shift += 2 * part.width
+            found: list[int] = packed.tolist()
+            return found
+        states = [0] * len(rows)
+        for part in self._parts:
+            by, masks = part.width, zip(*part.wide_masks(view, rows), strict=True)
+            states = [
+                state | (fit | used << by) << shift
+                for state, (fit, used) in zip(states, masks, strict=True)
+            ]
+            shift += 2 * by
+        return states
+
+    def lacks(self, states: Sequence[int]) -> list[int]:
+        """Return what rows in these states lack, by number."""
+        known = self._lacks
+        try:
+            return [known[state] for state in states]
+        except KeyError:
+            for state in set(states).difference(known):
+                known[state] = self._number(self.plan.shortage(self._masks(state)))
+            return [known[state] for state in states]
+
+    def numa_hints(self, states: Iterable[int]) -> list[tuple[NumaHint, ...] | Shortage]:
+        """Return what the claim prefers of the NUMA nodes of rows in these states."""
+        return [self._hints.of(self._masks(state)) for state in states]
+
+    def opinions(self, states: Sequence[int], sets: Sequence[int]) -> OtherHints:
+        """Return what the claim says of sets of NUMA nodes, a line for each of these states."""
+        key = tuple(sets)
+        lines = self._lines.setdefault(key, {})
+        new = set(states).difference(lines)
+        if new:
+            self._learn(key, list(new), lines)
+        all_lines, at = self._opinions[key], [lines[state] for state in states]
+        return OtherHints(all_lines.prefers[at], all_lines.named[at], all_lines.scores[at])
+
+    def scores(self, view: Snapshot, rows: IntArray, zones: IntArray, scorer: Scorer) -> IntArray:
+        """Return ``(k,)``: how full the devices of some NUMA nodes would be, 0 for all of them."""
+        scores = np.zeros(len(rows), np.int64)
+        for part in self._parts:
+            columns = view.devices.columns[part.part.kind]
+            kernel = node_scores.compiled if view.is_large else node_scores.reference
+            scores += kernel(
+                columns.total,
+                columns.left,
+                rows,
+                zones,
+                part.serving,
+                part.asked,
+                scorer.weights[part.part.kind],
+                scorer.most_allocated,
+            )
+        return scores
+
+    def _masks(self, state: int) -> State:
+        masks = []
+        for part in self._parts:
+            every = (1 << part.width) - 1
+            masks += [state & every, state >> part.width & every]
+            state >>= 2 * part.width
+        return tuple(masks)
+
+    def _learn(self, key: tuple[int, ...], new: Sequence[int], lines: dict[int, int]) -> None:
+        more = []
+        for state, answer in zip(new, self.numa_hints(new), strict=True):
+            lines[state] = len(lines)
+            more.append(_line(answer, key, len(self._parts)))
+        arrays = [
+            np.array([line[place] for line in more], kind)
+            for place, kind in enumerate((bool, bool, np.int64))
+        ]
+        known = self._opinions.get(key)
+        if known is not None:
+            before = (known.prefers, known.named, known.scores)
+            arrays = [np.concatenate(pair) for pair in zip(before, arrays, strict=True)]
+        self._opinions[key] = OtherHints(*arrays)
+
+
+def _part_rows(part: Part) -> PartRows:
+    width = part.group.width
+    enough, serving = np.zeros(width, np.int64), np.zeros(width, np.int64)
+    for device in part.group.devices:
+        minor, functions = device.minor, part.functions
+        enough[minor] = NO_LIMIT if functions is None else len(functions.get(minor, ()))
+        if part.selected >> minor & 1:
+            serving[minor] = _serving(device.numa)
+    return PartRows(part, width, np.array(part.amounts, np.int64), enough, serving, {})
+
+
+def _serving(numa: int | None) -> int:
+    if numa == NUMA_UNKNOWN:
+        return ANYWHERE
+    return SELECTED | (1 << numa if numa is not None and numa < MOST_BITS else 0)
+
+
+def _line(
+    answer: tuple[NumaHint, ...] | Shortage, sets: Sequence[int], kinds: int
+) -> tuple[list[bool], list[bool], list[int]]:
+    """Return (preferred, named, score) of each set; every one of the ``kinds`` says the same.
+
+    Where there are not enough devices no set is preferred, without opinion all are.
+    """
+    n = len(sets)
+    if isinstance(answer, Shortage):
+        return [False] * n, [True] * n, [0] * n
+    if not answer:
+        return [True] * n, [False] * n, [0] * n
+    by_mask = {mask_of(hint.nodes): hint for hint in answer}
+    found = [by_mask.get(mask) for mask in sets]
+    return (
+        [hint is not None and hint.preferred for hint in found],
+        [True] * n,
+        [hint.score * kinds if hint is not None else 0 for hint in found],
+    )

@@ -1,0 +1,171 @@
+"""Keep pods off nodes that are busy by measurement, and prefer those that are least so.
+
+The load of a node is what was measured of it, the pods that no measurement shows yet (by estimate),
+and the pod itself (likewise).  Of a node that nobody measures, it says nothing.
+Source: koordinator pkg/scheduler/plugins/loadaware/load_aware.go.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from koordinator.api.kubescheduler import (
+    LoadAwareSchedulingAggregatedArgs,
+    LoadAwareSchedulingArgs,
+)
+from koordinator.api.meta import KubeObject
+from koordinator.api.node_metric import NodeMetric
+from koordinator.domain.load.kernels import Option, judged
+from koordinator.domain.load.limits import limits_of
+from koordinator.domain.load.pod_load import Sum
+from koordinator.domain.load.rules import LoadRules, Window, tracked_resources
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.errors import InputError
+from koordinator.scheduler.contract import (
+    Action,
+    ClusterEvent,
+    EventHint,
+    Hint,
+    PluginSpec,
+    Reads,
+    Rejections,
+)
+from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot.load_ledger import class_load
+
+EXPIRED = "node(s) nodeMetric expired"
+DAEMON_SET = "DaemonSet"
+_NONE_MORE: IntArray = np.zeros(0, np.int64)
+MOST_RESOURCES = 31  # two reasons each have to fit into the codes of a verdict
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadAwareScheduling:
+    """Filter by thresholds of usage, score by what would be left."""
+
+    rules: LoadRules
+    weights: IntArray  # by resource of the rules
+    options: IntArray  # by Option
+    reasons: tuple[str, ...]
+    reads: ClassVar = Reads.USAGE
+
+    def key(self, pod: PodClass) -> Hashable:
+        load = class_load(pod, self.rules).load
+        return load.estimate, load.is_prod, load.counts, pod.owner_kind == DAEMON_SET
+
+    def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
+        """Leave out the pods of DaemonSets: they can't go anywhere else."""
+        return pod.owner_kind != DAEMON_SET
+
+    def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
+        """Reject where a resource would be used beyond its limit; the first one is the reason."""
+        if pod.owner_kind == DAEMON_SET:
+            return Rejections.none(snapshot)
+        return Rejections(self._judged(snapshot, pod)[0], self.reasons)
+
+    def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        """Return the weighted mean share that would be left; 0 without a fresh measurement."""
+        score: IntArray = self._judged(snapshot, pod)[1]
+        return score
+
+    def _judged(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        """Return ``(2, n)``: codes and scores, which are asked for one after the other."""
+        return snapshot.derived((self, pod), partial(self._judge, snapshot, pod))
+
+    def _judge(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        ledger, asked = snapshot.load(self.rules), class_load(pod, self.rules)
+        amounts, times = asked.amounts, _NONE_MORE
+        if snapshot.added is not None:
+            added, times = snapshot.added
+            if added is not pod:
+                amounts = amounts.copy()
+                amounts[: len(Sum)] = class_load(added, self.rules).amounts[: len(Sum)]
+        kernel = judged.compiled if snapshot.is_large else judged.reference
+        return kernel(
+            snapshot.row_numbers,
+            times,
+            amounts,
+            ledger.figures,
+            ledger.facts,
+            self.options,
+            self.weights,
+            asked.load.is_prod,
+        )
+
+
+def _may_help(_pod: KubeObject, event: ClusterEvent) -> Hint:
+    """Skip reports that say what the last one said."""
+    old, new = event.old, event.new
+    if isinstance(old, NodeMetric) and isinstance(new, NodeMetric):
+        same = old.status == new.status and old.spec == new.spec
+        return Hint.SKIP if same else Hint.QUEUE
+    return Hint.QUEUE
+
+
+def build(args: LoadAwareSchedulingArgs, _axis: ResourceAxis) -> LoadAwareScheduling:
+    aggregated = args.aggregated or LoadAwareSchedulingAggregatedArgs()
+    resources = tracked_resources(
+        args.usage_thresholds,
+        args.prod_usage_thresholds,
+        aggregated.usage_thresholds,
+        args.resource_weights,
+        args.estimated_scaling_factors,
+        args.supported_resources,
+    )
+    if len(resources) > MOST_RESOURCES:
+        raise InputError(
+            f"found {len(resources)} resources in all; accepted are {MOST_RESOURCES} at most",
+            path="supportedResources",
+        )
+    rules = LoadRules(
+        resources=resources,
+        factors=tuple(sorted(args.estimated_scaling_factors.items())),
+        limits=limits_of(
+            args.usage_thresholds,
+            args.prod_usage_thresholds,
+            aggregated.usage_thresholds,
+            _window(aggregated.usage_aggregation_type, aggregated.usage_aggregated_duration),
+            resources,
+        ),
+        scored=_window(aggregated.score_aggregation_type, aggregated.score_aggregated_duration),
+        expiration_s=float(args.node_metric_expiration_seconds),
+        customised=args.allow_customize_estimation,
+        after_scheduled_s=args.estimated_seconds_after_pod_scheduled,
+        after_initialized_s=args.estimated_seconds_after_initialized,
+        includes_system=args.prod_usage_include_sys,
+    )
+    options = np.zeros(len(Option), np.int64)
+    refuses = not args.enable_schedule_when_node_metrics_expired
+    options[Option.REFUSE_EXPIRED] = args.filter_expired_node_metrics and refuses
+    options[Option.USE_EXPIRED] = not args.filter_expired_node_metrics
+    options[Option.SCORE_BY_PROD] = args.score_according_prod_usage
+    options[Option.DOMINANT] = args.dominant_resource_weight
+    return LoadAwareScheduling(
+        rules=rules,
+        weights=np.array(rules.numbers(args.resource_weights), np.int64),
+        options=options,
+        reasons=(
+            EXPIRED,
+            *(f"node(s) {name} usage exceed threshold" for name in resources),
+            *(f"node(s) {name} aggregated usage exceed threshold" for name in resources),
+        ),
+    )
+
+
+def _window(statistic: str, duration: Duration) -> Window | None:
+    return Window(statistic, duration.total_seconds()) if statistic else None
+
+
+PLUGIN = PluginSpec(
+    "LoadAwareScheduling",
+    LoadAwareSchedulingArgs,
+    build,
+    events=(
+        EventHint("AssignedPod", Action.DELETE),
+        EventHint("NodeMetric", Action.ALL, _may_help),
+        EventHint("Node", Action.ADD | Action.UPDATE_ALLOCATABLE | Action.UPDATE_ANNOTATIONS),
+    ),
+)

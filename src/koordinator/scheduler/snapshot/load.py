@@ -1,0 +1,183 @@
+"""The loads of all nodes, for whoever asks by whatever rules.
+
+A ``LoadLedger`` is made when a plugin asks by its rules for the first time, and kept from then on.
+A report, a pod that comes or goes, and time that passes change the rows that they concern.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from koordinator.api.annotations.node import (
+    RAW_ALLOCATABLE,
+    USAGE_THRESHOLDS,
+    CustomUsageThresholds,
+)
+from koordinator.api.annotations.reservation import RESERVE_POD
+from koordinator.api.core import ResourceList
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.node import Node
+from koordinator.api.node_metric import NodeMetric
+from koordinator.api.pod import Pod
+from koordinator.domain.load.rules import LoadRules
+from koordinator.foundation.errors import BugError, InputError
+from koordinator.scheduler.snapshot.axis import IntArray
+from koordinator.scheduler.snapshot.classes import PodClass
+from koordinator.scheduler.snapshot.load_ledger import LoadLedger
+from koordinator.scheduler.snapshot.nodes import NodeTable
+from koordinator.scheduler.snapshot.pods import PlacedPod, PodTable
+
+_NO_ROWS: IntArray = np.zeros(0, np.int64)
+
+
+class LoadTable:
+    """Reports by row, and a ledger for each set of rules.  Written by ``ClusterState`` only."""
+
+    def __init__(self, nodes: NodeTable, pods: PodTable) -> None:
+        self._nodes = nodes
+        self._pods = pods
+        self._now_s = 0.0
+        self._metrics: dict[int, NodeMetric] = {}
+        self._custom: dict[int, CustomUsageThresholds] = {}
+        self._raw: dict[int, ResourceList] = {}
+        self._ledgers: dict[str, LoadLedger] = {}
+        #: by row: what can't be read of the node's annotations, and therefore says nothing
+        self.problems: dict[int, list[InputError]] = {}
+
+    # -- reading -----------------------------------------------------------------------------
+
+    @property
+    def ledgers(self) -> Mapping[str, LoadLedger]:
+        """Those that somebody has asked for, by key of their rules."""
+        return self._ledgers
+
+    def by(self, rules: LoadRules) -> LoadLedger:
+        """Return the loads by these rules.  Not to be written to."""
+        ledger = self._ledgers.get(rules.key)
+        if ledger is None:
+            ledger = self._ledgers[rules.key] = self._derived(rules)
+        return ledger
+
+    def names_any(self, keys: Iterable[str]) -> bool:
+        """Return whether some report names one of these pods, whatever node it is on."""
+        return any(not ledger.reported.keys().isdisjoint(keys) for ledger in self._ledgers.values())
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def grow(self, capacity: int) -> None:
+        """Make room for ``capacity`` rows."""
+        for ledger in self._ledgers.values():
+            ledger.grow(capacity)
+
+    def set_node(self, row: int, node: Node | None) -> None:
+        """Take over a node, None for one that is gone."""
+        for facts in (self._custom, self._raw, self.problems):
+            facts.pop(row, None)
+        if node is None:
+            self.report(row, None)
+        elif node.metadata.annotations:
+            self._read(row, node.metadata)
+        for ledger in self._ledgers.values():
+            self._tell(ledger, row, node)
+
+    def _read(self, row: int, meta: ObjectMeta) -> None:
+        problems: list[InputError] = []
+        try:
+            custom = USAGE_THRESHOLDS.read(meta)
+            if custom is not None:
+                self._custom[row] = custom
+        except InputError as problem:
+            problems.append(problem)
+        try:
+            raw = RAW_ALLOCATABLE.read(meta)
+            if raw:
+                self._raw[row] = raw
+        except InputError as problem:
+            problems.append(problem)
+        if problems:
+            self.problems[row] = problems
+
+    def report(self, row: int, metric: NodeMetric | None) -> None:
+        """Take over what was measured of a node."""
+        if metric is None:
+            self._metrics.pop(row, None)
+        else:
+            self._metrics[row] = metric
+        for ledger in self._ledgers.values():
+            ledger.report(row, metric, self._pods_on(row), self._now_s)
+
+    def _pods_on(self, row: int) -> list[PlacedPod]:
+        """Return the pods of a row; what stands for a reservation uses nothing."""
+        return [placed for placed in self._pods.on_row[row].values() if _is_real(placed)]
+
+    def charge(self, placed: PlacedPod, sign: int) -> None:
+        """Count a pod on its row (1), or no more (-1)."""
+        if not _is_real(placed):
+            return
+        for ledger in self._ledgers.values():
+            ledger.charge(placed, sign)
+
+    def charge_run(self, pods: list[PlacedPod]) -> None:
+        """Count pods on their rows."""
+        if not self._ledgers:
+            return
+        if self.names_any(placed.key for placed in pods):
+            for placed in pods:
+                self.charge(placed, 1)
+            return
+        rows: dict[PodClass, list[int]] = {}
+        for placed in pods:
+            rows.setdefault(placed.pod_class, []).append(placed.row)
+        for pod_class, taken in rows.items():
+            times = np.bincount(taken, minlength=self._nodes.capacity)
+            touched = np.flatnonzero(times)
+            for ledger in self._ledgers.values():
+                ledger.charge_run(pod_class, touched, times[touched])
+
+    def renew(self, placed: PlacedPod, pod: Pod) -> bool:
+        """Take over a version of a pod that differs in its times; return whether they matter.
+
+        They do where something was measured of it.
+        """
+        concerned = [one for one in self._ledgers.values() if one.reports(placed)]
+        for ledger in concerned:
+            ledger.charge(placed, -1)
+        placed.pod = pod
+        for ledger in concerned:
+            ledger.charge(placed, 1)
+        return bool(concerned)
+
+    def advance(self, now_s: float) -> IntArray:
+        """Let time pass; return the rows whose report has expired by that."""
+        self._now_s = max(self._now_s, now_s)
+        expired = [ledger.expire(self._now_s) for ledger in self._ledgers.values()]
+        return np.concatenate(expired) if expired else _NO_ROWS
+
+    def validate(self) -> None:
+        """Derive everything again and compare.  Raises BugError."""
+        for kept in self._ledgers.values():
+            derived = self._derived(kept.rules)
+            for name in ("figures", "facts", "measured", "reported"):
+                a, b = getattr(kept, name), getattr(derived, name)
+                if not (np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b):
+                    raise BugError(f"loads of nodes: {name} differs from what it follows from")
+
+    def _derived(self, rules: LoadRules) -> LoadLedger:
+        ledger = LoadLedger(rules, self._nodes.capacity)
+        for row, node in enumerate(self._nodes.objects):
+            if node is not None:
+                self._tell(ledger, row, node)
+        for row, metric in self._metrics.items():
+            ledger.report(row, metric, self._pods_on(row), self._now_s)
+        return ledger
+
+    def _tell(self, ledger: LoadLedger, row: int, node: Node | None) -> None:
+        amounts = {} if node is None else node.status.allocatable
+        raw = self._raw.get(row)
+        if raw is not None:
+            amounts = {**amounts, **raw}
+        ledger.set_node(row, amounts, self._custom.get(row))
+
+
+def _is_real(placed: PlacedPod) -> bool:
+    return RESERVE_POD not in placed.pod_class.annotations

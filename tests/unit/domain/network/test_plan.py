@@ -1,0 +1,165 @@
+"""Which nodes a job takes: the original's example, its decisions, and where we differ."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.topology_reference import cluster, place
+
+from koordinator.domain.network import DomainLayer, GatherRules, NetworkTree, Offer, Plan, plan
+
+HALLS = DomainLayer("HallLayer", ("hall",)), DomainLayer("RackLayer", ("rack",))
+HALL, RACK, NODE = 1, 2, 3
+
+PATHS = {f"h{number}": (f"p{(number + 3) // 4}", f"r{(number + 1) // 2}") for number in range(1, 9)}
+SLOTS = dict(zip(PATHS, (2, 1, 3, 2, 2, 4, 0, 1), strict=True))
+
+
+def tree_of(paths: Mapping[str, Sequence[str]]) -> NetworkTree:
+    tree = NetworkTree(HALLS)
+    for row, (node, (hall, rack)) in enumerate(paths.items()):
+        tree.put(row, node, {"hall": hall, "rack": rack})
+    return tree
+
+
+def numbers(paths: Mapping[str, Sequence[str]], of: Mapping[str, int]) -> np.ndarray:
+    return np.array([of.get(node, 0) for node in paths], np.int64)
+
+
+def shares(found: Plan | None, paths: Mapping[str, Sequence[str]]) -> list[tuple[str, int]] | None:
+    names = list(paths)
+    return None if found is None else [(names[row], count) for row, count in found.shares]
+
+
+def chosen(count: int, must: int = 0, **multiples: int) -> list[tuple[str, int]] | None:
+    rules = GatherRules(must, {NODE: multiples["node"]} if multiples else {})
+    offer = Offer.of(numbers(PATHS, SLOTS))
+    return shares(plan(tree_of(PATHS), rules, offer, count), PATHS)
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (5, [("h3", 3), ("h4", 2)]),
+        (6, [("h6", 4), ("h5", 2)]),
+        (7, [("h6", 4), ("h5", 2), ("h8", 1)]),
+        (4, [("h6", 4)]),
+        (16, None),
+    ],
+)
+def test_a_job_goes_to_the_deepest_domain_that_fits_it_best(
+    count: int, expected: list[tuple[str, int]] | None
+) -> None:
+    """Slots of two halls of two racks: h1 2, h2 1 | h3 3, h4 2 and h5 2, h6 4 | h7 0, h8 1."""
+    assert chosen(count) == expected
+
+
+def test_must_gather_is_never_left() -> None:
+    """Seven fit into a hall, but into no rack."""
+    assert chosen(7, must=HALL) is not None
+    assert chosen(7, must=RACK) is None
+
+
+def test_a_multiple_of_a_layer_rounds_what_its_domains_take() -> None:
+    """Pairs per node: h6 has two pairs, h5 one, h1, h3 and h4 one each."""
+    assert chosen(6, node=2) == [("h6", 4), ("h5", 2)]
+    assert chosen(5, node=2) is None
+
+
+def test_members_that_are_placed_keep_the_others_with_them() -> None:
+    """With a member in rack r1 the next one has to go there, though others fit better."""
+    held = numbers(PATHS, {"h2": 1})
+    offer = Offer.of(numbers(PATHS, SLOTS), held)
+    tree = tree_of(PATHS)
+
+    assert shares(plan(tree, GatherRules(RACK), offer, 3), PATHS) == [("h2", 1), ("h1", 2)]
+    assert plan(tree, GatherRules(RACK), offer, 4) is None
+
+
+def test_a_member_that_is_placed_again_completes_the_multiple() -> None:
+    """Three of four are in r2 and four in r3: the missing one goes to r2."""
+    held = numbers(PATHS, {"h3": 3, "h6": 4})
+    offer = Offer.of(numbers(PATHS, SLOTS), held)
+
+    found = plan(tree_of(PATHS), GatherRules(0, {RACK: 4}), offer, 1)
+
+    assert shares(found, PATHS) == [("h3", 1)]
+
+
+def test_of_halls_the_one_where_fewer_racks_are_needed_is_taken() -> None:
+    """The original takes hall a, whose room fits better, and five racks of it."""
+    paths = {f"a{i}": ("a", f"ra{i}") for i in range(5)} | {f"b{i}": ("b", f"rb{i}") for i in "12"}
+    slots = {node: 2 if node < "b" else 6 for node in paths}
+
+    found = plan(tree_of(paths), GatherRules(), Offer.of(numbers(paths, slots)), 8)
+
+    assert shares(found, paths) == [("b1", 6), ("b2", 2)]
+    assert len(place(cluster(paths), slots, 8) or ()) == 4
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> dict[str, tuple[str, str]]:
+    paths = {}
+    for hall in range(draw(st.integers(1, 3))):
+        for rack in range(draw(st.integers(1, 3))):
+            for number in range(draw(st.integers(1, 3))):
+                paths[f"n{hall}{rack}{number}"] = (f"p{hall}", f"r{hall}{rack}")
+    return paths
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), paths=networks(), count=st.integers(1, 12), must=st.integers(0, 3))
+def test_decisions_are_the_original_s_unless_fewer_domains_do(
+    data: st.DataObject, paths: dict[str, tuple[str, str]], count: int, must: int
+) -> None:
+    """Nodes, numbers and order are the same, or a level has fewer domains; none above has more."""
+    slots = {node: data.draw(st.integers(0, 4)) for node in paths}
+    near = {node: data.draw(st.sampled_from([0, 0, 0, 1])) for node in paths}
+    level = data.draw(st.sampled_from([0, 0, HALL, RACK, NODE]))
+    multiples = {level: data.draw(st.integers(2, 3))} if level else {}
+    nothing = np.zeros(len(paths), np.int64)
+    offer = Offer(numbers(paths, slots), nothing, nothing, numbers(paths, near), nothing)
+
+    found = shares(plan(tree_of(paths), GatherRules(must, multiples), offer, count), paths)
+    expected = place(cluster(paths), slots, count, must=must, multiples=multiples, near=near)
+
+    if expected is None:
+        assert found is None or multiples  # then a wider domain may do
+        return
+    assert found is not None
+    if found != expected:
+        assert spread(paths, found) < spread(paths, expected)
+
+
+def spread(paths: dict[str, tuple[str, str]], found: list[tuple[str, int]]) -> tuple[int, int]:
+    return len({paths[n][0] for n, _ in found}), len({paths[n] for n, _ in found})
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), paths=networks(), count=st.integers(1, 12), must=st.integers(0, 3))
+def test_a_plan_takes_no_more_than_there_is_and_keeps_every_rule(
+    data: st.DataObject, paths: dict[str, tuple[str, str]], count: int, must: int
+) -> None:
+    """All members or none; one domain of the must-gather layer; multiples; no slot twice."""
+    slots = {node: data.draw(st.integers(0, 4)) for node in paths}
+    held = {node: data.draw(st.sampled_from([0, 0, 0, 2])) for node in paths}
+    multiples = {RACK: 2} if data.draw(st.booleans()) else {}
+    offer = Offer.of(numbers(paths, slots), numbers(paths, held))
+
+    found = shares(plan(tree_of(paths), GatherRules(must, multiples), offer, count), paths)
+
+    if found is None:
+        return
+    assert sum(number for _, number in found) == count
+    assert all(number <= slots[node] for node, number in found)
+    assert len({node for node, _ in found}) == len(found)
+    keys = {(*paths[node], node)[:must] for node, _ in found}
+    there = {(*paths[node], node)[:must] for node, number in held.items() if number}
+    assert len(keys) == 1
+    assert not there or keys <= there
+    racks = {paths[node] for node, _ in found}
+    for rack in racks if multiples and (len(racks) > 1 or count % 2 == 0) else ():
+        inside = sum(n for node, n in (*found, *held.items()) if paths[node] == rack)
+        assert inside % 2 == 0

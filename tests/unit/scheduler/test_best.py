@@ -1,0 +1,54 @@
+"""The best of many nodes: compiled loops and the array code that they must agree with."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from koordinator.scheduler.contract import Spread, spread_of
+from koordinator.scheduler.cycle.best import best_row, spread_onto
+from koordinator.scheduler.cycle.evaluation import UNFIT
+from koordinator.scheduler.profile import BUILTIN_PLUGINS
+from koordinator.scheduler.snapshot import IntArray
+
+NODES = 6
+totals = arrays.arrays(np.int64, NODES, elements=st.integers(UNFIT, 300))
+raws = arrays.arrays(np.int64, NODES, elements=st.integers(0, 300) | st.integers(0, 2**40))
+ranks = st.permutations(range(NODES)).map(lambda order: np.array(order, np.int64))
+
+
+@pytest.mark.slow
+@settings(deadline=None)
+@given(total=totals, raw=raws, weight=st.integers(1, 100), reverse=st.booleans())
+def test_relative_scores_are_scaled_among_the_nodes_that_take_the_pod(
+    total: IntArray, raw: IntArray, weight: int, reverse: bool
+) -> None:
+    """Also for raw scores beyond those that are scaled beforehand."""
+    arguments = (total, raw, weight, reverse)
+
+    assert np.array_equal(spread_onto.compiled(*arguments), spread_onto.reference(*arguments))
+
+
+@pytest.mark.slow
+@settings(deadline=None)
+@given(total=totals, rank=ranks)
+def test_the_lowest_rank_wins_among_equals(total: IntArray, rank: IntArray) -> None:
+    """Nothing if no node takes the pod."""
+    want = best_row.reference(total, rank)
+
+    assert best_row.compiled(total, rank) == want
+    assert (want == UNFIT) == bool((total == UNFIT).all())
+
+
+@pytest.mark.parametrize(
+    "plugin",
+    [spec.plugin_type for spec in BUILTIN_PLUGINS if hasattr(spec.plugin_type, "spread")],
+    ids=lambda plugin: plugin.__name__,
+)
+@given(raw=arrays.arrays(np.int64, NODES, elements=st.integers(0, 10_000)))
+def test_a_plugin_that_names_its_spread_does_nothing_else(plugin: type, raw: IntArray) -> None:
+    """``normalize`` is not asked where many nodes are compared at once."""
+    reverse = plugin.spread is Spread.LOWEST  # type: ignore[attr-defined]
+
+    assert np.array_equal(plugin.normalize(None, raw), spread_of(raw, reverse=reverse))  # type: ignore[attr-defined]

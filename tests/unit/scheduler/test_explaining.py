@@ -1,0 +1,286 @@
+"""Why a pod waits: every cause is named, none is invented, and what is said to help does."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from tests.unit.domain.quota.quotas import PREFIX
+from tests.unit.scheduler.plugins.test_elastic_quota import team
+from tests.unit.scheduler.test_gangs import group, members
+from tests.unit.scheduler.test_gangs_in_quotas import BOTH
+from tests.worlds import embedded, node, placed_on, pod
+
+from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.foundation.errors import InputError, NotFoundError
+from koordinator.scheduler.app.explainer import explain
+from koordinator.scheduler.explain import Explanation, Remedy
+from koordinator.simulator import Embedded
+from koordinator.simulator.explaining import explain_pods
+
+CPU = "Insufficient cpu"
+TAINTED = "node(s) had untolerated taint(s)"
+CORDONED = "node(s) were unschedulable"
+
+
+def explained(*objects: KubeObject, name: str = "p", **options: Any) -> Explanation:
+    """Let the scheduler run until nothing moves, and ask about a pod."""
+    one = embedded(*objects, **options)
+    one.run_to_fixed_point()
+    before = one.state.usage_log.position
+    found = explain(one.scheduler, f"default/{name}")
+    one.state.validate()
+    assert one.state.pods.by_key.keys() >= {
+        p.key for p in one.cluster.list(Pod).items if p.spec.node_name
+    }
+    assert before <= one.state.usage_log.position
+    return found
+
+
+def decisive(found: Explanation) -> set[str]:
+    return {cause.reason for cause in found.causes if cause.decisive}
+
+
+def test_each_node_has_its_own_cause() -> None:
+    """What keeps the pod from some node, alone, is named with the number of such nodes."""
+    found = explained(
+        node("full", cpu=2),
+        node("infra", cpu=8, taints=["dedicated=infra:NoSchedule"]),
+        node("away", cpu=8, unschedulable=True),
+        pod("p", 4),
+    )
+
+    assert decisive(found) == {CPU, TAINTED, CORDONED}
+    assert {cause.reason: (cause.nodes, cause.alone) for cause in found.causes} == {
+        CPU: (1, 1),
+        TAINTED: (1, 1),
+        CORDONED: (1, 1),
+    }
+    assert found.summary.startswith("none of 3 nodes takes it")
+
+
+def test_several_causes_on_one_node_are_all_named() -> None:
+    """The first plugin that rejects a node hides the others from a condition, not from here."""
+    found = explained(node("n", cpu=2, taints=["a=b:NoSchedule"]), pod("p", 4))
+
+    assert decisive(found) == {CPU, TAINTED}
+    near = found.nearest[0]
+    assert near.lacks == {"cpu": "2"}
+    assert set(near.details) == {"a=b:NoSchedule", "cpu: asks for 4, 2 of 2 free"}
+
+
+def test_a_cause_that_would_not_have_to_go_is_not_decisive() -> None:
+    """No node has the cpu; that one of them has a taint as well decides nothing."""
+    found = explained(node("a", cpu=2), node("b", cpu=2, taints=["x=y:NoSchedule"]), pod("p", 4))
+
+    assert decisive(found) == {CPU}
+    assert {c.reason for c in found.causes if not c.decisive} == {TAINTED}
+
+
+def test_a_gate_and_a_full_node_are_both_named() -> None:
+    """What keeps a pod out of the queue does not hide what would keep it from the nodes."""
+    gates = [{"name": "example.com/gate"}]
+    found = explained(node("n", cpu=2), pod("p", 4, schedulingGates=gates))
+
+    assert decisive(found) == {CPU, "waiting for scheduling gates: [example.com/gate]"}
+    assert found.queue is not None
+    assert found.queue.state == "gated"
+
+
+def test_a_missing_claim_is_named_once() -> None:
+    """Four plugins look the claim up; the user hears of it once, and of the full node too."""
+    claims = [{"name": "v", "persistentVolumeClaim": {"claimName": "gone"}}]
+    found = explained(node("n", cpu=2), pod("p", 4, volumes=claims))
+
+    reasons = [cause.reason for cause in found.causes]
+    assert reasons == ['persistentvolumeclaim "gone" not found', CPU]
+
+
+def test_a_quota_says_by_how_much_it_is_short() -> None:
+    """The remedy names the quota and the amount."""
+    label = {PREFIX + "name": "team"}
+    found = explained(
+        node("n", cpu=100),
+        team("team", most=3),
+        pod("before", 2, labels=label, on="n"),
+        pod("p", 2, labels=label),
+        config=BOTH,
+    )
+
+    assert [c.plugin for c in found.causes] == ["ElasticQuota"]
+    (remedy,) = found.remedies
+    assert remedy.sufficient
+    assert remedy.text == (
+        "raise the max of quota team by cpu:1, or wait until pods of quota team that use cpu:1 end"
+    )
+
+
+def test_a_gang_is_explained_by_the_member_that_finds_no_place() -> None:
+    """Any member tells how many find a place, and what the next one lacks."""
+    found = explained(node("n", cpu=3), group("g", 4), *members("g", 4), config=BOTH, name="g-0")
+
+    assert found.gang.startswith("gang group default/g: 3 of 4 members find a place")
+    assert decisive(found) == {CPU}
+    assert found.nearest[0].lacks == {"cpu": "1"}
+
+
+def test_a_gang_short_of_members_says_so() -> None:
+    """Members before the queue have a cause, too."""
+    found = explained(node("n", cpu=9), group("g", 3), *members("g", 2), config=BOTH, name="g-1")
+
+    assert len(found.causes) == 1
+    assert "needs 3 members" in found.causes[0].reason
+
+
+def test_pods_that_end_are_waited_for() -> None:
+    """A pod that is being deleted makes room by itself: there is nothing to do, and it is said."""
+    found = explained(node("n", cpu=2), pod("old", 2, on="n", deleted=True), pod("p", 1))
+
+    assert [remedy.kind for remedy in found.remedies][:1] == ["wait"]
+    assert found.remedies[0].pods == ("default/old",)
+
+
+def test_who_may_preempt_and_may_not_is_said() -> None:
+    """A pod that could make room by preemption but must not is told what forbids it."""
+    found = explained(
+        node("n", cpu=2),
+        pod("low", 2, on="n", priority=1),
+        pod("p", 2, priority=5, preemptionPolicy="Never"),
+    )
+
+    remedy = next(r for r in found.remedies if r.kind == "preempt")
+    assert "preemptionPolicy is Never" in remedy.text
+
+
+def test_a_pod_that_fits_nowhere_ever_is_told_so() -> None:
+    """However empty the cluster is."""
+    found = explained(node("n", cpu=2), pod("other", 2, on="n"), pod("p", 4))
+
+    assert found.empty_cluster is not None
+    assert not found.empty_cluster.fits
+    assert found.empty_cluster.why == "it asks for 4 of cpu; the most that a node has is 2"
+
+
+def test_a_pod_of_another_scheduler_is_told_so() -> None:
+    """Nobody here will ever look at it."""
+    found = explained(node("n", cpu=2), pod("p", 1, schedulerName="other"))
+
+    assert found.summary.startswith("no profile schedules it")
+
+
+def test_placed_and_unknown_pods() -> None:
+    """One that runs has no causes; one that is not there is an error."""
+    one = embedded(node("n", cpu=2), pod("p", 1))
+    one.run_to_fixed_point()
+
+    assert explain(one.scheduler, "default/p").verdict == "placed"
+    with pytest.raises(NotFoundError, match="default/q"):
+        explain(one.scheduler, "default/q")
+    with pytest.raises(InputError, match="default/q"):
+        explain_pods([node("n", cpu=2)], ["default/q"])
+
+
+def test_the_start_is_foreseen_where_ends_are_known() -> None:
+    """The queue is run forward: the more important pod gets the first place that is left."""
+    objects = [
+        node("n", cpu=2),
+        pod("a", 1, on="n", started="08:00", activeDeadlineSeconds=3_600),
+        pod("b", 1, on="n", started="08:00", activeDeadlineSeconds=7_200),
+        pod("first", 1, priority=9, preemptionPolicy="Never"),
+        pod("p", 1),
+    ]
+    at_half_past_eight_s = 1_699_950_600.0
+    found = explain_pods(objects, ["default/p", "default/first"], now_s=at_half_past_eight_s)
+
+    assert [one.forecast.at for one in found.explanations if one.forecast] == [
+        "2023-11-14T10:00:00Z",
+        "2023-11-14T09:00:00Z",
+    ]
+
+
+# -- what is said to help does ---------------------------------------------------------------
+
+LABELLED = st.sampled_from([{}, {"disk": "ssd"}])
+NODES = st.lists(
+    st.tuples(
+        st.integers(1, 4), LABELLED, st.booleans(), st.sampled_from([[], ["a=b:NoSchedule"]])
+    ),
+    min_size=1,
+    max_size=4,
+)
+RUNNING = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3), st.integers(0, 9)), max_size=6)
+
+
+@settings(max_examples=120, deadline=None)
+@given(nodes=NODES, running=RUNNING, cpu=st.integers(1, 5), picky=st.booleans())
+def test_every_sufficient_remedy_lets_the_pod_start(
+    nodes: list[Any], running: list[Any], cpu: int, picky: bool
+) -> None:
+    """Each is tried for real; a pod that waits without any can't run on these nodes at all."""
+    made: list[Node] = [
+        node(f"n{i}", cpu=c, labels=labels, unschedulable=cordoned, taints=taints)
+        for i, (c, labels, cordoned, taints) in enumerate(nodes)
+    ]
+    free = {one.metadata.name: c for one, (c, *_) in zip(made, nodes, strict=True)}
+    pods = []
+    for index, (where, size, priority) in enumerate(running):
+        name = f"n{where % len(nodes)}"
+        if free[name] >= size:
+            free[name] -= size
+            pods.append(placed_on(pod(f"r{index}", size, priority=priority), name))
+    wanted = pod(
+        "p",
+        cpu,
+        priority=3,
+        preemptionPolicy="Never",
+        nodeSelector={"disk": "ssd"} if picky else {},
+    )
+    found = explained(*made, *pods, wanted)
+
+    if found.verdict == "placed":
+        return
+    for remedy in found.remedies:
+        assert remedy.sufficient
+        assert _starts(*_after(remedy, made, pods, wanted)), remedy
+    assert found.empty_cluster is not None
+    if found.empty_cluster.fits:
+        assert _starts(*made, wanted)
+        assert found.remedies
+    else:
+        assert not _starts(*made, wanted)
+
+
+def _after(remedy: Remedy, nodes: list[Node], pods: list[Pod], wanted: Pod) -> list[KubeObject]:
+    match remedy.kind:
+        case "fewer-pods" | "preempt":
+            return [*nodes, *(p for p in pods if p.key not in remedy.pods), wanted]
+        case "add-node":
+            like = next(n for n in nodes if n.metadata.name == remedy.nodes[0])
+            more = replace(like, metadata=replace(like.metadata, name="more"))
+            return [*nodes, more, *pods, wanted]
+        case "ask-less":
+            amount = int(remedy.text.split()[4])
+            smaller = pod("p", amount, priority=3, nodeSelector=dict(wanted.spec.node_selector))
+            return [*nodes, *pods, smaller]
+        case _:
+            return [*(_mended(n, remedy.nodes[0]) for n in nodes), *pods, wanted]
+
+
+def _mended(one: Node, name: str) -> Node:
+    if one.metadata.name != name:
+        return one
+    labels = {**one.metadata.labels, "disk": "ssd"}
+    return replace(
+        one,
+        metadata=replace(one.metadata, labels=labels),
+        spec=replace(one.spec, taints=(), unschedulable=False),
+    )
+
+
+def _starts(*objects: KubeObject) -> bool:
+    one: Embedded = embedded(*objects)
+    one.run_to_fixed_point()
+    return bool(one.cluster.get(Pod, "p", "default").spec.node_name)

@@ -1,0 +1,116 @@
+"""Questions asked as objects: the scheduler answers in their status."""
+
+from typing import Any
+
+from tests.unit.scheduler.test_gangs import config, group, members
+from tests.worlds import embedded, made, node, pod
+
+from koordinator.api.meta import KubeObject
+from koordinator.api.schedule_explanation import ScheduleExplanation, ScheduleExplanationStatus
+from koordinator.scheduler.app.explanations import AGAIN_S, Explanations
+from koordinator.simulator import Embedded
+
+
+def question(about: str, name: str = "why", **spec: Any) -> KubeObject:
+    return made(
+        "ScheduleExplanation",
+        name,
+        "scheduling.koordinator.sh/v1alpha1",
+        metadata={"namespace": "default"},
+        spec={"questionObjectKey": about, **spec},
+    )
+
+
+def asked(one: Embedded) -> Explanations:
+    """Let the scheduler work and answer."""
+    one.run_to_fixed_point()
+    explanations = Explanations(one.scheduler, one.cluster, one.clock)
+    explanations.step()
+    return explanations
+
+
+def status(one: Embedded, name: str = "why") -> ScheduleExplanationStatus:
+    return one.cluster.get(ScheduleExplanation, name, "default").status
+
+
+def test_a_waiting_pod_is_explained() -> None:
+    """Plugins, reasons and nodes, and who could be preempted."""
+    one = embedded(
+        node("n", cpu=2),
+        pod("low", 2, on="n", priority=1),
+        pod("p", 2, priority=5, preemptionPolicy="Never"),
+        question("default/p"),
+    )
+    asked(one)
+
+    found = status(one)
+    (domain,) = found.detailed_explanation
+    (detail,) = domain.schedule_explanation.node_failed_details
+    assert (found.schedulable, found.schedulable_after_preemption) == (False, True)
+    assert found.failed_message == "none of 1 nodes takes it: 1 Insufficient cpu"
+    assert (detail.failed_plugin, detail.reason, detail.failed_nodes) == (
+        "NodeResourcesFit",
+        "Insufficient cpu",
+        ("n",),
+    )
+    assert detail.preempt_might_help
+    (victims,) = domain.node_possible_victims
+    assert [v.name for v in victims.possible_victims] == ["low"]
+
+
+def test_a_pod_that_runs_is_said_to_be_schedulable() -> None:
+    """With the node that it has."""
+    one = embedded(node("n", cpu=2), pod("p", 2), question("default/p"))
+    asked(one)
+
+    (result,) = status(one).detailed_explanation[0].schedule_explanation.feasible_scheduling_result
+    assert status(one).schedulable
+    assert (result.name, result.node_name) == ("p", "n")
+
+
+def test_a_gang_is_asked_about_by_its_own_name() -> None:
+    """The answer is that of a member."""
+    one = embedded(
+        node("n", cpu=3), group("g", 4), *members("g", 4), question("default/g"), config=config()
+    )
+    asked(one)
+
+    assert status(one).failed_message.startswith("gang group default/g: 3 of 4 members find")
+
+
+def test_a_question_about_nobody_is_answered() -> None:
+    """With what is wrong with it."""
+    one = embedded(question("default/nobody"))
+    asked(one)
+
+    assert "no pod default/nobody" in status(one).failed_message
+
+
+def test_answers_follow_what_happens() -> None:
+    """As long as the pod waits it is answered again and again, but written only when it differs."""
+    one = embedded(node("n", cpu=1), pod("p", 2), question("default/p"))
+    explanations = asked(one)
+    first = one.cluster.get(ScheduleExplanation, "why", "default").metadata.resource_version
+
+    one.clock.advance_to(one.clock.now_s() + AGAIN_S)
+    explanations.step()
+    again = one.cluster.get(ScheduleExplanation, "why", "default").metadata.resource_version
+    assert again == first
+
+    one.cluster.create(node("m", cpu=2))
+    one.run_to_fixed_point()
+    one.clock.advance_to(one.clock.now_s() + AGAIN_S)
+    explanations.step()
+    assert status(one).schedulable
+
+
+def test_a_question_goes_when_its_time_is_over() -> None:
+    """As its ttl says; nobody has to clean up."""
+    one = embedded(node("n", cpu=1))
+    one.cluster.create(question("default/p", ttl="60s"))
+    explanations = asked(one)
+    assert status(one).failed_message
+
+    one.clock.advance_to(one.clock.now_s() + 61)
+    explanations.step()
+    assert not one.cluster.list(ScheduleExplanation).items

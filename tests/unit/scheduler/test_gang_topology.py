@@ -1,0 +1,342 @@
+"""Gangs that want to be near to themselves in the network, through the whole scheduler."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.unit.scheduler.test_gangs import condition, group, member, members, placed, world
+from tests.worlds import configuration, device, embedded, made, near, node, pod
+
+from koordinator.api.cluster_network_topology import ClusterNetworkTopology
+from koordinator.api.event import Event
+from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.simulator import Embedded
+
+API = "scheduling.koordinator.sh/v1alpha1"
+INDEX = "gang.scheduling.koordinator.sh/network-topology-index"
+SLOTS = (2, 1, 3, 2, 2, 4, 0, 1)  # h1 … h8: two halls p1, p2 of two racks of two nodes
+
+
+def topology(*layers: tuple[str, str, str]) -> KubeObject:
+    """Return the object; a layer is its name, its parent, its label."""
+    layers = layers or (
+        ("HallLayer", "", "hall"),
+        ("RackLayer", "HallLayer", "rack"),
+        ("NodeTopologyLayer", "RackLayer", ""),
+    )
+    entries = [
+        {"topologyLayer": name, "parentTopologyLayer": parent, "labelKey": [key] if key else []}
+        for name, parent, key in layers
+    ]
+    return made("ClusterNetworkTopology", "default", API, spec={"networkTopologySpec": entries})
+
+
+def nodes(*cpus: int) -> list[Node]:
+    return [
+        node(f"h{n}", cpu, labels={"hall": f"p{(n + 3) // 4}", "rack": f"r{(n + 1) // 2}"})
+        for n, cpu in enumerate(cpus, 1)
+    ]
+
+
+def gather(**layers: str | int) -> dict[str, Any]:
+    """Return the annotation: ``must="RackLayer"``, or ``RackLayer=4`` for a multiple."""
+    rules: list[dict[str, Any]] = []
+    if "must" in layers:
+        rules.append({"layer": layers.pop("must"), "strategy": "MustGather"})
+    for layer, multiple in layers.items():
+        rules.append({"layer": layer, "strategy": "PreferGather", "podCountMultiple": multiple})
+    rules = rules or [{"layer": "RackLayer", "strategy": "PreferGather"}]
+    return {"network_topology_spec": json.dumps({"gatherStrategy": rules})}
+
+
+def cluster(*objects: KubeObject, slots: tuple[int, ...] = SLOTS, **args: Any) -> Embedded:
+    return world(topology(), *nodes(*slots), *objects, awareNetworkTopology=True, **args)
+
+
+def by_node(one: Embedded) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, where in sorted(placed(one).items()):
+        found.setdefault(where, []).append(name)
+    return found
+
+
+@pytest.mark.parametrize("merge_runs", [True, False])
+def test_a_job_goes_to_the_best_fitting_rack_in_the_order_of_its_names(merge_runs: bool) -> None:
+    """As the original places it: five members, rack r2, three on h3 and two on h4."""
+    one = cluster(group("w", 5, **gather()), *members("w", 5), options={"merge_runs": merge_runs})
+
+    one.scheduler.step()
+
+    assert by_node(one) == {"h3": ["w-0", "w-1", "w-2"], "h4": ["w-3", "w-4"]}
+    one.state.validate()
+
+
+def test_a_job_without_room_is_told_what_every_domain_had() -> None:
+    """Seven don't fit into any rack; the message names the best one, and other members get it."""
+    one = cluster(group("w", 7, **gather(must="RackLayer")), *members("w", 7))
+
+    one.run_to_fixed_point()
+
+    head = next(f"w-{i}" for i in range(7) if "GangGroup" not in condition(one, f"w-{i}")[1])
+    said = condition(one, head)[1]
+    assert said.startswith(
+        "0/8 nodes are available: no candidate topology nodes can accommodate job, "
+        "desiredOfferSlot: 7, topology topologyNode RackLayer/r1: 3;topology topologyNode "
+        "RackLayer/r2: 5;topology topologyNode RackLayer/r3: 6;topology topologyNode RackLayer/r4:"
+        " 1, 0/8 nodes are available: 8 Insufficient cpu."
+    )
+    assert "best was RackLayer/r3 with room for 6 of 7" in said
+    assert all("RackLayer/r3: 6" in condition(one, f"w-{i}")[1] for i in range(7))
+    assert not placed(one)
+    one.state.validate()
+
+
+def test_a_job_starts_when_its_rack_has_room() -> None:
+    """A pod that leaves rack r3 makes room for the seventh member; one in another rack doesn't."""
+    one = cluster(
+        pod("in-r2", 1, on="h3"),
+        pod("in-r3", 1, on="h5"),
+        group("w", 6, **gather(must="RackLayer")),
+        *members("w", 6),
+    )
+    one.run_to_fixed_point()
+    one.cluster.delete(Pod, "in-r2", "default", grace_period_s=0)
+    one.run_to_fixed_point()
+    assert len(placed(one)) == 1
+
+    one.cluster.delete(Pod, "in-r3", "default", grace_period_s=0)
+    one.run_to_fixed_point()
+
+    assert by_node(one) == {"h6": ["w-0", "w-1", "w-2", "w-3"], "h5": ["w-4", "w-5"]}
+
+
+def test_a_job_starts_when_a_node_moves_into_its_rack() -> None:
+    """New labels of a node are news for a job that lacks room in a domain."""
+    one = cluster(group("w", 7, **gather(must="RackLayer")), *members("w", 7))
+    one.run_to_fixed_point()
+
+    one.cluster.patch(Node, "h8", "", {"metadata": {"labels": {"rack": "r3"}}})
+    one.run_to_fixed_point()
+
+    assert by_node(one)["h8"] == ["w-6"]
+
+
+def test_ranks_decide_who_is_next_to_whom() -> None:
+    """The index goes before the name, and w-2 before w-10."""
+    indexed = [
+        member(f"w-{name}", "w", annotations={INDEX: str(rank)})
+        for rank, name in enumerate((10, 2, 1, 0, 3))
+    ]
+    one = cluster(group("w", 5, **gather()), *indexed)
+    other = cluster(group("w", 5, **gather()), *(member(f"w-{n}", "w") for n in (10, 9, 8, 2, 1)))
+
+    one.scheduler.step()
+    other.scheduler.step()
+
+    assert by_node(one) == {"h3": ["w-1", "w-10", "w-2"], "h4": ["w-0", "w-3"]}
+    assert by_node(other) == {"h3": ["w-1", "w-2", "w-8"], "h4": ["w-10", "w-9"]}
+
+
+def test_roles_of_a_gang_group_share_the_domain() -> None:
+    """A leader of three CPUs and three workers need a rack with room for both: r3."""
+    one = cluster(
+        group("lead", 1, ("lead", "work"), **gather(must="RackLayer")),
+        group("work", 3, ("lead", "work"), **gather(must="RackLayer")),
+        member("lead-0", "lead", cpu=3),
+        *members("work", 3),
+    )
+
+    one.scheduler.step()
+
+    assert by_node(one) == {"h6": ["lead-0", "work-0"], "h5": ["work-1", "work-2"]}
+    one.state.validate()
+
+
+def test_roles_that_fit_one_by_one_but_not_together_take_nothing() -> None:
+    """Four CPUs for the leader and four workers: each fits into r3, both don't."""
+    one = cluster(
+        group("lead", 1, ("lead", "work"), **gather(must="RackLayer")),
+        group("work", 4, ("lead", "work"), **gather(must="RackLayer")),
+        member("lead-0", "lead", cpu=4),
+        *members("work", 4),
+    )
+
+    one.run_to_fixed_point()
+
+    assert not placed(one)
+    one.state.validate()
+    one.scheduler.queue.validate()
+
+
+def test_a_member_that_comes_back_goes_to_the_domain_of_the_others() -> None:
+    """Rack r1 would fit better, but the job has to stay in r2."""
+    one = cluster(group("w", 5, **gather(must="RackLayer")), *members("w", 5))
+    one.scheduler.step()
+    one.cluster.delete(Pod, "w-1", "default", grace_period_s=0)
+    one.scheduler.step()
+
+    one.load([member("w-5", "w")])
+    one.scheduler.step()
+    assert placed(one)["w-5"] == "h3"
+
+    one.load([member("w-6", "w")])
+    one.run_to_fixed_point()
+    assert "w-6" not in placed(one)
+    assert "RackLayer/r2: 0" in condition(one, "w-6")[1]
+
+
+def test_members_beyond_the_least_number_are_left_out_if_the_domain_is_full() -> None:
+    """Eight come, four are needed, six fit into the best rack."""
+    one = cluster(group("w", 4, **gather(must="RackLayer")), *members("w", 8))
+
+    one.run_to_fixed_point()
+
+    assert by_node(one) == {"h6": ["w-0", "w-1", "w-2", "w-3"], "h5": ["w-4", "w-5"]}
+
+
+def test_devices_count_as_room() -> None:
+    """Two GPUs a member: a node with two of them takes one, whatever CPU it has."""
+    gpus = {"requests": {"koordinator.sh/gpu": 200}}
+    labels = [{"hall": "a", "rack": rack} for rack in ("r1", "r1", "r2")]
+    many = {"koordinator.sh/gpu": 800}
+    on, devices = ({"enabled": [{"name": name}]} for name in ("Coscheduling", "DeviceShare"))
+    config = configuration(
+        plugins={"permit": on} | dict.fromkeys(("preFilter", "filter", "reserve"), devices),
+        pluginConfig=[{"name": "Coscheduling", "args": {"awareNetworkTopology": True}}],
+    )
+    one = embedded(
+        topology(),
+        *(node(f"n{i}", 64, labels=own, **many) for i, own in enumerate(labels)),
+        *(device(f"n{i}", gpus) for i, gpus in enumerate((2, 4, 4))),
+        group("g", 3, **gather(must="RackLayer")),
+        *(member(f"g-{i}", "g", **gpus) for i in range(3)),
+        config=config,
+    )
+
+    one.scheduler.step()
+
+    assert by_node(one) == {"n1": ["g-0", "g-1"], "n0": ["g-2"]}
+    one.state.validate()
+
+
+def test_members_that_shun_each_other_take_a_node_each() -> None:
+    """Pod anti-affinity by host: a node takes one member, however much room it has."""
+    shy = {
+        "labels": {"app": "shy"},
+        "affinity": {"podAntiAffinity": near("shy", "kubernetes.io/hostname")},
+    }
+    one = cluster(
+        group("w", 2, **gather(must="RackLayer")), *(member(f"w-{i}", "w", **shy) for i in "01")
+    )
+
+    one.scheduler.step()
+
+    assert len(by_node(one)) == 2
+    one.state.validate()
+
+
+def test_without_a_topology_only_those_wait_that_have_to_be_gathered() -> None:
+    """A job that prefers to be gathered starts; one that must be is told what is missing."""
+    one = world(
+        *nodes(4, 4),
+        group("must", 2, **gather(must="RackLayer")),
+        *members("must", 2),
+        group("may", 2, **gather()),
+        *members("may", 2),
+        awareNetworkTopology=True,
+    )
+
+    one.run_to_fixed_point()
+
+    assert set(placed(one)) == {"may-0", "may-1"}
+    assert "no cluster network topology" in condition(one, "must-0")[1]
+    one.load([topology()])
+    one.run_to_fixed_point()
+    assert len(placed(one)) == 4
+
+
+def test_a_topology_that_is_no_chain_is_complained_about() -> None:
+    """An event says what is wrong; pods that ask nothing of the network don't notice."""
+    broken = topology(("NodeTopologyLayer", "A", ""), ("A", "B", "a"), ("B", "A", "b"))
+    one = world(
+        broken,
+        *nodes(4),
+        group("w", 1, **gather(must="A")),
+        member("w-0", "w"),
+        pod("plain", 1),
+        awareNetworkTopology=True,
+    )
+
+    one.run_to_fixed_point()
+
+    assert set(placed(one)) == {"plain"}
+    assert "names a parent of itself" in condition(one, "w-0")[1]
+    events = [e for e in one.cluster.list(Event).items if e.regarding.kind == topology().KIND]
+    assert len(events) == 1
+    assert events[0].metadata.namespace == "default"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "network-topology-spec"),
+        ('{"gatherStrategy":[{"layer":"RackLayer","strategy":"Must"}]}', "MustGather"),
+    ],
+)
+def test_a_spec_that_makes_no_sense_is_complained_about_and_counts_as_none(
+    text: str, said: str
+) -> None:
+    """As upstream the job starts; unlike there, its PodGroup has an event about it."""
+    one = cluster(group("w", 2, network_topology_spec=text), *members("w", 2))
+
+    one.run_to_fixed_point()
+
+    assert len(placed(one)) == 2
+    assert any(said in e.note for e in one.cluster.list(Event).items)
+
+
+def test_a_layer_that_does_not_exist_is_named() -> None:
+    """The members learn which layers there are."""
+    one = cluster(group("w", 1, **gather(must="RowLayer")), member("w-0", "w"))
+
+    one.run_to_fixed_point()
+
+    assert "found 'RowLayer'; accepted is one of" in condition(one, "w-0")[1]
+
+
+def test_without_the_switch_the_spec_has_no_effect() -> None:
+    """Six members would all be in rack r3."""
+    one = world(topology(), *nodes(*SLOTS), group("w", 6, **gather(must="RackLayer")),
+                *members("w", 6))  # fmt: skip
+
+    one.scheduler.step()
+
+    assert len(placed(one)) == 6
+    assert len(by_node(one)) > 2
+
+
+def test_the_status_tells_all_domains() -> None:
+    """Parents first, children by name; written once, and again when a node has moved."""
+    one = cluster(slots=(1, 1, 1))
+    one.scheduler.step()
+
+    stored = one.cluster.get(ClusterNetworkTopology, "default")
+    details = [
+        (d.topology_info.topology_name, d.node_num, d.child_topology_layer, d.child_topology_names)
+        for d in stored.status.detail_status
+    ]
+    assert details == [
+        ("", 3, "HallLayer", ("p1",)),
+        ("p1", 3, "RackLayer", ("r1", "r2")),
+        ("r1", 2, "NodeTopologyLayer", ()),
+        ("r2", 1, "NodeTopologyLayer", ()),
+    ]
+    one.cluster.patch(Node, "h1", "", {"metadata": {"labels": {"rack": "r2"}}})
+    one.scheduler.step()
+    assert one.cluster.get(ClusterNetworkTopology, "default").status == stored.status
+    one.clock.advance_to(one.scheduler.next_wakeup_s() or 0)
+    one.scheduler.step()
+    later = one.cluster.get(ClusterNetworkTopology, "default").status
+    assert [d.node_num for d in later.detail_status] == [3, 3, 1, 2]
