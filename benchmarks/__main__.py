@@ -21,6 +21,7 @@ from benchmarks import (
     openb,
     queues,
     quota,
+    reservations,
     throughput,
     topology,
 )
@@ -33,6 +34,7 @@ ALL = {
     **quota.BENCHMARKS,
     **queues.BENCHMARKS,
     **devices.BENCHMARKS,
+    **reservations.BENCHMARKS,
     **load_aware.BENCHMARKS,
     **openb.BENCHMARKS,
     **cluster.BENCHMARKS,

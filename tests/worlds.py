@@ -21,7 +21,9 @@ from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget
+from koordinator.api.reservation import Reservation
 from koordinator.api.service import Service
+from koordinator.domain.reservations.reserve_pod import is_available, reserve_pod
 from koordinator.scheduler.app import Options
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.ingest import Ingest
@@ -287,6 +289,9 @@ def add(state: ClusterState, *objects: KubeObject) -> None:
     for obj in objects:
         if not isinstance(obj, Pod):
             ingest.put(obj)
+            if isinstance(obj, Reservation) and is_available(obj):
+                held = reserve_pod(obj)
+                ingest.put_placed(held, state.pods.by_key.get(held.key))
         elif obj.spec.node_name:
             ingest.put_placed(obj, state.pods.by_key.get(obj.key))
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
+from koordinator.api.reservation import Reservation
 from koordinator.cli.configuration import read_configuration
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
@@ -83,7 +84,10 @@ def schedule(
         gates=FeatureGates.parse(feature_gates),
     )
     if given and objects is not given:
-        result = result.about({obj.key for obj in given if isinstance(obj, Pod)})
+        result = result.about(
+            {obj.key for obj in given if isinstance(obj, Pod)},
+            {obj.key for obj in given if isinstance(obj, Reservation)},
+        )
     warn_of_missing(result.not_yet)
     if output is Output.TABLE:
         _print_table(result)
@@ -93,11 +97,21 @@ def schedule(
 
 def as_data(result: ScheduleResult) -> dict[str, Any]:
     """Return the decisions in the shape that is a contract: see the README."""
-    return {
+    data: dict[str, Any] = {
         "placements": [_placement(bound) for bound in result.placements],
         "unschedulable": [_refusal(refused) for refused in result.unschedulable],
         "evicted": [{"pod": e.pod, "by": e.by, "reason": e.reason} for e in result.evicted],
     }
+    if result.reservations:
+        data["reservations"] = [_reservation(outcome) for outcome in result.reservations]
+    return data
+
+
+def _reservation(outcome: Bound | Unschedulable) -> dict[str, Any]:
+    """Return the same as of a pod, under the name of the reservation."""
+    fields = _placement(outcome) if isinstance(outcome, Bound) else _refusal(outcome)
+    del fields["pod"]
+    return {"reservation": outcome.reservation, **fields}
 
 
 def _placement(bound: Bound) -> dict[str, Any]:
@@ -136,6 +150,12 @@ def _print_table(result: ScheduleResult) -> None:
     table = Table(box=None, header_style="bold")
     for column in ("POD", "NODE", "WHY"):
         table.add_column(column, overflow="fold")
+    for outcome in result.reservations:
+        called = f"reservation/{outcome.reservation}"
+        if isinstance(outcome, Bound):
+            table.add_row(called, outcome.node, "")
+        else:
+            table.add_row(called, "-", outcome.message)
     for bound in result.placements:
         table.add_row(bound.pod, bound.node, "")
     for refused in result.unschedulable:

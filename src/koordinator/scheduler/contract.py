@@ -39,6 +39,10 @@ its arguments.
                     filter accepts it (Koordinator: FindOneNodePlugin)
 ``prefer_devices``  ``(row view, pod) -> (n_minors,) | None``: which GPU this score plugin had in
                     mind; highest wins
+``loans``           ``(snapshot, pod) -> Loans | None``: what reservations hold that the pod may
+                    use: free while nodes are judged for it.  None for pods that may use nothing
+``nominate``        ``(row view, pod) -> Nomination | Refusal``: which of it the pod uses there;
+                    asked of the plugin with ``loans`` before the others reserve
 ``reserve``         ``(row view, pod, preference) -> Holding | Refusal``: what the pod takes besides
                     its requests; not asked where ``filters`` says False
 ``permit``          ``(pod object, node) -> Permit``: allow, refuse or wait
@@ -72,8 +76,9 @@ its arguments.
 ==================  ================================================================================
 
 For ``Reads.NODE``, ``USAGE`` and ``PLACED`` every row stands alone
-(``filter(s[rows]) == filter(s)[rows]``) and ``filters``/``scores`` look at the pod and the traits
-of the cluster (``Snapshot.traits``) only: this is what makes results cacheable row by row.
+(``filter(s[rows]) == filter(s)[rows]``) and ``filters``/``scores`` look at the pod, the traits of
+the cluster (``Snapshot.traits``) and whether the pod has loans only: this is what makes results
+cacheable row by row.
 """
 
 import typing
@@ -87,6 +92,7 @@ import numpy as np
 
 from koordinator.api.kubescheduler import PluginArgs
 from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
 from koordinator.domain.numa.hints import ResourceHints
 from koordinator.domain.numa.rows_align import OtherHints
 from koordinator.scheduler.post_filter import (
@@ -101,6 +107,7 @@ from koordinator.scheduler.snapshot import (
     NO_BELONGINGS,
     Belongings,
     BoolArray,
+    Hold,
     IntArray,
     PodClass,
     ResourceAxis,
@@ -261,6 +268,8 @@ class Holding:
     #: annotation by which the node is locked before the bind, until its device plugin has served
     #: the pod; empty: none
     node_lock: str = ""
+    #: placed pods that use the reservation from now on for which the pod stands
+    takes_over: tuple[Pod, ...] = ()
 
     def joined(self, other: "Holding") -> "Holding":
         """Return both together."""
@@ -271,6 +280,7 @@ class Holding:
             self.objects + other.objects,
             self.stamps + other.stamps,
             self.node_lock or other.node_lock,
+            self.takes_over + other.takes_over,
         )
 
 
@@ -285,6 +295,17 @@ class Shortlist:
     """
 
     nodes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """Which of the holds on its node a pod uses (None: it takes what is not reserved).
+
+    ``lent`` are those from which it may take devices and CPUs.
+    """
+
+    uses: Hold | None = None
+    lent: tuple[Hold, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +365,7 @@ POINTS: Mapping[str, tuple[str, ...]] = {
         "find_one_node",
         "next_pod",
         "transform",
+        "loans",
     ),
     "filter": ("filter",),
     "postFilter": ("postfilter",),
@@ -412,6 +434,7 @@ class Profile:
     find_one_node: tuple[ActivePlugin, ...] = ()
     next_pod: tuple[ActivePlugin, ...] = ()
     transform: tuple[ActivePlugin, ...] = ()
+    lenders: tuple[ActivePlugin, ...] = ()
     filter: tuple[ActivePlugin, ...] = ()
     post_filter: tuple[ActivePlugin, ...] = ()
     score: tuple[ActivePlugin, ...] = ()
@@ -459,6 +482,7 @@ __all__ = [
     "Lack",
     "Member",
     "NoArgs",
+    "Nomination",
     "NumaAligner",
     "NumaHintProvider",
     "Permit",

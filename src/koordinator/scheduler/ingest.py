@@ -4,9 +4,10 @@ What a watch event changes, and what it is called when plugins are asked about i
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from koordinator.api.annotations.devices import ALLOCATED
+from koordinator.api.annotations.reservation import RESERVATION_NAME
 from koordinator.api.device import Device
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
@@ -14,6 +15,9 @@ from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
+from koordinator.api.reservation import Reservation
+from koordinator.domain.reservations.offer import Offer, offer_of, offer_of_pod
+from koordinator.domain.reservations.reserve_pod import holds_for_others, is_reserve_pod
 from koordinator.domain.transforms import as_offered
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import Action, ClusterEvent
@@ -178,18 +182,36 @@ class Ingest:
     def _holds_otherwise(self, placed: PlacedPod, new: Pod) -> bool:
         """Return whether the annotations say something else than what is charged."""
         said, known = new.metadata.annotations, placed.belongings
+        if known.offer != self._offer_of(new, []):
+            return True
         if all(said.get(key) == known.annotations.get(key) for key in KEYS):
             return False
-        return read_belongings(new.metadata, []) != known
+        return read_belongings(new.metadata, []) != replace(known, offer=None)
 
     def _belongings_of(self, pod: Pod) -> Belongings:
         """Return what the pod holds inside its node; what can't be read is complained about."""
         problems: list[InputError] = []
         held = read_belongings(pod.metadata, problems)
+        offer = self._offer_of(pod, problems)
+        if offer is not None:
+            held = replace(held, offer=offer)
         self.complaints += (Complaint(pod, f"pod {pod.key}: {problem}") for problem in problems)
         if held.devices:
             self._check_devices(pod, held)
         return held
+
+    def _offer_of(self, pod: Pod, problems: list[InputError]) -> Offer | None:
+        """Return what others may use of what the pod holds; None: nothing."""
+        meta = pod.metadata
+        try:
+            if is_reserve_pod(meta):
+                name = meta.annotations.get(RESERVATION_NAME, "")
+                reservation = self._state.objects.get(Reservation, name)
+                return None if reservation is None else offer_of(reservation)
+            return offer_of_pod(pod) if holds_for_others(pod) else None
+        except InputError as error:
+            problems.append(error)
+            return None
 
     def _check_devices(self, pod: Pod, held: Belongings) -> None:
         """Complain about devices that the pod's node lacks; they count as taken nevertheless."""

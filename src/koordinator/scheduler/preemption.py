@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from koordinator.api.pod import Pod
+import numpy as np
+
+from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.selectors import matches
 from koordinator.foundation.clock import to_epoch_s
@@ -16,6 +18,7 @@ from koordinator.scheduler.snapshot import PlacedPod
 
 NEVER = "not eligible due to preemptionPolicy=Never."
 WAITING = "not eligible due to a terminating pod on the nominated node."
+NO_VICTIMS = "No preemption victims found for incoming pod"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 SHIFT = 2**31  # makes every priority positive, so that a sum of priorities also counts the victims
 
@@ -40,6 +43,82 @@ class Candidate:
             len(self.victims),
             -min(starts),
         )
+
+
+def preempt(
+    attempt: Attempt,
+    min_percentage: int,
+    min_absolute: int,
+    may_go: Callable[[PlacedPod], bool] | None = None,
+) -> PostFilterResult:
+    """Nominate a node and name its victims, or say why not.
+
+    At most so many candidates are looked at, percent of the rejected nodes but at least a number.
+    Victims are pods of lower priority that ``may_go``, if not all may.
+    """
+    refused = not_eligible(attempt, _is_ending_victim)
+    if refused:
+        return PostFilterResult(f"preemption: {refused}", keeps_nomination=True)
+    wanted = max(len(attempt.rejected) * min_percentage // 100, min_absolute)
+    candidates, reasons = _candidates(attempt, wanted, may_go)
+    if not candidates:
+        return PostFilterResult(f"preemption: {summary(len(attempt.rejected), reasons)}")
+    best = min(candidates, key=lambda candidate: candidate.cost)
+    return PostFilterResult(node=best.node, victims=best.victims)
+
+
+def _candidates(
+    attempt: Attempt, wanted: int, may_go: Callable[[PlacedPod], bool] | None
+) -> tuple[list[Candidate], Counter[str]]:
+    """Return candidates, about as many as ``wanted``, and why the other nodes are none."""
+    what_if, pod = attempt.what_if, attempt.pod_class
+    snapshot = what_if.snapshot
+    priority = attempt.pod.spec.priority or 0
+    hopeful = attempt.rejected[attempt.resolvable]
+    reasons = Counter({NOT_HELPFUL: len(attempt.rejected) - len(hopeful)})
+    with_victims = hopeful[snapshot.lowest_priority[hopeful] < priority]
+    if attempt.refused_by:  # no node did it, so it does not help to free one
+        with_victims = with_victims[:0]
+    lower = {
+        row: [
+            p
+            for p in snapshot.pods_on(row)
+            if p.priority < priority and (may_go is None or may_go(p))
+        ]
+        for row in with_victims.tolist()
+    }
+    reasons[NO_VICTIMS] = len(hopeful) - len(with_victims)
+    budgets = list(snapshot.objects.all(PodDisruptionBudget))
+    candidates: list[Candidate] = []
+    fits = what_if.fit_without(pod, with_victims, priority)
+    names = snapshot.node_names
+    for row, fit in zip(with_victims.tolist(), fits.tolist(), strict=True):
+        if not fit or (may_go is not None and what_if.why_not(pod, row, lower[row])):
+            continue  # it would not do with those that are spared
+        candidate = minimal(
+            names[row],
+            lower[row],
+            budgets,
+            lambda without, row=row: not what_if.why_not(pod, row, without),  # type: ignore[misc]
+        )
+        if candidate.victims:
+            candidates.append(candidate)
+        if len(candidates) >= wanted and any(c.violations == 0 for c in candidates):
+            break
+    if not candidates:
+        spared = np.zeros_like(fits) if may_go is not None else fits
+        for row in with_victims[~spared].tolist():
+            reasons.update(set(what_if.why_not(pod, row, lower[row])))
+    return candidates, reasons
+
+
+def _is_ending_victim(placed: PlacedPod) -> bool:
+    """Return whether the pod goes because of a preemption, and not for another reason."""
+    pod = placed.pod
+    if pod.metadata.deletion_timestamp is None:
+        return False
+    target = next((c for c in pod.status.conditions if c.type == DISRUPTION_TARGET), None)
+    return target is not None and (target.status, target.reason) == ("True", PREEMPTED)
 
 
 def not_eligible(attempt: Attempt, is_victim: Callable[[PlacedPod], bool]) -> str:

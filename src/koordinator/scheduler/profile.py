@@ -18,7 +18,6 @@ from koordinator.api.kubescheduler import (
     FeatureGates,
     KubeSchedulerConfiguration,
     PluginArgs,
-    ReservationArgs,
     decode_args,
 )
 from koordinator.api.meta import KubeObject
@@ -26,6 +25,7 @@ from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod_group import PodGroup
 from koordinator.api.policy import PodDisruptionBudget
+from koordinator.api.reservation import Reservation
 from koordinator.api.schedule_explanation import ScheduleExplanation
 from koordinator.api.service import Service
 from koordinator.api.volume import (
@@ -66,6 +66,7 @@ from koordinator.scheduler.plugins import (
     node_volume_limits,
     pod_topology_spread,
     priority_sort,
+    reservation,
     scarce_resource_avoidance,
     scheduling_gates,
     scheduling_hint,
@@ -105,6 +106,7 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     load_aware.PLUGIN,
     node_numa_resource.PLUGIN,
     device_share.PLUGIN,
+    reservation.PLUGIN,
     elastic_quota.PLUGIN,
     coscheduling.PLUGIN,
     scheduling_hint.PLUGIN,
@@ -141,6 +143,7 @@ UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
         "DeviceShare": "preFilter filter preScore score reserve preBind",
         "LoadAwareScheduling": "preFilter filter score reserve",
         "NodeNUMAResource": "preFilter filter preScore score reserve preBind",
+        "Reservation": "preFilter filter postFilter preScore score reserve preBind bind",
         "ElasticQuota": "preFilter postFilter reserve",
         "Coscheduling": (
             "preEnqueue queueSort preFilter postFilter preScore score reserve permit preBind "
@@ -149,11 +152,7 @@ UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
     }.items()
 }
 
-_ALL_ROUND = frozenset(("preFilter", "filter", "reserve", "preBind"))
 PLANNED: Mapping[str, Planned] = {
-    "Reservation": Planned(
-        ReservationArgs, _ALL_ROUND | {"postFilter", "preScore", "score", "bind"}
-    ),
     # The patches that this one merges travel with the bind here: nothing is left for it to do.
     DEFAULT_PRE_BIND: Planned(NoArgs, frozenset(("preBind",))),
 }
@@ -165,6 +164,7 @@ WATCHED: tuple[type[KubeObject], ...] = (
     Device,
     NodeMetric,
     NodeResourceTopology,
+    Reservation,
     ConfigMap,
     ElasticQuota,
     Service,
@@ -311,6 +311,7 @@ class _Built:
             find_one_node=_with(before, "find_one_node"),
             next_pod=_with(before, "next_pod"),
             transform=_with(before, "transform"),
+            lenders=_with(before, "loans"),
             filter=_with(at["filter"], "filter"),
             post_filter=_with(at["postFilter"], "postfilter"),
             score=_with(at["score"], "score", "score_among"),

@@ -15,6 +15,7 @@ from koordinator.api.kubescheduler import (
 )
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
+from koordinator.api.reservation import Reservation
 from koordinator.cluster.memory.admission import (
     Admission,
     Operation,
@@ -23,6 +24,7 @@ from koordinator.cluster.memory.admission import (
 )
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import Reader
+from koordinator.domain.reservations.reserve_pod import is_active, reserve_pod
 from koordinator.foundation.clock import VirtualClock, to_epoch_s
 from koordinator.scheduler.app import Bound, Evicted, Options, Outcome, Scheduler, Unschedulable
 from koordinator.scheduler.contract import PluginSpec
@@ -139,14 +141,18 @@ class ScheduleResult:
     unschedulable: tuple[Unschedulable, ...]
     evicted: tuple[Evicted, ...]
     not_yet: tuple[str, ...] = ()
+    reservations: tuple[Bound | Unschedulable, ...] = ()  # what became of those that want a node
 
-    def about(self, pods: AbstractSet[str]) -> "ScheduleResult":
-        """Return what concerns these pods (``namespace/name``)."""
+    def about(
+        self, pods: AbstractSet[str], reservations: AbstractSet[str] = frozenset()
+    ) -> "ScheduleResult":
+        """Return what concerns these pods (``namespace/name``) and reservations."""
         return ScheduleResult(
             tuple(o for o in self.placements if o.pod in pods),
             tuple(o for o in self.unschedulable if o.pod in pods),
             tuple(o for o in self.evicted if o.pod in pods or o.by in pods),
             self.not_yet,
+            tuple(o for o in self.reservations if o.reservation in reservations),
         )
 
 
@@ -186,13 +192,29 @@ def schedule(
     refused = {o.pod: o for o in outcomes if isinstance(o, Unschedulable) and o.pod not in bound}
     for left in _never_tried(world):
         refused.setdefault(left.pod, left)
-    evicted = tuple(o for o in outcomes if isinstance(o, Evicted))
-    return ScheduleResult(tuple(bound.values()), tuple(refused.values()), evicted, world.not_yet)
+    last: list[Bound | Unschedulable] = [*bound.values(), *refused.values()]
+    return ScheduleResult(
+        tuple(o for o in bound.values() if not o.reservation),
+        tuple(o for o in refused.values() if not o.reservation),
+        tuple(o for o in outcomes if isinstance(o, Evicted)),
+        world.not_yet,
+        tuple(o for o in last if o.reservation),
+    )
 
 
 def _never_tried(world: Embedded) -> Iterable[Unschedulable]:
-    """Pods that no attempt was made for: gated ones, and those of a scheduler that is not here."""
+    """Yield what no attempt was made for: gated pods, and what is for another scheduler."""
     queue, names = world.scheduler.queue, sorted(world.scheduler.cycles)
+    for reservation in filter(is_active, world.cluster.list(Reservation).items):
+        pod = reserve_pod(reservation)
+        if queue.get(pod.key) is None and pod.key not in world.state.pods.by_key:
+            reason = (
+                f"no profile schedules it: spec.template.spec.schedulerName is "
+                f"{pod.spec.scheduler_name!r}, the profiles are {', '.join(names)}; the plugin "
+                "Reservation has to be on"
+            )
+            name = reservation.metadata.name
+            yield Unschedulable(pod.key, "", reason, reason, reservation=name)
     for pod in world.cluster.list(Pod).items:
         if not _is_pending(pod):
             continue

@@ -91,9 +91,15 @@ Check = Callable[[Exam], None]
 # -- asking ----------------------------------------------------------------------------------
 
 
+def seen_by(plugin: Any, state: ClusterState, pod: PodClass) -> Snapshot:
+    """Return the cluster as the plugin sees it for a pod: with the loans that it says there are."""
+    snapshot = Snapshot(state)
+    return snapshot.loaned(plugin.loans(snapshot, pod)) if hasattr(plugin, "loans") else snapshot
+
+
 def verdicts(plugin: Any, state: ClusterState, pod: PodClass) -> dict[str, tuple[list[str], bool]]:
     """Return ``{node: (reasons in alphabetical order, unresolvable)}`` of the rejected nodes."""
-    snapshot = Snapshot(state)
+    snapshot = seen_by(plugin, state, pod)
     rejections = plugin.filter(snapshot, pod)
     never = np.broadcast_to(rejections.unresolvable, len(snapshot))
     return {
@@ -105,7 +111,7 @@ def verdicts(plugin: Any, state: ClusterState, pod: PodClass) -> dict[str, tuple
 
 def final_scores(plugin: Any, state: ClusterState, pod: PodClass) -> IntArray:
     """Return the scores as they count, with all living nodes feasible."""
-    snapshot = Snapshot(state)
+    snapshot = seen_by(plugin, state, pod)
     rows = np.flatnonzero(snapshot.alive)
     if hasattr(plugin, "score_among"):
         raw = plugin.score_among(snapshot, pod, rows)
@@ -116,7 +122,7 @@ def final_scores(plugin: Any, state: ClusterState, pod: PodClass) -> IntArray:
 
 def says(plugin: Any, state: ClusterState, pod: PodClass) -> list[Any]:
     """Return everything that the plugin says about a pod, by node name."""
-    snapshot, active = Snapshot(state), ActivePlugin("", plugin)
+    snapshot, active = seen_by(plugin, state, pod), ActivePlugin("", plugin)
     said: list[Any] = []
     if hasattr(plugin, "prefilter"):
         said.append(plugin.prefilter(snapshot, pod))
@@ -176,8 +182,8 @@ def check_pure(exam: Exam) -> None:
 def check_bounded(exam: Exam) -> None:
     """One answer per row; only codes with a reason; scores in 0..max_score."""
     state, plugin, classes = exam.sit()
-    snapshot = Snapshot(state)
     for pod in classes:
+        snapshot = seen_by(plugin, state, pod)
         if exam.filters:
             rejections = plugin.filter(snapshot, pod)
             assert rejections.codes.shape == (len(snapshot),)
@@ -202,9 +208,9 @@ def check_blind_to_node_order(exam: Exam) -> None:
 def check_subset_invariant(exam: Exam) -> None:
     """Asked about some rows, it says what it says about them among all."""
     state, plugin, classes = exam.sit()
-    whole = Snapshot(state)
-    rows = np.array(exam.rows, np.int64) % len(whole)
+    rows = np.array(exam.rows, np.int64) % len(state.nodes)
     for pod in classes:
+        whole = seen_by(plugin, state, pod)
         if exam.filters:
             all_of, some = plugin.filter(whole, pod), plugin.filter(whole[rows], pod)
             never = np.broadcast_to(all_of.unresolvable, len(whole))[rows]
@@ -225,9 +231,10 @@ def check_key_is_honest(exam: Exam) -> None:
         return
     state, plugin, classes = exam.sit()
     classes += [state.classes.of(pod) for pod in _mixed(exam.pods)]
-    snapshot, active = Snapshot(state), ActivePlugin("", plugin)
+    active = ActivePlugin("", plugin)
     seen: dict[object, list[Any]] = {}
     for pod in classes:
+        snapshot = seen_by(plugin, state, pod)
         key = part_key(active, pod)
         if exam.filters and wants_filter(active, snapshot, pod):
             said = plugin.filter(snapshot, pod).codes.tolist()
@@ -256,7 +263,7 @@ def check_a_filter_left_out_rejects_nothing(exam: Exam) -> None:
     """With ``filters`` False: it is a short cut, not another rule."""
     state, plugin, classes = exam.sit()
     for pod in classes if exam.filters else ():
-        if not wants_filter(ActivePlugin("", plugin), Snapshot(state), pod):
+        if not wants_filter(ActivePlugin("", plugin), seen_by(plugin, state, pod), pod):
             assert verdicts(plugin, state, pod) == {}
 
 
@@ -264,7 +271,7 @@ def check_a_score_left_out_says_nothing(exam: Exam) -> None:
     """With ``scores`` False: all nodes would get the same."""
     state, plugin, classes = exam.sit()
     for pod in classes if exam.scores else ():
-        if not wants_score(ActivePlugin("", plugin), Snapshot(state), pod):
+        if not wants_score(ActivePlugin("", plugin), seen_by(plugin, state, pod), pod):
             assert len(set(final_scores(plugin, state, pod).tolist())) <= 1
 
 

@@ -15,6 +15,7 @@ from tests.contract.scheduler.plugin_suite import (
 )
 from tests.equipped_nodes import machine_pods, machine_rooms
 from tests.measured_nodes import ARGUMENTS, measured_clusters, measured_pods
+from tests.reservations import reserved_rooms, reserving_pods
 from tests.strategies import FOO, GPU
 
 from koordinator.api.kubescheduler import decode_args
@@ -121,6 +122,17 @@ _LOAD_AWARE = {
 )
 def test_the_contract_on_nodes_that_report_their_usage(check: Callable[[], None]) -> None:
     """By every kind of usage and threshold."""
+    check()
+
+
+@pytest.mark.slow
+@plugin_contract(
+    *(_BY_NAME[name] for name in ("Reservation", "NodeResourcesFit", "InterPodAffinity")),
+    without={"Reservation": (check_what_is_left_out_depends_on_the_pod,)},
+    worlds=(reserved_rooms(), reserving_pods()),
+)
+def test_the_contract_where_nodes_have_reservations(check: Callable[[], None]) -> None:
+    """Whether Reservation has a say depends on what there is for the pod, too."""
     check()
 
 

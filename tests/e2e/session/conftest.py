@@ -51,6 +51,20 @@ CONFIGURATION = {
             },
             "pluginConfig": [{"name": "Coscheduling", "args": {"enablePreemption": True}}],
         },
+        {
+            "schedulerName": "reserving",
+            "plugins": {
+                "postFilter": {"enabled": [{"name": "Reservation"}]},
+                "score": {"enabled": [{"name": "Reservation", "weight": 5000}]},
+                **{
+                    point: {"enabled": [{"name": "Reservation"}]}
+                    for point in ("preFilter", "filter", "reserve")
+                },
+            },
+            "pluginConfig": [
+                {"name": "Reservation", "args": {"gcDurationSeconds": 1, "gcIntervalSeconds": 1}}
+            ],
+        },
     ],
 }
 

@@ -27,18 +27,19 @@ READ = {"get", "list", "watch"}
 #: What plugins read that are not there yet; those that are say it in ``WATCHED``.
 PLANNED_READS: Mapping[str, tuple[type[KubeObject], ...]] = {
     "NodeNUMAResource": (NodeResourceTopology,),
-    "Reservation": (Reservation,),
 }
 
 WRITES: Rights = {
     ("", "pods/binding"): {"create"},
     ("", "pods/status"): {"patch"},
-    ("", "pods"): {"delete"},
+    ("", "pods"): {"delete", "patch"},
     ("", "pods/eviction"): {"create"},
     ("scheduling.sigs.k8s.io", ElasticQuota.PLURAL): {"create", "patch"},
     ("", Node.PLURAL): {"patch"},
     ("", PersistentVolume.PLURAL): {"patch"},
     ("", PersistentVolumeClaim.PLURAL): {"patch"},
+    ("scheduling.koordinator.sh", Reservation.PLURAL): {"delete", "patch"},
+    ("scheduling.koordinator.sh", f"{Reservation.PLURAL}/status"): {"patch"},
     ("scheduling.sigs.k8s.io", PodGroup.PLURAL): {"patch"},
     ("scheduling.koordinator.sh", "scheduleexplanations/status"): {"patch"},
     ("scheduling.koordinator.sh", ScheduleExplanation.PLURAL): {"delete"},

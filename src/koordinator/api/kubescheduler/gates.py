@@ -21,6 +21,11 @@ GANG_PENDING_PODS_CONDITION: Final = "GangPendingPodsConditionPatch"  # on by de
 
 DEVICE_PLUGIN_ADAPTION: Final = "DevicePluginAdaption"  # spelt as in the original
 
+#: Labels of nodes don't count for reservation affinity, only those of reservations.
+OMIT_NODE_LABELS: Final = "OmitNodeLabelsForReservation"
+#: Pods forget a reservation that is deleted.
+CLEAN_EXPIRED_ALLOCATED: Final = "CleanExpiredReservationAllocated"
+
 GATES: Final = frozenset(
     (
         MULTI_QUOTA_TREE,
@@ -32,6 +37,8 @@ GATES: Final = frozenset(
         POD_DISRUPTION_BUDGET,
         GANG_PENDING_PODS_CONDITION,
         DEVICE_PLUGIN_ADAPTION,
+        OMIT_NODE_LABELS,
+        CLEAN_EXPIRED_ALLOCATED,
     )
 )
 

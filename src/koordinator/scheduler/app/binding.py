@@ -54,6 +54,7 @@ class Binder:
         self._clock = clock
         self._state = state
         self._under_way: list[tuple[Binds, dict[int, Assumed]]] = []
+        self._settled: list[Ended] = []
 
     @property
     def in_flight(self) -> int:
@@ -124,13 +125,18 @@ class Binder:
 
         ``wait`` until nothing is under way.
         """
+        settled, self._settled = self._settled, []
         ended: list[Ended] = []
         for binds, batch in self._under_way:
             if wait:
                 binds.results()
             ended += [(batch.pop(index), error) for index, error in binds.finished()]
         self._under_way = [(binds, batch) for binds, batch in self._under_way if batch]
-        return [self._settle(assumed, error) for assumed, error in ended]
+        return settled + [self._settle(assumed, error) for assumed, error in ended]
+
+    def settle(self, assumed: Assumed, error: ClusterError | None) -> None:
+        """End what needs no binding: it is so now, or forgotten; ``ended`` tells it, too."""
+        self._settled.append(self._settle(assumed, error))
 
     def _settle(self, assumed: Assumed, error: ClusterError | None) -> Ended:
         if error is not None and not self._is_seen_bound(assumed):

@@ -15,6 +15,7 @@ class Bound:
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     scorecard: Scorecard | None = None  # kept on demand (``Options.explain``)
+    reservation: str = ""  # the one that got the node; ``pod`` only stands for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Unschedulable:
     message: str  # as in the pod's condition
     nominated: str = ""  # node where room is being made
     scorecard: Scorecard | None = None
+    reservation: str = ""  # as above
 
 
 @dataclass(frozen=True, slots=True)

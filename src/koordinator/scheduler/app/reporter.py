@@ -11,11 +11,15 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from koordinator.api.core import MicroTime
+from koordinator.api.annotations.reservation import AFFINITY, RESERVATION_NAME
+from koordinator.api.core import MicroTime, ObjectReference
 from koordinator.api.event import Event, EventSeries, reference_to
 from koordinator.api.meta import Condition, KubeObject, ObjectMeta
 from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
+from koordinator.api.reservation import Reservation
 from koordinator.cluster.port import Cluster, PodReport
+from koordinator.domain.reservations.message import reservation_message
+from koordinator.domain.reservations.reserve_pod import is_reserve_pod
 from koordinator.foundation.clock import UTC, Clock, to_datetime
 from koordinator.scheduler.diagnosis import shortened
 
@@ -23,6 +27,7 @@ SCHEDULED = "PodScheduled"
 BOUND = ("Normal", "Scheduled", "Binding")
 FAILED = ("Warning", "FailedScheduling", "Scheduling")
 DISPLACED = ("Normal", "Preempted", "Preempting")
+FAILED_RESERVATION = ("Warning", "FailedScheduling-Reservation", "Scheduling")
 GATED = "SchedulingGated"  # a reason: room would not help, so no autoscaler acts
 COMPONENT = "koord-scheduler"  # who speaks about objects that belong to no profile
 DEFAULT_NAMESPACE = "default"  # of events about objects that have none
@@ -61,6 +66,7 @@ class Reporter:
         """Tell that pods were bound to nodes."""
         for pod, _ in pods if self._told else ():
             self._told.pop(pod.metadata.uid, None)
+            self._told.pop(pod.metadata.uid + FAILED_RESERVATION[1], None)
         if self._enabled and pods:
             self._cluster.report(
                 [
@@ -68,7 +74,7 @@ class Reporter:
                         pod,
                         pod.spec.scheduler_name,
                         BOUND,
-                        f"Successfully assigned {pod.key} to {node}",
+                        f"Successfully assigned {called(pod)} to {node}",
                     )
                     for pod, node in pods
                 ]
@@ -78,8 +84,14 @@ class Reporter:
         """Tell why the pod still waits; a condition that says so already is left alone."""
         if not self._enabled:
             return
+        if AFFINITY.key in pod.metadata.annotations:
+            about_reservations = reservation_message(message)
+            if about_reservations:
+                self._tell(pod, shortened(about_reservations), FAILED_RESERVATION)
         message = shortened(message)
         self._tell(pod, message)
+        if is_reserve_pod(pod.metadata):
+            return  # its condition is that of the reservation
         known = next((c for c in pod.status.conditions if c.type == SCHEDULED), None)
         generation = pod.metadata.generation
         if known is not None and (
@@ -115,7 +127,12 @@ class Reporter:
         return True
 
     def nominated(self, pod: Pod, node: str) -> None:
-        """Write the node where room is being made; empty takes the nomination back."""
+        """Write the node where room is being made; empty takes the nomination back.
+
+        Of a reservation only the scheduler knows.
+        """
+        if is_reserve_pod(pod.metadata):
+            return
         meta = pod.metadata
         self._cluster.report([PodReport(meta.namespace, meta.name, meta.uid, nominated_node=node)])
 
@@ -153,13 +170,15 @@ class Reporter:
         meta = pod.metadata
         self._cluster.report([PodReport(meta.namespace, meta.name, meta.uid, condition=condition)])
 
-    def _tell(self, pod: Pod, message: str) -> None:
+    def _tell(self, pod: Pod, message: str, what: tuple[str, str, str] | None = None) -> None:
         """Write an event about a failure, or count it in the series of the same ones."""
         now_s, uid = self._clock.now_s(), pod.metadata.uid
+        if what is not None:
+            uid += what[1]  # a series of its own
         told = self._told.get(uid)
         if told is None or told.event.note != message or now_s > told.last_s + SERIES_S:
             scheduler = pod.spec.scheduler_name
-            event = self._event(pod, scheduler, FAILED, message)
+            event = self._event(pod, scheduler, what or FAILED, message)
             self._remember(uid, _Told(event, 1, now_s, now_s))
             self._cluster.report([event])
             return
@@ -187,18 +206,37 @@ class Reporter:
         kind, reason, action = what
         now_s = self._clock.now_s()
         self._written += 1
-        meta = about.metadata
+        regarding = _reference(about)
+        name = regarding.name[:_NAME].rstrip("-.")
         return Event(
             metadata=ObjectMeta(
-                name=f"{meta.name[:_NAME].rstrip('-.')}.{int(now_s * 1e6):x}{self._written:04x}",
-                namespace=meta.namespace or DEFAULT_NAMESPACE,
+                name=f"{name}.{int(now_s * 1e6):x}{self._written:04x}",
+                namespace=regarding.namespace or DEFAULT_NAMESPACE,
             ),
             event_time=MicroTime.fromtimestamp(now_s, UTC),
             reporting_controller=scheduler,
             reporting_instance=scheduler,
             action=action,
             reason=reason,
-            regarding=reference_to(about),
+            regarding=regarding,
             note=note,
             type=kind,
         )
+
+
+def called(pod: Pod) -> str:
+    """Return how a pod is called, or the reservation for which it stands."""
+    meta = pod.metadata
+    return meta.annotations[RESERVATION_NAME] if is_reserve_pod(meta) else pod.key
+
+
+def _reference(about: KubeObject) -> ObjectReference:
+    """Return the reference to an object, or to the reservation for which a pod stands."""
+    if not (isinstance(about, Pod) and is_reserve_pod(about.metadata)):
+        return reference_to(about)
+    return ObjectReference(
+        api_version=Reservation.API_VERSION,
+        kind=Reservation.KIND,
+        name=called(about),
+        uid=about.metadata.uid,
+    )

@@ -10,14 +10,20 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from koordinator.api.annotations.reservation import RESERVATION_NAME
+from koordinator.api.kubescheduler.gates import CLEAN_EXPIRED_ALLOCATED
+from koordinator.api.labels import OPERATING_MODE
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Container as PodContainer
 from koordinator.api.pod import Pod, PodSpec
 from koordinator.api.pod_group import PodGroup
+from koordinator.api.reservation import Reservation
 from koordinator.cluster.port import NO_SELECTORS, Cluster, EventType, Watch, WatchEvent
 from koordinator.domain.gangs import GangBook
+from koordinator.domain.reservations.owners import claimant_of, is_owner
+from koordinator.domain.reservations.reserve_pod import is_reserve_pod, reserve_pod
 from koordinator.domain.transforms import as_scheduled
 from koordinator.foundation.clock import Clock, to_epoch_s
 from koordinator.foundation.errors import (
@@ -34,6 +40,7 @@ from koordinator.scheduler.app.job_queues import EVENTS, GATE, JobQueues
 from koordinator.scheduler.app.outcomes import Bound, Outcome, Unschedulable
 from koordinator.scheduler.app.queued_quotas import QueuedQuotas
 from koordinator.scheduler.app.reporter import Reporter
+from koordinator.scheduler.app.reservations import ReservationKeeper
 from koordinator.scheduler.app.terminating_pods import TerminatingPods
 from koordinator.scheduler.app.upkeep import Upkeep
 from koordinator.scheduler.contract import (
@@ -49,6 +56,7 @@ from koordinator.scheduler.cycle import Choice, Cycle, Refused, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.ingest import Ingest, is_over
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
+from koordinator.scheduler.plugins.reservation import Reservations
 from koordinator.scheduler.queue import Nominator, QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass, Snapshot
 
@@ -98,6 +106,7 @@ class Scheduler:
         self._clock = clock
         self._ingest = Ingest(state)
         self._metrics = metrics
+        self._keeper = _keeper(cluster, state, clock, profiles)
         quotas = [
             a.plugin
             for p in profiles
@@ -264,7 +273,13 @@ class Scheduler:
         if isinstance(event.object, Pod):
             previous = event.previous
             old = as_scheduled(previous) if isinstance(previous, Pod) else None
-            self._handle_pod(event.type, as_scheduled(event.object), old)
+            used = self._used_by(event.object)
+            holds = OPERATING_MODE in event.object.metadata.labels
+            handle = self._handle_holder if holds else self._handle_pod
+            handle(event.type, as_scheduled(event.object), old)
+            if self._keeper is not None:
+                for uid in filter(None, {used, self._used_by(event.object)}):
+                    self._keeper.touch_user(uid)
             return
         if event.type is EventType.DELETED:
             change = self._ingest.drop(event.object)
@@ -277,6 +292,46 @@ class Scheduler:
                 ready = (gangs.drop_group if gone else gangs.put_group)(event.object)
                 self.queue.activate(ready, self._clock.now_s())
         self._tell_queue(change)
+        if self._keeper is not None:
+            if isinstance(event.object, Reservation):
+                self._handle_reservation(self._keeper, event.type, event.object, event.previous)
+            elif isinstance(event.object, Node) and event.type is EventType.DELETED:
+                self._keeper.touch_node(event.object.metadata.name)
+
+    def _used_by(self, pod: Pod) -> str:
+        """Return the uid of the reservation that a placed pod uses; empty if none."""
+        placed = self.state.pods.by_key.get(pod.key)
+        return placed.belongings.uses if placed is not None else ""
+
+    def _handle_reservation(
+        self,
+        keeper: ReservationKeeper,
+        kind: EventType,
+        reservation: Reservation,
+        previous: KubeObject | None,
+    ) -> None:
+        """Handle the pod that stands for a reservation.
+
+        What the cluster answered to a write of ours may be newer than the news.
+        """
+        if kind is not EventType.DELETED:
+            reservation = self.state.objects.get(Reservation, reservation.key) or reservation
+        old = as_scheduled(reserve_pod(previous)) if isinstance(previous, Reservation) else None
+        self._handle_holder(kind, as_scheduled(reserve_pod(reservation)), old)
+        keeper.touch(reservation.metadata.name)
+        if kind is EventType.DELETED:
+            keeper.forget(reservation.metadata.uid)
+
+    def _handle_holder(self, kind: EventType, pod: Pod, previous: Pod | None) -> None:
+        """Handle a pod that may hold something for others; these try at once if it is new."""
+        uid, by_uid = pod.metadata.uid, self.state.holds.by_uid
+        before = by_uid.get(uid)
+        self._handle_pod(kind, pod, previous)
+        now = by_uid.get(uid)
+        if now is not None and (before is None or before.offer != now.offer):
+            owners, pending = now.offer.owners, self.state.unbound.items()
+            ready = [key for key, (other, _) in pending if is_owner(owners, claimant_of(other))]
+            self.queue.activate(ready, self._clock.now_s())
 
     def _handle_pod(self, kind: EventType, pod: Pod, previous: Pod | None) -> None:
         key = pod.key
@@ -451,7 +506,9 @@ class Scheduler:
             if run:
                 decided += len(run)
                 self._decide(run)
-            elif not self._to_bind:
+                if _reservation(run[-1].pod):
+                    self._begin_binds()  # the next pod may be the one that it is for
+            elif not self._to_bind and not (self._keeper is not None and self._keeper.step()):
                 break
             if not run or len(self._to_bind) >= self.options.in_flight:
                 self._exchange()
@@ -512,6 +569,8 @@ class Scheduler:
             wakeups += self._upkeep.next_wakeups()
         if self._terminating is not None:
             wakeups.append(self._terminating.next_wakeup_s())
+        if self._keeper is not None:
+            wakeups.append(self._keeper.next_wakeup_s())
         times += [due_s for due_s in wakeups if due_s is not None]
         return min(times, default=None)
 
@@ -574,9 +633,8 @@ class Scheduler:
     def _class(self, queued: QueuedPod) -> PodClass:
         """Return the pod's class; looked up when the pod came, unless it has been tried since."""
         pod, pod_class = self._class_of.pop(queued.key, (None, None))
-        if pod_class is None or pod is not queued.pod:
-            return self.state.classes.of(queued.pod)
-        return pod_class
+        is_stale = pod is not queued.pod or (self.state.holds.names(queued.pod))
+        return self.state.classes.of(queued.pod) if pod_class is None or is_stale else pod_class
 
     def _decide_one(self, cycle: Cycle, queued: QueuedPod, pod_class: PodClass) -> None:
         known = self._diagnoses.known(cycle, pod_class)
@@ -660,9 +718,12 @@ class Scheduler:
             profile, took_s = queued.pod.spec.scheduler_name, self._metrics.now_s() - self._began_s
             self._metrics.rejected(profile, took_s)
         self._reporter.failed(queued.pod, message)
+        if self._keeper is not None and is_reserve_pod(queued.pod.metadata) and self.options.report:
+            self._keeper.unschedulable(queued.pod, message)
         self.queue.reject(queued, plugins, frozenset(), message, self._clock.now_s())
         plugin, reason = main
-        outcome = Unschedulable(queued.key, plugin, reason, message, nominated, scorecard)
+        name = _reservation(queued.pod)
+        outcome = Unschedulable(queued.key, plugin, reason, message, nominated, scorecard, name)
         self._outcomes.append(outcome)
 
     def _settle_binds_of(self, victims: Iterable[PlacedPod]) -> None:
@@ -739,8 +800,23 @@ class Scheduler:
         ready = [a for a in batch if a.queued.key in self._beginning and self._is_prepared(a)]
         ready = [assumed for assumed in ready if assumed.queued.key in self._beginning]
         self._beginning = {}
-        if ready:
-            self._binder.begin(ready)
+        self._begin(ready)
+
+    def _begin(self, ready: Sequence[Assumed]) -> None:
+        """Bind pods; write the status of what stands for a reservation."""
+        pods = []
+        for assumed in ready:
+            pod = assumed.queued.pod
+            if self._keeper is None or not is_reserve_pod(pod.metadata):
+                pods.append(assumed)
+                continue
+            error = self._keeper.bind(pod, assumed.node, assumed.holding)
+            self._binder.settle(assumed, error)
+            available = self.state.objects.get(Reservation, _reservation(pod))
+            if error is None and available is not None:  # to be used at once, before news of it
+                self._handle_holder(EventType.MODIFIED, as_scheduled(reserve_pod(available)), pod)
+        if pods:
+            self._binder.begin(pods)
 
     def _is_prepared(self, assumed: Assumed) -> bool:
         if assumed.transaction is None:  # of a run: nobody has anything to prepare
@@ -779,7 +855,7 @@ class Scheduler:
                 self._binder.forget(assumed)
                 self._fail_assumed(assumed, "binding failed: timed out waiting for its volumes")
             elif self._is_ready(self.cycles[assumed.queued.pod.spec.scheduler_name], assumed):
-                self._binder.begin([assumed])
+                self._begin([assumed])
 
     def _end_binds(self, *, wait: bool = False) -> None:
         """Take note of bindings that have ended.
@@ -816,6 +892,7 @@ class Scheduler:
                     holding.annotations,
                     holding.labels,
                     assumed.scorecard,
+                    _reservation(queued.pod),
                 )
             )
 
@@ -847,7 +924,26 @@ class Scheduler:
         if self.queue.get(queued.key) is queued:  # else it was deleted, or has a node by now
             self._reporter.failed(queued.pod, message, "SchedulerError")
         self.queue.fail(queued, message, self._clock.now_s())
-        self._outcomes.append(Unschedulable(queued.key, "", message, message))
+        name = _reservation(queued.pod)
+        self._outcomes.append(Unschedulable(queued.key, "", message, message, reservation=name))
+
+
+def _keeper(
+    cluster: Cluster, state: ClusterState, clock: Clock, profiles: Sequence[Profile]
+) -> ReservationKeeper | None:
+    """Return what keeps reservations, as the first profile has it that knows any; None: none."""
+    for profile in profiles:
+        for active in profile.lenders:
+            if isinstance(active.plugin, Reservations):
+                cleans = CLEAN_EXPIRED_ALLOCATED in active.plugin.gates
+                args = active.plugin.args
+                return ReservationKeeper(cluster, state, clock, args, cleans_users=cleans)
+    return None
+
+
+def _reservation(pod: Pod) -> str:
+    """Return the name of the reservation for which a pod stands; empty if for none."""
+    return pod.metadata.annotations[RESERVATION_NAME] if is_reserve_pod(pod.metadata) else ""
 
 
 def _permits(cycle: Cycle, classes: Sequence[PodClass]) -> bool:

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from koordinator.scheduler.contract import ActivePlugin, Profile, Reads
-from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass, Snapshot
+from koordinator.scheduler.snapshot import (
+    BoolArray,
+    ClusterState,
+    IntArray,
+    Loans,
+    PodClass,
+    Snapshot,
+)
 
 #: Memory that kept evaluations may take; the ones unused for longest go first.
 KEEP_BYTES = 1 << 30
@@ -122,6 +129,16 @@ def part_version(active: ActivePlugin, snapshot: Snapshot) -> Hashable:
     return None if ask is None else ask(snapshot)
 
 
+def view_for(profile: Profile, state: ClusterState, pod: PodClass) -> Snapshot:
+    """Return the whole cluster as it is now, with the loans of the pod."""
+    snapshot = Snapshot(state)
+    for active in profile.lenders:
+        loans: Loans | None = active.plugin.loans(snapshot, pod)
+        if loans is not None:
+            return snapshot.loaned(loans)
+    return snapshot
+
+
 @dataclass(slots=True, eq=False)
 class NodeFacts:
     """One plugin's answer that depends on node facts only: ``ok`` or ``score`` over all rows."""
@@ -176,8 +193,8 @@ class Evaluation:
     def nbytes(self) -> int:
         return self.best.nbytes * (3 + len(self.raw))
 
-    def refresh(self, evaluator: "Evaluator") -> None:
-        """Take in what has changed since the last time."""
+    def refresh(self, evaluator: "Evaluator", snapshot: Snapshot) -> None:
+        """Take in what has changed since the last time; ``snapshot`` has the pod's loans."""
         state = evaluator.state
         usage, facts = state.usage_log, state.node_log
         versions = evaluator.versions(self.program)
@@ -189,16 +206,17 @@ class Evaluation:
             or self._versions != versions
         )
         if stale or rows is None:
-            self._rebuild(evaluator)
+            with snapshot.lending():
+                self._rebuild(evaluator, snapshot)
         elif len(rows):
-            self._update(evaluator.snapshot, rows)
+            self._update(snapshot, rows)
         else:
             return
         self._layout, self._versions = state.layout, versions
         self._node_position, self._usage_position = facts.position, usage.position
 
-    def _rebuild(self, evaluator: "Evaluator") -> None:
-        snapshot, program, pod = evaluator.snapshot, self.program, self.pod
+    def _rebuild(self, evaluator: "Evaluator", snapshot: Snapshot) -> None:
+        program, pod = self.program, self.pod
         ok = snapshot.alive.copy()
         for part in program.node_filters:
             np.logical_and(ok, evaluator.node_facts("filter", part, pod), out=ok)
@@ -220,12 +238,13 @@ class Evaluation:
             changed[rows] = True
             rows = np.flatnonzero(changed)
         view = snapshot[rows]
-        for index, part in enumerate(self.program.relative):
-            if part.active.plugin.reads is not Reads.NODE:
-                raw = part.active.plugin.score(view, self.pod)
-                self.raw[index][rows] = raw
-                self.flat[index] = not (raw.any() or self.raw[index].any())
-        self.best[rows] = self._score(view, self._static_ok[rows], self._static_total[rows])
+        with view.lending():
+            for index, part in enumerate(self.program.relative):
+                if part.active.plugin.reads is not Reads.NODE:
+                    raw = part.active.plugin.score(view, self.pod)
+                    self.raw[index][rows] = raw
+                    self.flat[index] = not (raw.any() or self.raw[index].any())
+            self.best[rows] = self._score(view, self._static_ok[rows], self._static_total[rows])
 
     def _score(self, view: Snapshot, ok: BoolArray, total: IntArray) -> IntArray:
         """Return the total where all filters accept, on top of what the static plugins said."""
@@ -267,20 +286,25 @@ class Evaluator:
         """The whole cluster as it is now."""
         return Snapshot(self.state)
 
+    def view(self, pod: PodClass) -> Snapshot:
+        """Return the whole cluster as it is now, with the loans of the pod."""
+        return view_for(self.profile, self.state, pod)
+
     def key(self, pod: PodClass) -> Hashable:
         """Return the identity of the pod's evaluation, equal for pods that share it.
 
         They may be of different classes.
         """
-        return self._program(pod)[1]
+        return self._program(pod, self.view(pod))[1]
 
-    def of(self, pod: PodClass) -> Evaluation:
-        """Return the pod's evaluation, up to date."""
-        program, key = self._program(pod)
+    def of(self, pod: PodClass, view: Snapshot | None = None) -> Evaluation:
+        """Return the pod's evaluation, up to date; ``view`` is that of the pod if it is known."""
+        view = view or self.view(pod)
+        program, key = self._program(pod, view)
         kept = self._kept.get(key)
         if kept is None:
             kept = self._kept[key] = Evaluation(program, pod)
-            kept.refresh(self)
+            kept.refresh(self, view)
             self._kept_bytes += kept.nbytes
             while self._kept_bytes > self._keep_bytes and len(self._kept) > 1:
                 _, dropped = self._kept.popitem(last=False)
@@ -288,21 +312,21 @@ class Evaluator:
         else:
             self._kept.move_to_end(key)
             before = kept.nbytes
-            kept.refresh(self)
+            kept.refresh(self, view)
             self._kept_bytes += kept.nbytes - before
         return kept
 
-    def _program(self, pod: PodClass) -> tuple[Program, Hashable]:
-        traits = self.state.traits
+    def _program(self, pod: PodClass, view: Snapshot) -> tuple[Program, Hashable]:
+        traits = (self.state.traits, view.loans is None)
         known: tuple[Program, Hashable, Hashable] | None = pod.facts.get(self)
         if known is None or known[2] != traits:
-            program = compile_program(self.profile, self.snapshot, pod)
+            program = compile_program(self.profile, view, pod)
             known = pod.facts[self] = (program, (program.key, program.linear), traits)
         return known[0], known[1]
 
     def versions_of(self, pod: PodClass) -> Hashable:
         """Return what changes when a plugin's answers about the pod may change on every row."""
-        return self.versions(self._program(pod)[0])
+        return self.versions(self._program(pod, self.view(pod))[0])
 
     def versions(self, program: Program) -> Hashable:
         """Return the versions of the plugins that have one."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from koordinator.scheduler.contract import Profile, Reads, Refusal, Rejections, Shortlist
-from koordinator.scheduler.cycle.evaluation import wants_filter, wants_score
+from koordinator.scheduler.cycle.evaluation import view_for, wants_filter, wants_score
 from koordinator.scheduler.diagnosis import Diagnosis, count_reasons, reasons_of
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass, Snapshot
 
@@ -83,9 +83,14 @@ def scorecard(
     Nothing kept is used.  ``taken`` is how many such pods each row has taken before; that is for
     runs of pods.
     """
-    snapshot = Snapshot(state)
+    snapshot = view_for(profile, state, pod)
     if taken is not None:
         snapshot = snapshot.after(pod, taken)
+    with snapshot.lending():
+        return _scorecard(profile, snapshot, pod)
+
+
+def _scorecard(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Scorecard:
     rejected_by = np.where(snapshot.alive, FEASIBLE, NOT_ALIVE).astype(np.int64)
     refusal = prefilter(profile, snapshot, pod)
     filters: list[tuple[str, Rejections]] = []

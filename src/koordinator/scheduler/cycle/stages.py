@@ -180,7 +180,7 @@ class Cycle:
         ``nominated_node`` comes before better ones.  Of equally scored nodes the one with the
         lowest rank is chosen (row order, unless told otherwise).
         """
-        snapshot = self._evaluator.snapshot
+        snapshot = self._evaluator.view(pod_class)
         if prefilter(self.profile, snapshot, pod_class) is not None:
             return None
         for active in self._learning if first_attempt else ():
@@ -191,7 +191,7 @@ class Cycle:
         own = self.state.nodes.rows.get(nominated_node)
         if own is not None and self._is_free(own, pod, pod_class, nominated):
             return self._reserve(snapshot, pod_class, own)
-        evaluation = self._evaluator.of(pod_class)
+        evaluation = self._evaluator.of(pod_class, snapshot)
         feasible = self._feasible(evaluation, snapshot, pod, pod_class, nominated)
         row = self._best(evaluation, snapshot, pod_class, feasible)
         if row is None:
@@ -388,20 +388,26 @@ class Cycle:
         to be tried on its own: most likely it fits nowhere.
         """
         snapshot = self._evaluator.snapshot
-        for pod_class in dict.fromkeys(pods):
-            if prefilter(self.profile, snapshot, pod_class) is not None:
-                return None
-            if any(wants_filter(a, snapshot, pod_class) for a in self._cluster_filters):
-                return None
-            if any(wants_score(a, snapshot, pod_class) for a in self._cluster_scores):
-                return None
-            if self._preferred(snapshot, pod_class):
-                return None
-        evaluation = self._evaluator.of(pods[0])
+        different = dict.fromkeys(pods)
+        if any(self._goes_alone(snapshot, pod_class) for pod_class in different):
+            return None
+        if len({self._evaluator.key(pod_class) for pod_class in different}) > 1:
+            return None  # what they have in common is not what it was when they were queued
+        evaluation = self._evaluator.of(pods[0], snapshot)
         if not evaluation.program.linear or not all(evaluation.flat) or self.profile.find_one_node:
             return None
         count = self.limit(pods[0], len(pods))
         return merge_run(evaluation, snapshot, self.state.nodes.rank, count)
+
+    def _goes_alone(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        """Return whether more than its own node counts for each such pod, or it has loans."""
+        return (
+            self._evaluator.view(pod).loans is not None
+            or prefilter(self.profile, snapshot, pod) is not None
+            or any(wants_filter(a, snapshot, pod) for a in self._cluster_filters)
+            or any(wants_score(a, snapshot, pod) for a in self._cluster_scores)
+            or bool(self._preferred(snapshot, pod))
+        )
 
     def limit(self, pod: PodClass, most: int) -> int:
         """Return how many such pods in a row are not refused as a whole, at most ``most``."""

@@ -11,7 +11,7 @@ from koordinator.scheduler.contract import (
     Profile,
     Reads,
 )
-from koordinator.scheduler.cycle.evaluation import wants_filter
+from koordinator.scheduler.cycle.evaluation import view_for, wants_filter
 from koordinator.scheduler.cycle.job_room import make_room
 from koordinator.scheduler.cycle.rivals import Nominations
 from koordinator.scheduler.diagnosis import reasons_of
@@ -83,11 +83,13 @@ class StateWhatIf:
             for row in rows.tolist():
                 for placed in lower_priority(on_row[row].values(), below):
                     transaction.displace(placed)
-            view = Snapshot(self._state, rows)
-            for active in self._profile.filter:
-                local = active.plugin.reads is not Reads.CLUSTER
-                if local and wants_filter(active, self.snapshot, pod):
-                    fit &= active.plugin.filter(view, pod).codes == 0
+            snapshot = view_for(self._profile, self._state, pod)
+            view = snapshot[rows]
+            with view.lending():
+                for active in self._profile.filter:
+                    local = active.plugin.reads is not Reads.CLUSTER
+                    if local and wants_filter(active, snapshot, pod):
+                        fit &= active.plugin.filter(view, pod).codes == 0
         for index in np.flatnonzero(fit).tolist():
             row = int(rows[index])
             fit[index] = not self.why_not(pod, row, lower_priority(on_row[row].values(), below))
@@ -103,11 +105,12 @@ def rejection(
     profile: Profile, state: ClusterState, pod: PodClass, row: int
 ) -> tuple[str, tuple[str, ...]]:
     """Return the first filter that rejects the row as the state is now, and its reasons."""
-    snapshot = Snapshot(state)
+    snapshot = view_for(profile, state, pod)
     view = snapshot[np.array([row])]
-    for active in profile.filter:
-        if wants_filter(active, snapshot, pod):
-            rejections = active.plugin.filter(view, pod)
-            if rejections.codes[0]:
-                return active.name, tuple(reasons_of(rejections, 0))
+    with view.lending():
+        for active in profile.filter:
+            if wants_filter(active, snapshot, pod):
+                rejections = active.plugin.filter(view, pod)
+                if rejections.codes[0]:
+                    return active.name, tuple(reasons_of(rejections, 0))
     return "", ()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from koordinator.scheduler.contract import Profile, Refusal, Rejections, Shortlist
-from koordinator.scheduler.cycle.evaluation import wants_filter
+from koordinator.scheduler.cycle.evaluation import view_for, wants_filter
 from koordinator.scheduler.cycle.rivals import Nominations
 from koordinator.scheduler.cycle.what_if import StateWhatIf
 from koordinator.scheduler.diagnosis import reasons_of
@@ -105,7 +105,7 @@ def obstacles(
 
     ``rivals`` are nominations that the pod has to respect: see ``rivals_of``.
     """
-    snapshot = Snapshot(state)
+    snapshot = view_for(profile, state, pod)
     rows = np.flatnonzero(snapshot.alive)
     table = _Table(len(rows))
     refusals, listed = _whole(profile, snapshot, pod)

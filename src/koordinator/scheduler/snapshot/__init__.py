@@ -6,7 +6,9 @@ Plugins read it; only ``scheduler.transaction`` and ``scheduler.ingest`` write.
 ``devices``  by row: devices of every type and what is taken of them
 ``numa``     by row: CPUs and NUMA nodes and what is taken of them
 ``load``     by row: what was measured of a node, and its pods that no measurement shows yet
-``belongings``  what a pod holds of both
+``belongings``  what a pod holds of both, and the reservation that it uses
+``holds``    what reservations hold, and who uses it
+``loans``    the holds that a pod may use, and the world in which they are free
 ``pods``     which pod is on which row, and counts of pods by label selector or affinity term
 ``classes``  pods with the same scheduling-relevant fields share one ``PodClass``
 ``network``  the domains of the network between the nodes
@@ -18,7 +20,9 @@ Plugins read it; only ``scheduler.transaction`` and ``scheduler.ingest`` write.
 from koordinator.scheduler.snapshot.axis import ResourceAxis
 from koordinator.scheduler.snapshot.belongings import NO_BELONGINGS, Belongings
 from koordinator.scheduler.snapshot.classes import PodClass, PodClasses
+from koordinator.scheduler.snapshot.holds import Hold, HoldTable, standing_hold
 from koordinator.scheduler.snapshot.ledgers import Changed, Ledger
+from koordinator.scheduler.snapshot.loans import Loans
 from koordinator.scheduler.snapshot.network import Network
 from koordinator.scheduler.snapshot.pods import PlacedPod
 from koordinator.scheduler.snapshot.state import BoolArray, ClusterState, IntArray
@@ -30,12 +34,16 @@ __all__ = [
     "BoolArray",
     "Changed",
     "ClusterState",
+    "Hold",
+    "HoldTable",
     "IntArray",
     "Ledger",
+    "Loans",
     "Network",
     "PlacedPod",
     "PodClass",
     "PodClasses",
     "ResourceAxis",
     "Snapshot",
+    "standing_hold",
 ]

@@ -6,9 +6,11 @@ from typing import Final
 
 from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.annotations.numa import RESOURCE_STATUS
+from koordinator.api.annotations.reservation import ALLOCATED as RESERVATION_ALLOCATED
 from koordinator.api.meta import ObjectMeta
 from koordinator.domain.devices.allocation import Allocation, from_annotation
 from koordinator.domain.numa.ledger import NumaHolding, read_holding
+from koordinator.domain.reservations.offer import Offer
 from koordinator.foundation.errors import InputError
 
 
@@ -18,6 +20,8 @@ class Belongings:
 
     devices: Allocation = field(default_factory=dict)
     numa: NumaHolding | None = None
+    uses: str = ""  # the uid of the reservation that the pod uses
+    offer: Offer | None = None  # what the pod holds is for others, on these terms
     #: the annotations that say so, as far as they are known
     annotations: Mapping[str, str] = field(default_factory=dict, compare=False)
 
@@ -28,12 +32,14 @@ class Belongings:
         return Belongings(
             {**self.devices, **other.devices},
             other.numa or self.numa,
+            other.uses or self.uses,
+            other.offer or self.offer,
             {**self.annotations, **other.annotations},
         )
 
 
 NO_BELONGINGS = Belongings()
-KEYS: Final = (ALLOCATED.key, RESOURCE_STATUS.key)  # of the annotations
+KEYS: Final = (ALLOCATED.key, RESOURCE_STATUS.key, RESERVATION_ALLOCATED.key)  # of the annotations
 
 
 def read_belongings(meta: ObjectMeta, problems: list[InputError]) -> Belongings:
@@ -45,6 +51,7 @@ def read_belongings(meta: ObjectMeta, problems: list[InputError]) -> Belongings:
         return NO_BELONGINGS
     devices: Allocation = {}
     numa: NumaHolding | None = None
+    uses = ""
     try:
         allocated = ALLOCATED.read(meta)
         devices = from_annotation(allocated) if allocated else {}
@@ -54,7 +61,12 @@ def read_belongings(meta: ObjectMeta, problems: list[InputError]) -> Belongings:
         numa = read_holding(meta)
     except InputError as error:
         problems.append(error)
-    if not devices and numa is None:
+    try:
+        used = RESERVATION_ALLOCATED.read(meta)
+        uses = used.uid if used else ""
+    except InputError as error:
+        problems.append(error)
+    if not devices and numa is None and not uses:
         return NO_BELONGINGS
     said = {key: meta.annotations[key] for key in KEYS if key in meta.annotations}
-    return Belongings(devices, numa, said)
+    return Belongings(devices, numa, uses, annotations=said)

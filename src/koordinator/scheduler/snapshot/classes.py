@@ -1,10 +1,10 @@
 """Pod classes: pods that no plugin can tell apart share one, and with it every cached result.
 
 The claim of an ephemeral volume is named after its pod, so a pod that has one is a class of its
-own.
+own; so is a pod that a reservation means by its name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Protocol
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
+from koordinator.api.meta import OwnerReference
 from koordinator.api.pod import Pod, PodSpec
 from koordinator.domain.pod_requests import NONZERO_DEFAULTS, pod_requests
 from koordinator.scheduler.snapshot.axis import PODS, IntArray, ResourceAxis
@@ -25,7 +26,12 @@ READ_PREFIXES = (
 )
 #: … except the ones that it wrote itself.
 WRITTEN = frozenset(
-    {"scheduling.koordinator.sh/device-allocated", "scheduling.koordinator.sh/resource-status"}
+    {
+        "scheduling.koordinator.sh/device-allocated",
+        "scheduling.koordinator.sh/resource-status",
+        "scheduling.koordinator.sh/reservation-allocated",
+        "scheduling.koordinator.sh/reservation-name",
+    }
 )
 
 KEEP_CLASSES = 1 << 18
@@ -43,6 +49,7 @@ class PodClass:
     annotations: Mapping[str, str]  # those that scheduling reads
     owner_kind: str  # kind of the controlling owner, e.g. DaemonSet
     owner_name: str
+    owner_references: tuple[OwnerReference, ...]
     spec: PodSpec
     labelset: int  # see ``PodTable``
     columns: IntArray  # resources asked for (amount > 0) …
@@ -52,7 +59,7 @@ class PodClass:
     nonzero_memory: int
     host_ports: tuple[tuple[str, str, int], ...]  # (ip, protocol, port)
     images: tuple[str, ...]  # of containers and init containers, with repeats
-    name: str = ""  # of the one pod, if it has ephemeral volumes; empty for all others
+    name: str = ""  # of the one pod, if its name matters; empty for all others
     uid: str = ""  # likewise
     facts: dict[Any, Any] = field(default_factory=dict)  # what plugins derived from the above
 
@@ -70,8 +77,15 @@ class InternLabels(Protocol):
 class PodClasses:
     """Interns pods into classes."""
 
-    def __init__(self, axis: ResourceAxis, intern_labels: InternLabels) -> None:
+    def __init__(
+        self,
+        axis: ResourceAxis,
+        intern_labels: InternLabels,
+        is_named: Callable[[Pod], bool] = lambda _: False,
+    ) -> None:
+        """``is_named``: whether a pod is meant by its own name."""
         self._axis = axis
+        self._is_named = is_named
         self._intern_labels = intern_labels
         self._by_key: dict[Any, PodClass] = {}
         self._numbers = count()
@@ -85,21 +99,26 @@ class PodClasses:
         if spec.node_name:
             spec = msgspec.structs.replace(spec, node_name="")
         annotations = _relevant(meta.annotations)
-        owner = next((o for o in meta.owner_references if o.controller), None)
         key = (
             meta.namespace,
             _encode(spec),
             frozenset(meta.labels.items()),
             meta.deletion_timestamp is not None,
             annotations,
-            (owner.kind, owner.name) if owner else None,
-            _identity(pod),
+            meta.owner_references,
+            self._identity(pod),
         )
         known = self._by_key.get(key)
         if known is None:
             self._forget_old_ones()
             known = self._by_key[key] = self._build(pod, spec, dict(annotations or ()))
         return known
+
+    def _identity(self, pod: Pod) -> tuple[str, str] | None:
+        """Return the pod's name and uid if a plugin has to know them."""
+        if not self._is_named(pod) and not any(volume.ephemeral for volume in pod.spec.volumes):
+            return None
+        return pod.metadata.name, pod.metadata.uid
 
     def _forget_old_ones(self) -> None:
         """Keep memory bounded; a pod of a forgotten class merely gets a new one."""
@@ -118,7 +137,7 @@ class PodClasses:
         amounts[PODS] = 1
         demand = tuple(sorted(amounts.items()))
         containers = (*spec.init_containers, *spec.containers)
-        name, uid = _identity(pod) or ("", "")
+        name, uid = self._identity(pod) or ("", "")
         sidecars = [c for c in spec.init_containers if c.restart_policy == "Always"]
         return PodClass(
             id=next(self._numbers),
@@ -127,6 +146,7 @@ class PodClasses:
             annotations=annotations,
             owner_kind=owner.kind if owner else "",
             owner_name=owner.name if owner else "",
+            owner_references=meta.owner_references,
             spec=spec,
             labelset=self._intern_labels(
                 meta.namespace, meta.labels, terminating=meta.deletion_timestamp is not None
@@ -146,13 +166,6 @@ class PodClasses:
             name=name,
             uid=uid,
         )
-
-
-def _identity(pod: Pod) -> tuple[str, str] | None:
-    """Return the pod's name and uid if a plugin has to know them."""
-    if not any(volume.ephemeral for volume in pod.spec.volumes):
-        return None
-    return pod.metadata.name, pod.metadata.uid
 
 
 def _relevant(annotations: Mapping[str, str]) -> frozenset[tuple[str, str]] | None:

@@ -13,6 +13,7 @@ from koordinator.api.annotations.node import (
     USAGE_THRESHOLDS,
     CustomUsageThresholds,
 )
+from koordinator.api.annotations.reservation import RESERVE_POD
 from koordinator.api.core import ResourceList
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
@@ -102,10 +103,16 @@ class LoadTable:
         else:
             self._metrics[row] = metric
         for ledger in self._ledgers.values():
-            ledger.report(row, metric, self._pods.on_row[row].values(), self._now_s)
+            ledger.report(row, metric, self._pods_on(row), self._now_s)
+
+    def _pods_on(self, row: int) -> list[PlacedPod]:
+        """Return the pods of a row; what stands for a reservation uses nothing."""
+        return [placed for placed in self._pods.on_row[row].values() if _is_real(placed)]
 
     def charge(self, placed: PlacedPod, sign: int) -> None:
         """Count a pod on its row (1), or no more (-1)."""
+        if not _is_real(placed):
+            return
         for ledger in self._ledgers.values():
             ledger.charge(placed, sign)
 
@@ -157,7 +164,7 @@ class LoadTable:
             if node is not None:
                 self._tell(ledger, row, node)
         for row, metric in self._metrics.items():
-            ledger.report(row, metric, self._pods.on_row[row].values(), self._now_s)
+            ledger.report(row, metric, self._pods_on(row), self._now_s)
         return ledger
 
     def _tell(self, ledger: LoadLedger, row: int, node: Node | None) -> None:
@@ -166,3 +173,7 @@ class LoadTable:
         if raw is not None:
             amounts = {**amounts, **raw}
         ledger.set_node(row, amounts, self._custom.get(row))
+
+
+def _is_real(placed: PlacedPod) -> bool:
+    return RESERVE_POD not in placed.pod_class.annotations

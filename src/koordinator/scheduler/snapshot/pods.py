@@ -6,14 +6,16 @@ spreading and pod affinity never walk over pods.  Equal selectors share one coun
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Generic, TypeVar
 
 import numpy as np
 
+from koordinator.api.annotations.reservation import RESERVE_POD
 from koordinator.api.pod import Pod
 from koordinator.domain.pod_affinity import PodScope, scope_of
+from koordinator.domain.reservations.reserve_pod import HIGHEST_PRIORITY
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.snapshot.axis import IntArray
 from koordinator.scheduler.snapshot.belongings import NO_BELONGINGS, Belongings
@@ -46,6 +48,9 @@ class PlacedPod:
 
     @property
     def priority(self) -> int:
+        """What decides who has to go first; what stands for a reservation never has to."""
+        if RESERVE_POD in self.pod_class.annotations:
+            return HIGHEST_PRIORITY
         return self.pod.spec.priority or 0
 
 
@@ -240,6 +245,22 @@ class PodTable:
             for term in self._labelsets[pod_class.labelset].terms
             if term.total and term.kind in wanted
         ]
+
+    def without_holders(
+        self, terms: Sequence[PodCounter], holders: Iterable[PlacedPod]
+    ) -> list[PodCounter]:
+        """Return the terms as if those pods did not hold them; without the ones left to nobody."""
+        lessened = {id(term): term for term in terms}
+        for placed in holders:
+            for held, weight in self.terms_of(placed.pod_class):
+                term = lessened.get(id(held))
+                if term is None:
+                    continue
+                if term is held:
+                    term = lessened[id(held)] = replace(held, counts=held.counts.copy())
+                term.counts[placed.row] -= weight
+                term.total -= abs(weight)
+        return [term for term in lessened.values() if term.total]
 
     def terms_of(self, pod_class: PodClass) -> tuple[tuple[PodCounter, int], ...]:
         """Return the terms, with weights, that a pod of this class brings along once placed."""

@@ -6,7 +6,7 @@ the set of nodes, ``cluster`` changes that may concern every row (namespaces, th
 plugins read).
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,13 @@ from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
+from koordinator.domain.devices.allocation import Allocation
+from koordinator.domain.numa.ledger import NumaHolding
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.scheduler.snapshot.axis import CPU, BoolArray, IntArray, ResourceAxis
 from koordinator.scheduler.snapshot.belongings import NO_BELONGINGS, Belongings
 from koordinator.scheduler.snapshot.classes import PodClass, PodClasses
+from koordinator.scheduler.snapshot.holds import Hold, HoldTable
 from koordinator.scheduler.snapshot.ledgers import Changed, Kinds, Ledgers
 from koordinator.scheduler.snapshot.load import LoadTable
 from koordinator.scheduler.snapshot.log import ChangeLog
@@ -39,7 +42,8 @@ class ClusterState:
         self.nodes = NodeTable(self.axis)
         self.pods = PodTable()
         self.load = LoadTable(self.nodes, self.pods)
-        self.classes = PodClasses(self.axis, self.pods.intern_labels)
+        self.holds = HoldTable(self.axis)
+        self.classes = PodClasses(self.axis, self.pods.intern_labels, self.holds.names)
         self.ledgers = Ledgers(self, self._everything)
         self.objects = ObjectTable(self.ledgers.note_object)
         self.usage_log = ChangeLog()
@@ -242,20 +246,68 @@ class ClusterState:
             self.usage_log.append(placed.row)
 
     def _charge(self, placed: PlacedPod, sign: int) -> None:
-        pod_class, row, nodes = placed.pod_class, placed.row, self.nodes
-        requested = nodes.requested
-        for column, amount in pod_class.demand:
-            requested[column, row] += sign * amount
-        nodes.nonzero[0, row] += sign * pod_class.nonzero_cpu
-        nodes.nonzero[1, row] += sign * pod_class.nonzero_memory
+        pod_class, held = placed.pod_class, placed.belongings
         self.load.charge(placed, sign)
+        if held.offer is not None:
+            hold = self.holds.open(placed, held.offer) if sign > 0 else None
+            self._charge_hold(hold or self.holds.close(held.offer.uid), sign)
+            return
+        self._charge_sums(
+            placed.row, pod_class.demand, pod_class.nonzero_cpu, pod_class.nonzero_memory, sign
+        )
         for port in pod_class.host_ports:
-            nodes.port(port)[row] += sign
-        held = placed.belongings
+            self.nodes.port(port)[placed.row] += sign
         if held is not NO_BELONGINGS:
-            nodes.devices.charge(row, held.devices, sign)
-            if held.numa is not None:
-                nodes.numa.charge(row, placed.key, held.numa, sign)
+            self._charge_parts(placed, held.devices, held.numa, sign)
+            if held.uses:
+                self._use(placed, held.uses, sign)
+
+    def _charge_sums(
+        self, row: int, demand: Iterable[tuple[int, int]], cpu: int, memory: int, sign: int
+    ) -> None:
+        nodes = self.nodes
+        requested = nodes.requested
+        for column, amount in demand:
+            requested[column, row] += sign * amount
+        nodes.nonzero[0, row] += sign * cpu
+        nodes.nonzero[1, row] += sign * memory
+
+    def _charge_parts(
+        self, placed: PlacedPod, devices: Allocation, numa: NumaHolding | None, sign: int
+    ) -> None:
+        if devices:
+            self.nodes.devices.charge(placed.row, devices, sign)
+        if numa is not None:
+            self.nodes.numa.charge(placed.row, placed.key, numa, sign)
+
+    # -- holds -------------------------------------------------------------------------------
+
+    def lend(self, hold: Hold) -> None:
+        """Take a hold off the books; see ``loans.lending``."""
+        self._charge_hold(hold, -1)
+        hold.lent = True
+
+    def take_back(self, hold: Hold) -> None:
+        """End a loan."""
+        hold.lent = False
+        self._charge_hold(hold, 1)
+
+    def _charge_hold(self, hold: Hold, sign: int) -> None:
+        if hold.lent:
+            return
+        left, placed = hold.left, hold.placed
+        self._charge_sums(placed.row, left.demand, left.nonzero_cpu, left.nonzero_memory, sign)
+        for port in placed.pod_class.host_ports:
+            self.nodes.port(port)[placed.row] += sign
+        self._charge_parts(placed, left.devices, left.numa, sign)
+
+    def _use(self, user: PlacedPod, uid: str, sign: int) -> None:
+        hold = self.holds.hold_of(user, uid)
+        if hold is not None:
+            self._charge_hold(hold, -1)
+        self.holds.use(user, uid, sign)
+        if hold is not None:
+            self._charge_hold(hold, 1)
 
     # -- pods without node, and what is derived from all pods --------------------------------
 
@@ -307,14 +359,17 @@ class ClusterState:
     def validate(self) -> None:
         """Derive every sum again from the pods and compare.  Raises BugError."""
         self.pods.validate()
+        self.holds.validate()
         nodes = self.nodes
         requested = np.zeros_like(nodes.requested)
         nonzero = np.zeros_like(nodes.nonzero)
+        left_of = {hold.placed.key: hold.left for hold in self.holds}
         for placed in self.pods.by_key.values():
-            pod_class = placed.pod_class
-            requested[pod_class.columns, placed.row] += pod_class.amounts
-            nonzero[CPU, placed.row] += pod_class.nonzero_cpu
-            nonzero[1, placed.row] += pod_class.nonzero_memory
+            charged = left_of.get(placed.key, placed.pod_class)
+            for column, amount in charged.demand:
+                requested[column, placed.row] += amount
+            nonzero[CPU, placed.row] += charged.nonzero_cpu
+            nonzero[1, placed.row] += charged.nonzero_memory
         for name, kept, derived in (
             ("requested", nodes.requested, requested),
             ("non-zero requested", nodes.nonzero, nonzero),
@@ -322,10 +377,9 @@ class ClusterState:
             if not np.array_equal(kept, derived):
                 raise BugError(f"{name} amounts differ from the sum over the pods")
         pods = self.pods.by_key.values()
+        parts = [(p.row, p.key, left_of.get(p.key, p.belongings)) for p in pods]
         self.load.validate()
-        nodes.devices.validate((placed.row, placed.belongings.devices) for placed in pods)
+        nodes.devices.validate((row, charged.devices) for row, _, charged in parts)
         nodes.numa.validate(
-            (placed.row, placed.key, placed.belongings.numa)
-            for placed in pods
-            if placed.belongings.numa is not None
+            (row, key, charged.numa) for row, key, charged in parts if charged.numa is not None
         )

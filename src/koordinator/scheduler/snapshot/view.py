@@ -3,7 +3,8 @@
 The whole cluster or some of its rows, with the same attributes.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +16,9 @@ from koordinator.domain.pod_affinity import PodScope
 from koordinator.scheduler.snapshot.axis import BoolArray, IntArray
 from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.devices import DeviceTable
+from koordinator.scheduler.snapshot.holds import Hold, HoldTable
 from koordinator.scheduler.snapshot.load_ledger import LoadLedger
+from koordinator.scheduler.snapshot.loans import Loans, lending, lending_only
 from koordinator.scheduler.snapshot.network import Network
 from koordinator.scheduler.snapshot.nodes import LabelIds
 from koordinator.scheduler.snapshot.numa import NumaTable
@@ -41,8 +44,11 @@ class Snapshot:
     __slots__ = (
         "_added",
         "_allocatable",
+        "_borrowed",
         "_derived",
         "_gpu_free",
+        "_loans",
+        "_nominated",
         "_nonzero",
         "_requested",
         "_state",
@@ -55,8 +61,12 @@ class Snapshot:
         state: ClusterState,
         rows: IntArray | None = None,
         added: tuple[PodClass, IntArray] | None = None,
+        loans: Loans | None = None,
     ) -> None:
         self._state = state
+        self._loans = loans
+        self._nominated: Hold | None = None
+        self._borrowed: tuple[Hold, ...] = ()
         self.rows = rows  # (n,) row numbers; None: all rows
         self.is_large = len(state.nodes) >= LARGE  # worth compiled kernels
         self._added = added
@@ -73,7 +83,8 @@ class Snapshot:
         """Return a view of some rows, which may repeat."""
         if self._added is not None:
             raise TypeError("a view of rows with pods added has no views of its own")
-        return Snapshot(self._state, rows if self.rows is None else self.rows[rows])
+        rows = rows if self.rows is None else self.rows[rows]
+        return Snapshot(self._state, rows, loans=self._loans)
 
     def after(self, pod_class: PodClass, times: IntArray) -> "Snapshot":
         """Return the view in which row i has taken ``times[i]`` more pods of that class.
@@ -81,12 +92,60 @@ class Snapshot:
         Only amounts and pod counts follow: the run of identical pods that this serves has no ports
         or devices.
         """
-        return Snapshot(self._state, self.rows, (pod_class, times))
+        return Snapshot(self._state, self.rows, (pod_class, times), self._loans)
 
     @property
     def whole(self) -> "Snapshot":
         """All rows."""
-        return self if self.rows is None and self._added is None else Snapshot(self._state)
+        if self.rows is None and self._added is None:
+            return self
+        return Snapshot(self._state, loans=self._loans)
+
+    # -- reservations ------------------------------------------------------------------------
+
+    @property
+    def holds(self) -> HoldTable:
+        """What reservations hold, in the whole cluster.  Not to be written to."""
+        return self._state.holds
+
+    @property
+    def loans(self) -> Loans | None:
+        """The holds that the pod may use for which this view was made; None if there are none."""
+        return self._loans
+
+    def loaned(self, loans: Loans | None) -> "Snapshot":
+        """Return the view for a pod that may use these holds."""
+        return Snapshot(self._state, self.rows, loans=loans)
+
+    def lending(self) -> AbstractContextManager[None]:
+        """Let the holds on these rows that the pod may use be free, as plugins shall see them."""
+        if self._loans is None:
+            return nullcontext()
+        return lending(self._state, self._loans.among(self.rows))
+
+    def lending_only(self, *holds: Hold, restricted: bool = False) -> AbstractContextManager[None]:
+        """Let just these holds of the one row of this view be free, and no others.
+
+        ``restricted``: and of the devices and CPUs that they have, nothing else is.
+        """
+        row = int(self.row_numbers[0])
+        return lending_only(self._state, row, holds, restricted=restricted)
+
+    @property
+    def nominated(self) -> Hold | None:
+        """The hold that the pod will use on the one row of this view, once that is decided."""
+        return self._nominated
+
+    @property
+    def borrowed(self) -> tuple[Hold, ...]:
+        """The holds on the one row of this view from which the pod may take, once decided."""
+        return self._borrowed
+
+    def nominating(self, hold: Hold | None, borrowed: tuple[Hold, ...]) -> "Snapshot":
+        """Return the view of the one row for a pod that will use the hold."""
+        view = Snapshot(self._state, self.rows, loans=self._loans)
+        view._nominated, view._borrowed = hold, borrowed
+        return view
 
     # -- amounts -----------------------------------------------------------------------------
 
@@ -178,6 +237,11 @@ class Snapshot:
         """Return ``(n,)`` indices into the list of values; -1 where the node lacks the label."""
         column = self._state.nodes.label(key)
         return self._select(column.ids), column.values
+
+    def node_labels(self, row: int) -> Mapping[str, str]:
+        """Return the labels of the node on a row of the whole cluster; none if it is gone."""
+        node = self._state.nodes.objects[row]
+        return node.metadata.labels if node is not None else {}
 
     def image(self, name: str) -> tuple[BoolArray, int, int] | None:
         """Return where the image is ``(n,)``, its bytes, and on how many nodes of the cluster.
@@ -320,8 +384,15 @@ class Snapshot:
     # -- cluster-wide facts, for plugins that declare ``Reads.CLUSTER`` ----------------------------
 
     def count_pods(self, scope: PodScope, *, terminating: bool = True) -> IntArray:
-        """Return ``(n_all,)``: pods on every row of the cluster that the scope covers."""
+        """Return ``(n_all,)``: pods on every row of the cluster that the scope covers.
+
+        What stands for a reservation that the pod may use is not counted.
+        """
         counts = self._state.pods.count(scope, terminating=terminating)[: len(self._state.nodes)]
+        if self._loans is not None:
+            counts = counts.copy()
+            for hold in self._loans.among(None):
+                counts[hold.row] -= self.is_covered(hold.placed.pod_class, scope)
         counts.flags.writeable = False
         return counts
 
@@ -335,7 +406,12 @@ class Snapshot:
 
         ``counts`` has holders by row.
         """
-        return self._state.pods.terms_about(pod, kinds)
+        terms = self._state.pods.terms_about(pod, kinds)
+        if self._loans is None or not terms:
+            return terms
+        return self._state.pods.without_holders(
+            terms, [hold.placed for hold in self._loans.among(None)]
+        )
 
     @property
     def objects(self) -> ObjectTable:

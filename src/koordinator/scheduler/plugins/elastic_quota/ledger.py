@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from koordinator.api.annotations.reservation import RESERVE_POD
 from koordinator.api.codec import subject_of
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.labels import QUOTA_NAME, is_quota_preemptible
@@ -184,6 +185,8 @@ class QuotaLedger:
                 )
 
     def _take_in_pod(self, key: str, found: tuple[PodClass, bool] | None) -> None:
+        if found is not None and RESERVE_POD in found[0].annotations:
+            found = None  # a reservation is no pod of the quota; the pods that use it are
         known = self._pods.get(key)
         if key in self._left_out:
             found = None

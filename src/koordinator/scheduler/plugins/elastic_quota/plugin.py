@@ -11,6 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 
+from koordinator.api.annotations.reservation import RESERVE_POD
 from koordinator.api.kubescheduler import ElasticQuotaArgs, FeatureGates
 from koordinator.api.kubescheduler.gates import POD_DISRUPTION_BUDGET
 from koordinator.api.policy import PodDisruptionBudget
@@ -90,7 +91,12 @@ class ElasticQuotaPlugin:
         return asked.quota_label or (asked.namespace,), asked.is_preemptible
 
     def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
-        """Refuse a pod that would make its quota use more than it may."""
+        """Refuse a pod that would make its quota use more than it may.
+
+        A reservation uses none of it: the pods that use the reservation do.
+        """
+        if RESERVE_POD in pod.annotations:
+            return None
         ledger = self.ledger(snapshot)
         asked = ledger.quota_pod(pod)
         trees = ledger.trees
@@ -128,19 +134,13 @@ class ElasticQuotaPlugin:
 
     def postfilter(self, attempt: Attempt) -> PostFilterResult:
         """Make room at the expense of less important pods of the same quota."""
-        snapshot = attempt.what_if.snapshot
-        ledger = self.ledger(snapshot)
+        ledger = self.ledger(attempt.what_if.snapshot)
         trees = ledger.trees
         if attempt.members:
-            classes = [pod_class for _, pod_class in attempt.members]
-            spares = self.args.disable_default_quota_preemption
-            own = JobInQuotas(trees, classes, self.admission, spares_default_quota=spares)
-            if not own.names:
-                return PostFilterResult()
-            return room_for_job(attempt, attempt.members, own.allows)
+            return self._room_for_job(attempt, trees)
         asked = ledger.quota_pod(attempt.pod_class, attempt.key)
         quota = trees.quota_for(asked)
-        if quota is None:
+        if quota is None or RESERVE_POD in attempt.pod_class.annotations:
             return PostFilterResult()
         refused = not_eligible(
             attempt,
@@ -157,6 +157,14 @@ class ElasticQuotaPlugin:
             return PostFilterResult(f"preemption: {summary(len(attempt.rejected), reasons)}")
         best = min(candidates, key=lambda candidate: candidate.cost)
         return PostFilterResult(node=best.node, victims=best.victims)
+
+    def _room_for_job(self, attempt: Attempt, trees: QuotaTrees) -> PostFilterResult:
+        classes = [pod_class for _, pod_class in attempt.members]
+        spares = self.args.disable_default_quota_preemption
+        own = JobInQuotas(trees, classes, self.admission, spares_default_quota=spares)
+        if not own.names:
+            return PostFilterResult()
+        return room_for_job(attempt, attempt.members, own.allows)
 
 
 class _Search:

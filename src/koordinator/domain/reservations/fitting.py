@@ -1,0 +1,113 @@
+"""Whether a pod fits into a reservation and what its node has besides.
+
+Source: koordinator pkg/scheduler/plugins/reservation/plugin.go, ``fitsNode``, ``fitsReservation``;
+scoring.go, ``scoreReservation``.  One difference: what owners took beyond the reservation stays
+charged to the node; the original takes it off, too.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from koordinator.domain.reservations.offer import AllocatePolicy, Amounts, Offer
+
+PODS = "pods"
+CPU = "cpu"
+PREFIX = "Reservation(s) "
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """Extended resources that are not compared, by name and by what is before the slash."""
+
+    names: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names or ("/" in name and name.partition("/")[0] in self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Why a pod doesn't fit: resources that the node lacks, and reasons of the reservation."""
+
+    short_on_node: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = field(default=())
+
+    @property
+    def fits(self) -> bool:
+        """Whether it does."""
+        return not self.short_on_node and not self.reasons
+
+
+def remaining(offer: Offer, used: Amounts) -> Amounts:
+    """Return what owners may still take of what is reserved."""
+    if not used and not offer.withheld:
+        return offer.amounts
+    return {
+        name: max(amount - used.get(name, 0) - offer.withheld.get(name, 0), 0)
+        for name, amount in offer.amounts.items()
+    }
+
+
+def short_on_node(
+    requests: Amounts, free: Mapping[str, int], given: Amounts, ignored: Ignored
+) -> tuple[str, ...]:
+    """Return the resources of which node and reservation together have too little.
+
+    ``free`` is what the node has left (``pods``: how many more), ``given`` comes on top of it.
+    """
+    short = [PODS] if free.get(PODS, 0) < 1 else []
+    short += [
+        name
+        for name, amount in requests.items()
+        if name != PODS
+        and name not in ignored
+        and amount > 0
+        and amount > free.get(name, 0) + given.get(name, 0)
+    ]
+    return tuple(short)
+
+
+def short_in_reservation(
+    requests: Amounts, offer: Offer, used: Amounts, users: int, ignored: Ignored, *, detailed: bool
+) -> tuple[str, ...]:
+    """Return why policy Restricted refuses; no reasons for other policies.
+
+    ``used`` is what the ``users`` pods take of it.  ``detailed``: with amounts, milli for cpu.
+    """
+    if offer.policy is not AllocatePolicy.RESTRICTED:
+        return ()
+    reasons = []
+    most = offer.amounts.get(PODS)
+    if most is not None and users + 1 > most:
+        text = f", requested: 1, used: {users}, capacity: {most}" if detailed else ""
+        reasons.append(f"{PREFIX}Too many pods{text}")
+    for name in sorted(offer.restricted):
+        amount = requests.get(name, 0)
+        if name == PODS or not amount or name in ignored:
+            continue
+        capacity = offer.amounts.get(name, 0) - offer.withheld.get(name, 0)
+        taken = used.get(name, 0)
+        if amount > capacity - taken:
+            text = f", requested: {amount}, used: {taken}, capacity: {capacity}" if detailed else ""
+            reasons.append(f"{PREFIX}Insufficient {name}{text}")
+    return tuple(reasons)
+
+
+def score(offer: Offer, used: Amounts, requests: Amounts) -> int:
+    """Return how full the reservation would be, 0..100: the mean over what it reserves.
+
+    A resource of which there is not enough counts as 0.
+    """
+    terms = [
+        0 if (full := used.get(name, 0) + requests.get(name, 0)) > amount else full * 100 // amount
+        for name, amount in offer.amounts.items()
+        if amount > 0
+    ]
+    return sum(terms) // len(terms) if terms else 0
+
+
+def first_by_order(offers: Iterable[Offer]) -> Offer | None:
+    """Return the one with the smallest order label; None if none has one."""
+    ordered = [offer for offer in offers if offer.order]
+    return min(ordered, key=lambda offer: offer.order, default=None)

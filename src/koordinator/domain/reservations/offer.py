@@ -1,0 +1,103 @@
+"""What a reservation offers to pods, and on which terms.
+
+Source: koordinator pkg/scheduler/frameworkext/reservation_info.go.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from koordinator.api.annotations.numa import NODE_RESERVATION
+from koordinator.api.annotations.reservation import OWNERS, RESTRICTED_OPTIONS
+from koordinator.api.core import ResourceList, Taint
+from koordinator.api.labels import reservation_order
+from koordinator.api.pod import Pod
+from koordinator.api.reservation import Reservation, ReservationOwner
+from koordinator.domain.pod_requests import canonical, pod_requests
+from koordinator.domain.reservations.reserve_pod import held_amounts
+
+Amounts = Mapping[str, int]  # canonical, by resource
+
+
+class AllocatePolicy(StrEnum):
+    """How far pods may go beyond what is reserved."""
+
+    DEFAULT = ""  # as Aligned, but shares no node with the other two
+    ALIGNED = "Aligned"  # pods take what is reserved and, beyond it, what the node has left
+    RESTRICTED = "Restricted"  # of what is reserved, pods get nothing but that
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The terms of one reservation.  Equal while nothing changed that pods could tell."""
+
+    uid: str
+    name: str
+    owners: tuple[ReservationOwner, ...]
+    amounts: Amounts  # what is reserved; ``pods`` is how many pods may use it
+    policy: AllocatePolicy
+    allocate_once: bool = True
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False  # as one that is being deleted is
+    order: int = 0  # smaller first; 0 is none
+    withheld: Amounts = field(default_factory=dict)  # of what is reserved, not for owners
+    restricted: frozenset[str] = frozenset()  # the resources that Restricted is about
+    is_pod: bool = False  # an ordinary pod that offers what it holds
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether pods get of what is reserved nothing but that."""
+        return self.policy is AllocatePolicy.RESTRICTED
+
+
+def offer_of(reservation: Reservation) -> Offer:
+    """Return what an available reservation offers.
+
+    Raises InputError if one of its annotations can't be read: then it offers nothing.
+    """
+    meta, spec = reservation.metadata, reservation.spec
+    held = reservation.status.allocatable or held_amounts(spec.template.spec)
+    amounts = _canonical(held)
+    inner = NODE_RESERVATION.read(meta)
+    options = RESTRICTED_OPTIONS.read(meta)
+    limited = frozenset(options.resources if options else ()).intersection(amounts)
+    return Offer(
+        uid=meta.uid,
+        name=meta.name,
+        owners=spec.owners,
+        amounts=amounts,
+        policy=AllocatePolicy(spec.allocate_policy or ""),
+        allocate_once=spec.allocate_once,
+        labels=meta.labels,
+        taints=spec.taints,
+        unschedulable=spec.unschedulable or meta.deletion_timestamp is not None,
+        order=reservation_order(meta.labels),
+        withheld=_canonical(inner.resources) if inner else {},
+        restricted=limited or frozenset(amounts),
+    )
+
+
+def offer_of_pod(pod: Pod) -> Offer:
+    """Return what an ordinary pod offers that holds its amounts for others.
+
+    Raises InputError if it doesn't say for whom in a way that can be read.
+    """
+    meta = pod.metadata
+    amounts = pod_requests(pod.spec)
+    return Offer(
+        uid=meta.uid,
+        name=meta.name,
+        owners=OWNERS.read(meta) or (),
+        amounts=amounts,
+        policy=AllocatePolicy.ALIGNED,
+        labels=meta.labels,
+        unschedulable=meta.deletion_timestamp is not None,
+        order=reservation_order(meta.labels),
+        restricted=frozenset(amounts),
+        is_pod=True,
+    )
+
+
+def _canonical(resources: ResourceList) -> Amounts:
+    return {name: canonical(name, quantity) for name, quantity in resources.items()}

@@ -1,0 +1,167 @@
+"""The pod that stands for a reservation: what the scheduler queues, places and charges.
+
+It is nowhere but in the scheduler.  Its name and uid are the uid of the reservation.
+Source: koordinator pkg/util/reservation/reservation.go, ``NewReservePod``.
+"""
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from koordinator.api.annotations.codec import AnnotationCodec
+from koordinator.api.annotations.reservation import (
+    IS_PRE_ALLOCATION,
+    RESERVATION_NAME,
+    RESERVATION_NODE,
+    RESERVE_POD,
+)
+from koordinator.api.core import ResourceList, ResourceRequirements, Taint
+from koordinator.api.defaults import with_defaults
+from koordinator.api.kubescheduler import DEFAULT_SCHEDULER_NAME
+from koordinator.api.labels import OPERATING_MODE, POD_PRIORITY, OperatingMode, is_true, parse_int32
+from koordinator.api.meta import ApiStruct, ObjectMeta
+from koordinator.api.pod import Container, Pod, PodSpec, PodStatus
+from koordinator.api.reservation import (
+    PreAllocationPolicy,
+    Reservation,
+    ReservationOwner,
+    ReservationPhase,
+)
+from koordinator.domain.pod_requests import canonical, pod_requests
+from koordinator.foundation.quantity import Quantity
+
+
+class Terms(ApiStruct, frozen=True, kw_only=True):
+    """What of a reservation its pod has to know; more than the policy only for pre-allocation."""
+
+    allocate_policy: str = ""
+    pre_allocation: PreAllocationPolicy | None = None
+    name: str = ""
+    uid: str = ""
+    owners: tuple[ReservationOwner, ...] = ()
+    taints: tuple[Taint, ...] = ()
+
+
+TERMS: Final = AnnotationCodec("internal.scheduling.koordinator.sh/reservation-terms", Terms)
+HIGHEST_PRIORITY: Final = 2**31 - 1  # of a reservation that says nothing: nobody preempts it
+DEFAULT_NAMESPACE: Final = "default"
+OVER: Final = (ReservationPhase.SUCCEEDED, ReservationPhase.FAILED)
+_HELD = "__internal_fake_container__"  # asks for what is held where that isn't the template's
+
+
+def is_reserve_pod(meta: ObjectMeta) -> bool:
+    """Return whether a pod stands for a reservation."""
+    return is_true(meta.annotations, RESERVE_POD)
+
+
+def holds_for_others(pod: Pod) -> bool:
+    """Return whether an ordinary pod offers its amounts to others, as a reservation does.
+
+    It does while it runs and is ready.
+    """
+    if pod.metadata.labels.get(OPERATING_MODE) not in tuple(OperatingMode):
+        return False
+    is_ready = any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
+    return pod.status.phase == "Running" and is_ready
+
+
+def is_active(reservation: Reservation) -> bool:
+    """Return whether the reservation still wants a node."""
+    return not reservation.status.node_name and reservation.status.phase not in OVER
+
+
+def is_available(reservation: Reservation) -> bool:
+    """Return whether the reservation holds amounts on a node."""
+    status = reservation.status
+    return bool(status.node_name) and status.phase == ReservationPhase.AVAILABLE
+
+
+def reserve_pod(reservation: Reservation) -> Pod:
+    """Return the pod, on its node if the reservation is available."""
+    meta, template, status = reservation.metadata, reservation.spec.template, reservation.status
+    spec = template.spec
+    annotations = {
+        **template.metadata.annotations,
+        **meta.annotations,
+        RESERVE_POD: "true",
+        RESERVATION_NAME: meta.name,
+        **TERMS.entry(_terms(reservation)),
+    }
+    if reservation.spec.pre_allocation:
+        annotations[IS_PRE_ALLOCATION] = "true"
+    if spec.node_name:
+        annotations[RESERVATION_NODE] = spec.node_name
+    labels = {**template.metadata.labels, **meta.labels}
+    if is_available(reservation) and status.allocatable:
+        spec = _holding(spec, status.allocatable)
+    pod = Pod(
+        metadata=replace(
+            meta,
+            name=meta.uid,
+            generate_name="",
+            namespace=template.metadata.namespace or DEFAULT_NAMESPACE,
+            labels=labels,
+            annotations=annotations,
+            owner_references=template.metadata.owner_references,
+        ),
+        spec=replace(
+            spec,
+            node_name=status.node_name if is_available(reservation) else "",
+            scheduler_name=spec.scheduler_name or DEFAULT_SCHEDULER_NAME,
+            priority=_priority(spec, labels),
+        ),
+        status=PodStatus(phase=status.phase if status.phase in OVER else "Pending"),
+    )
+    return with_defaults(pod)
+
+
+def _terms(reservation: Reservation) -> Terms:
+    spec = reservation.spec
+    if not spec.pre_allocation:
+        return Terms(allocate_policy=spec.allocate_policy or "")
+    return Terms(
+        allocate_policy=spec.allocate_policy or "",
+        pre_allocation=spec.pre_allocation_policy or PreAllocationPolicy(),
+        name=reservation.metadata.name,
+        uid=reservation.metadata.uid,
+        owners=spec.owners,
+        taints=spec.taints,
+    )
+
+
+def held_amounts(spec: PodSpec) -> ResourceList:
+    """Return what a template asks for, as it is written into the status."""
+    requests = pod_requests(spec)
+    notations = {
+        name: quantity.notation
+        for container in (*spec.containers, *spec.init_containers)
+        for name, quantity in container.resources.requests.items()
+    }
+    return {
+        name: Quantity.from_milli(amount)
+        if name == "cpu"
+        else Quantity.from_int(amount, binary=notations.get(name, "") == "BinarySI")
+        for name, amount in requests.items()
+    }
+
+
+def _holding(spec: PodSpec, held: ResourceList) -> PodSpec:
+    """Return a spec that asks for exactly what the status says is held."""
+    if pod_requests(spec) == {name: canonical(name, amount) for name, amount in held.items()}:
+        return spec
+    fake = Container(name=_HELD, resources=ResourceRequirements(requests=held))
+    empty = ResourceRequirements()
+    return replace(
+        spec,
+        resources=None,
+        overhead={},
+        containers=(*(replace(each, resources=empty) for each in spec.containers), fake),
+        init_containers=tuple(replace(each, resources=empty) for each in spec.init_containers),
+    )
+
+
+def _priority(spec: PodSpec, labels: dict[str, str]) -> int:
+    if spec.priority is not None:
+        return spec.priority
+    labelled = parse_int32(labels.get(POD_PRIORITY, ""))
+    return HIGHEST_PRIORITY if labelled is None else labelled

@@ -1,0 +1,15 @@
+"""Reservations: what they hold is for some pods only, and free for these.
+
+``known``      which holds the pods of a class may use, kept up to date
+``judging``    which of the holds on a node a pod fits into, or why into none
+``placing``    where a reservation itself may go
+``summary``    what is said of reservations to a pod that fits nowhere
+``plugin``     the plugin
+
+The rules are in ``domain.reservations``.
+Source: koordinator pkg/scheduler/plugins/reservation.
+"""
+
+from koordinator.scheduler.plugins.reservation.plugin import PLUGIN, Reservations
+
+__all__ = ["PLUGIN", "Reservations"]

@@ -1,0 +1,330 @@
+"""The plugin for pods that may use reservations, and for reservations that want a node."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from koordinator.api.annotations.reservation import ALLOCATED, ReservationAllocated
+from koordinator.api.kubescheduler import NO_GATES, FeatureGates, ReservationArgs
+from koordinator.api.kubescheduler.gates import OMIT_NODE_LABELS
+from koordinator.api.labels import is_preemptible
+from koordinator.api.meta import ObjectMeta
+from koordinator.domain.reservations.fitting import Ignored
+from koordinator.domain.reservations.offer import AllocatePolicy
+from koordinator.domain.reservations.reserve_pod import TERMS, Terms
+from koordinator.scheduler.contract import (
+    Action,
+    Attempt,
+    EventHint,
+    Holding,
+    Nomination,
+    NumaAligner,
+    NumaHintProvider,
+    PluginSpec,
+    PostFilterResult,
+    Reads,
+    Refusal,
+    Rejections,
+    Shortlist,
+    spread_of,
+)
+from koordinator.scheduler.plugins.reservation.judging import Judge, Judgement
+from koordinator.scheduler.plugins.reservation.known import (
+    Known,
+    read_asking,
+    stands_for_reservation,
+)
+from koordinator.scheduler.plugins.reservation.placing import placing
+from koordinator.scheduler.plugins.reservation.pre_allocation import Plan, PreAllocation
+from koordinator.scheduler.plugins.reservation.summary import summary
+from koordinator.scheduler.preemption import preempt
+from koordinator.scheduler.snapshot import (
+    Belongings,
+    IntArray,
+    Loans,
+    PlacedPod,
+    PodClass,
+    ResourceAxis,
+    Snapshot,
+)
+
+NO_MATCH: Final = "node(s) no reservations match reservation affinity"
+ORDERED: Final = 1 << 10  # from here on a raw score says the order label: higher is smaller
+LARGEST_ORDER: Final = 1 << 51
+FIRST_SCORE: Final = 1000  # raw score of the node with the smallest order label
+
+
+class Reservations:
+    """``parts`` are the plugins of the profile that give out parts of nodes."""
+
+    reads: ClassVar = Reads.PLACED
+
+    def __init__(self, args: ReservationArgs) -> None:
+        self.args = args
+        self.ignored = Ignored(
+            frozenset(args.ignored_resources), frozenset(args.ignored_resource_groups)
+        )
+        self.parts: tuple[Any, ...] = ()
+        self.gates = NO_GATES
+
+    def with_gates(self, gates: FeatureGates) -> "Reservations":
+        """Take over which feature gates are on."""
+        self.gates = gates
+        return self
+
+    def meet(self, plugins: Sequence[Any]) -> None:
+        """Learn which other plugins the profile has."""
+        self.parts = tuple(p for p in plugins if isinstance(p, NumaHintProvider | NumaAligner))
+
+    def key(self, pod: PodClass) -> Hashable:
+        return pod.id
+
+    # -- what a pod may use ------------------------------------------------------------------
+
+    def loans(self, snapshot: Snapshot, pod: PodClass) -> Loans | None:
+        known = self._known(snapshot, pod)
+        if isinstance(known, Known):
+            return known.refresh(snapshot, pod)
+        return known.refresh(snapshot) if isinstance(known, PreAllocation) else None
+
+    def _known(self, snapshot: Snapshot, pod: PodClass) -> Known | PreAllocation | str | None:
+        """Return what is known of the class; None if it reserves what nobody has yet.
+
+        A text if what it says can't be read.
+        """
+        known: Known | PreAllocation | str | None = pod.facts.get(self, "")
+        if known == "":
+            known = pod.facts[self] = self._read(snapshot, pod)
+        return known
+
+    def _read(self, snapshot: Snapshot, pod: PodClass) -> Known | PreAllocation | str | None:
+        if stands_for_reservation(pod):
+            terms = self._terms(pod)
+            if terms.pre_allocation is None:
+                return None
+            return PreAllocation.of(pod, terms, self.args)
+        asking = read_asking(snapshot, pod)
+        if isinstance(asking, str):
+            return asking
+        return Known(asking, OMIT_NODE_LABELS in self.gates)
+
+    def _is_required(self, known: Known | PreAllocation | str | None) -> bool:
+        return isinstance(known, Known) and known.asking.wish.affinity is not None
+
+    # -- which nodes -------------------------------------------------------------------------
+
+    def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | Shortlist | None:
+        known = self._known(snapshot, pod)
+        if isinstance(known, str):
+            return Refusal(known)
+        if isinstance(known, PreAllocation):
+            refusal = known.refusal()
+            return Refusal(refusal) if refusal else None
+        if known is None or not self._is_required(known) or known.asking.wish.ignores:
+            return None
+        if snapshot.loans is None:
+            return Refusal(NO_MATCH)
+        if known.nodes is None:
+            names = snapshot.whole.node_names
+            known.nodes = frozenset(names[row] for row in snapshot.loans.on_row)
+        return Shortlist(known.nodes)
+
+    def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        if snapshot.loans is not None or stands_for_reservation(pod):
+            return True
+        return self._is_required(self._known(snapshot, pod))
+
+    def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
+        known = self._known(snapshot, pod)
+        if known is None:
+            return placing(snapshot, pod, AllocatePolicy(self._terms(pod).allocate_policy))
+        if isinstance(known, PreAllocation):
+            return self._filter_over_pods(snapshot, pod, known)
+        if isinstance(known, str) or known.asking.wish.ignores:
+            return Rejections.none(snapshot)
+        judged = self._judged(snapshot, pod, known)
+        required = self._is_required(known)
+        codes = np.full(len(snapshot), int(required), np.int64)
+        for place, judgement in judged.items():
+            codes[place] = bool(judgement.reasons)
+
+        def explain(place: int) -> Sequence[str]:
+            judgement = judged.get(place)
+            return judgement.reasons if judgement is not None else (NO_MATCH,)
+
+        unmatched = np.ones(len(snapshot), bool)
+        unmatched[list(judged)] = False
+        return Rejections(codes, (NO_MATCH,), unmatched, explain)
+
+    def _terms(self, pod: PodClass) -> Terms:
+        """Return the terms of a reservation; an ordinary pod that holds for others is Aligned."""
+        terms = TERMS.read(ObjectMeta(annotations=dict(pod.annotations)))
+        return terms or Terms(allocate_policy=AllocatePolicy.ALIGNED.value)
+
+    def _filter_over_pods(
+        self, snapshot: Snapshot, pod: PodClass, known: PreAllocation
+    ) -> Rejections:
+        placed = placing(snapshot, pod, known.offer.policy)
+        plans = self._plans(snapshot, pod, known)
+        codes = placed.codes.copy()
+        for place, plan in plans.items():
+            codes[place] |= bool(plan.reasons) << len(placed.reasons)
+
+        def explain(place: int) -> Sequence[str]:
+            plan = plans.get(place)
+            own = plan.reasons if plan is not None else ()
+            return (*(r for bit, r in enumerate(placed.reasons) if codes[place] >> bit & 1), *own)
+
+        return Rejections(codes, placed.reasons, placed.unresolvable, explain)
+
+    def _plans(self, snapshot: Snapshot, pod: PodClass, known: PreAllocation) -> dict[int, Plan]:
+        """Return what comes of the rows with candidates, or of all if there must be some."""
+        loans = snapshot.loans
+        on_row = loans.on_row if loans is not None else {}
+
+        def derive() -> dict[int, Plan]:
+            return {
+                place: known.at(snapshot, place, on_row.get(row, {}).values(), pod)
+                for place, row in enumerate(snapshot.row_numbers.tolist())
+                if known.is_required or row in on_row
+            }
+
+        return snapshot.derived((self, "plans", pod.id), derive)
+
+    def _judged(self, snapshot: Snapshot, pod: PodClass, known: Known) -> dict[int, Judgement]:
+        """Return what came of the rows with loans, by place in the view."""
+        loans = snapshot.loans
+        if loans is None:
+            return {}
+
+        def derive() -> dict[int, Judgement]:
+            judge = self._judge(snapshot, pod, known)
+            on_row = loans.on_row
+            if snapshot.rows is None:
+                return {row: judge.at(row, holds.values()) for row, holds in on_row.items()}
+            return {
+                place: judge.at(place, on_row[row].values())
+                for place, row in enumerate(snapshot.rows.tolist())
+                if row in on_row
+            }
+
+        return snapshot.derived((self, "judged", pod.id), derive)
+
+    def _judge(self, snapshot: Snapshot, pod: PodClass, known: Known) -> Judge:
+        return Judge(snapshot, pod, known.asking, self.ignored, self.parts)
+
+    # -- which are better --------------------------------------------------------------------
+
+    def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        known = self._known(snapshot, pod)
+        ignores = isinstance(known, Known) and known.asking.wish.ignores
+        return snapshot.loans is not None and not ignores
+
+    def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        """Return ``(n,)``: how full the reservation would be, or its order label.
+
+        Which node has the smallest label is known only among those that are feasible.
+        """
+        raw = np.zeros(len(snapshot), np.int64)
+        known = self._known(snapshot, pod)
+        if isinstance(known, PreAllocation):
+            raw[:] = known.score_of(Plan())
+            for place, plan in self._plans(snapshot, pod, known).items():
+                raw[place] = known.score_of(plan)
+        if not isinstance(known, Known) or known.asking.wish.ignores:
+            return raw
+        judge = self._judge(snapshot, pod, known)
+        for place, judgement in self._judged(snapshot, pod, known).items():
+            if judgement.fitting:
+                hold = judge.best(judgement.fitting)
+                raw[place] = judge.score(hold)
+                if hold.offer.order:
+                    order = min(max(hold.offer.order, -LARGEST_ORDER), LARGEST_ORDER)
+                    raw[place] += (LARGEST_ORDER - order + 1) * ORDERED
+        return raw
+
+    def normalize(self, raw: IntArray) -> IntArray:
+        """Return 0..MAX_SCORE: the fullest is best, but the smallest order label leads by far."""
+        scores = raw & (ORDERED - 1)
+        best = int(raw.argmax()) if len(raw) else 0
+        if len(raw) and raw[best] >= ORDERED:
+            scores[best] = FIRST_SCORE
+        return spread_of(scores)
+
+    # -- which one ---------------------------------------------------------------------------
+
+    def nominate(self, node: Snapshot, pod: PodClass) -> Nomination | Refusal:
+        known = self._known(node, pod)
+        loans, row = node.loans, int(node.row_numbers[0])
+        if isinstance(known, PreAllocation):
+            return Nomination(lent=self._plans(node, pod, known).get(0, Plan()).taken)
+        if not isinstance(known, Known) or loans is None:
+            return Nomination()
+        if known.asking.wish.ignores:
+            return Nomination(lent=tuple(loans.at(row)))
+        judgement = self._judged(node, pod, known).get(0)
+        if judgement is not None and judgement.fitting:
+            hold = self._judge(node, pod, known).best(judgement.fitting)
+            return Nomination(hold, (hold,))
+        if self._is_required(known):
+            return Refusal(NO_MATCH)
+        return Nomination()
+
+    def reserve(self, node: Snapshot, pod: PodClass, _wish: IntArray | None) -> Holding:
+        """Note on the pod which reservation it uses, or for a reservation which pods do."""
+        if isinstance(self._known(node, pod), PreAllocation):
+            return Holding(takes_over=tuple(hold.placed.pod for hold in node.borrowed))
+        hold = node.nominated
+        if hold is None:
+            return Holding()
+        used = ReservationAllocated(name=hold.offer.name, uid=hold.offer.uid)
+        annotations = ALLOCATED.entry(used)
+        return Holding(Belongings(uses=hold.offer.uid, annotations=annotations), annotations)
+
+    # -- why not -----------------------------------------------------------------------------
+
+    def postfilter(self, attempt: Attempt) -> PostFilterResult:
+        """Make room if that is allowed; else say how many reservations would do but for what."""
+        said: list[str] = []
+        keeps_nomination = False
+        if self.args.enable_preemption:
+            percentage = self.args.min_candidate_nodes_percentage
+            absolute = self.args.min_candidate_nodes_absolute
+            result = preempt(attempt, percentage, absolute, _may_go)
+            if result.node:
+                return result
+            said.append(result.message)
+            keeps_nomination = result.keeps_nomination
+        said += self._summary(attempt)
+        return PostFilterResult(", ".join(said), keeps_nomination=keeps_nomination)
+
+    def _summary(self, attempt: Attempt) -> list[str]:
+        snapshot, pod = attempt.what_if.snapshot, attempt.pod_class
+        known = self._known(snapshot, pod)
+        if not isinstance(known, Known):
+            return []
+        return summary(
+            known.verdicts(snapshot, pod),
+            lambda row: attempt.what_if.why_not(pod, row, ()),
+            required=self._is_required(known),
+        )
+
+
+def _may_go(placed: PlacedPod) -> bool:
+    return is_preemptible(placed.pod.metadata.labels)
+
+
+def build(args: ReservationArgs, _axis: ResourceAxis) -> Reservations:
+    return Reservations(args)
+
+
+PLUGIN = PluginSpec(
+    "Reservation",
+    ReservationArgs,
+    build,
+    events=(
+        EventHint("AssignedPod", Action.DELETE),
+        EventHint("Reservation", Action.ADD | Action.UPDATE | Action.DELETE),
+    ),
+)

@@ -1,0 +1,213 @@
+"""Reservations over what running pods use: the pods become the users of the reservation.
+
+Source: koordinator pkg/scheduler/plugins/reservation: transformer.go,
+``prepareMatchReservationStateForReservePod``; plugin.go, ``filterWithPreAllocatablePod``,
+``filterWithMultiplePreAllocatablePods``.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from koordinator.api.annotations.reservation import RESERVE_POD, pre_allocatable_priority
+from koordinator.api.kubescheduler import ReservationArgs
+from koordinator.api.labels import PRE_ALLOCATION_REQUIRED, is_true
+from koordinator.domain.pod_requests import pod_requests
+from koordinator.domain.reservations.fitting import (
+    PODS,
+    Ignored,
+    score,
+    short_in_reservation,
+    short_on_node,
+)
+from koordinator.domain.reservations.matching import TAKEN, Asking, read_wish
+from koordinator.domain.reservations.offer import AllocatePolicy, Amounts, Offer
+from koordinator.domain.reservations.owners import claimant_of
+from koordinator.domain.reservations.reserve_pod import Terms
+from koordinator.foundation.errors import InputError
+from koordinator.scheduler.contract import MAX_SCORE
+from koordinator.scheduler.snapshot import Hold, Loans, PlacedPod, PodClass, Snapshot, standing_hold
+
+UNSUPPORTED: Final = "node(s) reservation pre allocation is unsupported with current attributes"
+NO_CLUSTER_MODE: Final = "reservation requires cluster mode pre-allocation which is disabled"
+NO_CANDIDATES: Final = "node(s) no pod match reservation with pre allocation required"
+NOT_ENOUGH: Final = "node(s) no pod(s) to meet the pre-allocation requirements"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What comes of a node: the pods to take over, or why not."""
+
+    taken: tuple[Hold, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class PreAllocation:
+    """What is known of one class of reservations that may take over pods."""
+
+    terms: Terms
+    offer: Offer
+    args: ReservationArgs
+    ignored: Ignored
+    is_required: bool
+    loans: Loans = field(default_factory=Loans)
+    _position: int = -1
+
+    @staticmethod
+    def of(pod: PodClass, terms: Terms, args: ReservationArgs) -> "PreAllocation":
+        """Return it for a reservation with these terms."""
+        amounts = pod_requests(pod.spec)
+        offer = Offer(
+            uid=terms.uid,
+            name=terms.name,
+            owners=terms.owners,
+            amounts=amounts,
+            policy=AllocatePolicy(terms.allocate_policy),
+            labels=pod.labels,
+            taints=terms.taints,
+            restricted=frozenset(amounts),
+        )
+        ignored = Ignored(
+            frozenset(args.ignored_resources), frozenset(args.ignored_resource_groups)
+        )
+        required = is_true(pod.labels, PRE_ALLOCATION_REQUIRED)
+        return PreAllocation(terms, offer, args, ignored, required)
+
+    @property
+    def _is_of_cluster(self) -> bool:
+        policy = self.terms.pre_allocation
+        return policy is not None and policy.mode == "Cluster"
+
+    def refusal(self) -> str:
+        """Return why such a reservation can't be placed at all; empty: it can."""
+        if not self.offer.is_restricted:
+            return UNSUPPORTED
+        if self._is_of_cluster and not self.args.pre_allocation_config.enable_cluster_mode:
+            return NO_CLUSTER_MODE
+        return ""
+
+    # -- candidates --------------------------------------------------------------------------
+
+    def refresh(self, snapshot: Snapshot) -> Loans | None:
+        """Return the pods that may be taken over, as loans; None if there are none."""
+        _, position = snapshot.rows_since(-1)
+        if position != self._position:
+            self._position, self.loans = position, Loans()
+            if not self.refusal():
+                found = [p for p in snapshot.pods.values() if self._is_candidate(snapshot, p)]
+                for number, placed in enumerate(sorted(found, key=self._rank), 1):
+                    self.loans.add(standing_hold(placed, self.offer, -number))
+        return self.loans if len(self.loans) else None
+
+    def _is_candidate(self, snapshot: Snapshot, placed: PlacedPod) -> bool:
+        if (
+            not placed.pod.spec.node_name  # it may still fail
+            or placed.belongings.uses
+            or placed.belongings.offer is not None
+            or RESERVE_POD in placed.pod_class.annotations
+        ):
+            return False
+        if self._is_of_cluster:
+            return is_true(
+                placed.pod_class.labels, self.args.pre_allocation_config.cluster_label_key
+            )
+        meta = placed.pod.metadata
+        listed = any(owner.label_selector is not None for owner in self.terms.owners)
+        if not listed:
+            return False
+        claimant = claimant_of(placed.pod)
+        try:
+            asking = Asking(claimant, read_wish(meta), pod_requests(placed.pod.spec))
+        except InputError:
+            return False
+        return asking.of(self.offer, snapshot.node_labels(placed.row)) in TAKEN
+
+    def _rank(self, placed: PlacedPod) -> tuple[int, str]:
+        """Return the order in which pods are tried: by annotation in the mode Cluster."""
+        if not self._is_of_cluster:
+            return 0, placed.key
+        key = self.args.pre_allocation_config.cluster_priority_annotation_key
+        return -pre_allocatable_priority(placed.pod.metadata, key), placed.pod.metadata.uid
+
+    # -- nodes -------------------------------------------------------------------------------
+
+    def at(self, snapshot: Snapshot, place: int, candidates: Iterable[Hold], pod: PodClass) -> Plan:
+        """Return what comes of a row of the snapshot with these candidates, all of them lent."""
+        candidates = tuple(candidates)
+        if self.is_required and not candidates:
+            return Plan(reasons=(NO_CANDIDATES,))
+        free = _free(snapshot, place, candidates, pod)
+        bare = tuple(f"Insufficient {n} by node" for n in sorted(self._short(free)))
+        prefers_none = self.args.pre_allocation_config.prefer_no_pre_allocated_pods
+        if not self.is_required and not bare and (prefers_none or not candidates):
+            return Plan()
+        taken, short, reasons = self._select(free, candidates)
+        if taken:
+            return Plan(taken)
+        by_node = tuple(f"Insufficient {name} by node" for name in sorted(short))
+        if self.is_required:
+            return Plan(reasons=(*by_node, *reasons) or (NOT_ENOUGH,))
+        return Plan(reasons=by_node or bare)
+
+    def _select(
+        self, free: Mapping[str, int], candidates: Sequence[Hold]
+    ) -> tuple[tuple[Hold, ...], set[str], list[str]]:
+        """Return the pods to take over; else resources that are short, and reasons."""
+        policy = self.terms.pre_allocation
+        several = policy is not None and policy.enable_multiple
+        ranked = list(candidates)
+        if not (several and self._is_of_cluster):
+            ranked.sort(key=lambda hold: -self.score(hold))
+        chosen: list[Hold] = []
+        gathered: dict[str, int] = {}
+        short: set[str] = set()
+        reasons: list[str] = []
+        for hold in ranked:
+            asked = pod_requests(hold.placed.pod.spec)
+            if not any(asked.get(name) for name in self.offer.amounts if name != PODS):
+                continue
+            trial = {n: gathered.get(n, 0) + asked.get(n, 0) for n in {*gathered, *asked}}
+            inside = short_in_reservation(
+                trial, self.offer, {}, len(chosen), self.ignored, detailed=False
+            )
+            if inside:
+                reasons += inside
+                continue
+            given = {**trial, PODS: len(chosen) + 1}
+            lacking = self._short({**free, PODS: free[PODS] + given.pop(PODS)}, given)
+            if not lacking:
+                return (*chosen, hold), set(), []
+            short = set(lacking) if several else short | set(lacking)
+            if several:
+                chosen.append(hold)
+                gathered = trial
+        return (), short, reasons
+
+    def _short(self, free: Mapping[str, int], given: Amounts | None = None) -> tuple[str, ...]:
+        return short_on_node(self.offer.amounts, free, given or {}, self.ignored)
+
+    def score(self, hold: Hold) -> int:
+        """Return how full the reservation would be with one pod, 0..100."""
+        return score(self.offer, {}, pod_requests(hold.placed.pod.spec))
+
+    def score_of(self, plan: Plan) -> int:
+        """Return how good a node is: few pods to take over, or the one that fills most."""
+        policy = self.terms.pre_allocation
+        if policy is not None and policy.enable_multiple:
+            return MAX_SCORE // (1 + len(plan.taken))
+        return self.score(plan.taken[0]) if plan.taken else 0
+
+
+def _free(
+    snapshot: Snapshot, place: int, candidates: Iterable[Hold], pod: PodClass
+) -> dict[str, int]:
+    """Return what the node has left with all candidates where they are."""
+    columns, names = pod.columns, snapshot.resources
+    rest = snapshot.allocatable[place, columns] - snapshot.requested[place, columns]
+    free = dict(zip(columns.tolist(), rest.tolist(), strict=True))
+    for hold in candidates:
+        for column, amount in hold.left.demand if hold.lent else ():
+            if column in free:
+                free[column] -= amount
+    return {names[column]: amount for column, amount in free.items()}

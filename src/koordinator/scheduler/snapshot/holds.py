@@ -1,0 +1,230 @@
+"""What reservations hold on nodes, and who uses it.
+
+A *hold* is a placed pod with an offer: what stands for an available reservation, or a pod that
+offers what it has.  It charges its node with what its users leave of it, so every unit is charged
+once.  Users may be known before their reservation is, and the other way round.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from koordinator.api.pod import Pod
+from koordinator.domain.devices.allocation import Allocation
+from koordinator.domain.numa.ledger import NumaHolding
+from koordinator.domain.reservations.left import devices_left, numa_left
+from koordinator.domain.reservations.offer import Offer
+from koordinator.domain.reservations.owners import Claimant, index_keys, look_up_keys, names_pods
+from koordinator.foundation.errors import BugError
+from koordinator.scheduler.snapshot.axis import PODS, ResourceAxis
+from koordinator.scheduler.snapshot.log import ChangeLog
+from koordinator.scheduler.snapshot.pods import PlacedPod
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a hold charges its node with."""
+
+    demand: tuple[tuple[int, int], ...]  # (column, amount); ``pods`` is one of them
+    nonzero_cpu: int
+    nonzero_memory: int
+    devices: Allocation
+    numa: NumaHolding | None
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """An offer on a row.  Written by ``ClusterState`` and its table only."""
+
+    placed: PlacedPod
+    row: int  # of the cluster
+    offer: Offer
+    slot: int  # in the table
+    users: dict[str, PlacedPod]  # by key; on this row
+    left: Left
+    taken: dict[int, int] = field(default_factory=dict)  # by users, by column
+    used: dict[str, int] = field(default_factory=dict)  # canonical, of what is offered
+    lent: bool = False  # off the books while a pod is judged that may use it
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether devices, CPUs or amounts of NUMA nodes are held, used or not."""
+        belongings = self.placed.belongings
+        return bool(belongings.devices) or belongings.numa is not None
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether another pod may use it: what is used once has not been."""
+        return not (self.offer.allocate_once and self.users)
+
+
+class HoldTable:
+    """All holds.  Written by ``ClusterState`` only."""
+
+    def __init__(self, axis: ResourceAxis) -> None:
+        self._axis = axis
+        self.by_uid: dict[str, Hold] = {}
+        self.on_row: dict[int, dict[str, Hold]] = {}  # by uid; no empty rows
+        self.slots: list[Hold | None] = []
+        self.log = ChangeLog()  # of slots: holds that came, went or ceased to be usable
+        self._free: list[int] = []
+        self._by_owner: dict[Hashable, dict[str, Hold]] = {}  # by key of an owner, by uid
+        self._users: dict[str, dict[str, PlacedPod]] = {}  # by uid of the reservation, by key
+        self._named: dict[str, int] = {}  # names and uids of pods that owners mean, with counts
+
+    def __iter__(self) -> Iterator[Hold]:
+        return iter(self.by_uid.values())
+
+    def names(self, pod: Pod) -> bool:
+        """Return whether some reservation means just this pod, or one of its name."""
+        named = self._named
+        return bool(named) and (pod.metadata.name in named or pod.metadata.uid in named)
+
+    def candidates(self, claimant: Claimant) -> list[Hold]:
+        """Return the holds of which such pods may be owners, each once."""
+        found: dict[str, Hold] = {}
+        for key in look_up_keys(claimant):
+            found |= self._by_owner.get(key, {})
+        return list(found.values())
+
+    def users_of(self, uid: str) -> Iterable[PlacedPod]:
+        """Return the placed pods that say they use a reservation, known or not."""
+        return self._users.get(uid, {}).values()
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def open(self, placed: PlacedPod, offer: Offer) -> Hold:
+        """Note a hold where its pod has been placed; what it charges is in ``left``."""
+        if offer.uid in self.by_uid:
+            raise BugError(f"the reservation {offer.name} is held twice")
+        slot = self._free.pop() if self._free else len(self.slots)
+        if slot == len(self.slots):
+            self.slots.append(None)
+        users = {key: u for key, u in self._users.get(offer.uid, {}).items() if u.row == placed.row}
+        hold = Hold(placed, placed.row, offer, slot, users, _left(placed, {}, ()))
+        for user in users.values():
+            self._take(hold, user, 1)
+        self._renew(hold)
+        self.slots[slot] = self.by_uid[offer.uid] = hold
+        self.on_row.setdefault(placed.row, {})[offer.uid] = hold
+        for key in index_keys(offer.owners):
+            self._by_owner.setdefault(key, {})[offer.uid] = hold
+        self._name(offer, 1)
+        self.log.append(slot)
+        return hold
+
+    def close(self, uid: str) -> Hold:
+        """Forget a hold."""
+        hold = self.by_uid.pop(uid)
+        here = self.on_row[hold.row]
+        del here[uid]
+        if not here:
+            del self.on_row[hold.row]
+        self.slots[hold.slot] = None
+        self._free.append(hold.slot)
+        for key in set(index_keys(hold.offer.owners)):
+            del self._by_owner[key][uid]
+            if not self._by_owner[key]:
+                del self._by_owner[key]
+        self._name(hold.offer, -1)
+        self.log.append(hold.slot)
+        return hold
+
+    def hold_of(self, user: PlacedPod, uid: str) -> Hold | None:
+        """Return the hold that a placed pod uses; None if it is not on the pod's row."""
+        hold = self.by_uid.get(uid)
+        return hold if hold is not None and hold.row == user.row else None
+
+    def use(self, user: PlacedPod, uid: str, sign: int) -> None:
+        """Note that a pod uses (1) or no longer uses (-1) a reservation; renews what is left."""
+        hold = self.hold_of(user, uid)
+        if sign > 0:
+            self._users.setdefault(uid, {})[user.key] = user
+            if hold is not None:
+                hold.users[user.key] = user
+                self._take(hold, user, 1)
+        else:
+            known = self._users[uid]
+            del known[user.key]
+            if not known:
+                del self._users[uid]
+            if hold is not None:
+                self._take(hold, hold.users.pop(user.key), -1)
+        if hold is not None:
+            self._renew(hold)
+            if hold.offer.allocate_once:
+                self.log.append(hold.slot)
+
+    def _name(self, offer: Offer, sign: int) -> None:
+        if not names_pods(offer.owners):
+            return
+        for owner in offer.owners:
+            for text in (owner.object.name, owner.object.uid) if owner.object else ():
+                if text:
+                    count = self._named.get(text, 0) + sign
+                    self._named[text] = count
+                    if not count:
+                        del self._named[text]
+
+    def _take(self, hold: Hold, user: PlacedPod, sign: int) -> None:
+        taken = hold.taken
+        for column, amount in (*user.pod_class.demand, *_nonzero(user)):
+            taken[column] = taken.get(column, 0) + sign * amount
+
+    def _renew(self, hold: Hold) -> None:
+        hold.left = _left(hold.placed, hold.taken, hold.users.values())
+        names, offered = self._axis.names, hold.offer.amounts
+        hold.used = {
+            names[column]: amount
+            for column, amount in hold.taken.items()
+            if column >= 0 and column != PODS and amount and names[column] in offered
+        }
+
+    def validate(self) -> None:
+        """Derive again what is left and who uses what.  Raises BugError."""
+        for hold in self:
+            everyone = self._users.get(hold.offer.uid, {})
+            users = {key: user for key, user in everyone.items() if user.row == hold.row}
+            taken: Counter[int] = Counter()
+            for user in users.values():
+                for column, amount in (*user.pod_class.demand, *_nonzero(user)):
+                    taken[column] += amount
+            if users != hold.users or hold.left != _left(hold.placed, taken, users.values()):
+                raise BugError(f"what is left of the reservation {hold.offer.name} is off")
+            if hold.lent or self.slots[hold.slot] is not hold:
+                raise BugError(f"the reservation {hold.offer.name} is lent to nobody, or lost")
+
+
+def standing_hold(placed: PlacedPod, offer: Offer, slot: int) -> Hold:
+    """Return all that an ordinary pod takes as a hold that may be lent; it is in no table."""
+    return Hold(placed, placed.row, offer, slot, {}, _left(placed, {}, ()))
+
+
+_NONZERO_CPU, _NONZERO_MEMORY = -1, -2  # in place of columns
+
+
+def _nonzero(placed: PlacedPod) -> tuple[tuple[int, int], ...]:
+    pod_class = placed.pod_class
+    return (_NONZERO_CPU, pod_class.nonzero_cpu), (_NONZERO_MEMORY, pod_class.nonzero_memory)
+
+
+def _left(placed: PlacedPod, taken: Mapping[int, int], users: Iterable[PlacedPod]) -> Left:
+    """Return what is left; what stands for a reservation stays a pod like any other."""
+    pod_class, belongings = placed.pod_class, placed.belongings
+    demand = tuple(
+        (column, amount if column == PODS else max(amount - taken.get(column, 0), 0))
+        for column, amount in pod_class.demand
+    )
+    devices, numa = belongings.devices, belongings.numa
+    if devices:
+        devices = devices_left(devices, (user.belongings.devices for user in users))
+    if numa is not None:
+        held = [user.belongings.numa for user in users if user.belongings.numa is not None]
+        numa = numa_left(numa, held)
+    return Left(
+        demand,
+        max(pod_class.nonzero_cpu - taken.get(_NONZERO_CPU, 0), 0),
+        max(pod_class.nonzero_memory - taken.get(_NONZERO_MEMORY, 0), 0),
+        devices,
+        numa,
+    )

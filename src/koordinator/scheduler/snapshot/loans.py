@@ -1,0 +1,156 @@
+"""The holds that pods of one class may use, and the world in which they are free.
+
+While holds are lent, the state is as if they were not there; nothing is logged, because nothing has
+changed when they are back.  Who judges nodes for a pod does it under ``lending``.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from koordinator.api.device import DeviceType
+from koordinator.domain.devices.allocation import Allocation, Taken
+from koordinator.domain.numa.ledger import NumaHolding
+from koordinator.scheduler.snapshot.axis import IntArray
+from koordinator.scheduler.snapshot.holds import Hold
+from koordinator.scheduler.snapshot.state import ClusterState
+
+
+class Loans:
+    """Holds by slot and row.  Kept with a class of pods by the plugin that matches them."""
+
+    def __init__(self) -> None:
+        self.by_slot: dict[int, Hold] = {}
+        self.on_row: dict[int, dict[int, Hold]] = {}  # no empty rows
+
+    def __len__(self) -> int:
+        return len(self.by_slot)
+
+    def add(self, hold: Hold) -> None:
+        """Take a hold in, on the row where it is now."""
+        self.by_slot[hold.slot] = hold
+        self.on_row.setdefault(hold.row, {})[hold.slot] = hold
+
+    def discard(self, slot: int) -> None:
+        """Leave out what was in a slot, if it is here; what was there may have moved since."""
+        hold = self.by_slot.pop(slot, None)
+        if hold is None:
+            return
+        here = self.on_row[hold.row]
+        del here[slot]
+        if not here:
+            del self.on_row[hold.row]
+
+    def at(self, row: int) -> Iterable[Hold]:
+        """Return the holds on one row of the cluster."""
+        return self.on_row.get(row, {}).values()
+
+    def among(self, rows: IntArray | None) -> list[Hold]:
+        """Return the holds on some rows of the cluster, or on all (None)."""
+        if rows is None or len(rows) > len(self.on_row):
+            wanted = None if rows is None else set(rows.tolist())
+            return [
+                hold
+                for row, here in self.on_row.items()
+                if wanted is None or row in wanted
+                for hold in here.values()
+            ]
+        different = dict.fromkeys(rows.tolist())
+        return [hold for row in different for hold in self.at(row)]
+
+
+@contextmanager
+def lending(state: ClusterState, holds: Iterable[Hold]) -> Iterator[None]:
+    """Let some holds be free; what is lent already stays so."""
+    lent = [hold for hold in holds if not hold.lent]
+    for hold in lent:
+        state.lend(hold)
+    try:
+        yield
+    finally:
+        for hold in lent:
+            state.take_back(hold)
+
+
+@contextmanager
+def lending_only(
+    state: ClusterState, row: int, holds: Iterable[Hold], *, restricted: bool = False
+) -> Iterator[None]:
+    """Let just these holds of a row be free, and none of the others.
+
+    ``restricted``: of the kinds of devices that the holds have nothing else is free, nor CPUs and
+    amounts of NUMA nodes if they have such.
+    """
+    free = list(holds)
+    wanted = {hold.slot for hold in free}
+    here = state.holds.on_row.get(row, {}).values()
+    back = [hold for hold in here if hold.lent and hold.slot not in wanted]
+    for hold in back:
+        state.take_back(hold)
+    try:
+        with lending(state, free), _fenced(state, free if restricted else ()):
+            yield
+    finally:
+        for hold in back:
+            state.lend(hold)
+
+
+@contextmanager
+def _fenced(state: ClusterState, holds: Iterable[Hold]) -> Iterator[None]:
+    """Charge the row of each hold with what is free there besides the hold."""
+    fences = []
+    for hold in holds:
+        fence = _devices_beside(state, hold), _numa_beside(state, hold)
+        _charge(state, hold.row, fence, 1)
+        fences.append((hold.row, fence))
+    try:
+        yield
+    finally:
+        for row, fence in reversed(fences):
+            _charge(state, row, fence, -1)
+
+
+_Fence = tuple[Allocation, NumaHolding | None]
+_FENCE = "not reserved"  # in the place of a pod's key, which has a slash
+
+
+def _charge(state: ClusterState, row: int, fence: _Fence, sign: int) -> None:
+    devices, numa = fence
+    state.nodes.devices.charge(row, devices, sign)
+    if numa is not None:
+        state.nodes.numa.charge(row, _FENCE, numa, sign)
+
+
+def _devices_beside(state: ClusterState, hold: Hold) -> Allocation:
+    beside: dict[DeviceType, tuple[Taken, ...]] = {}
+    for kind in hold.placed.belongings.devices:
+        free = np.maximum(state.nodes.devices.columns[kind].left[hold.row], 0)
+        for device in hold.left.devices.get(kind, ()):
+            free[device.minor] = np.maximum(free[device.minor] - np.array(device.amounts), 0)
+        beside[kind] = tuple(
+            Taken(minor, tuple(amounts))
+            for minor, amounts in enumerate(free.tolist())
+            if any(amounts)
+        )
+    return beside
+
+
+def _numa_beside(state: ClusterState, hold: Hold) -> NumaHolding | None:
+    held = hold.placed.belongings.numa
+    if held is None:
+        return None
+    node, left = state.nodes.numa.node(hold.row, pack=False), hold.left.numa or NumaHolding()
+    cpus = 0
+    if held.cpus and node.layout is not None:
+        cpus = node.layout.cpus & ~left.cpus & ~node.ledger.cpus.held
+    names = {name for amounts in held.zones.values() for name in amounts}
+    zones = {
+        zone: {
+            name: rest
+            for name, amount in amounts.items()
+            if name in names and (rest := amount - left.zones.get(zone, {}).get(name, 0)) > 0
+        }
+        for zone, amounts in node.available({}).items()
+    }
+    return NumaHolding(cpus, {zone: amounts for zone, amounts in zones.items() if amounts})

@@ -1,0 +1,199 @@
+"""Reservations under churn: what is kept is kept, is charged once, and comes back.
+
+What is where is read off the objects of the cluster here, not off the scheduler's own state.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.reservations import affinity, config, reservation
+from tests.worlds import embedded, node, pod, world
+
+from koordinator.api.annotations.reservation import ALLOCATED
+from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.api.reservation import Reservation
+from koordinator.domain.pod_requests import pod_requests
+from koordinator.simulator import Embedded
+
+quickly = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+
+APPS = ("web", "db")
+RESOURCES = ("cpu", "memory")
+GIB = 1 << 30
+
+sizes = st.tuples(st.integers(0, 4), st.integers(0, 4))
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> list[KubeObject]:
+    return [
+        node(f"n{index}", cpu=draw(st.integers(2, 8)), memory=f"{draw(st.integers(2, 8))}Gi")
+        for index in range(draw(st.integers(1, 3)))
+    ]
+
+
+@st.composite
+def reservations(draw: st.DrawFn, name: str) -> Reservation:
+    cpu, memory = draw(sizes)
+    return reservation(
+        name,
+        cpu or None,
+        f"{memory}Gi" if memory else None,
+        for_app=draw(st.sampled_from(APPS)),
+        once=draw(st.booleans()),
+        policy=draw(st.sampled_from(("Aligned", "Restricted", ""))),
+        ttl=draw(st.sampled_from(("0s", "1h"))),
+    )
+
+
+@st.composite
+def pods(draw: st.DrawFn, name: str) -> Pod:
+    cpu, memory = draw(sizes)
+    return pod(
+        name,
+        cpu or None,
+        f"{memory}Gi" if memory else None,
+        labels={"app": draw(st.sampled_from((*APPS, "other")))},
+        annotations=affinity() if draw(st.integers(0, 3)) == 0 else None,
+    )
+
+
+@quickly
+@given(cluster=clusters(), data=st.data())
+def test_what_is_reserved_is_kept_and_comes_back(
+    cluster: list[KubeObject], data: st.DataObject
+) -> None:
+    """Pods and reservations come, go and expire in any order."""
+    one = embedded(*cluster, config=config(), report=False)
+    for turn in range(data.draw(st.integers(1, 5))):
+        new: list[KubeObject] = [
+            data.draw(reservations(f"r{turn}-{index}"))
+            for index in range(data.draw(st.integers(0, 2)))
+        ]
+        new += [data.draw(pods(f"p{turn}-{i}")) for i in range(data.draw(st.integers(0, 4)))]
+        one.load(data.draw(st.permutations(new)))
+        settle(one)
+        check(one)
+        for kind in (Pod, Reservation):
+            names = [obj.metadata.name for obj in one.cluster.list(kind).items]
+            for name in data.draw(st.sets(st.sampled_from(names), max_size=3)) if names else ():
+                remove(one, kind, name)
+        one.clock.advance_to(one.clock.now_s() + data.draw(st.sampled_from((0, 100, 2000))))
+        settle(one)
+        check(one)
+    for obj in (*one.cluster.list(Pod).items, *one.cluster.list(Reservation).items):
+        remove(one, type(obj), obj.metadata.name)
+    settle(one)
+
+    assert not one.state.nodes.requested.any()
+    assert not one.state.nodes.nonzero.any()
+
+
+def remove(one: Embedded, kind: type[KubeObject], name: str) -> None:
+    namespace = "default" if kind.NAMESPACED else ""
+    one.cluster.delete(kind, name, namespace, grace_period_s=0 if kind is Pod else None)
+
+
+def settle(one: Embedded) -> None:
+    one.run_to_fixed_point()  # long before what nobody woke would be tried again
+
+
+def check(one: Embedded) -> None:
+    one.state.validate()
+    one.scheduler.queue.validate()
+    nodes = {n.metadata.name: n for n in one.cluster.list(Node).items}
+    held = [r for r in one.cluster.list(Reservation).items if r.status.phase == "Available"]
+    everyone = list(one.cluster.list(Pod).items)
+    running = [p for p in everyone if p.spec.node_name]
+    users = {r.metadata.uid: [p for p in running if uses(p) == r.metadata.uid] for r in held}
+    check_users(held, users)
+    for name, found in nodes.items():
+        check_node(found, [p for p in running if p.spec.node_name == name], held, users)
+    check_owners_find_what_is_theirs(everyone, held, users)
+    check_restart(one)
+
+
+def uses(found: Pod) -> str:
+    used = ALLOCATED.read(found.metadata)
+    return used.uid if used else ""
+
+
+def asked(found: Iterable[Pod]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for one in found:
+        total.update(pod_requests(one.spec))
+    return total
+
+
+def kept(found: Reservation) -> dict[str, int]:
+    return pod_requests(found.spec.template.spec)
+
+
+def owns(found: Pod, held: Reservation) -> bool:
+    (owner,) = held.spec.owners
+    assert owner.label_selector is not None
+    return found.metadata.labels.get("app") == owner.label_selector.match_labels["app"]
+
+
+def check_users(held: list[Reservation], users: dict[str, list[Pod]]) -> None:
+    """Only owners use it, once if so, and within it if it is restricted."""
+    for found in held:
+        mine = users[found.metadata.uid]
+        assert all(owns(p, found) and p.spec.node_name == found.status.node_name for p in mine)
+        assert not (found.spec.allocate_once and mine)  # it would have succeeded
+        if found.spec.allocate_policy == "Restricted":
+            taken = asked(mine)
+            assert all(taken[name] <= amount for name, amount in kept(found).items())
+        names = sorted(owner.name for owner in found.status.current_owners)
+        assert names == sorted(p.metadata.name for p in mine)
+
+
+def check_node(
+    found: Node, running: list[Pod], held: list[Reservation], users: dict[str, list[Pod]]
+) -> None:
+    """All pods fit together, and what is kept and not used yet with them."""
+    total = asked(running)
+    for one in held:
+        if one.status.node_name == found.metadata.name:
+            taken = asked(users[one.metadata.uid])
+            for name, amount in kept(one).items():
+                total[name] += max(amount - taken[name], 0)
+    cpu, memory = (found.status.allocatable[name] for name in RESOURCES)
+    assert total["cpu"] <= cpu.milli()
+    assert total["memory"] <= memory.value()
+
+
+def check_owners_find_what_is_theirs(
+    everyone: list[Pod], held: list[Reservation], users: dict[str, list[Pod]]
+) -> None:
+    """No pod waits that a reservation of its own has enough for."""
+    for waiting in everyone:
+        wanted = asked([waiting])
+        for found in held if not waiting.spec.node_name else ():
+            if not owns(waiting, found):
+                continue
+            taken, mine = asked(users[found.metadata.uid]), kept(found)
+            has_all = all(wanted[n] <= mine.get(n, 0) - taken[n] for n in wanted if wanted[n])
+            touches = any(wanted[n] for n in mine)
+            assert not (has_all and touches)
+
+
+def check_restart(one: Embedded) -> None:
+    """Compare with what a scheduler knows that begins now."""
+    objects: list[KubeObject] = [*one.cluster.list(Node).items]
+    objects += one.cluster.list(Reservation).items
+    running = [p for p in one.cluster.list(Pod).items if p.spec.node_name]
+    again = world(*objects, *running)
+    for name, row in one.state.nodes.rows.items():
+        other = again.nodes.rows[name]
+        width = min(len(one.state.axis), len(again.axis))
+        assert np.array_equal(
+            one.state.nodes.requested[:width, row], again.nodes.requested[:width, other]
+        )

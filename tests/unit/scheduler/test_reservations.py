@@ -1,0 +1,697 @@
+"""Reservations, from the object to the pods that use it and to its end."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.reservations import affinity, config, exactly, reservation, uid
+from tests.unit.scheduler.conftest import NewEmbedded
+from tests.unit.scheduler.test_gangs import group, member
+from tests.worlds import START_S, made, near, node, pod
+
+from koordinator.api.annotations.reservation import ALLOCATED
+from koordinator.api.event import Event
+from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
+from koordinator.api.meta import Condition, KubeObject
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.api.reservation import Reservation
+from koordinator.scheduler.app import Bound, Unschedulable
+from koordinator.simulator import Embedded
+
+WEB = {"app": "web"}
+
+
+class Played:
+    """A cluster after everything in it has come to rest."""
+
+    def __init__(self, one: Embedded) -> None:
+        self.one = one
+        self.outcomes = one.run_to_fixed_point()
+
+    def add(self, *objects: KubeObject) -> "Played":
+        """Add objects and let it come to rest again."""
+        self.one.load(objects)
+        self.outcomes += self.one.run_to_fixed_point()
+        return self
+
+    def pass_time(self, seconds: float) -> "Played":
+        """Let time pass, stopping wherever the scheduler has something to do."""
+        clock = self.one.clock
+        end_s = clock.now_s() + seconds
+        while (wakeup_s := self.one.scheduler.next_wakeup_s()) is not None and wakeup_s < end_s:
+            clock.advance_to(wakeup_s + 1)
+            self.outcomes += self.one.run_to_fixed_point()
+        clock.advance_to(end_s)
+        self.outcomes += self.one.run_to_fixed_point()
+        return self
+
+    def delete(self, kind: type[KubeObject], name: str) -> "Played":
+        """Delete at once."""
+        namespace = "default" if kind.NAMESPACED else ""
+        grace = {"grace_period_s": 0} if kind is Pod else {}
+        self.one.cluster.delete(kind, name, namespace, **grace)
+        self.outcomes += self.one.run_to_fixed_point()
+        return self
+
+    def nodes(self) -> dict[str, str]:
+        """Return where pods and reservations are."""
+        pods = {p.metadata.name: p.spec.node_name for p in self.one.cluster.list(Pod).items}
+        held = {
+            r.metadata.name: r.status.node_name for r in self.one.cluster.list(Reservation).items
+        }
+        return pods | held
+
+    def uses(self, name: str) -> str:
+        """Return the reservation that a pod uses."""
+        found = ALLOCATED.read(self.one.cluster.get(Pod, name, "default").metadata)
+        return found.name if found else ""
+
+    def get(self, name: str) -> Reservation:
+        return self.one.cluster.get(Reservation, name)
+
+    def message(self, name: str) -> str:
+        """Return why a pod or a reservation waits, as said last."""
+        told = [
+            outcome
+            for outcome in self.outcomes
+            if isinstance(outcome, Unschedulable)
+            and name in (outcome.pod.partition("/")[2], outcome.reservation)
+        ]
+        return told[-1].message if told else ""
+
+
+@pytest.fixture
+def play(embedded: NewEmbedded) -> Any:
+    def start(*objects: KubeObject, on: KubeSchedulerConfiguration | None = None) -> Played:
+        return Played(embedded(*objects, config=on or config()))
+
+    return start
+
+
+def conditions(found: Reservation) -> list[tuple[str, str, str]]:
+    return [(c.type, c.status, c.reason) for c in found.status.conditions]
+
+
+# -- reservations are scheduled ---------------------------------------------------------------
+
+
+def test_a_reservation_gets_a_node_like_a_pod_of_its_template(play: Any) -> None:
+    """Filters and scores are those of pods; status and event say where it is."""
+    played = play(node("full", cpu=2), node("n", cpu=8), reservation("warm", 6, "4Gi"))
+    found = played.get("warm")
+
+    assert (found.status.phase, found.status.node_name) == ("Available", "n")
+    assert conditions(found) == [
+        ("Scheduled", "True", "Scheduled"),
+        ("Ready", "True", "Available"),
+    ]
+    assert {name: str(q) for name, q in found.status.allocatable.items()} == {
+        "cpu": "6",
+        "memory": "4Gi",
+    }
+    (event,) = [e for e in played.one.cluster.list(Event).items if e.regarding.name == "warm"]
+    assert (event.reason, event.action, event.note) == (
+        "Scheduled",
+        "Binding",
+        "Successfully assigned warm to n",
+    )
+    assert event.regarding.kind == "Reservation"
+    assert [o.reservation for o in played.outcomes if isinstance(o, Bound)] == ["warm"]
+
+
+def test_a_reservation_that_fits_nowhere_says_so_and_waits(play: Any) -> None:
+    """The condition has the message of a pod; when there is room, it gets it."""
+    played = play(node("n", cpu=4), reservation("big", 6))
+
+    assert conditions(played.get("big")) == [("Scheduled", "False", "Unschedulable")]
+    assert "0/1 nodes are available: 1 Insufficient cpu" in played.message("big")
+
+    assert played.add(node("m", cpu=8)).nodes()["big"] == "m"
+
+
+def test_the_node_named_by_a_template_is_the_only_one(play: Any) -> None:
+    """And if that has no room, the reservation waits."""
+    played = play(node("a"), node("b"), reservation("r", 1, template={"nodeName": "b"}))
+    assert played.nodes()["r"] == "b"
+
+    said = play(node("a"), node("b", cpu=1), reservation("r", 4, template={"nodeName": "b"}))
+    assert "1 node(s) didn't match the nodeName specified by reservation" in said.message("r")
+
+
+def test_reservations_without_policy_share_no_node_with_others(play: Any) -> None:
+    """Aligned and Restricted ones may mix."""
+    played = play(
+        node("n", cpu=8),
+        reservation("aligned", 1, on="n"),
+        reservation("restricted", 1, policy="Restricted"),
+        reservation("legacy", 1, policy=""),
+    )
+
+    assert played.nodes()["restricted"] == "n"
+    assert "node(s) reservation allocate policy conflict" in played.message("legacy")
+
+
+# -- pods use them -----------------------------------------------------------------------------
+
+
+def test_what_is_reserved_is_for_owners_only(play: Any) -> None:
+    """An owner finds room where nobody else does."""
+    played = play(
+        node("n", cpu=8),
+        reservation("warm", 6, on="n"),
+        pod("owner", 4, labels=WEB),
+        pod("other", 4),
+    )
+
+    assert played.nodes()["owner"] == "n"
+    assert played.uses("owner") == "warm"
+    assert played.nodes()["other"] == ""
+    assert "1 Insufficient cpu" in played.message("other")
+
+
+def test_an_aligned_owner_may_take_more_than_is_reserved(play: Any) -> None:
+    """Reservation and free room of the node count together; nothing is charged twice."""
+    played = play(node("n", cpu=8), reservation("warm", 4, on="n"), pod("owner", 7, labels=WEB))
+    assert played.uses("owner") == "warm"
+
+    assert played.add(pod("one", 1)).nodes()["one"] == "n"
+    assert played.add(pod("none", 1)).nodes()["none"] == ""
+
+
+def test_a_restricted_reservation_gives_no_more_than_it_has(play: Any) -> None:
+    """Without affinity the pod takes free room of the node instead, if there is enough."""
+    objects = (node("n", cpu=8), reservation("r", 4, on="n", policy="Restricted"))
+
+    assert play(*objects, pod("fits", 4, labels=WEB)).uses("fits") == "r"
+    beside = play(*objects, reservation("r2", 1, on="n"), pod("p", 3, labels={"app": "x"}))
+    assert beside.nodes()["p"] == "n"
+    too_big = play(*objects, pod("p", 5, labels=WEB))
+    assert too_big.nodes()["p"] == ""
+    assert "1 Insufficient cpu by node" in too_big.message("p")
+    asked = pod("p", 5, labels=WEB, annotations=affinity(name="r"))
+    assert "Reservation(s) Insufficient cpu, requested: 5000, used: 0, capacity: 4000" in play(
+        *objects, asked
+    ).message("p")
+
+
+def test_restricted_names_only_the_resources_of_its_options(play: Any) -> None:
+    """The others may come from the node."""
+    options = {"scheduling.koordinator.sh/reservation-restricted-options": '{"resources":["cpu"]}'}
+    held = reservation("r", 2, "1Gi", on="n", policy="Restricted", annotations=options)
+
+    assert play(node("n"), held, pod("p", 2, "4Gi", labels=WEB)).uses("p") == "r"
+
+
+def test_what_is_withheld_inside_a_reservation_is_not_for_owners(play: Any) -> None:
+    """The annotation of nodes means the same on a reservation."""
+    inner = {"node.koordinator.sh/reservation": '{"resources":{"cpu":"1"}}'}
+    held = reservation("r", 4, on="n", policy="Restricted", annotations=inner)
+    needs = affinity(name="r")
+
+    assert play(node("n", cpu=8), held, pod("p", 3, labels=WEB, annotations=needs)).uses("p") == "r"
+    refused = play(node("n", cpu=8), held, pod("p", 4, labels=WEB, annotations=needs))
+    assert "requested: 4000, used: 0, capacity: 3000" in refused.message("p")
+
+
+def test_no_more_pods_than_a_restricted_reservation_is_for(play: Any) -> None:
+    """``pods`` among its resources is how many may use it."""
+    held = reservation("r", 4, on="n", policy="Restricted", requests={"pods": 1})
+    needs = affinity(name="r")
+    pods = [pod(name, 1, labels=WEB, annotations=needs) for name in ("a", "b")]
+    played = play(node("n", cpu=8), held, *pods)
+
+    assert played.uses("a") == "r"
+    assert "Reservation(s) Too many pods, requested: 1, used: 1, capacity: 1" in played.message("b")
+
+
+def test_several_pods_share_a_reservation_until_it_is_full(play: Any) -> None:
+    """The status says who uses how much of it."""
+    played = play(
+        node("n", cpu=8),
+        reservation("r", 4, on="n", policy="Restricted"),
+        *(pod(name, 2, labels=WEB, annotations=affinity()) for name in "abc"),
+    )
+    status = played.get("r").status
+
+    assert [played.uses(name) for name in "ab"] == ["r", "r"]
+    assert played.nodes()["c"] == ""
+    assert sorted(owner.name for owner in status.current_owners) == ["a", "b"]
+    assert str(status.allocated["cpu"]) == "4"
+
+    assert played.delete(Pod, "a").uses("c") == "r"
+
+
+def test_a_reservation_that_is_used_once_has_succeeded_then(play: Any) -> None:
+    """Its remainder is free for everybody."""
+    played = play(node("n", cpu=8), reservation("r", 6, on="n", once=True), pod("a", 2, labels=WEB))
+    status = played.get("r").status
+
+    assert status.phase == "Succeeded"
+    assert ("Ready", "False", "Succeeded") in conditions(played.get("r"))
+    assert played.add(pod("b", 6)).nodes()["b"] == "n"
+
+
+def test_only_one_pod_uses_what_is_used_once(play: Any) -> None:
+    """Even if both come before the status says so."""
+    pods = [pod(name, 1, labels=WEB, annotations=affinity()) for name in ("a", "b")]
+    played = play(node("n", cpu=8), reservation("r", 6, on="n", once=True), *pods)
+
+    assert sorted([played.uses("a"), played.uses("b")]) == ["", "r"]
+
+
+def test_pods_use_a_reservation_made_in_the_same_breath(play: Any) -> None:
+    """It is available as soon as its status is written."""
+    played = play(node("a"), node("b"), reservation("r", 6), pod("p", 4, labels=WEB))
+
+    assert played.uses("p") == "r"
+
+
+@pytest.mark.parametrize(
+    ("owners", "is_owner"),
+    [
+        ([{"object": {"name": "p", "namespace": "default"}}], True),
+        ([{"object": {"name": "q", "namespace": "default"}}], False),
+        ([{"object": {"name": "p", "kind": "Job"}}], True),
+        (
+            [
+                {
+                    "controller": {
+                        "apiVersion": "apps/v1",
+                        "kind": "ReplicaSet",
+                        "name": "web",
+                        "uid": "",
+                        "controller": True,
+                    }
+                }
+            ],
+            False,
+        ),
+        ([{"labelSelector": {"matchLabels": {"app": "x"}}}, {"object": {"name": "p"}}], True),
+        ([{"labelSelector": {"matchLabels": {"app": "x"}}, "object": {"name": "p"}}], False),
+    ],
+)
+def test_owners_are_pods_controllers_or_labels(
+    play: Any, owners: Sequence[Any], is_owner: bool
+) -> None:
+    """Entries are ORed, what is in an entry is ANDed, and the kind of an object is not compared."""
+    played = play(node("n", cpu=8), reservation("r", 4, on="n", owners=owners), pod("p", 1))
+
+    assert bool(played.uses("p")) is is_owner
+
+
+def test_a_pod_named_by_a_later_reservation_still_finds_it(play: Any) -> None:
+    """It waited before anybody meant it by name."""
+    played = play(node("n", cpu=4), pod("run", 4, on="n"), pod("p", 2), pod("q", 2))
+    held = reservation("r", 2, owners=[{"object": {"name": "q"}}])
+    played.delete(Pod, "run")
+    assert set(played.nodes().values()) == {"n"}
+
+    again = play(node("small", cpu=1), pod("p", 2), pod("q", 2)).add(held)
+    assert again.add(node("n", cpu=2)).nodes()["r"] == "n"
+    assert (again.nodes()["p"], again.uses("q")) == ("", "r")
+
+
+def test_owners_that_wait_try_as_soon_as_there_is_something_for_them(play: Any) -> None:
+    """No event of theirs told them: the node was full, and it still is."""
+    played = play(node("n", cpu=4), reservation("r", 4, on="n", for_app="db"), pod("p", 2))
+    played.add(pod("owner", 2, labels=WEB))
+    assert played.nodes()["owner"] == ""
+
+    held = played.get("r")
+    selector = {"labelSelector": {"matchLabels": {"app": "web"}}}
+    patch = {"spec": {"owners": [selector]}}
+    played.one.cluster.patch(Reservation, held.metadata.name, "", patch)
+    bound = [o.pod for o in played.one.scheduler.step() if isinstance(o, Bound)]
+
+    assert bound == ["default/owner"]
+    assert played.uses("owner") == "r"
+
+
+def test_a_reservation_that_is_changed_counts_as_it_is_now(play: Any) -> None:
+    """Its users stay, new pods follow the new terms."""
+    played = play(node("n", cpu=4), reservation("r", 4, on="n"), pod("a", 1, labels=WEB))
+    played.one.cluster.patch(Reservation, "r", "", {"spec": {"unschedulable": True}})
+    played.add(pod("b", 1, labels=WEB))
+    assert (played.uses("a"), played.nodes()["b"]) == ("r", "")
+
+    played.one.cluster.patch(Reservation, "r", "", {"spec": {"unschedulable": False}})
+    played.add(pod("c", 1, labels=WEB))
+    assert {played.uses("b"), played.uses("c")} == {"r"}
+
+
+# -- what pods say of them ---------------------------------------------------------------------
+
+
+def test_a_pod_with_affinity_takes_nothing_but_a_reservation(play: Any) -> None:
+    """By selector, by name, or any."""
+    objects = (
+        node("a", cpu=8),
+        node("b", cpu=8),
+        reservation("r1", 2, on="a", labels={"pool": "x"}),
+        reservation("r2", 2, on="b", labels={"pool": "y"}),
+    )
+    for wanted, expected in (
+        (affinity(reservationSelector={"pool": "y"}), "r2"),
+        (affinity(name="r1"), "r1"),
+        (
+            affinity(
+                requiredDuringSchedulingIgnoredDuringExecution={
+                    "reservationSelectorTerms": [
+                        {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["y"]}]}
+                    ]
+                }
+            ),
+            "r2",
+        ),
+    ):
+        assert play(*objects, pod("p", 1, labels=WEB, annotations=wanted)).uses("p") == expected
+
+    nothing = pod("p", 1, labels=WEB, annotations=affinity(reservationSelector={"pool": "z"}))
+    refused = play(*objects, nothing)
+    assert refused.nodes()["p"] == ""
+    assert refused.message("p") == (
+        "0/2 nodes are available: node(s) no reservations match reservation affinity. "
+        "2 Reservation(s) didn't match affinity rules, 2 Reservation(s) matched owner total, "
+        "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+    )
+
+
+def test_taints_keep_away_pods_with_affinity_that_do_not_tolerate_them(play: Any) -> None:
+    """A pod without affinity tolerates all taints of reservations."""
+    taint = {"key": "pool", "value": "warm", "effect": "NoSchedule"}
+    objects = (node("n", cpu=8), reservation("r", 2, on="n", taints=[taint]))
+    tolerating = affinity(tolerations=[{"key": "pool", "operator": "Exists"}])
+
+    assert play(*objects, pod("p", 1, labels=WEB)).uses("p") == "r"
+    assert play(*objects, pod("p", 1, labels=WEB, annotations=tolerating)).uses("p") == "r"
+    refused = play(*objects, pod("p", 1, labels=WEB, annotations=affinity()))
+    assert "1 Reservation(s) had untolerated taint {pool: warm}" in refused.message("p")
+
+
+def test_an_unschedulable_reservation_takes_no_new_pods(play: Any) -> None:
+    """Unless they tolerate that, or ask for it by name."""
+    objects = (node("n", cpu=2), reservation("r", 2, on="n", unschedulable=True))
+
+    refused = play(*objects, pod("p", 1, labels=WEB))
+    assert refused.nodes()["p"] == ""
+    assert "1 Reservation(s) is unschedulable" in refused.message("p")
+    named = pod("p", 1, labels=WEB, annotations=affinity(name="r"))
+    assert play(*objects, named).uses("p") == "r"
+
+
+def test_an_exact_match_compares_the_named_amounts(play: Any) -> None:
+    """Nothing more, nothing less."""
+    objects = (node("n", cpu=8), reservation("r", 2, "1Gi", on="n"))
+
+    assert play(*objects, pod("p", 2, labels=WEB, annotations=exactly("cpu"))).uses("p") == "r"
+    assert play(*objects, pod("p", 1, labels=WEB, annotations=exactly("cpu"))).uses("p") == ""
+
+
+def test_a_pod_that_ignores_reservations_takes_what_they_hold(play: Any) -> None:
+    """As if it were free, and uses none."""
+    label = {"scheduling.koordinator.sh/reservation-ignored": "true"}
+    played = play(node("n", cpu=4), reservation("r", 4, on="n"), pod("p", 4, labels=label))
+
+    assert (played.nodes()["p"], played.uses("p")) == ("n", "")
+
+
+def test_an_annotation_that_cannot_be_read_keeps_the_pod_waiting(play: Any) -> None:
+    """The message names it."""
+    bad = {"scheduling.koordinator.sh/reservation-affinity": "{"}
+    played = play(node("n", cpu=4), pod("p", 1, annotations=bad))
+
+    assert "reservation-affinity" in played.message("p")
+
+
+# -- which one ----------------------------------------------------------------------------------
+
+
+def test_the_snug_reservation_wins(play: Any) -> None:
+    """Of two that fit, the one that would be fuller."""
+    played = play(
+        node("a", cpu=16),
+        node("b", cpu=16),
+        reservation("wide", 8, "16Gi", on="a"),
+        reservation("snug", 4, "8Gi", on="b"),
+        pod("p", 3, "6Gi", labels=WEB),
+    )
+
+    assert played.uses("p") == "snug"
+
+
+def test_the_smallest_order_label_wins_over_everything(play: Any) -> None:
+    """On one node, and among nodes."""
+    order = "scheduling.koordinator.sh/reservation-order"
+    played = play(
+        node("a", cpu=16),
+        node("b", cpu=16),
+        reservation("snug", 4, on="a"),
+        reservation("second", 8, on="b", labels={order: "20"}),
+        reservation("first", 8, on="b", labels={order: "10"}),
+        pod("p", 3, labels=WEB),
+    )
+
+    assert played.uses("p") == "first"
+
+
+# -- the world that owners see -------------------------------------------------------------------
+
+
+def test_a_reservation_does_not_stand_in_the_way_of_its_owner(play: Any) -> None:
+    """Ports and anti-affinity that the template shares with the pod count once."""
+    apart = {"podAntiAffinity": near("web", key="kubernetes.io/hostname")}
+    held = reservation(
+        "r",
+        2,
+        on="n",
+        labels=WEB,
+        template={
+            "affinity": apart,
+            "containers": [
+                {
+                    "name": "c",
+                    "ports": [{"containerPort": 80, "hostPort": 80}],
+                    "resources": {"requests": {"cpu": "2"}},
+                }
+            ],
+        },
+    )
+    played = play(
+        node("n", cpu=2),
+        held,
+        pod("p", 2, labels=WEB, affinity=apart, ports=[80]),
+        pod("x", ports=[80]),
+    )
+
+    assert played.uses("p") == "r"
+    assert played.nodes()["x"] == ""
+
+
+def test_a_full_node_takes_owners_in_place_of_their_reservation(play: Any) -> None:
+    """The number of pods on a node counts the reservation, too."""
+    played = play(
+        node("n", cpu=4, pods=1),
+        reservation("r", 2, on="n"),
+        pod("other", 1),
+        pod("owner", 1, labels=WEB),
+    )
+
+    assert (played.nodes()["other"], played.uses("owner")) == ("", "r")
+
+
+def test_a_restart_knows_who_uses_what(play: Any) -> None:
+    """It is all in annotations and status, in whatever order they come."""
+    used = {ALLOCATED.key: f'{{"name":"r","uid":"{uid("r")}"}}'}
+    running = pod("a", 3, on="n", labels=WEB, annotations=used)
+    played = play(node("n", cpu=4), reservation("r", 4, on="n"), running, pod("b", 1, labels=WEB))
+
+    assert played.uses("b") == "r"
+    assert str(played.get("r").status.allocated["cpu"]) == "4"
+    assert played.add(pod("c", 1, labels=WEB)).nodes()["c"] == ""
+
+
+# -- the end -------------------------------------------------------------------------------------
+
+
+def test_a_reservation_expires_and_is_removed(play: Any) -> None:
+    """After its ttl it holds nothing; after a day it is gone."""
+    played = play(node("n", cpu=4), reservation("r", 4, on="n", ttl="1h"), pod("p", 4))
+    assert played.nodes()["p"] == ""
+
+    played.pass_time(3600)
+    assert played.get("r").status.phase == "Failed"
+    assert ("Ready", "False", "Expired") in conditions(played.get("r"))
+    assert played.nodes()["p"] == "n"
+
+    played.pass_time(25 * 3600)
+    assert not played.one.cluster.list(Reservation).items
+
+
+def test_a_ttl_of_nothing_is_for_ever(play: Any) -> None:
+    """Even if a time is given, too."""
+    held = reservation("r", 4, on="n", ttl="0s", expires="2023-11-15T00:00:00Z")
+    played = play(node("n", cpu=4), held).pass_time(100 * 3600)
+
+    assert played.get("r").status.phase == "Available"
+
+
+def test_a_reservation_ends_with_its_node(play: Any) -> None:
+    """And goes with the next collection."""
+    played = play(node("n", cpu=4), node("m", cpu=1), reservation("r", 4, on="n"))
+    assert played.delete(Node, "n").get("r").status.phase == "Failed"
+
+    played.pass_time(120)
+    assert not played.one.cluster.list(Reservation).items
+
+
+def test_deleting_a_reservation_leaves_its_users_where_they_are(play: Any) -> None:
+    """They count by themselves then."""
+    played = play(node("n", cpu=8), reservation("r", 6, on="n"), pod("a", 4, labels=WEB))
+    played.delete(Reservation, "r").add(pod("b", 4), pod("c", 1))
+
+    assert (played.nodes()["b"], played.nodes()["c"]) == ("n", "")
+
+
+def test_a_pod_that_holds_for_others_is_a_reservation(play: Any) -> None:
+    """While it runs and is ready, for the owners that its annotation names."""
+    owners = '[{"labelSelector":{"matchLabels":{"app":"web"}}}]'
+    holder = pod(
+        "holder",
+        6,
+        on="n",
+        labels={"scheduling.koordinator.sh/operating-mode": "Reservation"},
+        annotations={"scheduling.koordinator.sh/reservation-owners": owners},
+    )
+    ready = Condition(type="Ready", status="True")
+    holder = replace(holder, status=replace(holder.status, conditions=(ready,)))
+    played = play(node("n", cpu=8), holder, pod("p", 5, labels=WEB), pod("other", 3))
+
+    assert played.uses("p") == "holder"
+    assert played.nodes()["other"] == ""
+
+
+def test_nothing_preempts_a_reservation(play: Any) -> None:
+    """Whatever its priority; pods beside it may be."""
+    low = reservation("r", 3, on="n", template={"priority": -5})
+    played = play(node("n", cpu=4), low, pod("p", 2, priority=1000))
+
+    assert played.get("r").status.phase == "Available"
+    assert "No preemption victims found" in played.message("p")
+
+
+def test_a_scheduler_without_the_plugin_leaves_reservations_alone(embedded: NewEmbedded) -> None:
+    """They stay pending, and hold nothing."""
+    played = Played(embedded(node("n", cpu=4), reservation("r", 4), pod("p", 4)))
+
+    assert played.nodes() == {"r": "", "p": "n"}
+
+
+# -- room is made for them -----------------------------------------------------------------------
+
+
+def config_with_preemption() -> KubeSchedulerConfiguration:
+    """Return a profile in which this plugin preempts, in place of the usual one."""
+    return config(post_filter=("Reservation",), enablePreemption=True)
+
+
+def test_a_reservation_evicts_nobody_unless_it_may(play: Any) -> None:
+    """Whatever other plugins do for pods."""
+    played = play(node("n", cpu=4), pod("low", 4, on="n", priority=-1), reservation("r", 4))
+
+    assert played.nodes() == {"low": "n", "r": ""}
+
+
+def test_room_is_made_for_a_reservation_that_may_preempt(play: Any) -> None:
+    """Pods of lower priority go, but not those that must not."""
+    protected = {"scheduling.koordinator.sh/disable-preemptible": "true"}
+    objects = (node("n", cpu=4), pod("low", 4, on="n", priority=-1), reservation("r", 4))
+    played = play(*objects, on=config_with_preemption())
+    assert played.nodes() == {"r": "n"}
+
+    spared = pod("low", 4, on="n", priority=-1, labels=protected)
+    kept = play(node("n", cpu=4), spared, reservation("r", 4), on=config_with_preemption())
+    assert kept.nodes() == {"low": "n", "r": ""}
+
+
+def test_an_owner_preempts_inside_its_reservation(play: Any) -> None:
+    """The users of lower priority make room; nobody else gets what they had."""
+    used = {ALLOCATED.key: f'{{"name":"r","uid":"{uid("r")}"}}'}
+    low = pod("low", 3, on="n", labels=WEB, annotations=used, priority=-1)
+    held = reservation("r", 4, on="n", policy="Restricted")
+    needs = affinity(name="r")
+    played = play(
+        node("n", cpu=8),
+        held,
+        low,
+        pod("other", 5, priority=5),
+        pod("high", 4, labels=WEB, annotations=needs, priority=5),
+        on=config_with_preemption(),
+    )
+
+    assert played.uses("high") == "r"
+    assert (played.nodes().get("low"), played.nodes()["other"]) == (None, "")
+
+
+# -- with gangs and quotas -----------------------------------------------------------------------
+
+
+def test_a_gang_starts_on_what_is_reserved_for_it(play: Any) -> None:
+    """All members together, or none while there is room for one of them only."""
+    held = [reservation(f"r{i}", 3, on="n", policy="Restricted", once=True) for i in range(2)]
+    needs = affinity()
+    gang = [member(f"m{i}", "g", 3, labels=WEB, annotations=needs) for i in range(2)]
+    on = config("Coscheduling", at=("preEnqueue", "permit", "reserve", "postBind"))
+    one = play(node("n", cpu=6), held[0], group("g", 2), *gang, on=on)
+    assert {one.nodes()["m0"], one.nodes()["m1"]} == {""}
+
+    both = play(node("n", cpu=6), *held, group("g", 2), *gang, on=on)
+    assert {both.uses("m0"), both.uses("m1")} == {"r0", "r1"}
+
+
+def test_reservations_are_no_pods_of_a_quota(play: Any) -> None:
+    """The pods that use them are, and it is these that the quota may refuse."""
+    label = {"quota.scheduling.koordinator.sh/name": "q"}
+    quota = made(
+        "ElasticQuota",
+        "q",
+        "scheduling.sigs.k8s.io/v1alpha1",
+        metadata={"namespace": "default"},
+        spec={"max": {"cpu": "4"}, "min": {"cpu": "4"}},
+    )
+    on = config("ElasticQuota", at=("preFilter", "reserve"))
+    played = play(node("n", cpu=8), quota, reservation("r", 4, labels=label), on=on)
+    assert played.nodes()["r"] == "n"
+    played.add(pod("p", 4, labels={**WEB, **label}), pod("more", 1, labels={**WEB, **label}))
+    assert (played.uses("p"), played.nodes()["more"]) == ("r", "")
+    assert "Insufficient quotas" in played.message("more")
+
+
+# -- what is told --------------------------------------------------------------------------------
+
+
+def test_a_pod_that_needs_a_reservation_is_told_of_those(play: Any) -> None:
+    """In an event of its own."""
+    needs = affinity(reservationSelector={"pool": "z"})
+    played = play(
+        node("n"), reservation("r", 1, on="n"), pod("p", 1, labels=WEB, annotations=needs)
+    )
+    told = {e.reason: e.note for e in played.one.cluster.list(Event).items}
+
+    assert told["FailedScheduling-Reservation"] == (
+        "0/1 reservations are available: 1 Reservation(s) didn't match affinity rules."
+    )
+    assert "FailedScheduling" in told
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_users_forget_a_deleted_reservation_if_the_gate_is_on(on: bool) -> None:
+    """Otherwise the annotation stays."""
+    gates = FeatureGates.parse(f"CleanExpiredReservationAllocated={str(on).lower()}")
+    one = Embedded(config(), now_s=START_S, gates=gates)
+    one.load([node("n"), reservation("r", 2, on="n"), pod("p", 1, labels=WEB)])
+    played = Played(one)
+    assert played.uses("p") == "r"
+
+    assert played.delete(Reservation, "r").uses("p") == ("" if on else "r")

@@ -1,0 +1,167 @@
+"""Devices, CPUs and amounts of NUMA nodes inside reservations."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tests.equipped_nodes import ALLOCATED, NUMA_SPEC, SPEC, STATUS, bound_pod, machine
+from tests.reservations import affinity, config, reservation
+from tests.unit.scheduler.conftest import NewEmbedded
+from tests.unit.scheduler.test_reservations import Played
+from tests.worlds import pod
+
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
+from koordinator.api.reservation import Reservation
+
+WEB = {"app": "web"}
+GPU = "nvidia.com/gpu"
+PARTS = config("NodeNUMAResource", "DeviceShare")
+
+
+@pytest.fixture
+def play(embedded: NewEmbedded) -> Any:
+    def start(*objects: KubeObject) -> Played:
+        return Played(embedded(*objects, config=PARTS))
+
+    return start
+
+
+def gpus(number: int, name: str = "p", **more: Any) -> Pod:
+    return pod(name, 1, requests={GPU: number}, **more)
+
+
+def minors(annotations: Mapping[str, str]) -> list[int]:
+    """Return the GPUs that an annotation names."""
+    found = json.loads(annotations.get(ALLOCATED, "{}"))
+    return sorted(entry["minor"] for entry in found.get("gpu", ()))
+
+
+def of_pod(played: Played, name: str) -> list[int]:
+    return minors(played.one.cluster.get(Pod, name, "default").metadata.annotations)
+
+
+def cpus_of(played: Played, name: str) -> str:
+    meta = played.one.cluster.get(Pod, name, "default").metadata
+    return str(json.loads(meta.annotations[STATUS])["cpuset"]) if STATUS in meta.annotations else ""
+
+
+# -- devices -----------------------------------------------------------------------------------
+
+
+def test_a_reservation_keeps_devices(play: Any) -> None:
+    """It has the annotation of a pod, and others get what is left."""
+    played = play(
+        *machine("m", gpus=4),
+        reservation("r", 1, requests={GPU: 2}),
+        gpus(2, "other"),
+        gpus(1, "none"),
+    )
+
+    assert minors(played.get("r").metadata.annotations) == [0, 1]
+    assert of_pod(played, "other") == [2, 3]
+    assert played.nodes()["none"] == ""
+
+
+def test_owners_get_the_devices_that_were_kept(play: Any) -> None:
+    """One after the other, also where others are free."""
+    played = play(*machine("m", gpus=4), gpus(1, "first"))
+    played.add(reservation("r", 1, requests={GPU: 2}))
+    played.add(gpus(1, "a", labels=WEB)).add(gpus(1, "b", labels=WEB))
+
+    assert minors(played.get("r").metadata.annotations) == [2, 3]
+    assert (of_pod(played, "a"), of_pod(played, "b")) == ([2], [3])
+    assert played.uses("b") == "r"
+    assert played.add(gpus(1, "c")).nodes()["c"] == "m"
+    assert of_pod(played, "c") == [1]
+
+
+def test_an_aligned_owner_takes_free_devices_on_top(play: Any) -> None:
+    """A restricted one does not."""
+    objects = (*machine("m", gpus=4), reservation("r", 1, requests={GPU: 2}))
+    played = play(*objects).add(gpus(3, "p", labels=WEB))
+    assert (of_pod(played, "p"), played.uses("p")) == ([0, 1, 2], "r")
+
+    kept = reservation("r", 1, requests={GPU: 2}, policy="Restricted")
+    refused = play(*machine("m", gpus=4), kept)
+    refused.add(gpus(3, "p", labels=WEB, annotations=affinity(name="r")))
+    assert refused.nodes()["p"] == ""
+
+
+def test_a_restricted_reservation_gives_its_own_devices_or_none(play: Any) -> None:
+    """A pod of several shared parts must find them among the reserved ones."""
+    share = {"koordinator.sh/gpu-core": 60, "koordinator.sh/gpu-memory-ratio": 60}
+    kept = reservation("r", 1, requests=share, policy="Restricted")
+    needs = affinity(name="r")
+    played = play(*machine("m", gpus=2), kept)
+    played.add(pod("a", 1, requests=share, labels=WEB, annotations=needs))
+    played.add(pod("b", 1, requests=share, labels=WEB, annotations=needs))
+
+    assert of_pod(played, "a") == minors(played.get("r").metadata.annotations)
+    assert played.nodes()["b"] == ""
+
+
+def test_devices_come_back_when_a_user_goes_and_when_the_reservation_does(play: Any) -> None:
+    """First to the owners, then to everybody."""
+    played = play(*machine("m", gpus=2), reservation("r", 1, requests={GPU: 2}))
+    played.add(gpus(2, "a", labels=WEB), gpus(1, "other")).delete(Pod, "a")
+    assert played.nodes()["other"] == ""
+
+    played.delete(Reservation, "r")
+    assert of_pod(played, "other") == [0]
+
+
+# -- CPUs and NUMA nodes -----------------------------------------------------------------------
+
+
+def cpus(number: int, name: str = "p", **more: Any) -> Pod:
+    return bound_pod(name, number, **more)
+
+
+def kept_cpus(number: int, **more: Any) -> Reservation:
+    """Return a reservation of whole CPUs, made as ``cpus`` makes pods."""
+    like = cpus(number)
+    labels = dict(like.metadata.labels)
+    template = {"priority": like.spec.priority}
+    return reservation("r", number, labels=labels, template=template, **more)
+
+
+def test_a_reservation_keeps_cpus_and_owners_get_these(play: Any) -> None:
+    """Others get others."""
+    played = play(*machine("m", zones=1, cores=4), kept_cpus(4))
+    kept = json.loads(played.get("r").metadata.annotations[STATUS])["cpuset"]
+    assert kept == "0-1,4-5"
+
+    played.add(cpus(2, "other")).add(cpus(2, "a", labels=WEB)).add(cpus(2, "b", labels=WEB))
+    assert cpus_of(played, "other") == "2,6"
+    assert sorted([cpus_of(played, "a"), cpus_of(played, "b")]) == ["0,4", "1,5"]
+
+
+def test_a_restricted_reservation_gives_no_other_cpus(play: Any) -> None:
+    """An aligned one does, after its own."""
+    aligned = play(*machine("m", zones=1, cores=4), kept_cpus(2))
+    aligned.add(cpus(4, "p", labels=WEB))
+    assert cpus_of(aligned, "p") == "0-1,4-5"
+
+    strict = play(*machine("m", zones=1, cores=4), kept_cpus(2, policy="Restricted"))
+    strict.add(cpus(4, "p", labels=WEB, annotations=affinity(name="r")))
+    assert strict.nodes()["p"] == ""
+
+
+def test_amounts_of_a_numa_node_are_kept_for_owners(play: Any) -> None:
+    """A pod of one NUMA node gets the one where its reservation is."""
+    single = {NUMA_SPEC: '{"numaTopologyPolicy":"SingleNUMANode"}'}
+    played = play(
+        *machine("m", zones=2, cores=2),
+        reservation("r", 3, "1Gi", annotations=single),
+        pod("o1", 3, "1Gi", annotations=single),
+    )
+    played.add(pod("o2", 2, "1Gi", annotations=single))
+    assert played.nodes()["o2"] == ""
+
+    played.add(pod("p", 2, "1Gi", labels=WEB, annotations=single))
+    zone = json.loads(played.get("r").metadata.annotations[STATUS])["numaNodeResources"][0]["node"]
+    meta = played.one.cluster.get(Pod, "p", "default").metadata
+    assert json.loads(meta.annotations[STATUS])["numaNodeResources"][0]["node"] == zone
+    assert SPEC not in meta.annotations

@@ -1,0 +1,156 @@
+"""Reserved devices and CPUs under churn: kept for their owners, given out once."""
+
+import json
+from collections import Counter
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from tests.equipped_nodes import ALLOCATED, STATUS, machine_pods, machines
+from tests.reservations import config, reservation
+from tests.unit.scheduler.test_belongings_properties import (
+    belongings,
+    bound,
+    check_cpus,
+    check_devices,
+)
+from tests.worlds import embedded, renamed
+
+from koordinator.api.annotations.reservation import ALLOCATED as USED
+from koordinator.api.device import Device
+from koordinator.api.meta import KubeObject
+from koordinator.api.node_resource_topology import NodeResourceTopology
+from koordinator.api.pod import Pod
+from koordinator.api.reservation import Reservation
+from koordinator.domain.cpus.cpu_list import parse_cpu_list
+from koordinator.foundation.quantity import Quantity
+from koordinator.simulator import Embedded
+
+quickly = settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+PARTS = config("NodeNUMAResource", "DeviceShare")
+APPS = ("web", "db", "other")
+
+
+@st.composite
+def labelled_pods(draw: st.DrawFn) -> Pod:
+    """Return a pod that wants something of a machine, of some app."""
+    made = draw(machine_pods())
+    labels = {**made.metadata.labels, "app": draw(st.sampled_from(APPS))}
+    return replace(made, metadata=replace(made.metadata, labels=labels))
+
+
+@st.composite
+def reservations(draw: st.DrawFn, name: str, like: Pod) -> Reservation:
+    """Return a reservation of what such a pod wants, most often for it."""
+    mine = like.metadata.labels["app"]
+    made = reservation(
+        name,
+        for_app=draw(st.sampled_from((mine, mine, *APPS[:2]))),
+        policy=draw(st.sampled_from(("Aligned", "Restricted"))),
+        once=draw(st.booleans()),
+        labels=dict(like.metadata.labels),
+        annotations=dict(like.metadata.annotations),
+        ttl="0s",
+    )
+    template = replace(made.spec.template, spec=replace(like.spec, scheduler_name=""))
+    return replace(made, spec=replace(made.spec, template=template))
+
+
+@quickly
+@given(cluster=machines("m0"), data=st.data())
+def test_reserved_parts_are_given_out_once_and_to_owners(
+    cluster: list[KubeObject], data: st.DataObject
+) -> None:
+    """Whatever comes and goes; at the end everything is free."""
+    one = embedded(*cluster, config=PARTS, report=False)
+    kinds = [data.draw(labelled_pods()) for _ in range(3)]
+    for turn in range(data.draw(st.integers(1, 4))):
+        new: list[KubeObject] = [
+            data.draw(reservations(f"r{turn}-{index}", data.draw(st.sampled_from(kinds))))
+            for index in range(data.draw(st.integers(0, 2)))
+        ]
+        new += [
+            renamed(data.draw(st.sampled_from(kinds)), f"p{turn}-{index}")
+            for index in range(data.draw(st.integers(0, 4)))
+        ]
+        one.load(new)
+        one.run_to_fixed_point()
+        check(one)
+        for kind in (Pod, Reservation):
+            names = [obj.metadata.name for obj in one.cluster.list(kind).items]
+            for name in data.draw(st.sets(st.sampled_from(names), max_size=2)) if names else ():
+                remove(one, kind, name)
+        one.run_to_fixed_point()
+        check(one)
+    for obj in (*one.cluster.list(Pod).items, *one.cluster.list(Reservation).items):
+        remove(one, type(obj), obj.metadata.name)
+    one.run_to_fixed_point()
+
+    assert belongings(one.state) == {}
+    for columns in one.state.nodes.devices.columns.values():
+        assert not columns.used.any()
+        assert not columns.holders.any()
+    assert not one.state.nodes.numa.arrays.used.any()
+
+
+def remove(one: Embedded, kind: type[KubeObject], name: str) -> None:
+    namespace = "default" if kind.NAMESPACED else ""
+    one.cluster.delete(kind, name, namespace, grace_period_s=0 if kind is Pod else None)
+
+
+def check(one: Embedded) -> None:
+    one.state.validate()
+    pods = list(bound(one))
+    devices = list(one.cluster.list(Device).items)
+    device = devices[0] if devices else None
+    check_devices(device, pods)
+    check_cpus(one.cluster.get(NodeResourceTopology, "m0"), pods)
+    held = [r for r in one.cluster.list(Reservation).items if r.status.phase == "Available"]
+    check_devices_are_kept(device, pods, held)
+    check_cpus_are_kept(pods, held)
+
+
+def uses(pod: Pod) -> str:
+    used = USED.read(pod.metadata)
+    return used.uid if used else ""
+
+
+def amounts(meta_annotations: dict[str, str]) -> Counter[tuple[str, int, str]]:
+    """Return what an annotation says by type, minor and resource."""
+    found: Counter[tuple[str, int, str]] = Counter()
+    for kind, entries in json.loads(meta_annotations.get(ALLOCATED, "{}")).items():
+        for entry in entries:
+            for name, amount in entry["resources"].items():
+                found[kind, entry["minor"], name] += Quantity.parse(amount).value()
+    return found
+
+
+def check_devices_are_kept(device: Device | None, pods: list[Pod], held: list[Reservation]) -> None:
+    """All pods fit, and what reservations have that nobody uses yet with them."""
+    total: Counter[tuple[str, int, str]] = Counter()
+    for pod in pods:
+        total.update(amounts(pod.metadata.annotations))
+    for one in held:
+        users: Counter[tuple[str, int, str]] = Counter()
+        for pod in pods:
+            if uses(pod) == one.metadata.uid:
+                users.update(amounts(pod.metadata.annotations))
+        for key, amount in amounts(one.metadata.annotations).items():
+            total[key] += max(amount - users[key], 0)
+    there = {(info.type, info.minor): info for info in device.spec.devices} if device else {}
+    for (kind, minor, name), amount in total.items():
+        assert amount <= there[kind, minor].resources[name].value()
+
+
+def check_cpus_are_kept(pods: list[Pod], held: list[Reservation]) -> None:
+    """Nobody but its users has a CPU of a reservation."""
+
+    def cpus(annotations: dict[str, str]) -> int:
+        return parse_cpu_list(json.loads(annotations.get(STATUS, "{}")).get("cpuset", ""))
+
+    for one in held:
+        for pod in pods:
+            if uses(pod) != one.metadata.uid:
+                assert not cpus(pod.metadata.annotations) & cpus(one.metadata.annotations)
