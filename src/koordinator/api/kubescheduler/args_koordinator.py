@@ -147,14 +147,15 @@ class ReservationArgs(PluginArgs, frozen=True, kw_only=True):
     enable_preemption: bool = False
     min_candidate_nodes_percentage: Percent = 10
     min_candidate_nodes_absolute: Count = 100
-    controller_workers: Int32 = 1
+    controller_workers: Int32 = 1  # has no effect: the loop that schedules writes the status, too
     gc_duration_seconds: Seconds = _GC_DURATION_SECONDS
     gc_interval_seconds: Seconds = _INTERVAL_SECONDS
     disable_garbage_collection: bool = False
-    resync_interval_seconds: Seconds = _INTERVAL_SECONDS
+    resync_interval_seconds: Seconds = _INTERVAL_SECONDS  # has no effect: nothing is copied
     pre_allocation_config: PreAllocationConfig = PreAllocationConfig()
     ignored_resources: tuple[str, ...] = ()
     ignored_resource_groups: tuple[str, ...] = ()
+    #: has no effect: reservations are looked up by owner, which finds no others than a scan
     reservation_selector_index: ReservationSelectorIndexArgs = ReservationSelectorIndexArgs()
 
     def __post_init__(self) -> None:
