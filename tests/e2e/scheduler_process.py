@@ -75,6 +75,10 @@ class SchedulerProcess:
         """Stop, whatever the state."""
         self.kill()
 
+    def last_words(self, lines: int = 60) -> str:
+        """Return the end of what it logged."""
+        return "\n".join(self.log.read_text().splitlines()[-lines:])
+
     @property
     def pid(self) -> int:
         """The process id; only after ``start``."""

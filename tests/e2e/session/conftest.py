@@ -84,6 +84,6 @@ def user(
     namespace: str,
 ) -> User:
     """Work in a namespace of one's own, in a cluster that has no nodes yet."""
-    assert scheduler.is_running
+    assert scheduler.is_running, scheduler.last_words()
     del kubelet
     return User(controlplane, namespace)
