@@ -202,8 +202,9 @@ class Cluster(Reader, Protocol):
         """Apply a JSON merge patch (RFC 7396) and return what is stored.
 
         ``subresource`` is empty or ``status``.  Without it a status in the patch is ignored, with
-        it everything else is.  A ``metadata.resourceVersion`` or ``metadata.uid`` in the patch is a
-        precondition.  The patch may have fields that our types don't have.
+        it everything else is, but for labels and annotations of a node: whoever reports on a node
+        may change both in one write.  A ``metadata.resourceVersion`` or ``metadata.uid`` in the
+        patch is a precondition.  The patch may have fields that our types don't have.
 
         Raises as ``update``.
         """

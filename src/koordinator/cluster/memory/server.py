@@ -232,7 +232,7 @@ class MemoryCluster:
             decoded = decode(after, kind_type)
         except InputError as error:
             raise InvalidError(str(error)) from error
-        write = self._write_status if subresource else self._write
+        write = self._write_report if subresource else self._write
         new = write(old, decoded, forced=True)
         if self._store.holds(new) and (self._manifests.has(new) or to_manifest(decoded) != after):
             self._manifests.keep(new, after, decoded)
@@ -442,8 +442,13 @@ class MemoryCluster:
             return new
         return self._put(new, old)
 
-    def _write_status(self, old: KindT, new: KindT, *, forced: bool = False) -> KindT:
-        changed = rules.with_status_of(old, new)
+    def _write_status(self, old: KindT, new: KindT) -> KindT:
+        return self._put_status(old, rules.with_status_of(old, new), forced=False)
+
+    def _write_report(self, old: KindT, new: KindT, *, forced: bool) -> KindT:
+        return self._put_status(old, rules.with_report_of(old, new), forced=forced)
+
+    def _put_status(self, old: KindT, changed: KindT, *, forced: bool) -> KindT:
         if isinstance(old, PodDisruptionBudget):
             self._budgets.respect_status(old)
         if changed == old and not forced:
