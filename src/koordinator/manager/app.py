@@ -78,7 +78,6 @@ class Manager:
         self._queue: ReconcileQueue[Key] = ReconcileQueue()
         self._watch: Watch | None = None
         self._bookmarks_due = 0
-        self._config_map: ConfigMap | None = None
         self._is_configured = False
         self._synced: dict[str, Synced] = {}
         self._reconcilers: dict[Controller, Callable[[str], float | None]] = {
@@ -169,7 +168,7 @@ class Manager:
     def _configure(self, config_map: ConfigMap | None) -> None:
         last = self.config if self._is_configured else None
         config, problems = read_config(config_map, last)
-        self._config_map, self._is_configured = config_map, True
+        self._is_configured = True
         for problem in problems:
             log.warning(
                 "configuration not taken over", extra={"key": problem.key, "error": problem.message}
@@ -203,7 +202,7 @@ class Manager:
             delay_s = self._queue.failed(key, self._clock.now_s())
             extra = {
                 "controller": controller,
-                "name": name,
+                "object": name,
                 "error": str(error),
                 "again_after_s": delay_s,
             }
@@ -281,8 +280,8 @@ class Manager:
                 self._cluster.delete(write.kind, write.name, write.namespace, uid=write.uid)
 
     def _note(self, written: KubeObject) -> None:
-        for _ in self.mirror.put(written):
-            pass  # it is as it should be
+        for key in self.mirror.put(written):
+            self._add(key)  # of one annotation another may follow
 
 
 def _kind_of(write: Write) -> type[KubeObject]:

@@ -3,6 +3,8 @@
 Source: koordinator pkg/slo-controller/metrics.
 """
 
+from contextlib import suppress
+
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from koordinator.domain.colocation.amounts import milli, units
@@ -94,4 +96,5 @@ class Metrics:
         """Drop the figures of a node that is gone."""
         for resource, unit in (("cpu", "integer"), ("memory", "byte")):
             for band in ("batch", "mid"):
-                self._allocatable.remove(node, f"kubernetes.io/{band}-{resource}", unit)
+                with suppress(KeyError):
+                    self._allocatable.remove(node, f"kubernetes.io/{band}-{resource}", unit)
