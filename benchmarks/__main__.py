@@ -12,11 +12,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, devices, openb, throughput
+from benchmarks import cluster, devices, manager, openb, throughput
 
 ALL = {
     **throughput.BENCHMARKS,
     **devices.BENCHMARKS,
+    **manager.BENCHMARKS,
     **openb.BENCHMARKS,
     **cluster.BENCHMARKS,
 }
