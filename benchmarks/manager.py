@@ -29,7 +29,7 @@ from koordinator.foundation.clock import VirtualClock
 from koordinator.manager.app import Manager
 
 NODES, PODS = 5_000, 20
-MINUTES = 3
+MINUTES = 7  # after five of them what was written is written again
 START_S = 1_767_225_600.0
 PERCENTILE = 99
 
@@ -98,8 +98,8 @@ def minute(_: float) -> dict[str, Any]:
         writes.append(server.writes - written)
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     return {
-        "core": f"{float(np.median(shares[1:])):.3f}",
-        "writes a minute": int(np.median(writes[1:])),
+        "core": f"{float(np.mean(shares[1:])):.3f}",
+        "writes a minute": int(np.mean(writes[1:])),
         "peak MiB": peak_mib,
     }
 
