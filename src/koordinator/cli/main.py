@@ -10,6 +10,7 @@ import typer
 
 from koordinator.cli.crds import crds
 from koordinator.cli.demo import demo
+from koordinator.cli.manager import manager
 from koordinator.cli.node_show import show as show_node
 from koordinator.cli.output import console
 from koordinator.cli.schedule import schedule
@@ -27,6 +28,7 @@ app = typer.Typer(
 app.command()(schedule)
 app.command()(simulate)
 app.command()(scheduler)
+app.command()(manager)
 app.command()(demo)
 app.command()(crds)
 nodes = typer.Typer(name="node", help="Look at nodes.", no_args_is_help=True)
