@@ -122,13 +122,10 @@ def manager(  # noqa: PLR0917 -- one parameter per flag
 ) -> None:
     """Run the manager on a cluster until it is told to stop."""
     gates = parse_gates(feature_gates)
-    chosen = _chosen(controllers, Controller, "--controllers")
-    if Gate.PROFILE_CONTROLLER not in gates:
-        chosen -= {Controller.COLOCATION_PROFILE}
     options = Options(
         config_namespace=config_namespace,
         config_name=slo_config_name,
-        controllers=chosen,
+        controllers=_chosen(controllers, Controller, "--controllers"),
         plugins=_chosen(noderesource_plugins, NodePlugin, "--noderesource-plugins"),
         gates=gates,
     )

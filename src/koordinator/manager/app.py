@@ -12,6 +12,7 @@ from hashlib import sha256
 
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.device import Device
+from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric
@@ -22,7 +23,13 @@ from koordinator.api.slo_config import CONFIG_NAME
 from koordinator.cluster.port import Cluster, EventType, Watch, WatchEvent
 from koordinator.cluster.reconcile import ReconcileQueue
 from koordinator.foundation.clock import Clock
-from koordinator.foundation.errors import AlreadyExistsError, ClusterError, NotFoundError
+from koordinator.foundation.errors import (
+    AlreadyExistsError,
+    ClusterError,
+    InputError,
+    InvalidError,
+    NotFoundError,
+)
 from koordinator.manager.configuration.reading import SloConfig, read_config
 from koordinator.manager.controllers.node_metric import reconcile_node_metric
 from koordinator.manager.controllers.node_resource import (
@@ -32,6 +39,7 @@ from koordinator.manager.controllers.node_resource import (
     reconcile_node_resource,
 )
 from koordinator.manager.controllers.node_slo import reconcile_node_slo
+from koordinator.manager.controllers.quota_profile import AGAIN_S, reconcile_quota_profile
 from koordinator.manager.events import warning
 from koordinator.manager.metrics import Metrics
 from koordinator.manager.mirror import Controller, Key, Mirror
@@ -52,7 +60,7 @@ class Options:
 
     config_namespace: str = CONFIG_NAMESPACE
     config_name: str = CONFIG_NAME
-    controllers: AbstractSet[Controller] = frozenset(Controller) - {Controller.COLOCATION_PROFILE}
+    controllers: AbstractSet[Controller] = frozenset(Controller)
     plugins: AbstractSet[NodePlugin] = ALL_PLUGINS
     gates: AbstractSet[str] = frozenset()
 
@@ -84,6 +92,7 @@ class Manager:
             Controller.NODE_METRIC: self._reconcile_metric,
             Controller.NODE_SLO: self._reconcile_slo,
             Controller.NODE_RESOURCE: self._reconcile_resource,
+            Controller.QUOTA_PROFILE: self._reconcile_quota_profile,
         }
 
     def sync(self) -> None:
@@ -119,7 +128,10 @@ class Manager:
     # -- news --------------------------------------------------------------------------------
 
     def _watched(self) -> tuple[type[KubeObject], ...]:
-        return (ConfigMap, Node, NodeMetric, NodeSlo, NodeResourceTopology, Device, Pod)
+        kinds = (ConfigMap, Node, NodeMetric, NodeSlo, NodeResourceTopology, Device)
+        if Controller.QUOTA_PROFILE in self.options.controllers:
+            return (*kinds, ElasticQuota, ElasticQuotaProfile, Pod)
+        return (*kinds, Pod)
 
     def _selectors(self) -> Mapping[type[KubeObject], str]:
         options = self.options
@@ -251,6 +263,39 @@ class Manager:
             self._write(Controller.NODE_RESOURCE, write)
         self._synced[name] = outcome.synced
         return None if outcome.again_s is None else outcome.again_s + _JUST_AFTER_S
+
+    def _reconcile_quota_profile(self, key: str) -> float | None:
+        mirror = self.mirror
+        profile = mirror.quota_profiles.get(key)
+        if profile is None or profile.metadata.deletion_timestamp is not None:
+            return None
+        again_s = self._clock.now_s() + AGAIN_S
+        quota = mirror.quotas.get(f"{profile.metadata.namespace}/{profile.spec.quota_name}")
+        try:
+            writes = reconcile_quota_profile(profile, quota, mirror.nodes.values())
+        except InputError as error:
+            log.warning("profile ignored", extra={"profile": key, "error": str(error)})
+            return again_s
+        for write in writes:
+            try:
+                self._write(Controller.QUOTA_PROFILE, write)
+            except InvalidError as error:  # refused by admission: again later, and somebody is told
+                self._tell_of_quota(profile, write, error)
+        return again_s
+
+    def _tell_of_quota(
+        self, profile: ElasticQuotaProfile, write: Write, error: InvalidError
+    ) -> None:
+        verb = "create" if isinstance(write, Create) else "update"
+        event = warning(
+            profile,
+            f"{verb.capitalize()}QuotaFailed",
+            f"failed to {verb} quota, err: {error}",
+            action="Reconciling",
+            name=f"{profile.metadata.name}.{verb}-quota-failed",
+            now_s=self._clock.now_s(),
+        )
+        self._cluster.report([event])
 
     def _write(self, controller: Controller, write: Write) -> None:
         """Do it.  That it is done already, or too late, is as good.  Raises ClusterError."""

@@ -8,7 +8,6 @@ from enum import StrEnum
 from typing import Any
 
 from koordinator.api.annotations.numa import CPU_BASIC_INFO
-from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
 from koordinator.api.device import Device
 from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile
 from koordinator.api.meta import KubeObject
@@ -28,7 +27,6 @@ class Controller(StrEnum):
     NODE_RESOURCE = "noderesource"
     NODE_SLO = "nodeslo"
     QUOTA_PROFILE = "quotaprofile"
-    COLOCATION_PROFILE = "colocationprofile"
 
 
 Key = tuple[Controller, str]  # the object by its key
@@ -49,11 +47,9 @@ class Mirror:
                 Device,
                 ElasticQuota,
                 ElasticQuotaProfile,
-                ClusterColocationProfile,
             )
         }
         self._pods: dict[str, dict[str, NodePod]] = {}  # by node, then by key
-        self._waiting: dict[str, Pod] = {}  # pending, without a node
         self._node_of: dict[str, str] = {}
 
     @property
@@ -75,15 +71,6 @@ class Mirror:
     @property
     def quota_profiles(self) -> Mapping[str, ElasticQuotaProfile]:
         return self._objects[ElasticQuotaProfile]
-
-    @property
-    def colocation_profiles(self) -> Mapping[str, ClusterColocationProfile]:
-        return self._objects[ClusterColocationProfile]
-
-    @property
-    def waiting_pods(self) -> Mapping[str, Pod]:
-        """Pods that have no node yet."""
-        return self._waiting
 
     def node_view(self, name: str) -> NodeView | None:
         """Return a node and all that is known of it; None if it does not exist."""
@@ -120,17 +107,13 @@ class Mirror:
     def _put_pod(self, pod: Pod) -> None:
         key, node = pod.key, pod.spec.node_name
         counted = node_pod(pod)
-        if counted is None:
+        if counted is None or not node:
             self._drop_pod(key)
-        elif node:
-            self._waiting.pop(key, None)
-            self._pods.setdefault(node, {})[key] = counted
-            self._node_of[key] = node
         else:
-            self._waiting[key] = pod
+                self._pods.setdefault(node, {})[key] = counted
+            self._node_of[key] = node
 
     def _drop_pod(self, key: str) -> None:
-        self._waiting.pop(key, None)
         node = self._node_of.pop(key, "")
         pods = self._pods.get(node)
         if pods is not None:
@@ -158,8 +141,6 @@ def _concerned(old: KubeObject | None, new: KubeObject | None) -> Iterator[Key]:
             yield Controller.NODE_RESOURCE, device.key
         case ElasticQuotaProfile() as profile:
             yield Controller.QUOTA_PROFILE, profile.key
-        case ClusterColocationProfile() as profile:
-            yield Controller.COLOCATION_PROFILE, profile.key
 
 
 def _as_read(obj: KubeObject | None) -> object:

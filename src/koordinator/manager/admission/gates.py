@@ -29,7 +29,6 @@ class Gate(StrEnum):
     QUOTA_FEWER_KEYS = "ElasticQuotaEnableUpdateResourceKey"
     PARENT_QUOTA_PODS = "SupportParentQuotaSubmitPod"
     SYNC_GPU_SHARED = "EnableSyncGPUSharedResource"
-    PROFILE_CONTROLLER = "ColocationProfileController"
     VALIDATE_DEVICES = "ValidatePodDeviceResource"
     ENHANCED_VALIDATOR = "EnablePodEnhancedValidator"
     NO_EXTENDED_SPEC = "DisableExtendedResourceSpec"
@@ -51,6 +50,7 @@ NOT_YET: Final = frozenset(
         "ElasticQuotaIgnorePodOverhead",
         "ElasticQuotaEvaluationTransformPod",
         "DisableDefaultQuota",
+        "ColocationProfileController",
         "EnableQuotaAdmission",
         "EnableQuotaAdmissionOnUpdate",
         "PriorityTransformer",
