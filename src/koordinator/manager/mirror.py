@@ -106,11 +106,11 @@ class Mirror:
 
     def _put_pod(self, pod: Pod) -> None:
         key, node = pod.key, pod.spec.node_name
-        counted = node_pod(pod)
-        if counted is None or not node:
+        counted = node_pod(pod) if node else None
+        if counted is None:
             self._drop_pod(key)
         else:
-                self._pods.setdefault(node, {})[key] = counted
+            self._pods.setdefault(node, {})[key] = counted
             self._node_of[key] = node
 
     def _drop_pod(self, key: str) -> None:
