@@ -12,12 +12,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, devices, manager, openb, throughput
+from benchmarks import cluster, devices, manager, openb, throughput, webhook
 
 ALL = {
     **throughput.BENCHMARKS,
     **devices.BENCHMARKS,
     **manager.BENCHMARKS,
+    **webhook.BENCHMARKS,
     **openb.BENCHMARKS,
     **cluster.BENCHMARKS,
 }

@@ -49,8 +49,8 @@ def match_profiles(labels: Mapping[str, str], namespace: str | None, lookup: Loo
     found = [
         profile
         for profile in lookup.profiles()
-        if (namespace is None or _fits_namespace(profile.spec, namespace, lookup))
-        and _fits(profile.spec.selector, labels)
+        if _fits(profile.spec.selector, labels)
+        and (namespace is None or _fits_namespace(profile.spec, namespace, lookup))
     ]
     return Matched(tuple(sorted(found, key=lambda profile: profile.metadata.name)))
 
