@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from hashlib import sha256
+from types import MappingProxyType
 
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.device import Device
@@ -46,6 +47,29 @@ from koordinator.manager.mirror import Controller, Key, Mirror
 from koordinator.manager.writes import Create, Delete, Patch, Write
 
 CONFIG_NAMESPACE = "koordinator-system"
+
+#: All that is ever watched; quotas and their profiles only by who keeps these.
+_KEPT_QUOTAS: tuple[type[KubeObject], ...] = (ElasticQuota, ElasticQuotaProfile)
+_KEPT_NODES: tuple[type[KubeObject], ...] = (
+    ConfigMap,
+    Node,
+    NodeMetric,
+    NodeSlo,
+    NodeResourceTopology,
+    Device,
+)
+WATCHED: tuple[type[KubeObject], ...] = (*_KEPT_NODES, *_KEPT_QUOTAS, Pod)
+#: What is written, and how; of nodes the status, too.
+WRITTEN: Mapping[type[KubeObject], tuple[str, ...]] = MappingProxyType(
+    {
+        Node: ("patch",),
+        NodeMetric: ("create", "patch", "delete"),
+        NodeSlo: ("create", "patch", "delete"),
+        NodeResourceTopology: ("patch",),
+        ElasticQuota: ("create", "patch"),
+        ElasticQuotaProfile: ("patch",),
+    }
+)
 SYNC_GPU_SHARED = "EnableSyncGPUSharedResource"
 #: A report is too old only *after* its time.
 _JUST_AFTER_S = 0.001
@@ -128,10 +152,8 @@ class Manager:
     # -- news --------------------------------------------------------------------------------
 
     def _watched(self) -> tuple[type[KubeObject], ...]:
-        kinds = (ConfigMap, Node, NodeMetric, NodeSlo, NodeResourceTopology, Device)
-        if Controller.QUOTA_PROFILE in self.options.controllers:
-            return (*kinds, ElasticQuota, ElasticQuotaProfile, Pod)
-        return (*kinds, Pod)
+        keeps_quotas = Controller.QUOTA_PROFILE in self.options.controllers
+        return WATCHED if keeps_quotas else (*_KEPT_NODES, Pod)
 
     def _selectors(self) -> Mapping[type[KubeObject], str]:
         options = self.options
