@@ -4,6 +4,7 @@ import subprocess
 import urllib.request
 from collections.abc import Sequence
 from http import HTTPStatus
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -16,10 +17,19 @@ NAMESPACE = "koordinator-system"
 
 
 class ManagerProcess:
-    """One replica, without election.  ``with ManagerProcess(controlplane)`` starts and stops it."""
+    """One replica.  ``with ManagerProcess(controlplane)`` starts and stops it.
+
+    Without election and with the admin's kubeconfig unless told otherwise.
+    """
 
     def __init__(
-        self, controlplane: ControlPlane, flags: Sequence[str] = (), name: str = "koord-manager"
+        self,
+        controlplane: ControlPlane,
+        flags: Sequence[str] = (),
+        *,
+        name: str = "koord-manager",
+        kubeconfig: Path | None = None,
+        elects: bool = False,
     ) -> None:
         self.webhook_port, self.health_port = free_port(), free_port()
         self._controlplane = controlplane
@@ -27,8 +37,8 @@ class ManagerProcess:
         self._command = [
             str(KOORD),
             "manager",
-            f"--kubeconfig={controlplane.kubeconfig()}",
-            "--enable-leader-election=false",
+            f"--kubeconfig={kubeconfig or controlplane.kubeconfig()}",
+            f"--enable-leader-election={str(elects).lower()}",
             f"--webhook-port={self.webhook_port}",
             "--webhook-host=127.0.0.1",
             "--metrics-addr=0",

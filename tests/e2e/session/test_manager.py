@@ -1,8 +1,9 @@
 """The manager on a real API server: what nodes give, what pods become, what is refused."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
 SLOS = "/apis/slo.koordinator.sh/v1alpha1/nodeslos"
 HOOKS = "/apis/admissionregistration.k8s.io/v1"
 CONFIGS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+CHART = str(Path(__file__).parents[3] / "charts/koordinator")
 MERGE = "application/merge-patch+json"
 GATES = "--feature-gates=ConfigMapValidatingWebhook=true,NodeMutatingWebhook=true"
 
@@ -69,6 +71,50 @@ def report(controlplane: ControlPlane, name: str) -> None:
         "nodeMetric": {"nodeUsage": idle, "systemUsage": idle},
     }
     api.request("PATCH", f"{METRICS}/{name}/status", {"status": status}, content_type=MERGE)
+
+
+def test_the_installed_rights_are_enough(
+    controlplane: ControlPlane, helm: Callable[..., str]
+) -> None:
+    """Under its ServiceAccount it elects itself, makes its certificate and keeps the nodes."""
+    api = controlplane.api
+    api.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    chart = helm("template", "koordinator", CHART, f"--namespace={NAMESPACE}")
+    controlplane.kubectl("apply", "--server-side", "--filename=-", stdin=chart)
+    installed = json.loads(
+        controlplane.kubectl("get", "deployment/koord-manager", f"-n={NAMESPACE}", "-o=json")
+    )
+    template = installed["spec"]["template"]["spec"]
+    command, *flags = template["containers"][0]["args"]
+    assert command == "manager"
+    own = ("--webhook-port", "--metrics-addr", "--health-probe-addr")
+    kubeconfig = controlplane.service_account_kubeconfig(NAMESPACE, template["serviceAccountName"])
+
+    with ManagerProcess(
+        controlplane,
+        [flag for flag in flags if not flag.startswith(own)],
+        name="installed-manager",
+        kubeconfig=kubeconfig,
+        elects=True,
+    ):
+        api.request("POST", "/api/v1/nodes", node("n1", "10"))
+        report(controlplane, "n1")
+        path = "/api/v1/nodes/n1"
+        cpu = "kubernetes.io/batch-cpu"
+        assert eventually(lambda: api.request("GET", path)["status"]["allocatable"][cpu]) == "5k"
+        secret = f"/api/v1/namespaces/{NAMESPACE}/secrets/koordinator-webhook-certs"
+        trusted = api.request("GET", secret)["data"]["ca-cert.pem"]
+        listed = f"{HOOKS}/mutatingwebhookconfigurations/koordinator-mutating-webhook-configuration"
+
+        def hooks() -> dict[str, str]:
+            found = api.request("GET", listed)["webhooks"]
+            return {each["name"]: each["clientConfig"]["caBundle"] for each in found}
+
+        assert eventually(hooks) == {
+            "mpod-create.koordinator.sh": trusted,
+            "mpod-update.koordinator.sh": trusted,
+            "melasticquota.koordinator.sh": trusted,
+        }
 
 
 @pytest.mark.usefixtures("manager")
