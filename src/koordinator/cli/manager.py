@@ -90,6 +90,9 @@ def manager(  # noqa: PLR0917 -- one parameter per flag
     leader_election_namespace: Annotated[
         str, typer.Option(rich_help_panel=_ELECTION)
     ] = CONFIG_NAMESPACE,
+    leader_elect_resource_lock: Annotated[
+        str, typer.Option(help="Only leases.", rich_help_panel=_ELECTION)
+    ] = "leases",
     rest_config_qps: Annotated[float, typer.Option(help="Requests a second; 0: any.")] = 30.0,
     rest_config_burst: Annotated[int, typer.Option(help="Requests at once.")] = 50,
     verbosity: Annotated[
@@ -121,6 +124,9 @@ def manager(  # noqa: PLR0917 -- one parameter per flag
     output: Annotated[Output, typer.Option("--output", "-o", rich_help_panel=_ONCE)] = Output.YAML,
 ) -> None:
     """Run the manager on a cluster until it is told to stop."""
+    if leader_elect_resource_lock != "leases":
+        problem = f"found {leader_elect_resource_lock!r}; accepted is leases"
+        raise InputError(problem, source="--leader-elect-resource-lock")
     gates = parse_gates(feature_gates)
     options = Options(
         config_namespace=config_namespace,

@@ -1,6 +1,7 @@
 """The manager's admission in the embedded cluster: what its webhooks do, in-process."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from koordinator.api.codec import decode, to_manifest
 from koordinator.api.meta import JsonObject, KubeObject
@@ -12,16 +13,22 @@ from koordinator.manager.admission.request import AdmissionRequest, Denial
 from koordinator.manager.lookups import ReaderLookup
 
 
-def admission_hooks(options: HookOptions, percent: Callable[[], int]) -> Admission:
-    """Return the step that all enabled hooks make together; ``percent`` draws 0..99."""
+def admission_hooks(
+    options: HookOptions, percent: Callable[[], int], subresource: str = ""
+) -> Admission:
+    """Return the step that all enabled hooks make together; ``percent`` draws 0..99.
+
+    Those of objects, or of a ``subresource`` such as status.
+    """
+    suffix = f"/{subresource}" if subresource else ""
     hooks = enabled_hooks(options)
 
     def admit(operation: Operation, obj: KubeObject, cluster: Reader) -> KubeObject:
         lookup = ReaderLookup(cluster, percent)
         for hook in hooks:
-            if not _concerns(hook, operation, obj):
+            if not _concerns(hook, operation, obj, suffix):
                 continue
-            request = _request(operation, obj, cluster)
+            request = replace(_request(operation, obj, cluster), subresource=subresource)
             try:
                 if hook.mutate is not None:
                     changed = hook.mutate(request, lookup)
@@ -39,9 +46,9 @@ def admission_hooks(options: HookOptions, percent: Callable[[], int]) -> Admissi
     return admit
 
 
-def _concerns(hook: Hook, operation: Operation, obj: KubeObject) -> bool:
+def _concerns(hook: Hook, operation: Operation, obj: KubeObject, suffix: str) -> bool:
     group, _, version = obj.API_VERSION.rpartition("/")
-    if (hook.group, hook.version, hook.resource) != (group, version, obj.PLURAL):
+    if (hook.group, hook.version, hook.resource) != (group, version, obj.PLURAL + suffix):
         return False
     return any(
         operation in entry.operations

@@ -41,14 +41,19 @@ class Managed:
         self.options = options or Options()
         place = (self.options.config_namespace, self.options.config_name)
         hooks = HookOptions(gates=frozenset(gates), config=place)
+
+        def percent() -> int:
+            return int(rng.integers(_PERCENTS))
+
         self.clock = VirtualClock(now_s)
         self.cluster = MemoryCluster(
             self.clock,
             admission=(
                 keep_or_resolve_priority,
-                admission_hooks(hooks, lambda: int(rng.integers(_PERCENTS))),
+                admission_hooks(hooks, percent),
                 default_storage_class,
             ),
+            status_admission=(admission_hooks(hooks, percent, "status"),),
         )
         self.manager = Manager(self.cluster, self.clock, self.options)
 

@@ -199,6 +199,21 @@ def test_a_pod_that_is_created_gets_its_profile(
     assert container["env"] == [{"name": "A", "value": "b"}]
     assert (found["spec"]["priority"], found["spec"]["terminationGracePeriodSeconds"]) == (5000, 15)
 
+    manager.kill()  # now the failure policy decides: Fail refuses, Ignore lets through as written
+    second = {**pod, "metadata": {"name": "second", "labels": {"app": "etl"}}}
+    with pytest.raises(ApiError, match="failed calling webhook"):
+        api.request("POST", path, second)
+    configuration = f"{HOOKS}/mutatingwebhookconfigurations/{made['metadata']['name']}"
+    (entry,) = api.request("GET", configuration)["webhooks"]
+    lenient = {"webhooks": [entry | {"failurePolicy": "Ignore"}]}
+    api.request("PATCH", configuration, lenient, content_type=MERGE)
+
+    def as_written() -> bool:
+        labels = api.request("POST", path, second)["metadata"]["labels"]
+        return bool(labels == {"app": "etl"})
+
+    assert eventually(as_written)
+
 
 def test_a_configuration_that_cannot_be_meant_is_refused(
     controlplane: ControlPlane, manager: ManagerProcess

@@ -77,3 +77,21 @@ def test_the_configuration_is_only_refused_where_its_hook_is_on() -> None:
     assert event.KIND == "Event"
     with pytest.raises(InvalidError, match="must be 400 or less"):
         manage_once([bad], gates=parse_gates("ConfigMapValidatingWebhook=true"), now_s=NOW_S)
+
+
+def test_what_is_amplified_shows_where_the_node_hook_is_on() -> None:
+    """In the very write that says by how much; what the kubelet reported is kept."""
+    amplification = {"enable": True, "resourceAmplificationRatio": {"cpu": 1.5}}
+    objects = [
+        config(colocation={"enable": True}, resource_amplification=amplification),
+        node(amounts(10, "10G")),
+    ]
+
+    plain = manage_once(objects, now_s=NOW_S).changed
+    gates = parse_gates("NodeMutatingWebhook=true")
+    shown = manage_once(objects, gates=gates, now_s=NOW_S).changed
+
+    assert [str(n.status.allocatable["cpu"]) for n in plain if isinstance(n, Node)] == ["10"]
+    (machine,) = (n for n in shown if isinstance(n, Node))
+    assert str(machine.status.allocatable["cpu"]) == "15"
+    assert '"10"' in machine.metadata.annotations["node.koordinator.sh/raw-allocatable"]

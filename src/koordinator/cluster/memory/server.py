@@ -86,6 +86,7 @@ class MemoryCluster:
     """Implements ``port.Cluster``.
 
     ``admission``               runs on create, update, patch and delete
+    ``status_admission``        runs on writes of a status; reports of pods pass
     ``immediate_pod_deletion``  a deleted pod is gone at once; else one that has a node is only
                                 marked, and whoever plays the kubelet deletes it with grace 0
     ``strict_namespaces``       a namespace must be created before it is used; else its first
@@ -98,12 +99,14 @@ class MemoryCluster:
         clock: Clock,
         *,
         admission: Sequence[Admission] = DEFAULT_ADMISSION,
+        status_admission: Sequence[Admission] = (),
         immediate_pod_deletion: bool = True,
         strict_namespaces: bool = False,
         seed: int = 0,
     ) -> None:
         self._clock = clock
         self._admission = tuple(admission)
+        self._status_admission = tuple(status_admission)
         self._immediate_pod_deletion = immediate_pod_deletion
         self._strict_namespaces = strict_namespaces
         self._store = Store()
@@ -422,8 +425,10 @@ class MemoryCluster:
             self._budgets.respect_status(obj)
         return self._add(obj)
 
-    def _admitted(self, operation: Operation, obj: KindT) -> KindT:
-        for step in self._admission:
+    def _admitted(
+        self, operation: Operation, obj: KindT, steps: Sequence[Admission] | None = None
+    ) -> KindT:
+        for step in self._admission if steps is None else steps:
             admitted = step(operation, obj, self)
             if not isinstance(admitted, type(obj)):
                 raise BugError(f"admission step {step} made {type(admitted)} of {type(obj)}")
@@ -449,6 +454,8 @@ class MemoryCluster:
         return self._put_status(old, rules.with_report_of(old, new), forced=forced)
 
     def _put_status(self, old: KindT, changed: KindT, *, forced: bool) -> KindT:
+        if self._status_admission:
+            changed = self._admitted(Operation.UPDATE, changed, self._status_admission)
         if isinstance(old, PodDisruptionBudget):
             self._budgets.respect_status(old)
         if changed == old and not forced:
