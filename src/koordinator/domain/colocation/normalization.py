@@ -44,6 +44,11 @@ def normalization_ratio(strategy: CpuNormalizationStrategy, info: CpuBasicInfo) 
     return ratio
 
 
+def round_ratio(ratio: float) -> float:
+    """Return a ratio with the two decimals that are written of it."""
+    return float(f"{ratio:.2f}")
+
+
 def is_another_ratio(old: float, new: float) -> bool:
     """Return whether two ratios differ by more than what is written of them."""
     return old > new + _CLOSE or old < new - _CLOSE

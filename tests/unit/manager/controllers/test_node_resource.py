@@ -190,9 +190,9 @@ def test_third_parties_get_theirs_first() -> None:
 
 
 def test_a_new_normalization_scales_batch_at_once_and_amplification_later() -> None:
-    """6501 x 1.30 is 8452; the amplification reads the annotation as it was."""
+    """6501 x 1.30 is 8452, two decimals count; the amplification reads what was there before."""
     info = {f"{PREFIX}cpu-basic-info": '{"cpuModel":"M","hyperThreadEnabled":true}'}
-    model = {"enable": True, "ratioModel": {"M": {"hyperThreadEnabledRatio": 1.3}}}
+    model = {"enable": True, "ratioModel": {"M": {"hyperThreadEnabledRatio": 1.304}}}
     there = replace(topology(), metadata=type(MACHINE.metadata)(name="n", annotations=info))
     report = metric(used=amounts(0, 0), pods=[usage("x", amounts("3499m", 0))])
     view = NodeView(MACHINE, report, topology=there)

@@ -22,7 +22,11 @@ from koordinator.domain.colocation.batch import BatchTerms, batch_terms
 from koordinator.domain.colocation.device_sums import gpu_labels, gpu_resources, rdma_resources
 from koordinator.domain.colocation.mid import MidAmounts, mid_amounts
 from koordinator.domain.colocation.node import NodePod, NodeUse, node_use
-from koordinator.domain.colocation.normalization import NEUTRAL, normalization_ratio
+from koordinator.domain.colocation.normalization import (
+    NEUTRAL,
+    normalization_ratio,
+    round_ratio,
+)
 from koordinator.domain.colocation.strategy import Strategy
 from koordinator.domain.colocation.zones import has_zones, zone_terms
 from koordinator.foundation.clock import to_epoch_s
@@ -145,7 +149,10 @@ def _use(view: NodeView, strategy: Strategy, now_s: float) -> tuple[NodeUse | No
 
 
 def _normalization(view: NodeView, config: SloConfig) -> float:
-    """Return what a CPU is worth.  Raises InputError if that can't be known."""
+    """Return what a CPU is worth, to two decimals, as everybody else reads it.
+
+    Raises InputError if that can't be known.
+    """
     if config.normalization is None:
         raise InputError("no valid configuration")
     meta = view.node.metadata
@@ -162,7 +169,7 @@ def _normalization(view: NodeView, config: SloConfig) -> float:
     info = CPU_BASIC_INFO.read(topology.metadata) if topology is not None else None
     if info is None:
         raise InputError(f"nothing is known of the CPUs: {CPU_BASIC_INFO.path} is missing")
-    return normalization_ratio(strategy, info)
+    return round_ratio(normalization_ratio(strategy, info))
 
 
 def _amplification(node: Node, config: SloConfig) -> dict[str, float] | None:
