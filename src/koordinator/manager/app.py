@@ -158,7 +158,8 @@ class Manager:
     def _selectors(self) -> Mapping[type[KubeObject], str]:
         options = self.options
         only = f"metadata.name={options.config_name},metadata.namespace={options.config_namespace}"
-        return {ConfigMap: only, Pod: "status.phase!=Succeeded,status.phase!=Failed"}
+        on_nodes = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+        return {ConfigMap: only, Pod: on_nodes}
 
     def _take_in(self) -> None:
         if self._watch is None:
