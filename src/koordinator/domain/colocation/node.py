@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from koordinator.api.annotations.numa import NODE_RESERVATION, RESOURCE_STATUS
+from koordinator.api.core import ResourceList
 from koordinator.api.node import Node
 from koordinator.api.node_metric import HostApplicationUsage, NodeMetricStatus
 from koordinator.api.pod import Pod
@@ -86,7 +87,7 @@ def node_use(status: NodeMetricStatus, pods: Iterable[NodePod]) -> NodeUse:
     present = tuple(pods)
     usages = {
         f"{each.namespace}/{each.name}": (
-            cpu_and_memory(each.pod_usage.resources),
+            _used(each.pod_usage.resources),
             each.priority in _LOW,
         )
         for each in status.pods_metric
@@ -95,9 +96,9 @@ def node_use(status: NodeMetricStatus, pods: Iterable[NodePod]) -> NodeUse:
     metric = status.node_metric
     system = node = None
     if metric is not None:
-        system = cpu_and_memory(metric.system_usage.resources)
+        system = _used(metric.system_usage.resources)
         if metric.node_usage.resources.keys() >= {CPU, MEMORY}:
-            node = cpu_and_memory(metric.node_usage.resources)
+            node = _used(metric.node_usage.resources)
     reclaimable = status.prod_reclaimable_metric
     return NodeUse(
         pods=present,
@@ -116,7 +117,7 @@ def system_usage(use: NodeUse, above: PriorityBand) -> CpuMemory:
     least = DEFAULT_PRIORITIES[above]
     for application in use.host_applications:
         if DEFAULT_PRIORITIES[band_named(application.priority)] > least:
-            total = total.plus(cpu_and_memory(application.usage.resources))
+            total = total.plus(_used(application.usage.resources))
     return total
 
 
@@ -128,6 +129,11 @@ def node_reserved(node: Node) -> CpuMemory:
     status = node.status
     kubelet = cpu_and_memory(status.capacity).minus(cpu_and_memory(status.allocatable))
     return kubelet.larger(ZERO).larger(_annotated(node))
+
+
+def _used(resources: ResourceList) -> CpuMemory:
+    """Return a usage; a negative one, which nothing can have, is none."""
+    return cpu_and_memory(resources).larger(ZERO)
 
 
 def _annotated(node: Node) -> CpuMemory:

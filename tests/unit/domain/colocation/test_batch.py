@@ -157,6 +157,16 @@ def test_unknown_usage_counts_unless_it_is_said_to_be_low(band: str, cpu: int) -
     assert result(terms)[0] == cpu * 1000
 
 
+def test_absurd_reports_give_nothing_away() -> None:
+    """Less than nothing is in use by nobody, and more than there is leaves nothing."""
+    machine = node(amounts(10, "10Gi"))
+    negative = use(metric(system=amounts(-5, "-5Gi"), pods=[usage("x", amounts(-3, 0))]))
+    immense = use(metric(system=amounts(500, "500Gi")))
+
+    assert result(batch_terms(Strategy(), machine, negative))[0] == 6_000
+    assert result(batch_terms(Strategy(), machine, immense)) == (0, 0)
+
+
 @given(
     capacity=st.integers(0, 500_000),
     system=st.integers(0, 200_000),
