@@ -1,7 +1,8 @@
 """What stands in the webhook configurations: the hooks that are on, and whom to trust.
 
-Whoever installs the manager lists all hooks; that list is kept in an annotation, so that hooks can
-come back.  An entry that trusts nobody was installed anew, and then so is the list.
+Whoever installs the manager lists all hooks in an annotation.  Where they are listed as webhooks,
+as by the original's chart, that list is put into the annotation, so that hooks can come back; an
+entry that trusts nobody was installed anew, and then so is the list.
 Source: koordinator pkg/webhook/util/configuration/configuration.go.
 """
 
@@ -34,31 +35,39 @@ def configuration_patch(
     ``trusted`` is PEM.  The patch applies to this version of the configuration only.
     """
     current = [dict(entry) for entry in configuration.webhooks]
-    template = _template(configuration, current)
+    noted = _noted(configuration, current)
+    template = [_trusting(entry, "") for entry in current] if noted is None else noted
     bundle = b64encode(trusted).decode()
     wanted = [_trusting(entry, bundle) for entry in template if _path(entry) in paths]
-    text = msgspec.json.encode(template, order="deterministic").decode()
-    meta = configuration.metadata
-    if wanted == current and meta.annotations.get(_TEMPLATE) == text:
+    changes: JsonObject = {}
+    if noted is None:
+        text = msgspec.json.encode(template, order="deterministic").decode()
+        changes["annotations"] = {_TEMPLATE: text}
+    elif _says(current, wanted):
         return {}
-    return {
-        "metadata": {
-            "annotations": {_TEMPLATE: text},
-            "resourceVersion": meta.resource_version,
-        },
-        "webhooks": wanted,
-    }
+    changes["resourceVersion"] = configuration.metadata.resource_version
+    return {"metadata": changes, "webhooks": wanted}
 
 
-def _template(configuration: Configuration, current: _Entries) -> _Entries:
+def _noted(configuration: Configuration, current: _Entries) -> _Entries | None:
+    """Return the list of the annotation; None if there is none that counts."""
     text = configuration.metadata.annotations.get(_TEMPLATE, "")
     is_installed_anew = any(not _client(entry).get("caBundle") for entry in current)
-    if text and not is_installed_anew:
-        try:
-            return msgspec.json.decode(text, type=_Entries)
-        except msgspec.MsgspecError:
-            pass  # somebody edited it: what is listed now has to do
-    return [_trusting(entry, "") for entry in current]
+    if not text or is_installed_anew:
+        return None
+    try:
+        return msgspec.json.decode(text, type=_Entries)
+    except msgspec.MsgspecError:
+        return None  # somebody edited it: what is listed now has to do
+
+
+def _says(found: Any, wanted: Any) -> bool:
+    """Return whether all that is wanted is there; the API server has filled in more."""
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        return all(key in found and _says(found[key], value) for key, value in wanted.items())
+    if isinstance(wanted, list) and isinstance(found, list):
+        return len(found) == len(wanted) and all(map(_says, found, wanted))
+    return bool(found == wanted)
 
 
 def _trusting(entry: dict[str, Any], bundle: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What stands in the webhook configurations: hooks that are on, and whom to trust."""
 
+import json
 from base64 import b64encode
 from typing import Any
 
@@ -44,6 +45,19 @@ def test_hooks_that_are_on_trust_our_certificate() -> None:
     assert listed(some) == {"mutate-pod": bundle}
 
     assert listed(after(some, {POD, QUOTA})) == {"mutate-pod": bundle, "mutate-quota": bundle}
+
+
+def test_hooks_are_taken_from_the_annotation() -> None:
+    """Which is the installer's, and stays as it was written."""
+    text = json.dumps([entry(POD), entry(QUOTA)], indent=1)
+    meta = {"name": "c", "annotations": {"template": text}}
+    found = after(decode({"metadata": meta}, MutatingWebhookConfiguration), {POD})
+
+    assert listed(found).keys() == {"mutate-pod"}
+    assert found.metadata.annotations["template"] == text
+    defaulted = {**to_manifest(found), "webhooks": [{**found.webhooks[0], "matchPolicy": "Exact"}]}
+    known = decode(defaulted, MutatingWebhookConfiguration)
+    assert configuration_patch(known, {POD}, b"PEM") == {}
 
 
 def test_a_new_certificate_is_made_known() -> None:
