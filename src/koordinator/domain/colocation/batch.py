@@ -102,11 +102,10 @@ class BatchTerms:
         if self.strategy.memory_policy == REQUEST:
             name, claim = "podHPRequest", claims.requested.memory
             busy_name, busy = "nodeReserved", self.reserved.memory
-        elif self.strategy.memory_policy == MAX_USAGE_REQUEST:
+        elif self.strategy.memory_policy == MAX_USAGE_REQUEST or limit is not None:
             name, claim = "podHPMaxUsedRequest", claims.largest.memory
-        else:  # with a limit, the original calls it by the name of another policy
-            name = "podHPUsed" if limit is None else "podHPMaxUsedRequest"
-            claim = claims.used.memory
+        else:
+            name, claim = "podHPUsed", claims.used.memory
         capacity = giga(self.capacity.memory)
         sum_ = (
             f"nodeCapacity:{capacity} - nodeSafetyMargin:{giga(self.margin.memory)} - "

@@ -87,7 +87,7 @@ def test_the_messages_are_those_of_the_original() -> None:
         Strategy(batch_cpu_percent=10, batch_memory_percent=40), MACHINE, example()
     )
     assert "min(nodeCapacity:32000 * thresholdRatio:0.1, nodeCapacity" in limited.cpu_message()
-    assert "podHPMaxUsedRequest:26)" in limited.memory_message()
+    assert "podHPMaxUsedRequest:28)" in limited.memory_message()
 
 
 def test_percentages_above_100_give_away_more_than_is_there() -> None:
