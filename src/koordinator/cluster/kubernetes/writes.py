@@ -59,7 +59,7 @@ def replacement(
     return carried_over(raw, to_manifest(stored), to_manifest(changed))
 
 
-def status_part(merge_patch: JsonObject, kind_type: type[KubeObject]) -> JsonObject:
+def status_part(merge_patch: JsonObject, kind_type: type[KubeObject] = KubeObject) -> JsonObject:
     """Return the part of a patch that the subresource status takes: pods' would take labels too.
 
     Labels and annotations of nodes pass: they are part of what is reported of a node.
