@@ -18,12 +18,14 @@ from benchmarks import (
     gangs,
     job_preemption,
     load_aware,
+    manager,
     openb,
     queues,
     quota,
     reservations,
     throughput,
     topology,
+    webhook,
 )
 
 ALL = {
@@ -36,6 +38,8 @@ ALL = {
     **devices.BENCHMARKS,
     **reservations.BENCHMARKS,
     **load_aware.BENCHMARKS,
+    **manager.BENCHMARKS,
+    **webhook.BENCHMARKS,
     **openb.BENCHMARKS,
     **cluster.BENCHMARKS,
 }

@@ -26,8 +26,10 @@ from koordinator.api import (
     recommendation,
     reservation,
     schedule_explanation,
+    secret,
     service,
     volume,
+    webhook_configuration,
     workload,
 )
 from koordinator.api.meta import KubeObject
@@ -47,6 +49,8 @@ KINDS: tuple[type[KubeObject], ...] = (
     *authentication.KINDS,
     *authorization.KINDS,
     *config_map.KINDS,
+    *secret.KINDS,
+    *webhook_configuration.KINDS,
     *device.KINDS,
     *reservation.KINDS,
     *pod_group.KINDS,

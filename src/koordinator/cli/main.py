@@ -12,6 +12,7 @@ from koordinator.cli.crds import crds
 from koordinator.cli.demo import demo
 from koordinator.cli.explain import explain
 from koordinator.cli.gang import gang
+from koordinator.cli.manager import manager
 from koordinator.cli.node_show import show as show_node
 from koordinator.cli.output import console
 from koordinator.cli.quota import app as quota
@@ -32,6 +33,7 @@ app.command()(simulate)
 app.command()(scheduler)
 app.add_typer(gang, name="gang")
 app.add_typer(explain, name="explain")
+app.command()(manager)
 app.command()(demo)
 app.command()(crds)
 app.add_typer(quota, name="quota")

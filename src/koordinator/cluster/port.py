@@ -231,9 +231,10 @@ class Cluster(Reader, Protocol):
         """Apply a JSON merge patch (RFC 7396) and return what is stored.
 
         ``subresource`` is empty or ``status``.  Without it a status in the patch is ignored, with
-        it everything else is; a kind whose status is no subresource (PodGroup, ElasticQuota) takes
-        it like any other field.  A ``metadata.resourceVersion`` or ``metadata.uid`` in the patch is
-        a precondition.  The patch may have fields that our types don't have.
+        it everything else is, but for labels and annotations of a node: whoever reports on a node
+        may change both in one write; a kind whose status is no subresource (PodGroup, ElasticQuota)
+        takes it like any other field.  A ``metadata.resourceVersion`` or ``metadata.uid`` in the
+        patch is a precondition.  The patch may have fields that our types don't have.
 
         Raises as ``update``.
         """

@@ -52,6 +52,28 @@ def context_of_directory(
 def self_signed_context(names: Sequence[str], clock: Clock) -> ssl.SSLContext:
     """Return a context with a new certificate for the host names and addresses, in memory only."""
     pair = _make(names, clock)
+    return _context_of(pair)
+
+
+class ReplaceableContext:
+    """A context whose pair can be replaced while it serves; the next handshake has the new one."""
+
+    def __init__(self, pair: "Pair") -> None:
+        self._current = _context_of(pair)
+        self.context = _server_context()
+        self.context.sni_callback = self._choose
+
+    def replace(self, pair: "Pair") -> None:
+        """Show this certificate from now on."""
+        self._current = _context_of(pair)
+
+    def _choose(
+        self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str, _: ssl.SSLContext
+    ) -> None:
+        connection.context = self._current
+
+
+def _context_of(pair: "Pair") -> ssl.SSLContext:
     context = _server_context()
     # OpenSSL loads files only, and the root file system may be read-only.
     descriptor = os.memfd_create("serving-certificate")

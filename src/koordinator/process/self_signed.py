@@ -27,7 +27,7 @@ class Pair:
     key: bytes
 
 
-def self_signed(names: Sequence[str], now_s: float) -> Pair:
+def self_signed(names: Sequence[str], now_s: float, lifetime: dt.timedelta = LIFETIME) -> Pair:
     """Return a new P-256 pair for the host names and IP addresses; the first gives its name."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name(
@@ -38,7 +38,7 @@ def self_signed(names: Sequence[str], now_s: float) -> Pair:
         x509.CertificateBuilder(subject, subject, key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(start)
-        .not_valid_after(start + LIFETIME)
+        .not_valid_after(start + lifetime)
         .add_extension(x509.SubjectAlternativeName([_name(name) for name in names]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_USAGE, critical=True)

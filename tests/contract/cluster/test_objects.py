@@ -203,6 +203,23 @@ def test_patch_of_one_subresource_ignores_the_other(cluster: Cluster) -> None:
     assert (patched.metadata.labels, patched.status.phase) == ({"a": "b"}, "Running")
 
 
+def test_who_reports_on_a_node_may_label_it(cluster: Cluster) -> None:
+    """Labels and annotations of a node change in the same write as its status; its spec doesn't."""
+    cluster.create(node("n"))
+    patch = {
+        "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}},
+        "spec": {"unschedulable": True},
+        "status": {"capacity": {"example.com/x": "3"}},
+    }
+
+    reported = cluster.patch(Node, "n", "", patch, subresource="status")
+
+    assert (reported.metadata.labels["a"], reported.metadata.annotations["c"]) == ("b", "d")
+    assert str(reported.status.capacity["example.com/x"]) == "3"
+    assert not reported.spec.unschedulable
+    assert cluster.get(Node, "n") == reported
+
+
 def test_patch_may_have_preconditions(cluster: Cluster) -> None:
     """A resourceVersion or uid in the patch must be that of the object."""
     created = cluster.create(pod("a"))

@@ -191,7 +191,7 @@ class KubernetesCluster:
         if subresource not in ("", "status"):
             raise NotFoundError(f"subresource: found {subresource!r}; accepted is none or 'status'")
         path = object_path(kind_type, name, namespace, subresource)
-        body = writes.status_part(merge_patch) if subresource else merge_patch
+        body = writes.status_part(merge_patch, kind_type) if subresource else merge_patch
         answer = self._write("PATCH", path, msgspec.json.encode(body), writes.MERGE_PATCH)
         return _decoded(answer, kind_type)
 

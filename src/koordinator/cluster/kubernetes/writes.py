@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from koordinator.api.codec import to_manifest
 from koordinator.api.crd import has_status_subresource
 from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.api.node import Node
 from koordinator.cluster.unknown_fields import carried_over
 from koordinator.foundation.errors import ConflictError, NotFoundError
 
@@ -59,11 +60,15 @@ def replacement(
     return carried_over(raw, to_manifest(stored), to_manifest(changed))
 
 
-def status_part(merge_patch: JsonObject) -> JsonObject:
-    """Return the part of a patch that the subresource status takes: pods' would take labels too."""
+def status_part(merge_patch: JsonObject, kind_type: type[KubeObject] = KubeObject) -> JsonObject:
+    """Return the part of a patch that the subresource status takes: pods' would take labels too.
+
+    Labels and annotations of nodes pass: they are part of what is reported of a node.
+    """
     meta = merge_patch.get("metadata") or {}
     part: JsonObject = {key: merge_patch[key] for key in ("status",) if key in merge_patch}
-    if given := {key: meta[key] for key in _PRECONDITIONS if meta.get(key)}:
+    passing = (*_PRECONDITIONS, "labels", "annotations") if kind_type is Node else _PRECONDITIONS
+    if given := {key: meta[key] for key in passing if meta.get(key)}:
         part["metadata"] = given
     return part
 

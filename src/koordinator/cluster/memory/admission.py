@@ -3,7 +3,7 @@
 An admission step is a plain callable ``(operation, obj, cluster) -> obj``: it returns the object,
 changed or not, or raises InvalidError.  Steps run in the order of the list; ``cluster`` reads the
 state before the request, so an UPDATE step finds the old object there.  What a DELETE step returns
-is not used.  Status writes, bindings and evictions are not admitted.
+is not used.  Status writes have steps of their own; bindings and evictions are not admitted.
 Source: k8s.io/kubernetes v1.35 plugin/pkg/admission: priority/admission.go ``admitPod``,
 storage/storageclass/setdefault/admission.go.
 """

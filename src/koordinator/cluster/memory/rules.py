@@ -29,6 +29,7 @@ _SERVER_METADATA = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 )
+REPORTED_METADATA = ("labels", "annotations")  # of nodes
 _FINISHED = ("Succeeded", "Failed")
 
 
@@ -94,6 +95,15 @@ def replacement(old: KindT, new: KindT) -> KindT:
     return replace(new, **changes)
 
 
+def with_report_of(old: KindT, new: KindT) -> KindT:
+    """As ``with_status_of``; of a node, labels and annotations are part of what is reported."""
+    changed = with_status_of(old, new)
+    if not isinstance(old, Node):
+        return changed
+    labels, annotations = new.metadata.labels, new.metadata.annotations
+    return replace(changed, metadata=replace(old.metadata, labels=labels, annotations=annotations))
+
+
 def with_status_of(old: KindT, new: KindT) -> KindT:
     """Return ``old`` with the status of ``new``.  Raises NotFoundError for a kind without one."""
     if not has_status_subresource(type(old)):
@@ -117,7 +127,11 @@ def restricted_patch(
 ) -> JsonObject:
     """Return the part of a patch that the main resource or its subresource status takes."""
     if subresource == "status":
-        return {"status": patch["status"]} if "status" in patch else {}
+        reported = {"status": patch["status"]} if "status" in patch else {}
+        if kind_type is Node and "metadata" in patch:
+            metadata = patch["metadata"] or {}
+            reported["metadata"] = {k: v for k, v in metadata.items() if k in REPORTED_METADATA}
+        return reported
     taken = {k: v for k, v in patch.items() if k not in ("apiVersion", "kind")}
     if has_status_subresource(kind_type):
         taken.pop("status", None)

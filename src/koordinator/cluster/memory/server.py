@@ -94,6 +94,7 @@ class MemoryCluster:
     """Implements ``port.Cluster``.
 
     ``admission``               runs on create, update, patch and delete
+    ``status_admission``        runs on writes of a status; reports of pods pass
     ``immediate_pod_deletion``  a deleted pod is gone at once; else one that has a node is only
                                 marked, and whoever plays the kubelet deletes it with grace 0
     ``strict_namespaces``       a namespace must be created before it is used; else its first
@@ -106,12 +107,14 @@ class MemoryCluster:
         clock: Clock,
         *,
         admission: Sequence[Admission] = DEFAULT_ADMISSION,
+        status_admission: Sequence[Admission] = (),
         immediate_pod_deletion: bool = True,
         strict_namespaces: bool = False,
         seed: int = 0,
     ) -> None:
         self._clock = clock
         self._admission = tuple(admission)
+        self._status_admission = tuple(status_admission)
         self._immediate_pod_deletion = immediate_pod_deletion
         self._strict_namespaces = strict_namespaces
         self._store = Store()
@@ -240,7 +243,7 @@ class MemoryCluster:
             decoded = decode(after, kind_type)
         except InputError as error:
             raise InvalidError(str(error)) from error
-        write = self._write_status if subresource else self._write
+        write = self._write_report if subresource else self._write
         new = write(old, decoded, forced=True)
         if self._store.holds(new) and (self._manifests.has(new) or to_manifest(decoded) != after):
             self._manifests.keep(new, after, decoded)
@@ -435,8 +438,10 @@ class MemoryCluster:
             self._budgets.respect_status(obj)
         return self._add(obj)
 
-    def _admitted(self, operation: Operation, obj: KindT) -> KindT:
-        for step in self._admission:
+    def _admitted(
+        self, operation: Operation, obj: KindT, steps: Sequence[Admission] | None = None
+    ) -> KindT:
+        for step in self._admission if steps is None else steps:
             admitted = step(operation, obj, self)
             if not isinstance(admitted, type(obj)):
                 raise BugError(f"admission step {step} made {type(admitted)} of {type(obj)}")
@@ -455,8 +460,15 @@ class MemoryCluster:
             return new
         return self._put(new, old)
 
-    def _write_status(self, old: KindT, new: KindT, *, forced: bool = False) -> KindT:
-        changed = rules.with_status_of(old, new)
+    def _write_status(self, old: KindT, new: KindT) -> KindT:
+        return self._put_status(old, rules.with_status_of(old, new), forced=False)
+
+    def _write_report(self, old: KindT, new: KindT, *, forced: bool) -> KindT:
+        return self._put_status(old, rules.with_report_of(old, new), forced=forced)
+
+    def _put_status(self, old: KindT, changed: KindT, *, forced: bool) -> KindT:
+        if self._status_admission:
+            changed = self._admitted(Operation.UPDATE, changed, self._status_admission)
         if isinstance(old, PodDisruptionBudget):
             self._budgets.respect_status(old)
         if changed == old and not forced:

@@ -1,0 +1,164 @@
+"""The ConfigMap slo-controller-config: what the manager makes of nodes and their pods.
+
+Every key of the ConfigMap is a JSON document with a strategy for the cluster and strategies for
+nodes that a selector picks.
+Source: koordinator apis/configuration/slo_controller_config.go.
+"""
+
+from typing import Final
+
+from koordinator.api.annotations.node import ColocationStrategy
+from koordinator.api.meta import ApiStruct, LabelSelector
+from koordinator.api.node_slo import (
+    CpuBurstStrategy,
+    HostApplication,
+    ResourceThresholdStrategy,
+    SystemStrategy,
+)
+from koordinator.api.resource_qos import ResourceQosStrategy
+
+CONFIG_NAME: Final = "slo-controller-config"
+CONFIG_TYPE: Final = "slo-controller-config"  # of the label configmap-type
+
+COLOCATION: Final = "colocation-config"
+RESOURCE_THRESHOLD: Final = "resource-threshold-config"
+RESOURCE_QOS: Final = "resource-qos-config"
+CPU_BURST: Final = "cpu-burst-config"
+SYSTEM: Final = "system-config"
+HOST_APPLICATION: Final = "host-application-config"
+CPU_NORMALIZATION: Final = "cpu-normalization-config"
+RESOURCE_AMPLIFICATION: Final = "resource-amplification-config"
+
+
+class NodeColocation(ColocationStrategy, frozen=True, kw_only=True):
+    """What is different on the nodes that the selector picks; None picks none, an empty one all."""
+
+    name: str = ""
+    node_selector: LabelSelector | None = None
+
+
+class ColocationConfig(ColocationStrategy, frozen=True, kw_only=True):
+    """The strategy of the cluster, and those of nodes."""
+
+    node_configs: tuple[NodeColocation, ...] = ()
+
+
+class NodeThreshold(ResourceThresholdStrategy, frozen=True, kw_only=True):
+    """What is different on the nodes that the selector picks."""
+
+    name: str = ""
+    node_selector: LabelSelector | None = None
+
+
+class ThresholdConfig(ApiStruct, frozen=True, kw_only=True):
+    """When best-effort pods are suppressed and evicted."""
+
+    cluster_strategy: ResourceThresholdStrategy | None = None
+    node_strategies: tuple[NodeThreshold, ...] = ()
+
+
+class NodeResourceQos(ResourceQosStrategy, frozen=True, kw_only=True):
+    """What is different on the nodes that the selector picks."""
+
+    name: str = ""
+    node_selector: LabelSelector | None = None
+
+
+class ResourceQosConfig(ApiStruct, frozen=True, kw_only=True):
+    """How the kernel treats the QoS classes."""
+
+    cluster_strategy: ResourceQosStrategy | None = None
+    node_strategies: tuple[NodeResourceQos, ...] = ()
+
+
+class NodeCpuBurst(CpuBurstStrategy, frozen=True, kw_only=True):
+    """What is different on the nodes that the selector picks."""
+
+    name: str = ""
+    node_selector: LabelSelector | None = None
+
+
+class CpuBurstConfig(ApiStruct, frozen=True, kw_only=True):
+    """How far pods may go beyond their CPU limit."""
+
+    cluster_strategy: CpuBurstStrategy | None = None
+    node_strategies: tuple[NodeCpuBurst, ...] = ()
+
+
+class NodeSystem(SystemStrategy, frozen=True, kw_only=True):
+    """What is different on the nodes that the selector picks."""
+
+    name: str = ""
+    node_selector: LabelSelector | None = None
+
+
+class SystemConfig(ApiStruct, frozen=True, kw_only=True):
+    """Settings of the kernel."""
+
+    cluster_strategy: SystemStrategy | None = None
+    node_strategies: tuple[NodeSystem, ...] = ()
+
+
+class NodeHostApplications(ApiStruct, frozen=True, kw_only=True):
+    """The whole list of the nodes that the selector picks."""
+
+    name: str = ""
+    node_selector: LabelSelector | None = None
+    applications: tuple[HostApplication, ...] = ()
+
+
+class HostApplicationConfig(ApiStruct, frozen=True, kw_only=True):
+    """Programs that run outside of pods."""
+
+    applications: tuple[HostApplication, ...] = ()
+    node_configs: tuple[NodeHostApplications, ...] = ()
+
+
+class ModelRatio(ApiStruct, frozen=True, kw_only=True):
+    """What a CPU of a model is worth, by whether hyper-threading and turbo are on."""
+
+    base_ratio: float | None = None
+    hyper_thread_enabled_ratio: float | None = None
+    turbo_enabled_ratio: float | None = None
+    hyper_thread_turbo_enabled_ratio: float | None = None
+
+
+class CpuNormalizationStrategy(ApiStruct, frozen=True, kw_only=True):
+    """What CPUs are worth, by the name of their model."""
+
+    enable: bool | None = None
+    default_ratio: float | None = None
+    ratio_model: dict[str, ModelRatio] = {}
+
+
+class NodeCpuNormalization(CpuNormalizationStrategy, frozen=True, kw_only=True):
+    """What is different on the nodes that the selector picks."""
+
+    name: str = ""
+    node_selector: LabelSelector | None = None
+
+
+class CpuNormalizationConfig(CpuNormalizationStrategy, frozen=True, kw_only=True):
+    """The strategy of the cluster, and those of nodes."""
+
+    node_configs: tuple[NodeCpuNormalization, ...] = ()
+
+
+class ResourceAmplificationStrategy(ApiStruct, frozen=True, kw_only=True):
+    """How many times more of a resource nodes show than they have."""
+
+    enable: bool | None = None
+    resource_amplification_ratio: dict[str, float] = {}
+
+
+class NodeResourceAmplification(ResourceAmplificationStrategy, frozen=True, kw_only=True):
+    """What is different on the nodes that the selector picks."""
+
+    name: str = ""
+    node_selector: LabelSelector | None = None
+
+
+class ResourceAmplificationConfig(ResourceAmplificationStrategy, frozen=True, kw_only=True):
+    """The strategy of the cluster, and those of nodes."""
+
+    node_configs: tuple[NodeResourceAmplification, ...] = ()

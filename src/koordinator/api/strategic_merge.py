@@ -1,0 +1,96 @@
+"""Strategic merge patches of pods: lists of named things are merged by their names.
+
+Source: k8s.io/apimachinery pkg/util/strategicpatch/patch.go; the patchMergeKey tags of k8s.io/api
+core/v1/types.go.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from koordinator.api.meta import JsonObject
+from koordinator.foundation.errors import InputError
+
+_DIRECTIVE = "$patch"
+_RETAIN = "$retainKeys"
+_DELETE_FROM = "$deleteFromPrimitiveList/"
+_ORDER = "$setElementOrder/"  # only says in which order, which is kept anyway
+
+#: By the name of the list, in pods and everything in them.
+MERGE_KEYS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "containers": "name",
+        "initContainers": "name",
+        "ephemeralContainers": "name",
+        "volumes": "name",
+        "env": "name",
+        "ports": "containerPort",
+        "volumeMounts": "mountPath",
+        "volumeDevices": "devicePath",
+        "imagePullSecrets": "name",
+        "hostAliases": "ip",
+        "topologySpreadConstraints": "topologyKey",
+        "schedulingGates": "name",
+        "resourceClaims": "name",
+        "ownerReferences": "uid",
+        "conditions": "type",
+    }
+)
+_PRIMITIVE: Final = frozenset(("finalizers",))
+
+
+def strategic_merge(target: JsonObject, patch: Mapping[str, Any]) -> JsonObject:
+    """Return ``target`` changed as a patch of a pod says; neither argument is changed.
+
+    Raises InputError for a directive that doesn't exist, and for an entry without its key.
+    """
+    directive = patch.get(_DIRECTIVE)
+    if directive == "replace":
+        return {key: value for key, value in patch.items() if key != _DIRECTIVE}
+    if directive == "delete":
+        return {}
+    if directive not in (None, "merge"):
+        raise InputError(
+            f"found {directive!r}; accepted is replace, delete or merge", path="$patch"
+        )
+    merged = dict(target)
+    if _RETAIN in patch:
+        kept = set(patch[_RETAIN])
+        merged = {key: value for key, value in merged.items() if key in kept}
+    for key, change in patch.items():
+        if key in (_DIRECTIVE, _RETAIN) or key.startswith(_ORDER):
+            continue
+        if key.startswith(_DELETE_FROM):
+            name = key.removeprefix(_DELETE_FROM)
+            merged[name] = [each for each in merged.get(name) or () if each not in change]
+        elif change is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merged_value(key, merged.get(key), change)
+    return merged
+
+
+def _merged_value(key: str, old: Any, change: Any) -> Any:
+    if isinstance(change, Mapping):
+        return strategic_merge(old if isinstance(old, dict) else {}, change)
+    if isinstance(change, list):
+        found = old if isinstance(old, list) else []
+        if key in _PRIMITIVE:
+            return [*found, *(each for each in change if each not in found)]
+        if key in MERGE_KEYS:
+            return _merged_list(key, MERGE_KEYS[key], found, change)
+    return change
+
+
+def _merged_list(name: str, key: str, old: list[Any], change: list[Any]) -> list[Any]:
+    if any(isinstance(each, dict) and each == {_DIRECTIVE: "replace"} for each in change):
+        return [each for each in change if each != {_DIRECTIVE: "replace"}]
+    merged = {each.get(key): each for each in old if isinstance(each, dict)}
+    for each in change:
+        if not isinstance(each, dict) or key not in each:
+            raise InputError(f"found an entry without {key!r}; every entry needs it", path=name)
+        if each.get(_DIRECTIVE) == "delete":
+            merged.pop(each[key], None)
+        else:
+            merged[each[key]] = strategic_merge(merged.get(each[key], {}), each)
+    return list(merged.values())

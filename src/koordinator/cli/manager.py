@@ -1,0 +1,236 @@
+"""``koord manager``: the manager against a cluster, or once over manifests.
+
+Flags are those of koord-manager.
+"""
+
+import sys
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Annotated, TypeVar
+
+import typer
+
+from koordinator.api.config_map import ConfigMap
+from koordinator.api.slo_config import CONFIG_NAME
+from koordinator.cli.flags import parse_bool
+from koordinator.cli.manifests import read_manifests
+from koordinator.cli.output import Output, print_data
+from koordinator.cli.times import parse_time
+from koordinator.foundation.clock import SystemClock
+from koordinator.foundation.errors import InputError
+from koordinator.manager.admission.binding import BindingRules
+from koordinator.manager.admission.gates import Gate, parse_gates
+from koordinator.manager.admission.hooks import HookOptions
+from koordinator.manager.app import CONFIG_NAMESPACE, Options
+from koordinator.manager.controllers.node_resource import NodePlugin
+from koordinator.manager.mirror import Controller
+from koordinator.process.logs import LogFormat
+from koordinator.simulator.managed import manage_once
+
+_ONCE = "Once, without a cluster"
+_ELECTION = "Leader election"
+_SERVING = "Serving"
+_ADMISSION = "Admission"
+_BINDING_TEXT = typer.Option(rich_help_panel=_ADMISSION)
+
+NameT = TypeVar("NameT", bound=StrEnum)
+
+
+def manager(  # noqa: PLR0917 -- one parameter per flag
+    kubeconfig: Annotated[
+        str, typer.Option(help="How to reach the cluster; default: KUBECONFIG, or this pod's.")
+    ] = "",
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    controllers: Annotated[
+        str, typer.Option(metavar="*,-x", help=f"Of {', '.join(Controller)}.")
+    ] = "*",
+    noderesource_plugins: Annotated[
+        str, typer.Option(metavar="*,-X", help=f"Of {', '.join(NodePlugin)}.")
+    ] = "*",
+    feature_gates: Annotated[str, typer.Option(metavar="NAME=true|false,…")] = "",
+    slo_config_name: Annotated[str, typer.Option(help="Of the ConfigMap.")] = CONFIG_NAME,
+    config_namespace: Annotated[str, typer.Option(help="Of the ConfigMap.")] = CONFIG_NAMESPACE,
+    node_strategy_name_need_check: Annotated[
+        str, typer.Option(metavar="true|false", rich_help_panel=_ADMISSION)
+    ] = "false",
+    binding_admission_user_name: Annotated[str, _BINDING_TEXT] = "",
+    binding_admission_dry_run: Annotated[str, _BINDING_TEXT] = "false",
+    binding_admission_namespaces: Annotated[str, _BINDING_TEXT] = "",
+    binding_admission_exclude_namespaces: Annotated[str, _BINDING_TEXT] = "kube-system",
+    binding_admission_bypass_labels: Annotated[str, _BINDING_TEXT] = BindingRules().bypass_labels[
+        0
+    ],
+    binding_admission_bypass_annotations: Annotated[str, _BINDING_TEXT] = "",
+    webhook_port: Annotated[
+        int,
+        typer.Option(
+            help="HTTPS, for the API server; 0: none.",
+            min=0,
+            max=65535,
+            envvar="WEBHOOK_PORT",
+            rich_help_panel=_SERVING,
+        ),
+    ] = 9876,
+    webhook_host: Annotated[
+        str,
+        typer.Option(
+            help="Further names in the certificate, where the API server calls no Service.",
+            rich_help_panel=_SERVING,
+        ),
+    ] = "",
+    metrics_addr: Annotated[
+        str, typer.Option(help="Plain HTTP; 0: none.", rich_help_panel=_SERVING)
+    ] = ":8080",
+    health_probe_addr: Annotated[
+        str, typer.Option(help="Plain HTTP; 0: none.", rich_help_panel=_SERVING)
+    ] = ":8000",
+    enable_leader_election: Annotated[
+        str, typer.Option(metavar="true|false", rich_help_panel=_ELECTION)
+    ] = "true",
+    leader_election_namespace: Annotated[
+        str, typer.Option(rich_help_panel=_ELECTION)
+    ] = CONFIG_NAMESPACE,
+    leader_elect_resource_lock: Annotated[
+        str, typer.Option(help="Only leases.", rich_help_panel=_ELECTION)
+    ] = "leases",
+    rest_config_qps: Annotated[float, typer.Option(help="Requests a second; 0: any.")] = 30.0,
+    rest_config_burst: Annotated[int, typer.Option(help="Requests at once.")] = 50,
+    verbosity: Annotated[
+        int, typer.Option("-v", help="How much is logged: 0, 4 (details), 8 (of libraries).")
+    ] = 0,
+    logging_format: Annotated[LogFormat, typer.Option()] = LogFormat.TEXT,
+    once: Annotated[
+        bool,
+        typer.Option(
+            "--once",
+            help="Admit and reconcile the objects given with -f and print what is different.",
+            rich_help_panel=_ONCE,
+        ),
+    ] = False,
+    files: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filename",
+            "-f",
+            help="File, folder or - for standard input; repeatable.",
+            rich_help_panel=_ONCE,
+        ),
+    ] = None,
+    config: Annotated[str, typer.Option(help="File of the ConfigMap.", rich_help_panel=_ONCE)] = "",
+    now: Annotated[
+        str,
+        typer.Option(help="The time it is, RFC 3339; default: now.", rich_help_panel=_ONCE),
+    ] = "",
+    output: Annotated[Output, typer.Option("--output", "-o", rich_help_panel=_ONCE)] = Output.YAML,
+) -> None:
+    """Run the manager on a cluster until it is told to stop."""
+    if leader_elect_resource_lock != "leases":
+        problem = f"found {leader_elect_resource_lock!r}; accepted is leases"
+        raise InputError(problem, source="--leader-elect-resource-lock")
+    gates = parse_gates(feature_gates)
+    options = Options(
+        config_namespace=config_namespace,
+        config_name=slo_config_name,
+        controllers=_chosen(controllers, Controller, "--controllers"),
+        plugins=_chosen(noderesource_plugins, NodePlugin, "--noderesource-plugins"),
+        gates=gates,
+    )
+    if once:
+        _run_once(options, gates, files=files or [], config=config, now=now, output=output)
+        return
+    if files or now or config:
+        raise InputError("accepted together with --once only", source="--filename, --config, --now")
+    hooks = HookOptions(
+        gates=gates,
+        config=(config_namespace, slo_config_name),
+        needs_names=parse_bool(node_strategy_name_need_check, "--node-strategy-name-need-check"),
+        binding=BindingRules(
+            user_names=_listed(binding_admission_user_name),
+            dry_run=parse_bool(binding_admission_dry_run, "--binding-admission-dry-run"),
+            namespaces=_listed(binding_admission_namespaces),
+            excluded_namespaces=_listed(binding_admission_exclude_namespaces),
+            bypass_labels=_listed(binding_admission_bypass_labels),
+            bypass_annotations=_listed(binding_admission_bypass_annotations),
+        ),
+    )
+    from koordinator.cli.manager_process import (  # noqa: PLC0415 -- servers and clients take half a
+        Settings,  # second to load, which no other command should pay
+        run,
+    )
+
+    run(
+        Settings(
+            options=options,
+            hooks=hooks,
+            kubeconfig=kubeconfig,
+            context=context,
+            elects=parse_bool(enable_leader_election, "--enable-leader-election"),
+            election_namespace=leader_election_namespace,
+            webhook_port=webhook_port,
+            webhook_names=_listed(webhook_host),
+            metrics_address=parse_address(metrics_addr, "--metrics-addr"),
+            health_address=parse_address(health_probe_addr, "--health-probe-addr"),
+            qps=rest_config_qps,
+            burst=rest_config_burst,
+            verbosity=verbosity,
+            log_format=logging_format,
+        )
+    )
+
+
+def parse_address(text: str, source: str) -> tuple[str, int] | None:
+    """Return host and port of ``:8080`` or ``127.0.0.1:8080``; None for ``0``: nowhere.
+
+    Raises InputError.
+    """
+    if text == "0":
+        return None
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or not int(port) < 1 << 16:
+        raise InputError(f"found {text!r}; accepted is such as :8080, or 0", source=source)
+    return host.strip("[]") or "::", int(port)
+
+
+def _run_once(
+    options: Options,
+    gates: Iterable[Gate],
+    *,
+    files: list[str],
+    config: str,
+    now: str,
+    output: Output,
+) -> None:
+    if not files:
+        raise InputError("required with --once, but missing", source="--filename")
+    if output is Output.TABLE:
+        raise InputError("found 'table'; accepted with --once is json or yaml", source="--output")
+    objects = read_manifests(files, sys.stdin.buffer)
+    if config:
+        objects += _config_map(config, options)
+    now_s = parse_time(now) if now else SystemClock().now_s()
+    print_data(manage_once(objects, options, gates, now_s=now_s).as_data(), output)
+
+
+def _config_map(file: str, options: Options) -> list[ConfigMap]:
+    wanted = f"{options.config_namespace}/{options.config_name}"
+    found = read_manifests([file], sys.stdin.buffer)
+    if len(found) != 1 or not isinstance(found[0], ConfigMap) or found[0].key != wanted:
+        kinds = ", ".join(f"{obj.KIND} {obj.key}" for obj in found) or "nothing"
+        raise InputError(f"found {kinds}; accepted is the ConfigMap {wanted}", source=file)
+    return [found[0]]
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _chosen(text: str, names: type[NameT], source: str) -> frozenset[NameT]:
+    """Return what ``*``, ``A,B`` or ``*,-A`` chooses.  Raises InputError for an unknown name."""
+    parts = _listed(text)
+    known = {name.value: name for name in names}
+    unknown = [part for part in parts if part != "*" and part.removeprefix("-") not in known]
+    if unknown:
+        accepted = f"*, {', '.join(known)}, or one of these after a -"
+        raise InputError(f"found {unknown[0]!r}; accepted are {accepted}", source=source)
+    chosen = set(names) if "*" in parts else {known[part] for part in parts if part in known}
+    return frozenset(name for name in chosen if f"-{name.value}" not in parts)

@@ -1,0 +1,352 @@
+"""The manager as a process of a cluster: connections, election, endpoints, webhooks, and the loop.
+
+The loop runs in the main thread and owns the mirror.  Threads beside it: the network's, one that
+keeps the lease, one that looks after certificate and webhook configurations, and the servers'.  The
+webhook's server has a cluster instance of its own and decides in its own thread: a request waits
+for no loop.  Every replica answers webhooks; only the leader writes to nodes.
+"""
+
+import gc
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector
+from starlette.applications import Starlette
+
+from koordinator.api.webhook_configuration import (
+    MutatingWebhookConfiguration,
+    ValidatingWebhookConfiguration,
+)
+from koordinator.cli.rest_metrics import RequestMetrics
+from koordinator.cluster.kubernetes.cluster import KubernetesCluster
+from koordinator.cluster.kubernetes.connection import find_connection
+from koordinator.cluster.kubernetes.credentials import Credentials
+from koordinator.cluster.leader_election import LeaderElector
+from koordinator.cluster.port import Cluster
+from koordinator.foundation.clock import Clock, SystemClock
+from koordinator.foundation.errors import ClusterError, NotFoundError
+from koordinator.manager.admission.hooks import Hook, HookOptions, enabled_hooks
+from koordinator.manager.admission.request import AdmissionRequest, Denial
+from koordinator.manager.app import Manager, Options
+from koordinator.manager.lookups import FollowingLookup
+from koordinator.manager.metrics import Metrics
+from koordinator.manager.webhook_configuration import (
+    MUTATING_NAME,
+    VALIDATING_NAME,
+    Configuration,
+    configuration_patch,
+)
+from koordinator.process.admission_reviews import (
+    Answer,
+    Review,
+    Reviewer,
+    ReviewMetrics,
+    review_application,
+)
+from koordinator.process.certificates import ReplaceableContext
+from koordinator.process.endpoints import Endpoints, application, thread_stacks
+from koordinator.process.health import PING, Check, leader_election_check, shutdown_check
+from koordinator.process.leading import Leadership, unique_identity
+from koordinator.process.logs import LogFormat, set_up_logging, set_verbosity
+from koordinator.process.serving import STOPPED_WITHIN_S, Server
+from koordinator.process.serving_secret import ServingSecret
+from koordinator.process.stopping import stop_on_signals
+
+log = logging.getLogger(__name__)
+
+LEASE = "koordinator-manager"
+SERVICE = "koordinator-webhook-service"
+SECRET = "koordinator-webhook-certs"  # noqa: S105 -- its name
+CARE_S = 60.0  # between two looks at certificate and webhook configurations
+CARE_AGAIN_S = 5.0  # after one that failed
+LEASE_S, RENEW_S, RETRY_S = 15.0, 10.0, 2.0  # as controller-runtime has them
+LONGEST_WAIT_S = 0.5
+STEP = 256  # objects between two looks at signals and the lease
+_PERCENTS = 100
+_ANY_ADDRESS = "::"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the command line says."""
+
+    options: Options
+    hooks: HookOptions
+    kubeconfig: str
+    context: str
+    elects: bool
+    election_namespace: str
+    webhook_port: int
+    webhook_names: tuple[str, ...]
+    metrics_address: tuple[str, int] | None
+    health_address: tuple[str, int] | None
+    qps: float
+    burst: int
+    verbosity: int
+    log_format: LogFormat
+
+
+def run(settings: Settings) -> None:
+    """Manage until a signal comes.
+
+    Raises InputError for what the user got wrong, and ClusterError when leadership is lost.
+    """
+    set_up_logging(settings.log_format, settings.verbosity)
+    stopping = stop_on_signals()
+    with ExitStack() as cleanup:
+        _Process(settings, stopping, cleanup).run()
+    log.info("stopped")
+
+
+class _Process:
+    """The parts, put together.  What must be undone at the end is told to ``cleanup``."""
+
+    def __init__(self, settings: Settings, stopping: threading.Event, cleanup: ExitStack) -> None:
+        self._settings, self._stopping, self._cleanup = settings, stopping, cleanup
+        self._clock: Clock = SystemClock()
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        self._requests = RequestMetrics(self._registry)
+        self._credentials = Credentials(
+            find_connection(settings.kubeconfig, settings.context), self._clock
+        )
+        self._leadership = self._build_leadership()
+        self._webhooks = Webhooks(
+            settings,
+            lambda: self._connect(timeout_s=5.0),
+            self._clock,
+            self._registry,
+            cleanup,
+        )
+        self._cluster = self._connect(may_write=self._may_act, qps=settings.qps)
+        self._manager = Manager(
+            self._cluster, self._clock, settings.options, metrics=Metrics(self._registry)
+        )
+
+    def run(self) -> None:
+        self._serve()
+        self._webhooks.start()
+        leadership = self._leadership
+        if leadership is not None:
+            leadership.start()
+            self._cleanup.callback(leadership.stop, release=False)
+        manager = self._manager
+        manager.sync()
+        led = frozen = False
+        while not self._stopping.is_set():
+            if leadership is not None and leadership.lost:
+                raise ClusterError("leadership lost")
+            leads = self._may_act()
+            if leads and not led:
+                manager.sync()  # what the last leader did just now may be on its way still
+            led = leads
+            if manager.is_synced and not frozen:
+                gc.freeze()  # the cluster stays: no use in looking at it for garbage
+                frozen = True
+            if not manager.step(limit=STEP if leads else 0):
+                self._cluster.wait(self._longest_wait_s(leads=leads))
+        if leadership is not None:
+            leadership.stop()
+
+    def _may_act(self) -> bool:
+        return self._leadership is None or self._leadership.holds()
+
+    def _longest_wait_s(self, *, leads: bool) -> float:
+        wakeup_s = self._manager.next_wakeup_s()
+        if wakeup_s is None or not leads:
+            return LONGEST_WAIT_S
+        return min(max(wakeup_s - self._clock.now_s(), 0.0), LONGEST_WAIT_S)
+
+    # -- parts -------------------------------------------------------------------------------
+
+    def _connect(
+        self,
+        *,
+        may_write: Callable[[], bool] = lambda: True,
+        qps: float = 0.0,
+        timeout_s: float = 30.0,
+    ) -> KubernetesCluster:
+        cluster = KubernetesCluster(
+            self._credentials,
+            self._clock,
+            may_write=may_write,
+            qps=qps if qps > 0 else None,
+            burst=self._settings.burst,
+            timeout_s=timeout_s,
+            observe=self._requests.observe,
+            user_agent="koord-manager",
+        )
+        self._cleanup.callback(cluster.close)
+        return cluster
+
+    def _build_leadership(self) -> Leadership | None:
+        if not self._settings.elects:
+            return None
+        elector = LeaderElector(
+            self._connect(timeout_s=RENEW_S / 2),
+            self._clock,
+            np.random.default_rng(),
+            identity=unique_identity(),
+            namespace=self._settings.election_namespace,
+            name=LEASE,
+            lease_duration_s=LEASE_S,
+            renew_deadline_s=RENEW_S,
+            retry_period_s=RETRY_S,
+        )
+        leadership = Leadership(elector, self._clock)
+        gauge = Gauge(
+            "koordinator_manager_is_leader",
+            "Whether this process leads: 1, or waits to: 0.",
+            registry=self._registry,
+        )
+        gauge.set_function(lambda: float(leadership.holds()))
+        return leadership
+
+    def _serve(self) -> None:
+        settings = self._settings
+        alive = [PING]
+        if self._leadership is not None:
+            lease = f"{settings.election_namespace}/{LEASE}"
+            alive.append(leader_election_check(lease, self._leadership.overdue_s))
+        ready = [*alive, self._webhooks.check, shutdown_check(self._stopping)]
+        health = Endpoints(health={"healthz": alive, "livez": alive, "readyz": ready})
+        metrics = Endpoints(
+            health={},
+            metrics={"/metrics": self._registry, "/all-metrics": self._registry},
+            pages={"/debug/threads": thread_stacks},
+            flags={"v": set_verbosity},
+        )
+        for endpoints, address in (
+            (health, settings.health_address),
+            (metrics, settings.metrics_address),
+        ):
+            if address is not None:
+                server = Server(application(endpoints), *address)
+                server.start()
+                self._cleanup.callback(server.stop)
+                log.info("serving", extra={"port": server.port})
+
+
+class Webhooks:
+    """The server of the hooks, its certificate, and the configurations that name both."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        connect: Callable[[], Cluster],
+        clock: Clock,
+        registry: CollectorRegistry,
+        cleanup: ExitStack,
+    ) -> None:
+        self._settings, self._cleanup = settings, cleanup
+        self._hooks = enabled_hooks(settings.hooks) if settings.webhook_port else ()
+        self._tls: ReplaceableContext | None = None
+        self._server: Server | None = None
+        self._stopping = threading.Event()
+        self.check = Check("webhook", self._problem)
+        if not self._hooks:
+            return
+        rng = np.random.default_rng()
+        self._lookup = FollowingLookup(connect(), lambda: int(rng.integers(_PERCENTS)))
+        self._metrics = ReviewMetrics(registry)
+        self._care_cluster = connect()
+        namespace = settings.options.config_namespace
+        full = f"{SERVICE}.{namespace}.svc"
+        names = (full, SERVICE, f"{SERVICE}.{namespace}", *settings.webhook_names)
+        self._secret = ServingSecret(self._care_cluster, clock, namespace, SECRET, names)
+        self._thread = threading.Thread(target=self._care, name="webhook-care", daemon=True)
+
+    def start(self) -> None:
+        """Look after certificate and configurations; serve as soon as there is a certificate."""
+        if self._hooks:
+            self._cleanup.callback(self._stop)
+            self._thread.start()
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(STOPPED_WITHIN_S)
+        if self._server is not None:
+            self._server.stop()
+
+    def _care(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                pause_s = CARE_S if self._look_after() else CARE_AGAIN_S
+            except ClusterError as error:
+                log.warning("webhooks not looked after", extra={"error": str(error)})
+                pause_s = CARE_AGAIN_S
+            self._stopping.wait(pause_s)
+
+    def _look_after(self) -> bool:
+        """Return whether everything is as it should be, as far as it is there."""
+        serving = self._secret.current()
+        if self._tls is None:
+            tls = ReplaceableContext(serving.pair)
+            server = Server(
+                self._application(), _ANY_ADDRESS, self._settings.webhook_port, tls.context
+            )
+            server.start()
+            self._server, self._tls = server, tls
+            log.info("serving webhooks", extra={"port": server.port})
+        else:
+            self._tls.replace(serving.pair)
+        paths, is_complete = {hook.path for hook in self._hooks}, True
+        kinds: tuple[tuple[type[Configuration], str], ...] = (
+            (MutatingWebhookConfiguration, MUTATING_NAME),
+            (ValidatingWebhookConfiguration, VALIDATING_NAME),
+        )
+        for kind, name in kinds:
+            try:
+                found = self._care_cluster.get(kind, name)
+            except NotFoundError:
+                log.warning("no webhook configuration", extra={"configuration": name})
+                is_complete = False
+                continue
+            patch = configuration_patch(found, paths, serving.trusted)
+            if patch:
+                self._care_cluster.patch(kind, name, "", patch)
+        return is_complete
+
+    def _problem(self) -> str:
+        return "" if not self._hooks or self._tls is not None else "no certificate yet"
+
+    def _application(self) -> Starlette:
+        return review_application(
+            {hook.path: reviewer(hook, self._lookup) for hook in self._hooks},
+            not_ready=self._not_ready,
+            metrics=self._metrics,
+        )
+
+    def _not_ready(self) -> str:
+        self._lookup.follow()
+        return "" if self._lookup.is_synced else "the cluster has not been taken in yet"
+
+
+def reviewer(hook: Hook, lookup: FollowingLookup) -> Reviewer:
+    """Return what answers the reviews of a hook."""
+
+    def review(asked: Review) -> Answer:
+        request = AdmissionRequest(
+            operation=asked.operation,
+            namespace=asked.namespace,
+            name=asked.name,
+            subresource=asked.sub_resource,
+            obj=asked.object or {},
+            old=asked.old_object,
+            user=asked.user_info.username,
+        )
+        try:
+            if hook.mutate is not None:
+                return Answer(after=hook.mutate(request, lookup))
+            if hook.validate is not None:
+                hook.validate(request, lookup)
+        except Denial as denial:
+            return Answer(allowed=False, message=str(denial), code=denial.code)
+        return Answer()
+
+    return review

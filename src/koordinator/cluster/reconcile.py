@@ -1,0 +1,87 @@
+"""Which objects have to be looked at, and when: the queue of a level-based controller.
+
+A key stands for an object, not for what happened to it: however often it is added, it is looked at
+once, in the order in which it was first added.  Who fails comes again, later each time.
+Source: client-go util/workqueue/default_rate_limiters.go, ``ItemExponentialFailureRateLimiter``;
+controller-runtime pkg/reconcile.
+"""
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+FIRST_DELAY_S = 0.005
+LONGEST_DELAY_S = 1000.0
+_LONGEST_EXPONENT = 30  # beyond it every delay is the longest
+
+
+class ReconcileQueue(Generic[KeyT]):
+    """Keys that are due, and keys that will be.  Times are seconds of one clock."""
+
+    def __init__(self) -> None:
+        self._due: OrderedDict[KeyT, None] = OrderedDict()
+        self._later: list[tuple[float, int, KeyT]] = []  # a heap; the number keeps equals in order
+        self._when: dict[KeyT, float] = {}  # the earliest time of a key that is not due
+        self._added = 0
+        self._failures: dict[KeyT, int] = {}
+
+    def __len__(self) -> int:
+        """Return how many keys are due, as far as ``pop`` has looked."""
+        return len(self._due)
+
+    def add(self, key: KeyT) -> None:
+        """Look at the object soon."""
+        self._due.setdefault(key)
+
+    def add_at(self, key: KeyT, when_s: float) -> None:
+        """Look at the object then; of several times the earliest counts."""
+        known = self._when.get(key)
+        if known is not None and known <= when_s:
+            return
+        self._when[key] = when_s
+        self._added += 1
+        heapq.heappush(self._later, (when_s, self._added, key))
+
+    def pop(self, now_s: float) -> KeyT | None:
+        """Return the next key that is due, None if there is none."""
+        self._mature(now_s)
+        if not self._due:
+            return None
+        key, _ = self._due.popitem(last=False)
+        return key
+
+    def succeeded(self, key: KeyT) -> None:
+        """Forget failures of an object."""
+        self._failures.pop(key, None)
+
+    def failed(self, key: KeyT, now_s: float) -> float:
+        """Look at the object again after a while, twice as long each time; return how long."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        delay_s: float = min(FIRST_DELAY_S * 2 ** min(failures, _LONGEST_EXPONENT), LONGEST_DELAY_S)
+        self.add_at(key, now_s + delay_s)
+        return delay_s
+
+    def forget(self, key: KeyT) -> None:
+        """Don't look at the object unless it is added again."""
+        self._due.pop(key, None)
+        self._when.pop(key, None)
+        self._failures.pop(key, None)
+
+    def next_s(self) -> float | None:
+        """Return when the next key is due; the beginning of time if one is, None if none will."""
+        if self._due:
+            return 0.0
+        while self._later and self._when.get(self._later[0][2]) != self._later[0][0]:
+            heapq.heappop(self._later)
+        return self._later[0][0] if self._later else None
+
+    def _mature(self, now_s: float) -> None:
+        while self._later and self._later[0][0] <= now_s:
+            when_s, _, key = heapq.heappop(self._later)
+            if self._when.get(key) == when_s:
+                del self._when[key]
+                self._due.setdefault(key)

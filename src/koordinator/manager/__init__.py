@@ -1,0 +1,9 @@
+"""The manager: what nodes give to batch and mid pods, how they treat them, and what pods become.
+
+``configuration``  the ConfigMap slo-controller-config: read, checked, resolved for a node
+``controllers``    objects in, writes out: pure functions over what is mirrored
+``admission``      what becomes of a request: pure functions of objects and ``Lookup``
+``mirror``         what exists, as the watches tell it
+``writes``         creations, patches and deletions as data
+``app``            the only loop
+"""

@@ -1,0 +1,91 @@
+"""Feature gates of the manager.
+
+Source: koordinator pkg/features/features.go.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+from koordinator.foundation.errors import InputError
+
+
+class Gate(StrEnum):
+    """What can be switched by the flag ``--feature-gates``."""
+
+    WEBHOOK_FRAMEWORK = "WebhookFramework"
+    POD_MUTATING = "PodMutatingWebhook"
+    POD_VALIDATING = "PodValidatingWebhook"
+    QUOTA_MUTATING = "ElasticMutatingWebhook"
+    QUOTA_VALIDATING = "ElasticValidatingWebhook"
+    NODE_MUTATING = "NodeMutatingWebhook"
+    NODE_VALIDATING = "NodeValidatingWebhook"
+    CONFIG_MAP_VALIDATING = "ConfigMapValidatingWebhook"
+    RESERVATION_MUTATING = "ReservationMutatingWebhook"
+    BINDING = "BindingAdmissionWebhook"
+    SKIP_RESOURCES = "ColocationProfileSkipMutatingResources"
+    SKIP_PRIORITY = "ColocationProfileSkipValidatingPriority"
+    MULTI_QUOTA_TREE = "MultiQuotaTree"
+    QUOTA_GUARANTEE = "ElasticQuotaGuaranteeUsage"
+    QUOTA_FEWER_KEYS = "ElasticQuotaEnableUpdateResourceKey"
+    PARENT_QUOTA_PODS = "SupportParentQuotaSubmitPod"
+    SYNC_GPU_SHARED = "EnableSyncGPUSharedResource"
+    VALIDATE_DEVICES = "ValidatePodDeviceResource"
+    ENHANCED_VALIDATOR = "EnablePodEnhancedValidator"
+    NO_EXTENDED_SPEC = "DisableExtendedResourceSpec"
+    NO_DEVICE_SPEC = "DisableDeviceResourceSpec"
+
+
+DEFAULT_GATES: Final = frozenset(
+    (
+        Gate.WEBHOOK_FRAMEWORK,
+        Gate.POD_MUTATING,
+        Gate.POD_VALIDATING,
+        Gate.QUOTA_MUTATING,
+        Gate.QUOTA_VALIDATING,
+    )
+)
+#: Gates of the original that switch what does not exist here yet.
+NOT_YET: Final = frozenset(
+    (
+        "ElasticQuotaIgnorePodOverhead",
+        "ElasticQuotaEvaluationTransformPod",
+        "DisableDefaultQuota",
+        "ColocationProfileController",
+        "EnableQuotaAdmission",
+        "EnableQuotaAdmissionOnUpdate",
+        "PriorityTransformer",
+        "PreemptionPolicyTransformer",
+        "ReplaceResourcesTransformer",
+    )
+)
+
+
+def parse_gates(text: str) -> frozenset[Gate]:
+    """Return the gates that are on after ``A=true,B=false``.
+
+    Raises InputError for an unknown gate, a value that is none, and a gate that can't be on yet.
+    """
+    gates = set(DEFAULT_GATES)
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        name, _, value = part.partition("=")
+        is_on = {"true": True, "false": False}.get(value.lower())
+        if is_on is None:
+            raise InputError(
+                f"found {part!r}; accepted is {name}=true or {name}=false", source="--feature-gates"
+            )
+        if name in NOT_YET:
+            if is_on:
+                problem = (
+                    f"{name}: what it switches on does not exist yet; accepted is {name}=false"
+                )
+                raise InputError(problem, source="--feature-gates")
+            continue
+        try:
+            gate = Gate(name)
+        except ValueError:
+            accepted = ", ".join(sorted([*Gate, *NOT_YET]))
+            raise InputError(
+                f"found {name!r}; accepted are {accepted}", source="--feature-gates"
+            ) from None
+        (gates.add if is_on else gates.discard)(gate)
+    return frozenset(gates)

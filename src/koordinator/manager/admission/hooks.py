@@ -1,0 +1,184 @@
+"""All hooks: path, name, which objects they see, and by which gate they are on.
+
+Source: koordinator config/webhook/manifests.yaml; pkg/webhook/add_*.go.
+"""
+
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from koordinator.api.labels import POD_MUTATING_UPDATE
+from koordinator.api.meta import JsonObject
+from koordinator.api.slo_config import CONFIG_NAME
+from koordinator.manager.admission.binding import BindingRules, validate_binding
+from koordinator.manager.admission.config_maps import validate_config_map
+from koordinator.manager.admission.gates import Gate
+from koordinator.manager.admission.lookup import Lookup
+from koordinator.manager.admission.nodes import mutate_node_status, validate_node
+from koordinator.manager.admission.pod_mutating import mutate_pod
+from koordinator.manager.admission.pod_validating import validate_pod
+from koordinator.manager.admission.quotas import mutate_quota, validate_quota
+from koordinator.manager.admission.request import AdmissionRequest
+from koordinator.manager.admission.reservations import mutate_reservation
+
+Mutating = Callable[[AdmissionRequest, Lookup], JsonObject]
+Validating = Callable[[AdmissionRequest, Lookup], None]
+
+QUOTA_PATH: Final = "scheduling-sigs-k8s-io-v1alpha1-elasticquota"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookOptions:
+    """What the command line says about admission."""
+
+    gates: AbstractSet[Gate]
+    config: tuple[str, str] = ("koordinator-system", CONFIG_NAME)  # namespace and name
+    needs_names: bool = False
+    binding: BindingRules = field(default_factory=BindingRules)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An entry of a webhook configuration; ``label`` is one that objects must have."""
+
+    name: str
+    operations: Sequence[str]
+    label: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hook:
+    """One path of the server.  Exactly one of ``mutate`` and ``validate`` is there."""
+
+    path: str
+    entries: Sequence[Entry]
+    gate: Gate
+    group: str
+    version: str = "v1"
+    resource: str
+    policy: str  # in the chart: which failure policy is that of this hook
+    mutate: Mutating | None = None
+    validate: Validating | None = None
+
+
+def enabled_hooks(options: HookOptions) -> tuple[Hook, ...]:
+    """Return the hooks that are on."""
+    if Gate.WEBHOOK_FRAMEWORK not in options.gates:
+        return ()
+    return tuple(hook for hook in all_hooks(options) if hook.gate in options.gates)
+
+
+def all_hooks(options: HookOptions) -> tuple[Hook, ...]:
+    """Return all hooks, whether they are on or not."""
+    gates = options.gates
+    return (
+        Hook(
+            path="/mutate-pod",
+            entries=(
+                Entry(name="mpod-create.koordinator.sh", operations=("CREATE",)),
+                Entry(
+                    name="mpod-update.koordinator.sh",
+                    operations=("UPDATE",),
+                    label=(POD_MUTATING_UPDATE, "true"),
+                ),
+            ),
+            gate=Gate.POD_MUTATING,
+            group="",
+            resource="pods",
+            policy="pods",
+            mutate=partial(mutate_pod, gates=gates),
+        ),
+        Hook(
+            path="/validate-pod",
+            entries=(Entry(name="vpod.koordinator.sh", operations=("CREATE", "UPDATE")),),
+            gate=Gate.POD_VALIDATING,
+            group="",
+            resource="pods",
+            policy="pods",
+            validate=partial(validate_pod, gates=gates),
+        ),
+        Hook(
+            path="/validate-pod-binding",
+            entries=(Entry(name="vpodbinding.koordinator.sh", operations=("CREATE",)),),
+            gate=Gate.BINDING,
+            group="",
+            resource="pods/binding",
+            policy="bindings",
+            validate=partial(validate_binding, rules=options.binding),
+        ),
+        Hook(
+            path=f"/mutate-{QUOTA_PATH}",
+            entries=(Entry(name="melasticquota.koordinator.sh", operations=("CREATE", "UPDATE")),),
+            gate=Gate.QUOTA_MUTATING,
+            group="scheduling.sigs.k8s.io",
+            version="v1alpha1",
+            resource="elasticquotas",
+            policy="elasticquotas",
+            mutate=partial(mutate_quota, gates=gates),
+        ),
+        Hook(
+            path=f"/validate-{QUOTA_PATH}",
+            entries=(
+                Entry(
+                    name="velasticquota.koordinator.sh",
+                    operations=("CREATE", "UPDATE", "DELETE"),
+                ),
+            ),
+            gate=Gate.QUOTA_VALIDATING,
+            group="scheduling.sigs.k8s.io",
+            version="v1alpha1",
+            resource="elasticquotas",
+            policy="elasticquotas",
+            validate=partial(validate_quota, gates=gates),
+        ),
+        Hook(
+            path="/mutate-node-status",
+            entries=(Entry(name="mnode-status.koordinator.sh", operations=("CREATE", "UPDATE")),),
+            gate=Gate.NODE_MUTATING,
+            group="",
+            resource="nodes/status",
+            policy="nodeStatus",
+            mutate=partial(mutate_node_status, gates=gates),
+        ),
+        Hook(
+            path="/validate-node",
+            entries=(Entry(name="vnode.koordinator.sh", operations=("CREATE", "UPDATE")),),
+            gate=Gate.NODE_VALIDATING,
+            group="",
+            resource="nodes",
+            policy="nodes",
+            validate=partial(validate_node, gates=gates, config=options.config),
+        ),
+        Hook(
+            path="/validate-configmap",
+            entries=(
+                Entry(
+                    name="vconfigmap.koordinator.sh",
+                    operations=("CREATE", "UPDATE"),
+                    label=("koordinator.sh/configmap-type", CONFIG_NAME),
+                ),
+            ),
+            gate=Gate.CONFIG_MAP_VALIDATING,
+            group="",
+            resource="configmaps",
+            policy="configmaps",
+            validate=partial(
+                validate_config_map,
+                gates=gates,
+                config=options.config,
+                needs_names=options.needs_names,
+            ),
+        ),
+        Hook(
+            path="/mutate-reservation",
+            entries=(Entry(name="mreservation-create.koordinator.sh", operations=("CREATE",)),),
+            gate=Gate.RESERVATION_MUTATING,
+            group="scheduling.koordinator.sh",
+            version="v1alpha1",
+            resource="reservations",
+            policy="reservations",
+            mutate=partial(mutate_reservation, gates=gates),
+        ),
+    )

@@ -1,0 +1,41 @@
+"""What admission has to know besides the request."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
+from koordinator.api.config_map import ConfigMap
+from koordinator.api.elastic_quota import ElasticQuotaProfile
+from koordinator.api.namespace import Namespace
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.api.priority import PriorityClass
+from koordinator.domain.quota.topology import QuotaTopology
+
+
+class Lookup(Protocol):
+    """The objects of the cluster, as far as known."""
+
+    def namespace(self, name: str) -> Namespace | None: ...
+
+    def priority_class(self, name: str) -> PriorityClass | None: ...
+
+    def profiles(self) -> Iterable[ClusterColocationProfile]:
+        """Return all colocation profiles."""
+
+    def quota_profiles(self) -> Iterable[ElasticQuotaProfile]: ...
+
+    def quotas(self) -> QuotaTopology:
+        """Return all quotas; not to be changed."""
+
+    def pods_of_quota(self, name: str, namespaces: Sequence[str]) -> Sequence[str]:
+        """Return the names of pods that use a quota: labelled so, or unlabelled in a namespace."""
+
+    def nodes(self) -> Iterable[Node]: ...
+
+    def config_map(self, namespace: str, name: str) -> ConfigMap | None: ...
+
+    def pod(self, namespace: str, name: str) -> Pod | None: ...
+
+    def percent(self) -> int:
+        """Return a random number of 0..99."""

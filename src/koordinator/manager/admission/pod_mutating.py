@@ -1,0 +1,48 @@
+"""What becomes of a pod when it is created.
+
+Source: koordinator pkg/webhook/pod/mutating/mutating_handler.go.
+"""
+
+from collections.abc import Set as AbstractSet
+
+from koordinator.api.codec import decode
+from koordinator.api.meta import JsonObject
+from koordinator.api.pod import Pod
+from koordinator.api.qos import band_of
+from koordinator.foundation.errors import InputError
+from koordinator.manager.admission.gates import Gate
+from koordinator.manager.admission.lookup import Lookup
+from koordinator.manager.admission.profiles import applied, match_profiles
+from koordinator.manager.admission.quota_tree import with_tree_affinity
+from koordinator.manager.admission.request import AdmissionRequest, Denial, Operation
+from koordinator.manager.admission.translation import (
+    translated,
+    with_device_spec,
+    with_extended_spec,
+)
+
+
+def mutate_pod(request: AdmissionRequest, lookup: Lookup, gates: AbstractSet[Gate]) -> JsonObject:
+    """Return the pod as it is to be created; an update changes nothing.
+
+    Raises Denial if it can't be read, or a profile can't be applied.
+    """
+    pod = request.obj
+    if request.operation != Operation.CREATE or request.subresource:
+        return pod
+    try:
+        decode(pod, Pod)
+        meta = pod.get("metadata") or {}
+        matched = match_profiles(meta.get("labels") or {}, request.namespace, lookup)
+        pod = applied(pod, matched.profiles, lookup)
+        if matched.translates and Gate.SKIP_RESOURCES not in gates:
+            pod = translated(pod, band_of(decode(pod, Pod)))
+        if Gate.NO_EXTENDED_SPEC not in gates:
+            pod = with_extended_spec(pod)
+        if Gate.MULTI_QUOTA_TREE in gates:
+            pod = with_tree_affinity(pod, request.namespace, lookup)
+        if Gate.NO_DEVICE_SPEC not in gates:
+            pod = with_device_spec(pod)
+    except InputError as error:
+        raise Denial(str(error)) from None
+    return pod

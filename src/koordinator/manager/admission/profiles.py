@@ -1,0 +1,167 @@
+"""Which colocation profiles apply to a pod, and what they make of it.
+
+Source: koordinator pkg/webhook/pod/mutating/cluster_colocation_profile.go.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from koordinator.api.annotations.pod_qos import SKIP_UPDATE_RESOURCES
+from koordinator.api.cluster_colocation_profile import (
+    ClusterColocationProfile,
+    ClusterColocationProfileSpec,
+)
+from koordinator.api.labels import POD_PRIORITY, POD_QOS_CLASS
+from koordinator.api.meta import JsonObject, LabelSelector
+from koordinator.api.selectors import matches
+from koordinator.api.strategic_merge import strategic_merge
+from koordinator.foundation.errors import InputError
+from koordinator.manager.admission.lookup import Lookup
+from koordinator.manager.admission.request import Denial
+
+_WHOLE = 100
+_INTERNAL = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """Profiles that apply to an object, by name."""
+
+    profiles: tuple[ClusterColocationProfile, ...]
+
+    @property
+    def translates(self) -> bool:
+        """Whether CPU and memory become batch or mid resources.
+
+        A profile that is left out by its probability counts here, too: so the original.
+        """
+        return bool(self.profiles) and not any(
+            SKIP_UPDATE_RESOURCES in profile.metadata.annotations for profile in self.profiles
+        )
+
+
+def match_profiles(labels: Mapping[str, str], namespace: str | None, lookup: Lookup) -> Matched:
+    """Return the profiles whose selectors both fit; ``namespace`` None: that one isn't asked.
+
+    A selector that can't be read, and a namespace that isn't known, fit: so the original.
+    """
+    found = [
+        profile
+        for profile in lookup.profiles()
+        if _fits(profile.spec.selector, labels)
+        and (namespace is None or _fits_namespace(profile.spec, namespace, lookup))
+    ]
+    return Matched(tuple(sorted(found, key=lambda profile: profile.metadata.name)))
+
+
+def applied(
+    obj: JsonObject, profiles: Iterable[ClusterColocationProfile], lookup: Lookup
+) -> JsonObject:
+    """Return metadata and spec of a pod or of a template with the profiles applied in order.
+
+    Raises Denial for a probability, a priority class or a patch that can't be used.
+    """
+    for profile in profiles:
+        if not _is_left_out(profile, lookup):
+            obj = _applied_one(obj, profile.spec, lookup)
+    return obj
+
+
+def with_entries(obj: JsonObject, part: str, entries: Mapping[str, str]) -> JsonObject:
+    """Return the object with labels or annotations added."""
+    if not entries:
+        return obj
+    meta = obj.get("metadata") or {}
+    return {**obj, "metadata": {**meta, part: {**(meta.get(part) or {}), **entries}}}
+
+
+def relabelled(
+    spec: ClusterColocationProfileSpec, labels: Mapping[str, str], annotations: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return labels and annotations that a profile adds to those that are there."""
+    new_labels, new_annotations = dict(spec.labels), dict(spec.annotations)
+    for source, target in sorted(spec.label_keys_mapping.items()):
+        new_labels[target] = {**labels, **new_labels}.get(source, "")
+    for source, target in sorted(spec.annotation_keys_mapping.items()):
+        new_annotations[target] = {**annotations, **new_annotations}.get(source, "")
+    for key, suffix in sorted(spec.label_suffixes.items()):
+        known = {**labels, **new_labels}
+        if key in known:
+            new_labels[key] = known[key] + suffix
+    if spec.qos_class is not None:
+        new_labels[POD_QOS_CLASS] = spec.qos_class
+    if spec.koordinator_priority is not None:
+        new_labels[POD_PRIORITY] = str(spec.koordinator_priority)
+    return new_labels, new_annotations
+
+
+def _applied_one(obj: JsonObject, spec: ClusterColocationProfileSpec, lookup: Lookup) -> JsonObject:
+    meta = obj.get("metadata") or {}
+    labels, annotations = relabelled(spec, meta.get("labels") or {}, meta.get("annotations") or {})
+    obj = with_entries(with_entries(obj, "labels", labels), "annotations", annotations)
+    changes: dict[str, Any] = {}
+    if spec.scheduler_name:
+        changes["schedulerName"] = spec.scheduler_name
+    if spec.priority_class_name:
+        changes |= _priority(spec.priority_class_name, lookup)
+    if changes:
+        merged = {**(obj.get("spec") or {}), **changes}
+        kept = {key: value for key, value in merged.items() if value is not None}
+        obj = {**obj, "spec": kept}
+    if spec.patch:
+        try:
+            obj = strategic_merge(obj, spec.patch)
+        except InputError as error:
+            raise Denial(f"spec.patch: {error}", _INTERNAL) from None
+    return obj
+
+
+def _priority(name: str, lookup: Lookup) -> dict[str, Any]:
+    found = lookup.priority_class(name)
+    if found is None:
+        raise Denial(f'PriorityClass.scheduling.k8s.io "{name}" not found', _INTERNAL)
+    return {
+        "priorityClassName": name,
+        "priority": found.value,
+        "preemptionPolicy": found.preemption_policy,
+    }
+
+
+def _is_left_out(profile: ClusterColocationProfile, lookup: Lookup) -> bool:
+    """Draw lots; 99 percent are as good as all, for what is drawn is 0..99 and must be above."""
+    percent = _percent(profile)
+    return percent == 0 or (percent != _WHOLE and lookup.percent() > percent)
+
+
+def _percent(profile: ClusterColocationProfile) -> int:
+    found = profile.spec.probability
+    if found is None:
+        return _WHOLE
+    if isinstance(found, int):
+        return found
+    try:
+        return int(found.removesuffix("%")) if found.endswith("%") else int("no percentage")
+    except ValueError:
+        raise Denial(
+            f"profile {profile.metadata.name}: spec.probability: found {found!r}; "
+            "accepted is 0..100 or 0%..100%",
+            _INTERNAL,
+        ) from None
+
+
+def _fits_namespace(spec: ClusterColocationProfileSpec, name: str, lookup: Lookup) -> bool:
+    selector = spec.namespace_selector
+    if selector is None or selector == LabelSelector():
+        return True
+    namespace = lookup.namespace(name)
+    return namespace is None or _fits(selector, namespace.metadata.labels)
+
+
+def _fits(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
+    if selector is None:
+        return True
+    try:
+        return matches(selector, labels)
+    except InputError:
+        return True

@@ -1,0 +1,39 @@
+"""What is asked of admission, and the answers.
+
+Source: k8s.io/api admission/v1/types.go.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from koordinator.api.meta import JsonObject
+from koordinator.foundation.errors import KoordinatorError
+
+
+class Operation(StrEnum):
+    """What the request wants to do."""
+
+    CREATE = "CREATE"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionRequest:
+    """An object as it would be stored, ``old`` as it is; objects are not to be changed."""
+
+    operation: str
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    obj: JsonObject
+    old: JsonObject | None = None
+    user: str = ""
+
+
+class Denial(KoordinatorError):  # noqa: N818 -- it is an answer, not an error of anybody
+    """The request is refused; ``code`` is the HTTP status that the user sees."""
+
+    def __init__(self, message: str, code: int = 400) -> None:
+        self.code = code
+        super().__init__(message)

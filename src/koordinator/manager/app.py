@@ -1,0 +1,356 @@
+"""The loop: news of the cluster become keys, keys become writes.
+
+One ``step`` takes in all news and then works until no key is due, or ``limit`` are done.  Between
+steps nothing happens, so whoever embeds the manager decides when time passes.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from hashlib import sha256
+from types import MappingProxyType
+
+from koordinator.api.config_map import ConfigMap
+from koordinator.api.device import Device
+from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile
+from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
+from koordinator.api.node_metric import NodeMetric
+from koordinator.api.node_resource_topology import NodeResourceTopology
+from koordinator.api.node_slo import NodeSlo
+from koordinator.api.pod import Pod
+from koordinator.api.slo_config import CONFIG_NAME
+from koordinator.cluster.port import Cluster, EventType, Watch, WatchEvent
+from koordinator.cluster.reconcile import ReconcileQueue
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import (
+    AlreadyExistsError,
+    ClusterError,
+    InputError,
+    InvalidError,
+    NotFoundError,
+)
+from koordinator.manager.configuration.reading import SloConfig, read_config
+from koordinator.manager.controllers.node_metric import reconcile_node_metric
+from koordinator.manager.controllers.node_resource import (
+    ALL_PLUGINS,
+    NodePlugin,
+    Synced,
+    reconcile_node_resource,
+)
+from koordinator.manager.controllers.node_slo import reconcile_node_slo
+from koordinator.manager.controllers.quota_profile import AGAIN_S, reconcile_quota_profile
+from koordinator.manager.events import warning
+from koordinator.manager.metrics import Metrics
+from koordinator.manager.mirror import Controller, Key, Mirror
+from koordinator.manager.writes import Create, Delete, Patch, Write
+
+CONFIG_NAMESPACE = "koordinator-system"
+
+#: All that is ever watched; quotas and their profiles only by who keeps these.
+_KEPT_QUOTAS: tuple[type[KubeObject], ...] = (ElasticQuota, ElasticQuotaProfile)
+_KEPT_NODES: tuple[type[KubeObject], ...] = (
+    ConfigMap,
+    Node,
+    NodeMetric,
+    NodeSlo,
+    NodeResourceTopology,
+    Device,
+)
+WATCHED: tuple[type[KubeObject], ...] = (*_KEPT_NODES, *_KEPT_QUOTAS, Pod)
+#: What is written, and how; of nodes the status, too.
+WRITTEN: Mapping[type[KubeObject], tuple[str, ...]] = MappingProxyType(
+    {
+        Node: ("patch",),
+        NodeMetric: ("create", "patch", "delete"),
+        NodeSlo: ("create", "patch", "delete"),
+        NodeResourceTopology: ("patch",),
+        ElasticQuota: ("create", "patch"),
+        ElasticQuotaProfile: ("patch",),
+    }
+)
+SYNC_GPU_SHARED = "EnableSyncGPUSharedResource"
+#: A report is too old only *after* its time.
+_JUST_AFTER_S = 0.001
+_OF_NODES = (Controller.NODE_METRIC, Controller.NODE_SLO, Controller.NODE_RESOURCE)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Which controllers work, and where their configuration lies."""
+
+    config_namespace: str = CONFIG_NAMESPACE
+    config_name: str = CONFIG_NAME
+    controllers: AbstractSet[Controller] = frozenset(Controller)
+    plugins: AbstractSet[NodePlugin] = ALL_PLUGINS
+    gates: AbstractSet[str] = frozenset()
+
+
+class Manager:
+    """Keeps nodes and the objects beside them as the configuration wants them."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        options: Options | None = None,
+        *,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.options = options or Options()
+        self.mirror = Mirror()
+        self.config = SloConfig()
+        self.is_synced = False  # everything that existed when last asked has been taken in
+        self._cluster = cluster
+        self._clock = clock
+        self._metrics = metrics
+        self._queue: ReconcileQueue[Key] = ReconcileQueue()
+        self._watch: Watch | None = None
+        self._bookmarks_due = 0
+        self._is_configured = False
+        self._synced: dict[str, Synced] = {}
+        self._reconcilers: dict[Controller, Callable[[str], float | None]] = {
+            Controller.NODE_METRIC: self._reconcile_metric,
+            Controller.NODE_SLO: self._reconcile_slo,
+            Controller.NODE_RESOURCE: self._reconcile_resource,
+            Controller.QUOTA_PROFILE: self._reconcile_quota_profile,
+        }
+
+    def sync(self) -> None:
+        """Take in the whole cluster and watch it from there.
+
+        Called again, it makes sure that nothing that happened before is missed.  ``is_synced``
+        tells when that is so; until then nothing is written.
+        """
+        self.is_synced = False
+        self._bookmarks_due += 1
+        if self._watch is None:
+            self._watch = self._cluster.watch(self._watched(), self._selectors())
+        else:
+            self._watch.refresh()
+        self._take_in()
+
+    def step(self, limit: int | None = None) -> int:
+        """Take in all news, reconcile what is due; return how many objects were looked at."""
+        self._take_in()
+        done = 0
+        while self.is_synced and (limit is None or done < limit):
+            key = self._queue.pop(self._clock.now_s())
+            if key is None:
+                break
+            self._reconcile(key)
+            done += 1
+        return done
+
+    def next_wakeup_s(self) -> float | None:
+        """Return when something is due although nothing happens; None if never."""
+        return self._queue.next_s()
+
+    # -- news --------------------------------------------------------------------------------
+
+    def _watched(self) -> tuple[type[KubeObject], ...]:
+        keeps_quotas = Controller.QUOTA_PROFILE in self.options.controllers
+        return WATCHED if keeps_quotas else (*_KEPT_NODES, Pod)
+
+    def _selectors(self) -> Mapping[type[KubeObject], str]:
+        options = self.options
+        only = f"metadata.name={options.config_name},metadata.namespace={options.config_namespace}"
+        on_nodes = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+        return {ConfigMap: only, Pod: on_nodes}
+
+    def _take_in(self) -> None:
+        if self._watch is None:
+            self.sync()
+            return
+        for event in self._watch.poll():
+            if event.type is EventType.BOOKMARK:
+                self._bookmarks_due -= 1
+                self.is_synced = not self._bookmarks_due
+                if not self._is_configured:
+                    self._configure(None)
+            else:
+                self._handle(event)
+
+    def _handle(self, event: WatchEvent) -> None:
+        obj = event.object
+        if isinstance(obj, ConfigMap):
+            if event.type is not EventType.DELETED:  # without a ConfigMap the last one counts
+                self._configure(obj)
+            return
+        if event.type is EventType.DELETED:
+            self._forget(obj)
+            concerned = self.mirror.drop(obj)
+        else:
+            concerned = self.mirror.put(obj)
+        for key in concerned:
+            self._add(key)
+
+    def _forget(self, obj: KubeObject) -> None:
+        if isinstance(obj, NodeMetric | Node):
+            self._synced.pop(obj.key, None)
+        if isinstance(obj, NodeResourceTopology) and obj.key in self._synced:
+            self._synced[obj.key] = Synced(status_s=self._synced[obj.key].status_s)
+        if isinstance(obj, Node) and self._metrics is not None:
+            self._metrics.forget(obj.key)
+
+    def _add(self, key: Key) -> None:
+        if key[0] in self.options.controllers:
+            self._queue.add(key)
+
+    def _configure(self, config_map: ConfigMap | None) -> None:
+        last = self.config if self._is_configured else None
+        config, problems = read_config(config_map, last)
+        self._is_configured = True
+        for problem in problems:
+            log.warning(
+                "configuration not taken over", extra={"key": problem.key, "error": problem.message}
+            )
+            if self._metrics is not None:
+                self._metrics.rejected(problem.key)
+            if config_map is not None:
+                digest = sha256(f"{problem.key} {problem.message}".encode()).hexdigest()[:16]
+                event = warning(
+                    config_map,
+                    problem.reason,
+                    problem.message,
+                    action="Configuring",
+                    name=f"{config_map.metadata.name}.{digest}",
+                    now_s=self._clock.now_s(),
+                )
+                self._cluster.report([event])
+        if config != self.config or last is None:
+            self.config = config
+            for name in self.mirror.nodes:
+                for controller in _OF_NODES:
+                    self._add((controller, name))
+
+    # -- work --------------------------------------------------------------------------------
+
+    def _reconcile(self, key: Key) -> None:
+        controller, name = key
+        try:
+            again_s = self._reconcilers[controller](name)
+        except ClusterError as error:
+            delay_s = self._queue.failed(key, self._clock.now_s())
+            extra = {
+                "controller": controller,
+                "object": name,
+                "error": str(error),
+                "again_after_s": delay_s,
+            }
+            log.warning("reconciliation failed", extra=extra)
+            return
+        self._queue.succeeded(key)
+        if again_s is not None:
+            self._queue.add_at(key, again_s)
+
+    def _reconcile_metric(self, name: str) -> None:
+        mirror = self.mirror
+        writes = reconcile_node_metric(
+            mirror.nodes.get(name), mirror.metrics.get(name), self.config
+        )
+        for write in writes:
+            self._write(Controller.NODE_METRIC, write)
+
+    def _reconcile_slo(self, name: str) -> None:
+        mirror = self.mirror
+        outcome = reconcile_node_slo(mirror.nodes.get(name), mirror.slos.get(name), self.config)
+        if outcome.problem:
+            log.warning("node ignored in part", extra={"node": name, "error": outcome.problem})
+        if self._metrics is not None:
+            self._metrics.rendered(succeeded=not outcome.problem)
+        for write in outcome.writes:
+            self._write(Controller.NODE_SLO, write)
+
+    def _reconcile_resource(self, name: str) -> float | None:
+        view = self.mirror.node_view(name)
+        if view is None:
+            return None
+        outcome = reconcile_node_resource(
+            view,
+            self.config,
+            self._synced.get(name, Synced()),
+            self._clock.now_s(),
+            plugins=self.options.plugins,
+            shows_shared_gpus=SYNC_GPU_SHARED in self.options.gates,
+        )
+        for plugin, problem in outcome.problems:
+            extra = {"node": name, "plugin": plugin, "error": problem}
+            log.debug("nothing calculated", extra=extra)
+        if self._metrics is not None:
+            self._metrics.calculated(name, outcome)
+        for write in outcome.writes:
+            self._write(Controller.NODE_RESOURCE, write)
+        self._synced[name] = outcome.synced
+        return None if outcome.again_s is None else outcome.again_s + _JUST_AFTER_S
+
+    def _reconcile_quota_profile(self, key: str) -> float | None:
+        mirror = self.mirror
+        profile = mirror.quota_profiles.get(key)
+        if profile is None or profile.metadata.deletion_timestamp is not None:
+            return None
+        again_s = self._clock.now_s() + AGAIN_S
+        quota = mirror.quotas.get(f"{profile.metadata.namespace}/{profile.spec.quota_name}")
+        try:
+            writes = reconcile_quota_profile(profile, quota, mirror.nodes.values())
+        except InputError as error:
+            log.warning("profile ignored", extra={"profile": key, "error": str(error)})
+            return again_s
+        for write in writes:
+            try:
+                self._write(Controller.QUOTA_PROFILE, write)
+            except InvalidError as error:  # refused by admission: again later, and somebody is told
+                self._tell_of_quota(profile, write, error)
+        return again_s
+
+    def _tell_of_quota(
+        self, profile: ElasticQuotaProfile, write: Write, error: InvalidError
+    ) -> None:
+        verb = "create" if isinstance(write, Create) else "update"
+        event = warning(
+            profile,
+            f"{verb.capitalize()}QuotaFailed",
+            f"failed to {verb} quota, err: {error}",
+            action="Reconciling",
+            name=f"{profile.metadata.name}.{verb}-quota-failed",
+            now_s=self._clock.now_s(),
+        )
+        self._cluster.report([event])
+
+    def _write(self, controller: Controller, write: Write) -> None:
+        """Do it.  That it is done already, or too late, is as good.  Raises ClusterError."""
+        action = f"{type(write).__name__.lower()}{_kind_of(write).KIND}"
+        try:
+            self._send(write)
+        except (NotFoundError, AlreadyExistsError):
+            pass  # the news of it are on their way
+        except ClusterError:
+            if self._metrics is not None:
+                self._metrics.wrote(controller, action, succeeded=False)
+            raise
+        if self._metrics is not None:
+            self._metrics.wrote(controller, action, succeeded=True)
+
+    def _send(self, write: Write) -> None:
+        match write:
+            case Create(obj=obj):
+                self._note(self._cluster.create(obj))
+            case Patch():
+                self._note(
+                    self._cluster.patch(
+                        write.kind, write.name, write.namespace, write.body, write.subresource
+                    )
+                )
+            case Delete():
+                self._cluster.delete(write.kind, write.name, write.namespace, uid=write.uid)
+
+    def _note(self, written: KubeObject) -> None:
+        for key in self.mirror.put(written):
+            self._add(key)  # of one annotation another may follow
+
+
+def _kind_of(write: Write) -> type[KubeObject]:
+    return type(write.obj) if isinstance(write, Create) else write.kind

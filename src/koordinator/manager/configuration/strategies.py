@@ -1,0 +1,205 @@
+"""What the configuration says about one node.
+
+Source: koordinator pkg/util/sloconfig/colocation_config.go, ``GetNodeColocationStrategy``,
+``UpdateColocationStrategyForNode``; pkg/slo-controller/nodeslo/resource_strategy.go.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from koordinator.api import labels as keys
+from koordinator.api.annotations.node import (
+    COLOCATION_STRATEGY,
+    ColocationStrategy,
+    read_network_bandwidth,
+)
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.node import Node
+from koordinator.api.node_slo import (
+    CpuBurstStrategy,
+    NodeSloSpec,
+    ResourceThresholdStrategy,
+    SystemStrategy,
+)
+from koordinator.api.resource_qos import ResourceQosStrategy
+from koordinator.api.slo_config import (
+    ColocationConfig,
+    CpuNormalizationConfig,
+    CpuNormalizationStrategy,
+    ResourceAmplificationConfig,
+    ResourceAmplificationStrategy,
+)
+from koordinator.domain.colocation.strategy import MINUTE_S, STATIC, USAGE, Strategy
+from koordinator.foundation.errors import InputError
+from koordinator.manager.configuration import defaults
+from koordinator.manager.configuration.overlay import overlaid
+from koordinator.manager.configuration.ranges import range_problems
+from koordinator.manager.configuration.reading import SloConfig
+from koordinator.manager.configuration.selecting import entry_for
+
+_RATIO_LABELS = (
+    (keys.CPU_RECLAIM_RATIO, "cpu_reclaim_threshold_percent"),
+    (keys.MEMORY_RECLAIM_RATIO, "memory_reclaim_threshold_percent"),
+    (keys.MID_STATIC_CPU_RESERVED_RATIO, "mid_static_cpu_reserved_percent"),
+    (keys.MID_STATIC_MEMORY_RESERVED_RATIO, "mid_static_memory_reserved_percent"),
+)
+_PERCENT = 100
+
+StrategyT = TypeVar("StrategyT", bound=msgspec.Struct)
+
+
+def colocation_strategy(config: ColocationConfig, meta: ObjectMeta) -> ColocationStrategy:
+    """Return the strategy of a node: cluster < first fitting entry < annotation < ratio labels.
+
+    An annotation that can't be read says nothing.
+    """
+    strategy = overlaid(defaults.COLOCATION, config)
+    entry = entry_for(config.node_configs, meta.labels)
+    if entry is not None:
+        strategy = overlaid(strategy, entry)
+    try:
+        annotated = COLOCATION_STRATEGY.read(meta)
+    except InputError:
+        annotated = None
+    if annotated is not None:
+        strategy = overlaid(strategy, annotated)
+    percents = {
+        name: percent
+        for label, name in _RATIO_LABELS
+        if (percent := _percent(meta.labels.get(label, ""))) is not None
+    }
+    return replace(strategy, **percents) if percents else strategy
+
+
+def is_colocated(config: ColocationConfig, strategy: ColocationStrategy) -> bool:
+    """Return whether the node gives batch and mid resources: cluster and node both say so."""
+    return bool(config.enable) and bool(strategy.enable)
+
+
+def resolved(strategy: ColocationStrategy) -> Strategy:
+    """Return the numbers of a strategy that is laid over the defaults."""
+    known = overlaid(defaults.COLOCATION, strategy)
+    return Strategy(
+        cpu_reclaim_percent=known.cpu_reclaim_threshold_percent or 0,
+        memory_reclaim_percent=known.memory_reclaim_threshold_percent or 0,
+        cpu_policy=known.cpu_calculate_policy or USAGE,
+        memory_policy=known.memory_calculate_policy or USAGE,
+        batch_cpu_percent=known.batch_cpu_threshold_percent,
+        batch_memory_percent=known.batch_memory_threshold_percent,
+        mid_is_static=known.mid_reclaim_mode == STATIC,
+        mid_cpu_percent=known.mid_cpu_threshold_percent or 0,
+        mid_memory_percent=known.mid_memory_threshold_percent or 0,
+        mid_unallocated_percent=known.mid_unallocated_percent or 0,
+        mid_static_cpu_percent=known.mid_static_cpu_reserved_percent or 0,
+        mid_static_memory_percent=known.mid_static_memory_reserved_percent or 0,
+        degrade_s=(known.degrade_time_minutes or 0) * MINUTE_S,
+        update_s=known.update_time_threshold_seconds or 0,
+        difference=known.resource_diff_threshold or 0.0,
+    )
+
+
+def is_valid(strategy: ColocationStrategy) -> bool:
+    """Return whether koordlet can go by the numbers about metrics."""
+    numbers = {
+        "metricAggregateDurationSeconds": strategy.metric_aggregate_duration_seconds,
+        "metricReportIntervalSeconds": strategy.metric_report_interval_seconds,
+        "cpuReclaimThresholdPercent": strategy.cpu_reclaim_threshold_percent,
+        "memoryReclaimThresholdPercent": strategy.memory_reclaim_threshold_percent,
+        "degradeTimeMinutes": strategy.degrade_time_minutes,
+        "updateTimeThresholdSeconds": strategy.update_time_threshold_seconds,
+    }
+    return not range_problems(numbers, "", one_sided=False)
+
+
+def normalization_strategy(
+    config: CpuNormalizationConfig, meta: ObjectMeta
+) -> CpuNormalizationStrategy:
+    """Return what CPUs of a node are worth."""
+    strategy = overlaid(CpuNormalizationStrategy(enable=False), config)
+    entry = entry_for(config.node_configs, meta.labels)
+    return strategy if entry is None else overlaid(strategy, entry)
+
+
+def amplification_strategy(
+    config: ResourceAmplificationConfig, meta: ObjectMeta
+) -> ResourceAmplificationStrategy:
+    """Return how much more a node is to show."""
+    strategy = overlaid(ResourceAmplificationStrategy(enable=False), config)
+    entry = entry_for(config.node_configs, meta.labels)
+    return strategy if entry is None else overlaid(strategy, entry)
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedSlo:
+    """A spec, and what of the node could not be read."""
+
+    spec: NodeSloSpec
+    problem: str = ""
+
+
+def render_slo(config: SloConfig, node: Node, old: NodeSloSpec | None) -> RenderedSlo:
+    """Return the objectives of a node.
+
+    A section that was never valid stays as it is in the old spec; without one it is the default.
+    """
+    labels = node.metadata.labels
+    before = old or NodeSloSpec(
+        resource_used_threshold_with_be=defaults.THRESHOLD,
+        resource_qos_strategy=defaults.RESOURCE_QOS,
+        cpu_burst_strategy=defaults.CPU_BURST,
+        system_strategy=defaults.SYSTEM,
+    )
+    spec, problem = before, ""
+    if (threshold := config.threshold) is not None:
+        chosen = _chosen(
+            ResourceThresholdStrategy(),
+            threshold.cluster_strategy,
+            entry_for(threshold.node_strategies, labels),
+        )
+        spec = replace(spec, resource_used_threshold_with_be=chosen)
+    if (qos := config.resource_qos) is not None:
+        own = entry_for(qos.node_strategies, labels)
+        strategy = _chosen(ResourceQosStrategy(), qos.cluster_strategy, own)
+        spec = replace(spec, resource_qos_strategy=strategy)
+    if (burst := config.cpu_burst) is not None:
+        entry = entry_for(burst.node_strategies, labels)
+        spec = replace(
+            spec, cpu_burst_strategy=_chosen(CpuBurstStrategy(), burst.cluster_strategy, entry)
+        )
+    if (system := config.system) is not None:
+        picked = entry_for(system.node_strategies, labels)
+        kernel = _chosen(SystemStrategy(), system.cluster_strategy, picked)
+        try:
+            bandwidth = read_network_bandwidth(node.metadata)
+            if bandwidth is not None:
+                kernel = replace(kernel, total_network_bandwidth=bandwidth)
+            spec = replace(spec, system_strategy=kernel)
+        except InputError as error:
+            spec, problem = replace(spec, system_strategy=None), str(error)
+    if (applications := config.host_applications) is not None:
+        listed = entry_for(applications.node_configs, labels)
+        spec = replace(
+            spec,
+            host_applications=(applications if listed is None else listed).applications,
+        )
+    return RenderedSlo(spec, problem)
+
+
+def _chosen(
+    blank: StrategyT, cluster: msgspec.Struct | None, entry: msgspec.Struct | None
+) -> StrategyT:
+    """Return the entry's strategy, else that of the cluster, as a strategy and nothing else."""
+    found = entry if entry is not None else cluster
+    return blank if found is None else overlaid(blank, found)
+
+
+def _percent(text: str) -> int | None:
+    try:
+        ratio = float(text)
+    except ValueError:
+        return None
+    return int(ratio * _PERCENT) if ratio >= 0 and math.isfinite(ratio) else None

@@ -1,0 +1,34 @@
+"""Events about what was refused."""
+
+from koordinator.api.core import MicroTime, ObjectReference
+from koordinator.api.event import Event
+from koordinator.api.meta import KubeObject, ObjectMeta
+from koordinator.foundation.clock import UTC
+
+COMPONENT = "koord-manager"
+_LONGEST_NOTE = 1024  # what the API server accepts
+
+
+def warning(
+    about: KubeObject, reason: str, note: str, *, action: str, name: str, now_s: float
+) -> Event:
+    """Return a Warning about an object; an event of the same ``name`` takes its place."""
+    meta = about.metadata
+    return Event(
+        metadata=ObjectMeta(name=name, namespace=meta.namespace or "default"),
+        event_time=MicroTime.fromtimestamp(now_s, UTC),
+        type="Warning",
+        reason=reason,
+        action=action,
+        note=note if len(note) <= _LONGEST_NOTE else note[: _LONGEST_NOTE - 1] + "…",
+        regarding=ObjectReference(
+            api_version=about.API_VERSION,
+            kind=about.KIND,
+            namespace=meta.namespace,
+            name=meta.name,
+            uid=meta.uid,
+            resource_version=meta.resource_version,
+        ),
+        reporting_controller=COMPONENT,
+        reporting_instance=COMPONENT,
+    )

@@ -1,0 +1,100 @@
+"""What the manager tells of its work, under the original's names.
+
+Source: koordinator pkg/slo-controller/metrics.
+"""
+
+from contextlib import suppress
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from koordinator.domain.colocation.amounts import milli, units
+from koordinator.manager.controllers.node_resource import NodeOutcome
+from koordinator.manager.mirror import Controller
+
+_MILLIS = 1000.0
+_PREFIX = "slo_controller"
+_COUNTED = {
+    Controller.NODE_METRIC: "nodemetric",
+    Controller.NODE_SLO: "nodeslo",
+    Controller.NODE_RESOURCE: "node_resource",
+}
+
+
+class Metrics:
+    """Counters of reconciliations, and the batch and mid resources as they were calculated."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._reconciled = {
+            controller: Counter(
+                f"{_PREFIX}_{name}_reconcile_count",
+                f"The number of writes of the controller {controller}.",
+                ("status", "reason"),
+                registry=registry,
+            )
+            for controller, name in _COUNTED.items()
+        }
+        self._plugins = Counter(
+            f"{_PREFIX}_node_resource_run_plugin_status",
+            "The number of calculations of a plugin.",
+            ("plugin", "status", "reason"),
+            registry=registry,
+        )
+        self._rejected = Counter(
+            f"{_PREFIX}_config_rejected",
+            "The number of texts in slo-controller-config that were not taken over.",
+            ("key",),
+            registry=registry,
+        )
+        self._allocatable = Gauge(
+            f"{_PREFIX}_node_extended_resource_allocatable_internal",
+            "Batch and mid resources before normalization and third parties.",
+            ("node", "resource", "unit"),
+            registry=registry,
+        )
+        self._slo_parsed = Counter(
+            f"{_PREFIX}_nodeslo_spec_parse_count",
+            "The number of specs that were rendered.",
+            ("status", "reason"),
+            registry=registry,
+        )
+
+    def wrote(self, controller: Controller, action: str, *, succeeded: bool) -> None:
+        """Count a write."""
+        counter = self._reconciled.get(controller)
+        if counter is not None:
+            counter.labels("succeeded" if succeeded else "failed", action).inc()
+
+    def rejected(self, key: str) -> None:
+        """Count a section that was not taken over."""
+        self._rejected.labels(key).inc()
+
+    def rendered(self, *, succeeded: bool) -> None:
+        """Count a NodeSLO."""
+        status = "succeeded" if succeeded else "failed"
+        self._slo_parsed.labels(status, "getSystemConfigSpec").inc()
+
+    def calculated(self, node: str, outcome: NodeOutcome) -> None:
+        """Note what a node has to give."""
+        for plugin, _ in outcome.problems:
+            self._plugins.labels(plugin, "failed", "ResourceCalculate").inc()
+        found = outcome.calculated
+        if found is None:
+            return
+        if found.batch is not None:
+            batch = found.batch.batch()
+            cpu = milli(batch.cpu) / _MILLIS
+            self._allocatable.labels(node, "kubernetes.io/batch-cpu", "integer").set(cpu)
+            memory = float(units(batch.memory))
+            self._allocatable.labels(node, "kubernetes.io/batch-memory", "byte").set(memory)
+        if found.mid is not None:
+            cpu = found.mid.cpu_milli / _MILLIS
+            self._allocatable.labels(node, "kubernetes.io/mid-cpu", "integer").set(cpu)
+            memory = float(found.mid.memory_bytes)
+            self._allocatable.labels(node, "kubernetes.io/mid-memory", "byte").set(memory)
+
+    def forget(self, node: str) -> None:
+        """Drop the figures of a node that is gone."""
+        for resource, unit in (("cpu", "integer"), ("memory", "byte")):
+            for band in ("batch", "mid"):
+                with suppress(KeyError):
+                    self._allocatable.remove(node, f"kubernetes.io/{band}-{resource}", unit)

@@ -1,0 +1,53 @@
+"""What a controller wants to be written, as data: the shell does it.
+
+A write that is repeated does no harm, and one that is lost is asked for again.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from koordinator.api.meta import JsonObject, KubeObject
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """A new object."""
+
+    obj: KubeObject
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A merge patch; ``subresource`` is empty or ``status``."""
+
+    kind: type[KubeObject]
+    name: str
+    body: JsonObject
+    namespace: str = ""
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """The object of that uid, and no later one."""
+
+    kind: type[KubeObject]
+    name: str
+    uid: str
+    namespace: str = ""
+
+
+Write = Create | Patch | Delete
+
+
+def difference(before: Any, after: Any) -> JsonObject:
+    """Return the merge patch between two dictionaries; empty if they are equal."""
+    patch: JsonObject = {key: None for key in before if key not in after}
+    for key, new in after.items():
+        old = before.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            if inner := difference(old, new):
+                patch[key] = inner
+        elif old != new:
+            patch[key] = new
+    return patch

@@ -1,0 +1,167 @@
+"""The server's side of admission webhooks: AdmissionReviews in, AdmissionReviews out.
+
+Reviewers run in the server's own thread, one after the other: they must not wait.
+Source: k8s.io/api admission/v1/types.go; controller-runtime pkg/webhook/admission/http.go.
+"""
+
+import logging
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry, Histogram
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from koordinator.api.meta import JsonObject
+from koordinator.process.health import Check, HealthEndpoint, Indicators
+from koordinator.process.json_patch import json_patch
+
+LONGEST_BODY_BYTES = 16 << 20  # two objects of the largest size that etcd takes, and some
+_BUCKETS_MS = tuple(0.001 * 2**power for power in range(20))
+_UNAVAILABLE, _BAD_REQUEST = 503, 400
+
+log = logging.getLogger(__name__)
+
+
+class UserInfo(msgspec.Struct, frozen=True, rename="camel"):
+    """Who asks."""
+
+    username: str = ""
+
+
+class Review(msgspec.Struct, frozen=True, rename="camel"):
+    """What the API server asks about.  Objects are not to be changed."""
+
+    uid: str
+    operation: str = ""
+    namespace: str = ""
+    name: str = ""
+    sub_resource: str = ""
+    object: JsonObject | None = None
+    old_object: JsonObject | None = None
+    user_info: UserInfo = UserInfo()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``after`` is the object as it is to be stored, None: as it is; ``code`` is of a refusal."""
+
+    allowed: bool = True
+    after: JsonObject | None = None
+    message: str = ""
+    code: int = _BAD_REQUEST
+
+
+Reviewer = Callable[[Review], Answer]
+
+
+class _Envelope(msgspec.Struct):
+    request: Review | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Envelope)
+
+
+class ReviewMetrics:
+    """How long reviews take, by hook, kind of object, operation and outcome."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._milliseconds = Histogram(
+            "koord_manager_webhook_webhook_duration_milliseconds",
+            "Time of a review.",
+            ("webhook_type", "object_type", "operation", "plugin_name", "status"),
+            buckets=_BUCKETS_MS,
+            registry=registry,
+        )
+
+    def observe(self, path: str, operation: str, *, allowed: bool, seconds: float) -> None:
+        """Count one review."""
+        kind, _, obj = path.strip("/").partition("-")
+        status = "allowed" if allowed else "rejected"
+        self._milliseconds.labels(kind, obj, operation, path, status).observe(seconds * 1000)
+
+
+def review_application(
+    reviewers: Mapping[str, Reviewer],
+    *,
+    not_ready: Callable[[], str],
+    checks: Sequence[Check] = (),
+    metrics: ReviewMetrics | None = None,
+) -> Starlette:
+    """Return the ASGI application of reviewers by path, with ``/healthz``.
+
+    ``not_ready`` returns why no review can be made yet, empty if it can; it is asked first each
+    time, in the thread of the reviewers.
+    """
+    health = HealthEndpoint("healthz", checks, Indicators())
+
+    async def healthz(_: Request) -> Response:
+        verdict = health.report()
+        return PlainTextResponse(verdict.text, 200 if verdict.healthy else 500)
+
+    routes = [Route("/healthz", healthz)]
+    for path, reviewer in reviewers.items():
+        endpoint = _Endpoint(path, reviewer, not_ready, metrics)
+        routes.append(Route(path, endpoint.review, methods=["POST"]))
+    return Starlette(routes=routes, max_body_size=LONGEST_BODY_BYTES)
+
+
+class _Endpoint:
+    """One path."""
+
+    def __init__(
+        self,
+        path: str,
+        reviewer: Reviewer,
+        not_ready: Callable[[], str],
+        metrics: ReviewMetrics | None,
+    ) -> None:
+        self._path, self._reviewer = path, reviewer
+        self._not_ready, self._metrics = not_ready, metrics
+
+    async def review(self, request: Request) -> Response:
+        body = await request.body()
+        began_s = perf_counter()
+        try:
+            review = _DECODER.decode(body).request
+        except msgspec.MsgspecError as error:
+            return PlainTextResponse(f"not an AdmissionReview: {error}\n", _BAD_REQUEST)
+        if review is None:
+            return PlainTextResponse("not an AdmissionReview: it has no request\n", _BAD_REQUEST)
+        if problem := self._not_ready():
+            return PlainTextResponse(f"{problem}\n", _UNAVAILABLE)
+        try:
+            answer = self._reviewer(review)
+        except Exception:
+            log.exception("review failed", extra={"path": self._path})
+            answer = Answer(allowed=False, message="internal error, see the log", code=500)
+        if self._metrics is not None:
+            seconds = perf_counter() - began_s
+            self._metrics.observe(
+                self._path, review.operation, allowed=answer.allowed, seconds=seconds
+            )
+        return Response(
+            msgspec.json.encode(_response(review, answer)), media_type="application/json"
+        )
+
+
+def _response(review: Review, answer: Answer) -> dict[str, Any]:
+    response: dict[str, Any] = {"uid": review.uid, "allowed": answer.allowed}
+    if not answer.allowed:
+        response["status"] = {"code": answer.code, "message": answer.message}
+    elif answer.after is not None:
+        patch = json_patch(review.object, answer.after)
+        if patch:
+            response["patchType"] = "JSONPatch"
+            response["patch"] = b64encode(msgspec.json.encode(patch)).decode()
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": response,
+    }

@@ -1,0 +1,75 @@
+"""The manager's admission in the embedded cluster: what its webhooks do, in-process."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from koordinator.api.codec import decode, to_manifest
+from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.cluster.memory.admission import Admission, Operation
+from koordinator.cluster.port import Reader
+from koordinator.foundation.errors import InvalidError, NotFoundError
+from koordinator.manager.admission.hooks import Hook, HookOptions, enabled_hooks
+from koordinator.manager.admission.request import AdmissionRequest, Denial
+from koordinator.manager.lookups import ReaderLookup
+
+
+def admission_hooks(
+    options: HookOptions, percent: Callable[[], int], subresource: str = ""
+) -> Admission:
+    """Return the step that all enabled hooks make together; ``percent`` draws 0..99.
+
+    Those of objects, or of a ``subresource`` such as status.
+    """
+    suffix = f"/{subresource}" if subresource else ""
+    hooks = enabled_hooks(options)
+
+    def admit(operation: Operation, obj: KubeObject, cluster: Reader) -> KubeObject:
+        lookup = ReaderLookup(cluster, percent)
+        for hook in hooks:
+            if not _concerns(hook, operation, obj, suffix):
+                continue
+            request = replace(_request(operation, obj, cluster), subresource=subresource)
+            try:
+                if hook.mutate is not None:
+                    changed = hook.mutate(request, lookup)
+                    if changed != request.obj:
+                        obj = decode(changed, type(obj))
+                if hook.validate is not None:
+                    hook.validate(request, lookup)
+            except Denial as error:
+                raise InvalidError(
+                    f'admission webhook "{hook.entries[0].name}" denied the request for '
+                    f"{obj.KIND} {obj.key}: {error}"
+                ) from error
+        return obj
+
+    return admit
+
+
+def _concerns(hook: Hook, operation: Operation, obj: KubeObject, suffix: str) -> bool:
+    group, _, version = obj.API_VERSION.rpartition("/")
+    if (hook.group, hook.version, hook.resource) != (group, version, obj.PLURAL + suffix):
+        return False
+    return any(
+        operation in entry.operations
+        and (entry.label is None or entry.label in obj.metadata.labels.items())
+        for entry in hook.entries
+    )
+
+
+def _request(operation: Operation, obj: KubeObject, cluster: Reader) -> AdmissionRequest:
+    meta = obj.metadata
+    return AdmissionRequest(
+        operation=operation,
+        namespace=meta.namespace,
+        name=meta.name,
+        obj=to_manifest(obj),
+        old=None if operation is Operation.CREATE else _stored(obj, cluster),
+    )
+
+
+def _stored(obj: KubeObject, cluster: Reader) -> JsonObject | None:
+    try:
+        return to_manifest(cluster.get(type(obj), obj.metadata.name, obj.metadata.namespace))
+    except NotFoundError:
+        return None

@@ -1,0 +1,113 @@
+"""``koord manager``: what it prints without a cluster, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from koordinator.cli.main import app
+from koordinator.cli.manager import parse_address
+from koordinator.foundation.errors import InputError
+
+NODE = """
+apiVersion: v1
+kind: Node
+metadata: {name: n, annotations: {a: b}}
+status: {capacity: {cpu: "10", memory: 10G}, allocatable: {cpu: "10", memory: 10G}}
+---
+apiVersion: slo.koordinator.sh/v1alpha1
+kind: NodeMetric
+metadata: {name: n}
+status:
+  updateTime: "2026-01-01T00:00:00Z"
+  nodeMetric: {nodeUsage: {resources: {cpu: "1", memory: 1G}}}
+"""
+CONFIG = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: slo-controller-config, namespace: koordinator-system}
+data: {colocation-config: '{"enable": true}'}
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    """Return the files of a node and of the configuration."""
+    node, config = tmp_path / "node.yaml", tmp_path / "config.yaml"
+    node.write_text(NODE, "utf-8")
+    config.write_text(CONFIG, "utf-8")
+    return str(node), str(config)
+
+
+def run(*arguments: str) -> str:
+    """Return what the command prints; raises what it refuses."""
+    result = CliRunner().invoke(app, ["manager", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_what_is_different_is_printed(files: tuple[str, str]) -> None:
+    """At the time that it is said to be: the report is good for 15 minutes."""
+    node, config = files
+    common = ("--once", "-f", node, "--config", config, "-o", "json", "--now")
+
+    def batch(now: str) -> str | None:
+        changes = json.loads(run(*common, now))
+        assert [each["kind"] for each in changes["created"]] == ["NodeSLO"]
+        (found,) = (each for each in changes["changed"] if each["kind"] == "Node")
+        cpu: str | None = found["status"]["allocatable"].get("kubernetes.io/batch-cpu")
+        return cpu
+
+    assert batch("2026-01-01T00:15:00Z") == "6k"
+    assert batch("2026-01-01T00:15:01Z") is None
+
+
+def test_controllers_and_plugins_can_be_left_out(files: tuple[str, str]) -> None:
+    """By the original's flags."""
+    node, config = files
+    common = ("--once", "-f", node, "--config", config, "-o", "json")
+    now = ("--now", "2026-01-01T00:01:00Z")
+
+    only = json.loads(run(*common, *now, "--controllers=nodeslo"))
+    assert [each["kind"] for each in only["created"]] == ["NodeSLO"]
+    assert only["changed"] == []
+    some = json.loads(run(*common, *now, "--noderesource-plugins=*,-BatchResource"))
+    (found,) = (each for each in some["changed"] if each["kind"] == "Node")
+    extended = [name for name in found["status"]["allocatable"] if "/" in name]
+    assert extended == ["kubernetes.io/mid-cpu", "kubernetes.io/mid-memory"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--once",), "--filename: required"),
+        (("-f", "x"), "together with --once only"),
+        (("--once", "--controllers=nothing", "-f", "x"), "--controllers: found 'nothing'"),
+        (("--once", "--noderesource-plugins=-X", "-f", "x"), "--noderesource-plugins: found '-X'"),
+        (("--once", "--feature-gates=X=true", "-f", "x"), "--feature-gates: found 'X'"),
+        (("--leader-elect-resource-lock=configmaps",), "accepted is leases"),
+        (("--metrics-addr=8080x",), "--metrics-addr: found '8080x'"),
+    ],
+)
+def test_wrong_flags_are_refused_by_name(arguments: tuple[str, ...], says: str) -> None:
+    """With what was found and what is accepted."""
+    with pytest.raises(InputError, match=says):
+        run(*arguments)
+
+
+def test_the_configuration_must_be_the_config_map(files: tuple[str, str]) -> None:
+    """Not another object, nor another name."""
+    node, config = files
+    with pytest.raises(InputError, match="accepted is the ConfigMap koordinator-system/slo"):
+        run("--once", "-f", node, "--config", node)
+    with pytest.raises(InputError, match="accepted is the ConfigMap koordinator-system/mine"):
+        run("--once", "-f", node, "--config", config, "--slo-config-name=mine")
+
+
+def test_addresses_are_those_of_go() -> None:
+    """A port alone is every address; 0 is none."""
+    assert parse_address(":8080", "x") == ("::", 8080)
+    assert parse_address("127.0.0.1:1", "x") == ("127.0.0.1", 1)
+    assert parse_address("[::1]:2", "x") == ("::1", 2)
+    assert parse_address("0", "x") is None

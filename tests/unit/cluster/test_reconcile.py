@@ -1,0 +1,68 @@
+"""The queue of a level-based controller."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from koordinator.cluster.reconcile import LONGEST_DELAY_S, ReconcileQueue
+
+
+def test_a_key_is_due_once_however_often_it_is_added() -> None:
+    """In the order in which it was first added."""
+    queue: ReconcileQueue[str] = ReconcileQueue()
+    for key in "abacb":
+        queue.add(key)
+
+    assert [queue.pop(0.0) for _ in range(4)] == ["a", "b", "c", None]
+
+
+def test_a_key_comes_when_its_time_has_come() -> None:
+    """Of several times at the earliest, and once."""
+    queue: ReconcileQueue[str] = ReconcileQueue()
+    for when_s in (7.0, 5.0, 9.0):
+        queue.add_at("a", when_s)
+
+    assert queue.next_s() == 5.0
+    assert queue.pop(4.9) is None
+    assert queue.pop(5.0) == "a"
+    assert queue.pop(100.0) is None
+    assert queue.next_s() is None
+
+
+def test_who_fails_comes_later_each_time() -> None:
+    """Twice as late, but not for ever; success forgets it."""
+    queue: ReconcileQueue[str] = ReconcileQueue()
+
+    assert [queue.failed("a", 0.0) for _ in range(3)] == pytest.approx([0.005, 0.010, 0.020])
+    for _ in range(40):
+        last = queue.failed("a", 0.0)
+    assert last == LONGEST_DELAY_S
+    queue.succeeded("a")
+    assert queue.failed("a", 0.0) == pytest.approx(0.005)
+
+
+def test_a_key_can_be_forgotten() -> None:
+    """Whatever it waits for."""
+    queue: ReconcileQueue[str] = ReconcileQueue()
+    queue.add("a")
+    queue.add_at("b", 1.0)
+    queue.forget("a")
+    queue.forget("b")
+
+    assert queue.next_s() is None
+    assert queue.pop(10.0) is None
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5)), max_size=30))
+def test_nothing_is_lost_and_nothing_comes_early(times: list[tuple[str, int]]) -> None:
+    """Every key comes at the earliest of its times."""
+    queue: ReconcileQueue[str] = ReconcileQueue()
+    for key, when in times:
+        queue.add_at(key, float(when))
+    came: dict[str, int] = {}
+    for now in range(6):
+        while (key_ := queue.pop(float(now))) is not None:
+            assert key_ not in came
+            came[key_] = now
+
+    assert came == {key: min(w for k, w in times if k == key) for key in {k for k, _ in times}}

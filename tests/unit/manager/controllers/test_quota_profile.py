@@ -1,0 +1,115 @@
+"""The root quota of a profile: as large as its nodes."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.unit.domain.colocation.nodes import amounts
+
+from koordinator.api.codec import decode
+from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile
+from koordinator.api.node import Node
+from koordinator.foundation.errors import InputError
+from koordinator.manager.controllers.quota_profile import reconcile_quota_profile, tree_id
+from koordinator.manager.writes import Create, Patch
+
+PREFIX = "quota.scheduling.koordinator.sh/"
+
+
+def node(name: str, pool: str = "a", ready: str = "True", **spec: Any) -> Node:
+    """Return a node of 10 CPUs."""
+    status = {
+        "allocatable": amounts(10, "10Gi"),
+        "conditions": [{"type": "Ready", "status": ready}],
+    }
+    meta = {"name": name, "labels": {"pool": pool}}
+    return decode({"metadata": meta, "spec": spec, "status": status}, Node)
+
+
+def profile(annotations: dict[str, str] | None = None, **spec: Any) -> ElasticQuotaProfile:
+    """Return a profile for the nodes of pool a."""
+    whole = {"quotaName": "root", "nodeSelector": {"matchLabels": {"pool": "a"}}} | spec
+    meta = {"name": "p", "namespace": "q", "annotations": annotations or {}}
+    return decode({"metadata": meta, "spec": whole}, ElasticQuotaProfile)
+
+
+NODES = [node("a1"), node("a2", unschedulable=True), node("a3", ready="False"), node("b", "b")]
+
+
+def created(one: ElasticQuotaProfile) -> ElasticQuota:
+    """Return the quota that is made of a profile without one."""
+    label, quota = reconcile_quota_profile(one, None, NODES)
+    assert isinstance(label, Patch)
+    assert label.body == {"metadata": {"labels": {f"{PREFIX}tree-id": tree_id("q/p")}}}
+    assert isinstance(quota, Create)
+    assert isinstance(quota.obj, ElasticQuota)
+    return quota.obj
+
+
+def test_a_profile_gets_a_tree_and_a_root() -> None:
+    """With what its nodes have, and what of that can't be used now."""
+    quota = created(profile(quotaLabels={"x": "y"}))
+
+    assert quota.metadata.labels == {
+        f"{PREFIX}profile": "p",
+        f"{PREFIX}is-root": "true",
+        f"{PREFIX}tree-id": tree_id("q/p"),
+        "x": "y",
+    }
+    found = {k.removeprefix(PREFIX): json.loads(v) for k, v in quota.metadata.annotations.items()}
+    assert found == {
+        "total-resource": {"cpu": "30", "memory": "30Gi"},
+        "unschedulable-resource": {"cpu": "20", "memory": "20Gi"},
+    }
+    assert {name: str(each) for name, each in quota.spec.min.items()} == amounts("30", "30Gi")
+    assert {each.value() for each in quota.spec.max.values()} == {4611686018427387}
+
+
+@pytest.mark.parametrize(
+    ("ratio", "cpu"), [("0.55", "16500m"), ("1", "30"), ("7", "30"), ("x", "30")]
+)
+def test_a_ratio_leaves_a_part_of_it(ratio: str, cpu: str) -> None:
+    """One that can't be is 1."""
+    assert str(created(profile(resourceRatio=ratio)).spec.min["cpu"]) == cpu
+
+
+def test_resource_keys_are_the_profiles() -> None:
+    """What no node has is 0."""
+    annotations = {f"{PREFIX}resource-keys": '["cpu","example.com/x"]'}
+
+    assert {k: str(v) for k, v in created(profile(annotations)).spec.min.items()} == {
+        "cpu": "30",
+        "example.com/x": "0",
+    }
+
+
+def test_a_root_follows_its_nodes() -> None:
+    """What others have written there stays."""
+    tree = {f"{PREFIX}tree-id": tree_id("q/p")}
+    known = decode(
+        {
+            "metadata": {"name": "p", "namespace": "q", "labels": tree},
+            "spec": {"quotaName": "root", "nodeSelector": {"matchLabels": {"pool": "a"}}},
+        },
+        ElasticQuotaProfile,
+    )
+    quota = created(profile())
+
+    assert reconcile_quota_profile(known, quota, NODES) == []
+    (patch,) = reconcile_quota_profile(known, quota, NODES[:1])
+    assert isinstance(patch, Patch)
+    assert patch.body["spec"]["min"] == amounts("10", "10Gi")
+    assert "labels" not in patch.body["metadata"]
+
+
+def test_a_selector_that_cannot_be_read_is_refused() -> None:
+    """Nobody knows whose nodes these are."""
+    broken = {"matchExpressions": [{"key": "a", "operator": "Like"}]}
+    with pytest.raises(InputError, match="Like"):
+        reconcile_quota_profile(profile(nodeSelector=broken), None, NODES)
+
+
+def test_trees_are_numbered_by_their_name() -> None:
+    """FNV-1a, 64 bits: the published value of an empty and of a short text."""
+    assert tree_id("") == str(0xCBF29CE484222325)
+    assert tree_id("a") == str(0xAF63DC4C8601EC8C)

@@ -1,0 +1,262 @@
+"""The manager on an in-memory cluster: what it does as things happen, and when nothing does."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.unit.domain.colocation.nodes import NOW, amounts, metric, node, pod
+from tests.unit.manager.configuration.test_checking import config
+
+from koordinator.api.codec import to_manifest
+from koordinator.api.config_map import ConfigMap
+from koordinator.api.event import Event
+from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.api.node import Node
+from koordinator.api.node_metric import NodeMetric
+from koordinator.api.node_slo import NodeSlo
+from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.foundation.clock import VirtualClock
+from koordinator.foundation.errors import ClusterError, NotFoundError
+from koordinator.manager.app import Manager, Options
+from koordinator.manager.mirror import Controller
+
+BATCH = "kubernetes.io/batch-cpu"
+ON = {"enable": True}
+
+
+class Unreliable(MemoryCluster):
+    """Fails the next writes of a kind, as an API server does that is overloaded."""
+
+    failing: int = 0
+
+    def patch(self, *args: Any, **more: Any) -> Any:
+        if self.failing:
+            self.failing -= 1
+            raise ClusterError("too busy")
+        return super().patch(*args, **more)
+
+
+class World:
+    """A cluster, time and a manager."""
+
+    def __init__(self, **options: Any) -> None:
+        self.clock = VirtualClock(NOW.timestamp())
+        self.cluster = Unreliable(self.clock)
+        self.manager = Manager(self.cluster, self.clock, Options(**options))
+
+    def add(self, *objects: KubeObject) -> None:
+        self.cluster.load(objects)
+
+    def run(self) -> int:
+        """Work until nothing is due; return how many objects were looked at."""
+        done = 0
+        while step := self.manager.step():
+            done += step
+        return done
+
+    def configure(self, **sections: Any) -> None:
+        new = config(**sections)
+        try:
+            self.cluster.update(new)
+        except NotFoundError:
+            self.cluster.create(new)
+
+    def report(self, report: NodeMetric) -> None:
+        status: JsonObject = to_manifest(report)["status"]
+        self.cluster.patch(NodeMetric, report.metadata.name, "", {"status": status}, "status")
+
+    def batch(self, name: str = "n") -> str | None:
+        found = self.cluster.get(Node, name).status.allocatable.get(BATCH)
+        return None if found is None else str(found)
+
+
+def test_a_node_gets_its_objects_and_gives_what_it_has() -> None:
+    """From its appearance to the first report, and away with it."""
+    world = World()
+    world.configure(colocation=ON, resource_threshold={"clusterStrategy": {"enable": True}})
+    world.add(node(amounts(10, "10G")))
+    world.run()
+
+    spec = world.cluster.get(NodeMetric, "n").spec.metric_collect_policy
+    assert spec is not None
+    assert spec.report_interval_seconds == 60
+    threshold = world.cluster.get(NodeSlo, "n").spec.resource_used_threshold_with_be
+    assert threshold is not None
+    assert threshold.enable
+    assert world.batch() is None
+
+    world.report(metric(used=amounts(1, 0), system=amounts(1, 0)))
+    world.run()
+    assert world.batch() == "5k"
+
+    world.cluster.delete(Node, "n")
+    world.run()
+    assert not world.cluster.list(NodeMetric).items
+    assert not world.cluster.list(NodeSlo).items
+
+
+def test_who_deletes_or_bends_an_object_gets_it_back() -> None:
+    """Level-based: it doesn't matter what happened."""
+    world = World()
+    world.add(node(amounts(10, "10G")))
+    world.run()
+
+    world.cluster.delete(NodeSlo, "n")
+    world.cluster.patch(
+        NodeMetric, "n", "", {"spec": {"metricCollectPolicy": {"reportIntervalSeconds": 1}}}
+    )
+    world.run()
+
+    assert world.cluster.get(NodeSlo, "n")
+    policy = world.cluster.get(NodeMetric, "n").spec.metric_collect_policy
+    assert policy is not None
+    assert policy.report_interval_seconds == 60
+
+
+def test_a_report_that_stays_away_ends_the_promise() -> None:
+    """At its age limit, although nothing happens then."""
+    world = World()
+    world.configure(colocation=ON)
+    world.add(node(amounts(10, "10G")))
+    world.run()
+    world.report(metric(used=amounts(0, 0)))
+    world.run()
+    assert world.batch() == "6k"
+
+    wakeup_s = world.manager.next_wakeup_s()
+    assert wakeup_s == pytest.approx(NOW.timestamp() + 900, abs=0.01)
+    world.clock.advance_to(wakeup_s or 0.0)
+    world.run()
+
+    assert world.batch() is None
+
+
+def test_a_change_of_the_configuration_reaches_every_node() -> None:
+    """Also back to nothing."""
+    world = World()
+    for name in ("a", "b"):
+        world.add(node(amounts(10, "10G"), name=name))
+    world.run()
+    for name in ("a", "b"):
+        world.report(metric(used=amounts(0, 0), name=name))
+    world.run()
+    assert [world.batch(name) for name in "ab"] == [None, None]
+
+    world.configure(colocation=ON | {"cpuReclaimThresholdPercent": 50})
+    world.run()
+    assert [world.batch(name) for name in "ab"] == ["5k", "5k"]
+
+    world.configure(colocation={"enable": False})
+    world.run()
+    assert [world.batch(name) for name in "ab"] == [None, None]
+
+
+def test_a_configuration_that_is_refused_is_told_and_ignored() -> None:
+    """The last valid one counts; a Warning stands beside the ConfigMap."""
+    world = World()
+    world.configure(resource_threshold={"clusterStrategy": {"cpuSuppressThresholdPercent": 50}})
+    world.add(node(amounts(10, "10G")))
+    world.run()
+    world.configure(resource_threshold={"clusterStrategy": {"cpuSuppressThresholdPercent": 150}})
+    world.run()
+
+    threshold = world.cluster.get(NodeSlo, "n").spec.resource_used_threshold_with_be
+    assert threshold is not None
+    assert threshold.cpu_suppress_threshold_percent == 50
+    (event,) = world.cluster.list(Event).items
+    assert (event.type, event.reason) == ("Warning", "SLOCfgUnmarshalFailed")
+    assert "CPUSuppressThresholdPercent must be 100 or less" in event.note
+    assert event.regarding.name == "slo-controller-config"
+
+
+def test_other_config_maps_mean_nothing() -> None:
+    """Neither in another namespace nor of another name."""
+    world = World(config_name="mine")
+    world.add(node(amounts(10, "10G")))
+    world.configure(colocation=ON)
+    world.run()
+    world.report(metric(used=amounts(0, 0)))
+    world.run()
+
+    assert world.batch() is None
+    assert world.cluster.get(ConfigMap, "slo-controller-config", "koordinator-system")
+
+
+def test_pods_on_the_node_count() -> None:
+    """As they are when something else is the reason to look."""
+    world = World()
+    world.configure(colocation=ON | {"cpuReclaimThresholdPercent": 100})
+    world.add(node(amounts(10, "10G")), pod("new", amounts(4, "1G")))
+    world.run()
+    world.report(metric(used=amounts(0, 0)))
+    world.run()
+    assert world.batch() == "6k"
+
+    world.cluster.delete(type(pod("x")), "new", "default")
+    world.report(metric(used=amounts(1, 0)))
+    world.run()
+    assert world.batch() == "10k"
+
+
+def test_nothing_is_done_for_a_change_that_nobody_reads() -> None:
+    """A heartbeat of the kubelet costs nothing, and neither does the echo of our own write."""
+    world = World()
+    world.configure(colocation=ON)
+    world.add(node(amounts(10, "10G")))
+    world.run()
+
+    beat = {"conditions": [{"type": "Ready", "status": "True"}]}
+    world.cluster.patch(Node, "n", "", {"status": beat}, "status")
+
+    assert world.run() == 0
+
+
+def test_a_write_that_fails_is_tried_again_later() -> None:
+    """Twice as late each time."""
+    world = World()
+    world.configure(colocation=ON)
+    world.add(node(amounts(10, "10G")))
+    world.run()
+    world.report(metric(used=amounts(0, 0)))
+    world.cluster.failing = 2
+    world.run()
+    assert world.batch() is None
+
+    for delay_s in (0.005, 0.010):
+        wakeup_s = world.manager.next_wakeup_s() or 0.0
+        assert wakeup_s == pytest.approx(world.clock.now_s() + delay_s)
+        world.clock.advance_to(wakeup_s)
+        world.run()
+
+    assert world.batch() == "6k"
+
+
+def test_only_the_controllers_that_are_on_work() -> None:
+    """By the flag --controllers."""
+    world = World(controllers=frozenset({Controller.NODE_SLO}))
+    world.add(node(amounts(10, "10G")))
+    world.run()
+
+    assert world.cluster.list(NodeSlo).items
+    assert not world.cluster.list(NodeMetric).items
+
+
+def test_an_amplification_follows_what_it_is_made_of() -> None:
+    """One round after the normalization, without anything else happening."""
+    world = World()
+    world.configure(
+        colocation=ON,
+        resource_amplification={"enable": True, "resourceAmplificationRatio": {"memory": 1.2}},
+    )
+    world.add(
+        node(
+            amounts(10, "10G"),
+            annotations={"node.koordinator.sh/cpu-normalization-ratio": "1.20"},
+            labels={"node.koordinator.sh/cpu-normalization-enabled": "true"},
+        )
+    )
+    world.run()
+
+    annotation = "node.koordinator.sh/resource-amplification-ratio"
+    found = world.cluster.get(Node, "n").metadata.annotations[annotation]
+    assert json.loads(found) == {"cpu": 1.2, "memory": 1.2}
