@@ -33,6 +33,9 @@ class Files(Protocol):
         Raises HostError.
         """
 
+    def append(self, path: str, text: str) -> None:
+        """Add text to a file of our own, making it and its folder if needed.  Raises HostError."""
+
     def exists(self, path: str) -> bool:
         """Return whether there is a file or folder."""
 

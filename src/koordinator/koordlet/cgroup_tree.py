@@ -63,6 +63,13 @@ class CgroupTree:
         except (HostError, InputError):
             return None
 
+    def lines(self, file: CgroupFile, folder: str) -> Sequence[str]:
+        """Return the lines of a file; none if it can't be read."""
+        try:
+            return self.read(file, folder).splitlines()
+        except HostError:
+            return ()
+
     def below(self, folder: str) -> Sequence[str]:
         """Return the folders directly below, by the cpuset hierarchy."""
         path = self.path(CgroupFile.CPUSET, folder) or ""

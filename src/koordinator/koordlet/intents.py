@@ -87,19 +87,6 @@ class SetOomScore:
 
 
 @dataclass(frozen=True, slots=True)
-class SetCoreSched:
-    """Every thread of a cgroup is to have the core-scheduling cookie of a group.
-
-    ``group`` empty takes the cookie away.
-    """
-
-    folder: str
-    group: str
-    reason: str
-    owner: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Evict:
     """A pod is to leave the node.
 
@@ -115,13 +102,4 @@ class Evict:
     message: str
 
 
-Intent = (
-    SetCgroup
-    | SetBlockDevice
-    | SetFile
-    | SetResctrl
-    | RemoveResctrl
-    | SetOomScore
-    | SetCoreSched
-    | Evict
-)
+Intent = SetCgroup | SetBlockDevice | SetFile | SetResctrl | RemoveResctrl | SetOomScore | Evict

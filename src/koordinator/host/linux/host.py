@@ -73,6 +73,14 @@ class LinuxHost:
             raise _failure(error, path, "replace") from None
         self._drop(path)
 
+    def append(self, path: str, text: str) -> None:
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            with Path(path).open("a", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise _failure(error, path, "append to") from None
+
     def exists(self, path: str) -> bool:
         return Path(path).exists()
 

@@ -71,6 +71,11 @@ class MemoryHost:
             raise HostError(f"can't replace {path}: Read-only file system")
         self.put(path, text)
 
+    def append(self, path: str, text: str) -> None:
+        if path in self.read_only:
+            raise HostError(f"can't append to {path}: Read-only file system")
+        self.put(path, self._files.get(path, "") + text)
+
     def exists(self, path: str) -> bool:
         return path in self._files or path in self._folders or path in self._links
 

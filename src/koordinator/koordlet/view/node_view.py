@@ -25,6 +25,9 @@ class CgroupReadings(Protocol):
     def cpus(self, folder: str) -> int | None:
         """Return the CPU set of a cgroup as a mask, None if unknown."""
 
+    def lines(self, file: CgroupFile, folder: str) -> Sequence[str]:
+        """Return the lines of a file; none if it can't be read."""
+
     def below(self, folder: str) -> Sequence[str]:
         """Return the folders of the cgroups directly below one, in the cpuset hierarchy."""
 

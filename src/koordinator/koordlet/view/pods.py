@@ -105,13 +105,11 @@ class PodView:
 
 
 def pod_view(pod: Pod, layout: CgroupLayout) -> PodView:
-    """Return the pod with its folders; containers that have none yet are left out."""
+    """Return the pod with its folders; without init containers and those that have none yet."""
     folder = layout.pod(kube_qos_of(pod), _cgroup_uid(pod))
-    specs = {
-        container.name: container for container in (*pod.spec.init_containers, *pod.spec.containers)
-    }
+    specs = {container.name: container for container in pod.spec.containers}
     containers = []
-    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+    for status in pod.status.container_statuses:
         spec = specs.get(status.name)
         if spec is None or not status.container_id:
             continue
