@@ -10,6 +10,7 @@ import typer
 
 from koordinator.cli.crds import crds
 from koordinator.cli.demo import demo
+from koordinator.cli.koordlet import koordlet
 from koordinator.cli.node_show import show as show_node
 from koordinator.cli.output import console
 from koordinator.cli.schedule import schedule
@@ -29,6 +30,7 @@ app.command()(simulate)
 app.command()(scheduler)
 app.command()(demo)
 app.command()(crds)
+app.add_typer(koordlet)
 nodes = typer.Typer(name="node", help="Look at nodes.", no_args_is_help=True)
 nodes.command("show")(show_node)
 app.add_typer(nodes)

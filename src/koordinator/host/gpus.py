@@ -17,6 +17,7 @@ class Gpu:
     model: str
     memory_bytes: int
     bus_id: str
+    pcie_id: str = ""
     numa_node: int = -1
     is_healthy: bool = True
     problem: str = ""
@@ -39,7 +40,7 @@ class Gpus(Protocol):
     def driver_version(self) -> str:
         """Empty if there is no driver."""
 
-    def list(self) -> Sequence[Gpu]:
+    def devices(self) -> Sequence[Gpu]:
         """Return the accelerators by minor.  Raises HostError if the driver fails."""
 
     def usage(self) -> Sequence[GpuUsage]:
@@ -54,7 +55,7 @@ class NoGpus:
 
     driver_version = ""
 
-    def list(self) -> Sequence[Gpu]:
+    def devices(self) -> Sequence[Gpu]:
         return ()
 
     def usage(self) -> Sequence[GpuUsage]:

@@ -4,6 +4,7 @@ Source: koordinator pkg/koordlet/metriccache/metric_resources.go.
 """
 
 from enum import StrEnum
+from typing import Final
 
 
 class Metric(StrEnum):
@@ -44,3 +45,9 @@ class Metric(StrEnum):
     HOST_APP_MEMORY = "host_application_memory_usage"  # name
     HOST_APP_MEMORY_WITH_PAGE_CACHE = "host_application_memory_usage_with_page_cache"  # name
     HOST_APP_MEMORY_WITH_HOT_PAGES = "host_application_memory_with_hot_page_usage"  # name
+
+
+#: Kinds of which there is a series per pod or container.
+PER_POD: Final = frozenset(
+    metric for metric in Metric if metric.value.startswith(("pod_", "container_"))
+)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 
 from koordinator.koordlet.metrics.aggregate import Aggregate
-from koordinator.koordlet.metrics.names import Metric
+from koordinator.koordlet.metrics.names import PER_POD, Metric
 from koordinator.koordlet.metrics.series import Series
 
 MAX_SAMPLES = 12 * 3600  # half a day of seconds: the original keeps no more
@@ -16,12 +16,16 @@ MAX_SAMPLES = 12 * 3600  # half a day of seconds: the original keeps no more
 class MetricStore:
     """Samples of the last ``retention_s`` seconds, taken no more often than ``interval_s``.
 
-    A series that got nothing for so long is dropped: its pod is gone.
+    Of pods and containers, of which there are many, ``pod_retention_s``.  A series that got nothing
+    for ``retention_s`` is dropped: its pod is gone.
     """
 
-    def __init__(self, retention_s: float, interval_s: float) -> None:
+    def __init__(
+        self, retention_s: float, interval_s: float, pod_retention_s: float | None = None
+    ) -> None:
+        self._interval_s = interval_s
         self._retention_s = retention_s
-        self._capacity = min(math.ceil(retention_s / interval_s) + 1, MAX_SAMPLES)
+        self._pod_retention_s = retention_s if pod_retention_s is None else pod_retention_s
         self._series: dict[tuple[Metric, str], Series] = {}
         self.refused = 0  #: absurd samples so far
 
@@ -32,7 +36,9 @@ class MetricStore:
             return
         series = self._series.get((metric, owner))
         if series is None:
-            series = self._series[metric, owner] = Series(self._capacity)
+            seconds = self._pod_retention_s if metric in PER_POD else self._retention_s
+            capacity = min(math.ceil(seconds / self._interval_s) + 1, MAX_SAMPLES)
+            series = self._series[metric, owner] = Series(capacity)
         series.append(time_s, value)
 
     def between(self, metric: Metric, owner: str, start_s: float, end_s: float) -> Aggregate | None:

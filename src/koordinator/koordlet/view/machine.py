@@ -14,6 +14,7 @@ from koordinator.api.annotations.numa import (
     SYSTEM_QOS_RESOURCE,
     CpuInfo,
     NodeReservation,
+    PodCpuAllocation,
     SystemQosResource,
 )
 from koordinator.api.node import Node
@@ -27,18 +28,26 @@ class Machine:
     """A Node object and the CPUs that were found on it.
 
     ``cpus`` are ascending by id; ``kubelet_policy`` is that of its CPU manager, static or none.
-    ``kubelet_cpus`` is a mask of the CPUs that it gave to pods for themselves.
+    ``kubelet_allocations`` are the CPUs that it gave to pods for themselves.
     """
 
     node: Node
     cpus: Sequence[CpuInfo]
     kubelet_policy: str = "none"
-    kubelet_cpus: int = 0
+    kubelet_allocations: tuple[PodCpuAllocation, ...] = ()
 
     @cached_property
     def all_cpus(self) -> int:
         """A mask of CPUs."""
         return sum(1 << cpu.id for cpu in self.cpus)
+
+    @cached_property
+    def kubelet_cpus(self) -> int:
+        """A mask of the CPUs that the kubelet gave to pods."""
+        mask = 0
+        for allocation in self.kubelet_allocations:
+            mask |= _mask(allocation.cpuset)
+        return mask
 
     @property
     def capacity_milli(self) -> int:

@@ -276,7 +276,7 @@ class FakeGpus:
     driver_version = "1"
     fails = False
 
-    def list(self) -> Sequence[Gpu]:
+    def devices(self) -> Sequence[Gpu]:
         return ()
 
     def usage(self) -> Sequence[GpuUsage]:
