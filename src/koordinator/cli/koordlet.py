@@ -23,15 +23,15 @@ _PREDICT = "Prediction"
 _AUDIT = "Audit"
 _NODE_NAME = "NODE_NAME"
 _MODE = "agent_mode"
-_SECOND = Duration(seconds=1)
-_TEN_SECONDS = Duration(seconds=10)
-_MINUTE = Duration(minutes=1)
-_FIVE_SECONDS = Duration(seconds=5)
-_THREE_SECONDS = Duration(seconds=3)
-_DAY = Duration(hours=24)
-_HALF_A_DAY = Duration(hours=12)
-_HALF_AN_HOUR = Duration(minutes=30)
-_TEN_MINUTES = Duration(minutes=10)
+_S1 = Duration(seconds=1)
+_S10 = Duration(seconds=10)
+_M1 = Duration(minutes=1)
+_S5 = Duration(seconds=5)
+_S3 = Duration(seconds=3)
+_H24 = Duration(hours=24)
+_H12 = Duration(hours=12)
+_M30 = Duration(minutes=30)
+_M10 = Duration(minutes=10)
 
 koordlet = typer.Typer(
     name="koordlet",
@@ -70,14 +70,12 @@ def run(  # noqa: PLR0917 -- one parameter per flag
     enable_node_metric_report: Annotated[
         bool, typer.Option("--enable-node-metric-report/--no-enable-node-metric-report")
     ] = True,
-    collect_res_used_interval: Annotated[Duration, _time(_COLLECT, "1s")] = _SECOND,
-    collect_sys_metric_outdated_interval: Annotated[
-        Duration, _time(_COLLECT, "10s")
-    ] = _TEN_SECONDS,
-    collect_node_cpu_info_interval: Annotated[Duration, _time(_COLLECT, "60s")] = _MINUTE,
-    psi_collector_interval: Annotated[Duration, _time(_COLLECT, "10s")] = _TEN_SECONDS,
-    coldpage_collector_interval: Annotated[Duration, _time(_COLLECT, "5s")] = _FIVE_SECONDS,
-    node_topology_sync_interval: Annotated[Duration, _time(_COLLECT, "3s")] = _THREE_SECONDS,
+    collect_res_used_interval: Annotated[Duration, _time(_COLLECT, "1s")] = _S1,
+    collect_sys_metric_outdated_interval: Annotated[Duration, _time(_COLLECT, "10s")] = _S10,
+    collect_node_cpu_info_interval: Annotated[Duration, _time(_COLLECT, "60s")] = _M1,
+    psi_collector_interval: Annotated[Duration, _time(_COLLECT, "10s")] = _S10,
+    coldpage_collector_interval: Annotated[Duration, _time(_COLLECT, "5s")] = _S5,
+    node_topology_sync_interval: Annotated[Duration, _time(_COLLECT, "3s")] = _S3,
     reconcile_interval_seconds: Annotated[int, typer.Option(min=1, rich_help_panel=_QOS)] = 1,
     cpu_suppress_interval_seconds: Annotated[int, typer.Option(min=1, rich_help_panel=_QOS)] = 1,
     cpu_evict_interval_seconds: Annotated[int, typer.Option(min=1, rich_help_panel=_QOS)] = 1,
@@ -90,7 +88,7 @@ def run(  # noqa: PLR0917 -- one parameter per flag
     resource_force_update_seconds: Annotated[
         int, typer.Option(min=1, help="How often a file is looked at again.", rich_help_panel=_QOS)
     ] = 60,
-    runtime_hooks_reconcile_interval: Annotated[Duration, _time(_QOS, "10s")] = _TEN_SECONDS,
+    runtime_hooks_reconcile_interval: Annotated[Duration, _time(_QOS, "10s")] = _S10,
     disable_unset_cpu_quota: Annotated[
         bool, typer.Option(help="Pods with CPUs of their own keep a quota.", rich_help_panel=_QOS)
     ] = False,
@@ -99,21 +97,15 @@ def run(  # noqa: PLR0917 -- one parameter per flag
     prediction_checkpoint_filepath: Annotated[
         str, typer.Option(help="Empty: none are kept.", rich_help_panel=_PREDICT)
     ] = "/prediction-checkpoints",
-    prediction_cold_start_duration: Annotated[Duration, _time(_PREDICT, "24h")] = _DAY,
+    prediction_cold_start_duration: Annotated[Duration, _time(_PREDICT, "24h")] = _H24,
     prediction_safety_margin_percent: Annotated[
         int, typer.Option(min=0, rich_help_panel=_PREDICT)
     ] = 10,
-    prediction_cpu_histogram_decay_halflife: Annotated[
-        Duration, _time(_PREDICT, "12h")
-    ] = _HALF_A_DAY,
-    prediction_memory_histogram_decay_halflife: Annotated[Duration, _time(_PREDICT, "24h")] = _DAY,
-    prediction_training_interval: Annotated[Duration, _time(_PREDICT, "1m")] = _MINUTE,
-    prediction_model_expiration_duration: Annotated[
-        Duration, _time(_PREDICT, "30m")
-    ] = _HALF_AN_HOUR,
-    prediction_model_checkpoint_interval: Annotated[
-        Duration, _time(_PREDICT, "10m")
-    ] = _TEN_MINUTES,
+    prediction_cpu_histogram_decay_halflife: Annotated[Duration, _time(_PREDICT, "12h")] = _H12,
+    prediction_memory_histogram_decay_halflife: Annotated[Duration, _time(_PREDICT, "24h")] = _H24,
+    prediction_training_interval: Annotated[Duration, _time(_PREDICT, "1m")] = _M1,
+    prediction_model_expiration_duration: Annotated[Duration, _time(_PREDICT, "30m")] = _M30,
+    prediction_model_checkpoint_interval: Annotated[Duration, _time(_PREDICT, "10m")] = _M10,
     prediction_model_checkpoint_max_per_step: Annotated[
         int, typer.Option(min=1, rich_help_panel=_PREDICT)
     ] = 12,

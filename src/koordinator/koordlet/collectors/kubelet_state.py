@@ -5,16 +5,13 @@ states_noderesourcetopology.go, ``calGuaranteedCpu``.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 
 import msgspec
 
 from koordinator.domain.cpus.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.host.port import Files
-
-NO_ENTRIES: Mapping[str, int] = MappingProxyType({})
 
 
 class _Checkpoint(msgspec.Struct, rename="camel"):
@@ -27,7 +24,7 @@ class KubeletState:
     """``policy`` is none or static; ``cpus`` are masks by UID of the pod."""
 
     policy: str = "none"
-    cpus: Mapping[str, int] = NO_ENTRIES
+    cpus: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_kubelet_state(files: Files, kubelet_root: str) -> KubeletState:
