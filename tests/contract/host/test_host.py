@@ -92,6 +92,26 @@ def test_many_files_can_be_read(host: Host, tmp_path: Path) -> None:
         assert len(host.read(paths[0])) == 20_000
 
 
+def test_a_file_that_another_takes_the_place_of_is_read_anew(tmp_path: Path) -> None:
+    """The kubelet replaces its state file; nobody may keep looking at the old one."""
+    linux = LinuxHost()
+    path = f"{tmp_path}/state"
+    for text in ("one", "two", ""):
+        linux.replace(path, text)
+        assert linux.read(path) == text
+
+
+def test_linux_keeps_files_of_the_kernel_open() -> None:
+    """They are read anew all the same."""
+    linux = LinuxHost()
+    first = linux.read("/proc/self/stat")
+    sum(range(3_000_000))
+
+    assert linux.read("/proc/self/stat") != first or first
+    assert linux.read("/proc/uptime") <= linux.read("/proc/uptime")
+    linux.close()
+
+
 def test_linux_ends_a_process_and_says_whether_there_was_one() -> None:
     """A process that has ended meanwhile is no failure."""
     sleeper = subprocess.Popen(["/bin/sleep", "600"])

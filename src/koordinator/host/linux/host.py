@@ -44,8 +44,17 @@ class LinuxHost:
                     if error.errno not in _GONE:
                         raise
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            self._keep(path, descriptor)
-            return _content(descriptor)
+            is_kept = False
+            try:
+                text = _content(descriptor)
+                # The kernel's files have no size.  One on a disk may be replaced by another.
+                is_kept = bool(text) and os.fstat(descriptor).st_size == 0
+            finally:
+                if not is_kept:
+                    os.close(descriptor)
+            if is_kept:
+                self._keep(path, descriptor)
+            return text
         except OSError as error:
             self._drop(path)
             raise _failure(error, path, "read") from None
