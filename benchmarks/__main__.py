@@ -12,13 +12,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, devices, openb, throughput
+from benchmarks import cluster, devices, koordlet, openb, throughput
 
 ALL = {
     **throughput.BENCHMARKS,
     **devices.BENCHMARKS,
     **openb.BENCHMARKS,
     **cluster.BENCHMARKS,
+    **koordlet.BENCHMARKS,
 }
 
 

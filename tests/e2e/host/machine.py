@@ -101,16 +101,21 @@ class PodsMachine:
 
     def run(self, name: str, qos: str, code: str = SPIN, **resources: Any) -> PodView:
         """Start a pod with one container that runs some Python."""
-        made = pod(name, qos, **resources)
-        stored = self.cluster.create(made)
-        live = self.cluster.update_status(replace(stored, status=made.status))
-        view = pod_view(live, LAYOUT)
-        for folder in (view.folder, view.containers[0].folder):
-            self._make(folder)
+        view = self.place(name, qos, 1, **resources)
         limit = view.containers[0].cpu_limit_milli
         for folder in (view.folder, view.containers[0].folder) if limit else ():
             self.write("cpu", folder, "cpu.cfs_quota_us", str(limit * 100))
         self.spawn(view, code)
+        return view
+
+    def place(self, name: str, qos: str, containers: int, **resources: Any) -> PodView:
+        """Make a pod and its cgroups, with nothing that runs."""
+        made = pod(name, qos, containers=containers, **resources)
+        stored = self.cluster.create(made)
+        live = self.cluster.update_status(replace(stored, status=made.status))
+        view = pod_view(live, LAYOUT)
+        for folder in (view.folder, *(container.folder for container in view.containers)):
+            self._make(folder)
         return view
 
     def spawn(self, view: PodView, code: str) -> subprocess.Popen[bytes]:

@@ -54,10 +54,10 @@ class LinuxHost:
                     os.close(descriptor)
             if is_kept:
                 self._keep(path, descriptor)
-            return text
         except OSError as error:
             self._drop(path)
             raise _failure(error, path, "read") from None
+        return text
 
     def write(self, path: str, text: str) -> None:
         try:
