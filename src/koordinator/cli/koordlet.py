@@ -40,8 +40,13 @@ koordlet = typer.Typer(
 )
 
 
+def _duration(value: str | Duration) -> Duration:
+    """Return what a flag says; its default comes as it is."""
+    return value if isinstance(value, Duration) else Duration.parse(value)
+
+
 def _time(panel: str, metavar: str) -> Any:
-    return typer.Option(parser=Duration.parse, metavar=metavar, rich_help_panel=panel)
+    return typer.Option(parser=_duration, metavar=metavar, rich_help_panel=panel)
 
 
 @koordlet.callback()
