@@ -146,8 +146,13 @@ def pod(
 class Tree:
     """Cgroups of a node in memory.  Everything is found at the roots of a host process."""
 
-    def __init__(self, all_cpus: str = "0-7", version: CgroupVersion = V1) -> None:
-        self.host = MemoryHost()
+    def __init__(
+        self,
+        all_cpus: str = "0-7",
+        version: CgroupVersion = V1,
+        host: MemoryHost | None = None,
+    ) -> None:
+        self.host = host or MemoryHost()
         self.roots = Roots()
         self.cgroups = CgroupTree(self.host, self.roots.cgroup, version)
         self._all_cpus = all_cpus

@@ -72,6 +72,9 @@ def run(  # noqa: PLR0917 -- one parameter per flag
     sys_fs_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = "",
     proc_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = "",
     var_lib_kubelet_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = "",
+    xpu_device_infos_dir: Annotated[
+        str, typer.Option(help="Where a device daemon describes accelerators.")
+    ] = "/var/run/koordlet/xpu-device-infos",
     enable_node_metric_report: Annotated[
         bool, typer.Option("--enable-node-metric-report/--no-enable-node-metric-report")
     ] = True,
@@ -165,6 +168,7 @@ def run(  # noqa: PLR0917 -- one parameter per flag
         reports_usage=enable_node_metric_report,
         evicts_only_by_api=only_evict_by_api,
         keeps_quota_of_bound_pods=disable_unset_cpu_quota,
+        xpu_folder=xpu_device_infos_dir.rstrip("/"),
         audit_folder=audit_log_dir,
         audit_bytes=audit_max_disk_space_mb << 20,
         checkpoint_folder=prediction_checkpoint_filepath,

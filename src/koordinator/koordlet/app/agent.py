@@ -52,7 +52,7 @@ from koordinator.koordlet.qos.cpu_evict import cpu_tasks
 from koordinator.koordlet.qos.cpu_suppress import suppress
 from koordinator.koordlet.qos.memory_evict import memory_tasks
 from koordinator.koordlet.qos.situation import Situation
-from koordinator.koordlet.report.devices import RdmaCard, device_of
+from koordinator.koordlet.report.devices import RdmaCard, device_of, of_daemon, of_driver
 from koordinator.koordlet.report.node_metric import MetricReport, ReportPolicy, report_policy
 from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.node_view import NodeView
@@ -87,6 +87,7 @@ class Options:
     reports_usage: bool = True
     evicts_only_by_api: bool = False
     keeps_quota_of_bound_pods: bool = False
+    xpu_folder: str = ""
     audit_folder: str = ""
     audit_bytes: int = 16 << 20
     checkpoint_folder: str = ""
@@ -201,7 +202,11 @@ class Koordlet:
         gpus = self._gpus if "Accelerators" in gates else None
         try:
             self._hardware = look_at_hardware(
-                self._host, self._options.roots, gpus, with_cards="RDMADevices" in gates
+                self._host,
+                self._options.roots,
+                gpus,
+                with_cards="RDMADevices" in gates,
+                xpu_folder=self._options.xpu_folder if "Accelerators" in gates else "",
             )
         except HostError as error:
             log.warning("hardware not found", extra={"error": error})
@@ -297,7 +302,7 @@ class Koordlet:
             hardware = self._hardware
             self._topology.report(self._view(now_s), hardware.basics, hardware.memory_bytes)
 
-    def _report_devices(self, _: float) -> None:
+    def _report_devices(self, now_s: float) -> None:
         node, hardware = self.state.node, self._hardware
         if node is None or not {"Accelerators", "RDMADevices"} & self._options.gates:
             return
@@ -312,7 +317,10 @@ class Koordlet:
             )
             for minor, card in enumerate(hardware.cards)
         ]
-        wanted = device_of(node, hardware.gpus, hardware.driver_version, cards)
+        accelerators = of_daemon(hardware.xpus, now_s)
+        if accelerators is None:
+            accelerators = of_driver(hardware.gpus, hardware.driver_version)
+        wanted = device_of(node, accelerators, cards)
         report_devices(self._outbox, wanted)
 
     def _tell_of_bad_slo(self) -> None:

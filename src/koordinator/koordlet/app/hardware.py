@@ -15,8 +15,10 @@ from koordinator.host.roots import Roots
 from koordinator.koordlet.collectors.cpu_topology import read_cpus
 from koordinator.koordlet.collectors.kubelet_state import KubeletState, read_kubelet_state
 from koordinator.koordlet.collectors.pci import RdmaFunction, rdma_functions
+from koordinator.koordlet.collectors.xpu import read_xpus
 from koordinator.koordlet.qos.resctrl import ResctrlFacts
 from koordinator.koordlet.qos.resctrl_schemata import cache_ids
+from koordinator.koordlet.view.xpu import Xpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +32,13 @@ class Hardware:
     gpus: Sequence[Gpu] = ()
     driver_version: str = ""
     cards: Sequence[RdmaFunction] = ()
+    xpus: Sequence[Xpu] = ()
 
 
 def look_at_hardware(
-    files: Files, roots: Roots, gpus: Gpus | None, *, with_cards: bool
+    files: Files, roots: Roots, gpus: Gpus | None, *, with_cards: bool, xpu_folder: str = ""
 ) -> Hardware:
-    """Return what there is.  ``gpus`` None leaves accelerators out.
+    """Return what there is.  ``gpus`` None leaves out those of the driver, no folder the others.
 
     Raises HostError if not even the CPUs can be told.
     """
@@ -54,6 +57,7 @@ def look_at_hardware(
         gpus=found,
         driver_version=gpus.driver_version if gpus is not None else "",
         cards=rdma_functions(files, roots.sys) if with_cards else (),
+        xpus=read_xpus(files, xpu_folder) if xpu_folder else (),
     )
 
 

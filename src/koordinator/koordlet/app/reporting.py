@@ -5,8 +5,6 @@ Each report is made in the loop, from what is known then, and written by whoever
 
 from collections.abc import Mapping
 
-from msgspec.structs import replace
-
 from koordinator.api.annotations.numa import CpuBasicInfo
 from koordinator.api.device import Device
 from koordinator.api.meta import ObjectMeta
@@ -15,6 +13,7 @@ from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.errors import ClusterError, NotFoundError
 from koordinator.koordlet.app.outbox import Job, Outbox
+from koordinator.koordlet.report.devices import merged_device
 from koordinator.koordlet.report.topology import merged_topology, topology_of
 from koordinator.koordlet.view.node_view import NodeView
 
@@ -88,12 +87,7 @@ def report_devices(outbox: Outbox, wanted: Device) -> None:
             if wanted.spec.devices:
                 cluster.create(wanted)
             return
-        meta = existing.metadata
-        merged = replace(
-            existing,
-            metadata=replace(meta, labels={**meta.labels, **wanted.metadata.labels}),
-            spec=wanted.spec,
-        )
+        merged = merged_device(existing, wanted)
         if merged != existing:
             cluster.update(merged)
 

@@ -37,8 +37,6 @@ class Metric(StrEnum):
     CONTAINER_CPU = "container_cpu_usage"  # container id
     CONTAINER_MEMORY = "container_memory_usage"  # container id
     CONTAINER_THROTTLED = "container_cpu_throttled"  # container id
-    CONTAINER_CYCLES = "container_cpi_cycles"  # container id; a count
-    CONTAINER_INSTRUCTIONS = "container_cpi_instructions"  # container id; a count
     CONTAINER_PSI = "container_psi"  # container id/resource/degree; percent of time over 10 s
     POD_PSI = "pod_psi"  # UID/resource/degree; percent of time over 10 s
     HOST_APP_CPU = "host_application_cpu_usage"  # name

@@ -214,7 +214,7 @@ def burst_us(limit_milli: int, settings: CpuBurstSettings) -> int:
     percent = settings.cpu_burst_percent
     if settings.policy not in {"auto", "cpuBurstOnly"} or percent is None or limit_milli <= 0:
         return 0
-    return int(limit_milli / 1000 * percent / 100 * CFS_PERIOD_US)
+    return int((limit_milli / 1000) * (percent / 100) * CFS_PERIOD_US)
 
 
 def _fixed_burst(pod: PodView, settings: CpuBurstSettings) -> list[Intent]:

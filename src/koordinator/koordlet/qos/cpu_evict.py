@@ -221,7 +221,7 @@ def _best_effort_numbers(
 
 
 def _is_sparse(samples: Aggregate, window_s: float, interval_s: float) -> bool:
-    return samples.count * interval_s < window_s / _ENOUGH_SAMPLES
+    return samples.count * interval_s < window_s // _ENOUGH_SAMPLES
 
 
 def _is_busy(used_milli: float, limit_milli: float, percent: int | None) -> bool:

@@ -41,6 +41,7 @@ class _Tier:
 def plan_memory_qos(view: NodeView) -> list[Intent]:
     """Return what every tier, pod and container is to have."""
     tiers = {qos: _Tier() for qos in KubeQos}
+    allocatable = view.machine.allocatable.get(MEMORY, 0)
     intents: list[Intent] = []
     for pod in view.pods:
         if not pod.is_active:
@@ -54,7 +55,7 @@ def plan_memory_qos(view: NodeView) -> list[Intent]:
         values = pod_values(pod, settings)
         intents += _intents(pod.folder, values, reason, pod.key)
         for container in pod.containers:
-            values = container_values(container, pod, settings, view.machine.allocatable[MEMORY])
+            values = container_values(container, pod, settings, allocatable)
             owner = f"{pod.key}/{container.name}"
             intents += _intents(container.folder, values, reason, owner)
     whole = tiers[KubeQos.GUARANTEED]

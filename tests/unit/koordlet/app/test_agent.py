@@ -16,8 +16,15 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.domain.cpus.cpu_list import parse_cpu_list
 from koordinator.foundation.clock import VirtualClock
-from koordinator.foundation.errors import ClusterError, InputError, NotFoundError
+from koordinator.foundation.errors import (
+    ClusterError,
+    HostError,
+    InputError,
+    MissingFileError,
+    NotFoundError,
+)
 from koordinator.host.gpus import NoGpus
+from koordinator.host.memory.host import MemoryHost
 from koordinator.koordlet.app import Koordlet, Options, Outbox
 from koordinator.koordlet.app.gates import gates_of
 from koordinator.koordlet.app.timers import Timers
@@ -30,8 +37,8 @@ ALL = gates_of({"BEMemoryEvict": True, "BECPUEvict": True, "CgroupReconcile": Tr
 class World:
     """A node of eight CPUs that lives through seconds."""
 
-    def __init__(self, **options: object) -> None:
-        self.tree = Tree("0-7")
+    def __init__(self, host: MemoryHost | None = None, **options: object) -> None:
+        self.tree = Tree("0-7", host=host)
         self.clock = VirtualClock(START_S)
         self.cluster = MemoryCluster(self.clock)
         self.outbox = Outbox()
@@ -357,6 +364,67 @@ def test_nothing_happens_before_the_node_is_known() -> None:
 
     assert not fresh.is_ready
     assert len(fresh.store) == 0
+
+
+class FaultyHost(MemoryHost):
+    """Half of what is read is missing, cut, or nonsense; half of what is written is refused."""
+
+    chance: np.random.Generator | None = None
+
+    def read(self, path: str) -> str:
+        text = super().read(path)
+        if self.chance is None:
+            return text
+        match int(self.chance.integers(8)):
+            case 0:
+                raise MissingFileError(f"can't read {path}: gone")
+            case 1:
+                raise HostError(f"can't read {path}: Input/output error")
+            case 2:
+                return text[: len(text) // 2]
+            case 3:
+                return "-99999999999999 nonsense\n\x00"
+            case _:
+                return text
+
+    def write(self, path: str, text: str) -> None:
+        if self.chance is not None and self.chance.random() < 0.5:
+            raise HostError(f"can't write {path}: Read-only file system")
+        super().write(path, text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_the_machine_does_the_agent_lives_and_puts_things_right(seed: int) -> None:
+    """And no sample is absurd."""
+    faulty = FaultyHost()
+    world = World(host=faulty)
+    world.slo(cpu_suppress_threshold_percent=70, memory_evict_threshold_percent=70)
+    world.cluster.create(NodeMetric(metadata=ObjectMeta(name="n1")))
+    ls, be = ls_and_be(world)
+    batch = {"kubernetes.io/batch-cpu": 500, "kubernetes.io/batch-memory": "1Gi"}
+    limited = world.add(pod("limited", "BE", requests=batch, limits=batch))
+    cores = {ls.folder: 3.5, be.folder: 2.0, limited.folder: 0.3}
+    world.seconds(5, cores)
+
+    faulty.chance = np.random.default_rng(seed)
+    world.seconds(100, cores)
+    world.outbox.deliver(world.cluster)
+    faulty.chance = None
+    world.seconds(130, cores)
+
+    assert world.be_cpus() == 2
+    assert world.tree.get(CgroupFile.CFS_QUOTA, limited.folder) == "50000"
+    assert world.tree.get(CgroupFile.MEMORY_LIMIT, limited.folder) == str(GIB)
+    for metric, most in (
+        (Metric.NODE_CPU, 8),
+        (Metric.POD_CPU, 12),
+        (Metric.NODE_MEMORY, 32 * GIB),
+    ):
+        for owner in world.agent.store.owners(metric):
+            found = world.agent.store.between(metric, owner, START_S, world.clock.now_s())
+            assert found is not None
+            assert 0 <= found.values.min() <= found.values.max() <= most
 
 
 def test_timers_keep_step_and_do_not_catch_up() -> None:
