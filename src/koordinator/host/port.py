@@ -64,6 +64,12 @@ class Files(Protocol):
 class Host(Files, Protocol):
     """A machine."""
 
+    def mount(self, kind: str, folder: str) -> None:
+        """Mount a file system of the kernel, such as resctrl, on an existing folder.
+
+        Raises HostError if the kernel has none of that kind, or this process may not.
+        """
+
     def kill(self, pid: int) -> bool:
         """End a process at once (SIGKILL); return whether it existed.
 

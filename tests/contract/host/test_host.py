@@ -130,3 +130,27 @@ def test_memory_ends_what_is_in_a_cgroup() -> None:
     assert memory.read("/cpu/x/cgroup.procs") == "9\n"
     assert not memory.kill(7)
     assert memory.killed == [7]
+
+
+def test_linux_mounts_what_the_kernel_has(tmp_path: Path) -> None:
+    """Anything else is refused with the kernel's words."""
+    linux = LinuxHost()
+    with pytest.raises(HostError, match=r"can't mount nothing on"):
+        linux.mount("nothing", str(tmp_path))
+    try:
+        linux.mount("tmpfs", str(tmp_path))
+    except HostError as error:
+        pytest.skip(str(error))
+    is_mounted = tmp_path.is_mount()
+    subprocess.run(["/bin/umount", str(tmp_path)], check=True)
+    assert is_mounted
+
+
+def test_memory_mounts_what_it_is_told() -> None:
+    """The files of the file system appear."""
+    memory = MemoryHost({"/sys/fs/x": ""})
+    with pytest.raises(HostError, match="No such device"):
+        memory.mount("resctrl", "/sys/fs/resctrl")
+    memory.mountable["resctrl"] = {"schemata": "L3:0=ff\n"}
+    memory.mount("resctrl", "/sys/fs/resctrl")
+    assert memory.read("/sys/fs/resctrl/schemata") == "L3:0=ff\n"

@@ -5,6 +5,7 @@ and /proc are opened once and kept: that is a third of the cost of reading a tho
 second.  A kept file of a cgroup that was removed says ENODEV, and is then looked for again.
 """
 
+import ctypes
 import errno
 import os
 import signal
@@ -131,6 +132,12 @@ class LinuxHost:
             Path(path).unlink(missing_ok=True)
         except OSError as error:
             raise _failure(error, path, "remove") from None
+
+    def mount(self, kind: str, folder: str) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.mount(kind.encode(), folder.encode(), kind.encode(), 0, None):
+            problem = os.strerror(ctypes.get_errno())
+            raise HostError(f"can't mount {kind} on {folder}: {problem}")
 
     def kill(self, pid: int) -> bool:
         try:

@@ -20,12 +20,14 @@ class MemoryHost:
 
     ``written`` has every write in order, ``killed`` every process that was ended.  Paths in
     ``read_only`` refuse to be written; a process exists if some ``cgroup.procs`` has it.
+    ``mountable`` has, by kind, the files of file systems that can be mounted.
     """
 
     def __init__(self, files: dict[str, str] | None = None) -> None:
         self.written: list[tuple[str, str]] = []
         self.killed: list[int] = []
         self.read_only: set[str] = set()
+        self.mountable: dict[str, dict[str, str]] = {}
         self._files: dict[str, str] = {}
         self._folders: set[str] = set()
         self._links: dict[str, str] = {}
@@ -103,6 +105,12 @@ class MemoryHost:
 
     def remove(self, path: str) -> None:
         self._files.pop(path, None)
+
+    def mount(self, kind: str, folder: str) -> None:
+        if kind not in self.mountable:
+            raise HostError(f"can't mount {kind} on {folder}: No such device")
+        for name, text in self.mountable[kind].items():
+            self.put(f"{folder}/{name}", text)
 
     def kill(self, pid: int) -> bool:
         line = str(pid)

@@ -51,6 +51,7 @@ from koordinator.koordlet.qos.cpu_burst import CpuBurst
 from koordinator.koordlet.qos.cpu_evict import cpu_tasks
 from koordinator.koordlet.qos.cpu_suppress import suppress
 from koordinator.koordlet.qos.memory_evict import memory_tasks
+from koordinator.koordlet.qos.resctrl import ResctrlFacts, wants_resctrl
 from koordinator.koordlet.qos.situation import Situation
 from koordinator.koordlet.report.devices import RdmaCard, device_of, of_daemon, of_driver
 from koordinator.koordlet.report.node_metric import MetricReport, ReportPolicy, report_policy
@@ -137,6 +138,7 @@ class Koordlet:
         self._hardware = Hardware()
         self._machine: tuple[tuple[object, ...], Machine] | None = None
         self._reconciled: tuple[object, ...] = ()
+        self._cannot_mount = False
         self._timers = self._make_timers()
 
     @property
@@ -253,10 +255,27 @@ class Koordlet:
             return
         self._reconciled = seen
         roots, vendor = self._options.roots, self._hardware.basics.vendor_id
-        caches = resctrl_facts(self._host, roots, vendor) if "RdtResctrl" in gates else None
+        caches = None
+        if "RdtResctrl" in gates:
+            caches = resctrl_facts(self._host, roots, vendor)
+            if caches is None and wants_resctrl(view):
+                caches = self._mount_resctrl()
         keep_quota = self._options.keeps_quota_of_bound_pods
         intents = plan_all(view, gates, self._volumes, caches, keep_quota=keep_quota)
         self._executor.apply(intents, now_s)
+
+    def _mount_resctrl(self) -> ResctrlFacts | None:
+        """Mount resctrl where somebody wants it; a machine that can't is asked once."""
+        roots = self._options.roots
+        if self._cannot_mount or not self._host.exists(roots.resctrl):
+            return None
+        try:
+            self._host.mount("resctrl", roots.resctrl)
+        except HostError as error:
+            self._cannot_mount = True
+            log.warning("caches can't be shared out", extra={"error": error})
+            return None
+        return resctrl_facts(self._host, roots, self._hardware.basics.vendor_id)
 
     def _keep_house(self, now_s: float) -> None:
         self.store.expire(now_s)

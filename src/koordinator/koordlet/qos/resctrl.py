@@ -31,6 +31,12 @@ class ResctrlFacts:
     groups: tuple[str, ...] = ()
 
 
+def wants_resctrl(view: NodeView) -> bool:
+    """Return whether a class or a pod shares caches out at all."""
+    is_wanted = any(_settings(view, qos).enable for qos in _GROUPS)
+    return is_wanted or any(_own(pod) is not None for pod in view.pods)
+
+
 def plan_resctrl(view: NodeView, facts: ResctrlFacts) -> list[Intent]:
     """Return a group per class, one per pod that has its own shares, and no others."""
     intents: list[Intent] = []

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from tests.nodes import GIB, LAYOUT, START_S, Tree, cpus, machine, pod
+from tests.nodes import GIB, LAYOUT, START_S, Tree, cpus, machine, pod, slo
 
 from koordinator.api.event import Event
 from koordinator.api.meta import ObjectMeta
@@ -364,6 +364,29 @@ def test_nothing_happens_before_the_node_is_known() -> None:
 
     assert not fresh.is_ready
     assert len(fresh.store) == 0
+
+
+def test_resctrl_is_mounted_when_somebody_wants_it(world: World) -> None:
+    """And groups have their ways of the cache."""
+    host = world.tree.host
+    host.put("/sys/fs/resctrl/.keep", "")
+    host.mountable["resctrl"] = {
+        "schemata": "L3:0=fff\n",
+        "info/L3/cbm_mask": "fff\n",
+        **{
+            f"{group}/{file}": "" for group in ("LSR", "LS", "BE") for file in ("tasks", "schemata")
+        },
+    }
+    world.add(pod("be", "BE"))
+    world.seconds(3)
+    assert not host.exists("/sys/fs/resctrl/schemata")
+
+    on = {"enable": True}
+    strategy = slo(resourceQOSStrategy={"beClass": {"resctrlQOS": on}})
+    world.cluster.create(NodeSlo(metadata=ObjectMeta(name="n1"), spec=strategy))
+    world.seconds(3)
+    assert host.read("/sys/fs/resctrl/BE/schemata") == "MB:0=100\n"
+    assert ("/sys/fs/resctrl/BE/schemata", "L3:0=f\n") in host.written
 
 
 class FaultyHost(MemoryHost):
