@@ -30,6 +30,7 @@ from koordinator.api.node_resource_topology import (
     ZoneResource,
 )
 from koordinator.api.resource_names import CPU, MEMORY
+from koordinator.domain.cpus.cpu_list import format_cpu_list
 from koordinator.foundation.quantity import Quantity
 from koordinator.koordlet.view.cpu_pools import cpu_pools, pool_entries
 from koordinator.koordlet.view.node_view import NodeView
@@ -51,7 +52,9 @@ def topology_of(
         **BE_CPU_SHARED_POOLS.entry(pool_entries(view, pools.best_effort)),
         **KUBELET_CPU_MANAGER_POLICY.entry(KubeletCpuManagerPolicy(policy=machine.kubelet_policy)),
         **POD_CPU_ALLOCATIONS.entry(machine.kubelet_allocations),
-        **NODE_RESERVATION.entry(machine.reservation),
+        **NODE_RESERVATION.entry(
+            replace(machine.reservation, reserved_cpus=format_cpu_list(machine.reserved_cpus))
+        ),
     }
     if SYSTEM_QOS_RESOURCE.key in meta.annotations:
         annotations |= SYSTEM_QOS_RESOURCE.entry(machine.system_qos)

@@ -84,14 +84,25 @@ class Machine:
 
     @cached_property
     def reserved_cpus(self) -> int:
-        """A mask of the CPUs that the node keeps for itself."""
-        return _mask(self.reservation.reserved_cpus)
+        """A mask of the CPUs that the node keeps for itself.
+
+        Where only an amount is stated these are the first ones, core after core, as the kubelet
+        would take them.
+        """
+        stated = self.reservation
+        if stated.reserved_cpus:
+            return _mask(stated.reserved_cpus)
+        amount = stated.resources.get("cpu")
+        if amount is None:
+            return 0
+        order = sorted(self.cpus, key=lambda cpu: (cpu.socket, cpu.core, cpu.id))
+        return sum(1 << cpu.id for cpu in order[: -(-amount.milli() // 1000)])
 
     @cached_property
     def reserved_milli(self) -> int:
         """The larger of what the node keeps for itself and what the kubelet does."""
         stated = self.reservation.resources.get("cpu")
-        named = 1000 * self.reserved_cpus.bit_count()
+        named = 1000 * _mask(self.reservation.reserved_cpus).bit_count()
         own = named or (stated.milli() if stated is not None else 0)
         of_kubelet = self.capacity_milli - self.raw_allocatable.get("cpu", self.capacity_milli)
         return max(own, of_kubelet, 0)
