@@ -6,6 +6,7 @@ Source: koordinator pkg/koordlet/runtimehooks/hooks/groupidentity/rule.go, bvt.g
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from koordinator.api.annotations.pod_qos import read_cpu_qos
 from koordinator.api.qos import KubeQos, QosClass
@@ -30,6 +31,14 @@ class Identities:
     tiers: Mapping[KubeQos, int]
 
 
+_NOBODY: Final = Identities(
+    False,
+    dict.fromkeys((QosClass.LSE, QosClass.LSR, QosClass.LS, QosClass.BE), 0),
+    dict.fromkeys(KubeQos, 0),
+    dict.fromkeys(KubeQos, 0),
+)
+
+
 def plan_group_identity(view: NodeView) -> list[Intent]:
     """Return the identity of every tier, pod and host application; 0 where it is off.
 
@@ -37,7 +46,9 @@ def plan_group_identity(view: NodeView) -> list[Intent]:
     in its place: ``cpu.idle`` 1 where the identity of BE is below 0.
     """
     if _policy(view) == _CORE_SCHED:
-        return list(_idle(view, _sched_idle(view), "CPU QoS: schedIdle"))
+        # The kernel can't have both: whoever was marked is marked no more.
+        idle = _idle(view, _sched_idle(view), "CPU QoS: schedIdle")
+        return [*idle, *_identities(view, _NOBODY)]
     identities = group_identities(view)
     if view.cgroups.number(CgroupFile.BVT_WARP, view.layout.besteffort) is None:
         is_idle = identities.tiers[KubeQos.BEST_EFFORT] < 0
@@ -74,8 +85,11 @@ def group_identities(view: NodeView) -> Identities:
 def pod_identity(pod: PodView, identities: Identities) -> int:
     """Return the identity of a pod.
 
-    An LS pod may have its own; without ``enable`` that is 0, whatever it says.
+    An LS pod may have its own; without ``enable`` that is 0, whatever it says.  On a node where
+    nobody has any, neither has it.
     """
+    if not identities.is_enabled:
+        return 0
     if pod.labelled_qos is QosClass.LS:
         try:
             own = read_cpu_qos(pod.pod.metadata)

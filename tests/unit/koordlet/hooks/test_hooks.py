@@ -93,7 +93,7 @@ def test_a_kernel_without_group_identity_idles_best_effort() -> None:
 
 
 def test_core_scheduling_idles_the_tiers_it_is_told_to() -> None:
-    """Nothing else of it is done here."""
+    """Group identities are taken back: the kernel can't have both."""
     strategy = {
         "policies": {"cpuPolicy": "coreSched"},
         "beClass": {"cpuQOS": {"enable": True, "schedIdle": 1}},
@@ -101,6 +101,7 @@ def test_core_scheduling_idles_the_tiers_it_is_told_to() -> None:
     planned = plan_group_identity(Tree().view(slo=slo(resourceQOSStrategy=strategy)))
 
     assert values(planned, CgroupFile.CPU_IDLE) == {LAYOUT.burstable: "0", LAYOUT.besteffort: "1"}
+    assert set(values(planned, CgroupFile.BVT_WARP).values()) == {"0"}
 
 
 def cpuset_of(
