@@ -71,8 +71,8 @@ def _satisfaction(situation: Situation) -> Task | None:
     ):
         return None
     window_s = _window_s(situation)
-    average = _best_effort_numbers(situation, window_s, needs_samples=True)
-    latest = _best_effort_numbers(situation, 2 * situation.interval_s)
+    average = _best_effort_numbers(situation, window_s, Aggregate.average)
+    latest = _best_effort_numbers(situation, 2 * situation.interval_s, Aggregate.last)
     if average is None or latest is None:
         return None
     release = None
@@ -200,17 +200,20 @@ def _window_s(situation: Situation) -> float:
 
 
 def _best_effort_numbers(
-    situation: Situation, window_s: float, *, needs_samples: bool = False
+    situation: Situation, window_s: float, number: Callable[[Aggregate], float]
 ) -> tuple[float, float, float] | None:
-    """Return request, limit and use of best effort in milli-CPU, averages over a window."""
+    """Return request, limit and use of best effort in milli-CPU, each one number of a window.
+
+    None if something is unknown, or there are too few samples.
+    """
     kinds = (Metric.BE_CPU_REQUEST, Metric.BE_CPU_LIMIT, Metric.BE_CPU)
     found = [situation.window(kind, window_s) for kind in kinds]
     parts = [part for part in found if part is not None]
     if len(parts) < len(kinds):
         return None
-    if needs_samples and any(_is_sparse(part, window_s, situation.interval_s) for part in parts):
+    if any(_is_sparse(part, window_s, situation.interval_s) for part in parts):
         return None
-    request, limit, used = (part.average() for part in parts)
+    request, limit, used = (number(part) for part in parts)
     threshold: ResourceThresholdStrategy = situation.view.threshold
     if threshold.cpu_evict_policy == "evictByAllocatable":
         allocatable = situation.view.machine.allocatable.get(BATCH_CPU)

@@ -1,5 +1,6 @@
 """Who has to go, in which order, and how many."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -115,6 +116,19 @@ def test_nobody_goes_without_need(
     made = situation([(be("a"), 3.0)], spec=spec, node=STARVED | node, seconds=seconds)
 
     assert cpu_tasks(made, {"BECPUEvict"}) == []
+
+
+def test_what_is_wanted_now_counts_if_it_is_less() -> None:
+    """On average 12000m have to go, by the newest samples 4000m."""
+    pods = [(be(f"p{n}", 2000), 1.0) for n in range(5)]
+    made = situation(pods, spec=on(**SATISFACTION), node=STARVED)
+    for metric, value in ((Metric.BE_CPU, 3.9), (Metric.BE_CPU_REQUEST, 20_000.0)):
+        made.store.add(metric, "", START_S + 0.5, value)
+    later = replace(made, view=replace(made.view, now_s=START_S + 0.5))
+
+    (task,) = cpu_tasks(later, {"BECPUEvict"})
+
+    assert task.release == {"kubernetes.io/batch-cpu": 4000.0}
 
 
 def test_by_allocatable_the_limit_is_what_the_node_offers() -> None:
