@@ -143,6 +143,20 @@ def pod(
     )
 
 
+#: The same of version 2, as far as it differs.
+FRESH_V2: Mapping[str, str] = {
+    "cpu.weight": "39",
+    "cpu.max": "max 100000",
+    "cpu.max.burst": "0",
+    "cpu.stat": "usage_usec 0\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0",
+    "memory.max": "max",
+    "memory.high": "max",
+    "memory.stat": (
+        "inactive_anon 0\nactive_anon 0\ninactive_file 0\nactive_file 0\nunevictable 0"
+    ),
+}
+
+
 class Tree:
     """Cgroups of a node in memory.  Everything is found at the roots of a host process."""
 
@@ -165,6 +179,14 @@ class Tree:
             self.set(file, folder, values.pop(file.name.lower(), text))
         for name, value in values.items():
             self.set(CgroupFile[name.upper()], folder, value)
+        if self.cgroups.version is V2:
+            self._add_v2(folder)
+
+    def _add_v2(self, folder: str) -> None:
+        path = "/".join(filter(None, (self.roots.cgroup, folder)))
+        for file, text in {**FRESH_V2, "cpuset.cpus.effective": self._all_cpus}.items():
+            self.host.put(f"{path}/{file}", f"{text}\n")
+        self.host.put(f"{self.roots.cgroup}/cgroup.controllers", "cpu cpuset memory\n")
 
     def add_pod(self, pod_: Pod, **values: str | int) -> PodView:
         """Make the cgroups of a pod and its containers; the values are those of containers."""

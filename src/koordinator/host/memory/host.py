@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from koordinator.foundation.errors import HostError, InputError, MissingFileError
 from koordinator.host.memory.cpu_sets import parse_cpus
 
-_CPUSET, _QUOTA, _PERIOD = "cpuset.cpus", "cpu.cfs_quota_us", "cpu.cfs_period_us"
+_CPUSET, _EFFECTIVE = "cpuset.cpus", "cpuset.cpus.effective"
+_QUOTA, _PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
 
 
 class MemoryHost:
@@ -63,6 +64,11 @@ class MemoryHost:
             raise HostError(f"can't write {path}: Read-only file system")
         self._check(path, text)
         self.written.append((path, text))
+        folder, _, name = path.rpartition("/")
+        if name == "cpu.max" and len(text.split()) == 1:
+            text = f"{text.strip()} {self._files[path].split()[-1]}"  # the period stays
+        if name == _CPUSET and f"{folder}/{_EFFECTIVE}" in self._files:
+            self._files[f"{folder}/{_EFFECTIVE}"] = f"{text.strip()}\n"
         if path.endswith(("/tasks", "/cgroup.procs")):
             self._files[path] += f"{text.strip()}\n"  # a process moves, nothing is overwritten
         else:

@@ -13,7 +13,7 @@ from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.node_slo import NodeSlo, NodeSloSpec, ResourceThresholdStrategy
 from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
-from koordinator.domain.cgroups.files import CgroupFile
+from koordinator.domain.cgroups.files import CgroupFile, CgroupVersion
 from koordinator.domain.cpus.cpu_list import parse_cpu_list
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import (
@@ -37,8 +37,13 @@ ALL = gates_of({"BEMemoryEvict": True, "BECPUEvict": True, "CgroupReconcile": Tr
 class World:
     """A node of eight CPUs that lives through seconds."""
 
-    def __init__(self, host: MemoryHost | None = None, **options: object) -> None:
-        self.tree = Tree("0-7", host=host)
+    def __init__(
+        self,
+        host: MemoryHost | None = None,
+        version: CgroupVersion = CgroupVersion.V1,
+        **options: object,
+    ) -> None:
+        self.tree = Tree("0-7", version, host)
         self.clock = VirtualClock(START_S)
         self.cluster = MemoryCluster(self.clock)
         self.outbox = Outbox()
@@ -101,7 +106,16 @@ class World:
         self.tree.host.put("/proc/stat", f"cpu  {int(self.busy_ticks)} 0 0 0 0 0 0\n")
         for folder, used in cores.items():
             self.used_s[folder] = self.used_s.get(folder, 0.0) + used
-            self.tree.set(CgroupFile.CPU_USAGE, folder, int(self.used_s[folder] * 1e9))
+            self.count(folder, int(self.used_s[folder] * 1e9))
+
+    def count(self, folder: str, used_ns: int) -> None:
+        """Let a cgroup have used so much CPU time."""
+        if self.tree.cgroups.version is CgroupVersion.V1:
+            self.tree.set(CgroupFile.CPU_USAGE, folder, used_ns)
+            return
+        periods = "nr_periods 0\nnr_throttled 0\nthrottled_usec 0"
+        text = f"usage_usec {used_ns // 1000}\n{periods}"
+        self.tree.set(CgroupFile.CPU_STAT, folder, text)
 
     def seconds(self, count: int, cores: dict[str, float] | None = None) -> None:
         """Let time pass, the agent working."""
@@ -387,6 +401,35 @@ def test_resctrl_is_mounted_when_somebody_wants_it(world: World) -> None:
     world.seconds(3)
     assert host.read("/sys/fs/resctrl/BE/schemata") == "MB:0=100\n"
     assert ("/sys/fs/resctrl/BE/schemata", "L3:0=f\n") in host.written
+
+
+def test_the_same_on_cgroup_v2() -> None:
+    """One hierarchy, other names, other units."""
+    world = World(version=CgroupVersion.V2)
+    world.slo(cpu_suppress_threshold_percent=70)
+    ls, be = ls_and_be(world)
+    batch = {"kubernetes.io/batch-cpu": 500, "kubernetes.io/batch-memory": "1Gi"}
+    limited = world.add(pod("limited", "BE", requests=batch, limits=batch))
+    cores = {ls.folder: 0.5, be.folder: 4.0, limited.folder: 0.2}
+    world.seconds(5, cores)
+    assert world.be_cpus() == 5
+    world.seconds(2, cores | {ls.folder: 3.5})
+    assert world.be_cpus() == 2
+
+    container = f"/sys/fs/cgroup/{limited.containers[0].folder}"
+    read = world.tree.host.read
+    assert read(f"{container}/cpu.max") == "50000 100000\n"
+    assert read(f"{container}/cpu.weight") == "20\n"
+    assert read(f"{container}/memory.max") == f"{GIB}\n"
+    assert read("/sys/fs/cgroup/kubepods/besteffort/cpu.max") == "max 100000\n"
+    failed = [event for event in world.agent.audit.events if event.error]
+    assert failed == []
+
+    world.slo(cpu_suppress_threshold_percent=70, cpu_suppress_policy="cfsQuota")
+    world.seconds(2, cores)
+    assert read("/sys/fs/cgroup/kubepods/besteffort/cpu.max").endswith(" 100000\n")
+    assert int(read("/sys/fs/cgroup/kubepods/besteffort/cpu.max").split()[0]) > 400_000
+    assert world.be_cpus() == 8
 
 
 class FaultyHost(MemoryHost):
