@@ -1,10 +1,14 @@
 """The NodeSLO that counts on a node."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.nodes import LAYOUT, slo
 
+from koordinator.api.codec import decode
 from koordinator.api.node_slo import NodeSloSpec
 from koordinator.foundation.errors import InputError
 from koordinator.koordlet.view.slo import (
@@ -116,3 +120,15 @@ def test_nonsense_is_refused_and_named(sections: dict[str, Any], message: str) -
     """Then the node keeps what it had."""
     with pytest.raises(InputError, match=message):
         of(**sections)
+
+
+def test_the_slo_of_the_page_about_the_agent_is_one_that_a_node_follows() -> None:
+    """docs/how-to/run-the-node-agent.md."""
+    page = Path(__file__).parents[4] / "docs/how-to/run-the-node-agent.md"
+    (block,) = re.findall(r"```yaml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    spec = decode(yaml.safe_load(block)["spec"], NodeSloSpec)
+
+    found = effective_slo(spec, LAYOUT)
+
+    assert found.resource_used_threshold_with_be is not None
+    assert found.resource_used_threshold_with_be.enable
