@@ -61,6 +61,10 @@ def run_agent(settings: Settings) -> None:
     log.info("stopped")
 
 
+def _tell(name: str, error: Exception) -> None:
+    log.error("round failed", extra={"round": name}, exc_info=error)
+
+
 class _Process:
     def __init__(self, settings: Settings, stopping: threading.Event, cleanup: ExitStack) -> None:
         self._settings = settings
@@ -88,6 +92,7 @@ class _Process:
             chance=np.random.default_rng(),
             options=options,
             outbox=self._outbox,
+            on_failure=_tell,
             gauges=NodeGauges(self._registry, options.node_name, self._clock.now_s()),
         )
         cleanup.callback(self._agent.close)

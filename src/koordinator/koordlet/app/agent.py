@@ -31,7 +31,7 @@ from koordinator.koordlet.app.node_state import KINDS, NodeState, selectors
 from koordinator.koordlet.app.outbox import Outbox
 from koordinator.koordlet.app.reconciling import plan_all
 from koordinator.koordlet.app.reporting import TopologyReport, report_devices, report_usage
-from koordinator.koordlet.app.timers import Timers
+from koordinator.koordlet.app.timers import OnFailure, Timers
 from koordinator.koordlet.app.volumes import Volumes
 from koordinator.koordlet.cgroup_tree import CgroupTree, find_driver, find_version
 from koordinator.koordlet.collectors.best_effort import BestEffortCollector
@@ -96,7 +96,11 @@ class Options:
 
 
 class Koordlet:
-    """``cluster`` is watched here; what is written to it goes through ``outbox``."""
+    """``cluster`` is watched here; what is written to it goes through ``outbox``.
+
+    ``on_failure`` is told of a round that failed, so that a mistake in one strategy doesn't let all
+    other promises go; without it the failure is raised.
+    """
 
     def __init__(
         self,
@@ -109,6 +113,7 @@ class Koordlet:
         options: Options,
         outbox: Outbox,
         gauges: NodeGauges | None = None,
+        on_failure: OnFailure | None = None,
     ) -> None:
         roots = options.roots
         version = find_version(host, roots.cgroup)
@@ -139,7 +144,7 @@ class Koordlet:
         self._machine: tuple[tuple[object, ...], Machine] | None = None
         self._reconciled: tuple[object, ...] = ()
         self._cannot_mount = False
-        self._timers = self._make_timers()
+        self._timers = self._make_timers(Timers(on_failure))
 
     @property
     def is_ready(self) -> bool:
@@ -163,8 +168,8 @@ class Koordlet:
 
     # -- rounds ------------------------------------------------------------------------------
 
-    def _make_timers(self) -> Timers:
-        options, timers, gates = self._options, Timers(), self._options.gates
+    def _make_timers(self, timers: Timers) -> Timers:
+        options, gates = self._options, self._options.gates
         second = options.collect_interval_s
         timers.add("hardware", options.hardware_interval_s, self._look)
         collectors: list[Collector] = [

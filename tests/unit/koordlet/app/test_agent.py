@@ -505,6 +505,28 @@ def test_timers_keep_step_and_do_not_catch_up() -> None:
     assert timers.next_s() == 520.0
 
 
+def test_a_round_that_fails_stops_no_other() -> None:
+    """It is told by name, and tried again when it is due."""
+    told: list[str] = []
+    ran: list[float] = []
+
+    def fail(_: float) -> None:
+        raise ZeroDivisionError
+
+    timers = Timers(lambda name, error: told.append(f"{name}: {type(error).__name__}"))
+    timers.add("bad", 1.0, fail)
+    timers.add("good", 1.0, ran.append)
+    timers.run(5.0)
+    timers.run(6.0)
+
+    assert told == ["bad: ZeroDivisionError"] * 2
+    assert ran == [5.0, 6.0]
+    plain = Timers()
+    plain.add("bad", 1.0, fail)
+    with pytest.raises(ZeroDivisionError):
+        plain.run(5.0)
+
+
 def test_feature_gates_are_those_of_the_original() -> None:
     """One that nobody knows, or that is not here, is refused."""
     assert "BECPUSuppress" in gates_of({})
