@@ -17,6 +17,7 @@ from benchmarks import (
     devices,
     gangs,
     job_preemption,
+    koordlet,
     load_aware,
     manager,
     openb,
@@ -42,6 +43,7 @@ ALL = {
     **webhook.BENCHMARKS,
     **openb.BENCHMARKS,
     **cluster.BENCHMARKS,
+    **koordlet.BENCHMARKS,
 }
 
 

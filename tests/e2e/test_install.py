@@ -72,7 +72,9 @@ def test_the_plain_manifests_are_the_chart_with_its_default_values(helm: Helm) -
         ({"scheduler": {"config": {"leaderElection": {"resourceName": "x"}}}}, "resourceName"),
         ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
         ({"image": {"repository": "Not A Name"}}, "/image/repository"),
-        ({"koordlet": {}}, "koordlet"),
+        ({"koordlets": {}}, "koordlets"),
+        ({"koordlet": {"featureGates": "CoreSched"}}, "/koordlet/featureGates"),
+        ({"koordlet": {"port": 0}}, "/koordlet/port"),
     ],
 )
 def test_bad_values_are_refused_by_name(

@@ -12,6 +12,7 @@ from koordinator.cli.crds import crds
 from koordinator.cli.demo import demo
 from koordinator.cli.explain import explain
 from koordinator.cli.gang import gang
+from koordinator.cli.koordlet import koordlet
 from koordinator.cli.manager import manager
 from koordinator.cli.node_show import show as show_node
 from koordinator.cli.output import console
@@ -37,6 +38,7 @@ app.command()(manager)
 app.command()(demo)
 app.command()(crds)
 app.add_typer(quota, name="quota")
+app.add_typer(koordlet)
 nodes = typer.Typer(name="node", help="Look at nodes.", no_args_is_help=True)
 nodes.command("show")(show_node)
 app.add_typer(nodes)

@@ -6,6 +6,8 @@ KoordinatorError
 │   ├── NotFoundError, AlreadyExistsError, ConflictError, InvalidError
 │   ├── TooManyRequestsError  the same request may succeed later
 │   └── GoneError             the history asked for is no longer kept: list again
+├── HostError       this node refused or failed: what was to be written there is not
+│   └── MissingFileError      it has vanished, or never was there
 └── BugError        an invariant of ours is broken: tell us
 
 A rejected pod is not an error: it is a code per node and a reason.
@@ -71,6 +73,14 @@ class TooManyRequestsError(ClusterError):
 
 class GoneError(ClusterError):
     """The changes since that version are no longer known (HTTP 410): list again."""
+
+
+class HostError(KoordinatorError):
+    """The machine refused or failed: a read-only file, a value that the kernel doesn't take."""
+
+
+class MissingFileError(HostError):
+    """There is no such file (any more): a pod has ended, or the kernel lacks the feature."""
 
 
 class BugError(KoordinatorError):

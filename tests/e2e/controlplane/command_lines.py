@@ -57,6 +57,7 @@ def apiserver(
         f"--proxy-client-key-file={proxy_key}",
         f"--token-auth-file={tokens_path}",
         "--authorization-mode=RBAC",
+        "--allow-privileged=true",  # as kubeadm has it: node agents are
         f"--service-account-issuer={_ISSUER}",
         f"--service-account-key-file={account_certificate}",
         f"--service-account-signing-key-file={account_key}",

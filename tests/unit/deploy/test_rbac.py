@@ -111,14 +111,15 @@ def test_no_role_has_wildcards_or_secrets(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["ClusterRoleBinding", "RoleBinding"])
 def test_roles_are_bound_to_the_account_of_the_pods(kind: str) -> None:
-    """The token of its ServiceAccount, of the same name, is all that a component needs."""
+    """The token of its ServiceAccount is all that a component needs; it has the role's name."""
     assert scheduler_pod()["serviceAccountName"] == "koord-scheduler"
-    bindings = {name: found for (each, name), found in OBJECTS.items() if each == kind}
+    bindings = [found for (name, _), found in OBJECTS.items() if name == kind]
 
-    assert "koord-scheduler" in bindings
-    for account, binding in bindings.items():
+    assert bindings
+    for binding in bindings:
+        account = binding["roleRef"]["name"]
+        assert (binding["roleRef"]["kind"], account) in OBJECTS
         assert ("ServiceAccount", account) in OBJECTS
-        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in OBJECTS
         assert binding["subjects"] == [
             {"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}
         ]

@@ -1,0 +1,179 @@
+"""The node agent as a process: the loop, a thread that reports, and a server.
+
+Source: koordinator cmd/koordlet/main.go, options/options.go.
+"""
+
+import gc
+import logging
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+
+from koordinator.cli.rest_metrics import RequestMetrics
+from koordinator.cluster.kubernetes.cluster import KubernetesCluster
+from koordinator.cluster.kubernetes.connection import find_connection
+from koordinator.cluster.kubernetes.credentials import Credentials
+from koordinator.foundation.clock import SystemClock
+from koordinator.foundation.errors import InputError
+from koordinator.host.gpus import Gpus, NoGpus
+from koordinator.host.linux.host import LinuxHost
+from koordinator.koordlet.app import Koordlet, Options, Outbox
+from koordinator.koordlet.app.metrics import NodeGauges
+from koordinator.process.endpoints import Answer, Endpoints, application, thread_stacks
+from koordinator.process.health import PING, Check, shutdown_check
+from koordinator.process.inquiries import Inquiries
+from koordinator.process.logs import LogFormat, set_up_logging, set_verbosity
+from koordinator.process.serving import Server
+from koordinator.process.stopping import stop_on_signals
+
+log = logging.getLogger(__name__)
+
+LONGEST_WAIT_S = 0.5  # between two looks at signals and questions
+DELIVERY_TIMEOUT_S = 30.0
+_EVENTS, _MOST_EVENTS = 256, 2048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the command line says."""
+
+    options: Options
+    kubeconfig: str
+    context: str
+    address: str
+    qps: float
+    burst: int
+    verbosity: int
+    log_format: LogFormat
+
+
+def run_agent(settings: Settings) -> None:
+    """Work until a signal comes.  Raises InputError for what the user got wrong."""
+    set_up_logging(settings.log_format, settings.verbosity)
+    stopping = stop_on_signals()
+    with ExitStack() as cleanup:
+        _Process(settings, stopping, cleanup).run()
+    log.info("stopped")
+
+
+def _tell(name: str, error: Exception) -> None:
+    log.error("round failed", extra={"round": name}, exc_info=error)
+
+
+class _Process:
+    def __init__(self, settings: Settings, stopping: threading.Event, cleanup: ExitStack) -> None:
+        self._settings = settings
+        self._stopping = stopping
+        self._cleanup = cleanup
+        self._clock = SystemClock()
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        self._requests = RequestMetrics(self._registry)
+        self._credentials = Credentials(
+            find_connection(settings.kubeconfig, settings.context), self._clock
+        )
+        self._inquiries = Inquiries()
+        self._outbox = Outbox()
+        self._watched = self._connect()
+        host = LinuxHost()
+        cleanup.callback(host.close)
+        options = settings.options
+        self._agent = Koordlet(
+            self._watched,
+            self._clock,
+            host=host,
+            gpus=self._find_gpus(host),
+            chance=np.random.default_rng(),
+            options=options,
+            outbox=self._outbox,
+            on_failure=_tell,
+            gauges=NodeGauges(self._registry, options.node_name, self._clock.now_s()),
+        )
+        cleanup.callback(self._agent.close)
+
+    def run(self) -> None:
+        self._serve()
+        self._cleanup.callback(self._inquiries.close)
+        threading.Thread(target=self._deliver, name="reports", daemon=True).start()
+        frozen = False
+        while not self._stopping.is_set():
+            self._agent.step()
+            self._inquiries.answer()
+            if not frozen and self._agent.is_ready:
+                gc.freeze()
+                frozen = True
+            wait_s = min(max(self._agent.next_s() - self._clock.now_s(), 0.0), LONGEST_WAIT_S)
+            self._stopping.wait(wait_s)
+
+    def _deliver(self) -> None:
+        """Say what has to be said, however long the server takes to listen."""
+        cluster = self._connect()
+        while not self._stopping.is_set():
+            if self._outbox.wait(LONGEST_WAIT_S):
+                self._outbox.deliver(cluster)
+
+    def _connect(self) -> KubernetesCluster:
+        settings = self._settings
+        cluster = KubernetesCluster(
+            self._credentials,
+            self._clock,
+            qps=settings.qps,
+            burst=settings.burst,
+            timeout_s=DELIVERY_TIMEOUT_S,
+            observe=self._requests.observe,
+            user_agent="koordlet",
+        )
+        self._cleanup.callback(cluster.close)
+        return cluster
+
+    def _find_gpus(self, host: LinuxHost) -> Gpus:
+        options = self._settings.options
+        if "Accelerators" not in options.gates:
+            return NoGpus()
+        from koordinator.host.linux.nvml import find_gpus  # noqa: PLC0415 -- loads the driver
+
+        return find_gpus(host, options.roots.sys)
+
+    def _serve(self) -> None:
+        settings = self._settings
+        if not settings.address:
+            return
+        host, _, port = settings.address.rpartition(":")
+        if not port.isdigit():
+            raise InputError(f"found {settings.address!r}; accepted is host:port", source="--addr")
+        pages: dict[str, Answer] = {"/debug/threads": thread_stacks}
+        if "AuditEventsHTTPHandler" in settings.options.gates:
+            pages["/events"] = self._events
+        endpoints = Endpoints(
+            health={
+                "healthz": [PING],
+                "livez": [PING],
+                "readyz": [Check("measured", self._not_ready), shutdown_check(self._stopping)],
+            },
+            metrics={"/metrics": self._registry},
+            pages=pages,
+            flags={"v": set_verbosity},
+        )
+        any_address = "0.0.0.0"  # noqa: S104 -- the default of the original
+        server = Server(application(endpoints), host or any_address, int(port))
+        server.start()
+        self._cleanup.callback(server.stop)
+        log.info("serving", extra={"port": server.port})
+
+    def _events(self, parameters: Mapping[str, str]) -> object:
+        """Tell the newest changes of the machine, for /events."""
+        text = parameters.get("size", str(_EVENTS))
+        if not text.isdigit() or not 0 < int(text) <= _MOST_EVENTS:
+            raise InputError(f"found {text!r}; accepted is 1..{_MOST_EVENTS}", path="size")
+        events = self._inquiries.ask(lambda: list(self._agent.audit.events))
+        newest = events[: -int(text) - 1 : -1]
+        return {"Events": [msgspec.to_builtins(event) for event in newest]}
+
+    def _not_ready(self) -> str:
+        return "" if self._agent.is_ready else "the node has not been measured yet"

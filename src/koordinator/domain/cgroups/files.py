@@ -1,0 +1,241 @@
+"""The files of control groups: one name for both versions, its v1 name, and v1 units.
+
+Whoever decides thinks in v1 terms; spelling and parsing for v2 happen here.
+Source: koordinator pkg/koordlet/util/system/cgroup_resource.go, cgroup2.go, validator.go;
+Linux Documentation/admin-guide/cgroup-v1, cgroup-v2.rst.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Final
+
+from koordinator.domain.cpus.cpu_list import parse_cpu_list
+from koordinator.foundation.errors import InputError
+
+UNLIMITED: Final = -1
+MAX_INT64: Final = 2**63 - 1
+CFS_PERIOD_US: Final = 100_000
+#: A limit of memory that v1 can't tell from none: the largest multiple of a page.
+_V1_NO_LIMIT: Final = 0x7FFF_FFFF_FFFF_F000
+_MIN_SHARES, _MAX_SHARES = 2, 262_144
+_MIN_QUOTA_US: Final = 1000
+_WEIGHTS: Final = 9999
+_SHARES: Final = _MAX_SHARES - _MIN_SHARES
+
+
+class CgroupVersion(IntEnum):
+    """Of the hierarchy that is mounted."""
+
+    V1 = 1
+    V2 = 2
+
+
+class Nesting(Enum):
+    """How a child's value is bound to its parent's, and so in which order both are written."""
+
+    FREE = "free"
+    NUMBER = "number"  # a parent has at least what each child has; below 0 is without limit
+    CPUS = "cpus"  # a parent has all CPUs of its children
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Spec:
+    subsystem: str
+    name: str
+    v2_name: str = ""  # the same if empty
+    least: int | None = None
+    most: int | None = None
+    versions: tuple[CgroupVersion, ...] = (CgroupVersion.V1, CgroupVersion.V2)
+    nesting: Nesting = Nesting.FREE
+
+
+_V1_ONLY = (CgroupVersion.V1,)
+_V2_ONLY = (CgroupVersion.V2,)
+
+
+class CgroupFile(Enum):
+    """A file that a cgroup has."""
+
+    CPU_SHARES = _Spec(
+        subsystem="cpu",
+        name="cpu.shares",
+        v2_name="cpu.weight",
+        least=_MIN_SHARES,
+        most=_MAX_SHARES,
+    )
+    CFS_QUOTA = _Spec(
+        subsystem="cpu", name="cpu.cfs_quota_us", v2_name="cpu.max", nesting=Nesting.NUMBER
+    )
+    CFS_PERIOD = _Spec(subsystem="cpu", name="cpu.cfs_period_us", v2_name="cpu.max")
+    CFS_BURST = _Spec(
+        subsystem="cpu",
+        name="cpu.cfs_burst_us",
+        v2_name="cpu.max.burst",
+        least=0,
+        most=100_000_000,
+    )
+    BVT_WARP = _Spec(subsystem="cpu", name="cpu.bvt_warp_ns", least=-1, most=2)
+    CPU_IDLE = _Spec(subsystem="cpu", name="cpu.idle", least=0, most=1)
+    CPU_STAT = _Spec(subsystem="cpu", name="cpu.stat")
+    CPU_USAGE = _Spec(subsystem="cpuacct", name="cpuacct.usage", v2_name="cpu.stat")
+    CPU_PRESSURE = _Spec(subsystem="cpuacct", name="cpu.pressure")
+    MEMORY_PRESSURE = _Spec(subsystem="cpuacct", name="memory.pressure")
+    IO_PRESSURE = _Spec(subsystem="cpuacct", name="io.pressure")
+    PROCS = _Spec(subsystem="cpu", name="cgroup.procs")
+    TASKS = _Spec(subsystem="cpu", name="tasks", v2_name="cgroup.threads")
+    CPUSET = _Spec(subsystem="cpuset", name="cpuset.cpus", nesting=Nesting.CPUS)
+    MEMORY_LIMIT = _Spec(subsystem="memory", name="memory.limit_in_bytes", v2_name="memory.max")
+    MEMORY_USAGE = _Spec(subsystem="memory", name="memory.usage_in_bytes", v2_name="memory.current")
+    MEMORY_STAT = _Spec(subsystem="memory", name="memory.stat")
+    MEMORY_NUMA_STAT = _Spec(subsystem="memory", name="memory.numa_stat")
+    MEMORY_IDLE_PAGES = _Spec(subsystem="memory", name="memory.idle_page_stats", versions=_V1_ONLY)
+    MEMORY_MIN = _Spec(subsystem="memory", name="memory.min", least=0, nesting=Nesting.NUMBER)
+    MEMORY_LOW = _Spec(subsystem="memory", name="memory.low", least=0, nesting=Nesting.NUMBER)
+    MEMORY_HIGH = _Spec(subsystem="memory", name="memory.high", least=0, nesting=Nesting.NUMBER)
+    WMARK_RATIO = _Spec(subsystem="memory", name="memory.wmark_ratio", least=0, most=100)
+    WMARK_SCALE = _Spec(subsystem="memory", name="memory.wmark_scale_factor", least=1, most=1000)
+    WMARK_MIN_ADJ = _Spec(subsystem="memory", name="memory.wmark_min_adj", least=-25, most=50)
+    MEMORY_PRIORITY = _Spec(subsystem="memory", name="memory.priority", least=0, most=12)
+    USE_PRIORITY_OOM = _Spec(subsystem="memory", name="memory.use_priority_oom", least=0, most=1)
+    OOM_GROUP = _Spec(subsystem="memory", name="memory.oom.group", least=0, most=1)
+    PAGE_CACHE_ENABLE = _Spec(
+        subsystem="memory",
+        name="memory.pagecache_limit.enable",
+        least=0,
+        most=1,
+        versions=_V2_ONLY,
+    )
+    PAGE_CACHE_SIZE = _Spec(
+        subsystem="memory", name="memory.pagecache_limit.size", least=0, versions=_V2_ONLY
+    )
+    PAGE_CACHE_SYNC = _Spec(
+        subsystem="memory", name="memory.pagecache_limit.sync", least=0, most=1, versions=_V2_ONLY
+    )
+    READ_IOPS = _Spec(subsystem="blkio", name="blkio.throttle.read_iops_device", versions=_V1_ONLY)
+    WRITE_IOPS = _Spec(
+        subsystem="blkio", name="blkio.throttle.write_iops_device", versions=_V1_ONLY
+    )
+    READ_BPS = _Spec(subsystem="blkio", name="blkio.throttle.read_bps_device", versions=_V1_ONLY)
+    WRITE_BPS = _Spec(subsystem="blkio", name="blkio.throttle.write_bps_device", versions=_V1_ONLY)
+    IO_WEIGHT = _Spec(subsystem="blkio", name="blkio.cost.weight", versions=_V1_ONLY)
+    IO_QOS = _Spec(subsystem="blkio", name="blkio.cost.qos", versions=_V1_ONLY)
+    IO_MODEL = _Spec(subsystem="blkio", name="blkio.cost.model", versions=_V1_ONLY)
+    NET_CLASS = _Spec(subsystem="net_cls", name="net_cls.classid", least=0)
+
+    def __str__(self) -> str:
+        return self.value.name
+
+    @property
+    def nesting(self) -> Nesting:
+        """How the values of parents and children are bound to each other."""
+        return self.value.nesting
+
+
+def cgroup_path(file: CgroupFile, folder: str, version: CgroupVersion) -> str | None:
+    """Return the path below the root of the hierarchies; None if that version has no such file.
+
+    ``folder`` is that of the cgroup in its hierarchy, without slashes around; empty is the root.
+    """
+    spec = file.value
+    if version not in spec.versions:
+        return None
+    if version is CgroupVersion.V1:
+        return "/".join(filter(None, (spec.subsystem, folder, spec.name)))
+    return "/".join(filter(None, (folder, spec.v2_name or spec.name)))
+
+
+def check_value(file: CgroupFile, text: str) -> None:
+    """Raise InputError for a value, in v1 spelling, that the file does not take."""
+    spec = file.value
+    if spec.least is None:
+        return
+    try:
+        number = MAX_INT64 if text == "max" else int(text)
+    except ValueError:
+        raise InputError(f"found {text!r}; accepted is a whole number", path=spec.name) from None
+    most = MAX_INT64 if spec.most is None else spec.most
+    if not spec.least <= number <= most:
+        raise InputError(f"found {number}; accepted is {spec.least}..{most}", path=spec.name)
+
+
+def spell(file: CgroupFile, text: str, version: CgroupVersion) -> str:
+    """Return what has to be written for a value in v1 spelling.
+
+    Raises InputError for a value out of the file's range.
+    """
+    check_value(file, text)
+    if version is CgroupVersion.V1:
+        return str(MAX_INT64) if text == "max" else text
+    match file:
+        case CgroupFile.CPU_SHARES:
+            return str(weight_of_shares(int(text)))
+        case CgroupFile.CFS_QUOTA | CgroupFile.MEMORY_LIMIT if int(text) < 0:
+            return "max"
+        case CgroupFile.MEMORY_HIGH | CgroupFile.MEMORY_MIN | CgroupFile.MEMORY_LOW if text == str(
+            MAX_INT64
+        ):
+            return "max"
+        case _:
+            return text
+
+
+def parse_number(file: CgroupFile, text: str, version: CgroupVersion) -> int:
+    """Return the number that a file holds, in v1 units; -1 is no limit.
+
+    Raises InputError for text that is not what the kernel writes, such as half of it.
+    """
+    try:
+        if version is CgroupVersion.V1:
+            number = MAX_INT64 if text.strip() == "max" else int(text)
+            if file is CgroupFile.MEMORY_LIMIT and number >= _V1_NO_LIMIT:
+                return UNLIMITED
+            return number
+        return _parse_v2(file, text)
+    except (ValueError, IndexError):
+        raise InputError(f"found {text[:40]!r}; accepted is a number", path=str(file)) from None
+
+
+def is_same(file: CgroupFile, wanted: str, found: str, version: CgroupVersion) -> bool:
+    """Return whether a file that reads ``found`` has the value already, in v1 spelling."""
+    try:
+        if file is CgroupFile.CPUSET:
+            return parse_cpu_list(wanted.strip()) == parse_cpu_list(found.strip())
+        number = MAX_INT64 if wanted == "max" else int(wanted)
+        if version is CgroupVersion.V2 and file is CgroupFile.CPU_SHARES:
+            return int(found) == weight_of_shares(number)
+        return number == parse_number(file, found, version)
+    except (InputError, ValueError):
+        return wanted.strip() == found.strip()
+
+
+def weight_of_shares(shares: int) -> int:
+    """Return the ``cpu.weight`` of v2 that stands for ``cpu.shares``, 1..10000."""
+    return 1 + (shares - _MIN_SHARES) * _WEIGHTS // _SHARES
+
+
+def shares_of_weight(weight: int) -> int:
+    """Return the ``cpu.shares`` that stand for a ``cpu.weight`` of v2."""
+    return (weight - 1) * _SHARES // _WEIGHTS + _MIN_SHARES
+
+
+def shares_of_milli(cpu_milli: int) -> int:
+    """Return the ``cpu.shares`` of a CPU request."""
+    return min(max(cpu_milli * 1024 // 1000, _MIN_SHARES), _MAX_SHARES)
+
+
+def quota_of_milli(cpu_milli: int) -> int:
+    """Return the quota, in microseconds per 100 ms, of a CPU limit; none if it is 0 or less."""
+    if cpu_milli <= 0:
+        return UNLIMITED
+    return max(cpu_milli * CFS_PERIOD_US // 1000, _MIN_QUOTA_US)
+
+
+def _parse_v2(file: CgroupFile, text: str) -> int:
+    if file is CgroupFile.CFS_PERIOD:
+        return int(text.split()[1])
+    first = text.split(maxsplit=1)[0]
+    if first == "max":
+        is_limit = file in {CgroupFile.CFS_QUOTA, CgroupFile.MEMORY_LIMIT}
+        return UNLIMITED if is_limit else MAX_INT64
+    number = int(first)
+    return shares_of_weight(number) if file is CgroupFile.CPU_SHARES else number

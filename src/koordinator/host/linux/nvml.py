@@ -1,0 +1,105 @@
+"""NVIDIA GPUs of this machine, through the driver's own library.
+
+Source: NVML API reference (nvidia-ml-py); koordinator pkg/koordlet/metricsadvisor/devices/gpu.
+"""
+
+from collections.abc import Sequence
+
+import pynvml
+
+from koordinator.foundation.errors import HostError
+from koordinator.host.gpus import Gpu, Gpus, GpuUsage, NoGpus
+from koordinator.host.port import Files
+
+_SAMPLED_US = 0  # since the driver remembers: the newest sample of each process counts
+
+
+class NvmlGpus:
+    """Implements ``gpus.Gpus``; made by ``find_gpus``."""
+
+    def __init__(self, files: Files, sys_root: str) -> None:
+        self._files = files
+        self._sys = sys_root
+        self.driver_version = str(pynvml.nvmlSystemGetDriverVersion())
+
+    def devices(self) -> Sequence[Gpu]:
+        try:
+            return [self._gpu(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        except pynvml.NVMLError as error:
+            raise HostError(f"NVML: {error}") from None
+
+    def usage(self) -> Sequence[GpuUsage]:
+        try:
+            found: list[GpuUsage] = []
+            for index in range(pynvml.nvmlDeviceGetCount()):
+                found += self._usage(pynvml.nvmlDeviceGetHandleByIndex(index))
+        except pynvml.NVMLError as error:
+            raise HostError(f"NVML: {error}") from None
+        return found
+
+    def _gpu(self, index: int) -> Gpu:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        bus_id = _bus_id(pynvml.nvmlDeviceGetPciInfo(handle).busId)
+        folder = f"{self._sys}/bus/pci/devices/{bus_id}"
+        try:
+            real = self._files.target(folder)
+            node = max(int(self._files.read(f"{folder}/numa_node")), 0)
+        except (HostError, ValueError):
+            real, node = "", -1
+        roots = [part for part in real.split("/") if part.startswith("pci0")]
+        return Gpu(
+            minor=int(pynvml.nvmlDeviceGetMinorNumber(handle)),
+            uuid=str(pynvml.nvmlDeviceGetUUID(handle)),
+            model=str(pynvml.nvmlDeviceGetName(handle)),
+            memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+            bus_id=bus_id,
+            pcie_id=roots[0] if roots else "",
+            numa_node=node,
+        )
+
+    @staticmethod
+    def _usage(handle: object) -> list[GpuUsage]:
+        minor = int(pynvml.nvmlDeviceGetMinorNumber(handle))
+        core = {}
+        try:
+            for sample in pynvml.nvmlDeviceGetProcessUtilization(handle, _SAMPLED_US):
+                core[int(sample.pid)] = int(sample.smUtil)
+        except pynvml.NVMLError:
+            core = {}  # nobody has used it lately
+        memory = {
+            int(process.pid): int(process.usedGpuMemory or 0)
+            for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        }
+        whole = GpuUsage(
+            minor=minor,
+            core_percent=int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+            memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).used),
+        )
+        return [
+            whole,
+            *(
+                GpuUsage(
+                    minor=minor,
+                    core_percent=core.get(pid, 0),
+                    memory_bytes=memory.get(pid, 0),
+                    pid=pid,
+                )
+                for pid in sorted({*core, *memory} - {0})
+            ),
+        ]
+
+
+def find_gpus(files: Files, sys_root: str) -> Gpus:
+    """Return the GPUs of this machine; none where there is no driver."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return NoGpus()
+    return NvmlGpus(files, sys_root)
+
+
+def _bus_id(text: str | bytes) -> str:
+    """Return the address as sysfs spells it: a domain of four digits, small letters."""
+    plain = text.decode() if isinstance(text, bytes) else text
+    domain, _, rest = plain.lower().partition(":")
+    return f"{domain[-4:]}:{rest}"

@@ -1,0 +1,1 @@
+"""A machine that is a dictionary, for tests and simulation."""

@@ -1,0 +1,193 @@
+"""A machine that is a dictionary of paths and texts.
+
+It refuses what Linux refuses where the order of writes matters: a CPU set or a quota of a cgroup
+that does not fit into that of its parent, or of which a child has more.  So what an executor does
+in a wrong order fails here as well.
+Source: Linux kernel/cgroup/cpuset-v1.c ``validate_change_legacy``, kernel/sched/core.c
+``tg_cfs_schedulable_down``.
+"""
+
+from collections.abc import Sequence
+
+from koordinator.foundation.errors import HostError, InputError, MissingFileError
+from koordinator.host.memory.cpu_sets import parse_cpus
+
+_CPUSET, _EFFECTIVE = "cpuset.cpus", "cpuset.cpus.effective"
+_QUOTA, _PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
+
+
+class MemoryHost:
+    """Implements ``port.Host``.
+
+    ``written`` has every write in order, ``killed`` every process that was ended.  Paths in
+    ``read_only`` refuse to be written; a process exists if some ``cgroup.procs`` has it.
+    ``mountable`` has, by kind, the files of file systems that can be mounted.
+    """
+
+    def __init__(self, files: dict[str, str] | None = None) -> None:
+        self.written: list[tuple[str, str]] = []
+        self.killed: list[int] = []
+        self.read_only: set[str] = set()
+        self.mountable: dict[str, dict[str, str]] = {}
+        self._files: dict[str, str] = {}
+        self._folders: set[str] = set()
+        self._links: dict[str, str] = {}
+        for path, text in (files or {}).items():
+            self.put(path, text)
+
+    def put(self, path: str, text: str) -> None:
+        """Make a file, and the folders above it, as the kernel would; no rule is checked."""
+        self._files[path] = text
+        self._add_folder(_parent(path))
+
+    def link(self, path: str, target: str) -> None:
+        """Make a link to a path that exists or not."""
+        self._links[path] = target
+        self._add_folder(_parent(path))
+
+    def vanish(self, path: str) -> None:
+        """Take away a folder and all below, or a file, as when a cgroup is removed."""
+        below = f"{path}/"
+        self._files = {p: t for p, t in self._files.items() if p != path and below not in f"{p}/"}
+        self._folders = {p for p in self._folders if p != path and not p.startswith(below)}
+
+    def read(self, path: str) -> str:
+        text = self._files.get(path)
+        if text is None:
+            raise MissingFileError(f"can't read {path}: No such file or directory")
+        return text
+
+    def write(self, path: str, text: str) -> None:
+        if path not in self._files:
+            raise MissingFileError(f"can't write {path}: No such file or directory")
+        if path in self.read_only:
+            raise HostError(f"can't write {path}: Read-only file system")
+        self._check(path, text)
+        self.written.append((path, text))
+        folder, _, name = path.rpartition("/")
+        if name == "cpu.max" and len(text.split()) == 1:
+            text = f"{text.strip()} {self._files[path].split()[-1]}"  # the period stays
+        if name == _CPUSET and f"{folder}/{_EFFECTIVE}" in self._files:
+            self._files[f"{folder}/{_EFFECTIVE}"] = f"{text.strip()}\n"
+        if path.endswith(("/tasks", "/cgroup.procs")):
+            self._files[path] += f"{text.strip()}\n"  # a process moves, nothing is overwritten
+        else:
+            self._files[path] = text if text.endswith("\n") else f"{text}\n"
+
+    def replace(self, path: str, text: str) -> None:
+        if path in self.read_only:
+            raise HostError(f"can't replace {path}: Read-only file system")
+        self.put(path, text)
+
+    def append(self, path: str, text: str) -> None:
+        if path in self.read_only:
+            raise HostError(f"can't append to {path}: Read-only file system")
+        self.put(path, self._files.get(path, "") + text)
+
+    def exists(self, path: str) -> bool:
+        return path in self._files or path in self._folders or path in self._links
+
+    def folders(self, path: str) -> Sequence[str]:
+        above = f"{path}/"
+        return sorted(p[len(above) :] for p in self._folders if _parent(p) == path)
+
+    def names(self, path: str) -> Sequence[str]:
+        everything = {*self._folders, *self._files, *self._links}
+        return sorted(p[len(path) + 1 :] for p in everything if _parent(p) == path)
+
+    def target(self, path: str) -> str:
+        found = self._links.get(path, path)
+        if found not in self._files and found not in self._folders:
+            raise MissingFileError(f"can't resolve {path}: No such file or directory")
+        return found
+
+    def make_folder(self, path: str) -> None:
+        if _parent(path) not in self._folders:
+            raise MissingFileError(f"can't make {path}: No such file or directory")
+        self._folders.add(path)
+
+    def remove_folder(self, path: str) -> None:
+        self.vanish(path)
+
+    def remove(self, path: str) -> None:
+        self._files.pop(path, None)
+
+    def mount(self, kind: str, folder: str) -> None:
+        if kind not in self.mountable:
+            raise HostError(f"can't mount {kind} on {folder}: No such device")
+        for name, text in self.mountable[kind].items():
+            self.put(f"{folder}/{name}", text)
+
+    def kill(self, pid: int) -> bool:
+        line = str(pid)
+        found = False
+        for path, text in self._files.items():
+            if path.endswith("/cgroup.procs") and line in text.split():
+                self._files[path] = "".join(f"{p}\n" for p in text.split() if p != line)
+                found = True
+        if found:
+            self.killed.append(pid)
+        return found
+
+    def _add_folder(self, path: str) -> None:
+        while path and path not in self._folders:
+            self._folders.add(path)
+            path = _parent(path)
+
+    def _check(self, path: str, text: str) -> None:
+        folder, _, name = path.rpartition("/")
+        if name == _CPUSET:
+            self._check_cpus(folder, text)
+        elif name == _QUOTA:
+            self._check_quota(folder, text)
+
+    def _check_cpus(self, folder: str, text: str) -> None:
+        try:
+            wanted = parse_cpus(text)
+        except InputError:
+            raise _invalid(folder, _CPUSET) from None
+        above = self._files.get(f"{_parent(folder)}/{_CPUSET}")
+        if above is not None and wanted & ~parse_cpus(above):
+            raise HostError(f"can't write {folder}/{_CPUSET}: Permission denied")
+        for child in self.folders(folder):
+            below = self._files.get(f"{folder}/{child}/{_CPUSET}", "")
+            if parse_cpus(below) & ~wanted:
+                raise HostError(f"can't write {folder}/{_CPUSET}: Device or resource busy")
+
+    def _check_quota(self, folder: str, text: str) -> None:
+        if not text.strip().lstrip("-").isdigit():
+            raise _invalid(folder, _QUOTA)
+        wanted = self._share(folder, text)
+        above = self._limit_above(folder)
+        if above is not None and wanted is not None and wanted > above:
+            raise _invalid(folder, _QUOTA)
+        if wanted is not None and self._most_below(folder) > wanted:
+            raise _invalid(folder, _QUOTA)
+
+    def _limit_above(self, folder: str) -> float | None:
+        while folder := _parent(folder):
+            share = self._share(folder, self._files.get(f"{folder}/{_QUOTA}", "-1"))
+            if share is not None:
+                return share
+        return None
+
+    def _most_below(self, folder: str) -> float:
+        most = 0.0
+        for child in self.folders(folder):
+            path = f"{folder}/{child}"
+            share = self._share(path, self._files.get(f"{path}/{_QUOTA}", "-1"))
+            most = max(most, self._most_below(path) if share is None else share)
+        return most
+
+    def _share(self, folder: str, text: str) -> float | None:
+        """Return quota by period; None is no limit."""
+        quota = int(text)
+        return None if quota < 0 else quota / int(self._files.get(f"{folder}/{_PERIOD}", "100000"))
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _invalid(folder: str, name: str) -> HostError:
+    return HostError(f"can't write {folder}/{name}: Invalid argument")

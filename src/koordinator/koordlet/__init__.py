@@ -1,0 +1,1 @@
+"""Koordlet, the node agent: measures, reports, and keeps what its NodeSLO promises."""

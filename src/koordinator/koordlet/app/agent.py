@@ -1,0 +1,425 @@
+"""The node agent: what is due is measured, decided, written and reported.
+
+One thread calls ``step`` and owns everything here.  Nothing in a step waits for the network: the
+watch is polled, and what has to be said goes to the outbox.
+Source: koordinator cmd/koordlet, pkg/koordlet/koordlet.go (what starts in which order).
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from koordinator.api.annotations.numa import PodCpuAllocation
+from koordinator.api.qos import QosClass
+from koordinator.cluster.port import Cluster
+from koordinator.domain.cgroups.layout import CgroupLayout
+from koordinator.domain.cpus.cpu_list import format_cpu_list
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import HostError
+from koordinator.host.gpus import Gpus
+from koordinator.host.port import Host
+from koordinator.host.roots import HOST, Roots
+from koordinator.koordlet.app.events import BAD_SLO, node_event
+from koordinator.koordlet.app.evictions import Evictions
+from koordinator.koordlet.app.forecasts import Forecasts
+from koordinator.koordlet.app.gates import gates_of
+from koordinator.koordlet.app.hardware import Hardware, look_at_hardware, resctrl_facts
+from koordinator.koordlet.app.metrics import NodeGauges
+from koordinator.koordlet.app.node_state import KINDS, NodeState, selectors
+from koordinator.koordlet.app.outbox import Outbox
+from koordinator.koordlet.app.reconciling import plan_all
+from koordinator.koordlet.app.reporting import TopologyReport, report_devices, report_usage
+from koordinator.koordlet.app.timers import OnFailure, Timers
+from koordinator.koordlet.app.volumes import Volumes
+from koordinator.koordlet.cgroup_tree import CgroupTree, find_driver, find_version
+from koordinator.koordlet.collectors.best_effort import BestEffortCollector
+from koordinator.koordlet.collectors.cold_pages import ColdPageCollector
+from koordinator.koordlet.collectors.disks import Disks
+from koordinator.koordlet.collectors.gpus import GpuCollector
+from koordinator.koordlet.collectors.host_applications import HostApplicationCollector
+from koordinator.koordlet.collectors.node import NodeCollector
+from koordinator.koordlet.collectors.pods import PodCollector
+from koordinator.koordlet.collectors.pressure import PressureCollector
+from koordinator.koordlet.collectors.scene import Collector, Scene
+from koordinator.koordlet.collectors.system import SystemCollector
+from koordinator.koordlet.executor import AuditTrail, Executor
+from koordinator.koordlet.metrics import MetricStore
+from koordinator.koordlet.prediction.models import PredictionOptions
+from koordinator.koordlet.qos.cpu_burst import CpuBurst
+from koordinator.koordlet.qos.cpu_evict import cpu_tasks
+from koordinator.koordlet.qos.cpu_suppress import suppress
+from koordinator.koordlet.qos.memory_evict import memory_tasks
+from koordinator.koordlet.qos.resctrl import ResctrlFacts, wants_resctrl
+from koordinator.koordlet.qos.situation import Situation
+from koordinator.koordlet.report.devices import RdmaCard, device_of, of_daemon, of_driver
+from koordinator.koordlet.report.node_metric import MetricReport, ReportPolicy, report_policy
+from koordinator.koordlet.view.machine import Machine
+from koordinator.koordlet.view.node_view import NodeView
+
+log = logging.getLogger(__name__)
+
+_HOUSEKEEPING_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Seconds, unless said; names and defaults are those of the original's flags."""
+
+    node_name: str
+    roots: Roots = HOST
+    gates: frozenset[str] = field(default_factory=lambda: gates_of({}))
+    ticks_per_s: float = 100.0
+    collect_interval_s: float = 1.0
+    system_outdated_s: float = 10.0
+    pressure_interval_s: float = 10.0
+    cold_page_interval_s: float = 5.0
+    suppress_interval_s: float = 1.0
+    evict_interval_s: float = 1.0
+    reconcile_interval_s: float = 1.0
+    hooks_interval_s: float = 10.0
+    topology_interval_s: float = 3.0
+    hardware_interval_s: float = 60.0
+    cpu_evict_cool_s: float = 20.0
+    memory_evict_cool_s: float = 4.0
+    forced_update_s: float = 60.0
+    pod_retention_s: float = 300.0
+    reports_usage: bool = True
+    evicts_only_by_api: bool = False
+    keeps_quota_of_bound_pods: bool = False
+    xpu_folder: str = ""
+    audit_folder: str = ""
+    audit_bytes: int = 16 << 20
+    checkpoint_folder: str = ""
+    prediction: PredictionOptions = field(default_factory=PredictionOptions)
+
+
+class Koordlet:
+    """``cluster`` is watched here; what is written to it goes through ``outbox``.
+
+    ``on_failure`` is told of a round that failed, so that a mistake in one strategy doesn't let all
+    other promises go; without it the failure is raised.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        *,
+        host: Host,
+        gpus: Gpus,
+        chance: np.random.Generator,
+        options: Options,
+        outbox: Outbox,
+        gauges: NodeGauges | None = None,
+        on_failure: OnFailure | None = None,
+    ) -> None:
+        roots = options.roots
+        version = find_version(host, roots.cgroup)
+        self._options = options
+        self._clock = clock
+        self._host = host
+        self._gpus = gpus
+        self._outbox = outbox
+        self._gauges = gauges
+        self._cgroups = CgroupTree(host, roots.cgroup, version)
+        self._layout = CgroupLayout(find_driver(host, roots.cgroup, version))
+        self.state = NodeState(self._layout)
+        self.store = MetricStore(
+            ReportPolicy().longest_s, options.collect_interval_s, options.pod_retention_s
+        )
+        folder = options.audit_folder if "AuditEvents" in options.gates else ""
+        self.audit = AuditTrail(host, folder, options.audit_bytes)
+        self._executor = Executor(host, roots, self._cgroups, self.audit, options.forced_update_s)
+        self._watch = cluster.watch(KINDS, selectors(options.node_name))
+        self._burst = CpuBurst(chance)
+        self._forecasts = Forecasts(host, options.checkpoint_folder, options.prediction)
+        self._topology = TopologyReport(outbox)
+        self._volumes = Volumes(Disks(host, roots.sys, roots.proc), outbox, roots.kubelet)
+        self._cold_pages = ColdPageCollector()
+        self._cpu_evictions = self._evictions(options.cpu_evict_cool_s)
+        self._memory_evictions = self._evictions(options.memory_evict_cool_s)
+        self._hardware = Hardware()
+        self._machine: tuple[tuple[object, ...], Machine] | None = None
+        self._reconciled: tuple[object, ...] = ()
+        self._cannot_mount = False
+        self._timers = self._make_timers(Timers(on_failure))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the node is known and has been measured."""
+        return self.state.is_synced and self.state.node is not None and len(self.store) > 0
+
+    def next_s(self) -> float:
+        """Return when there is something to do, if no news come before."""
+        return self._timers.next_s()
+
+    def step(self) -> None:
+        """Take in what is new and do what is due."""
+        if self.state.update(self._watch):
+            self._tell_of_bad_slo()
+        if self.state.is_synced and self.state.node is not None:
+            self._timers.run(self._clock.now_s())
+
+    def close(self) -> None:
+        """Stop following the cluster.  What was set on the machine stays: pods go on as before."""
+        self._watch.close()
+
+    # -- rounds ------------------------------------------------------------------------------
+
+    def _make_timers(self, timers: Timers) -> Timers:
+        options, gates = self._options, self._options.gates
+        second = options.collect_interval_s
+        timers.add("hardware", options.hardware_interval_s, self._look)
+        collectors: list[Collector] = [
+            NodeCollector(second, options.ticks_per_s),
+            PodCollector(second),
+            BestEffortCollector(second),
+            HostApplicationCollector(second),
+            SystemCollector(options.system_outdated_s),
+        ]
+        if "Accelerators" in gates:
+            collectors.append(GpuCollector(self._gpus))
+        timers.add("measuring", second, lambda now_s: self._collect(collectors, now_s))
+        if "PSICollector" in gates:
+            pressure = PressureCollector()
+            interval_s = options.pressure_interval_s
+            timers.add("pressure", interval_s, lambda now_s: self._collect([pressure], now_s))
+        if "ColdPageCollector" in gates:
+            cold, interval_s = self._cold_pages, options.cold_page_interval_s
+            timers.add("cold pages", interval_s, lambda now_s: self._collect([cold], now_s))
+        if "BECPUSuppress" in gates:
+            timers.add("CPU suppress", options.suppress_interval_s, self._suppress)
+        if "CPUBurst" in gates:
+            timers.add("CPU burst", options.reconcile_interval_s, self._plan_burst)
+        timers.add("eviction", options.evict_interval_s, self._evict)
+        timers.add("reconciling", options.reconcile_interval_s, self._reconcile)
+        timers.add("housekeeping", _HOUSEKEEPING_S, self._keep_house)
+        timers.add("training", options.prediction.training_interval_s, self._train)
+        timers.add("topology", options.topology_interval_s, self._report_topology)
+        timers.add("devices", options.hardware_interval_s, self._report_devices)
+        if options.reports_usage:
+            first_s = self._clock.now_s() + self._policy().report_s
+            timers.add("usage", lambda: self._policy().report_s, self._report_usage, first_s)
+        return timers
+
+    def _look(self, _: float) -> None:
+        gates = self._options.gates
+        gpus = self._gpus if "Accelerators" in gates else None
+        try:
+            self._hardware = look_at_hardware(
+                self._host,
+                self._options.roots,
+                gpus,
+                with_cards="RDMADevices" in gates,
+                xpu_folder=self._options.xpu_folder if "Accelerators" in gates else "",
+            )
+        except HostError as error:
+            log.warning("hardware not found", extra={"error": error})
+
+    def _collect(self, collectors: Sequence[Collector], now_s: float) -> None:
+        scene = Scene(
+            files=self._host,
+            roots=self._options.roots,
+            cgroups=self._cgroups,
+            store=self.store,
+            layout=self._layout,
+            machine=self._machine_now(),
+            slo=self.state.slo,
+            pods=self.state.pods,
+        )
+        for collector in collectors:
+            collector.collect(scene, now_s)
+        if self._gauges is not None:
+            self._gauges.measured(self.store)
+
+    def _suppress(self, now_s: float) -> None:
+        managed = "BECPUManager" in self._options.gates
+        done = suppress(self._situation(now_s), cpus_are_managed=managed)
+        self._executor.apply(done.intents, now_s)
+        if self._gauges is not None:
+            self._gauges.suppressed(done)
+
+    def _plan_burst(self, now_s: float) -> None:
+        self._executor.apply(self._burst.plan(self._situation(now_s)), now_s)
+
+    def _evict(self, now_s: float) -> None:
+        situation, gates = self._situation(now_s), self._options.gates
+        if not self._cpu_evictions.is_cooling(now_s):
+            self._cpu_evictions.carry_out(cpu_tasks(situation, gates), now_s)
+        if not self._memory_evictions.is_cooling(now_s):
+            self._memory_evictions.carry_out(memory_tasks(situation, gates), now_s)
+
+    def _reconcile(self, now_s: float) -> None:
+        """Apply what follows from objects alone, when they change and every ten seconds."""
+        view, gates = self._view(now_s), self._options.gates
+        period = now_s // self._options.hooks_interval_s
+        seen = (view.pods, view.slo, view.machine, period)
+        if len(seen) == len(self._reconciled) and all(map(_is_same, seen, self._reconciled)):
+            return
+        self._reconciled = seen
+        roots, vendor = self._options.roots, self._hardware.basics.vendor_id
+        caches = None
+        if "RdtResctrl" in gates:
+            caches = resctrl_facts(self._host, roots, vendor)
+            if caches is None and wants_resctrl(view):
+                caches = self._mount_resctrl()
+        keep_quota = self._options.keeps_quota_of_bound_pods
+        intents = plan_all(view, gates, self._volumes, caches, keep_quota=keep_quota)
+        self._executor.apply(intents, now_s)
+
+    def _mount_resctrl(self) -> ResctrlFacts | None:
+        """Mount resctrl where somebody wants it; a machine that can't is asked once."""
+        roots = self._options.roots
+        if self._cannot_mount or not self._host.exists(roots.resctrl):
+            return None
+        try:
+            self._host.mount("resctrl", roots.resctrl)
+        except HostError as error:
+            self._cannot_mount = True
+            log.warning("caches can't be shared out", extra={"error": error})
+            return None
+        return resctrl_facts(self._host, roots, self._hardware.basics.vendor_id)
+
+    def _keep_house(self, now_s: float) -> None:
+        self.store.expire(now_s)
+        self._executor.forget(now_s)
+        if self._gauges is not None:
+            self._gauges.followed(slo=not self.state.slo_problem)
+            self._gauges.evicted("cpu", self._cpu_evictions.count)
+            self._gauges.evicted("memory", self._memory_evictions.count)
+            for (kind, status), count in self._executor.outcomes.items():
+                self._gauges.written(kind, status, count)
+
+    def _train(self, now_s: float) -> None:
+        if not self._forecasts.is_restored:
+            self._forecasts.restore(self.state.pods)
+        self._forecasts.train(self.store, self.state.pods, now_s)
+        self._forecasts.keep(now_s)
+
+    # -- reports -----------------------------------------------------------------------------
+
+    def _report_usage(self, now_s: float) -> None:
+        if self.state.metric_spec is None:
+            return  # the manager has not asked yet
+        state = self.state
+        report = MetricReport(
+            store=self.store,
+            policy=self._policy(),
+            pods=state.pods,
+            host_applications=state.slo.host_applications,
+            numa_nodes=tuple(self._machine_now().numa_nodes),
+            gpus=self._hardware.gpus,
+            knows_hot_pages=self._cold_pages.is_started,
+        )
+        machine = self._machine_now()
+        prediction = self._forecasts.predict(report.reported_pods(now_s), machine, now_s)
+        status = report.status(now_s, prediction)
+        if self._gauges is not None:
+            self._gauges.predicted(prediction)
+        if status is not None:
+            report_usage(self._outbox, self._options.node_name, status)
+
+    def _report_topology(self, now_s: float) -> None:
+        if "NodeTopologyReport" in self._options.gates and self._hardware.cpus:
+            hardware = self._hardware
+            self._topology.report(self._view(now_s), hardware.basics, hardware.memory_bytes)
+
+    def _report_devices(self, now_s: float) -> None:
+        node, hardware = self.state.node, self._hardware
+        if node is None or not {"Accelerators", "RDMADevices"} & self._options.gates:
+            return
+        cards = [
+            RdmaCard(
+                minor,
+                card.bus_id,
+                card.numa_node,
+                card.pcie_id,
+                card.is_healthy,
+                card.virtual_functions,
+            )
+            for minor, card in enumerate(hardware.cards)
+        ]
+        accelerators = of_daemon(hardware.xpus, now_s)
+        if accelerators is None:
+            accelerators = of_driver(hardware.gpus, hardware.driver_version)
+        wanted = device_of(node, accelerators, cards)
+        report_devices(self._outbox, wanted)
+
+    def _tell_of_bad_slo(self) -> None:
+        node = self.state.node
+        uid = node.metadata.uid if node is not None else ""
+        now_s = self._clock.now_s()
+        event = node_event(self._options.node_name, uid, BAD_SLO, self.state.slo_problem, now_s)
+        self._outbox.put("NodeSLO event", lambda cluster: cluster.report([event]))
+
+    # -- views -------------------------------------------------------------------------------
+
+    def _policy(self) -> ReportPolicy:
+        spec = self.state.metric_spec
+        return ReportPolicy() if spec is None else report_policy(spec)
+
+    def _situation(self, now_s: float) -> Situation:
+        return Situation(self._view(now_s), self.store, self._options.collect_interval_s)
+
+    def _view(self, now_s: float) -> NodeView:
+        return NodeView(
+            now_s,
+            self._machine_now(),
+            self.state.slo,
+            self.state.pods,
+            self._layout,
+            self._cgroups,
+        )
+
+    def _machine_now(self) -> Machine:
+        """Return the machine; the same one until something about it, or about pods, changes."""
+        state, hardware = self.state, self._hardware
+        if state.node is None:
+            raise HostError("the node is not known yet")
+        made_of = (state.node, hardware, state.pods)
+        known = self._machine
+        if known is not None and all(map(_is_same, made_of, known[0])):
+            return known[1]
+        allocations = self._kubelet_allocations()
+        machine = Machine(state.node, hardware.cpus, hardware.kubelet.policy, allocations)
+        self._machine = (made_of, machine)
+        return machine
+
+    def _kubelet_allocations(self) -> tuple[PodCpuAllocation, ...]:
+        """Return the CPUs that the kubelet gave to pods of which the scheduler knows nothing."""
+        by_uid = {pod.uid: pod for pod in self.state.pods}
+        found = []
+        for uid, mask in sorted(self._hardware.kubelet.cpus.items()):
+            pod = by_uid.get(uid)
+            is_ours = pod is not None and (
+                pod.labelled_qos in {QosClass.LS, QosClass.BE}
+                or "scheduling.koordinator.sh/resource-status" in pod.pod.metadata.annotations
+            )
+            if is_ours:
+                continue
+            meta = pod.pod.metadata if pod is not None else None
+            found.append(
+                PodCpuAllocation(
+                    namespace=meta.namespace if meta is not None else "",
+                    name=meta.name if meta is not None else "",
+                    uid=uid,
+                    cpuset=format_cpu_list(mask),
+                    managed_by_kubelet=True,
+                )
+            )
+        return tuple(found)
+
+    def _evictions(self, cool_s: float) -> Evictions:
+        return Evictions(
+            self._executor,
+            self._outbox,
+            cool_s=cool_s,
+            only_by_api=self._options.evicts_only_by_api,
+        )
+
+
+def _is_same(new: object, old: object) -> bool:
+    """Return whether it is the same object, or the same number: objects are frozen."""
+    return new is old or (isinstance(new, float) and new == old)

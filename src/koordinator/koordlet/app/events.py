@@ -1,0 +1,54 @@
+"""Events that the agent writes about its node and pods.
+
+Source: koordinator pkg/koordlet/qosmanager/plugins/util/evictor.go, helpers/const.go (reasons).
+"""
+
+from koordinator.api.core import MicroTime, ObjectReference
+from koordinator.api.event import Event
+from koordinator.api.meta import ObjectMeta
+from koordinator.foundation.clock import UTC
+from koordinator.koordlet.intents import Evict
+
+EVICTED = "evictPodSuccess"
+NOT_EVICTED = "evictPodFail"
+BAD_SLO = "NodeSLONotFollowed"
+
+_COMPONENT = "koordlet"
+_LONGEST_NAME = 230
+_LONGEST_NOTE = 1024
+
+
+def pod_event(victim: Evict, reason: str, note: str, now_s: float) -> Event:
+    """Return a warning about a pod that was, or could not be, evicted."""
+    regarding = ObjectReference(
+        api_version="v1",
+        kind="Pod",
+        namespace=victim.namespace,
+        name=victim.name,
+        uid=victim.uid,
+    )
+    return _event(regarding, victim.namespace, reason, note, now_s)
+
+
+def node_event(name: str, uid: str, reason: str, note: str, now_s: float) -> Event:
+    """Return a warning about the node."""
+    regarding = ObjectReference(api_version="v1", kind="Node", name=name, uid=uid)
+    return _event(regarding, "default", reason, note, now_s)
+
+
+def _event(
+    regarding: ObjectReference, namespace: str, reason: str, note: str, now_s: float
+) -> Event:
+    return Event(
+        metadata=ObjectMeta(
+            name=f"{regarding.name[:_LONGEST_NAME]}.{int(now_s * 1e6):x}", namespace=namespace
+        ),
+        event_time=MicroTime.fromtimestamp(now_s, UTC),
+        type="Warning",
+        reason=reason,
+        action="Evict" if regarding.kind == "Pod" else "Configure",
+        note=note[:_LONGEST_NOTE],
+        regarding=regarding,
+        reporting_controller=_COMPONENT,
+        reporting_instance=_COMPONENT,
+    )

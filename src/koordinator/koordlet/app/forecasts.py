@@ -1,0 +1,89 @@
+"""Trains the predictions, and keeps them over a restart.
+
+Source: koordinator pkg/koordlet/prediction/predict_server.go, checkpoint.go.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from koordinator.foundation.errors import HostError
+from koordinator.host.port import Files
+from koordinator.koordlet.metrics import Metric, MetricStore
+from koordinator.koordlet.prediction.models import (
+    NODE_MODELS,
+    ModelCheckpoint,
+    PeakModels,
+    PredictionOptions,
+    Usage,
+)
+from koordinator.koordlet.prediction.reclaimable import Prediction, predict_prod
+from koordinator.koordlet.view.machine import Machine
+from koordinator.koordlet.view.pods import PodView
+
+_PERCENTILE = 0.9
+
+
+class Forecasts:
+    """``folder`` is where checkpoints are; empty keeps none."""
+
+    def __init__(self, files: Files, folder: str, options: PredictionOptions) -> None:
+        self._files = files
+        self._folder = folder
+        self._models = PeakModels(options)
+        self.is_restored = False
+
+    def restore(self, pods: Sequence[PodView]) -> None:
+        """Take in what was stored before the restart; what belongs to nobody is removed."""
+        self.is_restored = True
+        if not self._folder:
+            return
+        found = []
+        for name in self._files.names(self._folder):
+            try:
+                text = self._files.read(f"{self._folder}/{name}")
+                found.append(msgspec.json.decode(text, type=ModelCheckpoint))
+            except (HostError, msgspec.DecodeError, msgspec.ValidationError):
+                self._remove(name)
+        known = frozenset({*NODE_MODELS, *(pod.uid for pod in pods)})
+        for uid in self._models.restore(found, known):
+            self._remove(uid)
+
+    def train(self, store: MetricStore, pods: Sequence[PodView], now_s: float) -> None:
+        """Take in the last interval."""
+        start_s = now_s - self._models.options.training_interval_s
+        usages = {}
+        for pod in pods:
+            usage = _usage(store, (Metric.POD_CPU, Metric.POD_MEMORY), pod.uid, start_s, now_s)
+            if usage is not None:
+                usages[pod.uid] = (pod.band, usage)
+        node = _usage(store, (Metric.NODE_CPU, Metric.NODE_MEMORY), "", start_s, now_s)
+        self._models.train(usages, node, now_s)
+
+    def keep(self, now_s: float) -> None:
+        """Store what is due, and remove the models of who is gone."""
+        for uid in self._models.expire(now_s):
+            self._remove(uid)
+        for checkpoint in self._models.due(now_s) if self._folder else ():
+            try:
+                text = msgspec.json.encode(checkpoint).decode()
+                self._files.replace(f"{self._folder}/{checkpoint.uid}", text)
+            except HostError:
+                return  # the next round tries again
+
+    def predict(self, pods: Sequence[PodView], machine: Machine, now_s: float) -> Prediction | None:
+        """Return what prod pods will hardly use; None while too little is known."""
+        return predict_prod(self._models, pods, machine, now_s)
+
+    def _remove(self, uid: str) -> None:
+        if self._folder:
+            self._files.remove(f"{self._folder}/{uid}")
+
+
+def _usage(
+    store: MetricStore, metrics: tuple[Metric, Metric], owner: str, start_s: float, now_s: float
+) -> Usage | None:
+    cpu, memory = (store.between(metric, owner, start_s, now_s) for metric in metrics)
+    if cpu is None or memory is None:
+        return None
+    return Usage(cpu.percentile(_PERCENTILE), memory.percentile(_PERCENTILE))

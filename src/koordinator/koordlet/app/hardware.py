@@ -1,0 +1,105 @@
+"""What the machine is made of, looked at once a minute: CPUs, caches, accelerators, cards.
+
+Source: koordinator pkg/koordlet/metricsadvisor/collectors/nodeinfo; pkg/koordlet/util/cpuinfo.go.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from koordinator.api.annotations.numa import CpuBasicInfo, CpuInfo
+from koordinator.domain.procfs import CpuModel, cpu_model, memory_info
+from koordinator.foundation.errors import HostError, InputError
+from koordinator.host.gpus import Gpu, Gpus
+from koordinator.host.port import Files
+from koordinator.host.roots import Roots
+from koordinator.koordlet.collectors.cpu_topology import read_cpus
+from koordinator.koordlet.collectors.kubelet_state import KubeletState, read_kubelet_state
+from koordinator.koordlet.collectors.pci import RdmaFunction, rdma_functions
+from koordinator.koordlet.collectors.xpu import read_xpus
+from koordinator.koordlet.qos.resctrl import ResctrlFacts
+from koordinator.koordlet.qos.resctrl_schemata import cache_ids
+from koordinator.koordlet.view.xpu import Xpu
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """As it was found last."""
+
+    cpus: tuple[CpuInfo, ...] = ()
+    basics: CpuBasicInfo = field(default_factory=CpuBasicInfo)
+    memory_bytes: dict[int, int] = field(default_factory=dict)  # by NUMA node
+    kubelet: KubeletState = field(default_factory=KubeletState)
+    gpus: Sequence[Gpu] = ()
+    driver_version: str = ""
+    cards: Sequence[RdmaFunction] = ()
+    xpus: Sequence[Xpu] = ()
+
+
+def look_at_hardware(
+    files: Files, roots: Roots, gpus: Gpus | None, *, with_cards: bool, xpu_folder: str = ""
+) -> Hardware:
+    """Return what there is.  ``gpus`` None leaves out those of the driver, no folder the others.
+
+    Raises HostError if not even the CPUs can be told.
+    """
+    cpus = read_cpus(files, roots.sys)
+    found: Sequence[Gpu] = ()
+    if gpus is not None:
+        try:
+            found = gpus.devices()
+        except HostError:
+            found = ()
+    return Hardware(
+        cpus=cpus,
+        basics=_basics(files, roots, cpus),
+        memory_bytes=_memory(files, roots, cpus),
+        kubelet=read_kubelet_state(files, roots.kubelet),
+        gpus=found,
+        driver_version=gpus.driver_version if gpus is not None else "",
+        cards=rdma_functions(files, roots.sys) if with_cards else (),
+        xpus=read_xpus(files, xpu_folder) if xpu_folder else (),
+    )
+
+
+def resctrl_facts(files: Files, roots: Roots, vendor: str) -> ResctrlFacts | None:
+    """Return the caches of the machine; None if resctrl is not mounted."""
+    try:
+        mask = int(files.read(f"{roots.resctrl}/info/L3/cbm_mask"), 16)
+        caches = cache_ids(files.read(f"{roots.resctrl}/schemata"))
+    except (HostError, ValueError):
+        return None
+    groups = tuple(files.folders(roots.resctrl))
+    return ResctrlFacts(tuple(caches), mask, vendor, groups)
+
+
+def _basics(files: Files, roots: Roots, cpus: Sequence[CpuInfo]) -> CpuBasicInfo:
+    try:
+        model = cpu_model(files.read(f"{roots.proc}/cpuinfo"))
+    except HostError:
+        model = CpuModel(name="", vendor="", flags=frozenset())
+    no_turbo = _text(files, f"{roots.sys}/devices/system/cpu/intel_pstate/no_turbo")
+    return CpuBasicInfo(
+        cpu_model=model.name,
+        hyper_thread_enabled=len({cpu.core for cpu in cpus}) < len(cpus),
+        turbo_enabled=no_turbo == "0",
+        cat_l3_cbm_mask=_text(files, f"{roots.resctrl}/info/L3/cbm_mask"),
+        vendor_id=model.vendor,
+    )
+
+
+def _memory(files: Files, roots: Roots, cpus: Sequence[CpuInfo]) -> dict[int, int]:
+    amounts = {}
+    for node in sorted({cpu.node for cpu in cpus}):
+        path = f"{roots.sys}/bus/node/devices/node{node}/meminfo"
+        try:
+            amounts[node] = memory_info(files.read(path)).total
+        except (HostError, InputError):
+            amounts[node] = 0
+    return amounts
+
+
+def _text(files: Files, path: str) -> str:
+    try:
+        return files.read(path).strip()
+    except HostError:
+        return ""

@@ -1,0 +1,97 @@
+"""What the API server says of this node: the node, its pods, its NodeSLO, what to report.
+
+While the server is gone everything stays as it was said last.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
+from koordinator.api.node_metric import NodeMetric, NodeMetricSpec
+from koordinator.api.node_slo import NodeSlo, NodeSloSpec
+from koordinator.api.pod import Pod
+from koordinator.cluster.port import EventType, Watch, WatchEvent
+from koordinator.domain.cgroups.layout import CgroupLayout
+from koordinator.foundation.errors import InputError
+from koordinator.koordlet.view.pods import PodView, pod_view
+from koordinator.koordlet.view.slo import effective_slo
+
+log = logging.getLogger(__name__)
+
+KINDS: Sequence[type[KubeObject]] = (Node, NodeSlo, NodeMetric, Pod)
+
+
+def selectors(node_name: str) -> Mapping[type[KubeObject], str]:
+    """Return what of each kind concerns a node."""
+    by_name = f"metadata.name={node_name}"
+    return {
+        Node: by_name,
+        NodeSlo: by_name,
+        NodeMetric: by_name,
+        Pod: f"spec.nodeName={node_name}",
+    }
+
+
+class NodeState:
+    """Kept up to date by ``update``.
+
+    ``slo_problem`` says why the newest NodeSLO doesn't count; empty if it does.
+    """
+
+    def __init__(self, layout: CgroupLayout) -> None:
+        self.node: Node | None = None
+        self.slo = effective_slo(NodeSloSpec(), layout)
+        self.slo_problem = ""
+        self.metric_spec: NodeMetricSpec | None = None
+        self.is_synced = False
+        self._layout = layout
+        self._pods: dict[str, PodView] = {}
+        self._sorted: tuple[PodView, ...] | None = None
+
+    @property
+    def pods(self) -> tuple[PodView, ...]:
+        """All pods that are bound to this node, by key."""
+        if self._sorted is None:
+            self._sorted = tuple(self._pods[key] for key in sorted(self._pods))
+        return self._sorted
+
+    def update(self, watch: Watch) -> bool:
+        """Take in the news; return whether a NodeSLO that can't be followed is among them."""
+        is_refused = False
+        for event in watch.poll():
+            match event.object:
+                case Pod():
+                    self._update_pod(event)
+                case Node() if event.type is not EventType.DELETED:
+                    self.node = event.object
+                case NodeSlo() if event.type is not EventType.DELETED:
+                    is_refused = not self._follow(event.object) or is_refused
+                case NodeMetric():
+                    is_gone = event.type is EventType.DELETED
+                    self.metric_spec = None if is_gone else event.object.spec
+                case _ if event.type is EventType.BOOKMARK:
+                    self.is_synced = True
+        return is_refused
+
+    def _update_pod(self, event: WatchEvent) -> None:
+        pod = event.object
+        if not isinstance(pod, Pod):
+            return
+        self._sorted = None
+        if event.type is EventType.DELETED:
+            self._pods.pop(pod.key, None)
+        else:
+            self._pods[pod.key] = pod_view(pod, self._layout)
+
+    def _follow(self, found: NodeSlo) -> bool:
+        try:
+            self.slo = effective_slo(found.spec, self._layout)
+        except InputError as error:
+            self.slo_problem = str(error.within(subject=f"NodeSLO {found.metadata.name}"))
+            log.warning("NodeSLO not followed, the last one counts", extra={"error": error})
+            return False
+        if self.slo_problem:
+            log.info("NodeSLO followed again")
+        self.slo_problem = ""
+        return True

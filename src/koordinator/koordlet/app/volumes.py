@@ -1,0 +1,57 @@
+"""Which disk a volume of a pod is on.
+
+Source: koordinator pkg/koordlet/qosmanager/plugins/blkio/blkio_reconcile.go,
+``getDiskNumberFromPodVolume``.
+"""
+
+from koordinator.api.volume import PersistentVolumeClaim
+from koordinator.cluster.port import Cluster
+from koordinator.foundation.errors import NotFoundError
+from koordinator.koordlet.app.outbox import Outbox
+from koordinator.koordlet.collectors.disks import Disks
+from koordinator.koordlet.view.pods import PodView
+
+
+class Volumes:
+    """Implements ``qos.blkio.DiskLookup``.
+
+    The name of the volume behind a claim is asked of the API server once, and known a moment later.
+    """
+
+    def __init__(self, disks: Disks, outbox: Outbox, kubelet_root: str) -> None:
+        self._disks = disks
+        self._outbox = outbox
+        self._kubelet_root = kubelet_root
+        self._names: dict[tuple[str, str], str] = {}
+
+    def of_device(self, name: str) -> str | None:
+        return self._disks.of_device(name)
+
+    def of_volume_group(self, group: str) -> str | None:
+        return self._disks.of_volume_group(group)
+
+    def of_pod_volume(self, pod: PodView, volume: str) -> str | None:
+        for each in pod.pod.spec.volumes:
+            if each.name != volume:
+                continue
+            name = volume
+            if each.persistent_volume_claim is not None:
+                claim = each.persistent_volume_claim.claim_name
+                name = self._volume_name(pod.pod.metadata.namespace, claim)
+            folder = f"{self._kubelet_root}/pods/{pod.uid}/volumes/kubernetes.io~csi"
+            return self._disks.of_mount(f"{folder}/{name}/mount") if name else None
+        return None
+
+    def _volume_name(self, namespace: str, claim: str) -> str:
+        known = self._names.get((namespace, claim), "")
+        if not known:
+
+            def ask(cluster: Cluster) -> None:
+                try:
+                    found = cluster.get(PersistentVolumeClaim, claim, namespace)
+                except NotFoundError:
+                    return
+                self._names[namespace, claim] = found.spec.volume_name
+
+            self._outbox.put(f"volume of {namespace}/{claim}", ask)
+        return known

@@ -1,0 +1,54 @@
+"""What the best-effort tier uses, asked for, and could use at most.
+
+Source: koordinator pkg/koordlet/metricsadvisor/collectors/beresource.
+"""
+
+from koordinator.api.qos import QosClass
+from koordinator.api.resource_names import BATCH_CPU
+from koordinator.domain.cgroups.files import CFS_PERIOD_US, CgroupFile
+from koordinator.domain.cgroups.readings import cpu_usage_ns
+from koordinator.foundation.errors import HostError, InputError
+from koordinator.koordlet.collectors.scene import Counters, Scene
+from koordinator.koordlet.metrics import Metric
+
+_NANOS = 1e9
+_MILLI = 1000
+
+
+class BestEffortCollector:
+    """Reads the cgroup of all best-effort pods, and those of their containers."""
+
+    def __init__(self, interval_s: float) -> None:
+        self._counters = Counters(interval_s)
+
+    def collect(self, scene: Scene, now_s: float) -> None:
+        cgroups, store, folder = scene.cgroups, scene.store, scene.layout.besteffort
+        limit_milli = self._limit_milli(scene)
+        if limit_milli is not None:
+            store.add(Metric.BE_CPU_LIMIT, "", now_s, limit_milli)
+        requested = (p.requests.get(BATCH_CPU, 0) for p in scene.pods if p.qos is QosClass.BE)
+        store.add(Metric.BE_CPU_REQUEST, "", now_s, sum(requested))
+        try:
+            used_ns = cpu_usage_ns(cgroups.read(CgroupFile.CPU_USAGE, folder), cgroups.version)
+        except (HostError, InputError):
+            return
+        rate = scene.add_rate(self._counters, (Metric.BE_CPU, ""), now_s, used_ns / _NANOS)
+        if rate is not None:
+            store.add(Metric.BE_CPU, "", now_s, rate)
+
+    @staticmethod
+    def _limit_milli(scene: Scene) -> int | None:
+        """Return the smaller of the smallest CPU set and the quota, None if there is no set."""
+        cgroups, tier = scene.cgroups, scene.layout.besteffort
+        folders = [tier]
+        for pod in cgroups.below(tier):
+            folders += cgroups.below(pod)
+        sizes = [mask.bit_count() for f in folders if (mask := cgroups.cpus(f))]
+        if not sizes:
+            return None
+        by_set = min(sizes) * _MILLI
+        quota_us = cgroups.number(CgroupFile.CFS_QUOTA, tier)
+        if quota_us is None or quota_us <= 0:
+            return by_set
+        period_us = cgroups.number(CgroupFile.CFS_PERIOD, tier) or CFS_PERIOD_US
+        return min(by_set, quota_us * _MILLI // period_us)

@@ -1,0 +1,65 @@
+"""Memory that nobody touched for a minute, where the kernel has kidled (cgroup v1 only).
+
+Source: koordinator pkg/koordlet/metricsadvisor/collectors/coldmemoryresource; pkg/koordlet/util/
+system/kidled_util.go.
+"""
+
+from contextlib import suppress
+
+from koordinator.domain.cgroups.files import CgroupFile
+from koordinator.domain.cgroups.readings import cold_bytes, memory_stat
+from koordinator.domain.procfs import memory_info
+from koordinator.foundation.errors import HostError, InputError
+from koordinator.koordlet.collectors.scene import Scene
+from koordinator.koordlet.metrics import Metric
+
+SCAN_PERIOD_S = 5
+
+
+class ColdPageCollector:
+    """``is_started`` once the kernel scans; only then hot page cache can be told from cold."""
+
+    def __init__(self) -> None:
+        self.is_started = False
+
+    def collect(self, scene: Scene, now_s: float) -> None:
+        if not self.is_started and not self._start(scene):
+            return
+        self._collect_node(scene, now_s)
+        for pod in scene.pods:
+            if pod.is_active:
+                metric = Metric.POD_MEMORY_WITH_HOT_PAGES
+                self._collect(scene, metric, pod.uid, pod.folder, now_s)
+        for application in scene.slo.host_applications:
+            folder = scene.layout.host_application(application)
+            metric = Metric.HOST_APP_MEMORY_WITH_HOT_PAGES
+            self._collect(scene, metric, application.name, folder, now_s)
+
+    def _start(self, scene: Scene) -> bool:
+        folder = f"{scene.roots.sys}/kernel/mm/kidled"
+        with suppress(HostError):
+            scene.files.write(f"{folder}/scan_period_in_seconds", str(SCAN_PERIOD_S))
+            scene.files.write(f"{folder}/use_hierarchy", "1")
+            self.is_started = True
+        return self.is_started
+
+    @staticmethod
+    def _collect_node(scene: Scene, now_s: float) -> None:
+        try:
+            cold = cold_bytes(scene.cgroups.read(CgroupFile.MEMORY_IDLE_PAGES, ""))
+            memory = memory_info(scene.files.read(f"{scene.roots.proc}/meminfo"))
+        except (HostError, InputError):
+            return
+        hot = memory.used_with_page_cache - cold
+        scene.store.add(Metric.NODE_COLD_PAGES, "", now_s, cold)
+        scene.store.add(Metric.NODE_MEMORY_WITH_HOT_PAGES, "", now_s, max(hot, 0))
+
+    @staticmethod
+    def _collect(scene: Scene, metric: Metric, owner: str, folder: str, now_s: float) -> None:
+        cgroups = scene.cgroups
+        try:
+            cold = cold_bytes(cgroups.read(CgroupFile.MEMORY_IDLE_PAGES, folder))
+            stat = memory_stat(cgroups.read(CgroupFile.MEMORY_STAT, folder), cgroups.version)
+        except (HostError, InputError):
+            return
+        scene.store.add(metric, owner, now_s, max(stat.used_with_page_cache - cold, 0))

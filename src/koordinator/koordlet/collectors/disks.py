@@ -1,0 +1,84 @@
+"""Which block device is behind a disk, a volume group, a mount point.
+
+The numbers are those of whole disks, as blkio wants them, not of partitions.
+Source: koordinator pkg/koordlet/metricsadvisor/collectors/nodestorageinfo (which asks lsblk, vgs,
+lvs and findmnt); man 5 proc_pid_mountinfo; Linux Documentation/ABI/testing/sysfs-block.
+"""
+
+from koordinator.foundation.errors import HostError
+from koordinator.host.port import Files
+
+_MAPPER_PREFIX = "LVM-"
+
+
+class Disks:
+    """Answers from /sys and /proc, asked anew each time: disks come and go."""
+
+    def __init__(self, files: Files, sys_root: str, proc_root: str) -> None:
+        self._files = files
+        self._sys, self._proc = sys_root, proc_root
+
+    def of_device(self, name: str) -> str | None:
+        """Return ``major:minor`` of a disk such as /dev/vda; None if there is none."""
+        return self._number(f"{self._sys}/block/{name.removeprefix('/dev/')}")
+
+    def of_volume_group(self, group: str) -> str | None:
+        """Return the disk below the logical volumes of an LVM volume group; None if there is none.
+
+        Of several disks it is the first by name.
+        """
+        for name in self._files.names(f"{self._sys}/block"):
+            mapped = self._text(f"{self._sys}/block/{name}/dm/name")
+            kind = self._text(f"{self._sys}/block/{name}/dm/uuid")
+            if kind.startswith(_MAPPER_PREFIX) and mapped.startswith(f"{_escaped(group)}-"):
+                for below in self._files.names(f"{self._sys}/block/{name}/slaves"):
+                    return self._whole(below)
+        return None
+
+    def of_mount(self, path: str) -> str | None:
+        """Return the disk that is mounted at a path; None if nothing is, or no disk."""
+        try:
+            text = self._files.read(f"{self._proc}/self/mountinfo")
+        except HostError:
+            return None
+        for line in reversed(text.splitlines()):  # the last mount covers those before
+            columns = line.split()
+            if len(columns) > _MOUNT_POINT and columns[_MOUNT_POINT] == path:
+                return self._of_number(columns[_DEVICE])
+        return None
+
+    def _of_number(self, number: str) -> str | None:
+        try:
+            target = self._files.target(f"{self._sys}/dev/block/{number}")
+        except HostError:
+            return None
+        return self._whole(target.rpartition("/")[2], target)
+
+    def _whole(self, name: str, folder: str = "") -> str | None:
+        """Return the number of the disk that a partition, or a mapped volume, is on."""
+        direct = f"{self._sys}/block/{name}"
+        if self._files.exists(direct):
+            below = self._files.names(f"{direct}/slaves")
+            return self._whole(below[0]) if below else self._number(direct)
+        if folder:
+            return self._number(folder.rpartition("/")[0])
+        for disk in self._files.names(f"{self._sys}/block"):
+            if self._files.exists(f"{self._sys}/block/{disk}/{name}"):
+                return self._number(f"{self._sys}/block/{disk}")
+        return None
+
+    def _number(self, folder: str) -> str | None:
+        return self._text(f"{folder}/dev") or None
+
+    def _text(self, path: str) -> str:
+        try:
+            return self._files.read(path).strip()
+        except HostError:
+            return ""
+
+
+_DEVICE, _MOUNT_POINT = 2, 4
+
+
+def _escaped(name: str) -> str:
+    return name.replace("-", "--")

@@ -1,0 +1,39 @@
+"""CPU and memory of programs that run outside of pods.
+
+Source: koordinator pkg/koordlet/metricsadvisor/collectors/hostapplication.
+"""
+
+from koordinator.domain.cgroups.files import CgroupFile
+from koordinator.domain.cgroups.readings import cpu_usage_ns, memory_stat
+from koordinator.foundation.errors import HostError, InputError
+from koordinator.koordlet.collectors.scene import Counters, Scene
+from koordinator.koordlet.metrics import Metric
+
+_NANOS = 1e9
+
+
+class HostApplicationCollector:
+    """Reads the cgroups that the NodeSLO names."""
+
+    def __init__(self, interval_s: float) -> None:
+        self._counters = Counters(interval_s)
+
+    def collect(self, scene: Scene, now_s: float) -> None:
+        for application in scene.slo.host_applications:
+            folder = scene.layout.host_application(application)
+            self._collect(scene, application.name, folder, now_s)
+        self._counters.forget(now_s)
+
+    def _collect(self, scene: Scene, name: str, folder: str, now_s: float) -> None:
+        cgroups, store = scene.cgroups, scene.store
+        try:
+            used_ns = cpu_usage_ns(cgroups.read(CgroupFile.CPU_USAGE, folder), cgroups.version)
+            stat = memory_stat(cgroups.read(CgroupFile.MEMORY_STAT, folder), cgroups.version)
+        except (HostError, InputError):
+            return
+        rate = scene.add_rate(self._counters, (Metric.HOST_APP_CPU, name), now_s, used_ns / _NANOS)
+        if rate is not None:
+            store.add(Metric.HOST_APP_CPU, name, now_s, rate)
+        store.add(Metric.HOST_APP_MEMORY, name, now_s, stat.used)
+        metric = Metric.HOST_APP_MEMORY_WITH_PAGE_CACHE
+        store.add(metric, name, now_s, stat.used_with_page_cache)

@@ -1,0 +1,45 @@
+"""Which CPUs the kubelet's own CPU manager has given away.
+
+Source: kubernetes pkg/kubelet/cm/cpumanager/state/checkpoint.go; koordinator
+states_noderesourcetopology.go, ``calGuaranteedCpu``.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from koordinator.domain.cpus.cpu_list import parse_cpu_list
+from koordinator.foundation.errors import HostError, InputError
+from koordinator.host.port import Files
+
+
+class _Checkpoint(msgspec.Struct, rename="camel"):
+    policy_name: str = "none"
+    entries: dict[str, dict[str, str]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletState:
+    """``policy`` is none or static; ``cpus`` are masks by UID of the pod."""
+
+    policy: str = "none"
+    cpus: Mapping[str, int] = field(default_factory=dict)
+
+
+def read_kubelet_state(files: Files, kubelet_root: str) -> KubeletState:
+    """Return the state of the CPU manager; the policy none if there is no readable one."""
+    try:
+        text = files.read(f"{kubelet_root}/cpu_manager_state")
+        found = msgspec.json.decode(text, type=_Checkpoint)
+        masks = {uid: _union(containers.values()) for uid, containers in found.entries.items()}
+    except (HostError, InputError, msgspec.DecodeError, msgspec.ValidationError):
+        return KubeletState()
+    return KubeletState(found.policy_name, {uid: mask for uid, mask in masks.items() if mask})
+
+
+def _union(lists: Iterable[str]) -> int:
+    mask = 0
+    for text in lists:
+        mask |= parse_cpu_list(text)
+    return mask

@@ -1,0 +1,107 @@
+"""CPU, memory and throttling of pods and their containers.
+
+Source: koordinator pkg/koordlet/metricsadvisor/collectors/podresource, podthrottled.
+"""
+
+from koordinator.domain.cgroups.files import CgroupFile
+from koordinator.domain.cgroups.readings import (
+    cpu_usage_ns,
+    memory_by_numa_node,
+    memory_stat,
+    throttling,
+)
+from koordinator.foundation.errors import HostError, InputError
+from koordinator.koordlet.collectors.scene import Counters, Scene
+from koordinator.koordlet.metrics import Metric
+from koordinator.koordlet.view.pods import PodView
+
+_NANOS = 1e9
+
+
+class PodCollector:
+    """``with_numa`` adds the memory of pods by NUMA node where a machine has several."""
+
+    def __init__(self, interval_s: float) -> None:
+        self._counters = Counters(interval_s)
+        self._throttled: dict[str, tuple[int, int]] = {}
+
+    def collect(self, scene: Scene, now_s: float) -> None:
+        with_numa = len(scene.machine.numa_nodes) > 1
+        for pod in scene.pods:
+            if not pod.is_active:
+                continue
+            self._cpu(scene, Metric.POD_CPU, pod.uid, pod.folder, now_s)
+            self._memory_of_pod(scene, pod, now_s)
+            self._throttling(scene, Metric.POD_THROTTLED, pod.uid, pod.folder, now_s)
+            if with_numa:
+                self._numa(scene, pod, now_s)
+            for container in pod.containers:
+                folder = container.folder
+                self._cpu(scene, Metric.CONTAINER_CPU, container.id, folder, now_s)
+                used = self._used(scene, folder)
+                if used is not None:
+                    scene.store.add(Metric.CONTAINER_MEMORY, container.id, now_s, used[0])
+                metric = Metric.CONTAINER_THROTTLED
+                self._throttling(scene, metric, container.id, folder, now_s)
+        self._counters.forget(now_s)
+        known = {pod.uid for pod in scene.pods}
+        known.update(container.id for pod in scene.pods for container in pod.containers)
+        for owner in self._throttled.keys() - known:
+            del self._throttled[owner]
+
+    def _cpu(self, scene: Scene, metric: Metric, owner: str, folder: str, now_s: float) -> None:
+        cgroups = scene.cgroups
+        try:
+            used_ns = cpu_usage_ns(cgroups.read(CgroupFile.CPU_USAGE, folder), cgroups.version)
+        except (HostError, InputError):
+            return
+        rate = scene.add_rate(self._counters, (metric, owner), now_s, used_ns / _NANOS)
+        if rate is not None:
+            scene.store.add(metric, owner, now_s, rate)
+
+    def _memory_of_pod(self, scene: Scene, pod: PodView, now_s: float) -> None:
+        used = self._used(scene, pod.folder)
+        if used is not None:
+            scene.store.add(Metric.POD_MEMORY, pod.uid, now_s, used[0])
+            scene.store.add(Metric.POD_MEMORY_WITH_PAGE_CACHE, pod.uid, now_s, used[1])
+
+    @staticmethod
+    def _used(scene: Scene, folder: str) -> tuple[int, int] | None:
+        """Return bytes without and with page cache; None if unknown, or more than there is."""
+        cgroups = scene.cgroups
+        try:
+            stat = memory_stat(cgroups.read(CgroupFile.MEMORY_STAT, folder), cgroups.version)
+        except (HostError, InputError):
+            return None
+        most = scene.machine.memory_bytes
+        if most and stat.used_with_page_cache > most:
+            return None
+        return stat.used, stat.used_with_page_cache
+
+    def _throttling(
+        self, scene: Scene, metric: Metric, owner: str, folder: str, now_s: float
+    ) -> None:
+        cgroups = scene.cgroups
+        try:
+            found = throttling(cgroups.read(CgroupFile.CPU_STAT, folder), cgroups.version)
+        except (HostError, InputError):
+            return
+        before = self._throttled.get(owner)
+        self._throttled[owner] = (found.periods, found.throttled)
+        if before is None:
+            return
+        periods, throttled = found.periods - before[0], found.throttled - before[1]
+        if periods < 0 or not 0 <= throttled <= periods:
+            return  # made anew under the same name
+        scene.store.add(metric, owner, now_s, throttled / periods if periods else 0.0)
+
+    @staticmethod
+    def _numa(scene: Scene, pod: PodView, now_s: float) -> None:
+        cgroups = scene.cgroups
+        try:
+            text = cgroups.read(CgroupFile.MEMORY_NUMA_STAT, pod.folder)
+            by_node = memory_by_numa_node(text, cgroups.version)
+        except (HostError, InputError):
+            return
+        for node, used in by_node.items():
+            scene.store.add(Metric.POD_NUMA_MEMORY, f"{pod.uid}/{node}", now_s, used)

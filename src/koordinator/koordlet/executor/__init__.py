@@ -1,0 +1,10 @@
+"""The only part of the node agent that changes the machine.
+
+``executor`` applies intents in an order that the kernel accepts, ``audit`` keeps what was written
+and why.
+"""
+
+from koordinator.koordlet.executor.audit import AuditEvent, AuditTrail
+from koordinator.koordlet.executor.executor import Executor
+
+__all__ = ["AuditEvent", "AuditTrail", "Executor"]

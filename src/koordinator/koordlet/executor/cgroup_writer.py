@@ -1,0 +1,169 @@
+"""Writes files of cgroups in an order that the kernel accepts.
+
+A parent has at least what each of its children has.  So growing goes from the top down and
+shrinking from the bottom up: first every value that is *looser* than what a file holds is written
+from parents to children, then the exact values from children to parents.
+Source: koordinator pkg/koordlet/resourceexecutor/executor.go ``LeveledUpdateBatch``, updater.go
+``MergeFunc…``.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from koordinator.domain.cgroups.files import (
+    UNLIMITED,
+    CgroupFile,
+    Nesting,
+    is_same,
+    parse_number,
+)
+from koordinator.domain.cpus.cpu_list import format_cpu_list, parse_cpu_list
+from koordinator.foundation.errors import HostError, InputError, MissingFileError
+from koordinator.koordlet.cgroup_tree import CgroupTree
+from koordinator.koordlet.intents import SetCgroup
+
+FORCED_AFTER_S: Final = 60.0
+_KEPT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What happened to one file.  ``error`` is empty if it was written."""
+
+    intent: SetCgroup
+    before: str
+    after: str
+    error: str = ""
+
+
+class CgroupWriter:
+    """Remembers what it wrote: an equal value is not looked at again for ``forced_after_s``.
+
+    A file that is missing, because the pod has ended or the kernel lacks the feature, is no error.
+    """
+
+    def __init__(self, cgroups: CgroupTree, forced_after_s: float = FORCED_AFTER_S) -> None:
+        self._cgroups = cgroups
+        self._forced_after_s = forced_after_s
+        self._known: dict[tuple[CgroupFile, str], tuple[str, float]] = {}
+
+    def apply(self, intents: Iterable[SetCgroup], now_s: float) -> list[Write]:
+        """Write what differs; return what was written or refused.
+
+        Of several intents for one file the last one counts.
+        """
+        wanted = {(intent.file, intent.folder): intent for intent in intents}
+        by_file: dict[CgroupFile, list[_Change]] = defaultdict(list)
+        for key, intent in wanted.items():
+            known = self._known.get(key)
+            is_known = known is not None and known[0] == intent.value
+            if is_known and known is not None and now_s - known[1] < self._forced_after_s:
+                continue
+            change = self._look(intent, now_s)
+            if change is not None:
+                by_file[intent.file].append(change)
+        writes: list[Write] = []
+        for file, changes in by_file.items():
+            changes.sort(key=lambda change: change.intent.folder.count("/"))
+            if file.nesting is not Nesting.FREE:
+                self._loosen(file, changes, writes)
+                changes.reverse()
+            for change in changes:
+                self._write(change, change.intent.value, writes, now_s)
+        return writes
+
+    def forget(self, now_s: float) -> None:
+        """Drop what was not asked for again: its pod has ended."""
+        self._known = {key: e for key, e in self._known.items() if now_s - e[1] < _KEPT_S}
+
+    def _look(self, intent: SetCgroup, now_s: float) -> "_Change | None":
+        """Return the change to be made, None if there is none to make."""
+        try:
+            found = self._cgroups.read(intent.file, intent.folder).strip()
+        except MissingFileError:
+            self._known.pop((intent.file, intent.folder), None)
+            return None
+        except HostError:
+            found = ""
+        if is_same(intent.file, intent.value, found, self._cgroups.version):
+            self._known[intent.file, intent.folder] = (intent.value, now_s)
+            return None
+        return _Change(intent, found, found)
+
+    def _loosen(self, file: CgroupFile, changes: Sequence["_Change"], writes: list[Write]) -> None:
+        for change in changes:
+            looser = _looser(file, change.found, change.intent.value, self._cgroups)
+            if looser is not None:
+                self._write(change, looser, writes, None)
+
+    def _write(
+        self, change: "_Change", value: str, writes: list[Write], now_s: float | None
+    ) -> None:
+        """Write one value; ``now_s`` is None for one that is not the last word."""
+        intent = change.intent
+        if value == change.current:
+            if now_s is not None:
+                self._known[intent.file, intent.folder] = (intent.value, now_s)
+            return
+        error = self._try(intent.file, intent.folder, value)
+        if error is None:
+            return
+        if error and intent.file in {CgroupFile.CFS_BURST, CgroupFile.CFS_QUOTA}:
+            value, error = self._within_burst_rule(intent, value, error)
+        writes.append(Write(intent, change.current, value, error))
+        if error:
+            self._known.pop((intent.file, intent.folder), None)
+            return
+        change.current = value
+        if now_s is not None:
+            self._known[intent.file, intent.folder] = (intent.value, now_s)
+
+    def _try(self, file: CgroupFile, folder: str, value: str) -> str | None:
+        """Return what was wrong, empty if nothing; None if there is no such file."""
+        try:
+            self._cgroups.write(file, folder, value)
+        except MissingFileError:
+            return None
+        except (HostError, InputError) as error:
+            return str(error)
+        return ""
+
+    def _within_burst_rule(self, intent: SetCgroup, value: str, error: str) -> tuple[str, str]:
+        """Try again with burst no larger than the quota, as mainline kernels want it.
+
+        Source: Linux kernel/sched/core.c, ``tg_set_cfs_bandwidth``.
+        """
+        cgroups, folder = self._cgroups, intent.folder
+        if intent.file is CgroupFile.CFS_BURST:
+            quota = cgroups.number(CgroupFile.CFS_QUOTA, folder)
+            if quota is not None and 0 < quota < int(value):
+                return str(quota), self._try(intent.file, folder, str(quota)) or ""
+            return value, error
+        burst = cgroups.number(CgroupFile.CFS_BURST, folder)
+        if burst is not None and 0 < int(value) < burst:
+            self._known.pop((CgroupFile.CFS_BURST, folder), None)
+            if self._try(CgroupFile.CFS_BURST, folder, value) == "":
+                return value, self._try(intent.file, folder, value) or ""
+        return value, error
+
+
+@dataclass(slots=True)
+class _Change:
+    intent: SetCgroup
+    found: str  # before the first write
+    current: str
+
+
+def _looser(file: CgroupFile, found: str, wanted: str, cgroups: CgroupTree) -> str | None:
+    """Return what has to be written before children grow; None if the file is loose enough."""
+    try:
+        if file.nesting is Nesting.CPUS:
+            now, then = parse_cpu_list(found), parse_cpu_list(wanted)
+            return format_cpu_list(now | then) if then & ~now else None
+        now, then = parse_number(file, found, cgroups.version), int(wanted)
+    except (InputError, ValueError):
+        return None
+    is_larger = now != UNLIMITED and (then == UNLIMITED or then > now)
+    return wanted if is_larger else None

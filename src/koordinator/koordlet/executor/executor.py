@@ -1,0 +1,198 @@
+"""Applies intents, whatever their kind, and keeps an audit of every write.
+
+Source: koordinator pkg/koordlet/resourceexecutor; pkg/koordlet/qosmanager/plugins/util/evictor.go,
+helpers/kill.go.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+
+from koordinator.foundation.clock import to_datetime
+from koordinator.foundation.errors import HostError, MissingFileError
+from koordinator.host.port import Host
+from koordinator.host.roots import Roots
+from koordinator.koordlet.cgroup_tree import CgroupTree
+from koordinator.koordlet.executor.audit import AuditEvent, AuditTrail
+from koordinator.koordlet.executor.cgroup_writer import FORCED_AFTER_S, CgroupWriter
+from koordinator.koordlet.executor.resctrl_writer import ResctrlWriter
+from koordinator.koordlet.intents import (
+    Evict,
+    Intent,
+    RemoveResctrl,
+    SetBlockDevice,
+    SetCgroup,
+    SetFile,
+    SetOomScore,
+    SetResctrl,
+)
+
+log = logging.getLogger(__name__)
+
+
+class Executor:
+    """Never raises for what a machine may do; what it refuses is in the audit and in the log.
+
+    ``outcomes`` counts by kind and by ``written`` or ``failed``.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        roots: Roots,
+        cgroups: CgroupTree,
+        audit: AuditTrail,
+        forced_after_s: float = FORCED_AFTER_S,
+    ) -> None:
+        self.audit = audit
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        self._host = host
+        self._roots = roots
+        self._cgroups = cgroups
+        self._writer = CgroupWriter(cgroups, forced_after_s)
+        self._resctrl = ResctrlWriter(host, cgroups, roots.resctrl)
+        self._complained: dict[str, str] = {}  # file -> the last refusal
+
+    def apply(self, intents: Iterable[Intent], now_s: float) -> None:
+        """Make the machine as the intents want it; evictions are not its affair."""
+        cgroups: list[SetCgroup] = []
+        for intent in intents:
+            match intent:
+                case SetCgroup():
+                    cgroups.append(intent)
+                case SetBlockDevice():
+                    self._set_block_device(intent, now_s)
+                case SetFile():
+                    self._set_file(intent, now_s)
+                case SetOomScore():
+                    self._set_oom_score(intent, now_s)
+                case SetResctrl(group=group, reason=reason):
+                    for path, before, after, error in self._resctrl.apply(intent):
+                        self._note("resctrl", group, path, before, after, reason, error, now_s)
+                case RemoveResctrl(group=group, reason=reason):
+                    error = self._resctrl.remove(group)
+                    path = f"{self._roots.resctrl}/{group}"
+                    self._note("resctrl", group, path, "", "removed", reason, error, now_s)
+        for write in self._writer.apply(cgroups, now_s):
+            done = write.intent
+            path = self._cgroups.path(done.file, done.folder) or str(done.file)
+            self._note(
+                "cgroup", done.owner, path, write.before, write.after, done.reason, write.error,
+                now_s,
+            )  # fmt: skip
+        self.audit.flush(now_s)
+
+    def kill(self, victim: Evict, now_s: float) -> int:
+        """End every process of a pod's containers; return how many there were."""
+        ended = 0
+        problem = ""
+        for folder in victim.folders:
+            for pid in self._cgroups.processes(folder):
+                try:
+                    ended += self._host.kill(pid)
+                except HostError as error:
+                    problem = str(error)
+        key = f"{victim.namespace}/{victim.name}"
+        self._note("eviction", key, "", "", f"{ended} processes ended", victim.message, problem,
+                   now_s)  # fmt: skip
+        return ended
+
+    def note_eviction(self, victim: Evict, error: str, now_s: float) -> None:
+        """Keep in the audit that the API server was asked to evict a pod."""
+        key = f"{victim.namespace}/{victim.name}"
+        self._note("eviction", key, "", "", "evicted", victim.message, error, now_s)
+
+    def forget(self, now_s: float) -> None:
+        """Drop what is remembered of cgroups that nobody asks for any more."""
+        self._writer.forget(now_s)
+
+    def _set_block_device(self, intent: SetBlockDevice, now_s: float) -> None:
+        lines = self._cgroups.lines(intent.file, intent.folder)
+        line = f"{intent.device} {intent.value}"
+        before = next((old for old in lines if old.startswith(f"{intent.device} ")), "")
+        if before == line or (intent.reset and not before):
+            return
+        try:
+            self._cgroups.write(intent.file, intent.folder, line)
+            error = ""
+        except MissingFileError:
+            return
+        except HostError as failure:
+            error = str(failure)
+        path = self._cgroups.path(intent.file, intent.folder) or ""
+        self._note("cgroup", intent.owner, path, before, line, intent.reason, error, now_s)
+
+    def _set_file(self, intent: SetFile, now_s: float) -> None:
+        path = self._path(intent)
+        try:
+            found = self._host.read(path).strip()
+        except HostError:
+            return  # the kernel lacks it
+        matches = found == intent.value
+        if intent.matches:
+            matches = intent.matches in found.split()
+        if matches:
+            return
+        try:
+            self._host.write(path, intent.value)
+            error = ""
+        except HostError as failure:
+            error = str(failure)
+        before = "" if intent.matches else found
+        self._note("file", intent.owner, path, before, intent.value, intent.reason, error, now_s)
+
+    def _path(self, intent: SetFile) -> str:
+        match intent.tree:
+            case "sysctl":
+                return self._roots.sysctl(intent.path)
+            case "sys":
+                return f"{self._roots.sys}/{intent.path}"
+            case _:
+                return f"{self._roots.proc}/{intent.path}"
+
+    def _set_oom_score(self, intent: SetOomScore, now_s: float) -> None:
+        for pid in self._cgroups.processes(intent.folder):
+            path = f"{self._roots.proc}/{pid}/oom_score_adj"
+            try:
+                before = self._host.read(path).strip()
+                if before == str(intent.value):
+                    continue
+                self._host.write(path, str(intent.value))
+                error = ""
+            except MissingFileError:
+                continue
+            except HostError as failure:
+                before, error = "", str(failure)
+            value = str(intent.value)
+            self._note("oom", intent.owner, path, before, value, intent.reason, error, now_s)
+
+    def _note(  # noqa: PLR0917 -- the columns of the audit
+        self,
+        kind: str,
+        owner: str,
+        target: str,
+        before: str,
+        after: str,
+        reason: str,
+        error: str,
+        now_s: float,
+    ) -> None:
+        self.outcomes[kind, "failed" if error else "written"] += 1
+        event = AuditEvent(
+            created_at=to_datetime(now_s),
+            type=kind,
+            owner=owner,
+            target=target,
+            before=before,
+            after=after,
+            reason=reason,
+            error=error,
+        )
+        if not error:
+            self._complained.pop(target, None)
+        elif self._complained.get(target) == error:
+            return  # said before: once a second would drown all else
+        else:
+            self._complained[target] = error
+            log.warning("not written", extra={"file": target, "value": after, "error": error})
+        self.audit.add(event)

@@ -1,0 +1,101 @@
+"""Which CPUs a container runs on: those the scheduler gave it, else those that pods share.
+
+Source: koordinator pkg/koordlet/runtimehooks/hooks/cpuset/rule.go, ``getContainerCPUSet``,
+cpuset.go, ``UnsetPodCPUQuota``.
+"""
+
+from collections.abc import Iterator
+
+from koordinator.api.annotations.numa import CpuAllocation
+from koordinator.api.qos import KubeQos, QosClass
+from koordinator.api.resource_names import BATCH_CPU, CPU
+from koordinator.domain.cgroups.files import UNLIMITED, CgroupFile
+from koordinator.domain.cpus.cpu_list import format_cpu_list, parse_cpu_list
+from koordinator.foundation.errors import InputError
+from koordinator.koordlet.intents import Intent, SetCgroup
+from koordinator.koordlet.view.cpu_pools import CpuPools, cpu_pools
+from koordinator.koordlet.view.node_view import NodeView
+from koordinator.koordlet.view.pods import PodView
+
+
+def plan_cpusets(
+    view: NodeView, *, best_effort_cpus: bool = False, keep_quota: bool = False
+) -> list[Intent]:
+    """Return the CPUs of every container, and no quota for those that have CPUs of their own.
+
+    Best effort is left to CPU suppress, unless ``best_effort_cpus`` and the scheduler chose NUMA
+    nodes.  ``keep_quota`` leaves quotas alone.
+    """
+    pools = cpu_pools(view)
+    intents: list[Intent] = []
+    for pod in view.pods:
+        if not pod.is_active:
+            continue
+        mask, reason = pod_cpus(view, pod, pools, best_effort_cpus=best_effort_cpus)
+        if mask:
+            text = format_cpu_list(mask)
+            for container in pod.containers:
+                owner = f"{pod.key}/{container.name}"
+                intents.append(SetCgroup(CgroupFile.CPUSET, container.folder, text, reason, owner))
+        if view.bound_cpus(pod) and not keep_quota:
+            intents += _no_quota(pod)
+    intents += _host_applications(view, pools)
+    return intents
+
+
+def pod_cpus(
+    view: NodeView, pod: PodView, pools: CpuPools, *, best_effort_cpus: bool = False
+) -> tuple[int, str]:
+    """Return the CPUs of a pod's containers as a mask, and why; 0 leaves them as they are."""
+    bound = view.bound_cpus(pod)
+    if bound:
+        return bound, "cpuset: the scheduler chose these CPUs"
+    nodes = _numa_nodes(view.cpu_allocations.get(pod.uid))
+    if nodes and (pod.labelled_qos is not QosClass.BE or best_effort_cpus):
+        pool = pools.best_effort if pod.labelled_qos is QosClass.BE else pools.shared
+        mask = sum(pool.get(node, 0) for node in nodes)
+        return mask, f"cpuset: the scheduler chose NUMA nodes {nodes}"
+    if pod.labelled_qos is QosClass.SYSTEM and view.machine.system_qos.cpuset:
+        return _system_cpus(view), "cpuset: CPUs of class SYSTEM"
+    is_others = pod.kube_qos is KubeQos.BEST_EFFORT or view.machine.kubelet_policy == "static"
+    if pod.labelled_qos is not QosClass.LS and is_others:
+        return 0, ""
+    return pools.all_shared, "cpuset: CPUs that pods share"
+
+
+def _system_cpus(view: NodeView) -> int:
+    try:
+        return parse_cpu_list(view.machine.system_qos.cpuset)
+    except InputError:
+        return 0
+
+
+def _numa_nodes(allocation: CpuAllocation | None) -> list[int]:
+    """Return the NUMA nodes of which a pod got CPU."""
+    if allocation is None:
+        return []
+    found = []
+    for part in allocation.numa_node_resources:
+        amounts = (part.resources.get(name) for name in (CPU, BATCH_CPU))
+        if any(amount is not None and amount.nanos > 0 for amount in amounts):
+            found.append(part.node)
+    return found
+
+
+def _no_quota(pod: PodView) -> Iterator[Intent]:
+    reason, value = "cpuset: CPUs of its own need no quota", str(UNLIMITED)
+    yield SetCgroup(CgroupFile.CFS_QUOTA, pod.folder, value, reason, pod.key)
+    for container in pod.containers:
+        owner = f"{pod.key}/{container.name}"
+        yield SetCgroup(CgroupFile.CFS_QUOTA, container.folder, value, reason, owner)
+
+
+def _host_applications(view: NodeView, pools: CpuPools) -> Iterator[Intent]:
+    if not pools.all_shared:
+        return
+    text = format_cpu_list(pools.all_shared)
+    for application in view.slo.host_applications:
+        if application.qos == QosClass.LS:
+            folder = view.layout.host_application(application)
+            reason = "cpuset: CPUs that pods share"
+            yield SetCgroup(CgroupFile.CPUSET, folder, text, reason, application.name)

@@ -1,0 +1,146 @@
+"""Who goes first on a CPU: the kernel's group identity, or SCHED_IDLE where it has none.
+
+Source: koordinator pkg/koordlet/runtimehooks/hooks/groupidentity/rule.go, bvt.go; hooks/coresched
+(``cpu.idle`` of tiers).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from koordinator.api.annotations.pod_qos import read_cpu_qos
+from koordinator.api.qos import KubeQos, QosClass
+from koordinator.api.resource_qos import CpuQos, ResourceQos
+from koordinator.domain.cgroups.files import CgroupFile
+from koordinator.foundation.errors import InputError
+from koordinator.koordlet.intents import Intent, SetCgroup, SetFile
+from koordinator.koordlet.view.node_view import NodeView
+from koordinator.koordlet.view.pods import PodView
+
+_SYSCTL = "kernel/sched_group_identity_enabled"
+_CORE_SCHED = "coreSched"
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """``cpu.bvt_warp_ns`` by QoS class, by kube QoS of a pod without class, and of the tiers."""
+
+    is_enabled: bool
+    classes: Mapping[QosClass, int]
+    unlabelled: Mapping[KubeQos, int]
+    tiers: Mapping[KubeQos, int]
+
+
+_NOBODY: Final = Identities(
+    False,
+    dict.fromkeys((QosClass.LSE, QosClass.LSR, QosClass.LS, QosClass.BE), 0),
+    dict.fromkeys(KubeQos, 0),
+    dict.fromkeys(KubeQos, 0),
+)
+
+
+def plan_group_identity(view: NodeView) -> list[Intent]:
+    """Return the identity of every tier, pod and host application; 0 where it is off.
+
+    A kernel without group identity, as any but Alibaba's, gets SCHED_IDLE for the best-effort tier
+    in its place: ``cpu.idle`` 1 where the identity of BE is below 0.
+    """
+    if _policy(view) == _CORE_SCHED:
+        # The kernel can't have both: whoever was marked is marked no more.
+        idle = _idle(view, _sched_idle(view), "CPU QoS: schedIdle")
+        return [*idle, *_identities(view, _NOBODY)]
+    identities = group_identities(view)
+    if view.cgroups.number(CgroupFile.BVT_WARP, view.layout.besteffort) is None:
+        is_idle = identities.tiers[KubeQos.BEST_EFFORT] < 0
+        reason = "CPU QoS: the kernel has no group identity, SCHED_IDLE stands in"
+        return list(_idle(view, {KubeQos.BEST_EFFORT: int(is_idle)}, reason))
+    return list(_identities(view, identities))
+
+
+def group_identities(view: NodeView) -> Identities:
+    """Return what the NodeSLO gives to whom."""
+    strategy = view.qos_strategy
+    lsr, ls, be = (
+        _cpu(each) for each in (strategy.lsr_class, strategy.ls_class, strategy.be_class)
+    )
+    of_lsr, of_ls, of_be = _value(lsr), _value(ls), _value(be)
+    guaranteed = of_lsr if lsr.enable else of_ls
+    return Identities(
+        bool(lsr.enable or ls.enable or be.enable),
+        {
+            QosClass.LSE: of_lsr,
+            QosClass.LSR: of_lsr,
+            QosClass.LS: of_ls,
+            QosClass.BE: of_be,
+        },
+        {
+            KubeQos.GUARANTEED: guaranteed,
+            KubeQos.BURSTABLE: of_ls,
+            KubeQos.BEST_EFFORT: of_be,
+        },
+        {KubeQos.GUARANTEED: 0, KubeQos.BURSTABLE: of_ls, KubeQos.BEST_EFFORT: of_be},
+    )
+
+
+def pod_identity(pod: PodView, identities: Identities) -> int:
+    """Return the identity of a pod.
+
+    An LS pod may have its own; without ``enable`` that is 0, whatever it says.  On a node where
+    nobody has any, neither has it.
+    """
+    if not identities.is_enabled:
+        return 0
+    if pod.labelled_qos is QosClass.LS:
+        try:
+            own = read_cpu_qos(pod.pod.metadata)
+        except InputError:
+            own = None
+        if own is not None:
+            return (own.group_identity or 0) if own.enable else 0
+    if pod.labelled_qos in identities.classes:
+        return identities.classes[pod.labelled_qos]
+    return 0 if pod.labelled_qos is QosClass.SYSTEM else identities.unlabelled[pod.kube_qos]
+
+
+def _identities(view: NodeView, identities: Identities) -> Iterator[Intent]:
+    reason = "CPU QoS: group identity"
+    if identities.is_enabled:
+        yield SetFile("sysctl", _SYSCTL, "1", reason, "node")
+    for tier, value in identities.tiers.items():
+        yield SetCgroup(CgroupFile.BVT_WARP, view.layout.tier(tier), str(value), reason, tier)
+    for pod in view.pods:
+        text = str(pod_identity(pod, identities))
+        yield SetCgroup(CgroupFile.BVT_WARP, pod.folder, text, reason, pod.key)
+        for container in pod.containers:
+            yield SetCgroup(CgroupFile.BVT_WARP, container.folder, text, reason, pod.key)
+    classes = {str(qos): value for qos, value in identities.classes.items()}
+    for application in view.slo.host_applications:
+        folder = view.layout.host_application(application)
+        text = str(classes.get(application.qos, 0))
+        yield SetCgroup(CgroupFile.BVT_WARP, folder, text, reason, application.name)
+
+
+def _idle(view: NodeView, tiers: Mapping[KubeQos, int], reason: str) -> Iterator[Intent]:
+    for tier, value in tiers.items():
+        yield SetCgroup(CgroupFile.CPU_IDLE, view.layout.tier(tier), str(value), reason, tier)
+
+
+def _sched_idle(view: NodeView) -> dict[KubeQos, int]:
+    strategy = view.qos_strategy
+    return {
+        KubeQos.BURSTABLE: _cpu(strategy.ls_class).sched_idle or 0,
+        KubeQos.BEST_EFFORT: _cpu(strategy.be_class).sched_idle or 0,
+    }
+
+
+def _policy(view: NodeView) -> str:
+    policies = view.qos_strategy.policies
+    return (policies.cpu_policy if policies is not None else None) or ""
+
+
+def _cpu(qos: ResourceQos | None) -> CpuQos:
+    return (qos.cpu_qos if qos is not None else None) or CpuQos()
+
+
+def _value(cpu: CpuQos) -> int:
+    return (cpu.group_identity or 0) if cpu.enable else 0

@@ -1,0 +1,51 @@
+"""What is measured.  CPU is in cores, memory in bytes, shares in 0..1 unless said.
+
+Source: koordinator pkg/koordlet/metriccache/metric_resources.go.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+
+class Metric(StrEnum):
+    """A kind of series; the comment says whose it is."""
+
+    NODE_CPU = "node_cpu_usage"
+    NODE_MEMORY = "node_memory_usage"
+    NODE_MEMORY_WITH_PAGE_CACHE = "node_memory_usage_with_page_cache"
+    NODE_MEMORY_WITH_HOT_PAGES = "node_memory_with_hot_page_usage"
+    NODE_COLD_PAGES = "node_memory_cold_page_size"
+    NODE_GPU_CORE = "node_gpu_core_usage"  # minor; percent
+    NODE_GPU_MEMORY = "node_gpu_memory_usage"  # minor
+    NUMA_CPU = "node_numa_cpu_usage"  # NUMA node
+    NUMA_MEMORY = "node_numa_memory_usage"  # NUMA node
+    SYSTEM_CPU = "sys_cpu_usage"
+    SYSTEM_MEMORY = "sys_memory_usage"
+    SYSTEM_NUMA_CPU = "sys_numa_cpu_usage"  # NUMA node
+    SYSTEM_NUMA_MEMORY = "sys_numa_memory_usage"  # NUMA node
+    BE_CPU = "be_cpu_usage"
+    BE_CPU_REQUEST = "be_cpu_request"  # milli
+    BE_CPU_LIMIT = "be_cpu_real_limit"  # milli
+    POD_CPU = "pod_cpu_usage"  # UID
+    POD_MEMORY = "pod_memory_usage"  # UID
+    POD_MEMORY_WITH_PAGE_CACHE = "pod_memory_usage_with_page_cache"  # UID
+    POD_MEMORY_WITH_HOT_PAGES = "pod_memory_with_hot_page_usage"  # UID
+    POD_NUMA_MEMORY = "pod_numa_memory_usage"  # UID/NUMA node
+    POD_THROTTLED = "pod_cpu_throttled"  # UID
+    POD_GPU_CORE = "pod_gpu_core_usage"  # UID/minor; percent
+    POD_GPU_MEMORY = "pod_gpu_memory_usage"  # UID/minor
+    CONTAINER_CPU = "container_cpu_usage"  # container id
+    CONTAINER_MEMORY = "container_memory_usage"  # container id
+    CONTAINER_THROTTLED = "container_cpu_throttled"  # container id
+    CONTAINER_PSI = "container_psi"  # container id/resource/degree; percent of time over 10 s
+    POD_PSI = "pod_psi"  # UID/resource/degree; percent of time over 10 s
+    HOST_APP_CPU = "host_application_cpu_usage"  # name
+    HOST_APP_MEMORY = "host_application_memory_usage"  # name
+    HOST_APP_MEMORY_WITH_PAGE_CACHE = "host_application_memory_usage_with_page_cache"  # name
+    HOST_APP_MEMORY_WITH_HOT_PAGES = "host_application_memory_with_hot_page_usage"  # name
+
+
+#: Kinds of which there is a series per pod or container.
+PER_POD: Final = frozenset(
+    metric for metric in Metric if metric.value.startswith(("pod_", "container_"))
+)

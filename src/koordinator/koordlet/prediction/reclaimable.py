@@ -1,0 +1,135 @@
+"""What pods of band koord-prod asked for and will hardly use, and what they will use at most.
+
+Both are asked of two predictors: pod by pod, and band by band.  Less is given away of the two, and
+more is expected.
+Source: koordinator pkg/koordlet/prediction/peak_predictor.go.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from koordinator.api.qos import PriorityBand
+from koordinator.foundation.clock import to_epoch_s
+from koordinator.koordlet.prediction.models import SYSTEM, Peak, PeakModels, item
+from koordinator.koordlet.view.machine import Machine
+from koordinator.koordlet.view.pods import PodView
+
+_PROTECTED = frozenset({PriorityBand.PROD, PriorityBand.NONE})
+_ENDED = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """Milli-CPU and bytes."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+    def __add__(self, other: "Amounts") -> "Amounts":
+        return Amounts(self.cpu_milli + other.cpu_milli, self.memory_bytes + other.memory_bytes)
+
+    def less(self, other: "Amounts") -> "Amounts":
+        """Return the difference, but not less than nothing."""
+        return Amounts(
+            max(self.cpu_milli - other.cpu_milli, 0),
+            max(self.memory_bytes - other.memory_bytes, 0),
+        )
+
+    def smaller(self, other: "Amounts") -> "Amounts":
+        """Return the smaller of each."""
+        return Amounts(
+            min(self.cpu_milli, other.cpu_milli), min(self.memory_bytes, other.memory_bytes)
+        )
+
+    def larger(self, other: "Amounts") -> "Amounts":
+        """Return the larger of each."""
+        return Amounts(
+            max(self.cpu_milli, other.cpu_milli), max(self.memory_bytes, other.memory_bytes)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What can be given away, and the peak of all that can't."""
+
+    reclaimable: Amounts
+    peak: Amounts
+
+
+def predict_prod(
+    models: PeakModels, pods: Sequence[PodView], machine: Machine, now_s: float
+) -> Prediction | None:
+    """Return the prediction for band koord-prod; None until the node's own models are there."""
+    by_band = _by_band(models, pods, machine, now_s)
+    if by_band is None:
+        return None
+    by_pod = _by_pod(models, pods, machine, now_s)
+    return Prediction(
+        by_pod.reclaimable.smaller(by_band.reclaimable), by_pod.peak.larger(by_band.peak)
+    )
+
+
+def _by_pod(
+    models: PeakModels, pods: Sequence[PodView], machine: Machine, now_s: float
+) -> Prediction:
+    reclaimable, peaks, unpredicted = Amounts(), Amounts(), Amounts()
+    for pod in pods:
+        if pod.band not in _PROTECTED:
+            continue
+        if _is_young(pod, models, now_s):
+            unpredicted += _requested(pod)
+            continue
+        if _is_ending(pod):
+            continue
+        found = models.peak(pod.uid)
+        if found is None:
+            unpredicted += _requested(pod)
+            continue
+        peak = _with_margin(found, models)
+        peaks += peak
+        reclaimable += _requested(pod).less(peak)
+    return Prediction(_left(machine, peaks).smaller(reclaimable), peaks + unpredicted)
+
+
+def _by_band(
+    models: PeakModels, pods: Sequence[PodView], machine: Machine, now_s: float
+) -> Prediction | None:
+    cpu_milli = memory_bytes = 0
+    for uid in (SYSTEM, *(item(band) for band in PriorityBand if band in _PROTECTED)):
+        found = models.peak(uid)
+        if found is None:
+            return None
+        cpu_milli += found.cpu_milli
+        memory_bytes += found.memory_bytes
+    peak = _with_margin(Peak(cpu_milli, memory_bytes), models)
+    requested = Amounts()
+    for pod in pods:
+        if pod.band not in _PROTECTED or _is_ending(pod):
+            continue
+        # A pod that is old enough to be known, and isn't, counts in neither sum.
+        if _is_young(pod, models, now_s) or models.peak(pod.uid) is not None:
+            requested += _requested(pod)
+    return Prediction(_left(machine, peak).smaller(requested.less(peak)), peak)
+
+
+def _with_margin(peak: Peak, models: PeakModels) -> Amounts:
+    ratio = (100 + models.options.safety_margin_percent) / 100
+    return Amounts(int(peak.cpu_milli * ratio), int(peak.memory_bytes * ratio))
+
+
+def _requested(pod: PodView) -> Amounts:
+    return Amounts(pod.requests.get("cpu", 0), pod.requests.get("memory", 0))
+
+
+def _left(machine: Machine, peaks: Amounts) -> Amounts:
+    allocatable = machine.raw_allocatable
+    return Amounts(allocatable.get("cpu", 0), allocatable.get("memory", 0)).less(peaks)
+
+
+def _is_young(pod: PodView, models: PeakModels, now_s: float) -> bool:
+    created_s = to_epoch_s(pod.pod.metadata.creation_timestamp)
+    return now_s - created_s <= models.options.cold_start_s
+
+
+def _is_ending(pod: PodView) -> bool:
+    return pod.pod.metadata.deletion_timestamp is not None or pod.pod.status.phase in _ENDED

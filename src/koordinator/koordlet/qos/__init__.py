@@ -1,0 +1,1 @@
+"""Strategies: the node as it is in, intents with their reasons out.  They write nothing."""

@@ -1,0 +1,236 @@
+"""Pods that get far less CPU than they asked for, or that overload the node, are evicted.
+
+Source: koordinator pkg/koordlet/qosmanager/plugins/cpuevict/cpu_evict.go.
+"""
+
+from collections.abc import Callable, Collection
+
+from koordinator.api.node_slo import ResourceThresholdStrategy
+from koordinator.api.resource_names import BATCH_CPU, CPU
+from koordinator.koordlet.metrics import Aggregate, Metric
+from koordinator.koordlet.qos.eviction import (
+    Amounts,
+    Candidate,
+    Target,
+    Task,
+    band_request,
+    bands_of,
+    best_effort_pods,
+    by_priority,
+    overcommitted,
+)
+from koordinator.koordlet.qos.situation import Situation
+from koordinator.koordlet.view.pods import PodView
+
+SATISFACTION = "BECPUEvict"
+ALLOCATABLE = "CPUAllocatableEvict"
+USAGE = "CPUEvict"
+
+_MILLI = 1000
+_BUSY_PERCENT = 90  # of its limit that best effort uses, if nothing is said
+_BUFFER_PERCENT = 2  # below the threshold, if nothing is said
+_ENOUGH_SAMPLES = 3  # one of so many parts of the window has to be sampled
+_MAX_LOWER, _MAX_UPPER = 60, 100
+HIGHEST_EVICTABLE = 7999  # prod pods are never evicted for what others asked
+
+
+def cpu_tasks(situation: Situation, features: Collection[str]) -> list[Task]:
+    """Return what has to be released now; ``features`` are those that are switched on."""
+    if not situation.view.threshold.enable or situation.view.machine.capacity_milli <= 0:
+        return []
+    builders = {SATISFACTION: _satisfaction, ALLOCATABLE: _allocatable, USAGE: _usage}
+    built = (build(situation) for feature, build in builders.items() if feature in features)
+    return [task for task in built if task is not None and task.release]
+
+
+def satisfaction_release(
+    request_milli: float, limit_milli: float, lower_percent: int, upper_percent: int
+) -> int:
+    """Return the milli-CPU of requests that have to go so that the others get ``upper`` percent.
+
+    0 while what is granted is above ``lower`` percent of what is requested.
+    """
+    if request_milli <= 0:
+        return 0
+    rate = limit_milli / request_milli
+    gap = upper_percent / 100 - rate
+    if rate > lower_percent / 100 or gap <= 0:
+        return 0
+    return int(request_milli * gap)
+
+
+def _satisfaction(situation: Situation) -> Task | None:
+    threshold = situation.view.threshold
+    lower = threshold.cpu_evict_be_satisfaction_lower_percent
+    upper = threshold.cpu_evict_be_satisfaction_upper_percent
+    if (
+        lower is None
+        or upper is None
+        or not 0 < lower <= _MAX_LOWER
+        or not (lower <= upper < _MAX_UPPER)
+    ):
+        return None
+    window_s = _window_s(situation)
+    average = _best_effort_numbers(situation, window_s, Aggregate.average)
+    latest = _best_effort_numbers(situation, 2 * situation.interval_s, Aggregate.last)
+    if average is None or latest is None:
+        return None
+    release = None
+    for request, limit, used in (average, latest):
+        if not _is_busy(used, limit, threshold.cpu_evict_be_usage_threshold_percent):
+            return None
+        if release is not None and (request, limit) == average[:2]:
+            break
+        found = satisfaction_release(request, limit, lower, upper)
+        if found <= 0:
+            return None
+        release = found if release is None else min(release, found)
+    request, limit, _ = average
+    return Task(
+        SATISFACTION,
+        Target.REQUESTED,
+        {BATCH_CPU: float(release or 0)},
+        _by_priority_and_share(situation, SATISFACTION),
+        lambda candidate: {BATCH_CPU: candidate.requested},
+        f"best effort has {limit:.0f}m of {request:.0f}m requested, below {lower} %",
+    )
+
+
+def _allocatable(situation: Situation) -> Task | None:
+    threshold = situation.view.threshold
+    percent, lower = (
+        threshold.cpu_allocatable_evict_threshold_percent,
+        threshold.cpu_allocatable_evict_lower_percent,
+    )
+    highest = threshold.allocatable_evict_priority_threshold
+    if percent is None or lower is None or lower >= percent:
+        return None
+    if highest is None or highest > HIGHEST_EVICTABLE:
+        return None
+    release = overcommitted(situation.view, CPU, highest, percent, lower)
+    bands = bands_of(release)
+
+    def gain(candidate: Candidate) -> Amounts:
+        if candidate.pod.band not in bands:
+            return {}
+        name, amount = band_request(candidate.pod, CPU)
+        return {name: float(amount)}
+
+    candidates = _candidates(situation, ALLOCATABLE, highest, lambda each: each.requested)
+    why = f"requests above {percent} % of what is allocatable"
+    return Task(ALLOCATABLE, Target.REQUESTED, release, candidates, gain, why)
+
+
+def _usage(situation: Situation) -> Task | None:
+    threshold = situation.view.threshold
+    percent, highest = (
+        threshold.cpu_evict_threshold_percent,
+        threshold.evict_enabled_priority_threshold,
+    )
+    if percent is None or highest is None:
+        return None
+    stated = threshold.cpu_evict_lower_percent
+    lower = percent - _BUFFER_PERCENT if stated is None else stated
+    if lower >= percent:
+        return None
+    used = situation.window(Metric.NODE_CPU, _window_s(situation))
+    if used is None:
+        return None
+    release = usage_release(
+        int(used.average() * _MILLI), situation.view.machine.capacity_milli, percent, lower
+    )
+    if release is None:
+        return None
+    return Task(
+        USAGE,
+        Target.USED,
+        {CPU: float(release)},
+        _candidates(situation, USAGE, highest, lambda each: each.used),
+        lambda candidate: {CPU: candidate.used},
+        f"the node uses {used.average():.1f} cores, {percent} % or more",
+    )
+
+
+def usage_release(used: int, capacity: int, threshold_percent: int, lower: int) -> int | None:
+    """Return what has to go so that the use falls to ``lower`` percent; None below the threshold.
+
+    Percentages are whole; ``used`` and ``capacity`` are in one unit.
+    """
+    percent = used * 100 // capacity
+    if percent < threshold_percent:
+        return None
+    return capacity * (percent - lower) // 100
+
+
+def _candidates(
+    situation: Situation, feature: str, highest: int, weight: Callable[[Candidate], float]
+) -> list[Candidate]:
+    return by_priority(
+        situation.view,
+        feature,
+        highest_priority=highest,
+        used=lambda pod: _used_milli(situation, pod),
+        requested=lambda pod: float(band_request(pod, CPU)[1]),
+        weight=weight,
+    )
+
+
+def _by_priority_and_share(situation: Situation, feature: str) -> list[Candidate]:
+    """Return best-effort pods, lowest priority first, then those that use most of their request."""
+    found = best_effort_pods(
+        situation.view, feature, lambda pod: _used_milli(situation, pod), BATCH_CPU
+    )
+    return sorted(
+        found,
+        key=lambda each: (
+            each.pod.pod.spec.priority or 0,
+            -(each.used / each.requested if each.requested > 0 else 0.0),
+        ),
+    )
+
+
+def _used_milli(situation: Situation, pod: PodView) -> float | None:
+    used = situation.last(Metric.POD_CPU, pod.uid)
+    return None if used is None else float(int(used * _MILLI))
+
+
+def _window_s(situation: Situation) -> float:
+    stated = situation.view.threshold.cpu_evict_time_window_seconds
+    return max(situation.interval_s, float(stated or 0))
+
+
+def _best_effort_numbers(
+    situation: Situation, window_s: float, number: Callable[[Aggregate], float]
+) -> tuple[float, float, float] | None:
+    """Return request, limit and use of best effort in milli-CPU, each one number of a window.
+
+    None if something is unknown, or there are too few samples.
+    """
+    kinds = (Metric.BE_CPU_REQUEST, Metric.BE_CPU_LIMIT, Metric.BE_CPU)
+    found = [situation.window(kind, window_s) for kind in kinds]
+    parts = [part for part in found if part is not None]
+    if len(parts) < len(kinds):
+        return None
+    if any(_is_sparse(part, window_s, situation.interval_s) for part in parts):
+        return None
+    request, limit, used = (number(part) for part in parts)
+    threshold: ResourceThresholdStrategy = situation.view.threshold
+    if threshold.cpu_evict_policy == "evictByAllocatable":
+        allocatable = situation.view.machine.allocatable.get(BATCH_CPU)
+        if allocatable is None:
+            return None
+        limit = float(allocatable or 1)
+    return request, limit, used * _MILLI
+
+
+def _is_sparse(samples: Aggregate, window_s: float, interval_s: float) -> bool:
+    return samples.count * interval_s < window_s // _ENOUGH_SAMPLES
+
+
+def _is_busy(used_milli: float, limit_milli: float, percent: int | None) -> bool:
+    """Return whether best effort uses what it gets; with less than a core it always does."""
+    if limit_milli <= 0:
+        return False
+    if limit_milli < _MILLI:
+        return True
+    return used_milli / limit_milli >= (_BUSY_PERCENT if percent is None else percent) / 100

@@ -1,0 +1,221 @@
+"""Best-effort pods get the CPU that nobody else needs: fewer CPUs, or less quota, under load.
+
+Source: koordinator pkg/koordlet/qosmanager/plugins/cpusuppress/cpu_suppress.go;
+pkg/koordlet/qosmanager/helpers/calculator.go, ``CalculateFilterPodsUsed``.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from koordinator.api.node_slo import HostApplication
+from koordinator.api.qos import QosClass
+from koordinator.domain.cgroups.files import CFS_PERIOD_US, UNLIMITED, CgroupFile
+from koordinator.domain.cgroups.layout import BESTEFFORT_BASE
+from koordinator.domain.cpus.cpu_list import format_cpu_list
+from koordinator.koordlet.intents import Intent, SetCgroup
+from koordinator.koordlet.metrics import Metric
+from koordinator.koordlet.qos.cpu_choice import choose_cpus
+from koordinator.koordlet.qos.situation import Situation
+from koordinator.koordlet.view.machine import infos_of
+from koordinator.koordlet.view.node_view import NodeView
+
+MIN_CPUS: Final = 2
+MIN_QUOTA_US: Final = 2000
+MAX_GROWTH: Final = 0.1  # of all CPUs, in one round
+MIN_CHANGE: Final = 0.01  # of all CPUs: a smaller change of the quota isn't worth a write
+CFS_QUOTA_POLICY: Final = "cfsQuota"
+_OWNER = "besteffort"
+_MILLI = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Suppression:
+    """What is to be written, and the figures behind it in cores (None: not suppressed)."""
+
+    intents: tuple[Intent, ...] = ()
+    policy: str = ""
+    be_cores: float | None = None
+    ls_used_cores: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CpuDemand:
+    """Milli-CPU: what may be used, and what pods and programs that are not best effort use.
+
+    ``system`` is the rest of the node, at least what is reserved for it.
+    """
+
+    capacity: int
+    pods: int
+    host_applications: int
+    system: int
+
+    def room_milli(self, threshold_percent: int, min_percent: int | None) -> int:
+        """Return what is left for best effort below the threshold; may be below 0."""
+        room = self.capacity * threshold_percent // 100
+        room -= self.pods + self.host_applications + self.system
+        if min_percent is not None:
+            room = max(room, self.capacity * min_percent // 100)
+        return room
+
+
+def suppress(situation: Situation, *, cpus_are_managed: bool = False) -> Suppression:
+    """Return how best effort is to be held back now; whatever was held back before is undone.
+
+    Nothing is changed while the node or its pods have not been measured.  ``cpus_are_managed``
+    leaves CPU sets to those whom the scheduler gives CPUs of their own.
+    """
+    view = situation.view
+    threshold = view.threshold
+    if cpus_are_managed:
+        return Suppression((*_free_quota(view), *_free_cpus(view, depth=1)))
+    if not threshold.enable:
+        return Suppression((*_free_quota(view), *_free_cpus(view)))
+    demand = measure_demand(situation)
+    if demand is None or threshold.cpu_suppress_threshold_percent is None:
+        return Suppression()
+    room = demand.room_milli(
+        threshold.cpu_suppress_threshold_percent, threshold.cpu_suppress_min_percent
+    )
+    reason = (
+        f"CPU suppress: {threshold.cpu_suppress_threshold_percent} % of {demand.capacity}m less "
+        f"pods {demand.pods}m, host applications {demand.host_applications}m, "
+        f"system {demand.system}m leaves {room}m"
+    )
+    ls_used = demand.pods / _MILLI
+    if threshold.cpu_suppress_policy == CFS_QUOTA_POLICY:
+        quota, cores = _by_quota(view, room, reason)
+        return Suppression((*quota, *_free_cpus(view)), CFS_QUOTA_POLICY, cores, ls_used)
+    sets, cores = _by_cpus(view, room, reason)
+    return Suppression((*sets, *_free_quota(view)), "cpuset", cores, ls_used)
+
+
+def measure_demand(situation: Situation) -> CpuDemand | None:
+    """Return who uses how much CPU now; None while that is not known."""
+    view = situation.view
+    node = situation.last(Metric.NODE_CPU)
+    if node is None or not view.pods:
+        return None
+    best_effort = {pod.uid for pod in view.pods if pod.is_best_effort}
+    all_pods = other_pods = 0.0
+    for uid in tuple(situation.store.owners(Metric.POD_CPU)):
+        used = situation.last(Metric.POD_CPU, uid)
+        if used is None:
+            continue
+        all_pods += used
+        if uid not in best_effort:  # also of a pod that is known no more
+            other_pods += used
+    all_apps = other_apps = 0.0
+    for application in view.slo.host_applications:
+        used = situation.last(Metric.HOST_APP_CPU, application.name)
+        if used is None:
+            continue
+        all_apps += used
+        if not _is_best_effort(application):
+            other_apps += used
+    system = max(node - all_pods - all_apps, 0.0, view.machine.reserved_milli / _MILLI)
+    return CpuDemand(
+        capacity=view.machine.capacity_milli,
+        pods=int(other_pods * _MILLI),
+        host_applications=int(other_apps * _MILLI),
+        system=int(system * _MILLI),
+    )
+
+
+def wanted_cpus(view: NodeView, room_milli: int, current: int) -> list[int]:
+    """Return the CPUs that best effort is to have, where it has ``current`` many; none if it can't.
+
+    Those of LSR pods give their share, those of LSE pods and reserved ones are never used.
+    """
+    machine = view.machine
+    lsr = lse = 0
+    for pod in view.pods:
+        if pod.labelled_qos is QosClass.LSR:
+            lsr |= view.bound_cpus(pod)
+        elif pod.labelled_qos is QosClass.LSE:
+            lse |= view.bound_cpus(pod)
+    eligible = machine.all_cpus & ~machine.reserved_cpus & ~machine.exclusive_system_cpus & ~lse
+    shared = infos_of(eligible & ~lsr, machine.cpus)
+    owned = infos_of(eligible & lsr, machine.cpus)
+    if not shared and not owned:
+        return []
+    count = max(-(-room_milli // _MILLI), MIN_CPUS)
+    growth = math.ceil(len(machine.cpus) * MAX_GROWTH)
+    count = min(count, current + growth)
+    of_owned = count * len(owned) // (len(owned) + len(shared))
+    return choose_cpus(of_owned, owned) + choose_cpus(count - of_owned, shared)
+
+
+def wanted_quota_us(capacity_milli: int, room_milli: int, current_us: int) -> int | None:
+    """Return the quota that best effort is to have, None if it may stay as it is."""
+    quota = max(room_milli * CFS_PERIOD_US // _MILLI, MIN_QUOTA_US)
+    all_cpus = -(-capacity_milli // _MILLI) * CFS_PERIOD_US
+    if abs(quota - current_us) < all_cpus * MIN_CHANGE and quota != MIN_QUOTA_US:
+        return None
+    if current_us != UNLIMITED and quota - current_us > all_cpus * MAX_GROWTH:
+        return current_us + int(all_cpus * MAX_GROWTH)
+    return quota
+
+
+def _by_cpus(view: NodeView, room: int, reason: str) -> tuple[list[Intent], float | None]:
+    tier = view.layout.besteffort
+    current = view.cgroups.cpus(tier)
+    if current is None:
+        return [], None
+    chosen = wanted_cpus(view, room, current.bit_count())
+    if not chosen:
+        return [], None
+    mask = sum(1 << cpu for cpu in chosen)
+    if view.machine.kubelet_policy == "static":
+        folders = [c for pod in view.cgroups.below(tier) for c in view.cgroups.below(pod)]
+        return [*_free_cpus(view, depth=1), *_cpu_sets(folders, mask, reason)], float(len(chosen))
+    return list(_cpu_sets(_tree(view, depth=2), mask, reason)), float(len(chosen))
+
+
+def _by_quota(view: NodeView, room: int, reason: str) -> tuple[list[Intent], float | None]:
+    tier = view.layout.besteffort
+    current_us = view.cgroups.number(CgroupFile.CFS_QUOTA, tier)
+    if current_us is None:
+        return [], None
+    quota_us = wanted_quota_us(view.machine.capacity_milli, room, current_us)
+    if quota_us is None:
+        return [], current_us / CFS_PERIOD_US
+    intent = SetCgroup(CgroupFile.CFS_QUOTA, tier, str(quota_us), reason, _OWNER)
+    return [intent], quota_us / CFS_PERIOD_US
+
+
+def _free_quota(view: NodeView) -> list[Intent]:
+    tier, reason = view.layout.besteffort, "CPU suppress by quota is off"
+    return [SetCgroup(CgroupFile.CFS_QUOTA, tier, str(UNLIMITED), reason, _OWNER)]
+
+
+def _free_cpus(view: NodeView, depth: int = 2) -> list[Intent]:
+    machine = view.machine
+    taken = machine.exclusive_system_cpus | machine.reserved_cpus
+    for pod in view.pods:
+        if pod.labelled_qos is QosClass.LSE:
+            taken |= view.bound_cpus(pod)
+    free = machine.all_cpus & ~taken
+    if not free:
+        return []
+    return list(_cpu_sets(_tree(view, depth), free, "CPU suppress by CPU set is off"))
+
+
+def _cpu_sets(folders: list[str], mask: int, reason: str) -> list[Intent]:
+    text = format_cpu_list(mask)
+    return [SetCgroup(CgroupFile.CPUSET, folder, text, reason, _OWNER) for folder in folders]
+
+
+def _tree(view: NodeView, depth: int) -> list[str]:
+    """Return the best-effort folder and what is below it, down to pods (1) or containers (2)."""
+    folders = level = [view.layout.besteffort]
+    for _ in range(depth):
+        level = [child for folder in level for child in view.cgroups.below(folder)]
+        folders = folders + level
+    return folders
+
+
+def _is_best_effort(application: HostApplication) -> bool:
+    path = application.cgroup_path
+    return application.qos == QosClass.BE and path is not None and path.base == BESTEFFORT_BASE

@@ -1,0 +1,207 @@
+"""Whom to evict: the least important pods, and no more of them than needed.
+
+A strategy states *tasks*: how much is to be released, of what, and who may go in which order.  One
+victim can serve several tasks.
+Source: koordinator pkg/koordlet/qosmanager/plugins/util/evict.go, ``KillAndEvictPods``.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from koordinator.api.annotations.pod_qos import EVICTION_POLICY, eviction_priority
+from koordinator.api.labels import EVICTION_ENABLED, POD_PRIORITY
+from koordinator.api.qos import PriorityBand, QosClass, priority_of
+from koordinator.api.resource_names import BAND_RESOURCES, MEMORY
+from koordinator.foundation.errors import InputError
+from koordinator.koordlet.intents import Evict
+from koordinator.koordlet.view.node_view import NodeView
+from koordinator.koordlet.view.pods import PodView
+
+Amounts = Mapping[str, float]  # resource name -> milli-CPU of cpu, else whole units
+
+
+class Target(StrEnum):
+    """What is added up: what pods use, or what they asked for."""
+
+    USED = "podUsed"
+    REQUESTED = "podResourceRequest"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pod that may go; amounts are milli-CPU or bytes, of one resource."""
+
+    pod: PodView
+    used: float
+    requested: float
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """``release`` of ``target`` is to be gained; candidates are in the order in which they go.
+
+    ``gain`` returns what a pod contributes; ``why`` completes the message.
+    """
+
+    feature: str
+    target: Target
+    release: Amounts
+    candidates: Sequence[Candidate]
+    gain: Callable[[Candidate], Amounts]
+    why: str
+
+
+def choose_victims(tasks: Sequence[Task], leaving: Collection[str]) -> list[Evict]:
+    """Return whom to evict.
+
+    ``leaving`` are UIDs of pods that were evicted before and are still there: what they release
+    counts, so that nobody else goes for the same pressure.
+    """
+    released: dict[Target, dict[str, float]] = {target: {} for target in Target}
+    gone: set[str] = set()
+    victims = []
+    counting = [task for task in tasks if any(amount > 0 for amount in task.release.values())]
+    for task in tasks:
+        for candidate in task.candidates:
+            if not _is_missing(task, released[task.target]):
+                break
+            pod = candidate.pod
+            if pod.uid in gone:
+                continue
+            gone.add(pod.uid)
+            if pod.uid not in leaving:
+                victims.append(_eviction(task, pod))
+            for target, amounts in _gains(counting, candidate).items():
+                for resource, amount in amounts.items():
+                    sums = released[target]
+                    sums[resource] = sums.get(resource, 0.0) + amount
+    return victims
+
+
+def may_be_evicted(pod: PodView, feature: str) -> bool:
+    """Return whether the pod's list of features that may evict it has this one, or there is none.
+
+    A list that can't be read protects the pod.
+    """
+    meta = pod.pod.metadata
+    if EVICTION_POLICY.key not in meta.annotations:
+        return True
+    try:
+        return feature in (EVICTION_POLICY.read(meta) or ())
+    except InputError:
+        return False
+
+
+def by_priority(
+    view: NodeView,
+    feature: str,
+    *,
+    highest_priority: int,
+    used: Callable[[PodView], float | None],
+    requested: Callable[[PodView], float],
+    weight: Callable[[Candidate], float],
+) -> list[Candidate]:
+    """Return the pods that agreed to be evicted, the least important first, then the heaviest.
+
+    ``used`` is None for a pod that has not been measured; it stays.
+    """
+    found = []
+    for pod in view.pods:
+        amount = used(pod)
+        if (
+            amount is not None
+            and pod.is_active
+            and pod.pod.metadata.labels.get(EVICTION_ENABLED) == "true"
+            and may_be_evicted(pod, feature)
+            and priority_of(pod.pod) <= highest_priority
+        ):
+            found.append(Candidate(pod, amount, requested(pod)))
+    return sorted(found, key=lambda each: (*_importance(each.pod), -weight(each)))
+
+
+def best_effort_pods(
+    view: NodeView, feature: str, used: Callable[[PodView], float | None], resource: str
+) -> list[Candidate]:
+    """Return the pods of class BE that may be evicted for a feature, in the order of the node."""
+    return [
+        Candidate(pod, used(pod) or 0.0, float(pod.requests.get(resource, 0)))
+        for pod in view.pods
+        if pod.labelled_qos is QosClass.BE and may_be_evicted(pod, feature)
+    ]
+
+
+def band_request(pod: PodView, resource: str) -> tuple[str, int]:
+    """Return which resource stands for cpu or memory in the pod's band, and how much it asks."""
+    names = BAND_RESOURCES.get(pod.band, {})
+    name = names.get(resource, resource)
+    return name, pod.requests.get(name, 0)
+
+
+def overcommitted(
+    view: NodeView, resource: str, highest_priority: int, threshold: int, lower: int
+) -> dict[str, float]:
+    """Return what was requested beyond ``threshold`` percent of the allocatable, down to ``lower``.
+
+    By the resources of the bands; all that was requested of one that the node has not.
+    """
+    sums: dict[str, int] = {}
+    for pod in view.pods:
+        if priority_of(pod.pod) <= highest_priority:
+            name, amount = band_request(pod, resource)
+            sums[name] = sums.get(name, 0) + amount
+    release = {}
+    for name, requested in sums.items():
+        allocatable = view.machine.allocatable.get(name, 0)
+        if not allocatable:
+            release[name] = float(requested)
+        elif requested / allocatable > threshold / 100:
+            # The two spellings of one formula round differently; each is that of the original.
+            beyond = requested - lower / 100 * allocatable
+            if resource == MEMORY:
+                beyond = (requested / allocatable - lower / 100) * allocatable
+            release[name] = float(int(beyond))
+    return release
+
+
+def bands_of(release: Amounts) -> set[PriorityBand]:
+    """Return the bands whose own resources are among what is to be released."""
+    return {
+        band for band, names in BAND_RESOURCES.items() if any(n in release for n in names.values())
+    }
+
+
+def _importance(pod: PodView) -> tuple[int, int, int]:
+    priority = priority_of(pod.pod)
+    label = pod.pod.metadata.labels.get(POD_PRIORITY, "")
+    try:
+        within = int(label)
+    except ValueError:
+        within = priority
+    return eviction_priority(pod.pod.metadata), priority, within
+
+
+def _is_missing(task: Task, released: Amounts) -> bool:
+    return any(amount > released.get(name, 0) for name, amount in task.release.items())
+
+
+def _gains(tasks: Sequence[Task], candidate: Candidate) -> dict[Target, dict[str, float]]:
+    """Return what a victim contributes: what two tasks count is counted once."""
+    gains: dict[Target, dict[str, float]] = {}
+    for task in tasks:
+        sums = gains.setdefault(task.target, {})
+        for name, amount in task.gain(candidate).items():
+            sums[name] = max(sums.get(name, 0.0), amount)
+    return gains
+
+
+def _eviction(task: Task, pod: PodView) -> Evict:
+    meta = pod.pod.metadata
+    return Evict(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        folders=tuple(container.folder for container in pod.containers),
+        reason=task.feature,
+        message=f"trigger by koordlet feature {task.feature}, kill pod: {meta.name}: {task.why}",
+    )

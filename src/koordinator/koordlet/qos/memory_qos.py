@@ -1,0 +1,191 @@
+"""Which memory of pods the kernel protects, throttles and reclaims first.
+
+Source: koordinator pkg/koordlet/qosmanager/plugins/cgreconcile/cgroup_reconcile.go.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from koordinator.api.annotations.pod_qos import MEMORY_QOS
+from koordinator.api.core import ResourceList
+from koordinator.api.qos import KubeQos, QosClass
+from koordinator.api.resource_names import BATCH_MEMORY, MEMORY
+from koordinator.api.resource_qos import MemoryQos, MemorySettings, ResourceQos
+from koordinator.domain.cgroups.files import MAX_INT64, UNLIMITED, CgroupFile
+from koordinator.domain.cgroups.readings import PAGE_BYTES
+from koordinator.foundation.errors import InputError
+from koordinator.koordlet.intents import Intent, SetCgroup
+from koordinator.koordlet.view.node_view import NodeView
+from koordinator.koordlet.view.pods import ContainerView, PodView
+from koordinator.koordlet.view.slo import AUTO_MEMORY_QOS, NO_MEMORY_QOS, overlaid
+
+Values = dict[CgroupFile, int]
+
+_CLASS_OF_TIER: Final[Mapping[KubeQos, str]] = MappingProxyType(
+    {
+        KubeQos.GUARANTEED: "lsr_class",
+        KubeQos.BURSTABLE: "ls_class",
+        KubeQos.BEST_EFFORT: "be_class",
+    }
+)
+
+
+@dataclass(slots=True)
+class _Tier:
+    minimum: int | None = None
+    low: int | None = None
+
+
+def plan_memory_qos(view: NodeView) -> list[Intent]:
+    """Return what every tier, pod and container is to have."""
+    tiers = {qos: _Tier() for qos in KubeQos}
+    allocatable = view.machine.allocatable.get(MEMORY, 0)
+    intents: list[Intent] = []
+    for pod in view.pods:
+        if not pod.is_active:
+            continue
+        settings = memory_settings(view, pod)
+        request = _pod_request(pod)
+        tier = tiers[pod.kube_qos]
+        tier.minimum = _added(tier.minimum, request, settings.min_limit_percent)
+        tier.low = _added(tier.low, request, settings.low_limit_percent)
+        reason = "memory QoS"
+        values = pod_values(pod, settings)
+        intents += _intents(pod.folder, values, reason, pod.key)
+        for container in pod.containers:
+            values = container_values(container, pod, settings, allocatable)
+            owner = f"{pod.key}/{container.name}"
+            intents += _intents(container.folder, values, reason, owner)
+    whole = tiers[KubeQos.GUARANTEED]
+    for part in (tiers[KubeQos.BURSTABLE], tiers[KubeQos.BEST_EFFORT]):
+        whole.minimum = _sum(whole.minimum, part.minimum)
+        whole.low = _sum(whole.low, part.low)
+    for qos, tier in tiers.items():
+        intents += _intents(view.layout.tier(qos), _tier_values(view, qos, tier), "memory QoS", qos)
+    return intents
+
+
+def memory_settings(view: NodeView, pod: PodView) -> MemorySettings:
+    """Return the settings of a pod: its own, over those its policy begins with.
+
+    An annotation that can't be read counts for none.
+    """
+    base: MemorySettings = view.qos_of(pod).memory_qos or MemoryQos()
+    try:
+        own = MEMORY_QOS.read(pod.pod.metadata)
+    except InputError:
+        own = None
+    if own is None:
+        return base
+    if own.policy == "none":
+        return NO_MEMORY_QOS
+    if own.policy == "auto":
+        base = AUTO_MEMORY_QOS.get("LSR" if pod.qos is QosClass.LSE else pod.qos) or base
+    names = MemorySettings.__struct_fields__
+    plain = MemorySettings(**{name: getattr(base, name) for name in names})
+    return overlaid(plain, MemorySettings(**{name: getattr(own, name) for name in names}))
+
+
+def container_values(
+    container: ContainerView, pod: PodView, settings: MemorySettings, allocatable_bytes: int
+) -> Values:
+    """Return the files of a container; ``allocatable_bytes`` bounds one without limit."""
+    values = _direct(settings)
+    name = BATCH_MEMORY if pod.labelled_qos is QosClass.BE else MEMORY
+    request = _amount(container.requests, name)
+    _protect(values, request, settings)
+    percent = settings.throttling_percent
+    if percent is not None:
+        bound = _amount(container.limits, name) or allocatable_bytes
+        high = MAX_INT64
+        if percent:
+            high = (request + (bound - request) * percent // 100) // PAGE_BYTES * PAGE_BYTES
+        values[CgroupFile.MEMORY_HIGH] = max(high, values.get(CgroupFile.MEMORY_MIN, 0))
+    return values
+
+
+def pod_values(pod: PodView, settings: MemorySettings) -> Values:
+    """Return the files of a pod: the sums of its containers, and its page-cache limit."""
+    values = _direct(settings)
+    _protect(values, _pod_request(pod), settings)
+    limit = _pod_limit(pod)
+    size = settings.page_cache_limit_size
+    if size is not None and limit > 0:
+        size = min(size, limit)
+    elif size is None and settings.page_cache_limit_percent is not None and limit > 0:
+        size = limit * settings.page_cache_limit_percent // 100
+    if size is not None:
+        values[CgroupFile.PAGE_CACHE_SIZE] = size
+        values[CgroupFile.PAGE_CACHE_ENABLE] = 1 if size else 0
+        if size:
+            values[CgroupFile.PAGE_CACHE_SYNC] = 1 if settings.page_cache_reclaim_sync else 0
+    if settings.page_cache_enable is not None:
+        values[CgroupFile.PAGE_CACHE_ENABLE] = 1 if settings.page_cache_enable else 0
+    return values
+
+
+def _direct(settings: MemorySettings) -> Values:
+    stated = {
+        CgroupFile.WMARK_RATIO: settings.wmark_ratio,
+        CgroupFile.WMARK_SCALE: settings.wmark_scale_permill,
+        CgroupFile.WMARK_MIN_ADJ: settings.wmark_min_adj,
+        CgroupFile.MEMORY_PRIORITY: settings.priority,
+        CgroupFile.USE_PRIORITY_OOM: settings.priority_enable,
+        CgroupFile.OOM_GROUP: settings.oom_kill_group,
+    }
+    return {file: value for file, value in stated.items() if value is not None}
+
+
+def _protect(values: Values, request: int, settings: MemorySettings) -> None:
+    if settings.min_limit_percent is not None:
+        values[CgroupFile.MEMORY_MIN] = request * settings.min_limit_percent // 100
+    if settings.low_limit_percent is not None:
+        low = request * settings.low_limit_percent // 100
+        values[CgroupFile.MEMORY_LOW] = max(low, values.get(CgroupFile.MEMORY_MIN, 0) if low else 0)
+
+
+def _tier_values(view: NodeView, qos: KubeQos, tier: _Tier) -> Values:
+    of_class: ResourceQos | None = getattr(view.qos_strategy, _CLASS_OF_TIER[qos])
+    memory = of_class.memory_qos if of_class is not None else None
+    values: Values = {}
+    if memory is not None:
+        stated = _direct(memory)
+        for file in (CgroupFile.MEMORY_PRIORITY, CgroupFile.USE_PRIORITY_OOM, CgroupFile.OOM_GROUP):
+            if file in stated:
+                values[file] = stated[file]
+    if tier.minimum is not None:
+        values[CgroupFile.MEMORY_MIN] = tier.minimum
+    if tier.low is not None:
+        values[CgroupFile.MEMORY_LOW] = tier.low
+    return values
+
+
+def _pod_request(pod: PodView) -> int:
+    name = BATCH_MEMORY if pod.labelled_qos is QosClass.BE else MEMORY
+    return pod.requests.get(name, 0)
+
+
+def _pod_limit(pod: PodView) -> int:
+    name = BATCH_MEMORY if pod.labelled_qos is QosClass.BE else MEMORY
+    limits = [_amount(spec.resources.limits, name) for spec in pod.pod.spec.containers]
+    return sum(limits) if limits and all(limits) else UNLIMITED
+
+
+def _amount(amounts: ResourceList, name: str) -> int:
+    quantity = amounts.get(name)
+    return max(quantity.value(), 0) if quantity is not None else 0
+
+
+def _added(before: int | None, request: int, percent: int | None) -> int | None:
+    return before if percent is None else (before or 0) + request * percent // 100
+
+
+def _sum(before: int | None, more: int | None) -> int | None:
+    return before if more is None else (before or 0) + more
+
+
+def _intents(folder: str, values: Values, reason: str, owner: str) -> Iterator[Intent]:
+    for file, value in values.items():
+        yield SetCgroup(file, folder, str(value), reason, owner)

@@ -1,0 +1,149 @@
+"""Classes of pods share the last-level cache and the memory bandwidth as the NodeSLO says.
+
+Source: koordinator pkg/koordlet/qosmanager/plugins/resctrl/resctrl_reconcile.go;
+pkg/koordlet/runtimehooks/hooks/resctrl.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from koordinator.api.annotations.pod_qos import RESCTRL, ResctrlConfig, ResctrlResource
+from koordinator.api.qos import QosClass
+from koordinator.api.resource_qos import ResctrlQos
+from koordinator.foundation.errors import InputError
+from koordinator.koordlet.intents import Intent, RemoveResctrl, SetResctrl
+from koordinator.koordlet.qos.resctrl_schemata import l3_line, l3_mask, mb_line, memory_bandwidth
+from koordinator.koordlet.view.node_view import NodeView
+from koordinator.koordlet.view.pods import PodView
+
+POD_GROUP_PREFIX = "koordlet-"
+_GROUPS = (QosClass.LSR, QosClass.LS, QosClass.BE)
+_RUNNING = "Running"
+
+
+@dataclass(frozen=True, slots=True)
+class ResctrlFacts:
+    """The caches of this machine: their ids, the full mask, the vendor, the groups there are."""
+
+    cache_ids: tuple[int, ...]
+    full_mask: int
+    vendor: str
+    groups: tuple[str, ...] = ()
+
+
+def wants_resctrl(view: NodeView) -> bool:
+    """Return whether a class or a pod shares caches out at all."""
+    is_wanted = any(_settings(view, qos).enable for qos in _GROUPS)
+    return is_wanted or any(_own(pod) is not None for pod in view.pods)
+
+
+def plan_resctrl(view: NodeView, facts: ResctrlFacts) -> list[Intent]:
+    """Return a group per class, one per pod that has its own shares, and no others."""
+    intents: list[Intent] = []
+    own = {pod.uid: config for pod in view.pods if (config := _own(pod)) is not None}
+    for qos in _GROUPS:
+        settings = _settings(view, qos)
+        pods = (pod for pod in view.pods if _group_of(pod) is qos and pod.uid not in own)
+        try:
+            schemata = _class_schemata(settings, facts)
+        except InputError:
+            continue  # a NodeSLO is checked before; only a machine of unusual caches gets here
+        reason = f"resctrl: class {qos}"
+        intents.append(SetResctrl(qos, schemata, tuple(_folders(pods)), reason))
+    keep = set()
+    for pod in view.pods:
+        if pod.uid not in own or not pod.is_active:
+            continue
+        group = POD_GROUP_PREFIX + pod.uid
+        try:
+            schemata = _pod_schemata(own[pod.uid], facts)
+        except InputError:
+            continue
+        keep.add(group)
+        reason = f"resctrl: annotation of {pod.key}"
+        intents.append(SetResctrl(group, schemata, tuple(_folders([pod])), reason))
+    intents += [
+        RemoveResctrl(group, "resctrl: the pod is gone")
+        for group in facts.groups
+        if group.startswith(POD_GROUP_PREFIX) and group not in keep
+    ]
+    return intents
+
+
+def _settings(view: NodeView, qos: QosClass) -> ResctrlQos:
+    strategy = view.qos_strategy
+    classes = {
+        QosClass.LSR: strategy.lsr_class,
+        QosClass.LS: strategy.ls_class,
+        QosClass.BE: strategy.be_class,
+    }
+    found = classes[qos]
+    return (found.resctrl_qos if found is not None else None) or ResctrlQos()
+
+
+def _class_schemata(settings: ResctrlQos, facts: ResctrlFacts) -> tuple[str, ...]:
+    lines = []
+    start, end = settings.cat_range_start_percent, settings.cat_range_end_percent
+    if start is not None and end is not None:
+        mask = l3_mask(facts.full_mask, start, end)
+        lines.append(l3_line(dict.fromkeys(facts.cache_ids, mask)))
+    if settings.mba_percent is not None:
+        value = memory_bandwidth(settings.mba_percent, facts.vendor)
+        lines.append(mb_line(dict.fromkeys(facts.cache_ids, value)))
+    return tuple(lines)
+
+
+def _pod_schemata(config: ResctrlConfig, facts: ResctrlFacts) -> tuple[str, ...]:
+    masks = {
+        cache: l3_mask(facts.full_mask, *limits)
+        for cache, limits in _ranges(config.llc, facts).items()
+    }
+    values = {
+        cache: memory_bandwidth(percent, facts.vendor)
+        for cache, percent in _percentages(config.mb, facts).items()
+    }
+    lines = [l3_line(masks)] if masks else []
+    return (*lines, mb_line(values)) if values else tuple(lines)
+
+
+def _ranges(resource: ResctrlResource, facts: ResctrlFacts) -> dict[int, tuple[int, int]]:
+    found = {}
+    if resource.schemata.range:
+        found = dict.fromkeys(facts.cache_ids, _range(resource.schemata.range))
+    for each in resource.schemata_per_cache:
+        if each.range and each.cache_id in facts.cache_ids:
+            found[each.cache_id] = _range(each.range)
+    return found
+
+
+def _range(limits: tuple[int, ...]) -> tuple[int, int]:
+    if len(limits) != 2:  # noqa: PLR2004 -- from, to
+        raise InputError(f"found {list(limits)}; accepted is a start and an end", path="range")
+    return limits[0], limits[1]
+
+
+def _percentages(resource: ResctrlResource, facts: ResctrlFacts) -> dict[int, int]:
+    found = {}
+    if resource.schemata.percent:
+        found = dict.fromkeys(facts.cache_ids, resource.schemata.percent)
+    for each in resource.schemata_per_cache:
+        if each.percent and each.cache_id in facts.cache_ids:
+            found[each.cache_id] = each.percent
+    return found
+
+
+def _own(pod: PodView) -> ResctrlConfig | None:
+    try:
+        return RESCTRL.read(pod.pod.metadata)
+    except InputError:
+        return None
+
+
+def _group_of(pod: PodView) -> QosClass:
+    return QosClass.LSR if pod.qos is QosClass.LSE else pod.qos
+
+
+def _folders(pods: Iterator[PodView] | list[PodView]) -> Iterator[str]:
+    for pod in pods:
+        if pod.pod.status.phase == _RUNNING:
+            yield from (container.folder for container in pod.containers)

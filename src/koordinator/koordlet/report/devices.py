@@ -1,0 +1,289 @@
+"""The Device object: accelerators and RDMA cards of the node.
+
+Accelerators that a device daemon describes go before those of the GPU driver.
+
+Source: koordinator pkg/koordlet/statesinformer/impl/states_device_linux.go; pkg/koordlet/
+metricsadvisor/devices/rdma.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from msgspec.structs import replace
+
+from koordinator.api.annotations.devices import (
+    GpuPartition,
+    GpuPartitionTable,
+    gpu_partitions_entry,
+)
+from koordinator.api.core import ResourceList
+from koordinator.api.crd import StandardCondition
+from koordinator.api.device import (
+    HEALTHY,
+    Device,
+    DeviceInfo,
+    DeviceSpec,
+    DeviceTopology,
+    DeviceType,
+    VirtualFunction,
+    VirtualFunctionGroup,
+)
+from koordinator.api.labels import (
+    GPU_DRIVER_VERSION,
+    GPU_MODEL,
+    GPU_PARTITION_POLICY,
+    GPU_VENDOR,
+    GpuPartitionPolicy,
+    GpuVendor,
+)
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.node import Node
+from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
+from koordinator.api.resource_names import WHOLE_DEVICE as WHOLE
+from koordinator.foundation.clock import to_datetime
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.quantity import Quantity
+from koordinator.host.gpus import Gpu
+from koordinator.koordlet.report.topology import owner_of
+from koordinator.koordlet.view.xpu import Xpu, XpuStatus
+
+#: As device daemons may call them.
+_SHORT_NAMES = {"gpu-core": GPU_CORE, "gpu-memory": GPU_MEMORY}
+
+
+@dataclass(frozen=True, slots=True)
+class RdmaCard:
+    """An RDMA-capable PCI function; ``virtual_functions`` are the bus addresses of its slices."""
+
+    minor: int
+    bus_id: str
+    numa_node: int
+    pcie_id: str
+    is_healthy: bool = True
+    virtual_functions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerators:
+    """What there is of accelerators, whoever found them.
+
+    ``links`` are partitions: minors that are linked, and by what.
+    """
+
+    vendor: str
+    model: str
+    devices: tuple[DeviceInfo, ...]
+    driver_version: str = ""
+    links: tuple[GpuPartition, ...] = ()
+    must_honor_links: bool = False
+
+
+def device_of(node: Node, accelerators: Accelerators | None, cards: Sequence[RdmaCard]) -> Device:
+    """Return the object as it has to be."""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    devices = [_card(card) for card in cards]
+    if accelerators is not None:
+        devices += accelerators.devices
+        labels = {GPU_VENDOR: accelerators.vendor}
+        stated = {GPU_MODEL: accelerators.model, GPU_DRIVER_VERSION: accelerators.driver_version}
+        labels |= {key: label_value(text) for key, text in stated.items() if text}
+        if accelerators.links:
+            policy = GpuPartitionPolicy.PREFER
+            if accelerators.must_honor_links:
+                policy = GpuPartitionPolicy.HONOR
+            labels[GPU_PARTITION_POLICY] = policy.value
+            annotations = gpu_partitions_entry(_table(accelerators.links))
+    return Device(
+        metadata=ObjectMeta(
+            name=node.metadata.name,
+            labels=labels,
+            annotations=annotations,
+            owner_references=(owner_of(node),),
+        ),
+        spec=DeviceSpec(
+            devices=tuple(sorted(devices, key=lambda info: (info.type, info.minor or 0)))
+        ),
+    )
+
+
+def of_driver(gpus: Sequence[Gpu], driver_version: str) -> Accelerators | None:
+    """Return what the GPU driver found; None for nothing.
+
+    The model is told if all are of one, without the name of the vendor.
+    """
+    if not gpus:
+        return None
+    models = {gpu.model for gpu in gpus}
+    model = models.pop().removeprefix("NVIDIA ") if len(models) == 1 else ""
+    devices = tuple(_gpu(gpu) for gpu in gpus)
+    return Accelerators(GpuVendor.NVIDIA.value, model, devices, driver_version)
+
+
+def of_daemon(xpus: Sequence[Xpu], now_s: float) -> Accelerators | None:
+    """Return what a device daemon described; None for nothing.
+
+    Vendor, model and policy are those of the first one.
+    """
+    if not xpus:
+        return None
+    first = xpus[0].topology
+    return Accelerators(
+        xpus[0].vendor,
+        xpus[0].model,
+        tuple(_xpu(xpu, now_s) for xpu in xpus),
+        links=_links(xpus),
+        must_honor_links=first is not None and first.must_honor_partition,
+    )
+
+
+def label_value(text: str) -> str:
+    """Return a text as the value of a label may be: without blanks, at most 63 characters."""
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in text)
+    return kept[:63].strip("-_.")
+
+
+def _gpu(gpu: Gpu) -> DeviceInfo:
+    topology = None
+    if gpu.numa_node >= 0 and gpu.bus_id:
+        topology = DeviceTopology(
+            socket_id=-1, node_id=gpu.numa_node, pcie_id=gpu.pcie_id, bus_id=gpu.bus_id
+        )
+    return DeviceInfo(
+        type=DeviceType.GPU,
+        id=gpu.uuid,
+        minor=gpu.minor,
+        health=gpu.is_healthy,
+        resources={
+            GPU_CORE: Quantity.from_int(WHOLE),
+            GPU_MEMORY: Quantity.from_int(gpu.memory_bytes, binary=True),
+            GPU_MEMORY_RATIO: Quantity.from_int(WHOLE),
+        },
+        topology=topology,
+    )
+
+
+def _xpu(xpu: Xpu, now_s: float) -> DeviceInfo:
+    topology = None
+    if xpu.topology is not None:
+        topology = DeviceTopology(
+            socket_id=-1,
+            node_id=_number(xpu.topology.node_id, -1),
+            pcie_id=xpu.topology.pcie_id,
+            bus_id=xpu.topology.bus_id,
+        )
+    return DeviceInfo(
+        type=DeviceType.GPU,
+        id=xpu.uuid,
+        minor=_number(xpu.minor, 0),
+        health=xpu.status is None or xpu.status.healthy,
+        resources={GPU_MEMORY_RATIO: Quantity.from_int(WHOLE), **_amounts(xpu)},
+        topology=topology,
+        conditions=_conditions(xpu.status, now_s),
+    )
+
+
+def _amounts(xpu: Xpu) -> ResourceList:
+    amounts = {}
+    for name, text in xpu.resources.items():
+        try:
+            amounts[_SHORT_NAMES.get(name, name)] = Quantity.parse(text)
+        except InputError:
+            continue  # the others count all the same
+    return amounts
+
+
+def _conditions(status: XpuStatus | None, now_s: float) -> tuple[StandardCondition, ...]:
+    if status is None:
+        return ()
+    if status.healthy:
+        state: tuple[Literal["True", "False"], str, str] = (
+            "True",
+            "DeviceHealthy",
+            "device is healthy",
+        )
+    else:
+        message = status.err_message or "device is unhealthy"
+        state = ("False", status.err_code or "Unknown", message)
+    return (
+        StandardCondition(
+            type=HEALTHY,
+            status=state[0],
+            reason=state[1],
+            message=state[2],
+            last_transition_time=to_datetime(now_s),
+        ),
+    )
+
+
+def _links(xpus: Sequence[Xpu]) -> tuple[GpuPartition, ...]:
+    found: dict[tuple[int, ...], GpuPartition] = {}
+    for xpu in xpus:
+        for link in xpu.topology.p2p_links if xpu.topology is not None else ():
+            if not link.peer_minor or not link.type:
+                continue
+            texts = (*link.peer_minor.split(","), xpu.minor)
+            minors = tuple(sorted({int(text) for text in texts if text.strip().isdigit()}))
+            partition = GpuPartition(minors=minors, gpu_link_type=link.type, allocation_score=1)
+            found.setdefault(minors, partition)
+    return tuple(found.values())
+
+
+def _table(links: Sequence[GpuPartition]) -> GpuPartitionTable:
+    sizes = sorted({len(link.minors) for link in links})
+    return {size: tuple(link for link in links if len(link.minors) == size) for size in sizes}
+
+
+def _number(text: str, default: int) -> int:
+    return int(text) if text.strip().lstrip("-").isdigit() else default
+
+
+def merged_device(existing: Device, wanted: Device) -> Device:
+    """Return the existing object brought up to date.
+
+    A condition whose status stays keeps the time since when it has it.
+    """
+    since = {
+        (info.id, condition.type): condition
+        for info in existing.spec.devices
+        for condition in info.conditions
+    }
+    devices = []
+    for info in wanted.spec.devices:
+        conditions = []
+        for condition in info.conditions:
+            old = since.get((info.id, condition.type))
+            is_same = old is not None and old.status == condition.status
+            time = old.last_transition_time if old is not None and is_same else None
+            changed = replace(condition, last_transition_time=time) if time else condition
+            conditions.append(changed)
+        devices.append(replace(info, conditions=tuple(conditions)))
+    meta = existing.metadata
+    return replace(
+        existing,
+        metadata=replace(
+            meta,
+            labels={**meta.labels, **wanted.metadata.labels},
+            annotations={**meta.annotations, **wanted.metadata.annotations},
+        ),
+        spec=DeviceSpec(devices=tuple(devices)),
+    )
+
+
+def _card(card: RdmaCard) -> DeviceInfo:
+    groups: tuple[VirtualFunctionGroup, ...] = ()
+    if card.virtual_functions:
+        vfs = (VirtualFunction(minor=-1, bus_id=bus) for bus in sorted(card.virtual_functions))
+        groups = (VirtualFunctionGroup(vfs=tuple(vfs)),)
+    return DeviceInfo(
+        type=DeviceType.RDMA,
+        id=card.bus_id,
+        minor=card.minor,
+        health=card.is_healthy,
+        resources={RDMA: Quantity.from_int(WHOLE)},
+        topology=DeviceTopology(
+            socket_id=-1, node_id=card.numa_node, pcie_id=card.pcie_id, bus_id=card.bus_id
+        ),
+        vf_groups=groups,
+    )

@@ -1,0 +1,150 @@
+"""The NodeResourceTopology object: CPUs, who holds them, and what NUMA nodes have.
+
+Source: koordinator pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go.
+"""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from koordinator.api.annotations.numa import (
+    BE_CPU_SHARED_POOLS,
+    CPU_BASIC_INFO,
+    CPU_SHARED_POOLS,
+    CPU_TOPOLOGY,
+    KUBELET_CPU_MANAGER_POLICY,
+    NODE_RESERVATION,
+    POD_CPU_ALLOCATIONS,
+    SYSTEM_QOS_RESOURCE,
+    CpuBasicInfo,
+    CpuTopology,
+    KubeletCpuManagerPolicy,
+)
+from koordinator.api.labels import ENABLE_NUMA_RESERVATION, MANAGED_BY
+from koordinator.api.meta import ObjectMeta, OwnerReference
+from koordinator.api.node import Node
+from koordinator.api.node_resource_topology import (
+    NUMA_ZONE,
+    NodeResourceTopology,
+    Zone,
+    ZoneResource,
+)
+from koordinator.api.resource_names import CPU, MEMORY
+from koordinator.domain.cpus.cpu_list import format_cpu_list
+from koordinator.foundation.quantity import Quantity
+from koordinator.koordlet.view.cpu_pools import cpu_pools, pool_entries
+from koordinator.koordlet.view.node_view import NodeView
+
+MANAGER = "Koordinator"
+
+
+def topology_of(
+    view: NodeView, basics: CpuBasicInfo, memory_bytes: Mapping[int, int]
+) -> NodeResourceTopology:
+    """Return the object as it has to be; ``memory_bytes`` is by NUMA node."""
+    machine = view.machine
+    pools = cpu_pools(view)
+    meta = machine.node.metadata
+    annotations = {
+        **CPU_BASIC_INFO.entry(basics),
+        **CPU_TOPOLOGY.entry(CpuTopology(detail=tuple(machine.cpus))),
+        **CPU_SHARED_POOLS.entry(pool_entries(view, pools.shared)),
+        **BE_CPU_SHARED_POOLS.entry(pool_entries(view, pools.best_effort)),
+        **KUBELET_CPU_MANAGER_POLICY.entry(KubeletCpuManagerPolicy(policy=machine.kubelet_policy)),
+        **POD_CPU_ALLOCATIONS.entry(machine.kubelet_allocations),
+        **NODE_RESERVATION.entry(
+            replace(machine.reservation, reserved_cpus=format_cpu_list(machine.reserved_cpus))
+        ),
+    }
+    if SYSTEM_QOS_RESOURCE.key in meta.annotations:
+        annotations |= SYSTEM_QOS_RESOURCE.entry(machine.system_qos)
+    labels = {MANAGED_BY: MANAGER}
+    if meta.labels.get(ENABLE_NUMA_RESERVATION):
+        labels[ENABLE_NUMA_RESERVATION] = meta.labels[ENABLE_NUMA_RESERVATION]
+    return NodeResourceTopology(
+        metadata=ObjectMeta(
+            name=meta.name,
+            labels=labels,
+            annotations=annotations,
+            owner_references=(owner_of(machine.node),),
+        ),
+        topology_policies=("None",),
+        zones=tuple(_zone(view, node, memory_bytes.get(node, 0)) for node in machine.numa_nodes),
+    )
+
+
+def merged_topology(
+    existing: NodeResourceTopology, wanted: NodeResourceTopology
+) -> NodeResourceTopology:
+    """Return the existing object with what this agent is in charge of; others' parts stay.
+
+    Zones of the same name keep resources that this agent doesn't know.
+    """
+    meta = existing.metadata
+    return replace(
+        existing,
+        metadata=replace(
+            meta,
+            labels={**meta.labels, **wanted.metadata.labels},
+            annotations={**meta.annotations, **wanted.metadata.annotations},
+        ),
+        topology_policies=existing.topology_policies or wanted.topology_policies,
+        zones=_merged_zones(existing.zones, wanted.zones),
+    )
+
+
+def owner_of(node: Node) -> OwnerReference:
+    """Return the reference that removes an object with its node."""
+    return OwnerReference(
+        api_version="v1",
+        kind="Node",
+        name=node.metadata.name,
+        uid=node.metadata.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+
+
+def _zone(view: NodeView, node: int, memory_bytes: int) -> Zone:
+    cpus = view.machine.numa_nodes[node].bit_count()
+    amounts = {
+        CPU: (1000 * cpus, Quantity.from_int(cpus)),
+        MEMORY: (memory_bytes, Quantity.from_int(memory_bytes, binary=True)),
+    }
+    resources = []
+    for name, (amount, capacity) in amounts.items():
+        left = max(amount - _reserved(view, name), 0)
+        allocatable = (
+            Quantity.from_milli(left) if name == CPU else Quantity.from_int(left, binary=True)
+        )
+        resources.append(
+            ZoneResource(
+                name=name, capacity=capacity, allocatable=allocatable, available=allocatable
+            )
+        )
+    return Zone(name=f"node-{node}", type=NUMA_ZONE, resources=tuple(resources))
+
+
+def _reserved(view: NodeView, name: str) -> int:
+    """Return each NUMA node's part of what the kubelet reserves, if the node's label wants that."""
+    machine = view.machine
+    if machine.node.metadata.labels.get(ENABLE_NUMA_RESERVATION) != "true":
+        return 0
+    capacity = machine.capacity_milli if name == CPU else machine.memory_bytes
+    reserved = max(capacity - machine.raw_allocatable.get(name, capacity), 0)
+    return -(-reserved // len(machine.numa_nodes))
+
+
+def _merged_zones(existing: tuple[Zone, ...], wanted: tuple[Zone, ...]) -> tuple[Zone, ...]:
+    by_name = {zone.name: zone for zone in existing}
+    merged = []
+    for zone in wanted:
+        old = by_name.get(zone.name)
+        if old is None:
+            merged.append(zone)
+            continue
+        ours = {resource.name for resource in zone.resources}
+        others = tuple(resource for resource in old.resources if resource.name not in ours)
+        resources = tuple(sorted((*zone.resources, *others), key=lambda resource: resource.name))
+        merged.append(replace(old, type=zone.type, resources=resources))
+    return tuple(merged)

@@ -1,0 +1,55 @@
+"""CPUs that pods share: those that nobody has for himself, by NUMA node.
+
+Source: koordinator pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go,
+``calCPUSharePools``; pkg/koordlet/qosmanager cpusuppress, ``calcBECPUSet``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from koordinator.api.annotations.numa import CpuSharedPool
+from koordinator.api.qos import QosClass
+from koordinator.domain.cpus.cpu_list import format_cpu_list
+from koordinator.koordlet.view.node_view import NodeView
+
+
+@dataclass(frozen=True, slots=True)
+class CpuPools:
+    """Masks of CPUs by NUMA node: for latency-sensitive pods, and for best effort."""
+
+    shared: Mapping[int, int]
+    best_effort: Mapping[int, int]
+
+    @property
+    def all_shared(self) -> int:
+        """Of all NUMA nodes."""
+        return sum(self.shared.values())
+
+
+def cpu_pools(view: NodeView) -> CpuPools:
+    """Return the pools.  Best effort also uses the CPUs of pods other than LSE."""
+    machine = view.machine
+    bound = exclusive = 0
+    for pod in view.pods:
+        if not pod.is_active:
+            continue
+        cpus = view.bound_cpus(pod)
+        bound |= cpus
+        if pod.labelled_qos is QosClass.LSE:
+            exclusive |= cpus
+    kept = machine.reserved_cpus | machine.exclusive_system_cpus
+    shared = machine.all_cpus & ~(bound | machine.kubelet_cpus | kept)
+    best_effort = machine.all_cpus & ~(exclusive | kept)
+    return CpuPools(
+        {node: cpus & shared for node, cpus in machine.numa_nodes.items()},
+        {node: cpus & best_effort for node, cpus in machine.numa_nodes.items()},
+    )
+
+
+def pool_entries(view: NodeView, pool: Mapping[int, int]) -> tuple[CpuSharedPool, ...]:
+    """Return a pool as it is published."""
+    sockets = view.machine.sockets
+    return tuple(
+        CpuSharedPool(socket=sockets[node], node=node, cpuset=format_cpu_list(mask))
+        for node, mask in pool.items()
+    )

@@ -1,0 +1,151 @@
+"""The hardware and the promises of this node, as far as decisions need them.
+
+Source: koordinator pkg/util/node.go ``GetNodeReservationFromAnnotation``,
+``GetNodeReservationFromKubelet``; apis/extension/system_qos.go, node_reservation.go.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from koordinator.api.annotations.node import RAW_ALLOCATABLE
+from koordinator.api.annotations.numa import (
+    NODE_RESERVATION,
+    SYSTEM_QOS_RESOURCE,
+    CpuInfo,
+    NodeReservation,
+    PodCpuAllocation,
+    SystemQosResource,
+)
+from koordinator.api.node import Node
+from koordinator.domain.cpus.cpu_list import cpu_ids, parse_cpu_list
+from koordinator.domain.pod_requests import canonical
+from koordinator.foundation.errors import InputError
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A Node object and the CPUs that were found on it.
+
+    ``cpus`` are ascending by id; ``kubelet_policy`` is that of its CPU manager, static or none.
+    ``kubelet_allocations`` are the CPUs that it gave to pods for themselves.
+    """
+
+    node: Node
+    cpus: Sequence[CpuInfo]
+    kubelet_policy: str = "none"
+    kubelet_allocations: tuple[PodCpuAllocation, ...] = ()
+
+    @cached_property
+    def all_cpus(self) -> int:
+        """A mask of CPUs."""
+        return sum(1 << cpu.id for cpu in self.cpus)
+
+    @cached_property
+    def kubelet_cpus(self) -> int:
+        """A mask of the CPUs that the kubelet gave to pods."""
+        mask = 0
+        for allocation in self.kubelet_allocations:
+            mask |= _mask(allocation.cpuset)
+        return mask
+
+    @property
+    def capacity_milli(self) -> int:
+        """CPUs of the whole machine."""
+        return self._amount(self.node.status.capacity.get("cpu"), "cpu")
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the whole machine."""
+        return self._amount(self.node.status.capacity.get("memory"), "memory")
+
+    @cached_property
+    def allocatable(self) -> dict[str, int]:
+        """Milli-CPU for ``cpu``, whole units for all else."""
+        return {name: canonical(name, q) for name, q in self.node.status.allocatable.items()}
+
+    @cached_property
+    def raw_allocatable(self) -> dict[str, int]:
+        """The same before the node was shown larger than it is."""
+        try:
+            raw = RAW_ALLOCATABLE.read(self.node.metadata)
+        except InputError:
+            raw = None
+        stated = {name: canonical(name, q) for name, q in (raw or {}).items()}
+        return {**self.allocatable, **stated}
+
+    @cached_property
+    def reservation(self) -> NodeReservation:
+        """What the node keeps for itself; nothing if the annotation can't be read."""
+        try:
+            return NODE_RESERVATION.read(self.node.metadata) or NodeReservation()
+        except InputError:
+            return NodeReservation()
+
+    @cached_property
+    def reserved_cpus(self) -> int:
+        """A mask of the CPUs that the node keeps for itself.
+
+        Where only an amount is stated these are the first ones, core after core, as the kubelet
+        would take them.
+        """
+        stated = self.reservation
+        if stated.reserved_cpus:
+            return _mask(stated.reserved_cpus)
+        amount = stated.resources.get("cpu")
+        if amount is None:
+            return 0
+        order = sorted(self.cpus, key=lambda cpu: (cpu.socket, cpu.core, cpu.id))
+        return sum(1 << cpu.id for cpu in order[: -(-amount.milli() // 1000)])
+
+    @cached_property
+    def reserved_milli(self) -> int:
+        """The larger of what the node keeps for itself and what the kubelet does."""
+        stated = self.reservation.resources.get("cpu")
+        named = 1000 * _mask(self.reservation.reserved_cpus).bit_count()
+        own = named or (stated.milli() if stated is not None else 0)
+        of_kubelet = self.capacity_milli - self.raw_allocatable.get("cpu", self.capacity_milli)
+        return max(own, of_kubelet, 0)
+
+    @cached_property
+    def system_qos(self) -> SystemQosResource:
+        """CPUs for pods of class SYSTEM; none if the annotation can't be read."""
+        try:
+            return SYSTEM_QOS_RESOURCE.read(self.node.metadata) or SystemQosResource()
+        except InputError:
+            return SystemQosResource()
+
+    @cached_property
+    def exclusive_system_cpus(self) -> int:
+        """A mask of the CPUs that only pods of class SYSTEM use."""
+        return _mask(self.system_qos.cpuset) if self.system_qos.cpuset_exclusive else 0
+
+    @cached_property
+    def numa_nodes(self) -> dict[int, int]:
+        """A mask of CPUs by NUMA node, ascending."""
+        masks: dict[int, int] = {}
+        for cpu in self.cpus:
+            masks[cpu.node] = masks.get(cpu.node, 0) | 1 << cpu.id
+        return dict(sorted(masks.items()))
+
+    @cached_property
+    def sockets(self) -> dict[int, int]:
+        """The socket of every NUMA node."""
+        return {cpu.node: cpu.socket for cpu in reversed(self.cpus)}
+
+    @staticmethod
+    def _amount(quantity: object, name: str) -> int:
+        return canonical(name, quantity) if quantity is not None else 0  # type: ignore[arg-type]
+
+
+def _mask(text: str) -> int:
+    try:
+        return parse_cpu_list(text)
+    except InputError:
+        return 0
+
+
+def infos_of(mask: int, cpus: Sequence[CpuInfo]) -> list[CpuInfo]:
+    """Return the CPUs of a mask, in order."""
+    chosen = set(cpu_ids(mask))
+    return [cpu for cpu in cpus if cpu.id in chosen]

@@ -1,0 +1,87 @@
+"""Everything that a strategy may look at in one round."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from koordinator.api.annotations.numa import RESOURCE_STATUS, CpuAllocation
+from koordinator.api.node_slo import NodeSloSpec, ResourceThresholdStrategy
+from koordinator.api.resource_qos import ResourceQos, ResourceQosStrategy
+from koordinator.domain.cgroups.files import CgroupFile
+from koordinator.domain.cgroups.layout import CgroupLayout
+from koordinator.domain.cpus.cpu_list import parse_cpu_list
+from koordinator.foundation.errors import InputError
+from koordinator.koordlet.view.machine import Machine
+from koordinator.koordlet.view.pods import PodView
+
+
+class CgroupReadings(Protocol):
+    """What the cgroups have now.  A cgroup that vanished has nothing."""
+
+    def number(self, file: CgroupFile, folder: str) -> int | None:
+        """Return a number in the units of cgroup v1; -1 is no limit, None is unknown."""
+
+    def cpus(self, folder: str) -> int | None:
+        """Return the CPU set of a cgroup as a mask, None if unknown."""
+
+    def lines(self, file: CgroupFile, folder: str) -> Sequence[str]:
+        """Return the lines of a file; none if it can't be read."""
+
+    def below(self, folder: str) -> Sequence[str]:
+        """Return the folders of the cgroups directly below one, in the cpuset hierarchy."""
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """``now_s`` is when the round began; ``slo`` has defaults filled in; pods are by key."""
+
+    now_s: float
+    machine: Machine
+    slo: NodeSloSpec
+    pods: tuple[PodView, ...]
+    layout: CgroupLayout
+    cgroups: CgroupReadings
+
+    @property
+    def threshold(self) -> ResourceThresholdStrategy:
+        """When best-effort pods are suppressed and evicted."""
+        return self.slo.resource_used_threshold_with_be or ResourceThresholdStrategy()
+
+    @property
+    def qos_strategy(self) -> ResourceQosStrategy:
+        """What every QoS class gets."""
+        return self.slo.resource_qos_strategy or ResourceQosStrategy()
+
+    def qos_of(self, pod: PodView) -> ResourceQos:
+        """Return what the class of a pod gets: LSE as LSR, SYSTEM by its own."""
+        strategy = self.qos_strategy
+        classes = {
+            "LSE": strategy.lsr_class,
+            "LSR": strategy.lsr_class,
+            "LS": strategy.ls_class,
+            "BE": strategy.be_class,
+            "SYSTEM": strategy.system_class,
+        }
+        return classes.get(pod.qos) or ResourceQos()
+
+    @cached_property
+    def cpu_allocations(self) -> dict[str, CpuAllocation]:
+        """What the scheduler gave to pods, by UID; unreadable annotations are left out."""
+        found = {}
+        for pod in self.pods:
+            try:
+                allocation = RESOURCE_STATUS.read(pod.pod.metadata)
+            except InputError:
+                continue
+            if allocation is not None:
+                found[pod.uid] = allocation
+        return found
+
+    def bound_cpus(self, pod: PodView) -> int:
+        """Return a mask of the CPUs that a pod has for itself."""
+        allocation = self.cpu_allocations.get(pod.uid)
+        try:
+            return parse_cpu_list(allocation.cpuset) if allocation is not None else 0
+        except InputError:
+            return 0

@@ -1,0 +1,43 @@
+"""An accelerator as a device daemon describes it.
+
+Source: koordinator pkg/koordlet/util/device.go, ``XPUDeviceInfo``.
+"""
+
+import msgspec
+
+
+class P2pLink(msgspec.Struct, frozen=True, rename="camel"):
+    """``peer_minor`` is a list of minors such as 1,2,3; ``type`` NVLink, HCCS, …."""
+
+    peer_minor: str = ""
+    type: str = ""
+
+
+class XpuTopology(msgspec.Struct, frozen=True, rename="camel"):
+    """Where it sits, and which others it is linked to.  Ids are text; an empty one is unknown."""
+
+    p2p_links: tuple[P2pLink, ...] = msgspec.field(name="p2pLinks", default=())
+    must_honor_partition: bool = False
+    node_id: str = msgspec.field(name="nodeID", default="")
+    pcie_id: str = msgspec.field(name="pcieID", default="")
+    bus_id: str = msgspec.field(name="busID", default="")
+
+
+class XpuStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """``err_code`` is a word for programs."""
+
+    healthy: bool = True
+    err_code: str = ""
+    err_message: str = ""
+
+
+class Xpu(msgspec.Struct, frozen=True, rename="camel"):
+    """One accelerator of any vendor.  ``resources`` are quantities by name."""
+
+    vendor: str
+    model: str
+    uuid: str
+    minor: str
+    resources: dict[str, str] = {}
+    topology: XpuTopology | None = None
+    status: XpuStatus | None = None

@@ -1,0 +1,138 @@
+"""What the agent promises, seen in the CPU time and memory of real processes."""
+
+import pytest
+from tests.e2e.host.machine import SPIN, PodsMachine
+from tests.nodes import LAYOUT, slo
+
+_SLEEP = "import time\nwhile True: time.sleep(60)"
+_HOG = "import time\nheld = b'x' * (900 << 20)\nwhile True: time.sleep(60)"
+
+
+def suppressing(**changes: object) -> object:
+    """Return a NodeSLO that keeps the node at 90 % by quota."""
+    return slo(
+        resourceUsedThresholdWithBE={
+            "enable": True,
+            "cpuSuppressThresholdPercent": 90,
+            "cpuSuppressPolicy": "cfsQuota",
+            **changes,
+        }
+    )
+
+
+def quota(machine: PodsMachine) -> int:
+    """Return the quota of best effort in microseconds per 100 ms."""
+    return int(machine.read("cpu", LAYOUT.besteffort, "cpu.cfs_quota_us"))
+
+
+def test_a_batch_job_makes_room_as_a_service_rises(machine: PodsMachine) -> None:
+    """Its CPU time falls; the quota follows within two intervals, and comes back."""
+    machine.slo(suppressing())  # type: ignore[arg-type]
+    service = machine.run("ls", "LS", _SLEEP, requests={"cpu": 1})
+    machine.run("be", "BE")
+    job = machine.run("be2", "BE")
+    assert machine.live(10, lambda: quota(machine) > 0)
+    calm = quota(machine)
+    before = machine.cores(job, 3)
+
+    spinner = machine.spawn(service, SPIN)
+    assert machine.live(10, lambda: 0 < quota(machine) < calm * 3 / 4)
+    machine.live(2)
+    during = machine.cores(job, 3)
+    assert during < before * 0.8
+
+    spinner.kill()
+    assert machine.live(20, lambda: quota(machine) > calm * 0.9)
+
+
+def test_a_restarted_agent_leaves_a_suppressed_job_as_it_is(machine: PodsMachine) -> None:
+    """Killed and started again, it does not let go in between."""
+    machine.slo(suppressing(cpuSuppressThresholdPercent=20))  # type: ignore[arg-type]
+    machine.run("ls", "LS", requests={"cpu": 1})
+    machine.run("be", "BE")
+    assert machine.live(10, lambda: quota(machine) == 2000)
+
+    machine.agent = machine.start()
+    loosest = 0
+
+    def watch() -> bool:
+        nonlocal loosest
+        loosest = max(loosest, quota(machine), 0 if quota(machine) > 0 else 10**9)
+        return False
+
+    machine.live(5, watch)
+    assert loosest == 2000
+
+
+def test_a_memory_hog_goes_before_the_service_suffers(machine: PodsMachine) -> None:
+    """Its processes are ended, the service stays."""
+    machine.slo(
+        slo(
+            resourceUsedThresholdWithBE={
+                "enable": True,
+                "memoryEvictThresholdPercent": 70,
+                "memoryEvictLowerPercent": 50,
+            }
+        )
+    )
+    service = machine.run("ls", "LS", _SLEEP, requests={"memory": "100Mi"})
+    hog = machine.run("hog", "BE", _SLEEP)
+    small = machine.run("small", "BE", _SLEEP)
+    machine.live(3)
+    process = machine.spawn(hog, _HOG)
+
+    assert machine.live(20, lambda: process.poll() is not None)
+    assert process.returncode == -9
+    machine.live(6)
+    for view in (service, small):
+        assert machine.read("cpu", view.containers[0].folder, "cgroup.procs")
+    (event,) = [e for e in machine.agent.audit.events if e.type == "eviction"]
+    assert event.owner == "default/hog"
+
+
+def test_a_throttled_service_bursts(machine: PodsMachine) -> None:
+    """Its quota rises to three times its limit, and so does its CPU time."""
+    machine.slo(slo(cpuBurstStrategy={"policy": "auto", "sharePoolThresholdPercent": 100}))
+    machine.agent.close()
+    machine.agent = machine.start()
+    limited = machine.run("ls", "LS", limits={"cpu": "200m"})
+    before = machine.cores(limited, 1)
+
+    def is_up() -> bool:
+        folder = limited.containers[0].folder
+        return int(machine.read("cpu", folder, "cpu.cfs_quota_us")) == 60_000
+
+    assert machine.live(30, is_up)
+    assert int(machine.read("cpu", limited.folder, "cpu.cfs_quota_us")) == 60_000
+    assert int(machine.read("cpu", limited.folder, "cpu.cfs_burst_us")) > 0
+    assert machine.cores(limited, 3) > before * 1.5
+
+
+def test_batch_limits_are_the_kernels(machine: PodsMachine) -> None:
+    """A job with half a batch CPU gets half a CPU."""
+    batch = {"kubernetes.io/batch-cpu": 500, "kubernetes.io/batch-memory": "200Mi"}
+    job = machine.run("be", "BE", requests=batch, limits=batch)
+    folder = job.containers[0].folder
+
+    assert machine.live(
+        5, lambda: machine.read("memory", folder, "memory.limit_in_bytes") == str(200 << 20)
+    )
+    assert machine.read("cpu", job.folder, "cpu.cfs_quota_us") == "50000"
+    assert machine.read("cpu", folder, "cpu.shares") == "512"
+    assert machine.cores(job, 3) < 0.6
+
+
+def test_best_effort_idles_where_the_kernel_has_no_group_identity(machine: PodsMachine) -> None:
+    """``cpu.idle`` of the tier; taken back when it is off."""
+    on = {"cpuQOS": {"enable": True}}
+    machine.slo(slo(resourceQOSStrategy={"lsClass": on, "beClass": on}))
+    machine.run("be", "BE", _SLEEP)
+    try:
+        machine.read("cpu", LAYOUT.besteffort, "cpu.idle")
+    except FileNotFoundError:
+        pytest.skip("the kernel has no cpu.idle")
+
+    def idle() -> str:
+        return machine.read("cpu", LAYOUT.besteffort, "cpu.idle")
+
+    assert machine.live(5, lambda: idle() == "1")

@@ -1,0 +1,159 @@
+"""The agent and a real API server: what it is told it keeps, what it measures it reports."""
+
+import json
+import subprocess
+from typing import Any
+
+import yaml
+from tests.e2e.controlplane import ControlPlane
+from tests.e2e.koordlet.agent_process import CPUS, KOORD, AgentProcess, MachineOfFiles
+from tests.e2e.waiting import eventually
+
+from koordinator.api.qos import KubeQos
+from koordinator.domain.cgroups.files import CgroupFile
+
+NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
+NODE_STATUS = {
+    amounts: {"cpu": str(CPUS), "memory": "8Gi", "pods": "110"}
+    for amounts in ("capacity", "allocatable")
+}
+SLO = {
+    "apiVersion": "slo.koordinator.sh/v1alpha1",
+    "kind": "NodeSLO",
+    "metadata": {"name": "n1"},
+    "spec": {
+        "resourceUsedThresholdWithBE": {
+            "enable": True,
+            "cpuSuppressThresholdPercent": 50,
+            "cpuSuppressPolicy": "cfsQuota",
+        }
+    },
+}
+METRIC = {
+    "apiVersion": "slo.koordinator.sh/v1alpha1",
+    "kind": "NodeMetric",
+    "metadata": {"name": "n1"},
+    "spec": {"metricCollectPolicy": {"reportIntervalSeconds": 30}},
+}
+
+
+class Cluster:
+    """One node and a best-effort pod on it."""
+
+    def __init__(self, controlplane: ControlPlane, namespace: str, machine: MachineOfFiles) -> None:
+        self._kubectl = controlplane.kubectl
+        self.namespace = namespace
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": "job",
+                "namespace": namespace,
+                "labels": {"koordinator.sh/qosClass": "BE"},
+            },
+            "spec": {
+                "nodeName": "n1",
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [{"name": "c", "image": "x"}],
+            },
+        }
+        self.apply(NODE, METRIC, SLO, pod)
+        self.patch_status("node", "n1", NODE_STATUS)
+        container = {"name": "c", "containerID": "containerd://1", "image": "x", "imageID": "x"}
+        whole = {**container, "ready": True, "restartCount": 0, "started": True}
+        status = {"phase": "Running", "containerStatuses": [whole]}
+        self.patch_status("pod", "job", status, "--namespace", namespace)
+        uid = self.get("pod", "job", "--namespace", namespace)["metadata"]["uid"]
+        self.pod_folder = machine.layout.pod(KubeQos.BEST_EFFORT, uid)
+        machine.add(self.pod_folder)
+        machine.add(f"{self.pod_folder}/1")
+
+    def apply(self, *objects: dict[str, Any]) -> None:
+        """Create objects, or change them."""
+        text = yaml.safe_dump_all(objects)
+        self._kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", stdin=text)
+
+    def patch_status(self, kind: str, name: str, status: dict[str, Any], *flags: str) -> None:
+        """Play the kubelet."""
+        patch = json.dumps({"status": status})
+        self._kubectl(
+            "patch", kind, name, "--subresource=status", "--type=merge", f"--patch={patch}", *flags
+        )
+
+    def get(self, kind: str, name: str, *flags: str) -> Any:
+        """Return an object."""
+        return json.loads(self._kubectl("get", kind, name, "--output=json", *flags))
+
+    def events(self) -> list[Any]:
+        """Return the events about the node."""
+        found = self._kubectl("get", "events", "--all-namespaces", "--output=json")
+        return list(json.loads(found)["items"])
+
+
+def quota(machine: MachineOfFiles) -> str:
+    """Return the quota of best effort."""
+    return machine.read(CgroupFile.CFS_QUOTA, machine.layout.besteffort)
+
+
+def test_the_life_of_an_agent(
+    controlplane: ControlPlane, namespace: str, agent: AgentProcess, machine: MachineOfFiles
+) -> None:
+    """With no more rights than it is installed with."""
+    cluster = Cluster(controlplane, namespace, machine)
+    agent.start()
+
+    # What the NodeSLO says is done: half of eight CPUs.
+    eventually(lambda: quota(machine) == "400000")
+    # The topology is there.
+    topology = eventually(lambda: cluster.get("noderesourcetopology", "n1"))
+    annotations = topology["metadata"]["annotations"]
+    pools = json.loads(annotations["node.koordinator.sh/cpu-shared-pools"])
+    assert pools == [{"socket": 0, "node": 0, "cpuset": f"0-{CPUS - 1}"}]
+
+    # A NodeSLO that makes no sense changes nothing, and an event names the field.
+    nonsense = json.loads(json.dumps(SLO))
+    nonsense["spec"]["resourceUsedThresholdWithBE"]["cpuSuppressPolicy"] = "quota"
+    cluster.apply(nonsense)
+    event = eventually(
+        lambda: next((e for e in cluster.events() if e["reason"] == "NodeSLONotFollowed"), None)
+    )
+    assert "cpuSuppressPolicy: found 'quota'" in (event.get("message") or event.get("note"))
+    assert quota(machine) == "400000"
+
+    # Usage is reported, the pod's too.
+    status = eventually(
+        lambda: (
+            cluster.get("nodemetric", "n1").get("status", {}).get("nodeMetric")
+            and cluster.get("nodemetric", "n1")["status"]
+        ),
+        90,
+    )
+    assert status["nodeMetric"]["nodeUsage"]["resources"]["memory"] == "4Gi"
+    assert [pod["name"] for pod in status["podsMetric"]] == ["job"]
+
+    # What was done can be read, while it runs and afterwards.
+    assert "CPU suppress" in agent.get("/events?size=5")
+    assert "koordlet_be_suppress_cpu_cores" in agent.get("/metrics")
+    told = subprocess.run(
+        [KOORD, "koordlet", "audit", f"--audit-log-dir={agent.audit}", "--type=cgroup"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+    assert "cpu.cfs_quota_us: -1 -> 400000 (CPU suppress: 50 % of 8000m" in told
+
+    # Killed and started again it does not let go.
+    cluster.apply(SLO)
+    agent.kill()
+    assert quota(machine) == "400000"
+    agent.start()
+    assert quota(machine) == "400000"
+
+    # An outage of the API server does not stop it; afterwards it reports again.
+    before = cluster.get("nodemetric", "n1")["status"]["updateTime"]
+    controlplane.stop_apiserver()
+    eventually(lambda: "node_used_cpu_cores" in agent.get("/metrics"))
+    assert agent.get("/livez") == "ok"
+    controlplane.restart_apiserver()
+    eventually(lambda: cluster.get("nodemetric", "n1")["status"]["updateTime"] > before, 120)
+    assert agent.stop() == 0

@@ -1,0 +1,104 @@
+"""How the node agent is installed: its rights, its flags, its folders."""
+
+from typing import Any
+
+import pytest
+from tests.unit.deploy.installed import NAMESPACE, OBJECTS, VALUES
+from tests.unit.deploy.test_flags import parsed
+from tests.unit.deploy.test_rbac import READ, Rights, resource_of, rights_of
+
+from koordinator.api.device import Device
+from koordinator.api.event import CoreEvent, Event
+from koordinator.api.node_metric import NodeMetric
+from koordinator.api.node_resource_topology import NodeResourceTopology
+from koordinator.api.volume import PersistentVolumeClaim
+from koordinator.host.roots import CONTAINER
+from koordinator.koordlet.app.gates import OFF, gates_of
+from koordinator.koordlet.app.node_state import KINDS
+
+pytestmark = pytest.mark.skipif(
+    ("DaemonSet", "koordlet") not in OBJECTS,
+    reason="deploy/koordinator.yaml has to be rendered anew: see its first lines",
+)
+
+#: What reports and evictions do; ``update`` reads before it writes.
+WRITES: Rights = {
+    ("slo.koordinator.sh", f"{NodeMetric.PLURAL}/status"): {"update"},
+    resource_of(NodeResourceTopology): {"create", "get", "update"},
+    resource_of(Device): {"create", "get", "update"},
+    resource_of(PersistentVolumeClaim): {"get"},
+    ("", "pods/eviction"): {"create"},
+    resource_of(Event): {"create"},
+    resource_of(CoreEvent): {"patch"},
+}
+
+
+def agent_pod() -> Any:
+    """Return the spec of the agent's pods."""
+    return OBJECTS["DaemonSet", "koordlet"]["spec"]["template"]["spec"]
+
+
+def agent_container() -> Any:
+    """Return the only container of these pods."""
+    (container,) = agent_pod()["containers"]
+    return container
+
+
+def test_the_cluster_role_allows_what_the_agent_does_and_nothing_else() -> None:
+    """A kind that is watched in addition fails here until the role has it."""
+    needed: Rights = {resource_of(kind): set(READ) for kind in KINDS} | WRITES
+
+    assert rights_of(OBJECTS["ClusterRole", "koordlet"]["rules"]) == needed
+
+
+def test_the_role_is_bound_to_the_account_of_the_pods() -> None:
+    """In the namespace of the installation."""
+    account = agent_pod()["serviceAccountName"]
+    binding = OBJECTS["ClusterRoleBinding", "koordlet"]
+
+    assert ("ServiceAccount", account) in OBJECTS
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}
+    ]
+
+
+def test_every_argument_is_a_flag_with_the_meaning_of_the_chart() -> None:
+    """The port is where probes ask, and gates are known."""
+    name, *flags = agent_container()["args"]
+    parameters, defaults = parsed([name, *flags]), parsed([name])
+    (port,) = agent_container()["ports"]
+
+    assert {key for key, value in parameters.items() if value != defaults[key]} == {
+        "feature_gates",
+        "verbosity",
+    }
+    assert parameters["addr"] == f":{port['containerPort']}"
+    stated = dict(part.split("=") for part in parameters["feature_gates"].split(","))
+    on = gates_of({gate: text == "true" for gate, text in stated.items()})
+    assert on - gates_of({}) == set(stated) & OFF
+    for probe in ("livenessProbe", "readinessProbe"):
+        assert agent_container()[probe]["httpGet"]["port"] == port["name"]
+
+
+def test_the_folders_of_the_machine_are_where_the_agent_looks() -> None:
+    """Mount paths are the roots of its container mode."""
+    paths = {mount["name"]: mount["mountPath"] for mount in agent_container()["volumeMounts"]}
+
+    assert paths["host-cgroup"] == CONTAINER.cgroup
+    assert paths["host-sys"] == CONTAINER.sys
+    assert paths["host-sys-fs"] == CONTAINER.sys_fs
+    assert paths["kubelet"] == CONTAINER.kubelet
+    assert {volume["name"] for volume in agent_pod()["volumes"]} == set(paths)
+
+
+def test_the_agent_runs_everywhere_and_is_not_held_back() -> None:
+    """Privileged, on every node, without a CPU limit, and unknown to its own runtime proxy."""
+    labels = OBJECTS["DaemonSet", "koordlet"]["spec"]["template"]["metadata"]["labels"]
+
+    assert agent_container()["securityContext"]["privileged"] is True
+    assert agent_pod()["hostPID"] is True
+    assert (
+        agent_pod()["tolerations"] == VALUES["koordlet"]["tolerations"] == [{"operator": "Exists"}]
+    )
+    assert "cpu" not in agent_container()["resources"]["limits"]
+    assert labels["runtimeproxy.koordinator.sh/skip-hookserver"] == "true"

@@ -1,0 +1,538 @@
+"""The whole agent on a machine in memory, with a cluster in memory."""
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from tests.nodes import GIB, LAYOUT, START_S, Tree, cpus, machine, pod, slo
+
+from koordinator.api.event import Event
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.node import Node
+from koordinator.api.node_metric import NodeMetric
+from koordinator.api.node_resource_topology import NodeResourceTopology
+from koordinator.api.node_slo import NodeSlo, NodeSloSpec, ResourceThresholdStrategy
+from koordinator.api.pod import Pod
+from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.domain.cgroups.files import CgroupFile, CgroupVersion
+from koordinator.domain.cpus.cpu_list import parse_cpu_list
+from koordinator.foundation.clock import VirtualClock
+from koordinator.foundation.errors import (
+    ClusterError,
+    HostError,
+    InputError,
+    MissingFileError,
+    NotFoundError,
+)
+from koordinator.host.gpus import NoGpus
+from koordinator.host.memory.host import MemoryHost
+from koordinator.koordlet.app import Koordlet, Options, Outbox
+from koordinator.koordlet.app.gates import gates_of
+from koordinator.koordlet.app.timers import Timers
+from koordinator.koordlet.metrics import Metric
+from koordinator.koordlet.view.pods import PodView
+
+ALL = gates_of({"BEMemoryEvict": True, "BECPUEvict": True, "CgroupReconcile": True})
+
+
+class World:
+    """A node of eight CPUs that lives through seconds."""
+
+    def __init__(
+        self,
+        host: MemoryHost | None = None,
+        version: CgroupVersion = CgroupVersion.V1,
+        **options: object,
+    ) -> None:
+        self.tree = Tree("0-7", version, host)
+        self.clock = VirtualClock(START_S)
+        self.cluster = MemoryCluster(self.clock)
+        self.outbox = Outbox()
+        self.cluster.create(machine(8).node)
+        self.busy_ticks = 0.0
+        self.used_s: dict[str, float] = {}
+        self.options = Options(node_name="n1", gates=ALL, **options)  # type: ignore[arg-type]
+        host = self.tree.host
+        host.put("/sys/devices/system/cpu/online", "0-7\n")
+        for cpu in cpus(8):
+            folder = f"/sys/devices/system/cpu/cpu{cpu.id}"
+            host.put(f"{folder}/topology/core_id", f"{cpu.core}\n")
+        self.memory(8)
+        self.load({})
+        self.agent = self.start()
+
+    def start(self) -> Koordlet:
+        """Start an agent, as after a kill."""
+        return Koordlet(
+            self.cluster,
+            self.clock,
+            host=self.tree.host,
+            gpus=NoGpus(),
+            chance=np.random.default_rng(1),
+            options=self.options,
+            outbox=self.outbox,
+        )
+
+    def add(self, made: Pod) -> PodView:
+        """Have a pod run on the node."""
+        status = made.status
+        stored = self.cluster.create(made)
+        live = self.cluster.update_status(replace(stored, status=status))
+        return self.tree.add_pod(live)
+
+    def slo(self, **threshold: object) -> None:
+        """Give the node a NodeSLO."""
+        strategy = ResourceThresholdStrategy(enable=True, **threshold)  # type: ignore[arg-type]
+        made = NodeSlo(
+            metadata=ObjectMeta(name="n1"),
+            spec=NodeSloSpec(resource_used_threshold_with_be=strategy),
+        )
+        try:
+            self.cluster.create(made)
+        except ClusterError:
+            self.cluster.update(made)
+
+    def memory(self, used_gib: float) -> None:
+        """Let the node use so much of its 32 GiB."""
+        total, free = 32 * GIB // 1024, int((32 - used_gib) * GIB) // 1024
+        self.tree.host.put(
+            "/proc/meminfo",
+            f"MemTotal: {total} kB\nMemFree: {free} kB\nMemAvailable: {free} kB\n"
+            "Active(file): 0 kB\nInactive(file): 0 kB\nSReclaimable: 0 kB\n",
+        )
+
+    def load(self, cores: dict[str, float], system: float = 0.3) -> None:
+        """Let a second pass in which folders use so many cores."""
+        self.busy_ticks += 100 * (sum(cores.values()) + system)
+        self.tree.host.put("/proc/stat", f"cpu  {int(self.busy_ticks)} 0 0 0 0 0 0\n")
+        for folder, used in cores.items():
+            self.used_s[folder] = self.used_s.get(folder, 0.0) + used
+            self.count(folder, int(self.used_s[folder] * 1e9))
+
+    def count(self, folder: str, used_ns: int) -> None:
+        """Let a cgroup have used so much CPU time."""
+        if self.tree.cgroups.version is CgroupVersion.V1:
+            self.tree.set(CgroupFile.CPU_USAGE, folder, used_ns)
+            return
+        periods = "nr_periods 0\nnr_throttled 0\nthrottled_usec 0"
+        text = f"usage_usec {used_ns // 1000}\n{periods}"
+        self.tree.set(CgroupFile.CPU_STAT, folder, text)
+
+    def seconds(self, count: int, cores: dict[str, float] | None = None) -> None:
+        """Let time pass, the agent working."""
+        for _ in range(count):
+            self.load(cores or {})
+            self.clock.advance_to(self.clock.now_s() + 1)
+            self.agent.step()
+
+    def be_cpus(self) -> int:
+        """Return how many CPUs best effort has."""
+        return parse_cpu_list(self.tree.get(CgroupFile.CPUSET, LAYOUT.besteffort)).bit_count()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def ls_and_be(world: World) -> tuple[PodView, PodView]:
+    """Add an online service and a batch job."""
+    return world.add(pod("ls", "LS", requests={"cpu": 1})), world.add(pod("be", "BE"))
+
+
+def test_best_effort_is_held_back_within_one_round_of_a_spike(world: World) -> None:
+    """And gets its CPUs back by and by."""
+    world.slo(cpu_suppress_threshold_percent=70)
+    ls, be = ls_and_be(world)
+    world.seconds(5, {ls.folder: 0.5, be.folder: 4.0})
+    assert world.be_cpus() == 5  # 5.6 - 0.5 - 0.3
+
+    world.seconds(1, {ls.folder: 3.5, be.folder: 4.0})
+    assert world.be_cpus() == 2
+
+    world.seconds(1, {ls.folder: 0.5, be.folder: 2.0})
+    assert world.be_cpus() == 3
+    world.seconds(5, {ls.folder: 0.5, be.folder: 2.0})
+    assert world.be_cpus() == 5
+
+
+def test_a_node_without_slo_holds_nobody_back(world: World) -> None:
+    """Everything is off by default."""
+    ls, be = ls_and_be(world)
+    world.seconds(5, {ls.folder: 3.5, be.folder: 4.0})
+
+    assert world.be_cpus() == 8
+
+
+def test_a_restart_is_no_kick(world: World) -> None:
+    """Until it has measured, a new agent leaves everything as the old one did."""
+    world.slo(cpu_suppress_threshold_percent=70)
+    ls, be = ls_and_be(world)
+    cores = {ls.folder: 3.5, be.folder: 2.0}
+    world.seconds(5, cores)
+    assert world.be_cpus() == 2
+    world.tree.host.written.clear()
+
+    world.agent = world.start()
+    world.seconds(20, cores)
+
+    assert world.tree.host.written == []
+    assert world.be_cpus() == 2
+
+
+def test_what_somebody_else_changed_is_put_right(world: World) -> None:
+    """Within a minute."""
+    world.slo(cpu_suppress_threshold_percent=70)
+    ls, be = ls_and_be(world)
+    cores = {ls.folder: 3.5, be.folder: 2.0}
+    world.seconds(5, cores)
+    world.tree.set(CgroupFile.CPUSET, be.folder, "0-7")
+    world.seconds(65, cores)
+
+    assert parse_cpu_list(world.tree.get(CgroupFile.CPUSET, be.folder)).bit_count() == 2
+
+
+def test_memory_pressure_ends_the_largest_batch_job(world: World) -> None:
+    """At once and on this node; then there is time to cool down."""
+    world.slo(memory_evict_threshold_percent=70, memory_evict_lower_percent=60)
+    for name, gib, pid in (("small", 1, 11), ("large", 6, 12)):
+        view = world.add(pod(name, "BE"))
+        world.tree.set(
+            CgroupFile.MEMORY_STAT,
+            view.folder,
+            f"total_inactive_anon {gib * GIB}\ntotal_active_anon 0\ntotal_inactive_file 0\n"
+            "total_active_file 0\ntotal_unevictable 0",
+        )
+        world.tree.set(CgroupFile.PROCS, view.containers[0].folder, pid)
+    world.seconds(3)
+    assert world.tree.host.killed == []
+
+    world.memory(23)
+    world.seconds(1)
+    assert world.tree.host.killed == [12]
+    world.seconds(2)
+    assert world.tree.host.killed == [12]
+    assert any(event.type == "eviction" for event in world.agent.audit.events)
+    world.outbox.deliver(world.cluster)
+    (event,) = world.cluster.list(Event).items
+    assert (event.reason, event.regarding.name) == ("evictPodSuccess", "large")
+
+
+def test_eviction_by_api_asks_once_and_remembers() -> None:
+    """The pod that is leaving counts until it is gone."""
+    world = World(evicts_only_by_api=True, memory_evict_cool_s=1)
+    world.slo(memory_evict_threshold_percent=70, memory_evict_lower_percent=69)
+    view = world.add(pod("large", "BE"))
+    other = world.add(pod("other", "BE"))
+    for each, gib in ((view, 6), (other, 5)):
+        world.tree.set(
+            CgroupFile.MEMORY_STAT,
+            each.folder,
+            f"total_inactive_anon {gib * GIB}\ntotal_active_anon 0\ntotal_inactive_file 0\n"
+            "total_active_file 0\ntotal_unevictable 0",
+        )
+    world.memory(23)
+    world.seconds(5)
+    assert len(world.cluster.list(Pod).items) == 2
+
+    world.outbox.deliver(world.cluster)
+    assert [found.metadata.name for found in world.cluster.list(Pod).items] == ["other"]
+    assert world.tree.host.killed == []
+
+
+def test_usage_is_reported_once_the_manager_asks(world: World) -> None:
+    """Every minute; what prod pods will hardly use is in it."""
+    ls, be = ls_and_be(world)
+    cores = {ls.folder: 2.0, be.folder: 1.0}
+    world.seconds(70, cores)
+    world.outbox.deliver(world.cluster)
+    with pytest.raises(NotFoundError):
+        world.cluster.get(NodeMetric, "n1")
+
+    world.cluster.create(NodeMetric(metadata=ObjectMeta(name="n1")))
+    world.seconds(61, cores)
+    world.outbox.deliver(world.cluster)
+
+    status = world.cluster.get(NodeMetric, "n1").status
+    assert status.node_metric is not None
+    assert status.node_metric.node_usage.resources["cpu"].milli() == pytest.approx(3300, abs=60)
+    assert [usage.name for usage in status.pods_metric] == ["be", "ls"]
+    assert status.pods_metric[1].pod_usage.resources["cpu"].milli() == pytest.approx(2000, abs=30)
+    assert status.prod_reclaimable_metric is not None
+
+
+def test_the_topology_is_reported_and_the_parts_of_others_stay(world: World) -> None:
+    """CPUs, pools and NUMA nodes."""
+    world.seconds(1)
+    world.outbox.deliver(world.cluster)
+    found = world.cluster.get(NodeResourceTopology, "n1")
+
+    assert found.metadata.annotations["node.koordinator.sh/cpu-shared-pools"] == (
+        '[{"socket":0,"node":0,"cpuset":"0-7"}]'
+    )
+    assert [zone.name for zone in found.zones] == ["node-0"]
+    meta = replace(found.metadata, annotations={**found.metadata.annotations, "other": "stays"})
+    world.cluster.update(replace(found, metadata=meta))
+    bound = {"scheduling.koordinator.sh/resource-status": '{"cpuset":"0-1"}'}
+    world.add(pod("r", "LSR", requests={"cpu": 2}, annotations=bound))
+    world.seconds(4)
+    world.outbox.deliver(world.cluster)
+
+    annotations = world.cluster.get(NodeResourceTopology, "n1").metadata.annotations
+    assert annotations["other"] == "stays"
+    assert '"cpuset":"2-7"' in annotations["node.koordinator.sh/cpu-shared-pools"]
+
+
+def test_an_slo_that_makes_no_sense_changes_nothing_and_is_told(world: World) -> None:
+    """The last good one counts; an event names the field."""
+    world.slo(cpu_suppress_threshold_percent=70)
+    ls, be = ls_and_be(world)
+    cores = {ls.folder: 3.5, be.folder: 2.0}
+    world.seconds(3, cores)
+    world.slo(cpu_suppress_policy="cpusets")
+    world.seconds(2, cores)
+
+    assert world.be_cpus() == 2
+    assert "cpuSuppressPolicy" in world.agent.state.slo_problem
+    world.outbox.deliver(world.cluster)
+    assert "found 'cpusets'" in world.cluster.list(Event).items[0].note
+    world.slo(cpu_suppress_threshold_percent=90)
+    world.seconds(5, cores)
+    assert world.agent.state.slo_problem == ""
+    assert world.be_cpus() == 4
+
+
+def test_an_slo_that_is_deleted_is_kept(world: World) -> None:
+    """As the original does: a promise outlives its object."""
+    world.slo(cpu_suppress_threshold_percent=70)
+    ls, be = ls_and_be(world)
+    cores = {ls.folder: 3.5, be.folder: 2.0}
+    world.seconds(3, cores)
+    world.cluster.delete(NodeSlo, "n1")
+    world.seconds(30, cores)
+
+    assert world.be_cpus() == 2
+
+
+class Unreachable:
+    """A cluster whose every write fails."""
+
+    def __getattr__(self, verb: str) -> object:
+        def fail(*_: object, **__: object) -> None:
+            raise ClusterError(f"{verb}: connection refused")
+
+        return fail
+
+
+@pytest.mark.slow
+def test_an_hour_without_api_server_changes_nothing_on_the_node(world: World) -> None:
+    """Suppression goes on; reports don't pile up and are current again afterwards."""
+    world.slo(cpu_suppress_threshold_percent=70)
+    world.cluster.create(NodeMetric(metadata=ObjectMeta(name="n1")))
+    ls, be = ls_and_be(world)
+    for minute in range(60):
+        spike = 3.5 if minute % 2 else 0.5
+        world.clock.advance_to(world.clock.now_s() + 50)
+        world.seconds(10, {ls.folder: spike, be.folder: 2.0})
+        world.outbox.deliver(Unreachable())  # type: ignore[arg-type]
+        assert world.be_cpus() == (2 if minute % 2 else 5)
+    world.seconds(61, {ls.folder: 1.0, be.folder: 2.0})
+    world.outbox.deliver(world.cluster)
+
+    reported = world.cluster.get(NodeMetric, "n1").status.update_time
+    assert reported is not None
+    assert world.clock.now_s() - reported.timestamp() < 61
+    assert world.cluster.get(NodeResourceTopology, "n1")
+
+
+def test_a_sleep_of_the_machine_makes_no_absurd_samples(world: World) -> None:
+    """Counters that stood still, or ran on, for an hour are not usage of a second."""
+    ls, be = ls_and_be(world)
+    world.seconds(5, {ls.folder: 1.0, be.folder: 1.0})
+    world.clock.advance_to(world.clock.now_s() + 3600)
+    world.busy_ticks += 1e7
+    world.seconds(3, {ls.folder: 1.0, be.folder: 1.0})
+
+    newest = world.agent.store.between(
+        Metric.NODE_CPU, "", world.clock.now_s() - 10, world.clock.now_s()
+    )
+    assert newest is not None
+    assert newest.values.max() < 3
+
+
+def test_pods_of_other_nodes_are_not_seen(world: World) -> None:
+    """The API server selects them."""
+    made = pod("elsewhere", "BE")
+    world.cluster.create(replace(made, spec=replace(made.spec, node_name="n2")))
+    world.add(pod("here", "BE"))
+    world.seconds(1)
+
+    assert [view.pod.metadata.name for view in world.agent.state.pods] == ["here"]
+
+
+def test_nothing_happens_before_the_node_is_known() -> None:
+    """The agent waits for its Node object."""
+    world = World()
+    world.cluster.delete(Node, "n1")
+    fresh = world.start()
+    fresh.step()
+
+    assert not fresh.is_ready
+    assert len(fresh.store) == 0
+
+
+def test_resctrl_is_mounted_when_somebody_wants_it(world: World) -> None:
+    """And groups have their ways of the cache."""
+    host = world.tree.host
+    host.put("/sys/fs/resctrl/.keep", "")
+    host.mountable["resctrl"] = {
+        "schemata": "L3:0=fff\n",
+        "info/L3/cbm_mask": "fff\n",
+        **{
+            f"{group}/{file}": "" for group in ("LSR", "LS", "BE") for file in ("tasks", "schemata")
+        },
+    }
+    world.add(pod("be", "BE"))
+    world.seconds(3)
+    assert not host.exists("/sys/fs/resctrl/schemata")
+
+    on = {"enable": True}
+    strategy = slo(resourceQOSStrategy={"beClass": {"resctrlQOS": on}})
+    world.cluster.create(NodeSlo(metadata=ObjectMeta(name="n1"), spec=strategy))
+    world.seconds(3)
+    assert host.read("/sys/fs/resctrl/BE/schemata") == "MB:0=100\n"
+    assert ("/sys/fs/resctrl/BE/schemata", "L3:0=f\n") in host.written
+
+
+def test_the_same_on_cgroup_v2() -> None:
+    """One hierarchy, other names, other units."""
+    world = World(version=CgroupVersion.V2)
+    world.slo(cpu_suppress_threshold_percent=70)
+    ls, be = ls_and_be(world)
+    batch = {"kubernetes.io/batch-cpu": 500, "kubernetes.io/batch-memory": "1Gi"}
+    limited = world.add(pod("limited", "BE", requests=batch, limits=batch))
+    cores = {ls.folder: 0.5, be.folder: 4.0, limited.folder: 0.2}
+    world.seconds(5, cores)
+    assert world.be_cpus() == 5
+    world.seconds(2, cores | {ls.folder: 3.5})
+    assert world.be_cpus() == 2
+
+    container = f"/sys/fs/cgroup/{limited.containers[0].folder}"
+    read = world.tree.host.read
+    assert read(f"{container}/cpu.max") == "50000 100000\n"
+    assert read(f"{container}/cpu.weight") == "20\n"
+    assert read(f"{container}/memory.max") == f"{GIB}\n"
+    assert read("/sys/fs/cgroup/kubepods/besteffort/cpu.max") == "max 100000\n"
+    failed = [event for event in world.agent.audit.events if event.error]
+    assert failed == []
+
+    world.slo(cpu_suppress_threshold_percent=70, cpu_suppress_policy="cfsQuota")
+    world.seconds(2, cores)
+    assert read("/sys/fs/cgroup/kubepods/besteffort/cpu.max").endswith(" 100000\n")
+    assert int(read("/sys/fs/cgroup/kubepods/besteffort/cpu.max").split()[0]) > 400_000
+    assert world.be_cpus() == 8
+
+
+class FaultyHost(MemoryHost):
+    """Half of what is read is missing, cut, or nonsense; half of what is written is refused."""
+
+    chance: np.random.Generator | None = None
+
+    def read(self, path: str) -> str:
+        text = super().read(path)
+        if self.chance is None:
+            return text
+        match int(self.chance.integers(8)):
+            case 0:
+                raise MissingFileError(f"can't read {path}: gone")
+            case 1:
+                raise HostError(f"can't read {path}: Input/output error")
+            case 2:
+                return text[: len(text) // 2]
+            case 3:
+                return "-99999999999999 nonsense\n\x00"
+            case _:
+                return text
+
+    def write(self, path: str, text: str) -> None:
+        if self.chance is not None and self.chance.random() < 0.5:
+            raise HostError(f"can't write {path}: Read-only file system")
+        super().write(path, text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_the_machine_does_the_agent_lives_and_puts_things_right(seed: int) -> None:
+    """And no sample is absurd."""
+    faulty = FaultyHost()
+    world = World(host=faulty)
+    world.slo(cpu_suppress_threshold_percent=70, memory_evict_threshold_percent=70)
+    world.cluster.create(NodeMetric(metadata=ObjectMeta(name="n1")))
+    ls, be = ls_and_be(world)
+    batch = {"kubernetes.io/batch-cpu": 500, "kubernetes.io/batch-memory": "1Gi"}
+    limited = world.add(pod("limited", "BE", requests=batch, limits=batch))
+    cores = {ls.folder: 3.5, be.folder: 2.0, limited.folder: 0.3}
+    world.seconds(5, cores)
+
+    faulty.chance = np.random.default_rng(seed)
+    world.seconds(100, cores)
+    world.outbox.deliver(world.cluster)
+    faulty.chance = None
+    world.seconds(130, cores)
+
+    assert world.be_cpus() == 2
+    assert world.tree.get(CgroupFile.CFS_QUOTA, limited.folder) == "50000"
+    assert world.tree.get(CgroupFile.MEMORY_LIMIT, limited.folder) == str(GIB)
+    for metric, most in (
+        (Metric.NODE_CPU, 8),
+        (Metric.POD_CPU, 12),
+        (Metric.NODE_MEMORY, 32 * GIB),
+    ):
+        for owner in world.agent.store.owners(metric):
+            found = world.agent.store.between(metric, owner, START_S, world.clock.now_s())
+            assert found is not None
+            assert 0 <= found.values.min() <= found.values.max() <= most
+
+
+def test_timers_keep_step_and_do_not_catch_up() -> None:
+    """What was missed while the machine slept is done once."""
+    ran: list[float] = []
+    timers = Timers()
+    timers.add("a", 10.0, ran.append, first_s=100.0)
+    for now_s in (99.0, 100.0, 105.0, 112.0, 119.9, 120.0, 500.0, 505.0, 510.0):
+        timers.run(now_s)
+
+    assert ran == [100.0, 112.0, 120.0, 500.0, 510.0]
+    assert timers.next_s() == 520.0
+
+
+def test_a_round_that_fails_stops_no_other() -> None:
+    """It is told by name, and tried again when it is due."""
+    told: list[str] = []
+    ran: list[float] = []
+
+    def fail(_: float) -> None:
+        raise ZeroDivisionError
+
+    timers = Timers(lambda name, error: told.append(f"{name}: {type(error).__name__}"))
+    timers.add("bad", 1.0, fail)
+    timers.add("good", 1.0, ran.append)
+    timers.run(5.0)
+    timers.run(6.0)
+
+    assert told == ["bad: ZeroDivisionError"] * 2
+    assert ran == [5.0, 6.0]
+    plain = Timers()
+    plain.add("bad", 1.0, fail)
+    with pytest.raises(ZeroDivisionError):
+        plain.run(5.0)
+
+
+def test_feature_gates_are_those_of_the_original() -> None:
+    """One that nobody knows, or that is not here, is refused."""
+    assert "BECPUSuppress" in gates_of({})
+    assert "BECPUSuppress" not in gates_of({"BECPUSuppress": False})
+    assert gates_of({"CoreSched": False}) == gates_of({})
+    with pytest.raises(InputError, match="found 'Typo'; accepted are"):
+        gates_of({"Typo": True})
+    with pytest.raises(InputError, match="CoreSched is not available"):
+        gates_of({"CoreSched": True})

@@ -1,0 +1,264 @@
+"""What cgroups of pods have to be, from what scheduler and manager promised."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from tests.nodes import LAYOUT, Tree, cpus, machine, pod, slo
+
+from koordinator.domain.cgroups.files import CgroupFile
+from koordinator.koordlet.hooks.batch_resources import normalized, plan_batch_resources
+from koordinator.koordlet.hooks.cpu_normalization import plan_cpu_normalization
+from koordinator.koordlet.hooks.cpuset import plan_cpusets
+from koordinator.koordlet.hooks.group_identity import plan_group_identity
+from koordinator.koordlet.hooks.oom_score import plan_oom_scores
+from koordinator.koordlet.intents import Intent, SetCgroup, SetFile, SetOomScore
+from koordinator.koordlet.view.pods import PodView
+
+STATUS = "scheduling.koordinator.sh/resource-status"
+ON = {"cpuQOS": {"enable": True}}
+ALL_ON = slo(resourceQOSStrategy={"lsrClass": ON, "lsClass": ON, "beClass": ON})
+
+
+def values(intents: Iterable[Intent], file: CgroupFile) -> dict[str, str]:
+    """Return what a file is to be, by folder."""
+    return {i.folder: i.value for i in intents if isinstance(i, SetCgroup) and i.file is file}
+
+
+@pytest.mark.parametrize(
+    ("qos", "resources", "annotations", "identity"),
+    [
+        ("LSE", {}, {}, "2"),
+        ("LSR", {}, {}, "2"),
+        ("LS", {}, {}, "2"),
+        ("BE", {}, {}, "-1"),
+        ("SYSTEM", {}, {}, "0"),
+        ("", {}, {}, "-1"),
+        ("", {"requests": {"cpu": 1}}, {}, "2"),
+        ("LS", {}, {"koordinator.sh/cpuQOS": '{"enable":true,"groupIdentity":-1}'}, "-1"),
+        ("LS", {}, {"koordinator.sh/cpuQOS": '{"groupIdentity":-1}'}, "0"),
+        ("LS", {}, {"koordinator.sh/cpuQOS": '{"enable":true,"groupIdentity":5}'}, "2"),
+        ("LSR", {}, {"koordinator.sh/cpuQOS": '{"enable":true,"groupIdentity":-1}'}, "2"),
+    ],
+)
+def test_group_identity_of_pods(
+    qos: str, resources: dict[str, Any], annotations: dict[str, str], identity: str
+) -> None:
+    """By class, else by kube QoS; only LS pods have their own."""
+    tree = Tree()
+    view = tree.add_pod(pod("a", qos, annotations=annotations, **resources))
+
+    planned = plan_group_identity(tree.view(view, slo=ALL_ON))
+
+    assert values(planned, CgroupFile.BVT_WARP)[view.folder] == identity
+
+
+def test_group_identity_of_tiers_and_programs() -> None:
+    """The root of all pods stays 0; the kernel's switch is turned on first."""
+    tree = Tree()
+    spec = slo(
+        resourceQOSStrategy={"lsClass": ON, "beClass": ON},
+        hostApplications=[{"name": "app", "qos": "BE"}],
+    )
+    planned = plan_group_identity(tree.view(slo=spec))
+
+    assert values(planned, CgroupFile.BVT_WARP) == {
+        LAYOUT.kubepods: "0",
+        LAYOUT.burstable: "2",
+        LAYOUT.besteffort: "-1",
+        "host-best-effort/app": "-1",
+    }
+    assert isinstance(planned[0], SetFile)
+
+
+def test_group_identity_that_is_off_is_undone() -> None:
+    """Everything goes back to 0."""
+    tree = Tree()
+    view = tree.add_pod(pod("a", "BE"))
+
+    assert set(values(plan_group_identity(tree.view(view)), CgroupFile.BVT_WARP).values()) == {"0"}
+
+
+def test_a_kernel_without_group_identity_idles_best_effort() -> None:
+    """``cpu.idle`` of the tier stands in, and is taken back."""
+    tree = Tree()
+    for folder in (LAYOUT.besteffort, LAYOUT.burstable):
+        tree.host.remove(tree.path(CgroupFile.BVT_WARP, folder))
+
+    on = plan_group_identity(tree.view(slo=ALL_ON))
+    off = plan_group_identity(tree.view())
+
+    assert values(on, CgroupFile.CPU_IDLE) == {LAYOUT.besteffort: "1"}
+    assert values(off, CgroupFile.CPU_IDLE) == {LAYOUT.besteffort: "0"}
+
+
+def test_core_scheduling_idles_the_tiers_it_is_told_to() -> None:
+    """Group identities are taken back: the kernel can't have both."""
+    strategy = {
+        "policies": {"cpuPolicy": "coreSched"},
+        "beClass": {"cpuQOS": {"enable": True, "schedIdle": 1}},
+    }
+    planned = plan_group_identity(Tree().view(slo=slo(resourceQOSStrategy=strategy)))
+
+    assert values(planned, CgroupFile.CPU_IDLE) == {LAYOUT.burstable: "0", LAYOUT.besteffort: "1"}
+    assert set(values(planned, CgroupFile.BVT_WARP).values()) == {"0"}
+
+
+def cpuset_of(
+    made: Any, others: tuple[Any, ...] = (), policy: str = "none", **annotations: str
+) -> str | None:
+    """Return the CPUs of the first container of a pod on 2 NUMA nodes of 8 CPUs."""
+    tree = Tree("0-15")
+    view = tree.add_pod(made)
+    views = [tree.add_pod(other) for other in others]
+    keys = {key.replace("__", "/").replace("_", "-"): text for key, text in annotations.items()}
+    node = {f"node.koordinator.sh/{key}": text for key, text in keys.items()}
+    where = machine(
+        16, topology=cpus(16, sockets=2, threads=2), annotations=node, kubelet_policy=policy
+    )
+    planned = plan_cpusets(tree.view(view, *views, machine_=where))
+    return values(planned, CgroupFile.CPUSET).get(view.containers[0].folder)
+
+
+NEEDS = {"requests": {"cpu": 1}}
+BOUND = pod("b", "LSR", annotations={STATUS: '{"cpuset":"0,8"}'}, **NEEDS)
+
+
+def test_bound_pods_run_where_the_scheduler_said() -> None:
+    """And others do not run there."""
+    assert cpuset_of(BOUND) == "0,8"
+    assert cpuset_of(pod("a", "LS", **NEEDS), (BOUND,)) == "1-7,9-15"
+
+
+def test_pods_with_numa_nodes_use_the_shared_cpus_of_those() -> None:
+    """Only if they got CPU there."""
+    zone = '{"numaNodeResources":[{"node":1,"resources":{"cpu":"2"}}]}'
+    memory = '{"numaNodeResources":[{"node":1,"resources":{"memory":"2"}}]}'
+
+    assert cpuset_of(pod("a", "LS", annotations={STATUS: zone}, **NEEDS)) == "4-7,12-15"
+    assert cpuset_of(pod("a", "LS", annotations={STATUS: memory}, **NEEDS)) == "0-15"
+
+
+def test_cpus_for_the_system_and_reserved_ones_are_not_shared() -> None:
+    """Pods of class SYSTEM get theirs."""
+    keys = {"system_qos_resource": '{"cpuset":"1"}', "reservation": '{"reservedCPUs":"0"}'}
+
+    assert cpuset_of(pod("a", "SYSTEM", **NEEDS), **keys) == "1"
+    assert cpuset_of(pod("a", "LS", **NEEDS), **keys) == "2-15"
+
+
+def test_best_effort_and_static_kubelets_are_left_alone() -> None:
+    """CPU suppress and the kubelet take care of them."""
+    assert cpuset_of(pod("a", "BE")) is None
+    assert cpuset_of(pod("a", **NEEDS), policy="static") is None
+    assert cpuset_of(pod("a", "LS", **NEEDS), policy="static") == "0-15"
+    assert cpuset_of(pod("a", **NEEDS)) == "0-15"
+
+
+def test_bound_pods_have_no_quota() -> None:
+    """Unless that is kept on purpose."""
+    tree = Tree()
+    view = tree.add_pod(BOUND)
+
+    planned = plan_cpusets(tree.view(view))
+    assert set(values(planned, CgroupFile.CFS_QUOTA).values()) == {"-1"}
+    kept = plan_cpusets(tree.view(view), keep_quota=True)
+    assert values(kept, CgroupFile.CFS_QUOTA) == {}
+
+
+def batch(cpu: int | None, memory: str | None) -> dict[str, Any]:
+    """Return resources of a best-effort container."""
+    amounts = {"kubernetes.io/batch-cpu": cpu, "kubernetes.io/batch-memory": memory}
+    stated = {key: amount for key, amount in amounts.items() if amount is not None}
+    return {"requests": stated, "limits": stated}
+
+
+def planned_batch(made: Any, **view: Any) -> tuple[PodView, list[Intent]]:
+    """Return a pod and what its cgroups are to be."""
+    tree = Tree()
+    added = tree.add_pod(made)
+    return added, plan_batch_resources(tree.view(added, **view))
+
+
+def test_batch_resources_become_shares_quota_and_limit() -> None:
+    """750 milli are 768 shares and 75 ms; a pod is the sum of its containers."""
+    view, planned = planned_batch(pod("a", "BE", containers=2, **batch(750, "1Gi")))
+
+    container = view.containers[0].folder
+    assert values(planned, CgroupFile.CPU_SHARES)[container] == "768"
+    assert values(planned, CgroupFile.CFS_QUOTA)[container] == "75000"
+    assert values(planned, CgroupFile.MEMORY_LIMIT)[container] == str(1 << 30)
+    assert values(planned, CgroupFile.CPU_SHARES)[view.folder] == "1536"
+    assert values(planned, CgroupFile.CFS_QUOTA)[view.folder] == "150000"
+    assert values(planned, CgroupFile.MEMORY_LIMIT)[view.folder] == str(2 << 30)
+
+
+def test_one_container_without_limit_frees_its_pod() -> None:
+    """The annotation goes before the spec."""
+    spec = (
+        '{"containers":{"c0":{"limits":{"kubernetes.io/batch-cpu":"500"}},'
+        '"c1":{"requests":{"kubernetes.io/batch-cpu":"500"}}}}'
+    )
+    made = pod(
+        "a", "BE", containers=2, annotations={"node.koordinator.sh/extended-resource-spec": spec}
+    )
+    view, planned = planned_batch(made)
+
+    assert values(planned, CgroupFile.CFS_QUOTA) == {
+        view.folder: "-1",
+        view.containers[0].folder: "50000",
+        view.containers[1].folder: "-1",
+    }
+
+
+def test_no_quotas_below_a_tier_that_is_suppressed_by_quota() -> None:
+    """Two limits would multiply."""
+    spec = slo(resourceUsedThresholdWithBE={"enable": True, "cpuSuppressPolicy": "cfsQuota"})
+    _, planned = planned_batch(pod("a", "BE", **batch(750, None)), slo=spec)
+
+    assert set(values(planned, CgroupFile.CFS_QUOTA).values()) == {"-1"}
+
+
+def test_pods_without_batch_resources_are_left_alone() -> None:
+    """As are those of other classes."""
+    assert planned_batch(pod("a", "BE"))[1] == []
+    assert planned_batch(pod("a", "LS", **batch(750, None)))[1] == []
+
+
+def test_normalized_quotas() -> None:
+    """250000 on CPUs worth 1.35 are 185186, rounded up; a ratio of 1 restores."""
+    assert normalized(250_000, 1.35) == 185_186
+    assert normalized(250_000, 1.0) == normalized(250_000, None) == 250_000
+    assert normalized(-1, 1.35) == -1
+    tree = Tree()
+    view = tree.add_pod(pod("a", "LS", limits={"cpu": "2500m"}))
+    where = machine(annotations={"node.koordinator.sh/cpu-normalization-ratio": "1.35"})
+
+    planned = plan_cpu_normalization(tree.view(view, machine_=where))
+    assert set(values(planned, CgroupFile.CFS_QUOTA).values()) == {"185186"}
+    assert plan_cpu_normalization(tree.view(view)) == []
+    bursting = slo(cpuBurstStrategy={"policy": "auto"})
+    assert plan_cpu_normalization(tree.view(view, machine_=where, slo=bursting)) == []
+
+
+@pytest.mark.parametrize(
+    ("annotations", "scores"),
+    [
+        ({"oom-score-adj": "300", "oom-score-adj-spec": '{"c1":-500}'}, {"c0": 300, "c1": -500}),
+        ({"oom-score-adj": "1001"}, {}),
+        ({"oom-score-adj": "x", "oom-score-adj-spec": '{"c0":7}'}, {"c0": 7}),
+        ({"oom-score-adj-spec": "{"}, {}),
+        ({}, {}),
+    ],
+)
+def test_oom_scores(annotations: dict[str, str], scores: dict[str, int]) -> None:
+    """By container, then by pod; a bad one is left out, not clamped."""
+    tree = Tree()
+    keys = {f"koordinator.sh/{key}": text for key, text in annotations.items()}
+    view = tree.add_pod(pod("a", containers=2, annotations=keys))
+
+    found = plan_oom_scores(tree.view(view))
+
+    assert {
+        i.owner.rpartition("/")[2]: i.value for i in found if isinstance(i, SetOomScore)
+    } == scores

@@ -1,0 +1,216 @@
+"""Latency-sensitive pods may burst while the node has room."""
+
+import numpy as np
+import pytest
+from tests.nodes import START_S, Tree, machine, pod, slo
+
+from koordinator.api.node_slo import CpuBurstSettings, NodeSloSpec
+from koordinator.domain.cgroups.files import CgroupFile
+from koordinator.koordlet.intents import SetCgroup
+from koordinator.koordlet.metrics import Metric, MetricStore
+from koordinator.koordlet.qos.burst_limiter import BurstLimiter
+from koordinator.koordlet.qos.cpu_burst import (
+    OVERRIDES,
+    CpuBurst,
+    NodeState,
+    Operation,
+    burst_us,
+    node_state,
+    target_quota,
+)
+from koordinator.koordlet.qos.situation import Situation
+from koordinator.koordlet.view.pods import PodView
+
+AUTO = slo(cpuBurstStrategy={"policy": "auto", "sharePoolThresholdPercent": 50})
+
+
+def situation(
+    tree: Tree,
+    view: PodView,
+    *,
+    node: float | None = 1.0,
+    throttled: float | None = 0.5,
+    spec: NodeSloSpec = AUTO,
+) -> Situation:
+    """Return a node of eight CPUs that uses so many of them."""
+    store = MetricStore(60, 1)
+    if node is not None:
+        store.add(Metric.NODE_CPU, "", START_S, node)
+    if throttled is not None:
+        store.add(Metric.CONTAINER_THROTTLED, view.containers[0].id, START_S, throttled)
+    return Situation(tree.view(view, machine_=machine(8), slo=spec), store)
+
+
+def limited(tree: Tree, name: str = "a", quota: int = 250_000, **kwargs: object) -> PodView:
+    """Add a pod with a limit of 2.5 CPUs."""
+    made = pod(name, "LS", limits={"cpu": "2500m"}, **kwargs)  # type: ignore[arg-type]
+    view = tree.add_pod(made, cfs_quota=quota)
+    tree.set(CgroupFile.CFS_QUOTA, view.folder, quota)
+    return view
+
+
+def quotas(situation_: Situation) -> list[tuple[str, str]]:
+    """Return folders and their quotas."""
+    planned = CpuBurst(np.random.default_rng(1)).plan(situation_)
+    return [
+        (intent.folder, intent.value)
+        for intent in planned
+        if isinstance(intent, SetCgroup) and intent.file is CgroupFile.CFS_QUOTA
+    ]
+
+
+@pytest.mark.parametrize(
+    ("current", "operation", "percent", "target"),
+    [
+        (250_000, Operation.UP, 300, 300_000),
+        (300_000, Operation.UP, 300, 360_000),
+        (700_000, Operation.UP, 300, 750_000),
+        (300_000, Operation.DOWN, 300, 250_000),
+        (400_000, Operation.DOWN, 300, 320_000),
+        (400_000, Operation.RESET, 300, 250_000),
+        (400_000, Operation.REMAIN, 300, 400_000),
+        (400_000, Operation.REMAIN, 100, 250_000),
+        (-1, Operation.REMAIN, 300, 250_000),
+        (250_001, Operation.UP, 300, 300_001),
+    ],
+)
+def test_quota_moves_in_steps_between_base_and_ceiling(
+    current: int, operation: Operation, percent: int, target: int
+) -> None:
+    """A fifth up or down, cut to whole microseconds; base is 250000."""
+    assert target_quota(current, 250_000, operation, percent) == target
+
+
+def test_a_throttled_container_on_an_idle_node_goes_up_with_its_pod() -> None:
+    """Both by the same amount."""
+    tree = Tree()
+    view = limited(tree)
+
+    assert dict(quotas(situation(tree, view))) == {
+        view.containers[0].folder: "300000",
+        view.folder: "300000",
+    }
+
+
+def test_a_pod_without_quota_keeps_none() -> None:
+    """Only the container moves."""
+    tree = Tree()
+    view = limited(tree)
+    tree.set(CgroupFile.CFS_QUOTA, view.folder, -1)
+
+    assert dict(quotas(situation(tree, view))) == {view.containers[0].folder: "300000"}
+
+
+@pytest.mark.parametrize(
+    ("node", "throttled", "expected"),
+    [
+        (1.0, 0.5, "480000"),  # idle: up
+        (1.0, 0.0, None),
+        (1.0, None, None),
+        (3.7, 0.5, None),  # cooling: remain
+        (4.0, 0.5, "320000"),  # overload: down
+        (4.0, 0.0, "320000"),
+        (None, 0.5, None),  # unknown: remain
+    ],
+)
+def test_the_node_overrides_the_container(
+    node: float | None, throttled: float | None, expected: str | None
+) -> None:
+    """Half of eight CPUs is the threshold, nine tenths of that begin to cool."""
+    tree = Tree()
+    view = limited(tree, quota=400_000)
+
+    found = dict(quotas(situation(tree, view, node=node, throttled=throttled)))
+
+    assert found.get(view.containers[0].folder) == expected
+
+
+def test_every_operation_in_every_state_is_decided() -> None:
+    """Down and reset are never overridden; only an idle node lets quotas grow."""
+    for state in NodeState:
+        assert OVERRIDES.get((state, Operation.DOWN), Operation.DOWN) is Operation.DOWN
+        assert OVERRIDES.get((state, Operation.RESET), Operation.RESET) is Operation.RESET
+        up = OVERRIDES.get((state, Operation.UP), Operation.UP)
+        assert (up is Operation.UP) is (state is NodeState.IDLE)
+
+
+def test_switched_off_quotas_go_back_to_the_limit() -> None:
+    """Whatever they had been raised to."""
+    tree = Tree()
+    view = limited(tree, quota=600_000)
+
+    assert dict(quotas(situation(tree, view, spec=slo())))[view.containers[0].folder] == "250000"
+
+
+@pytest.mark.parametrize("qos", ["LSE", "LSR", "BE"])
+def test_pods_with_cpus_of_their_own_and_best_effort_never_burst(qos: str) -> None:
+    """Nothing is written for them."""
+    tree = Tree()
+    view = tree.add_pod(pod("a", qos, limits={"cpu": "1"}))
+
+    assert CpuBurst(np.random.default_rng(1)).plan(situation(tree, view)) == []
+
+
+def test_a_pod_overrides_the_node_field_by_field() -> None:
+    """Its policy alone keeps the percentages of the node."""
+    tree = Tree()
+    own = {"koordinator.sh/cpuBurst": '{"policy":"cpuBurstOnly"}'}
+    view = limited(tree, annotations=own)
+    planned = CpuBurst(np.random.default_rng(1)).plan(situation(tree, view))
+
+    assert {(i.file, i.value) for i in planned if isinstance(i, SetCgroup)} == {
+        (CgroupFile.CFS_BURST, "2500000")
+    }
+
+
+@pytest.mark.parametrize(
+    ("limit", "policy", "expected"),
+    [(1500, "auto", 1_500_000), (1500, "cfsQuotaBurstOnly", 0), (0, "auto", 0)],
+)
+def test_burst_is_a_multiple_of_the_limit(limit: int, policy: str, expected: int) -> None:
+    """1000 % of 1.5 CPUs are 1.5 s."""
+    settings = CpuBurstSettings(policy=policy, cpu_burst_percent=1000)
+    assert burst_us(limit, settings) == expected
+
+
+def test_the_share_pool_is_without_pods_that_have_cpus_of_their_own() -> None:
+    """6 of 8 CPUs used, but 3 by a pod of class LSR that asked for 4: 3 of 4 are overload."""
+    tree = Tree()
+    view = tree.add_pod(pod("r", "LSR", requests={"cpu": "4"}))
+    store = MetricStore(60, 1)
+    for second in range(5):
+        store.add(Metric.NODE_CPU, "", START_S - second + 4, 5.0)
+        store.add(Metric.POD_CPU, view.uid, START_S - second + 4, 3.0)
+    made = Situation(tree.view(view, now_s=START_S + 4), store)
+
+    assert node_state(made, 50) is NodeState.OVERLOAD
+    assert node_state(made, 55) is NodeState.COOLING
+    assert node_state(made, 60) is NodeState.IDLE
+
+
+def test_the_limiter_saves_and_spends() -> None:
+    """Capacity 12000; 250 % for 10 s costs 1500, 30 % for 10 s earns 700; between is free."""
+    limiter = BurstLimiter(60, 300, 0.0, 0.0)
+    assert limiter.capacity == 12_000
+    assert not limiter.allows(80, 1)
+
+    assert limiter.allows(30, 11)
+    assert limiter.tokens == 700
+    assert not limiter.allows(250, 21)
+    assert limiter.tokens == -800
+    assert not limiter.allows(60, 31)
+    assert not limiter.allows(99, 41)
+    assert limiter.tokens == -800
+    assert not limiter.allows(100, 51)
+    assert limiter.allows(0, 1051)
+    assert limiter.tokens == 12_000
+    assert limiter.is_expired(1172)
+
+
+def test_a_limiter_without_tokens_brings_the_quota_down() -> None:
+    """Period 0 never allows; -1 always does."""
+    tree = Tree()
+    view = limited(tree, quota=400_000)
+    spec = slo(cpuBurstStrategy={"policy": "auto", "cfsQuotaBurstPeriodSeconds": 0})
+
+    assert dict(quotas(situation(tree, view, spec=spec)))[view.containers[0].folder] == "320000"

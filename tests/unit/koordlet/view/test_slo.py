@@ -1,0 +1,134 @@
+"""The NodeSLO that counts on a node."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.nodes import LAYOUT, slo
+
+from koordinator.api.codec import decode
+from koordinator.api.node_slo import NodeSloSpec
+from koordinator.foundation.errors import InputError
+from koordinator.koordlet.view.slo import (
+    DEFAULT_SLO,
+    NO_CPU_QOS,
+    NO_MEMORY_QOS,
+    NO_RESCTRL_QOS,
+    effective_slo,
+)
+
+
+def of(**sections: Any) -> NodeSloSpec:
+    """Return what counts of a spec."""
+    return effective_slo(slo(**sections), LAYOUT)
+
+
+def test_an_empty_spec_has_the_defaults_and_everything_off() -> None:
+    """Nothing is suppressed, evicted or marked, and what was marked is undone."""
+    found = of()
+
+    threshold = found.resource_used_threshold_with_be
+    assert threshold == DEFAULT_SLO.resource_used_threshold_with_be
+    assert found.cpu_burst_strategy == DEFAULT_SLO.cpu_burst_strategy
+    classes = found.resource_qos_strategy
+    assert classes is not None
+    for qos in (classes.lsr_class, classes.ls_class, classes.be_class):
+        assert qos is not None
+        assert qos.cpu_qos == NO_CPU_QOS
+        assert qos.memory_qos == NO_MEMORY_QOS
+        assert qos.resctrl_qos == NO_RESCTRL_QOS
+
+
+def test_what_is_given_goes_before_the_default_field_by_field() -> None:
+    """A threshold alone keeps the default policy."""
+    threshold = of(
+        resourceUsedThresholdWithBE={"enable": True, "cpuSuppressThresholdPercent": 50}
+    ).resource_used_threshold_with_be
+
+    assert threshold is not None
+    assert threshold.enable
+    assert threshold.cpu_suppress_threshold_percent == 50
+    assert threshold.cpu_suppress_policy == "cpuset"
+    assert threshold.memory_evict_threshold_percent == 70
+
+
+def test_an_enabled_class_gets_its_own_defaults() -> None:
+    """Best effort is pushed back, the others are preferred."""
+    on = {"cpuQOS": {"enable": True}, "memoryQOS": {"enable": True}, "resctrlQOS": {"enable": True}}
+    classes = of(resourceQOSStrategy={"lsClass": on, "beClass": on}).resource_qos_strategy
+
+    assert classes is not None
+    assert classes.ls_class is not None
+    assert classes.be_class is not None
+    assert classes.ls_class.cpu_qos is not None
+    assert classes.be_class.cpu_qos is not None
+    assert (classes.ls_class.cpu_qos.group_identity, classes.be_class.cpu_qos.group_identity) == (
+        2,
+        -1,
+    )
+    assert classes.be_class.memory_qos is not None
+    assert classes.be_class.memory_qos.wmark_min_adj == 50
+    assert classes.be_class.resctrl_qos is not None
+    assert classes.be_class.resctrl_qos.cat_range_end_percent == 30
+
+
+def test_values_of_a_class_that_is_off_do_not_count() -> None:
+    """Switching off restores what the kernel has by itself."""
+    off = {"cpuQOS": {"enable": False, "groupIdentity": 2}}
+    classes = of(resourceQOSStrategy={"beClass": off}).resource_qos_strategy
+
+    assert classes is not None
+    assert classes.be_class is not None
+    assert classes.be_class.cpu_qos == NO_CPU_QOS
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        (
+            {"resourceUsedThresholdWithBE": {"cpuSuppressPolicy": "cpusets"}},
+            r"resourceUsedThresholdWithBE\.cpuSuppressPolicy: found 'cpusets'; accepted is cpuset",
+        ),
+        ({"cpuBurstStrategy": {"policy": "x"}}, r"cpuBurstStrategy\.policy: found 'x'"),
+        (
+            {"resourceQOSStrategy": {"beClass": {"cpuQOS": {"groupIdentity": 3}}}},
+            r"beClass\.cpuQOS\.groupIdentity: found 3; accepted is -1\.\.2",
+        ),
+        (
+            {
+                "resourceQOSStrategy": {
+                    "lsClass": {
+                        "resctrlQOS": {"catRangeStartPercent": 50, "catRangeEndPercent": 50}
+                    }
+                }
+            },
+            r"lsClass\.resctrlQOS\.catRangeEndPercent: found 50; accepted is more than",
+        ),
+        (
+            {"hostApplications": [{"name": "a", "cgroupPath": {"base": "Here"}}]},
+            r"hostApplications\[0\]\.cgroupPath\.base: found 'Here'",
+        ),
+        (
+            {"hostApplications": [{"name": "a"}, {"name": "a"}]},
+            r"hostApplications\[0\]\.name: found 'a'; accepted is a name of its own",
+        ),
+    ],
+)
+def test_nonsense_is_refused_and_named(sections: dict[str, Any], message: str) -> None:
+    """Then the node keeps what it had."""
+    with pytest.raises(InputError, match=message):
+        of(**sections)
+
+
+def test_the_slo_of_the_page_about_the_agent_is_one_that_a_node_follows() -> None:
+    """docs/how-to/run-the-node-agent.md."""
+    page = Path(__file__).parents[4] / "docs/how-to/run-the-node-agent.md"
+    (block,) = re.findall(r"```yaml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    spec = decode(yaml.safe_load(block)["spec"], NodeSloSpec)
+
+    found = effective_slo(spec, LAYOUT)
+
+    assert found.resource_used_threshold_with_be is not None
+    assert found.resource_used_threshold_with_be.enable
