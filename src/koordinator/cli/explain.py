@@ -16,7 +16,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.cli.configuration import read_configuration
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
-from koordinator.cli.output import Output, console, print_data, warn_of_missing
+from koordinator.cli.output import Output, console, print_data
 from koordinator.cli.times import parse_time
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
@@ -74,14 +74,13 @@ def explain_pod(
         source=str(config or ""),
         gates=FeatureGates.parse(feature_gates),
     )
-    warn_of_missing(explained.not_yet)
     if output is not Output.TABLE:
-        print_data({"pods": [_as_data(one) for one in explained.explanations]}, output)
+        print_data({"pods": [_as_data(one) for one in explained]}, output)
         return
     printer = console()
-    if not explained.explanations:
+    if not explained:
         printer.print("no pod waits")
-    for one in explained.explanations:
+    for one in explained:
         _print(printer, one)
 
 

@@ -2,7 +2,7 @@
 
 import enum
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +54,6 @@ def print_data(data: Mapping[str, Any], output: Output) -> None:
         sys.stdout.buffer.flush()
     else:
         yaml.safe_dump(dict(data), sys.stdout, sort_keys=False, allow_unicode=True)
-
-
-def warn_of_missing(plugins: Sequence[str]) -> None:
-    """Say which plugins of the configuration do nothing yet."""
-    if plugins:
-        console(stderr=True).print(
-            f"warning: these plugins do nothing yet: {', '.join(plugins)}", style="yellow"
-        )
 
 
 def write_html(report: RunReport, path: Path) -> None:

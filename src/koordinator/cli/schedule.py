@@ -16,7 +16,7 @@ from koordinator.api.reservation import Reservation
 from koordinator.cli.configuration import read_configuration
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
-from koordinator.cli.output import Output, console, print_data, warn_of_missing
+from koordinator.cli.output import Output, console, print_data
 from koordinator.cli.times import parse_time
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
@@ -88,7 +88,6 @@ def schedule(
             {obj.key for obj in given if isinstance(obj, Pod)},
             {obj.key for obj in given if isinstance(obj, Reservation)},
         )
-    warn_of_missing(result.not_yet)
     if output is Output.TABLE:
         _print_table(result)
     else:

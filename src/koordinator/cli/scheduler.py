@@ -15,7 +15,7 @@ from koordinator.api.kubescheduler.gates import GATES
 from koordinator.cli.configuration import read_configuration, write_configuration
 from koordinator.cli.flags import parse_bool
 from koordinator.cli.manifests import read_manifests
-from koordinator.cli.output import Output, print_data, warn_of_missing
+from koordinator.cli.output import Output, print_data
 from koordinator.cli.times import parse_time
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.duration import Duration
@@ -212,7 +212,7 @@ def _run_once(
         raise InputError("required with --once, but missing", source="--filename")
     if output is Output.TABLE:
         raise InputError("found 'table'; accepted with --once is json or yaml", source="--output")
-    changes, not_yet = schedule_once(
+    changes = schedule_once(
         read_manifests(files, sys.stdin.buffer),
         configuration,
         now_s=parse_time(now) if now else SystemClock().now_s(),
@@ -220,5 +220,4 @@ def _run_once(
         source=source,
         gates=gates,
     )
-    warn_of_missing(not_yet)
     print_data(changes.as_data(), output)

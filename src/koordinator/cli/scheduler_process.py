@@ -239,8 +239,6 @@ class _Process:
         if settings.gates.without_effect:
             ignored = ", ".join(settings.gates.without_effect)
             log.warning("feature gates without effect", extra={"gates": ignored})
-        if built.not_yet:
-            log.warning("plugins do nothing yet", extra={"plugins": ", ".join(built.not_yet)})
         options = Options(
             initial_backoff_s=configuration.pod_initial_backoff_seconds,
             max_backoff_s=configuration.pod_max_backoff_seconds,

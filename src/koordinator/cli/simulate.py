@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from koordinator.cli.configuration import read_configuration
-from koordinator.cli.output import Output, console, print_report, write_html
+from koordinator.cli.output import Output, print_report, write_html
 from koordinator.cli.replay import Replay, replay
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
@@ -84,11 +84,6 @@ def simulate(
         out_of_tree=installed_plugins(),
         source=str(config or ""),
     )
-    not_yet = simulation.world.embedded.not_yet
-    if not_yet:
-        console(stderr=True).print(
-            f"warning: these plugins do nothing yet: {', '.join(not_yet)}", style="yellow"
-        )
     with LiveView(simulation.recorder, ends_s=simulation.ends_s) as view:
         result = simulation.run(view.update)
     if report is not None:

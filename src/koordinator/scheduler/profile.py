@@ -17,7 +17,6 @@ from koordinator.api.kubescheduler import (
     NO_GATES,
     FeatureGates,
     KubeSchedulerConfiguration,
-    PluginArgs,
     decode_args,
 )
 from koordinator.api.meta import KubeObject
@@ -40,10 +39,11 @@ from koordinator.api.volume import (
 from koordinator.api.workload import ReplicaSet, ReplicationController, StatefulSet
 from koordinator.domain.plugin_lists import DEFAULT_PRE_BIND, STOCK_PLUGINS, merge_profiles
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.contract import ActivePlugin, NoArgs, PluginSpec, Profile
+from koordinator.scheduler.contract import ActivePlugin, PluginSpec, Profile
 from koordinator.scheduler.plugins import (
     coscheduling,
     default_binder,
+    default_pre_bind,
     default_preemption,
     device_share,
     dynamic_resources,
@@ -101,6 +101,7 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     node_resources_balanced_allocation.PLUGIN,
     image_locality.PLUGIN,
     default_binder.PLUGIN,
+    default_pre_bind.PLUGIN,
     node_resources_fit_plus.PLUGIN,
     scarce_resource_avoidance.PLUGIN,
     load_aware.PLUGIN,
@@ -115,14 +116,6 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     gpu_fragmentation.PLUGIN,
     gpu_price.PLUGIN,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A plugin of koord-scheduler that a configuration may name, but that does nothing here yet."""
-
-    args: type[PluginArgs]
-    points: frozenset[str]
 
 
 #: Points at which kube-scheduler's plugins run and ours have nothing to do: a configuration may
@@ -140,6 +133,7 @@ UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
         "InterPodAffinity": "preFilter filter preScore score",
         "DynamicResources": "preEnqueue preFilter filter postFilter score reserve preBind",
         "DefaultPreemption": "preEnqueue postFilter",
+        DEFAULT_PRE_BIND: "preBind",
         "DeviceShare": "preFilter filter preScore score reserve preBind",
         "LoadAwareScheduling": "preFilter filter score reserve",
         "NodeNUMAResource": "preFilter filter preScore score reserve preBind",
@@ -152,12 +146,7 @@ UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
     }.items()
 }
 
-PLANNED: Mapping[str, Planned] = {
-    # The patches that this one merges travel with the bind here: nothing is left for it to do.
-    DEFAULT_PRE_BIND: Planned(NoArgs, frozenset(("preBind",))),
-}
 TEMPLATES = "gpu-shared-resource-templates"  # the ConfigMap, unless arguments say otherwise
-_NOTHING_TO_DO = frozenset((DEFAULT_PRE_BIND,))
 
 #: Kinds besides nodes, pods and namespaces that some plugin reads.
 WATCHED: tuple[type[KubeObject], ...] = (
@@ -190,7 +179,6 @@ class Profiles:
     """What a configuration came to."""
 
     profiles: tuple[Profile, ...]
-    not_yet: tuple[str, ...]  # enabled plugins of koord-scheduler that do nothing here yet
     #: of ``WATCHED`` kinds of which plugins read some objects only
     selectors: Mapping[type[KubeObject], str] = field(default_factory=dict)
 
@@ -229,12 +217,10 @@ def build_profiles(
     points = {
         name: spec.points | UPSTREAM_POINTS.get(name, frozenset()) for name, spec in specs.items()
     }
-    points |= {name: planned.points for name, planned in PLANNED.items()}
     try:
         merged = merge_profiles(configuration, STOCK_PLUGINS, points)
     except InputError as error:
         raise error.within(source=source) from None
-    not_yet: dict[str, None] = {}
     profiles = []
     for index, (profile, lists) in enumerate(zip(configuration.profiles, merged, strict=True)):
         args: dict[str, Mapping[str, Any]] = {}
@@ -247,13 +233,11 @@ def build_profiles(
                     source=source,
                     path=f"{path}.name",
                 )
-            known = specs.get(config.name) or PLANNED[config.name]
-            decode_args(known.args, dict(config.args), f"{path}.args", source)
+            decode_args(specs[config.name].args, dict(config.args), f"{path}.args", source)
             args[config.name] = config.args
         built = _Built(specs, args, axis, gates, (f"profiles[{index}]", source))
         profiles.append(built.profile(profile.scheduler_name, lists))
-        not_yet |= dict.fromkeys(built.not_yet)
-    return Profiles(tuple(profiles), tuple(not_yet), _selectors(profiles))
+    return Profiles(tuple(profiles), _selectors(profiles))
 
 
 def _selectors(profiles: Iterable[Profile]) -> dict[type[KubeObject], str]:
@@ -291,7 +275,6 @@ class _Built:
         self._specs, self._args, self._axis, self._gates = specs, args, axis, gates
         self._path, self._source = where
         self._plugins: dict[str, Any] = {}
-        self.not_yet: list[str] = []
 
     def profile(self, name: str, lists: Mapping[str, Sequence[tuple[str, int]]]) -> Profile:
         at = {point: self._active(plugins) for point, plugins in lists.items()}
@@ -320,17 +303,13 @@ class _Built:
             gangs=gangs,
             pre_bind=_with(at["preBind"], "pre_bind"),
             post_bind=_with(at["postBind"], "post_bind"),
-            events={n: self._specs[n].events for n in used if n in self._specs},
+            events={n: self._specs[n].events for n in used},
         )
 
     def _active(self, plugins: Sequence[tuple[str, int]]) -> tuple[ActivePlugin, ...]:
         active = []
         for name, weight in plugins:
-            spec = self._specs.get(name)
-            if spec is None:
-                if name not in _NOTHING_TO_DO and name not in self.not_yet:
-                    self.not_yet.append(name)
-                continue
+            spec = self._specs[name]
             if name not in self._plugins:
                 data = dict(self._args.get(name, {}))
                 args = decode_args(spec.args, data, f"{self._path}.{name}", self._source)

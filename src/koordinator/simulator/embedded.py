@@ -60,10 +60,7 @@ DEFAULT_ADMISSION: tuple[Admission, ...] = (keep_or_resolve_priority, default_st
 
 
 class Embedded:
-    """A cluster and its scheduler in one process.
-
-    ``not_yet`` names the plugins that the configuration switches on and that do nothing here yet.
-    """
+    """A cluster and its scheduler in one process."""
 
     def __init__(
         self,
@@ -82,7 +79,6 @@ class Embedded:
         built = build_profiles(
             configuration, self.state.axis, out_of_tree=out_of_tree, source=source, gates=gates
         )
-        self.not_yet = built.not_yet
         self.volumes = VolumeController(self.cluster)
         self._synced = False
         options = options or Options(
@@ -140,7 +136,6 @@ class ScheduleResult:
     placements: tuple[Bound, ...]
     unschedulable: tuple[Unschedulable, ...]
     evicted: tuple[Evicted, ...]
-    not_yet: tuple[str, ...] = ()
     reservations: tuple[Bound | Unschedulable, ...] = ()  # what became of those that want a node
 
     def about(
@@ -151,7 +146,6 @@ class ScheduleResult:
             tuple(o for o in self.placements if o.pod in pods),
             tuple(o for o in self.unschedulable if o.pod in pods),
             tuple(o for o in self.evicted if o.pod in pods or o.by in pods),
-            self.not_yet,
             tuple(o for o in self.reservations if o.reservation in reservations),
         )
 
@@ -197,7 +191,6 @@ def schedule(
         tuple(o for o in bound.values() if not o.reservation),
         tuple(o for o in refused.values() if not o.reservation),
         tuple(o for o in outcomes if isinstance(o, Evicted)),
-        world.not_yet,
         tuple(o for o in last if o.reservation),
     )
 

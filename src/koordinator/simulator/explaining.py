@@ -1,7 +1,6 @@
 """Why pods of a given world wait: the scheduler runs until nothing moves, then it is asked."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,14 +16,6 @@ from koordinator.simulator.embedded import STOCK, Embedded
 from koordinator.simulator.forecast import forecast
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """``not_yet`` names plugins of the configuration that do nothing here yet."""
-
-    explanations: tuple[Explanation, ...]
-    not_yet: tuple[str, ...] = ()
-
-
 def explain_pods(
     objects: Sequence[KubeObject],
     keys: Sequence[str] = (),
@@ -34,7 +25,7 @@ def explain_pods(
     out_of_tree: Iterable[PluginSpec[Any]] = (),
     source: str = "",
     gates: FeatureGates = NO_GATES,
-) -> Explained:
+) -> list[Explanation]:
     """Explain pods, ``namespace/name``; without names all that wait.
 
     A pod that is asked about by name is also told when it would start.
@@ -73,4 +64,4 @@ def explain_pods(
         elif one.verdict != PLACED and keys:
             one = replace(one, forecast=forecast(world()[0], key))
         told.append(one)
-    return Explained(tuple(told), now.not_yet)
+    return told

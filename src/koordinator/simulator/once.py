@@ -66,8 +66,8 @@ def schedule_once(
     out_of_tree: Iterable[PluginSpec[Any]] = (),
     source: str = "",
     gates: FeatureGates = NO_GATES,
-) -> tuple[Changes, tuple[str, ...]]:
-    """Run the scheduler until nothing moves; return what changed and which plugins do nothing yet.
+) -> Changes:
+    """Run the scheduler until nothing moves; return what changed.
 
     Raises InputError, and InvalidError for an object that admission refuses.
     """
@@ -79,4 +79,4 @@ def schedule_once(
     world.run_to_fixed_point()
     world.scheduler.report_quotas()
     Explanations(world.scheduler, world.cluster, world.clock).step(finish=True)
-    return recorder.changes(), world.not_yet
+    return recorder.changes()

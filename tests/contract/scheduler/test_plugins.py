@@ -20,7 +20,7 @@ from tests.strategies import FOO, GPU
 
 from koordinator.api.kubescheduler import decode_args
 from koordinator.scheduler.contract import POINTS, PluginSpec
-from koordinator.scheduler.profile import BUILTIN_PLUGINS
+from koordinator.scheduler.profile import BUILTIN_PLUGINS, UPSTREAM_POINTS
 
 #: Arguments under which a plugin has something to say; by default its own defaults.
 ARGS: Mapping[str, Args] = {
@@ -141,7 +141,7 @@ def test_the_spec_is_whole(spec: PluginSpec[Any]) -> None:
     """Arguments have defaults, the plugin says at which points it runs and what it reads."""
     decode_args(spec.args, {}, "args", "test")
 
-    assert spec.points
+    assert spec.points | UPSTREAM_POINTS.get(spec.name, frozenset())
     assert spec.points <= POINTS.keys()
     if spec.points & {"filter", "score"}:
         assert hasattr(spec.plugin_type, "reads")

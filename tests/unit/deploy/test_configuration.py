@@ -11,7 +11,7 @@ from tests.unit.deploy.installed import (
 )
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
-from koordinator.scheduler.profile import PLANNED, build_profiles
+from koordinator.scheduler.profile import build_profiles
 from koordinator.scheduler.snapshot import ResourceAxis
 
 #: What the configuration of the original's chart switches on.
@@ -31,12 +31,11 @@ def decoded() -> KubeSchedulerConfiguration:
     return decode_configuration(scheduler_configuration(), "koord-scheduler-config")
 
 
-def test_the_file_is_accepted_without_a_warning() -> None:
-    """It is strictly decoded, and enables no plugin that has no effect yet."""
+def test_the_file_is_accepted() -> None:
+    """It is strictly decoded, and its plugins can be built."""
     built = build_profiles(decoded(), ResourceAxis())
 
     assert [profile.scheduler_name for profile in built.profiles] == ["koord-scheduler"]
-    assert built.not_yet == ()
 
 
 def test_every_plugin_of_the_original_that_works_is_on() -> None:
@@ -48,7 +47,7 @@ def test_every_plugin_of_the_original_that_works_is_on() -> None:
         plugin.name for point in points for plugin in profile.plugins.at(point).enabled
     } & PLUGINS_OF_THE_ORIGINAL
 
-    assert enabled == PLUGINS_OF_THE_ORIGINAL - set(PLANNED)
+    assert enabled == PLUGINS_OF_THE_ORIGINAL
 
 
 def test_the_replicas_elect_one_of_them() -> None:

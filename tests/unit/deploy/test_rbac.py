@@ -12,22 +12,16 @@ from koordinator.api.event import CoreEvent, Event
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
-from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
 from koordinator.api.reservation import Reservation
 from koordinator.api.schedule_explanation import ScheduleExplanation
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim
-from koordinator.scheduler.profile import PLANNED, WATCHED
+from koordinator.scheduler.profile import WATCHED
 
 Rights = dict[tuple[str, str], set[str]]  # (API group, resource) -> verbs
 
 READ = {"get", "list", "watch"}
-
-#: What plugins read that are not there yet; those that are say it in ``WATCHED``.
-PLANNED_READS: Mapping[str, tuple[type[KubeObject], ...]] = {
-    "NodeNUMAResource": (NodeResourceTopology,),
-}
 
 WRITES: Rights = {
     ("", "pods/binding"): {"create"},
@@ -69,8 +63,7 @@ def rights_of(rules: Iterable[Mapping[str, Any]]) -> Rights:
 
 def needed() -> Rights:
     """Return what the code of the scheduler does with the API of the whole cluster."""
-    planned = (kind for name, kinds in PLANNED_READS.items() if name in PLANNED for kind in kinds)
-    read: tuple[type[KubeObject], ...] = (Namespace, Node, Pod, *WATCHED, *planned)
+    read: tuple[type[KubeObject], ...] = (Namespace, Node, Pod, *WATCHED)
     rights: Rights = {resource_of(kind): set(READ) for kind in read}
     for resource, verbs in WRITES.items():
         rights.setdefault(resource, set()).update(verbs)

@@ -195,7 +195,7 @@ def test_the_start_is_foreseen_where_ends_are_known() -> None:
     at_half_past_eight_s = 1_699_950_600.0
     found = explain_pods(objects, ["default/p", "default/first"], now_s=at_half_past_eight_s)
 
-    assert [one.forecast.at for one in found.explanations if one.forecast] == [
+    assert [one.forecast.at for one in found if one.forecast] == [
         "2023-11-14T10:00:00Z",
         "2023-11-14T09:00:00Z",
     ]

@@ -13,7 +13,6 @@ from koordinator.domain.run_report import RunReport
 from koordinator.foundation.clock import VirtualClock
 from koordinator.simulator import Simulation, SimulationResult, parse_workload, simulate
 from koordinator.simulator.measuring import main_reason
-from koordinator.simulator.run import default_profile
 from koordinator.simulator.stages import PodStage
 
 GPU_POOL = {
@@ -170,13 +169,6 @@ def test_another_configuration_can_be_tried() -> None:
     ]
 
     assert used == [1, 2]
-
-
-def test_the_packaged_profile_does_all_that_it_names() -> None:
-    """No plugin of it is one that does nothing yet."""
-    workload = parse_workload(yaml.safe_dump({"nodePools": [CPU_POOL], "podStreams": []}), "test")
-
-    assert Simulation(workload, default_profile()).world.embedded.not_yet == ()
 
 
 def test_a_report_survives_its_journey_as_json() -> None:
