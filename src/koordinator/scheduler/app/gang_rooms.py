@@ -62,6 +62,8 @@ class GangRooms:
         self._state = state
         #: gang group -> the state of the world, and what was found out about it
         self._failed: dict[str, tuple[Hashable, Hashable, Limit | None]] = {}
+        #: (run key, priority) -> how many of the kind would fit without anybody less important
+        self._limits: dict[tuple[Hashable, int], RoomCount] = {}
 
     def is_hopeless(self, cycle: Cycle, turn: GangTurn, world: Hashable) -> bool:
         """Return whether it is no use to ask again for a gang that found no room.
@@ -79,9 +81,19 @@ class GangRooms:
                 most = cycle.room_without(limit.pod_class, limit.room, limit.below)
                 if most < limit.needed:
                     return True
+        return not self._has_pods_below(priority_of(turn.head.pod))
+
+    def _has_pods_below(self, priority: int) -> bool:
         nodes = self._state.nodes
         lowest = self._state.pods.lowest_priority[: len(nodes)]  # no pods where a node is gone
-        return not len(lowest) or int(lowest.min()) >= priority_of(turn.head.pod)
+        return bool(len(lowest)) and int(lowest.min()) < priority
+
+    def most(self, cycle: Cycle, pod_class: PodClass, below: int) -> int:
+        """Return for how many pods like this one, at most, PostFilter plugins may make room."""
+        if not cycle.profile.post_filter or not self._has_pods_below(below):
+            return 0
+        known = self._limits.get((cycle.run_key(pod_class), below))
+        return UNBOUNDED if known is None else cycle.room_without(pod_class, known, below)
 
     def note_failure(self, turn: GangTurn, world: Hashable, limit: Limit | None) -> None:
         """Remember that there is nothing more to do for a gang as long as nothing changes."""
@@ -128,6 +140,9 @@ class GangRooms:
             if most and max(most) < len(some):
                 below = min(priority_of(pod) for pod, _ in wanted)
                 limit = Limit(pod_class, below, cycle.room_noted(pod_class, max(most)), len(some))
+                if len(self._limits) >= KEPT:
+                    self._limits.clear()
+                self._limits[cycle.run_key(pod_class), below] = limit.room
         return Room(message=", ".join(said), is_asked=True, limit=limit)
 
 
