@@ -168,7 +168,7 @@ class GangPlacer:
         attempt, keys, pod_class = turn.attempt, _keys(run), run[0][1]
         run_key = cycle.run_key(pod_class)
         known = self._rooms.get(run_key)
-        if known is not None:
+        if known is not None and _is_about_all_nodes(cycle, known[1]):
             most = cycle.room_at_most(pod_class, known[0])
             if most < len(run) and attempt.is_lost(keys[most:]):
                 self._lose(turn, run, decision, *known, had_place=most)
@@ -240,6 +240,11 @@ class GangPlacer:
         decision.placed.clear()
         failed = {queued.key for queued, _, _ in decision.failed}
         decision.others = [queued for queued, _ in members if queued.key not in failed]
+
+
+def _is_about_all_nodes(cycle: Cycle, verdict: Verdict) -> bool:
+    """Return whether there are as many nodes as when it was found out."""
+    return isinstance(verdict, Refused) or verdict.node_count == cycle.state.nodes.count
 
 
 def _keys(members: Sequence[Wanted]) -> list[str]:

@@ -338,7 +338,7 @@ class Scheduler:
         key = pod.key
         gone = kind is EventType.DELETED or is_over(pod)
         waited = (gone or bool(pod.spec.node_name)) and self._forget_waiting(key, gone=gone)
-        ready = self._tell_gangs(pod, gone=kind is EventType.DELETED)
+        ready = self._tell_gangs(pod, previous, gone=kind is EventType.DELETED)
         placed = self.state.pods.by_key.get(key)
         if gone or pod.spec.node_name:
             self.state.drop_unbound(key)
@@ -372,7 +372,7 @@ class Scheduler:
             self._leave_queue(key)
         self.queue.activate(ready, self._clock.now_s())
 
-    def _tell_gangs(self, pod: Pod, *, gone: bool) -> list[str]:
+    def _tell_gangs(self, pod: Pod, previous: Pod | None, *, gone: bool) -> list[str]:
         """Let gangs and quotas know of a pod; return who should try to enter the queue now."""
         if self._terminating is not None:
             self._terminating.note(pod, gone=gone)
@@ -380,7 +380,7 @@ class Scheduler:
         self._evictions.gangs_shrank |= gone
         for gangs in self.gangs:
             ready += gangs.drop_pod(pod) if gone else gangs.put_pod(pod)
-            self._gang_turns.waiting.changed(gangs, pod)
+            self._gang_turns.waiting.changed(gangs, pod, None if gone else previous)
         if gone:
             self._job_queues.lost_member(pod)
         return ready

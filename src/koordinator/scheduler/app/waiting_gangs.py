@@ -45,21 +45,43 @@ class WaitingGangs:
         self._class_of[run_key] = pod_class
         return Need((run_key, min(map(priority_of, pods))), least)
 
-    def changed(self, gangs: GangBook, pod: Pod) -> None:
-        """Let the gang of a pod that came, changed or went be asked about every event again."""
+    def changed(self, gangs: GangBook, pod: Pod, previous: Pod | None) -> None:
+        """Let the gang of a pod that came, changed or went be asked about every event again.
+
+        What we write ourselves of why it waits is no change.
+        """
         gang = gangs.gang_of(pod)
-        if gang is not None and gang.terms is not None:
-            self._queue.forget_need(gangs.representative(gang.terms.group_id))
+        if gang is None or gang.terms is None:
+            return
+        queued = self._queue.get(gangs.representative(gang.terms.group_id))
+        if queued is not None and queued.need is not None and _is_other(pod, previous):
+            self._queue.forget_need(queued.key)
 
     def wake(self) -> None:
         """Requeue the gangs for which there may be room, or room to be made, since the news."""
         if not self._queue.has_news_for_needs:
             return
-        now_s = self._clock.now_s()
+        now_s, known = self._clock.now_s(), dict[Hashable, int]()
         for group, queued in self._queue.take_needs():
             cycle, (run_key, below) = self._cycle_of(queued), group[0]
             pod_class = self._class_of[run_key]
-            most = self._placer.most(cycle, pod_class)
+            if run_key not in known:
+                known[run_key] = self._placer.most(cycle, pod_class)
+            most = known[run_key]
             if most < UNBOUNDED:
                 most = max(most, self._rooms.most(cycle, pod_class, below))
             self._queue.wake_needing(group, most, now_s)
+
+
+def _is_other(pod: Pod, previous: Pod | None) -> bool:
+    """Return whether more than the status differs."""
+    if previous is None or previous.spec != pod.spec:
+        return True
+    old, new = previous.metadata, pod.metadata
+    return (
+        old.labels != new.labels
+        or old.annotations != new.annotations
+        or old.deletion_timestamp != new.deletion_timestamp
+        or old.uid != new.uid
+        or previous.status.phase != pod.status.phase
+    )

@@ -82,12 +82,14 @@ class SchedulingQueue:
         if queued is None:
             self.add(new, run_key, now_s)
             return
-        queued.pod, queued.run_key = new, run_key
-        self._pools.forget_need(queued)
         priority = new.spec.priority or 0
+        is_other = queued.run_key != run_key or queued.priority != priority
+        queued.pod, queued.run_key = new, run_key
         if priority != queued.priority:
             self._pools.rank_anew(queued, priority, next(self._sequence))
         changes = pod_changes(old, new)
+        if is_other or changes:
+            self._pools.forget_need(queued)
         if changes:
             event = ClusterEvent("Pod", changes, old, new)
             if queued.state is QueueState.IN_FLIGHT:
