@@ -141,7 +141,7 @@ CONFIGS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(CONFIGS))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(events=events)
 def test_whoever_could_start_has_started(name: str, events: list[Sequence[Any]]) -> None:
     """After any changes, a scheduler that remembers nothing finds nobody to start, or to evict."""
