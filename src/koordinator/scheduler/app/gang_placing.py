@@ -12,7 +12,7 @@ from itertools import groupby
 
 from koordinator.domain.gangs import GangAttempt
 from koordinator.scheduler.app.binding import Assumed, Binder
-from koordinator.scheduler.cycle import Choice, Cycle, Refused, RoomCount, Scorecard
+from koordinator.scheduler.cycle import UNBOUNDED, Choice, Cycle, Refused, RoomCount, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot import IntArray, PodClass
@@ -81,6 +81,19 @@ class GangPlacer:
             del self._lost[group_id]
             return None
         return lost.pod_class, lost.verdict
+
+    def shortage_of(self, turn: GangTurn) -> tuple[PodClass, int] | None:
+        """Return of what kind and how many places the gang needs at least; None: not known."""
+        lost = self._lost.get(turn.attempt.group_id)
+        if lost is None or lost.version != turn.version:
+            return None
+        fewest = len(turn.attempt.fewest())
+        return lost.pod_class, min(lost.least, fewest) if fewest else lost.least
+
+    def most(self, cycle: Cycle, pod_class: PodClass) -> int:
+        """Return how many pods like this one may fit by now, at most."""
+        known = self._rooms.get(cycle.run_key(pod_class))
+        return UNBOUNDED if known is None else cycle.room_at_most(pod_class, known[0])
 
     def remember(
         self, turn: GangTurn, least: int, room: RoomCount, pod_class: PodClass, verdict: Verdict
@@ -155,7 +168,7 @@ class GangPlacer:
         attempt, keys, pod_class = turn.attempt, _keys(run), run[0][1]
         run_key = cycle.run_key(pod_class)
         known = self._rooms.get(run_key)
-        if known is not None:
+        if known is not None and _is_about_all_nodes(cycle, known[1]):
             most = cycle.room_at_most(pod_class, known[0])
             if most < len(run) and attempt.is_lost(keys[most:]):
                 self._lose(turn, run, decision, *known, had_place=most)
@@ -227,6 +240,11 @@ class GangPlacer:
         decision.placed.clear()
         failed = {queued.key for queued, _, _ in decision.failed}
         decision.others = [queued for queued, _ in members if queued.key not in failed]
+
+
+def _is_about_all_nodes(cycle: Cycle, verdict: Verdict) -> bool:
+    """Return whether there are as many nodes as when it was found out."""
+    return isinstance(verdict, Refused) or verdict.node_count == cycle.state.nodes.count
 
 
 def _keys(members: Sequence[Wanted]) -> list[str]:

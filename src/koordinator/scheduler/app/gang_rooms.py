@@ -12,6 +12,7 @@ from koordinator.scheduler.cycle import UNBOUNDED, Cycle, Nominations, RoomCount
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PlacedPod, PodClass
 
+NO_ROOM = "no room for {} members even without all pods of lower priority"
 TOLD = 3  # victims that members are told by name
 KEPT = 1 << 14  # gangs whose failure is remembered; then all are forgotten
 
@@ -62,6 +63,8 @@ class GangRooms:
         self._state = state
         #: gang group -> the state of the world, and what was found out about it
         self._failed: dict[str, tuple[Hashable, Hashable, Limit | None]] = {}
+        #: run key -> priority -> how many of the kind would fit without anybody less important
+        self._limits: dict[Hashable, dict[int, RoomCount]] = {}
 
     def is_hopeless(self, cycle: Cycle, turn: GangTurn, world: Hashable) -> bool:
         """Return whether it is no use to ask again for a gang that found no room.
@@ -79,9 +82,39 @@ class GangRooms:
                 most = cycle.room_without(limit.pod_class, limit.room, limit.below)
                 if most < limit.needed:
                     return True
+        return not self._has_pods_below(priority_of(turn.head.pod))
+
+    def _has_pods_below(self, priority: int) -> bool:
         nodes = self._state.nodes
         lowest = self._state.pods.lowest_priority[: len(nodes)]  # no pods where a node is gone
-        return not len(lowest) or int(lowest.min()) >= priority_of(turn.head.pod)
+        return bool(len(lowest)) and int(lowest.min()) < priority
+
+    def most(self, cycle: Cycle, pod_class: PodClass, below: int) -> int:
+        """Return for how many pods like this one, at most, PostFilter plugins may make room."""
+        if not cycle.profile.post_filter or not self._has_pods_below(below):
+            return 0
+        known = self._limits.get(cycle.run_key(pod_class), {})
+        nearest = min((priority for priority in known if priority >= below), default=None)
+        if nearest is None:
+            return UNBOUNDED
+        return cycle.room_without(pod_class, known[nearest], nearest)
+
+    def _note_limit(self, cycle: Cycle, limit: Limit) -> None:
+        """Keep what is true of all such pods, if no node but its own matters to each."""
+        if not cycle.takes_amounts_only(limit.pod_class):
+            return
+        if len(self._limits) >= KEPT:
+            self._limits.clear()
+        self._limits.setdefault(cycle.run_key(limit.pod_class), {})[limit.below] = limit.room
+
+    def _is_bounded(self, cycle: Cycle, members: Sequence[Wanted], least: int) -> bool:
+        """Return whether it is known of others that are alike that no room can be made."""
+        first = members[0][1]
+        run_key = cycle.run_key(first)
+        if run_key not in self._limits or any(cycle.run_key(c) != run_key for _, c in members):
+            return False
+        below = min(priority_of(queued.pod) for queued, _ in members)
+        return self._has_pods_below(below) and self.most(cycle, first, below) < least
 
     def note_failure(self, turn: GangTurn, world: Hashable, limit: Limit | None) -> None:
         """Remember that there is nothing more to do for a gang as long as nothing changes."""
@@ -109,6 +142,8 @@ class GangRooms:
         if not isinstance(verdict, Diagnosis) or not verdict.node_count:
             return Room()
         fewest = frozenset(attempt.fewest())
+        if rows is None and fewest and self._is_bounded(cycle, members, len(fewest)):
+            return Room(message=f"preemption: {NO_ROOM.format(len(members))}")
         tried = [list(members), [one for one in members if one[0].key in fewest]]
         said: list[str] = []
         limit: Limit | None = None
@@ -128,6 +163,7 @@ class GangRooms:
             if most and max(most) < len(some):
                 below = min(priority_of(pod) for pod, _ in wanted)
                 limit = Limit(pod_class, below, cycle.room_noted(pod_class, max(most)), len(some))
+                self._note_limit(cycle, limit)
         return Room(message=", ".join(said), is_asked=True, limit=limit)
 
 

@@ -26,10 +26,11 @@ from koordinator.scheduler.app.gathering import Demand, Gatherer
 from koordinator.scheduler.app.job_queues import JobQueues
 from koordinator.scheduler.app.outcomes import Outcome, Unschedulable
 from koordinator.scheduler.app.reporter import Reporter
+from koordinator.scheduler.app.waiting_gangs import WaitingGangs
 from koordinator.scheduler.contract import NOTHING, ActivePlugin, Holding
 from koordinator.scheduler.cycle import Choice, Cycle, Nominations, Refused, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
-from koordinator.scheduler.queue import Nominator, QueuedPod, QueueState, SchedulingQueue
+from koordinator.scheduler.queue import Need, Nominator, QueuedPod, QueueState, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PodClass
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
@@ -41,6 +42,7 @@ class GangDoings:
     """What the shell does with pods, of gangs or not."""
 
     class_of: Callable[[QueuedPod], PodClass]
+    cycle_of: Callable[[QueuedPod], Cycle]
     began_s: Callable[[], float]
     permit: Callable[[Cycle, Assumed], None]
     settle_waiting: Callable[[], None]
@@ -81,6 +83,14 @@ class GangTurns:
         self._gatherer = Gatherer(state, binder, self._placer, self._card)
         self._rooms = GangRooms(state)
         self._gathered_rooms = GatheredRooms(state, binder, self._rooms, self._gatherer)
+        self.waiting = WaitingGangs(
+            clock,
+            state,
+            queue,
+            placer=self._placer,
+            rooms=self._rooms,
+            cycle_of=doings.cycle_of,
+        )
         self._nominations: Nominations = {}  # as members of the gang that is decided see them
 
     def decide(self, cycle: Cycle, head: QueuedPod) -> int | None:
@@ -104,7 +114,8 @@ class GangTurns:
         turn = GangTurn(attempt, head, version)
         known = None if alone else self._placer.still_lost(cycle, attempt.group_id, version)
         if known is not None and self._rooms.is_hopeless(cycle, turn, self._diagnoses.world()):
-            self._reject_member(cycle, head, *known, "", again=True)
+            need = self.waiting.need_of(cycle, turn) if demand is None else None
+            self._reject_member(cycle, head, *known, "", again=True, need=need)
             return 0
         here = {queued.key: queued for queued in self._queue.peek(attempt.members, active.name)}
         here[head.key] = head
@@ -133,7 +144,8 @@ class GangTurns:
             self._metrics.jobs.gang_decided(len(members), took_s, placed=not decision.is_lost)
         if decision.is_lost:
             room = self._room_for(cycle, turn, decision, members, demand)
-            self._reject_gang(cycle, gangs, turn, decision, room)
+            bounded = demand is None and not room.pods
+            self._reject_gang(cycle, gangs, turn, decision, room, bounded=bounded)
         else:
             self._start_gang(cycle, gangs, turn, decision, demand)
         return len(members)
@@ -240,8 +252,13 @@ class GangTurns:
         turn: GangTurn,
         decision: GangDecision,
         room: Room,
+        *,
+        bounded: bool,
     ) -> None:
-        """Let the member that found no place wait for help, and the others wait for it."""
+        """Let the member that found no place wait for help, and the others wait for it.
+
+        ``bounded``: what was found out of the room for it says when there may be enough.
+        """
         attempt, head = turn.attempt, turn.head
         gate = cycle.profile.gangs[0]
         prefix = f'GangGroup "{attempt.group_id}" gets rejected due to member Pod '
@@ -274,6 +291,7 @@ class GangTurns:
                 nominated=node,
                 keeps_nomination=bool(node) or room.keeps,
                 again_soon=error is not None,
+                need=self.waiting.need_of(cycle, turn) if bounded else None,
             )
             message = (
                 f"0/{self._state.nodes.count} nodes are available: "
@@ -305,6 +323,7 @@ class GangTurns:
         nominated: str = "",
         keeps_nomination: bool = False,
         again_soon: bool = False,
+        need: Need | None = None,
     ) -> None:
         """End a member's attempt for the reason that no node takes it; ``again``: it knows."""
         card = cycle.scorecard(pod_class) if self._explain else None
@@ -318,14 +337,16 @@ class GangTurns:
             message = verdict.message(said)
         if again:
             now_s = self._clock.now_s()
-            self._queue.reject(queued, plugins, frozenset(), queued.message, now_s)
+            self._queue.reject(queued, plugins, frozenset(), queued.message, now_s, need=need)
             self._doings.note(Unschedulable(queued.key, *main, queued.message))
         else:
             if not keeps_nomination:
                 self._evictions.end_nomination(queued.pod)
             if again_soon:  # whatever happens, or does not
                 plugins = frozenset()
-            self._doings.reject(queued, main, plugins, message, card, nominated=nominated)
+            self._doings.reject(
+                queued, main, plugins, message, card, nominated=nominated, need=need
+            )
 
     def _tell_member(
         self, queued: QueuedPod, gate: ActivePlugin, message: str, *, keeps_nomination: bool = False

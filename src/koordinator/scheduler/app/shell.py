@@ -57,7 +57,7 @@ from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.ingest import Ingest, is_over
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
 from koordinator.scheduler.plugins.reservation import Reservations
-from koordinator.scheduler.queue import Nominator, QueuedPod, SchedulingQueue
+from koordinator.scheduler.queue import Need, Nominator, QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass, Snapshot
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
@@ -196,6 +196,7 @@ class Scheduler:
     def _gang_doings(self) -> GangDoings:
         return GangDoings(
             class_of=self._class,
+            cycle_of=lambda queued: self.cycles[queued.pod.spec.scheduler_name],
             began_s=lambda: self._began_s,
             permit=self._permit,
             settle_waiting=self._settle_waiting,
@@ -337,7 +338,7 @@ class Scheduler:
         key = pod.key
         gone = kind is EventType.DELETED or is_over(pod)
         waited = (gone or bool(pod.spec.node_name)) and self._forget_waiting(key, gone=gone)
-        ready = self._tell_gangs(pod, gone=kind is EventType.DELETED)
+        ready = self._tell_gangs(pod, previous, gone=kind is EventType.DELETED)
         placed = self.state.pods.by_key.get(key)
         if gone or pod.spec.node_name:
             self.state.drop_unbound(key)
@@ -371,7 +372,7 @@ class Scheduler:
             self._leave_queue(key)
         self.queue.activate(ready, self._clock.now_s())
 
-    def _tell_gangs(self, pod: Pod, *, gone: bool) -> list[str]:
+    def _tell_gangs(self, pod: Pod, previous: Pod | None, *, gone: bool) -> list[str]:
         """Let gangs and quotas know of a pod; return who should try to enter the queue now."""
         if self._terminating is not None:
             self._terminating.note(pod, gone=gone)
@@ -379,6 +380,7 @@ class Scheduler:
         self._evictions.gangs_shrank |= gone
         for gangs in self.gangs:
             ready += gangs.drop_pod(pod) if gone else gangs.put_pod(pod)
+            self._gang_turns.waiting.changed(gangs, pod, None if gone else previous)
         if gone:
             self._job_queues.lost_member(pod)
         return ready
@@ -514,6 +516,7 @@ class Scheduler:
                 self._exchange()
         self._begin_binds()
         self._end_binds()
+        self._gang_turns.waiting.wake()  # what was given back may make room
         self._upkeep.settle()
         if self.is_synced and limit != 0:  # who only follows the cluster writes nothing
             self._outcomes += self._upkeep.step()
@@ -552,6 +555,7 @@ class Scheduler:
     def _next_run(self, most: int) -> list[QueuedPod]:
         now_s = self._clock.now_s()
         self.queue.release(self._job_queues.take_ready(), now_s)
+        self._gang_turns.waiting.wake()
         for cycle in self.cycles.values():
             for active in cycle.profile.next_pod:
                 key = active.plugin.next_pod(self.queue.get)
@@ -713,6 +717,7 @@ class Scheduler:
         scorecard: Scorecard | None,
         *,
         nominated: str = "",
+        need: Need | None = None,
     ) -> None:
         if self._metrics is not None:
             profile, took_s = queued.pod.spec.scheduler_name, self._metrics.now_s() - self._began_s
@@ -720,7 +725,8 @@ class Scheduler:
         self._reporter.failed(queued.pod, message)
         if self._keeper is not None and is_reserve_pod(queued.pod.metadata) and self.options.report:
             self._keeper.unschedulable(queued.pod, message)
-        self.queue.reject(queued, plugins, frozenset(), message, self._clock.now_s())
+        now_s = self._clock.now_s()
+        self.queue.reject(queued, plugins, frozenset(), message, now_s, need=need)
         plugin, reason = main
         name = _reservation(queued.pod)
         outcome = Unschedulable(queued.key, plugin, reason, message, nominated, scorecard, name)

@@ -123,7 +123,7 @@ class Cycle:
 
     def room_without(self, pod: PodClass, room: RoomCount, below: int) -> int:
         """Return how many may fit by now, at most, in a world without less important pods."""
-        if not self._counts_requests:
+        if not self._counts_requests or self._evaluator.view(pod).loans is not None:
             return UNBOUNDED
         versions = self._evaluator.versions_of(pod)
         return room_at_most(self.state, pod, room, versions, below=below)
@@ -131,7 +131,7 @@ class Cycle:
     def room_at_most(self, pod: PodClass, room: RoomCount) -> int:
         """Return how many such pods may fit by now, at most."""
         most = UNBOUNDED
-        if self._counts_requests:
+        if self._counts_requests and self._evaluator.view(pod).loans is None:
             most = room_at_most(self.state, pod, room, self._evaluator.versions_of(pod))
         return self.limit(pod, most)
 

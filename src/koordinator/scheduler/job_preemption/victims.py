@@ -114,7 +114,7 @@ class _Rules:
     """Who may go.  But for ``allows`` that is the same for all pods of a class."""
 
     def __init__(self, below: int, own: AbstractSet[str], allows: Allows | None) -> None:
-        self._below, self._own, self._allows = below, own, allows
+        self.below, self._own, self._allows = below, own, allows
         self._known: dict[PodClass, tuple[int, str, bool] | None] = {}
         self.found = _Found()
         self.has_spared = False  # somebody of lower priority
@@ -126,16 +126,19 @@ class _Rules:
             known = self._known[pod_class]
         except KeyError:
             known = self._known[pod_class] = self._learn(placed)
-        if known is not None and (self._allows is None or self._allows(placed)):
+        if known is None or self._allows is None or self._allows(placed):
             return known
-        self.has_spared |= placed.priority < self._below
+        self.has_spared = True
         return None
 
     def _learn(self, placed: PlacedPod) -> tuple[int, str, bool] | None:
         pod_class = placed.pod_class
         labels, gang = pod_class.labels, gang_id(placed.pod.metadata)
         is_protected = not (is_preemptible(labels) and is_quota_preemptible(labels))
-        if placed.priority >= self._below or is_protected or gang in self._own:
+        if placed.priority >= self.below:
+            return None
+        if is_protected or gang in self._own:
+            self.has_spared = True
             return None
         gone = placed.pod.metadata.deletion_timestamp is not None
         found = self.found
@@ -277,7 +280,8 @@ def _find(state: ClusterState, rows: IntArray, rules: _Rules) -> _Found:
     found, of = rules.found, rules.of
     on_row, of_gang = state.pods.on_row, rules.found.of_gang
     pods, kinds = found.pods, found.kind
-    for index, row in enumerate(rows.tolist()):
+    concerned = np.flatnonzero(state.pods.lowest_priority[rows] < rules.below)
+    for index, row in zip(concerned.tolist(), rows[concerned].tolist(), strict=True):
         before = len(pods)
         for placed in on_row[row].values():
             known = of(placed)

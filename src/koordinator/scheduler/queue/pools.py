@@ -10,6 +10,7 @@ from math import floor, inf, ldexp
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.queue.event_log import EventLog
 from koordinator.scheduler.queue.heap import PodHeap
+from koordinator.scheduler.queue.needs import Needs
 from koordinator.scheduler.queue.queued_pod import MOVES, QueuedPod, QueueState
 
 WINDOW_S = 1.0  # backoffs end together at whole seconds, so that priority decides who is first
@@ -56,8 +57,9 @@ class Pools:
         self.backoff = PodHeap()  # after a rejection
         self.error_backoff = PodHeap()
         self.unschedulable = PodHeap()
-        #: plugin -> key -> pods that it rejected (UNSCHEDULABLE) or gates (GATED)
+        #: plugin -> key -> pods that it rejected (UNSCHEDULABLE) or gates (GATED), without a need
         self.waiting: dict[str, dict[str, QueuedPod]] = {}
+        self.needs = Needs()
         self.log = EventLog()  # its readers are the pods IN_FLIGHT
 
     def enter(self, queued: QueuedPod, state: QueueState) -> None:
@@ -68,7 +70,9 @@ class Pools:
         heap = self._heap(queued)
         if heap is not None:
             heap.push(queued, self.delays.due_s(queued))
-        if state in WAITING:
+        if queued.need is not None:
+            self.needs.add(queued)
+        elif state in WAITING:
             for plugin in queued.rejectors:
                 self.waiting.setdefault(plugin, {})[queued.key] = queued
         elif state is QueueState.IN_FLIGHT:
@@ -82,11 +86,22 @@ class Pools:
         heap = self._heap(queued)
         if heap is not None:
             heap.discard(queued)
-        if queued.state in WAITING:
+        if queued.need is not None:
+            self.needs.discard(queued)
+            queued.need = None
+        elif queued.state in WAITING:
             for plugin in queued.rejectors:
                 del self.waiting[plugin][queued.key]
         elif queued.state is QueueState.IN_FLIGHT:
             self.log.close(queued.log_position)
+
+    def forget_need(self, queued: QueuedPod) -> None:
+        """Let the pod be asked about each event again."""
+        if queued.need is not None:
+            self.needs.discard(queued)
+            queued.need = None
+            for plugin in queued.rejectors:
+                self.waiting.setdefault(plugin, {})[queued.key] = queued
 
     def take_off(self, source: PodHeap, limit: int) -> list[QueuedPod]:
         """Put the first pods of a heap in flight, all at once; see ``PodHeap.take_run``."""
@@ -122,9 +137,12 @@ class Pools:
                 raise BugError(f"{queued.key} is filed as {key}, state {queued.state}.")
             if bool(queued.gated_by) != (queued.state is QueueState.GATED):
                 raise BugError(f"{key} is {queued.state}, gated by {queued.gated_by!r}.")
-            if queued.state in WAITING:
+            if queued.need is not None and queued.state is not QueueState.UNSCHEDULABLE:
+                raise BugError(f"{key} is {queued.state} and needs {queued.need}.")
+            if queued.state in WAITING and queued.need is None:
                 for plugin in queued.rejectors:
                     waiting.setdefault(plugin, set()).add(key)
+        self.needs.validate(one for one in self.pods.values() if one.need is not None)
         indexed = {plugin: set(pods) for plugin, pods in self.waiting.items() if pods}
         if waiting != indexed:
             raise BugError(f"pods by rejector are {waiting}. Indexed: {indexed}.")

@@ -36,6 +36,15 @@ MOVES: Mapping[QueueState | None, frozenset[QueueState]] = {
     ),
 }
 
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a pod that speaks for a gang waits for: places for so many pods of a kind."""
+
+    kind: tuple[Hashable, int]  # run key of the gang's pods, and their priority
+    count: int
+
+
 #: (due, -priority, queued at, sequence, pod).  The sequence is unique, so pods are never compared.
 Entry = tuple[float, int, float, int, "QueuedPod"]
 
@@ -61,6 +70,8 @@ class QueuedPod:
         frozenset()
     )  # plugins that said "not yet": no backoff once they agree
     gated_by: str = ""  # not empty iff GATED
+    #: only while UNSCHEDULABLE: no event that leaves less room than this can help
+    need: Need | None = None
     message: str = ""  # why it is not running, as of the last attempt or gate
     entry: Entry | None = field(
         default=None, repr=False

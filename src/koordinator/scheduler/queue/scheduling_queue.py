@@ -17,9 +17,10 @@ from koordinator.api.pod import Pod
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, Gate
 from koordinator.scheduler.queue.hints import EVERYTHING, HintTable, Wake
+from koordinator.scheduler.queue.needs import Group
 from koordinator.scheduler.queue.pod_changes import pod_changes
 from koordinator.scheduler.queue.pools import WAITING, Delays, Pools
-from koordinator.scheduler.queue.queued_pod import MOVES, QueuedPod, QueueState
+from koordinator.scheduler.queue.queued_pod import MOVES, Need, QueuedPod, QueueState
 
 NOBODY: frozenset[str] = frozenset()
 
@@ -81,11 +82,14 @@ class SchedulingQueue:
         if queued is None:
             self.add(new, run_key, now_s)
             return
-        queued.pod, queued.run_key = new, run_key
         priority = new.spec.priority or 0
+        is_other = queued.run_key != run_key or queued.priority != priority
+        queued.pod, queued.run_key = new, run_key
         if priority != queued.priority:
             self._pools.rank_anew(queued, priority, next(self._sequence))
         changes = pod_changes(old, new)
+        if is_other or changes:
+            self._pools.forget_need(queued)
         if changes:
             event = ClusterEvent("Pod", changes, old, new)
             if queued.state is QueueState.IN_FLIGHT:
@@ -171,10 +175,13 @@ class SchedulingQueue:
         pending_on: AbstractSet[str],
         message: str,
         now_s: float,
+        *,
+        need: Need | None = None,
     ) -> None:
         """End an attempt with the plugins that said no, or not yet; none of either is an error.
 
-        The pod waits for an event, unless one that came during the attempt helps.  A pod that was
+        The pod waits for an event, unless one that came during the attempt helps; with a ``need``,
+        it waits until ``wake_needing`` names enough room after such an event.  A pod that was
         removed during the attempt stays removed.
         """
         if not rejected_by and not pending_on:
@@ -187,6 +194,7 @@ class SchedulingQueue:
             wake = self._replay(queued)
             if wake is Wake.NO:
                 self._pools.leave(queued)
+                queued.need = need
                 self._enter(queued, QueueState.UNSCHEDULABLE, "ScheduleAttemptFailure")
             else:
                 self._requeue(queued, wake, now_s, "ScheduleAttemptFailure")
@@ -207,6 +215,9 @@ class SchedulingQueue:
         concerned: dict[str, QueuedPod] = {}
         for plugin in listeners:
             concerned.update(self._pools.waiting.get(plugin, {}))
+        for group, example in self._pools.needs.rejected_by(listeners.keys()):
+            if self._hints.ask(example, event) is not Wake.NO:
+                self._pools.needs.touch(group)
         if everyone:
             concerned.update((queued.key, queued) for queued in self._pools.unschedulable)
         return self._wake(concerned.values(), event, now_s)
@@ -222,7 +233,30 @@ class SchedulingQueue:
         woken = [queued for queued in waiting if helps(queued)]
         for queued in woken:
             self._requeue(queued, Wake.AFTER_BACKOFF, now_s, f"{plugin}Update")
+        for group, example in self._pools.needs.rejected_by(frozenset((plugin,))):
+            if helps(example):
+                self._pools.needs.touch(group)
         return [queued.key for queued in woken]
+
+    @property
+    def has_news_for_needs(self) -> bool:
+        """Whether something has happened that may have made enough room for a pod with a need."""
+        return self._pools.needs.is_touched
+
+    def take_needs(self) -> list[tuple[Group, QueuedPod]]:
+        """Return, once, the groups of pods with needs that news may help, with a pod of each."""
+        return self._pools.needs.take_touched()
+
+    def wake_needing(self, group: Group, most: int, now_s: float) -> None:
+        """Requeue the pods of a group that need no more than so many places."""
+        for queued in self._pools.needs.helped(group, most):
+            self._requeue(queued, Wake.AFTER_BACKOFF, now_s, "RoomUpdate")
+
+    def forget_need(self, key: str) -> None:
+        """Let a pod, if it is here, be asked about each event: what it needs may have changed."""
+        queued = self.get(key)
+        if queued is not None:
+            self._pools.forget_need(queued)
 
     def activate(self, keys: Iterable[str], now_s: float) -> None:
         """Let pods be tried now, without backoff; one in flight: soon again, if it is rejected."""
@@ -280,6 +314,8 @@ class SchedulingQueue:
         found: Counter[tuple[str, str]] = Counter()
         for plugin, pods in list(self._pools.waiting.items()):
             found.update((plugin, queued.pod.spec.scheduler_name) for queued in list(pods.values()))
+        for queued in self._pools.needs:
+            found.update((plugin, queued.pod.spec.scheduler_name) for plugin in queued.rejectors)
         return found
 
     @property

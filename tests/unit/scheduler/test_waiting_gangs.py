@@ -1,0 +1,217 @@
+"""What is remembered of gangs that wait never keeps one from starting that could."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.domain.quota.quotas import PREFIX
+from tests.unit.scheduler.plugins.test_elastic_quota import put, team
+from tests.unit.scheduler.test_gang_topology import gather, topology
+from tests.unit.scheduler.test_gangs import config as gangs_only
+from tests.unit.scheduler.test_gangs import group, member, members, placed
+from tests.worlds import configuration, device, embedded, node, pod
+
+from koordinator.api.cluster_network_topology import ClusterNetworkTopology
+from koordinator.api.device import Device
+from koordinator.api.elastic_quota import ElasticQuota
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.api.pod_group import PodGroup
+from koordinator.scheduler.app import Bound, Evicted
+from koordinator.simulator import Embedded
+
+KINDS = (Node, Device, ClusterNetworkTopology, ElasticQuota, PodGroup, Pod)
+QUOTA = {PREFIX + "name": "team"}
+GPU = ("koordinator.sh/gpu-core", "koordinator.sh/gpu-memory-ratio")
+BACKOFF_S = 12.0  # after so long everybody who has been woken has had a turn
+
+jobs = st.tuples(
+    st.just("job"),
+    st.integers(1, 4),  # members
+    st.integers(0, 2),  # how many of them it can spare
+    st.integers(1, 3),  # CPUs of each
+    st.sampled_from([0, 10, 20]),  # priority
+    st.sampled_from(["", "", "quota", "rack", "gpu"]),
+)
+events = st.lists(
+    st.one_of(
+        jobs,
+        jobs,
+        st.tuples(st.just("pod"), st.integers(1, 3), st.sampled_from([0, 10, 20])),
+        st.tuples(st.just("node"), st.integers(1, 6)),
+        st.tuples(st.just("more"), st.integers(0, 50), st.integers(1, 3)),
+        st.tuples(st.just("quota"), st.integers(0, 8)),
+        st.tuples(st.just("delete"), st.integers(0, 50)),
+        st.tuples(st.just("delete"), st.integers(0, 50)),
+        st.tuples(st.just("lose"), st.integers(0, 50)),
+        st.tuples(st.just("shrink"), st.integers(0, 50)),
+    ),
+    min_size=4,
+    max_size=16,
+)
+
+
+def machine(name: str, cpu: int) -> KubeObject:
+    number = sum(map(ord, name))
+    labels = {"hall": f"p{number % 2}", "rack": f"r{number % 4}"}
+    return node(name, cpu, labels=labels, **dict.fromkeys(GPU, 200))
+
+
+def happen(one: Embedded, number: int, event: Sequence[Any]) -> None:
+    """Change the cluster."""
+    match event:
+        case "job", count, spare, cpu, priority, kind:
+            name = f"g{number}"
+            network = gather(must="RackLayer") if kind == "rack" else {}
+            labels = QUOTA if kind == "quota" else {}
+            asked = dict.fromkeys(GPU, 100) if kind == "gpu" else {}
+            one.load([group(name, max(count - spare, 1), **network)])
+            one.load(members(name, count, cpu, priority=priority, labels=labels, requests=asked))
+        case "pod", cpu, priority:
+            one.load([pod(f"p{number}", cpu, priority=priority)])
+        case "node", cpu:
+            one.load([machine(f"n{number}", cpu), device(f"n{number}", gpus=2)])
+        case "quota", most:
+            put(one, team("team", most=most))
+        case what, index, *more:
+            happen_to_one(one, number, what, index, *more)
+
+
+def happen_to_one(one: Embedded, number: int, what: str, index: int, *more: int) -> None:
+    """Change one of the pods, empty nodes or gangs that there are, if there are any."""
+    used = {stored.spec.node_name for stored in one.cluster.list(Pod).items}
+    kind: type[KubeObject] = {"delete": Pod, "lose": Node}.get(what, PodGroup)
+    there = [o.metadata for o in one.cluster.list(kind).items]
+    if what == "lose":
+        there = [meta for meta in there if meta.name not in used]
+    if not there:
+        return
+    meta = there[index % len(there)]
+    match what:
+        case "more":
+            one.load([member(f"m{number}", meta.name, *more)])
+        case "delete" | "lose":
+            one.cluster.delete(kind, meta.name, meta.namespace, grace_period_s=0)
+        case "shrink":
+            one.cluster.patch(kind, meta.name, meta.namespace, {"spec": {"minMember": 1}})
+
+
+def come_to_rest(one: Embedded) -> None:
+    """Give everybody who was woken a turn, as often as somebody started meanwhile."""
+    idle = 0
+    while idle < 2:
+        outcomes = one.scheduler.step()
+        moved = any(isinstance(outcome, Bound | Evicted) for outcome in outcomes)
+        idle = 0 if moved else idle + 1
+        one.clock.advance_to(one.clock.now_s() + (0.0 if moved else BACKOFF_S))
+
+
+def who_starts_afresh(one: Embedded, config: KubeSchedulerConfiguration) -> list[str]:
+    """Return who would start if somebody looked at the cluster who remembers nothing."""
+    everything = [obj for kind in KINDS for obj in one.cluster.list(kind).items]
+    outcomes = embedded(*everything, config=config).scheduler.step()
+    return [outcome.pod for outcome in outcomes if isinstance(outcome, Bound | Evicted)]
+
+
+def _config(*more: str, jobs: bool, network: bool) -> KubeSchedulerConfiguration:
+    only = {"disabled": [{"name": "*"}], "enabled": [{"name": "Coscheduling"}]}
+    args = {"enablePreemption": jobs, "awareNetworkTopology": network}
+    return configuration(
+        plugins={
+            "multiPoint": {"enabled": [{"name": name} for name in (*more, "Coscheduling")]},
+            "queueSort": only,
+            **({"postFilter": only} if jobs else {}),
+        },
+        pluginConfig=[{"name": "Coscheduling", "args": args}],
+    )
+
+
+CONFIGS = {
+    "nobody preempts": gangs_only(),
+    "pods preempt": _config(jobs=False, network=False),
+    "jobs preempt": _config("ElasticQuota", jobs=True, network=False),
+    "devices": _config("ElasticQuota", "DeviceShare", jobs=False, network=False),
+    "network": _config("ElasticQuota", jobs=True, network=True),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(CONFIGS))
+@settings(max_examples=20, deadline=None)
+@given(events=events)
+def test_whoever_could_start_has_started(name: str, events: list[Sequence[Any]]) -> None:
+    """After any changes, a scheduler that remembers nothing finds nobody to start, or to evict."""
+    config = CONFIGS[name]
+    one = embedded(topology(), machine("first", 4), team("team", most=4), config=config)
+    for number, event in enumerate(events):
+        happen(one, number, event)
+        come_to_rest(one)
+        one.state.validate()
+        one.scheduler.queue.validate()
+        assert who_starts_afresh(one, config) == [], (number, event)
+
+
+def attempts(one: Embedded, gang: str) -> int:
+    """Return how often a member of the gang was popped."""
+    found = (one.scheduler.queue.get(f"default/{gang}-{i}") for i in range(3))
+    return max(queued.attempts for queued in found if queued is not None)
+
+
+@pytest.mark.parametrize("jobs", [False, True])
+def test_a_gang_that_a_change_cannot_help_is_left_alone(jobs: bool) -> None:
+    """A pod that goes and leaves too little room does not cost a waiting gang an attempt."""
+    one = embedded(
+        *(node(f"n{i}", 4) for i in range(3)),
+        *(pod(f"p{i}", 4, on=f"n{i}") for i in range(3)),
+        group("g", 3),
+        *members("g", 3, 3),
+        config=_config(jobs=jobs, network=False),
+    )
+    come_to_rest(one)
+    tried = attempts(one, "g")
+
+    for name in ("p0", "p1"):
+        one.cluster.delete(Pod, name, "default", grace_period_s=0)
+        come_to_rest(one)
+    assert attempts(one, "g") == tried
+
+    one.cluster.delete(Pod, "p2", "default", grace_period_s=0)
+    come_to_rest(one)
+    assert len(placed(one)) == 3
+
+
+@pytest.mark.parametrize("jobs", [False, True])
+def test_a_gang_is_tried_when_what_is_left_could_be_evicted(jobs: bool) -> None:
+    """What is free after a change is too little, but not what less important pods would free."""
+    one = embedded(
+        node("a", 4),
+        pod("low", 2, on="a", priority=0),
+        pod("high", 2, on="a", priority=100),
+        group("g", 1),
+        member("g-0", "g", 3, priority=10),
+        config=_config(jobs=jobs, network=False),
+    )
+    come_to_rest(one)
+    assert set(placed(one)) == {"low", "high"}
+
+    one.cluster.delete(Pod, "high", "default", grace_period_s=0)
+    come_to_rest(one)
+    come_to_rest(one)
+
+    assert set(placed(one)) == {"g-0"}
+
+
+def test_a_gang_that_needs_less_now_is_tried() -> None:
+    """A smaller minMember counts as soon as it is there."""
+    one = embedded(node("a", 2), group("g", 3), *members("g", 3), config=gangs_only())
+    come_to_rest(one)
+    assert placed(one) == {}
+
+    one.cluster.patch(PodGroup, "g", "default", {"spec": {"minMember": 2}})
+    come_to_rest(one)
+
+    assert len(placed(one)) == 2
