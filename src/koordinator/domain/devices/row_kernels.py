@@ -156,6 +156,6 @@ def _signature(types: Any) -> Any:
     return amounts, amounts, vector, vector, vector, vector, vector, types.boolean, out
 
 
-#: Adds to ``scores``, ``(k,)``: how full the devices that may serve on each of ``rows`` would be, of
-#: the NUMA nodes in ``zones`` (0: of all).
+#: Adds to ``scores``, ``(k,)``: how full the devices that may serve on each of ``rows`` would be,
+#: of the NUMA nodes in ``zones`` (0: of all).
 node_scores = Kernel(_node_scores, _node_scores_loop, _signature)
