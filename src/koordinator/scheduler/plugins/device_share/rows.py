@@ -111,17 +111,20 @@ def scores_of(view: Snapshot, claimed: Claimed, scorer: Scorer, zones: IntArray)
 
 def hints_of(view: Snapshot, claimed: Claimed, sets: Sequence[int]) -> OtherHints:
     """Return what the claim says of sets of NUMA nodes, by row."""
+    groups = by_model(view)
+    if len(groups) == 1 and isinstance(groups[0].where, slice):
+        on_model = claimed.on(view, groups[0].model)
+        if not on_model.never:
+            return on_model.opinions(states_of(view, claimed, groups[0]), sets)
     shape = (len(view), len(sets))
     prefers, named = np.ones(shape, bool), np.zeros(shape, bool)
     scores = np.zeros(shape, np.int64)
-    for group in by_model(view):
+    for group in groups:
         on_model = claimed.on(view, group.model)
         if on_model.never:
             prefers[group.where], named[group.where] = False, True
             continue
         found = on_model.opinions(states_of(view, claimed, group), sets)
-        if isinstance(group.where, slice):
-            return found
         prefers[group.where], named[group.where] = found.prefers, found.named
         scores[group.where] = found.scores
     return OtherHints(prefers, named, scores)
