@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from koordinator.scheduler.contract import Spread, spread_of
-from koordinator.scheduler.cycle.best import best_row, spread_onto
+from koordinator.scheduler.cycle.best import best_row, best_spread, spread_onto
 from koordinator.scheduler.cycle.evaluation import UNFIT
 from koordinator.scheduler.profile import BUILTIN_PLUGINS
 from koordinator.scheduler.snapshot import IntArray
@@ -39,6 +39,18 @@ def test_the_lowest_rank_wins_among_equals(total: IntArray, rank: IntArray) -> N
 
     assert best_row.compiled(total, rank) == want
     assert (want == UNFIT) == bool((total == UNFIT).all())
+
+
+@pytest.mark.slow
+@settings(deadline=None)
+@given(total=totals, raw=raws, weight=st.integers(1, 100), reverse=st.booleans(), rank=ranks)
+def test_both_can_be_done_at_once(
+    total: IntArray, raw: IntArray, weight: int, reverse: bool, rank: IntArray
+) -> None:
+    """The best node by scaled scores, of equal ones that with the lowest rank."""
+    arguments = (total, raw, weight, reverse, rank)
+
+    assert best_spread.compiled(*arguments) == best_spread.reference(*arguments)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ Source: koordinator pkg/scheduler/plugins/nodenumaresource/node_allocation.go, `
 of the pod seen last; here it is that of both.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from koordinator.api.annotations.numa import CpuExclusivePolicy
@@ -40,6 +40,12 @@ class CpuLedger:
     def held(self) -> int:
         """All CPUs that pods hold."""
         return self._counts.held
+
+    @property
+    def state(self) -> Hashable:
+        """What is equal for ledgers that leave the same CPUs free to pods that share none."""
+        held = self._counts.held
+        return held, self._core_exclusive.held & held, self._numa_exclusive.held & held
 
     def held_without(self, given_back: int) -> int:
         """Return the CPUs still held if one holder less had those."""

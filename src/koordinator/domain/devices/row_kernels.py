@@ -44,12 +44,13 @@ def _node_scores(  # noqa: PLR0917 (numba takes no keywords)
     asked: IntArray,
     weights: IntArray,
     most: bool,
-) -> IntArray:
+    scores: IntArray,
+) -> None:
     near = (zones == 0)[:, None] | (serving & zones[:, None] > 0)
     may = (near & (serving & SELECTED > 0))[:, :, None]
     totals = (total[rows, : len(serving)] * may).sum(axis=1)
     free = (np.maximum(left[rows, : len(serving)], 0) * may).sum(axis=1)
-    return percentages_left(totals, free, asked, weights, most)
+    scores += percentages_left(totals, free, asked, weights, most)
 
 
 def _node_scores_loop(  # noqa: PLR0917 (numba takes no keywords)
@@ -61,8 +62,8 @@ def _node_scores_loop(  # noqa: PLR0917 (numba takes no keywords)
     asked: IntArray,
     weights: IntArray,
     most: bool,
-) -> IntArray:
-    out = np.zeros(len(rows), np.int64)
+    scores: IntArray,
+) -> None:
     for i in range(len(rows)):
         row = rows[i]
         near = zones[i]
@@ -84,8 +85,7 @@ def _node_scores_loop(  # noqa: PLR0917 (numba takes no keywords)
                 points += weights[amount] * (part * 100 // capacity)
                 counted += weights[amount]
         if counted > 0:
-            out[i] = points // counted
-    return out
+            scores[i] += points // counted
 
 
 def _device_masks(  # noqa: PLR0917 (numba takes no keywords)
@@ -95,13 +95,16 @@ def _device_masks(  # noqa: PLR0917 (numba takes no keywords)
     rows: IntArray,
     asked: IntArray,
     enough: IntArray,
-) -> IntArray:
+    shift: int,
+    out: IntArray,
+) -> None:
     width = len(enough)
     bits = 1 << np.arange(width)
     fits = np.logical_and.reduce(left[rows, :width] >= asked, axis=2) & (enough > 0)
     used = holders[rows, :width] > 0
     unsure = (fits & (functions[rows, :width] >= enough)).any(axis=1)
-    return np.stack([fits @ bits, used @ bits, unsure]).astype(np.int64)
+    out[0] |= (fits @ bits | (used @ bits) << width) << shift
+    out[1] += unsure
 
 
 def _device_masks_loop(  # noqa: PLR0917 (numba takes no keywords)
@@ -111,8 +114,9 @@ def _device_masks_loop(  # noqa: PLR0917 (numba takes no keywords)
     rows: IntArray,
     asked: IntArray,
     enough: IntArray,
-) -> IntArray:
-    out = np.zeros((3, len(rows)), np.int64)
+    shift: int,
+    out: IntArray,
+) -> None:
     for i in range(len(rows)):
         row = rows[i]
         fit = used = unsure = 0
@@ -127,30 +131,31 @@ def _device_masks_loop(  # noqa: PLR0917 (numba takes no keywords)
                     unsure = 1
             if holders[row, minor] > 0:
                 used |= 1 << minor
-        out[0, i] = fit
-        out[1, i] = used
-        out[2, i] = unsure
-    return out
+        out[0, i] |= (fit | used << len(enough)) << shift
+        out[1, i] += unsure
 
 
 def _mask_signature(types: Any) -> Any:
     table = types.Array(types.int64, 2, "C", readonly=True)
     vector = types.Array(types.int64, 1, "A", readonly=True)
     amounts = types.Array(types.int64, 3, "C", readonly=True)
-    return amounts, table, table, vector, vector, vector
+    out = types.Array(types.int64, 2, "C")
+    return amounts, table, table, vector, vector, vector, types.int64, out
 
 
-#: ``(3, k)``: the devices with enough left and those that somebody holds, as masks; and whether one
-#: of the former has so many virtual functions taken that perhaps none is left that will do.
+#: Adds to ``out``, ``(2, k)``: the devices with enough left and those that somebody holds, as masks
+#: side by side, from bit ``shift`` on; and 1 where one of the former has so many virtual functions
+#: taken that perhaps none is left that will do.
 device_masks = Kernel(_device_masks, _device_masks_loop, _mask_signature)
 
 
 def _signature(types: Any) -> Any:
     amounts = types.Array(types.int64, 3, "C", readonly=True)
     vector = types.Array(types.int64, 1, "A", readonly=True)
-    return amounts, amounts, vector, vector, vector, vector, vector, types.boolean
+    out = types.Array(types.int64, 1, "C")
+    return amounts, amounts, vector, vector, vector, vector, vector, types.boolean, out
 
 
-#: ``(k,)``: how full the devices that may serve on each of ``rows`` would be, of the NUMA nodes in
-#: ``zones`` (0: of all).
+#: Adds to ``scores``, ``(k,)``: how full the devices that may serve on each of ``rows`` would be,
+#: of the NUMA nodes in ``zones`` (0: of all).
 node_scores = Kernel(_node_scores, _node_scores_loop, _signature)

@@ -93,9 +93,6 @@ def align_and_score(
     if others is None:
         shape = (n, sets)
         others = OtherHints(np.ones(shape, bool), np.zeros(shape, bool), np.zeros(shape, np.int64))
-        any_named = np.zeros(n, bool)
-    else:
-        any_named = np.logical_or.reduce(others.named, axis=1)
     out = np.zeros((3, n), np.int64)
     _kernel.compiled(
         (rows.exists, rows.reported, rows.single, rows.shared),
@@ -105,7 +102,7 @@ def align_and_score(
         (*wanted.asked, wanted.pod, wanted.zone_weights, wanted.weights),
         wanted.settings,
         wanted.sets,
-        (others.prefers, others.named, others.scores, any_named),
+        (others.prefers, others.named, others.scores),
         out,
     )
     return AlignedScores(out[0] > 0, out[1], out[2])
@@ -134,7 +131,7 @@ def _loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop: numba calls nothi
     capacity, used, bindable = amounts
     per_core, bound_cpus, ratios = facts
     columns, asked, pod_amounts, zone_weights, weights = pod
-    prefers, named, other_scores, any_named = others
+    prefers, named, other_scores = others
     cpu_asked, cpu, count, required = settings[0], settings[1], settings[2], settings[3]
     single, exclusive = settings[4] > 0, settings[5] > 0
     zones, resources, kinds = exists.shape[1], reported.shape[1], len(columns)
@@ -217,6 +214,9 @@ def _loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop: numba calls nothi
         # Which set suits everybody best.
         best = best_size = best_score = 0
         best_index = -1
+        any_named = False
+        for index in range(len(sets)):
+            any_named |= named[place, index]
         for index in range(len(sets)):
             mask = sets[index]
             size = 0
@@ -266,7 +266,7 @@ def _loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop: numba calls nothi
         if single:
             if best == everything:
                 best = 0
-            admitted = admitted or (not any_reported and not any_named[place])
+            admitted = admitted or (not any_reported and not any_named)
         admitted = admitted and everything > 0
         out[0, place] = admitted
         if not admitted or best == 0:
@@ -306,7 +306,7 @@ def _signature(types: Any) -> Any:
         types.UniTuple(array(numbers, 1), 5),
         array(numbers, 1),
         array(numbers, 1),
-        types.Tuple((array(flags, 2), array(flags, 2), array(numbers, 2), array(flags, 1))),
+        types.Tuple((array(flags, 2), array(flags, 2), array(numbers, 2))),
         types.Array(numbers, 2, "C"),
     )
 

@@ -4,7 +4,7 @@ Source: koordinator pkg/scheduler/plugins/nodenumaresource/node_allocation.go, p
 ``updatePod``.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -95,6 +95,12 @@ class NumaLedger:
     def holdings(self) -> Mapping[str, NumaHolding]:
         """What each pod holds, by its uid."""
         return self._holdings
+
+    @property
+    def state(self) -> Hashable:
+        """What is equal for ledgers that leave the same to pods that share no CPU."""
+        zones = tuple((zone, *amounts.items()) for zone, amounts in self._zones.items())
+        return self.cpus.state, zones
 
     def add(self, uid: str, holding: NumaHolding) -> None:
         """Note what a pod holds, in place of what it held before."""

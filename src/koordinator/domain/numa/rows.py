@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 
 from koordinator.api.annotations.numa import CpuBindPolicy
+from koordinator.domain.cpus.layout import CpuLayout
 from koordinator.domain.cpus.required import usable_under
 from koordinator.domain.numa.amplification import BoolArray, FloatArray, IntArray
 from koordinator.domain.numa.hints import ZoneState
@@ -94,23 +96,35 @@ class NumaRows:
         """Write what pods hold, of a row whose node is otherwise as it was."""
         layout, ledger = node.layout, node.ledger
         self.bound_cpus[row] = ledger.cpus.held.bit_count()
-        usable: list[int] = []
+        zones = tuple(node.zones) if self.holds(node) else ()
         if layout is not None:
             free = node.free_cpus(NOTHING).cpus
-            usable = [usable_under(policy, layout, free) for policy in POLICIES]
-            for index, cpus in enumerate(usable):
-                self.bindable_in_all[row, index] = cpus.bit_count()
-        if not self.holds(node):
+            self.bindable_in_all[row], of_zones = _bindable(layout, free, zones)
+            for zone, counts in of_zones:
+                self.bindable[row, zone] = counts
+        if not zones:
             return
-        used, states = node.used({}), ledger.states(layout, node.zones)
-        of_zones = layout.numa_nodes if layout is not None else {}
-        for zone in node.zones:
+        used, states = node.used({}), ledger.states(layout, zones)
+        for zone in zones:
             self.single[row, zone] = states[zone] is ZoneState.SINGLE
             self.shared[row, zone] = states[zone] is ZoneState.SHARED
-            for column, name in enumerate(self.resources):
-                self.used[row, zone, column] = used[zone].get(name, 0)
-            for index, cpus in enumerate(usable):
-                self.bindable[row, zone, index] = (cpus & of_zones.get(zone, 0)).bit_count()
+            amounts = used[zone]
+            self.used[row, zone] = [amounts.get(name, 0) for name in self.resources]
+
+
+@lru_cache(maxsize=1 << 14)  # many nodes have the same CPUs left
+def _bindable(
+    layout: CpuLayout, free: int, zones: tuple[int, ...]
+) -> tuple[IntArray, tuple[tuple[int, IntArray], ...]]:
+    """Return how many CPUs may be bound under each policy, in all and by NUMA node."""
+    usable = [usable_under(policy, layout, free) for policy in POLICIES]
+    everywhere = np.array([cpus.bit_count() for cpus in usable], np.int64)
+    by_zone = []
+    for zone in zones:
+        here = layout.numa_nodes.get(zone, 0)
+        counts = [(cpus & here).bit_count() for cpus in usable]
+        by_zone.append((zone, np.array(counts, np.int64)))
+    return everywhere, tuple(by_zone)
 
 
 _ARRAYS: Final = tuple(each.name for each in fields(NumaRows) if each.name != "resources")

@@ -63,8 +63,42 @@ def _best_row_loop(total: IntArray, rank: IntArray) -> int:
     return best
 
 
+def _best_spread(total: IntArray, raw: IntArray, weight: int, reverse: bool, rank: IntArray) -> int:
+    return _best_row(_spread_onto(total, raw, weight, reverse), rank)
+
+
+def _best_spread_loop(
+    total: IntArray, raw: IntArray, weight: int, reverse: bool, rank: IntArray
+) -> int:
+    top = 0
+    for row in range(len(total)):
+        top = max(top, raw[row] if total[row] != UNFIT else 0)
+    few = top < _DIVIDED
+    table = np.zeros(top + 1 if few else 1, np.int64)
+    for score in range(len(table)):
+        scaled = score * MAX_SCORE // top if top > 0 else 0
+        table[score] = weight * (MAX_SCORE - scaled if reverse else scaled)
+    best, highest = UNFIT, 0
+    for row in range(len(total)):
+        if total[row] == UNFIT:
+            continue
+        score = raw[row]
+        if few and score >= 0:
+            points = total[row] + table[score]
+        else:
+            scaled = score * MAX_SCORE // top if top > 0 else score
+            points = total[row] + weight * (MAX_SCORE - scaled if reverse else scaled)
+        if best == UNFIT or points > highest or (points == highest and rank[row] < rank[best]):
+            best, highest = row, points
+    return best
+
+
 def _vector(types: Any) -> Any:
     return types.Array(types.int64, 1, "A", readonly=True)
+
+
+def _dense(types: Any) -> Any:
+    return types.Array(types.int64, 1, "C", readonly=True)
 
 
 #: ``(n,)``: the totals with weighted relative scores added, as ``contract.spread_of`` the raw ones
@@ -77,3 +111,9 @@ spread_onto = Kernel(
 #: The row with the highest total, of equal ones that with the lowest rank; ``UNFIT`` if there is
 #: none.
 best_row = Kernel(_best_row, _best_row_loop, lambda t: (_vector(t), _vector(t)))
+#: ``best_row`` of what ``spread_onto`` returns, without writing it down.
+best_spread = Kernel(
+    _best_spread,
+    _best_spread_loop,
+    lambda t: (_dense(t), _dense(t), t.int64, t.boolean, _dense(t)),
+)

@@ -15,7 +15,7 @@ from koordinator.scheduler.contract import (
     Reads,
     Spread,
 )
-from koordinator.scheduler.cycle.best import best_row, spread_onto
+from koordinator.scheduler.cycle.best import best_row, best_spread, spread_onto
 from koordinator.scheduler.cycle.evaluation import (
     UNFIT,
     Evaluation,
@@ -286,14 +286,21 @@ class Cycle:
     ) -> int | None:
         if feasible is not None:
             total = np.where(feasible, total, UNFIT)
-        for part, raw, flat in zip(
-            evaluation.program.relative, evaluation.raw, evaluation.flat, strict=True
-        ):
-            if not flat:
-                active = part.active
-                reverse = active.plugin.spread is Spread.LOWEST
-                total = spread_onto.compiled(total, raw, active.weight, reverse)
-        row = best_row.compiled(total, self.state.nodes.rank)
+        rank = self.state.nodes.rank
+        spreads = [
+            (raw, part.active.weight, part.active.plugin.spread is Spread.LOWEST)
+            for part, raw, flat in zip(
+                evaluation.program.relative, evaluation.raw, evaluation.flat, strict=True
+            )
+            if not flat
+        ]
+        for raw, weight, reverse in spreads[:-1]:
+            total = spread_onto.compiled(total, raw, weight, reverse)
+        if spreads:
+            raw, weight, reverse = spreads[-1]
+            row = best_spread.compiled(total, raw, weight, reverse, rank)
+        else:
+            row = best_row.compiled(total, rank)
         return None if row == UNFIT else row
 
     def _preferred(self, snapshot: Snapshot, pod_class: PodClass) -> list[int]:

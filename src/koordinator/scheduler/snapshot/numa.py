@@ -4,7 +4,7 @@ Exact per row (``node``), and as arrays for questions about many rows (``arrays`
 brought up to date when somebody asks.  A cluster in which nobody reports a topology has none.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -52,6 +52,14 @@ class NodeFacts:
         """By how much CPU is amplified, as it counts for scores and NUMA nodes."""
         ratios = self.topology.ratios(self.ratios) if self.topology else (self.ratios or {})
         return max(ratios.get(CPU, 1.0), 1.0)
+
+    @cached_property
+    def kind(self) -> Hashable:
+        """What is equal for nodes that differ in nothing but what pods hold of them."""
+        node = self.numa_node(NumaLedger(), pack=False)
+        zones = tuple((zone, *amounts.items()) for zone, amounts in node.zones.items())
+        packs_if = node.pack, self.numa_node(NumaLedger(), pack=True).pack
+        return node.layout, node.unusable, node.cpu_ratio, packs_if, zones
 
     def numa_node(self, ledger: NumaLedger, *, pack: bool) -> NumaNode:
         """Return the node as a pod finds it; ``pack`` is the scheduler's default."""
@@ -120,6 +128,11 @@ class NumaTable:
         if facts is None:
             return NumaNode(None, self.ledger(row), {}, pack=pack)
         return facts.numa_node(self.ledger(row), pack=pack)
+
+    def state(self, row: int) -> Hashable:
+        """Return what is equal for rows that have, and have left, the same CPUs and amounts."""
+        facts = self.facts.get(row)
+        return facts.kind if facts else None, self.ledger(row).state
 
     # -- writing -----------------------------------------------------------------------------
 

@@ -46,10 +46,15 @@ def test_which_devices_fit(  # noqa: PLR0917 (the arguments of the loop)
     left = left - used
     holders = (used.sum(axis=2) > 0).astype(np.int64)
     arguments = (left, holders, taken, rows, asked, enough)
-    want = device_masks.reference(*arguments)
+    want, found = np.zeros((2, 2, len(rows)), np.int64)
+    before = 5
+    for out, masks in ((want, device_masks.reference), (found, device_masks.compiled)):
+        out[0] = before
+        masks(*arguments, 3, out)
 
-    assert np.array_equal(device_masks.compiled(*arguments), want)
-    assert want[1].tolist() == masks_of(holders[rows] > 0)
+    assert np.array_equal(found, want)
+    assert (want[0] & 0b111).tolist() == [before] * len(rows)
+    assert (want[0] >> 3 + MINORS).tolist() == masks_of(holders[rows] > 0)
 
 
 @pytest.mark.slow
@@ -78,4 +83,8 @@ def test_how_full_the_devices_would_be(  # noqa: PLR0917 (the arguments of the l
     near = np.full(len(rows), zones, np.int64)
     arguments = (total, total - used, rows, near, serving, asked, by, most)
 
-    assert np.array_equal(node_scores.compiled(*arguments), node_scores.reference(*arguments))
+    want, found = np.ones((2, len(rows)), np.int64)
+    node_scores.reference(*arguments, want)
+    node_scores.compiled(*arguments, found)
+
+    assert np.array_equal(found, want)

@@ -9,8 +9,11 @@ from tests.worlds import add, embedded, pod, renamed, world
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
+from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.plugins.node_numa_resource.known_zones import KnownZones
 from koordinator.scheduler.snapshot import ClusterState, Snapshot, view
+from koordinator.scheduler.snapshot.devices import DeviceTable
+from koordinator.scheduler.snapshot.numa import NumaTable
 
 ROW = np.array([0])
 
@@ -43,16 +46,22 @@ def test_nodes_without_a_place_are_looked_at_again() -> None:
 def decisions(cluster: list[KubeObject], pods: list[Pod], *, remembering: bool) -> list[object]:
     """Return where pods go, one after the other, and what they get there."""
     one = embedded(*cluster, config=PLACES, report=False)
-    decided = []
+    decided: list[object] = []
     with pytest.MonkeyPatch.context() as patch:
         if not remembering:
             patch.setattr(KnownZones, "at", lambda *_: None)
+            patch.setattr(NumaTable, "state", lambda *_: object())
+            patch.setattr(DeviceTable, "state", lambda *_: object())
         else:
             patch.setattr(view, "LARGE", 0)  # compiled loops, too
         for number, each in enumerate(pods):
             one.cluster.load([renamed(each, f"p{number}")])
             one.scheduler.step()
-            stored = one.cluster.get(Pod, f"p{number}", "default")
+            try:
+                stored = one.cluster.get(Pod, f"p{number}", "default")
+            except NotFoundError:  # a more important one that waited took its place at once
+                decided.append(None)
+                continue
             decided.append((stored.spec.node_name, stored.metadata.annotations))
             if number % 3 == 2 and stored.spec.node_name:
                 one.cluster.delete(Pod, f"p{number}", "default", grace_period_s=0)

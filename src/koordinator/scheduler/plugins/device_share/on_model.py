@@ -46,17 +46,26 @@ class PartRows:
     serving: IntArray  # (width,): see ``row_kernels``
     with_function: dict[frozenset[Function], int]  # what is known of them
 
-    def masks(self, view: Snapshot, rows: IntArray) -> tuple[IntArray, IntArray]:
-        """Return the devices that fit, and those in use, row by row; if they fit into a number."""
+    @property
+    def every(self) -> int:
+        """All devices of the type."""
+        return (1 << self.width) - 1
+
+    def add_masks(self, view: Snapshot, rows: IntArray, shift: int, out: IntArray) -> None:
+        """Add the devices that fit, and those in use, to ``out[0]``, if they fit into a number.
+
+        ``out[1]`` is for this only: 0 on each row.
+        """
         columns = view.devices.columns[self.part.kind]
         kernel = device_masks.compiled if view.is_large else device_masks.reference
-        fit, used, unsure = kernel(
-            columns.left, columns.holders, columns.functions_taken, rows, self.asked, self.enough
-        )
-        if np.logical_or.reduce(unsure):
-            for place in np.flatnonzero(unsure).tolist():
-                fit[place] &= self._with_function(columns.function_sets.get(int(rows[place])))
-        return fit, used
+        left, taken = columns.left, columns.functions_taken
+        kernel(left, columns.holders, taken, rows, self.asked, self.enough, shift, out)
+        if self.part.functions is None:
+            return
+        for place in np.flatnonzero(out[1]).tolist():
+            has = self._with_function(columns.function_sets.get(int(rows[place])))
+            out[0, place] &= ~((self.every & ~has) << shift)
+        out[1] = 0
 
     def wide_masks(self, view: Snapshot, rows: IntArray) -> tuple[list[int], list[int]]:
         """Return the same of however many devices."""
@@ -95,27 +104,23 @@ class ClaimOnModel:
         self.plan = DevicePlan(model, claim)
         self._hints = NumaHintTable(self.plan)
         self._number = number
+        #: what every node of the model lacks, as a number; 0: nothing
+        self.never = number(self.plan.never)
         self._parts = tuple(map(_part_rows, self.plan.early))
         self._bits = 2 * sum(part.width for part in self._parts)
         self._lacks: dict[int, int] = {}
         self._lines: dict[tuple[int, ...], dict[int, int]] = {}  # by sets, then state
         self._opinions: dict[tuple[int, ...], OtherHints] = {}
 
-    @property
-    def never(self) -> int:
-        """What every node of the model lacks, as a number; 0: nothing."""
-        return self._number(self.plan.never)
-
     def states(self, view: Snapshot, rows: IntArray) -> list[int]:
         """Return the state of each row."""
         shift = 0
         if self._bits <= MOST_BITS:
-            packed = np.zeros(len(rows), np.int64)
+            out = np.zeros((2, len(rows)), np.int64)
             for part in self._parts:
-                fit, used = part.masks(view, rows)
-                packed |= (fit | used << part.width) << shift
+                part.add_masks(view, rows, shift, out)
                 shift += 2 * part.width
-            found: list[int] = packed.tolist()
+            found: list[int] = out[0].tolist()
             return found
         states = [0] * len(rows)
         for part in self._parts:
@@ -145,19 +150,23 @@ class ClaimOnModel:
         """Return what the claim says of sets of NUMA nodes, a line for each of these states."""
         key = tuple(sets)
         lines = self._lines.setdefault(key, {})
-        new = set(states).difference(lines)
-        if new:
-            self._learn(key, list(new), lines)
-        all_lines, at = self._opinions[key], [lines[state] for state in states]
-        return OtherHints(all_lines.prefers[at], all_lines.named[at], all_lines.scores[at])
+        try:
+            at = np.array([lines[state] for state in states], np.int64)
+        except KeyError:
+            self._learn(key, list(set(states).difference(lines)), lines)
+            at = np.array([lines[state] for state in states], np.int64)
+        known = self._opinions[key]
+        return OtherHints(
+            known.prefers.take(at, 0), known.named.take(at, 0), known.scores.take(at, 0)
+        )
 
     def scores(self, view: Snapshot, rows: IntArray, zones: IntArray, scorer: Scorer) -> IntArray:
         """Return ``(k,)``: how full the devices of some NUMA nodes would be, 0 for all of them."""
         scores = np.zeros(len(rows), np.int64)
+        kernel = node_scores.compiled if view.is_large else node_scores.reference
         for part in self._parts:
             columns = view.devices.columns[part.part.kind]
-            kernel = node_scores.compiled if view.is_large else node_scores.reference
-            scores += kernel(
+            kernel(
                 columns.total,
                 columns.left,
                 rows,
@@ -166,6 +175,7 @@ class ClaimOnModel:
                 part.asked,
                 scorer.weights[part.part.kind],
                 scorer.most_allocated,
+                scores,
             )
         return scores
 

@@ -78,16 +78,18 @@ def states_of(view: Snapshot, claimed: Claimed, group: ModelRows) -> list[int]:
 
 def add_shortages(verdicts: Verdicts, view: Snapshot, claimed: Claimed) -> None:
     """Reject the rows that have not enough."""
-    lacks = np.zeros(len(view), np.int64)
     for group in by_model(view):
         on_model = claimed.on(view, group.model)
         if on_model.never:
-            lacks[group.where] = on_model.never
+            found = [on_model.never] * len(group.rows)
         else:
-            lacks[group.where] = on_model.lacks(states_of(view, claimed, group))
-    if np.logical_or.reduce(lacks):
-        for number, shortage in enumerate(claimed.shortages):
-            if shortage is not None:
+            found = on_model.lacks(states_of(view, claimed, group))
+        if any(found):
+            lacks = np.zeros(len(view), np.int64)
+            lacks[group.where] = found
+            for number in sorted(set(found) - {0}):
+                shortage = claimed.shortages[number]
+                assert shortage is not None  # noqa: S101 (0 alone stands for nothing)
                 verdicts.add(np.flatnonzero(lacks == number), shortage)
 
 
@@ -100,24 +102,29 @@ def scores_of(view: Snapshot, claimed: Claimed, scorer: Scorer, zones: IntArray)
     for group in by_model(view):
         on_model = claimed.on(view, group.model)
         if not on_model.never:
-            near = zones[group.where]
-            scores[group.where] = on_model.scores(view, group.rows, near, scorer)
+            found = on_model.scores(view, group.rows, zones[group.where], scorer)
+            if isinstance(group.where, slice):
+                return found
+            scores[group.where] = found
     return scores
 
 
 def hints_of(view: Snapshot, claimed: Claimed, sets: Sequence[int]) -> OtherHints:
     """Return what the claim says of sets of NUMA nodes, by row."""
+    groups = by_model(view)
+    if len(groups) == 1 and isinstance(groups[0].where, slice):
+        on_model = claimed.on(view, groups[0].model)
+        if not on_model.never:
+            return on_model.opinions(states_of(view, claimed, groups[0]), sets)
     shape = (len(view), len(sets))
     prefers, named = np.ones(shape, bool), np.zeros(shape, bool)
     scores = np.zeros(shape, np.int64)
-    for group in by_model(view):
+    for group in groups:
         on_model = claimed.on(view, group.model)
         if on_model.never:
             prefers[group.where], named[group.where] = False, True
             continue
         found = on_model.opinions(states_of(view, claimed, group), sets)
-        if isinstance(group.where, slice):
-            return found
         prefers[group.where], named[group.where] = found.prefers, found.named
         scores[group.where] = found.scores
     return OtherHints(prefers, named, scores)

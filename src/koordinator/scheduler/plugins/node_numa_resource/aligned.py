@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from koordinator.domain.numa.scoring import ZoneScorer
 from koordinator.domain.numa.trial import NumaTrial, Shortage
 from koordinator.scheduler.contract import NumaHintProvider
 from koordinator.scheduler.plugins.node_numa_resource.asked import Asked
-from koordinator.scheduler.snapshot import IntArray, PodClass, Snapshot
+from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, Snapshot
 from koordinator.scheduler.snapshot.numa import BIND_POLICIES, POLICIES
 
 SINGLE = POLICIES.index(NumaTopologyPolicy.SINGLE_NUMA_NODE)
@@ -49,23 +50,22 @@ def align_view(settings: Settings, view: Snapshot, pod: PodClass, asked: Asked) 
     All other rows are admitted: nothing is aligned there before a node is chosen.
     """
     numa, rows = view.numa, view.row_numbers
-    policies = policies_of(view, asked)
-    kinds = numa.bind_policy[rows] * len(POLICIES) + policies
-    if len(kinds) and np.logical_and.reduce(kinds == kinds[0]):
-        aligned = _align_kind(settings, view, pod, asked, int(kinds[0]))
+    kinds = kinds_of(view, asked)
+    if kinds.only is not None:
+        aligned = _align_kind(settings, view, pod, asked, kinds.only)
     else:
         aligned = AlignedScores(
             np.ones(len(rows), bool), np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
         )
-        for kind in set(kinds.tolist()):
-            where = np.flatnonzero(kinds == kind)
+        numbers = kinds.binds * len(POLICIES) + kinds.policies
+        for kind in set(numbers.tolist()):
+            where = np.flatnonzero(numbers == kind)
             found = _align_kind(settings, view[where], pod, asked, kind)
             aligned.admitted[where], aligned.zones[where] = found.admitted, found.zones
             aligned.scores[where] = found.scores
     wide = numa.wide[rows]
     if np.logical_or.reduce(wide):
-        strict = (policies == SINGLE) | (policies == RESTRICTED)
-        for place in np.flatnonzero(strict & wide).tolist():
+        for place in np.flatnonzero(kinds.strict & wide).tolist():
             at = align_at(settings, view, place, pod, asked)
             aligned.admitted[place] = isinstance(at, Placement)
             aligned.zones[place] = at.zones if isinstance(at, Placement) else 0
@@ -86,11 +86,45 @@ def _align_kind(
     return _align_rows(settings, view, pod, asked, (request, POLICIES[policy]))
 
 
-def policies_of(view: Snapshot, asked: Asked) -> IntArray:
-    """Return the policy for the pod on each row, by number; that of the pod if both have one."""
-    of_nodes = view.numa.policy[view.row_numbers].astype(np.int64)
+@dataclass(frozen=True, slots=True, eq=False)
+class Kinds:
+    """How rows bind a pod's CPUs, and their policies for it; that of the pod if both have one."""
+
+    binds: IntArray  # (n,), see ``BIND_POLICIES``
+    policies: IntArray  # (n,), see ``POLICIES``
+    #: of all rows, if they are alike, ``binds * len(POLICIES) + policies``
+    only: int | None
+
+    @property
+    def strict(self) -> BoolArray:
+        """``(n,)``: the policy is one of those that are kept before a node is chosen."""
+        if self.only is not None:
+            is_strict = self.only % len(POLICIES) in (SINGLE, RESTRICTED)
+            return np.full(len(self.policies), is_strict)
+        strict: BoolArray = (self.policies == SINGLE) | (self.policies == RESTRICTED)
+        return strict
+
+
+def kinds_of(view: Snapshot, asked: Asked) -> Kinds:
+    """Return of what kinds the rows are."""
+    return view.derived((kinds_of, asked), lambda: _kinds_of(view, asked))
+
+
+def _kinds_of(view: Snapshot, asked: Asked) -> Kinds:
+    numa, rows = view.numa, view.row_numbers
+    binds, policies = numa.bind_policy.take(rows), numa.policy.take(rows)
     own = POLICIES.index(asked.policy)
-    return np.full_like(of_nodes, own) if own else of_nodes
+    if own:
+        policies = np.full_like(policies, own)
+    only = None
+    if len(rows):
+        bind, policy = binds[0], policies[0]
+        # Bytes are compared: of a few rows that is the fastest.
+        if binds.tobytes() == bind.tobytes() * len(rows) and (
+            policies.tobytes() == policy.tobytes() * len(rows)
+        ):
+            only = int(bind) * len(POLICIES) + int(policy)
+    return Kinds(binds.astype(np.int64), policies.astype(np.int64), only)
 
 
 def _align_rows(
@@ -103,8 +137,7 @@ def _align_rows(
     request, policy = group
     table, chosen = view.numa.arrays, view.row_numbers
     single = policy is NumaTopologyPolicy.SINGLE_NUMA_NODE
-    among = tuple(range(table.exists.shape[1]))
-    sets = [each for each in subsets(among) if not single or each.bit_count() == 1]
+    sets = _sets(table.exists.shape[1], single=single)
     opinions = [provider.numa_hints(view, pod, sets) for provider in settings.providers]
     others = _together([opinion for opinion in opinions if opinion is not None])
     if view.is_large:
@@ -123,6 +156,13 @@ def _align_rows(
     )
     scores = score_rows(rows, request, fits, answer, settings.scorer)
     return AlignedScores(answer.admitted, answer.zones, scores)
+
+
+@cache
+def _sets(zones: int, *, single: bool) -> tuple[int, ...]:
+    """Return the sets of NUMA nodes to be compared."""
+    every = subsets(tuple(range(zones)))
+    return tuple(each for each in every if not single or each.bit_count() == 1)
 
 
 def _together(opinions: Sequence[OtherHints]) -> OtherHints | None:

@@ -1,6 +1,6 @@
 """What a pod wants of NUMA nodes and CPUs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,6 +37,7 @@ from koordinator.domain.numa.rows import NumaRows
 from koordinator.domain.numa.scoring import ALWAYS_SCORED, ZoneScorer
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Notation
+from koordinator.scheduler.contract import Holding
 from koordinator.scheduler.plugins.node_numa_resource.known_zones import KnownZones
 from koordinator.scheduler.snapshot import IntArray, PodClass, Snapshot
 
@@ -55,6 +56,8 @@ class Asked:
     notations: Mapping[str, Notation]  # in which the pod's requests are printed
     #: where its pods went, or would have gone
     known_zones: KnownZones = field(default_factory=KnownZones)
+    #: what its pods take, by NUMA nodes, how nodes bind CPUs and in which state they are
+    held: dict[Hashable, Holding] = field(default_factory=dict)
     _scored: tuple[int, IntArray, IntArray, IntArray] | None = None
     _prepared: dict[tuple[object, ...], KernelRequest] = field(default_factory=dict)
     _requests: dict[CpuBindPolicy | None, NumaRequest | None] = field(default_factory=dict)

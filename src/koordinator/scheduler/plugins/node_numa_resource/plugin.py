@@ -48,6 +48,7 @@ from koordinator.scheduler.snapshot import (
     Snapshot,
 )
 
+KEEP = 1 << 12  # holdings that are remembered of a kind of pod
 _LABELS = (POD_QOS_CLASS, POD_PRIORITY_CLASS)
 
 
@@ -148,33 +149,31 @@ class NodeNumaResource:
             return Refusal(FRACTIONAL_CPUS)
         if request.binding is None and policy is NumaTopologyPolicy.NONE:
             return Holding()
-        held = self._take(node, pod, asked, request)
-        if isinstance(held, Refusal):
-            return held
-        annotations = RESOURCE_STATUS.entry(held.status(asked.notations))
-        if request.binding is not None:
-            spec = completed_spec(asked.spec, request.binding)
-            annotations |= RESOURCE_SPEC.entry(spec) if spec is not None else {}
-        belongings = NO_BELONGINGS
-        if held.cpus or held.zones:
-            belongings = Belongings(numa=held, annotations=annotations)
-        return Holding(belongings, annotations)
-
-    def _take(
-        self, node: Snapshot, pod: PodClass, asked: Asked, request: NumaRequest
-    ) -> NumaHolding | Refusal:
-        numa_node = node.numa.node(int(node.row_numbers[0]), pack=self.settings.pack)
-        if request.binding is not None and numa_node.layout is None:
+        if request.binding is not None and not node.numa.layout[row]:
             return Refusal(INVALID_LAYOUT)
         found = self._aligned_at(node, pod, asked)
         if not isinstance(found, Placement):
             return Refusal(", ".join(found), resolvable=True)
+        return self._held(node, found, asked, request)
+
+    def _held(
+        self, node: Snapshot, found: Placement, asked: Asked, request: NumaRequest
+    ) -> Holding | Refusal:
+        """Return what a pod takes, worked out once for nodes in the same state."""
         if found.held is not None:
-            return found.held
-        held = NumaTrial(numa_node, request).allocate(found.zones or None)
-        if isinstance(held, Shortage):
-            return Refusal(", ".join(held.reasons), resolvable=True)
-        return held
+            return _holding(found.held, asked, request)
+        row = int(node.row_numbers[0])
+        key = (found.zones, int(node.numa.bind_policy[row]), node.numa.state(row))
+        known = asked.held.get(key)
+        if known is None:
+            numa_node = node.numa.node(row, pack=self.settings.pack)
+            held = NumaTrial(numa_node, request).allocate(found.zones or None)
+            if isinstance(held, Shortage):
+                return Refusal(", ".join(held.reasons), resolvable=True)
+            if len(asked.held) >= KEEP:
+                asked.held.clear()
+            known = asked.held[key] = _holding(held, asked, request)
+        return known
 
     # -- worked out once ---------------------------------------------------------------------
 
@@ -211,6 +210,18 @@ class NodeNumaResource:
             return align_at(self.settings, node, 0, pod, asked)
 
         return node.derived((self, "row", pod.id), derive)
+
+
+def _holding(held: NumaHolding, asked: Asked, request: NumaRequest) -> Holding:
+    """Return what a pod takes, and what is written about it."""
+    annotations = RESOURCE_STATUS.entry(held.status(asked.notations))
+    if request.binding is not None:
+        spec = completed_spec(asked.spec, request.binding)
+        annotations |= RESOURCE_SPEC.entry(spec) if spec is not None else {}
+    belongings = NO_BELONGINGS
+    if held.cpus or held.zones:
+        belongings = Belongings(numa=held, annotations=annotations)
+    return Holding(belongings, annotations)
 
 
 def build(args: NodeNUMAResourceArgs, _axis: ResourceAxis) -> NodeNumaResource:

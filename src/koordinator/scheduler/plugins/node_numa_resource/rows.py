@@ -26,9 +26,8 @@ from koordinator.domain.numa.trial import INVALID_LAYOUT, NOT_ENOUGH_CPUS
 from koordinator.domain.usage_kernels import allocation_score
 from koordinator.scheduler.contract import Rejections
 from koordinator.scheduler.plugins.node_numa_resource.aligned import (
-    RESTRICTED,
-    SINGLE,
-    policies_of,
+    Kinds,
+    kinds_of,
 )
 from koordinator.scheduler.plugins.node_numa_resource.asked import Asked
 from koordinator.scheduler.snapshot import BoolArray, IntArray, Snapshot
@@ -75,26 +74,13 @@ class Codes:
 def verdicts(view: Snapshot, asked: Asked, aligned: Callable[[], AlignedScores]) -> Codes:
     """Return why each row can't take the pod; ``aligned`` is asked if there is a policy."""
     numa, rows = view.numa, view.row_numbers
-    found, policies = Codes(len(rows)), policies_of(view, asked)
+    found, kinds = Codes(len(rows)), kinds_of(view, asked)
     own = POLICIES.index(asked.policy)
     if own:
         of_nodes = numa.policy[rows]
         found.add((of_nodes > 0) & (of_nodes != own), POLICY_MISMATCH)
-    bind = numa.bind_policy[rows]
-    requests = {code: asked.request(BIND_POLICIES[code]) for code in set(bind.tolist())}
-    for code, request in requests.items():
-        if request is None:
-            found.add(bind == code, FRACTIONAL_CPUS)
-    binding = [code for code, request in requests.items() if request and request.binding]
-    binds = np.zeros(len(rows), bool)
-    for code in binding:
-        binds |= bind == code
-    _add_amplified(found, view, asked, binds)
-    for code in binding:
-        request = requests[code]
-        assert request is not None  # noqa: S101 (``binding`` has no others)
-        _add_unbindable(found, view, request, (bind == code, policies == 0), code)
-    strict = (policies == SINGLE) | (policies == RESTRICTED)
+    _add_by_binding(found, view, asked, kinds)
+    strict = kinds.strict
     if np.logical_or.reduce(strict):
         refused = strict & ~aligned().admitted  # also where there are no NUMA nodes
         if np.logical_or.reduce(refused):
@@ -104,9 +90,31 @@ def verdicts(view: Snapshot, asked: Asked, aligned: Callable[[], AlignedScores])
     return found
 
 
+def _add_by_binding(found: Codes, view: Snapshot, asked: Asked, kinds: Kinds) -> None:
+    requests = [(code, where, asked.request(BIND_POLICIES[code])) for code, where in _binds(kinds)]
+    for _, where, request in requests:
+        if request is None:
+            found.add(where, FRACTIONAL_CPUS)
+    if view.numa.traits[2]:
+        binds = np.zeros(len(view), bool)
+        for _, where, request in requests:
+            if request is not None and request.binding is not None:
+                binds |= where
+        _add_amplified(found, view, asked, binds)
+    for code, where, request in requests:
+        if request is not None and request.binding is not None:
+            _add_unbindable(found, view, request, (where, kinds), code)
+
+
+def _binds(kinds: Kinds) -> list[tuple[int, BoolArray]]:
+    """Return which rows bind CPUs in each way that occurs."""
+    if kinds.only is not None:
+        return [(kinds.only // len(POLICIES), np.ones(len(kinds.binds), bool))]
+    return [(code, kinds.binds == code) for code in set(kinds.binds.tolist())]
+
+
 def _add_amplified(found: Codes, view: Snapshot, asked: Asked, binds: BoolArray) -> None:
-    *_, amplified = view.numa.traits
-    if not amplified or not asked.cpu_milli:
+    if not asked.cpu_milli:
         return
     ratios = view.numa.node_ratio[view.row_numbers]
     found.add(np.isnan(ratios), INVALID_RATIO)
@@ -126,14 +134,14 @@ def _add_unbindable(
     found: Codes,
     view: Snapshot,
     request: NumaRequest,
-    where: tuple[BoolArray, BoolArray],
+    where: tuple[BoolArray, Kinds],
     code: int,
 ) -> None:
     """Reject rows that can't bind the pod's CPUs, or not now.
 
-    ``where`` says which rows bind it so, and which of all have no NUMA policy.
+    ``where`` says which rows bind it so, and of what kinds all of them are.
     """
-    here, unaligned = where
+    here, kinds = where
     numa, rows, binding = view.numa, view.row_numbers, request.binding
     if binding is None:
         return
@@ -145,7 +153,8 @@ def _add_unbindable(
         found.add(here & (binding.count % numa.arrays.cpus_per_core[rows] > 0), PARTIAL_CORES)
     if binding.required:
         free = numa.arrays.bindable_in_all[rows, BINDABLE.index(request.required_policy)]
-        found.add(here & unaligned & (free < binding.count), NOT_ENOUGH_CPUS)
+        short = free < binding.count
+        found.add(here & (kinds.policies == 0) & short, NOT_ENOUGH_CPUS)
 
 
 def scores(
@@ -155,10 +164,12 @@ def scores(
     policies_of_nodes, binding, amplified = view.numa.traits
     if asked.own is None and not (asked.policy or policies_of_nodes or binding or amplified):
         return _plain_scores(view, asked, scorer)
-    numa, rows = view.numa, view.row_numbers
-    policies, bind = policies_of(view, asked), numa.bind_policy[rows]
-    found = aligned().scores.copy()
-    unaligned = aligned().zones == 0
+    kinds, of_zones = kinds_of(view, asked), aligned()
+    policies, bind = kinds.policies, kinds.binds
+    unaligned = of_zones.zones == 0
+    if not np.logical_or.reduce(unaligned):
+        return of_zones.scores
+    found = of_zones.scores.copy()
     for code in set(bind[unaligned].tolist()):
         request = asked.request(BIND_POLICIES[code])
         if request is not None:
