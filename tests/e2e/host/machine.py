@@ -36,6 +36,11 @@ from koordinator.koordlet.view.pods import PodView, pod_view
 CGROUPS = Path("/sys/fs/cgroup")
 HIERARCHIES = ("cpu", "cpuacct", "cpuset", "memory")
 MIB = 1 << 20
+# What a process gets before it is moved would count for the group that it came from.
+_WHEN_MOVED = """import time
+while not any(":{hierarchy}:/{own}" in line for line in open("/proc/self/cgroup")):
+    time.sleep(0.01)
+"""
 MEMORY_MIB = 1024  # of the machine that we pretend to be
 TICKS_PER_S = 100
 _SHARES = 8192  # enough to get a core where other work goes on
@@ -120,7 +125,9 @@ class PodsMachine:
 
     def spawn(self, view: PodView, code: str) -> subprocess.Popen[bytes]:
         """Start a process in the container of a pod."""
-        process = subprocess.Popen([sys.executable, "-S", "-c", code], start_new_session=True)
+        waiting = _WHEN_MOVED.format(own=self._own, hierarchy=HIERARCHIES[-1])
+        command = [sys.executable, "-S", "-c", waiting + code]
+        process = subprocess.Popen(command, start_new_session=True)
         self._processes.append(process)
         for name in HIERARCHIES:
             self.write(name, view.containers[0].folder, "cgroup.procs", str(process.pid))
