@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import (
+    audit,
     cluster,
     devices,
     gangs,
@@ -36,6 +37,7 @@ ALL = {
     **devices.BENCHMARKS,
     **reservations.BENCHMARKS,
     **load_aware.BENCHMARKS,
+    **audit.BENCHMARKS,
     **openb.BENCHMARKS,
     **cluster.BENCHMARKS,
 }

@@ -8,6 +8,7 @@ import sys
 
 import typer
 
+from koordinator.cli.audit import audit
 from koordinator.cli.crds import crds
 from koordinator.cli.demo import demo
 from koordinator.cli.explain import explain
@@ -32,6 +33,7 @@ app.command()(simulate)
 app.command()(scheduler)
 app.add_typer(gang, name="gang")
 app.add_typer(explain, name="explain")
+app.command()(audit)
 app.command()(demo)
 app.command()(crds)
 app.add_typer(quota, name="quota")

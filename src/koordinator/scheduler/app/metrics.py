@@ -4,7 +4,7 @@ Sources: kubernetes pkg/scheduler/metrics/metrics.go (names, labels, buckets); k
 pkg/scheduler/metrics.  One call of a plugin covers all nodes here, where the original's covers one.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -117,6 +117,7 @@ class Metrics:
             "permit_wait_duration_seconds", "Time pods waited for a permit.", ["result"], attempt
         )
         self._spent: dict[tuple[str, str], float] = {}  # in this attempt, by profile and point
+        self.spent: Mapping[tuple[str, str], float] = {}  # in the last one
         self.now_s: Callable[[], float] = perf_counter
         self.jobs = JobMetrics(registry)  # gangs and quotas
         registry.register(self)
@@ -136,7 +137,7 @@ class Metrics:
         self._algorithm_seconds.observe(took_s / pods, times=pods)
         for (profile, point), spent_s in self._spent.items():
             self._point_seconds.observe(spent_s, point, "Success", profile)
-        self._spent.clear()
+        self.spent, self._spent = self._spent, {}
 
     def bound(self, queued: QueuedPod, now_s: float, took_s: float) -> None:
         """Count a pod that has its node; ``now_s`` is the scheduler's time."""
@@ -179,6 +180,14 @@ class Metrics:
     def hook_called(self, plugin: str, operation: str, took_s: float) -> None:
         """Count a call of a hook of quotas."""
         self.jobs.hook_called(plugin, operation, took_s)
+
+    def seconds_by_plugin(self) -> dict[str, float]:
+        """Return what plugins have taken so far, by ``extension point/plugin``."""
+        seconds: dict[str, float] = {}
+        for (plugin, point, _), sum_s in self._plugin_seconds.sums.items():
+            where = f"{point}/{plugin}"
+            seconds[where] = seconds.get(where, 0.0) + sum_s
+        return seconds
 
     # -- around plugins ----------------------------------------------------------------------
 
