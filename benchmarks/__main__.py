@@ -22,6 +22,7 @@ from benchmarks import (
     openb,
     queues,
     quota,
+    replay,
     reservations,
     throughput,
     topology,
@@ -38,6 +39,7 @@ ALL = {
     **reservations.BENCHMARKS,
     **load_aware.BENCHMARKS,
     **audit.BENCHMARKS,
+    **replay.BENCHMARKS,
     **openb.BENCHMARKS,
     **cluster.BENCHMARKS,
 }

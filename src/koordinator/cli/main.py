@@ -16,6 +16,7 @@ from koordinator.cli.gang import gang
 from koordinator.cli.node_show import show as show_node
 from koordinator.cli.output import console
 from koordinator.cli.quota import app as quota
+from koordinator.cli.recording import record, replay
 from koordinator.cli.schedule import schedule
 from koordinator.cli.scheduler import scheduler
 from koordinator.cli.simulate import simulate
@@ -34,6 +35,8 @@ app.command()(scheduler)
 app.add_typer(gang, name="gang")
 app.add_typer(explain, name="explain")
 app.command()(audit)
+app.command()(record)
+app.command()(replay)
 app.command()(demo)
 app.command()(crds)
 app.add_typer(quota, name="quota")
