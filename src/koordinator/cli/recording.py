@@ -132,6 +132,9 @@ def replay(
         text = f"can't be read: {getattr(error, 'strerror', None) or error}"
         raise InputError(text, source=str(path)) from None
     warn_of_missing(replayed.not_yet)
+    for name, pods in sorted(replayed.foreign.items()):
+        text = f"warning: no profile is {name!r}: {pods} pods went where they were recorded to go"
+        console(stderr=True).print(text, style="yellow", markup=False)
     if output is Output.TABLE:
         _print(console(), replayed, replayed.comparison())
     else:

@@ -9,7 +9,8 @@ preempts is not created again: whether it would have been is not known either.
 
 import heapq
 import math
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +52,8 @@ class Replayed:
     from_s: float
     to_s: float
     not_yet: tuple[str, ...] = ()
+    foreign: Mapping[str, int] = field(default_factory=dict)
+    """Pods that came for schedulers that no profile is, by name: they went where they went."""
 
     def comparison(self) -> Comparison:
         """Return what is different from what was recorded."""
@@ -129,6 +132,7 @@ def replay(
         recorded.header.started_s,
         world.clock.now_s(),
         world.not_yet,
+        run.foreign,
     )
 
 
@@ -138,6 +142,7 @@ class _Replay:
         self._names = frozenset(world.scheduler.cycles)
         self.stories: list[_Story] = []
         self.events = 0
+        self.foreign: Counter[str] = Counter()
         self._live: dict[str, _Story] = {}  # by key, those that exist in the recording or here
         self._times: dict[str, int] = {}  # pods of a name so far
         self._ends: list[tuple[float, int, _Story]] = []  # planned; the number orders equal times
@@ -254,8 +259,11 @@ class _Replay:
         elif self._find(pod) is not None:
             self._overwrite(pod)
         else:
-            if not pod.spec.node_name and pod.spec.scheduler_name in self._names:
-                self._tell(pod)
+            if not pod.spec.node_name:
+                if pod.spec.scheduler_name in self._names:
+                    self._tell(pod)
+                else:
+                    self.foreign[pod.spec.scheduler_name] += 1
             self._cluster.load([pod])
 
     def _tell(self, pod: Pod) -> _Story:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.simulator.recordings import Session, new_pod
 from tests.worlds import configuration, node, pod
 
+from koordinator.cluster.port import Binding
 from koordinator.domain.recording import read_recording
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.replaying import Replayed
@@ -89,6 +90,19 @@ def test_what_others_do_to_nodes_and_pods_happens_again() -> None:
     found = one.replayed()
 
     assert nodes(found) == one.nodes_of == {"default/p": "b", "default/q": "a"}
+
+
+def test_pods_of_other_schedulers_go_where_they_went() -> None:
+    """They take their room, and are told of in number."""
+    one = Session(node("a", cpu=4), node("b", cpu=4))
+    one.submit(new_pod("theirs", cpu=3, schedulerName="other"))
+    one.world.cluster.bind([Binding("default", "theirs", "a")])
+    one.happened()
+    one.submit(new_pod("ours", cpu=3))
+    found = one.replayed()
+
+    assert found.foreign == {"other": 1}
+    assert nodes(found) == {"default/ours": "b"}
 
 
 def test_a_second_pod_of_a_name_is_told_apart() -> None:
