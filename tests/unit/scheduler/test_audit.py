@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
+from tests.unit.scheduler.test_gangs import config, group, members
 from tests.worlds import START_S, node, pod
 
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.meta import OwnerReference
 from koordinator.api.node import Node
 from koordinator.cluster.memory.server import MemoryCluster
@@ -18,6 +20,7 @@ from koordinator.scheduler.app.audit import Audit
 from koordinator.scheduler.app.audit_pages import audit_services
 from koordinator.scheduler.app.metrics import Metrics
 from koordinator.simulator import Embedded
+from koordinator.simulator.embedded import STOCK
 
 EVERYTHING = AuditChoice()
 
@@ -25,11 +28,11 @@ EVERYTHING = AuditChoice()
 class Audited:
     """A small world whose scheduler is audited; ``lines`` is what was kept of it."""
 
-    def __init__(self, capacity: int = 1000) -> None:
+    def __init__(self, capacity: int = 1000, config: KubeSchedulerConfiguration = STOCK) -> None:
         self.lines: list[bytes] = []
         self.audit = Audit(self.lines.append, capacity=capacity)
         metrics = Metrics(CollectorRegistry())
-        self.world = Embedded(now_s=START_S, metrics=metrics, audit=self.audit)
+        self.world = Embedded(config, now_s=START_S, metrics=metrics, audit=self.audit)
         self.world.load([node("a", cpu=4), node("b", cpu=8)])
 
     @property
@@ -176,6 +179,22 @@ def test_the_summary_names_jobs_and_plugins() -> None:
     assert told.decisive == {"NodeResourcesFit": 2}
     assert {it.point for it in told.slowest} >= {"Filter", "Score"}
     assert sum(it.share for it in told.slowest) <= 1 + 1e-9
+
+
+def test_every_member_of_a_gang_is_in_the_trail() -> None:
+    """The one that found no room, and those that wait for it; placed, they are one turn."""
+    one = Audited(config=config())
+    one.cluster.load([group("g", 3), *members("g", 3, cpu=5)])
+    one.world.scheduler.step()
+    refused = one.entries(AuditOutcome.UNSCHEDULABLE)
+
+    assert {it.pods[0].pod for it in refused} == {f"default/g-{i}" for i in range(3)}
+    assert {it.job for it in refused} == {"default/g"}
+    one.cluster.load([node("c", cpu=12)])
+    one.world.run_to_fixed_point()
+    bound = one.entries(AuditOutcome.BOUND)
+    assert sum(len(it.pods) for it in bound) == 3
+    assert sum(it.took_s > 0 for it in bound) == 1
 
 
 def test_the_endpoint_takes_the_choice() -> None:

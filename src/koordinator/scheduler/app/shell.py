@@ -220,8 +220,13 @@ class Scheduler:
 
     def _note(self, outcome: Outcome) -> None:
         self._outcomes.append(outcome)
-        if self._audit is not None and isinstance(outcome, Evicted):
-            self._audit.evicted(self._clock.now_s(), outcome)
+        if self._audit is None:
+            return
+        queued, now_s = self.queue.get(outcome.pod), self._clock.now_s()
+        if isinstance(outcome, Evicted):
+            self._audit.evicted(now_s, outcome)
+        elif isinstance(outcome, Unschedulable) and queued is not None:
+            self._audit.rejected(now_s, queued, outcome.plugin, outcome.reason)
 
     def _let_go(self, placed: Sequence[Assumed]) -> None:
         self._to_bind += placed
