@@ -39,12 +39,13 @@ class _World:
         self._began_s: float | None = None
         self.seconds = 0.0
         self.bound = 0
-        audit = Audit(kept, now_s=self._now_s) if audited else None
+        metrics = Metrics(CollectorRegistry())
+        metrics.now_s = self._now_s
         self.world = Embedded(
             PROFILE,
             options=Options(report=False),
-            metrics=Metrics(CollectorRegistry()),
-            audit=audit,
+            metrics=metrics,
+            audit=Audit(kept) if audited else None,
         )
         self.world.load(nodes(NODES))
 

@@ -5,11 +5,13 @@ of the best nodes cost as much as many decisions: they are computed for as many 
 ``SCORES_SHARE`` of the time, which is every turn of a scheduler that is not busy.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import replace
@@ -34,10 +36,12 @@ from koordinator.scheduler.cycle import Scorecard, scorecard
 from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot import ClusterState, PodClass
 
+if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
+    from koordinator.scheduler.app.metrics import Metrics
+
 CAPACITY = 100_000  # pods that the ring remembers, about
 BEST_NODES = 3
-SCORES_SHARE = 0.01  # of the time, for scores of the best nodes
-_SAVED_S = 0.05  # of that time, at most so much is saved up
+SCORES_SHARE = 0.005  # of the time, for scores of the best nodes
 
 TIMES_EVERY_S = 10.0  # between two entries of what plugins took
 
@@ -69,11 +73,10 @@ class Audit:
         sink: Callable[[bytes], None] | None = None,
         *,
         capacity: int = CAPACITY,
-        now_s: Callable[[], float] = perf_counter,
     ) -> None:
         self._sink = sink
         self._capacity = capacity
-        self._now_s = now_s  # a stopwatch
+        self.now_s: Callable[[], float] = perf_counter  # a stopwatch
         self._ring: deque[AuditEntry] = deque()
         self._pods = 0  # in the ring; an outcome of a node counts as one
         self._fresh: list[AuditEntry] = []
@@ -83,39 +86,42 @@ class Audit:
         self._gangs: Sequence[GangBook] = ()
         self._state: ClusterState | None = None
         self._closed: dict[str, str] = {}  # nodes that take no new pods, and why
-        self._saved_s, self._saved_at_s = _SAVED_S, now_s()
+        self._scores_from_s = -math.inf  # the turns that begin before get none
         self._spent_by_plugin: Callable[[], Mapping[str, float]] = dict
         self._spent_before: Mapping[str, float] = {}
         self._decided = 0  # pods since then
-        self._times_at_s = now_s()
+        self._times_at_s = -math.inf
 
     def watch(
         self,
         state: ClusterState,
         profiles: Sequence[Profile],
         gangs: Sequence[GangBook],
-        spent_by_plugin: Callable[[], Mapping[str, float]],
+        metrics: "Metrics | None",
     ) -> None:
         """Say what is audited; plugins of the profiles are asked for scores.
 
-        ``spent_by_plugin`` tells the seconds so far by ``extension point/plugin``.
+        Without metrics it is not known what plugins take.
         """
-        self._state, self._gangs, self._spent_by_plugin = state, gangs, spent_by_plugin
+        self._state, self._gangs = state, gangs
+        if metrics is not None:
+            self.now_s, self._spent_by_plugin = metrics.now_s, metrics.seconds_by_plugin
+        self._times_at_s = self.now_s()
         self._profiles = {profile.scheduler_name: profile for profile in profiles}
 
     # -- told by the scheduler ---------------------------------------------------------------
 
-    def begin(self, profile: str, pods: int) -> Turn:
-        """Note that a decision begins."""
-        self._turn = Turn(profile, pods, self._now_s())
+    def begin(self, profile: str, pods: int, began_s: float) -> Turn:
+        """Note that a decision begins; by the stopwatch."""
+        self._turn = Turn(profile, pods, began_s)
         return self._turn
 
-    def end(self, spent: Spent) -> None:
+    def end(self, took_s: float, spent: Spent) -> None:
         """Note that what began has ended."""
         turn = self._turn
         if turn is None:
             return
-        turn.took_s = self._now_s() - turn.began_s
+        turn.took_s = took_s
         turn.spent_us = {point: int(spent_s * 1e6) for (_, point), spent_s in spent.items()}
         self._decided += turn.pods
         self._turn = None
@@ -125,15 +131,15 @@ class Audit:
 
     def compare(self, pod_class: PodClass) -> None:
         """Compute the scores of the best nodes for such a pod as things are, if there is time."""
-        now_s = self._now_s()
-        self._saved_s += (now_s - self._saved_at_s) * SCORES_SHARE
-        self._saved_s, self._saved_at_s = min(self._saved_s, _SAVED_S), now_s
-        if self._saved_s <= 0 or self._turn is None or self._state is None:
+        turn = self._turn
+        if turn is None or turn.began_s < self._scores_from_s or self._state is None:
             return
-        card = scorecard(self._profiles[self._turn.profile], self._state, pod_class)
-        self._turn.best = best_nodes(card)
-        self._turn.plugin = _decisive(self._turn.best)
-        self._saved_s -= self._now_s() - now_s
+        began_s = self.now_s()
+        card = scorecard(self._profiles[turn.profile], self._state, pod_class)
+        turn.best = best_nodes(card)
+        turn.plugin = _decisive(turn.best)
+        ended_s = self.now_s()
+        self._scores_from_s = ended_s + (ended_s - began_s) / SCORES_SHARE
 
     def bound(self, at_s: float, pods: Sequence[tuple[Turn | None, str, str, int]]) -> None:
         """Note pods that have their nodes: turn, ``namespace/name``, node and attempt."""
@@ -221,7 +227,7 @@ class Audit:
     def note_times(self, at_s: float) -> None:
         """Note what plugins have taken since the last time."""
         before, self._spent_before = self._spent_before, dict(self._spent_by_plugin())
-        self._times_at_s = self._now_s()
+        self._times_at_s = self.now_s()
         more = {w: int((s - before.get(w, 0.0)) * 1e6) for w, s in self._spent_before.items()}
         if not self._decided:
             return
@@ -237,7 +243,7 @@ class Audit:
 
     def flush(self, at_s: float) -> None:
         """Give the lines of what is new to who keeps them."""
-        if self._decided and self._now_s() - self._times_at_s >= TIMES_EVERY_S:
+        if self._decided and self.now_s() - self._times_at_s >= TIMES_EVERY_S:
             self.note_times(at_s)
         if self._sink is not None and self._fresh:
             fresh, self._fresh = self._fresh, []

@@ -139,8 +139,7 @@ class Scheduler:
         self._reporter = Reporter(cluster, clock, enabled=self.options.report)
         self.gangs = [active.plugin.gangs for p in profiles for active in p.gangs]
         if audit is not None:
-            spent = metrics.seconds_by_plugin if metrics is not None else dict
-            audit.watch(state, untimed, self.gangs, spent)
+            audit.watch(state, untimed, self.gangs, metrics)
         self._diagnoses = Diagnoses(state, self.nominator, explain=self.options.explain)
         self._evictions = Evictions(
             cluster,
@@ -611,17 +610,19 @@ class Scheduler:
         return self.options.merge_runs and not self.options.explain
 
     def _decide(self, run: list[QueuedPod]) -> None:
-        metrics = self._metrics
-        self._began_s = metrics.now_s() if metrics is not None else 0.0
-        audit = self._audit
+        metrics, audit = self._metrics, self._audit
+        watch = metrics or audit
+        self._began_s = watch.now_s() if watch is not None else 0.0
         if audit is not None:
-            self._binder.turn = audit.begin(run[0].pod.spec.scheduler_name, len(run))
+            profile = run[0].pod.spec.scheduler_name
+            self._binder.turn = audit.begin(profile, len(run), self._began_s)
         self._decide_run(run)
+        took_s = watch.now_s() - self._began_s if watch is not None else 0.0
         if metrics is not None:
-            metrics.decided(len(run), metrics.now_s() - self._began_s)
+            metrics.decided(len(run), took_s)
         if audit is not None:
             self._binder.turn = None
-            audit.end(metrics.spent if metrics is not None else {})
+            audit.end(took_s, metrics.spent if metrics is not None else {})
 
     def _decide_run(self, run: list[QueuedPod]) -> None:
         if not self._job_queues.is_empty:
