@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import (
+    audit,
     cluster,
     devices,
     gangs,
@@ -23,6 +24,7 @@ from benchmarks import (
     openb,
     queues,
     quota,
+    replay,
     reservations,
     throughput,
     topology,
@@ -41,6 +43,8 @@ ALL = {
     **load_aware.BENCHMARKS,
     **manager.BENCHMARKS,
     **webhook.BENCHMARKS,
+    **audit.BENCHMARKS,
+    **replay.BENCHMARKS,
     **openb.BENCHMARKS,
     **cluster.BENCHMARKS,
     **koordlet.BENCHMARKS,

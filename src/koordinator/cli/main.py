@@ -8,6 +8,7 @@ import sys
 
 import typer
 
+from koordinator.cli.audit import audit
 from koordinator.cli.crds import crds
 from koordinator.cli.demo import demo
 from koordinator.cli.explain import explain
@@ -17,6 +18,7 @@ from koordinator.cli.manager import manager
 from koordinator.cli.node_show import show as show_node
 from koordinator.cli.output import console
 from koordinator.cli.quota import app as quota
+from koordinator.cli.recording import record, replay
 from koordinator.cli.schedule import schedule
 from koordinator.cli.scheduler import scheduler
 from koordinator.cli.simulate import simulate
@@ -35,6 +37,9 @@ app.command()(scheduler)
 app.add_typer(gang, name="gang")
 app.add_typer(explain, name="explain")
 app.command()(manager)
+app.command()(audit)
+app.command()(record)
+app.command()(replay)
 app.command()(demo)
 app.command()(crds)
 app.add_typer(quota, name="quota")

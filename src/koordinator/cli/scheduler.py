@@ -105,6 +105,13 @@ def scheduler(  # noqa: PLR0917 -- one parameter per flag
             "has awareNetworkTopology.",
         ),
     ] = "",
+    audit: Annotated[
+        bool,
+        typer.Option("--audit", help="Remember the last decisions, for /apis/v1/audit."),
+    ] = False,
+    audit_dir: Annotated[
+        Path | None, typer.Option(help="Keep them in files here, too; implies --audit.")
+    ] = None,
     verbosity: Annotated[
         int, typer.Option("-v", help="How much is logged: 0, 4 (details), 8 (of libraries).")
     ] = 0,
@@ -183,6 +190,8 @@ def scheduler(  # noqa: PLR0917 -- one parameter per flag
                 if enable_network_topology_manager
                 else None
             ),
+            audit=audit,
+            audit_folder=audit_dir,
             verbosity=verbosity,
             log_format=logging_format,
         )

@@ -41,9 +41,11 @@ from koordinator.process.health import PING, Check, leader_election_check, shutd
 from koordinator.process.inquiries import Inquiries
 from koordinator.process.leading import Leadership, unique_identity
 from koordinator.process.logs import LogFormat, set_up_logging, set_verbosity
+from koordinator.process.rotated_file import RotatedFile
 from koordinator.process.serving import Server
 from koordinator.process.stopping import stop_on_signals
 from koordinator.scheduler.app import Options, Outcome, Scheduler
+from koordinator.scheduler.app.audit import Audit
 from koordinator.scheduler.app.explanations import Explanations
 from koordinator.scheduler.app.inspection import services
 from koordinator.scheduler.app.metrics import Metrics
@@ -82,6 +84,8 @@ class Settings:
     always_allowed: tuple[str, ...]
     gates: FeatureGates
     writes_network: bool | None
+    audit: bool
+    audit_folder: Path | None
     verbosity: int
     log_format: LogFormat
 
@@ -115,6 +119,7 @@ class _Process:
             find_connection(settings.kubeconfig, settings.context), self._clock
         )
         self._inquiries = Inquiries()
+        self._audit = self._build_audit()
         self._leadership = self._build_leadership()
         self._cluster = self._connect(may_write=self._may_act, limited=True)
         self._scheduler = self._build_scheduler()
@@ -256,7 +261,16 @@ class _Process:
             field_selectors={**SELECTORS, **built.selectors},
             options=options,
             metrics=Metrics(self._registry),
+            audit=self._audit,
         )
+
+    def _build_audit(self) -> Audit | None:
+        settings = self._settings
+        if settings.audit_folder is not None:
+            kept = RotatedFile(settings.audit_folder, "audit.jsonl")
+            self._cleanup.callback(kept.close)
+            return Audit(kept.write)
+        return Audit() if settings.audit else None
 
     def _serve(self) -> None:
         settings = self._settings
@@ -301,7 +315,7 @@ class _Process:
                 "/configz": configz(lambda: settings.configuration),
                 "/debug/threads": thread_stacks,
             },
-            services=services(self._scheduler, self._inquiries.ask),
+            services=services(self._scheduler, self._inquiries.ask, self._audit),
             is_leader=self._may_act,
             flags={"v": set_verbosity},
         )

@@ -6,10 +6,10 @@ from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
 
 
-def parse_time(text: str) -> float:
+def parse_time(text: str, source: str = "--now") -> float:
     """Return seconds since the epoch.  Raises InputError."""
     try:
         return to_epoch_s(dt.datetime.fromisoformat(text))
     except ValueError:
         accepted = "a time such as 2026-01-31T12:00:00Z"
-        raise InputError(f"found {text!r}; accepted is {accepted}", source="--now") from None
+        raise InputError(f"found {text!r}; accepted is {accepted}", source=source) from None

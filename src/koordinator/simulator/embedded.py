@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from koordinator.api.defaults import with_defaults
 from koordinator.api.kubescheduler import (
@@ -27,6 +27,7 @@ from koordinator.cluster.port import Reader
 from koordinator.domain.reservations.reserve_pod import is_active, reserve_pod
 from koordinator.foundation.clock import VirtualClock, to_epoch_s
 from koordinator.scheduler.app import Bound, Evicted, Options, Outcome, Scheduler, Unschedulable
+from koordinator.scheduler.app.audit import Audit
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.profile import WATCHED, build_profiles
@@ -34,6 +35,9 @@ from koordinator.scheduler.queue import QueueState
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator.ephemeral_claims import create_ephemeral_claims
 from koordinator.simulator.volume_controller import VolumeController
+
+if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
+    from koordinator.scheduler.app.metrics import Metrics
 
 #: Rounds of retries without any pod placed or evicted after which waiting longer is pointless.
 FRUITLESS_ROUNDS = 8
@@ -72,6 +76,8 @@ class Embedded:
         out_of_tree: Iterable[PluginSpec[Any]] = (),
         source: str = "",
         gates: FeatureGates = NO_GATES,
+        metrics: "Metrics | None" = None,
+        audit: Audit | None = None,
     ) -> None:
         self.clock = VirtualClock(now_s)
         self.cluster = MemoryCluster(self.clock, admission=admission)
@@ -86,7 +92,14 @@ class Embedded:
             max_backoff_s=configuration.pod_max_backoff_seconds,
         )
         self.scheduler = Scheduler(
-            self.cluster, self.clock, built.profiles, self.state, WATCHED, options=options
+            self.cluster,
+            self.clock,
+            built.profiles,
+            self.state,
+            WATCHED,
+            options=options,
+            metrics=metrics,
+            audit=audit,
         )
 
     def load(self, objects: Iterable[KubeObject]) -> None:

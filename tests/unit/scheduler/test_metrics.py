@@ -1,11 +1,15 @@
 """What the scheduler measures: the names and labels that dashboards of kube-scheduler use."""
 
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
+from tests.reservations import reservation
 from tests.unit.scheduler.test_app import restarted
-from tests.worlds import START_S, node, pod
+from tests.worlds import START_S, made, node, pod
 
+from koordinator.api.meta import KubeObject
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
+from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.app import Scheduler
 from koordinator.scheduler.app.metrics import Metrics
 
@@ -109,3 +113,56 @@ def test_measuring_changes_no_decision() -> None:
         return {key: placed.row for key, placed in scheduler.state.pods.by_key.items()}
 
     assert places(measured=True) == places(measured=False)
+
+
+def test_reservations_are_shown_with_what_of_them_is_used() -> None:
+    """CPU in cores, memory in Gi; the phase that one is in is 1."""
+    scheduler, cluster, _, registry = world()
+    kept = reservation("r", 2, "4Gi", on="n")
+    status = replace(kept.status, allocated={"cpu": Quantity.parse("500m")})
+    cluster.load([replace(kept, status=status)])
+    scheduler.step()
+
+    value = registry.get_sample_value
+    name = "scheduler_reservation_resource"
+    of = {"name": "r", "resource": "cpu"}
+    assert value(name, {**of, "type": "allocatable", "unit": "core"}) == 2
+    assert value(name, {**of, "type": "allocated", "unit": "core"}) == 0.5
+    assert value(name, {**of, "type": "utilization", "unit": "ratio"}) == 0.25
+    memory = {"name": "r", "resource": "memory", "type": "allocatable", "unit": "Gi"}
+    assert value(name, memory) == 4
+    phases = {
+        phase: value("scheduler_reservation_status_phase", {"name": "r", "phase": phase})
+        for phase in ("Pending", "Available", "Succeeded", "Failed")
+    }
+    assert phases == {"Pending": 0, "Available": 1, "Succeeded": 0, "Failed": 0}
+
+
+def test_hints_are_timed_by_their_answers() -> None:
+    """A claim of another name is no help for a pod that waits for its own; that one is."""
+    scheduler, cluster, _, registry = world()
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "mine"}}]
+    cluster.load([pod("p", cpu=1, volumes=volumes)])
+    scheduler.step()
+
+    def asked(hint: str) -> float:
+        name = "scheduler_queueing_hint_execution_duration_seconds_count"
+        of = {"event": "PersistentVolumeClaimAdd", "hint": hint}
+        return sum(
+            sample.value
+            for family in registry.collect()
+            for sample in family.samples
+            if sample.name == name and of.items() <= sample.labels.items()
+        )
+
+    cluster.load([claim("other")])
+    scheduler.step()
+    assert (asked("QueueSkip") > 0, asked("Queue") > 0) == (True, False)
+    cluster.load([claim("mine")])
+    scheduler.step()
+    assert asked("Queue") > 0
+
+
+def claim(name: str) -> KubeObject:
+    metadata, spec = {"namespace": "default"}, {"accessModes": ["ReadWriteOnce"]}
+    return made("PersistentVolumeClaim", name, metadata=metadata, spec=spec)

@@ -327,6 +327,25 @@ class MemoryCluster:
             stored = self._load_one(decoded, now, admit=admit)
             self._manifests.keep(stored, manifest, decoded)
 
+    def overwrite(self, obj: KindT) -> KindT:
+        """Put an object that changed in the world in place of the one stored, with all it has.
+
+        Raises NotFoundError.
+        """
+        meta = obj.metadata
+        old = self._require(type(obj), meta.name, meta.namespace)
+        if isinstance(obj, PodDisruptionBudget):
+            self._budgets.respect_status(obj)
+        self._manifests.forget(old)
+        return self._put(obj, old)
+
+    def lose(self, obj: KubeObject) -> None:
+        """Remove an object that is gone in the world, whatever its finalizers say.
+
+        Raises NotFoundError.
+        """
+        self._remove(self._require(type(obj), obj.metadata.name, obj.metadata.namespace))
+
     def create_manifest(self, manifest: Manifest) -> KubeObject:
         """As ``create``, from JSON; the fields that our types don't have are kept.
 

@@ -19,6 +19,7 @@ from koordinator.cluster.port import Binding, Binds, Cluster
 from koordinator.domain.devices.node_lock import is_locked, lock_text, locked
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import ClusterError, ConflictError, InputError, NotFoundError
+from koordinator.scheduler.app.audit import Turn
 from koordinator.scheduler.contract import NOTHING, Holding
 from koordinator.scheduler.cycle import Choice, Scorecard
 from koordinator.scheduler.queue import QueuedPod
@@ -41,6 +42,7 @@ class Assumed:
     waits_since_s: float = 0.0  # for its permit or its volumes
     deadline_s: float = 0.0  # of that wait; 0: it doesn't wait
     began_s: float = 0.0  # when the attempt began, by the stopwatch of the metrics
+    turn: Turn | None = None  # in which it was decided, for the audit
 
 
 Ended = tuple[Assumed, ClusterError | None]
@@ -55,6 +57,7 @@ class Binder:
         self._state = state
         self._under_way: list[tuple[Binds, dict[int, Assumed]]] = []
         self._settled: list[Ended] = []
+        self.turn: Turn | None = None  # to which belongs what is assumed now
 
     @property
     def in_flight(self) -> int:
@@ -73,7 +76,9 @@ class Binder:
         )
         for item in choice.holding.objects:
             transaction.put_object(item)
-        return Assumed(queued, choice.node, choice.holding, placed, transaction=transaction)
+        assumed = Assumed(queued, choice.node, choice.holding, placed, transaction=transaction)
+        assumed.turn = self.turn
+        return assumed
 
     def assume_run(
         self, run: Sequence[QueuedPod], classes: Sequence[PodClass], rows: IntArray
@@ -86,7 +91,11 @@ class Binder:
                 for queued, pod_class, row in zip(run, classes, rows.tolist(), strict=True)
             ]
         )
-        return [Assumed(q, names[p.row], NOTHING, p) for q, p in zip(run, placed, strict=True)]
+        turn = self.turn
+        return [
+            Assumed(q, names[p.row], NOTHING, p, turn=turn)
+            for q, p in zip(run, placed, strict=True)
+        ]
 
     def forget(self, assumed: Assumed) -> None:
         """Take back what of it still stands."""

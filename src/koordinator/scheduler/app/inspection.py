@@ -11,6 +11,8 @@ import msgspec
 
 from koordinator.domain.gangs import GangBook
 from koordinator.foundation.errors import NotFoundError
+from koordinator.scheduler.app.audit import Audit
+from koordinator.scheduler.app.audit_pages import audit_services
 from koordinator.scheduler.app.device_pages import device_summaries, device_summary
 from koordinator.scheduler.app.explainer import explain
 from koordinator.scheduler.app.gang_pages import gang_page, gangs_page
@@ -26,9 +28,9 @@ Ask = Callable[[Callable[[], object]], object]
 Page = Callable[[Mapping[str, str]], object]
 
 
-def services(scheduler: Scheduler, ask: Ask) -> dict[str, Page]:
+def services(scheduler: Scheduler, ask: Ask, audit: Audit | None = None) -> dict[str, Page]:
     """Return the pages by path; ``ask`` has a question answered by the scheduler's own thread."""
-    pages: dict[str, Page] = {}
+    pages: dict[str, Page] = audit_services(audit, ask) if audit is not None else {}
     if scheduler.quotas is not None:
         pages |= _quota_services(scheduler.quotas, scheduler.state, ask)
     if scheduler.gangs:  # those of further profiles know the same

@@ -1,7 +1,7 @@
 """Histograms and counters that cost next to nothing until somebody asks for them."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
@@ -31,6 +31,11 @@ class Histogram:
             self._sums[labels] = 0.0
         counts[bisect_left(self._bounds, value)] += times
         self._sums[labels] += value * times
+
+    @property
+    def sums(self) -> Mapping[tuple[str, ...], float]:
+        """What was observed, added up by labels."""
+        return self._sums
 
     def collect(self) -> Metric:
         name, text, labels = self._family

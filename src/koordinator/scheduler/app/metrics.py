@@ -4,7 +4,7 @@ Sources: kubernetes pkg/scheduler/metrics/metrics.go (names, labels, buckets); k
 pkg/scheduler/metrics.  One call of a plugin covers all nodes here, where the original's covers one.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -18,9 +18,11 @@ from prometheus_client.core import (
 
 from koordinator.api.device import Device
 from koordinator.api.labels import SECONDARY_DEVICE_WELL_PLANNED
+from koordinator.api.meta import KubeObject
 from koordinator.scheduler.app.instruments import Counter, Histogram, exponential
 from koordinator.scheduler.app.job_metrics import JobMetrics
-from koordinator.scheduler.contract import ActivePlugin, Profile
+from koordinator.scheduler.app.reservation_gauges import reservation_gauges
+from koordinator.scheduler.contract import ActivePlugin, ClusterEvent, EventHint, Hint, Profile
 from koordinator.scheduler.queue import QueuedPod, QueueState, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState
 
@@ -116,7 +118,14 @@ class Metrics:
         self._permit_seconds = Histogram(
             "permit_wait_duration_seconds", "Time pods waited for a permit.", ["result"], attempt
         )
+        self._hint_seconds = Histogram(
+            "queueing_hint_execution_duration_seconds",
+            "Time in which a plugin says whether an event may help a pod.",
+            ["plugin", "event", "hint"],
+            exponential(0.00001, 2, 12),
+        )
         self._spent: dict[tuple[str, str], float] = {}  # in this attempt, by profile and point
+        self.spent: Mapping[tuple[str, str], float] = {}  # in the last one
         self.now_s: Callable[[], float] = perf_counter
         self.jobs = JobMetrics(registry)  # gangs and quotas
         registry.register(self)
@@ -136,7 +145,7 @@ class Metrics:
         self._algorithm_seconds.observe(took_s / pods, times=pods)
         for (profile, point), spent_s in self._spent.items():
             self._point_seconds.observe(spent_s, point, "Success", profile)
-        self._spent.clear()
+        self.spent, self._spent = self._spent, {}
 
     def bound(self, queued: QueuedPod, now_s: float, took_s: float) -> None:
         """Count a pod that has its node; ``now_s`` is the scheduler's time."""
@@ -180,6 +189,14 @@ class Metrics:
         """Count a call of a hook of quotas."""
         self.jobs.hook_called(plugin, operation, took_s)
 
+    def seconds_by_plugin(self) -> dict[str, float]:
+        """Return what plugins have taken so far, by ``extension point/plugin``."""
+        seconds: dict[str, float] = {}
+        for (plugin, point, _), sum_s in self._plugin_seconds.sums.items():
+            where = f"{point}/{plugin}"
+            seconds[where] = seconds.get(where, 0.0) + sum_s
+        return seconds
+
     # -- around plugins ----------------------------------------------------------------------
 
     def timed(self, profile: Profile) -> Profile:
@@ -203,7 +220,24 @@ class Metrics:
             for name in profile.__dataclass_fields__
             if isinstance(value := getattr(profile, name), tuple)
         }
+        points["events"] = {
+            name: tuple(self._timed_hint(name, hint) for hint in hints)
+            for name, hints in profile.events.items()
+        }
         return replace(profile, **points)
+
+    def _timed_hint(self, plugin: str, hint: EventHint) -> EventHint:
+        asked = hint.hint
+        if asked is None:
+            return hint
+
+        def timed(pod: KubeObject, event: ClusterEvent) -> Hint:
+            began_s = perf_counter()
+            answer = asked(pod, event)
+            self._hint_seconds.observe(perf_counter() - began_s, plugin, event.label, answer.value)
+            return answer
+
+        return replace(hint, hint=timed)
 
     def _timed(self, active: ActivePlugin, profile: str) -> object:
         timed = _TimedPlugin(active.plugin)
@@ -298,6 +332,15 @@ class _Sizes:
         for (plugin, profile), pods in self._queue.rejections().items():
             blocked.add_metric([plugin, profile], pods)
         yield blocked
+        in_flight = GaugeMetricFamily(
+            "scheduler_inflight_events",
+            "Events kept for pods that are being decided on.",
+            labels=["event"],
+        )
+        for event, times in self._queue.events_in_flight().items():
+            in_flight.add_metric([event], times)
+        yield in_flight
+        yield from reservation_gauges(self._state)
         unplanned = GaugeMetricFamily(
             "scheduler_secondary_device_not_well_planned",
             "1 for a node whose NICs are said not to go with its GPUs by construction.",

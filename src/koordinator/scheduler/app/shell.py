@@ -32,12 +32,13 @@ from koordinator.foundation.errors import (
     NotFoundError,
     TooManyRequestsError,
 )
+from koordinator.scheduler.app.audit import Audit
 from koordinator.scheduler.app.binding import Assumed, Binder
 from koordinator.scheduler.app.diagnoses import Diagnoses
 from koordinator.scheduler.app.evictions import BindDoings, Evictions
 from koordinator.scheduler.app.gang_turns import GangDoings, GangTurns
 from koordinator.scheduler.app.job_queues import EVENTS, GATE, JobQueues
-from koordinator.scheduler.app.outcomes import Bound, Outcome, Unschedulable
+from koordinator.scheduler.app.outcomes import Bound, Evicted, Outcome, Unschedulable
 from koordinator.scheduler.app.queued_quotas import QueuedQuotas
 from koordinator.scheduler.app.reporter import Reporter
 from koordinator.scheduler.app.reservations import ReservationKeeper
@@ -58,7 +59,13 @@ from koordinator.scheduler.ingest import Ingest, is_over
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
 from koordinator.scheduler.plugins.reservation import Reservations
 from koordinator.scheduler.queue import Need, Nominator, QueuedPod, SchedulingQueue
-from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass, Snapshot
+from koordinator.scheduler.snapshot import (
+    ClusterState,
+    IntArray,
+    PlacedPod,
+    PodClass,
+    Snapshot,
+)
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
     from koordinator.scheduler.app.metrics import Metrics
@@ -99,6 +106,7 @@ class Scheduler:
         field_selectors: Mapping[type[KubeObject], str] = NO_SELECTORS,
         options: Options | None = None,
         metrics: "Metrics | None" = None,
+        audit: Audit | None = None,
     ) -> None:
         self.state = state
         self.options = options or Options()
@@ -113,6 +121,7 @@ class Scheduler:
             for a in p.pre_filter
             if isinstance(a.plugin, ElasticQuotaPlugin)
         ]
+        self._audit, untimed = audit, profiles
         if metrics is not None:
             profiles = [metrics.timed(profile) for profile in profiles]
         self.cycles = {p.scheduler_name: Cycle(p, state) for p in profiles}
@@ -129,6 +138,8 @@ class Scheduler:
         self._binder = Binder(cluster, state, clock)
         self._reporter = Reporter(cluster, clock, enabled=self.options.report)
         self.gangs = [active.plugin.gangs for p in profiles for active in p.gangs]
+        if audit is not None:
+            audit.watch(state, untimed, self.gangs, metrics)
         self._diagnoses = Diagnoses(state, self.nominator, explain=self.options.explain)
         self._evictions = Evictions(
             cluster,
@@ -209,6 +220,13 @@ class Scheduler:
 
     def _note(self, outcome: Outcome) -> None:
         self._outcomes.append(outcome)
+        if self._audit is None:
+            return
+        queued, now_s = self.queue.get(outcome.pod), self._clock.now_s()
+        if isinstance(outcome, Evicted):
+            self._audit.evicted(now_s, outcome)
+        elif isinstance(outcome, Unschedulable) and queued is not None:
+            self._audit.rejected(now_s, queued, outcome.plugin, outcome.reason)
 
     def _let_go(self, placed: Sequence[Assumed]) -> None:
         self._to_bind += placed
@@ -282,10 +300,7 @@ class Scheduler:
                 for uid in filter(None, {used, self._used_by(event.object)}):
                     self._keeper.touch_user(uid)
             return
-        if event.type is EventType.DELETED:
-            change = self._ingest.drop(event.object)
-        else:
-            change = self._ingest.put(event.object, event.previous)
+        change = self._ingested(event)
         if isinstance(event.object, PodGroup):
             gone = event.type is EventType.DELETED
             self._evictions.gangs_shrank = True
@@ -298,6 +313,14 @@ class Scheduler:
                 self._handle_reservation(self._keeper, event.type, event.object, event.previous)
             elif isinstance(event.object, Node) and event.type is EventType.DELETED:
                 self._keeper.touch_node(event.object.metadata.name)
+
+    def _ingested(self, event: WatchEvent) -> ClusterEvent:
+        """Take anything but a pod into the state; return what that means for the queue."""
+        if self._audit is not None and isinstance(event.object, Node):
+            self._audit.node_changed(self._clock.now_s(), event)
+        if event.type is EventType.DELETED:
+            return self._ingest.drop(event.object)
+        return self._ingest.put(event.object, event.previous)
 
     def _used_by(self, pod: Pod) -> str:
         """Return the uid of the reservation that a placed pod uses; empty if none."""
@@ -519,7 +542,13 @@ class Scheduler:
         self._gang_turns.waiting.wake()  # what was given back may make room
         self._upkeep.settle()
         if self.is_synced and limit != 0:  # who only follows the cluster writes nothing
-            self._outcomes += self._upkeep.step()
+            for outcome in self._upkeep.step():
+                self._note(outcome)
+        return self._told()
+
+    def _told(self) -> list[Outcome]:
+        if self._audit is not None:
+            self._audit.flush(self._clock.now_s())
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
@@ -541,6 +570,9 @@ class Scheduler:
         """Send what has been decided and wait for the answers; for the end of the process."""
         self._begin_binds()
         self._end_binds(wait=True)
+        if self._audit is not None:
+            self._audit.note_times(self._clock.now_s())
+            self._audit.flush(self._clock.now_s())
 
     def report_quotas(self) -> None:
         """Write at once what would be written of quotas in the next seconds."""
@@ -582,11 +614,19 @@ class Scheduler:
         return self.options.merge_runs and not self.options.explain
 
     def _decide(self, run: list[QueuedPod]) -> None:
-        metrics = self._metrics
-        self._began_s = metrics.now_s() if metrics is not None else 0.0
+        metrics, audit = self._metrics, self._audit
+        watch = metrics or audit
+        self._began_s = watch.now_s() if watch is not None else 0.0
+        if audit is not None:
+            profile = run[0].pod.spec.scheduler_name
+            self._binder.turn = audit.begin(profile, len(run), self._began_s)
         self._decide_run(run)
+        took_s = watch.now_s() - self._began_s if watch is not None else 0.0
         if metrics is not None:
-            metrics.decided(len(run), metrics.now_s() - self._began_s)
+            metrics.decided(len(run), took_s)
+        if audit is not None:
+            self._binder.turn = None
+            audit.end(took_s, metrics.spent if metrics is not None else {})
 
     def _decide_run(self, run: list[QueuedPod]) -> None:
         if not self._job_queues.is_empty:
@@ -603,7 +643,7 @@ class Scheduler:
         self.attempts += len(run)
         done = 0
         if len(run) > 1 and not _permits(cycle, classes) and self._can_merge(run):
-            rows = cycle.choose_run(classes)
+            rows = self._choose_run(cycle, classes)
             if rows is not None:
                 done = len(rows)
                 assumed_run = self._binder.assume_run(run[:done], classes[:done], rows)
@@ -614,6 +654,12 @@ class Scheduler:
                     self._job_queues.started(queued.pod)
         for queued, pod_class in zip(run[done:], classes[done:], strict=True):
             self._decide_one(cycle, queued, pod_class)
+
+    def _choose_run(self, cycle: Cycle, classes: Sequence[PodClass]) -> IntArray | None:
+        rows = cycle.choose_run(classes)
+        if rows is not None and self._audit is not None:
+            self._audit.compare(classes[0])
+        return rows
 
     def _can_merge(self, run: Sequence[QueuedPod]) -> bool:
         """Return whether the pods of a run are alike, and no place is kept for anybody.
@@ -653,6 +699,8 @@ class Scheduler:
             )
         scorecard = cycle.scorecard(pod_class) if self.options.explain else None
         if isinstance(choice, Choice):
+            if self._audit is not None:
+                self._audit.compare(pod_class)
             self.nominator.remove(queued.key)  # in its place it must not count twice
             assumed = self._binder.assume(queued, pod_class, choice)
             assumed.scorecard, assumed.began_s = scorecard, self._began_s
@@ -728,6 +776,8 @@ class Scheduler:
         now_s = self._clock.now_s()
         self.queue.reject(queued, plugins, frozenset(), message, now_s, need=need)
         plugin, reason = main
+        if self._audit is not None:
+            self._audit.rejected(self._clock.now_s(), queued, plugin, reason, nominated)
         name = _reservation(queued.pod)
         outcome = Unschedulable(queued.key, plugin, reason, message, nominated, scorecard, name)
         self._outcomes.append(outcome)
@@ -886,6 +936,9 @@ class Scheduler:
         self._announce(bound)
 
     def _record(self, bound: Sequence[Assumed]) -> None:
+        if self._audit is not None and bound:
+            pods = [(a.turn, a.queued.key, a.node, a.queued.attempts) for a in bound]
+            self._audit.bound(self._clock.now_s(), pods)
         for assumed in bound:
             queued, holding = assumed.queued, assumed.holding
             if self._metrics is not None:
@@ -926,6 +979,8 @@ class Scheduler:
         log.warning("pod not bound", extra={"pod": queued.key, "error": message})
         if self._metrics is not None:
             self._metrics.failed(queued.pod.spec.scheduler_name)
+        if self._audit is not None:
+            self._audit.failed(self._clock.now_s(), queued, message)
         self._evictions.end_nomination(queued.pod)
         if self.queue.get(queued.key) is queued:  # else it was deleted, or has a node by now
             self._reporter.failed(queued.pod, message, "SchedulerError")

@@ -28,6 +28,10 @@ class EventLog:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def counts(self) -> Counter[str]:
+        """Return how many events are kept, by what metrics call them."""
+        return Counter(event.label for event, _ in list(self._entries))
+
     def open(self, readers: int = 1) -> int:
         """Return the position from which that many new readers will ask."""
         position = self._start + len(self._entries)

@@ -301,6 +301,10 @@ class SchedulingQueue:
         """Look up a pod by ``namespace/name``."""
         return self._pools.pods.get(key)
 
+    def events_in_flight(self) -> Counter[str]:
+        """Return the events kept for pods that are being decided on, by what metrics call them."""
+        return self._pools.log.counts()
+
     def counts(self) -> dict[QueueState, int]:
         """Return how many pods are in each state."""
         return dict(self._pools.counts)

@@ -1,0 +1,202 @@
+"""``koord audit``: what a scheduler has decided, from its files or from the running one."""
+
+import datetime as dt
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode, urlsplit
+from urllib.request import urlopen
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from koordinator.cli.output import Output, console, print_data
+from koordinator.cli.times import parse_time
+from koordinator.domain.audit import (
+    AuditChoice,
+    AuditedPod,
+    AuditEntry,
+    AuditOutcome,
+    AuditSummary,
+    summarise,
+)
+from koordinator.domain.audit.entry import from_lines
+from koordinator.foundation.clock import UTC
+from koordinator.foundation.errors import ClusterError, InputError
+
+PATIENCE_S = 30.0
+
+
+class _Entries(msgspec.Struct):
+    entries: list[AuditEntry]
+
+
+def audit(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Files or folders of --audit-dir; - for standard input."),
+    ] = None,
+    *,
+    server: Annotated[
+        str,
+        typer.Option(help="Ask this scheduler, such as http://127.0.0.1:10251 (its --port)."),
+    ] = "",
+    pod: Annotated[str, typer.Option(help="namespace/name; may have *.")] = "",
+    node: Annotated[str, typer.Option(help="May have *.")] = "",
+    job: Annotated[str, typer.Option(help="namespace/name of a gang or owner; may have *.")] = "",
+    plugin: Annotated[str, typer.Option(help="The one that decided.")] = "",
+    outcome: Annotated[
+        list[AuditOutcome] | None, typer.Option(help="Repeatable; default: every outcome.")
+    ] = None,
+    since: Annotated[str, typer.Option(help="A time, RFC 3339.")] = "",
+    list_entries: Annotated[
+        bool, typer.Option("--list", help="Show the entries themselves, not what they say.")
+    ] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Newest entries, or rows of each list; default: 1000, 10."),
+    ] = None,
+    output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
+) -> None:
+    """Tell what was decided: which plugins are slow, which jobs rejected, which nodes flap."""
+    if bool(paths) is bool(server):
+        raise InputError("accepted is one of both: files, or --server", source="audit")
+    choice = AuditChoice(
+        pod=pod,
+        node=node,
+        job=job,
+        plugin=plugin,
+        outcomes=frozenset(outcome or ()),
+        since_s=parse_time(since, "--since") if since else 0.0,
+    )
+    if list_entries:
+        most = limit or 1000
+        if server:
+            found = msgspec.json.decode(_ask(server, "", choice, most), type=_Entries).entries
+        else:
+            found = list(filter(choice.takes, _read(paths or [])))[-most:]
+        _show_entries(found, output)
+        return
+    rows = limit or 10
+    if server:
+        told = msgspec.json.decode(_ask(server, "/summary", choice, rows), type=AuditSummary)
+    else:
+        told = summarise(filter(choice.takes, _read(paths or [])), rows)
+    _show_summary(told, output)
+
+
+def _read(paths: Iterable[Path]) -> Iterator[AuditEntry]:
+    """Yield the entries, of a folder the oldest file first."""
+    for path in paths:
+        if str(path) == "-":
+            yield from from_lines(sys.stdin.buffer, "-")
+            continue
+        files = [path]
+        if path.is_dir():
+            files = sorted(path.glob("audit.jsonl*"), key=_age, reverse=True)
+        for file in files:
+            try:
+                with file.open("rb") as lines:
+                    yield from from_lines(lines, str(file))
+            except OSError as error:
+                text = f"can't be read: {error.strerror}"
+                raise InputError(text, source=str(file)) from None
+
+
+def _age(file: Path) -> int:
+    number = file.suffix[1:]
+    return int(number) if number.isdigit() else 0
+
+
+def _ask(server: str, path: str, choice: AuditChoice, limit: int) -> bytes:
+    if urlsplit(server).scheme not in ("http", "https"):
+        raise InputError(f"found {server!r}; accepted is an http or https URL", source="--server")
+    given = {
+        "pod": choice.pod,
+        "node": choice.node,
+        "job": choice.job,
+        "plugin": choice.plugin,
+        "outcome": ",".join(sorted(choice.outcomes)),
+        "since": str(choice.since_s) if choice.since_s else "",
+        "limit": str(limit),
+    }
+    query = urlencode({name: value for name, value in given.items() if value})
+    url = f"{server.rstrip('/')}/apis/v1/audit{path}?{query}"
+    try:
+        with urlopen(url, timeout=PATIENCE_S) as answer:  # noqa: S310 -- http or https, see above
+            body: bytes = answer.read()
+    except HTTPError as error:
+        said = error.read().decode(errors="replace").strip()[:200]
+        hint = "; is it started with --audit?" if error.code == 404 else ""  # noqa: PLR2004
+        raise ClusterError(f"{url} answered {error.code}: {said}{hint}") from None
+    except (URLError, TimeoutError) as error:
+        raise ClusterError(f"{url} does not answer: {error}") from None
+    return body
+
+
+def _show_entries(found: list[AuditEntry], output: Output) -> None:
+    if output is not Output.TABLE:
+        print_data({"entries": msgspec.to_builtins(found)}, output)
+        return
+    table = _table("TIME", "OUTCOME", "POD", "TRY", "NODE", "BY", "WHY")
+    for entry in found:
+        why = entry.reason or ", ".join(f"{it.node} {it.total}" for it in entry.best)
+        when, by = _time(entry.at_s), entry.plugin or entry.by
+        for it in entry.pods or (AuditedPod(""),):
+            tries = str(it.attempt or "")
+            row = (when, str(entry.outcome), it.pod, tries, it.node or entry.node, by, why)
+            table.add_row(*map(escape, row))
+    console().print(table)
+
+
+def _show_summary(told: AuditSummary, output: Output) -> None:
+    if output is not Output.TABLE:
+        print_data(msgspec.to_builtins(told), output)
+        return
+    printer = console()
+    if not told.entries:
+        printer.print("nothing was decided, or nothing like that")
+        return
+    pods = ", ".join(f"{count} {outcome}" for outcome, count in told.pods.items())
+    printer.print(
+        f"{_time(told.from_s)} to {_time(told.to_s)}: {pods or 'no pods'}; "
+        f"{told.deciding_s:.3f} s of deciding"
+    )
+    if told.decisive:
+        text = ", ".join(f"{plugin} {count}" for plugin, count in told.decisive.items())
+        printer.print(f"what decided rejections: {escape(text)}")
+    _print_lists(printer, told)
+
+
+def _print_lists(printer: Console, told: AuditSummary) -> None:
+    slow = _table("SLOWEST PLUGINS", "POINT", "SECONDS", "SHARE", "µs PER POD")
+    for time in told.slowest:
+        each = f"{time.seconds / max(time.pods, 1) * 1e6:.1f}"
+        slow.add_row(time.plugin, time.point, f"{time.seconds:.3f}", f"{time.share:.0%}", each)
+    jobs = _table("MOST REJECTED JOBS", "TIMES", "PODS", "PLUGIN", "REASON")
+    for job in told.rejected:
+        row = (job.job, str(job.rejections), str(job.pods), job.plugin, job.reason)
+        jobs.add_row(*map(escape, row))
+    nodes = _table("FLAPPING NODES", "CLOSED", "REASON")
+    for node in told.flapping:
+        nodes.add_row(*map(escape, (node.node, str(node.closed), node.reason)))
+    for table in (slow, jobs, nodes):
+        if table.row_count:
+            printer.print()
+            printer.print(table)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _time(at_s: float) -> str:
+    return dt.datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,211 @@
+"""``koord record`` and ``koord replay``: what a scheduler saw, in one file, and run again."""
+
+import gzip
+import os
+import zlib
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+import yaml
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from koordinator.api.kubescheduler import (
+    FeatureGates,
+    KubeSchedulerConfiguration,
+    decode_configuration,
+)
+from koordinator.api.meta import JsonObject
+from koordinator.cli.configuration import read_configuration
+from koordinator.cli.output import Output, console, print_data
+from koordinator.domain.recording import (
+    Anonymiser,
+    Comparison,
+    PodFate,
+    RecordingHeader,
+    read_recording,
+)
+from koordinator.foundation.clock import SystemClock
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.errors import InputError
+from koordinator.process.stopping import stop_on_signals
+from koordinator.scheduler.profile import installed_plugins
+from koordinator.simulator.embedded import STOCK
+from koordinator.simulator.recorder import Recorder, RecordingFile
+from koordinator.simulator.replaying import Replayed
+from koordinator.simulator.replaying import replay as run
+
+LONGEST_WAIT_S = 0.5  # between two looks at signals and at the time
+SECRET_BYTES = 16
+
+
+def record(
+    path: Annotated[Path, typer.Argument(help="File to write, such as cluster.jsonl.gz.")],
+    *,
+    kubeconfig: Annotated[
+        str, typer.Option(help="Of the cluster; default: KUBECONFIG, or this pod's.")
+    ] = "",
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    duration: Annotated[
+        Duration | None,
+        typer.Option(
+            "--for",
+            parser=Duration.parse,
+            metavar="1h",
+            help="How long; default: until interrupted.",
+        ),
+    ] = None,
+    anonymous: Annotated[
+        bool,
+        typer.Option(
+            "--anonymous", help="Replace names, the same one always by the same; drop messages."
+        ),
+    ] = False,
+    config: Annotated[
+        Path | None, typer.Option(help="The scheduler's configuration, to go into the file as is.")
+    ] = None,
+) -> None:
+    """Write what a scheduler sees of a cluster: what exists, and every change with its time."""
+    from koordinator.cluster.kubernetes.cluster import (  # noqa: PLC0415 -- loading it takes a
+        KubernetesCluster,  # quarter of a second that replays should not pay
+    )
+    from koordinator.cluster.kubernetes.connection import find_connection  # noqa: PLC0415
+    from koordinator.cluster.kubernetes.credentials import Credentials  # noqa: PLC0415
+
+    configuration = _raw_configuration(config)
+    clock = SystemClock()
+    stopping = stop_on_signals()
+    errors = console(stderr=True)
+    with ExitStack() as cleanup:
+        credentials = Credentials(find_connection(kubeconfig, context), clock)
+        cluster = cleanup.enter_context(KubernetesCluster(credentials, clock))
+        file = cleanup.enter_context(RecordingFile(path))
+        recorder = Recorder(
+            cluster,
+            clock,
+            file.write,
+            anonymiser=Anonymiser(os.urandom(SECRET_BYTES)) if anonymous else None,
+            configuration=configuration,
+        )
+        until_s = None
+        while not stopping.is_set() and (until_s is None or clock.now_s() < until_s):
+            was_synced = recorder.is_synced
+            recorder.step()
+            if recorder.is_synced and not was_synced:
+                errors.print(f"recording to {path}; {recorder.events} objects exist", markup=False)
+                if duration is not None:
+                    until_s = clock.now_s() + duration.total_seconds()
+            left_s = LONGEST_WAIT_S if until_s is None else until_s - clock.now_s()
+            cluster.wait(max(min(LONGEST_WAIT_S, left_s), 0.0))
+        recorder.step()
+    errors.print(f"{recorder.events} objects and changes are in {path}", markup=False)
+
+
+def replay(
+    path: Annotated[Path, typer.Argument(help="A file that koord record has written.")],
+    *,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="KubeSchedulerConfiguration to try; default: that of the recording."),
+    ] = None,
+    feature_gates: Annotated[
+        str, typer.Option(metavar="NAME=true,...", help="As for the scheduler.")
+    ] = "",
+    output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
+) -> None:
+    """Decide anew what was recorded, and show what is different, pod by pod and in totals."""
+    try:
+        with gzip.open(path) as lines:
+            recorded = read_recording(lines, str(path))
+            replayed = run(
+                recorded,
+                _configuration(config, recorded.header, str(path)),
+                out_of_tree=installed_plugins(),
+                source=str(config or path),
+                gates=FeatureGates.parse(feature_gates),
+            )
+    except (OSError, EOFError, zlib.error) as error:
+        text = f"can't be read: {getattr(error, 'strerror', None) or error}"
+        raise InputError(text, source=str(path)) from None
+    for name, pods in sorted(replayed.foreign.items()):
+        text = f"warning: no profile is {name!r}: {pods} pods went where they were recorded to go"
+        console(stderr=True).print(text, style="yellow", markup=False)
+    if output is Output.TABLE:
+        _print(console(), replayed, replayed.comparison())
+    else:
+        print_data(as_data(replayed), output)
+
+
+def as_data(replayed: Replayed) -> dict[str, Any]:
+    """Return the comparison, and every decision of the replay."""
+    comparison: dict[str, Any] = msgspec.to_builtins(replayed.comparison())
+    return {
+        "events": replayed.events,
+        "seconds": replayed.to_s - replayed.from_s,
+        **comparison,
+        "pods": {name: msgspec.to_builtins(fate) for name, fate in replayed.fates.items()},
+    }
+
+
+def _configuration(
+    path: Path | None, header: RecordingHeader, source: str
+) -> KubeSchedulerConfiguration:
+    if path is not None:
+        return read_configuration(path)
+    if header.configuration is None:
+        return STOCK
+    return decode_configuration(header.configuration, source)
+
+
+def _raw_configuration(path: Path | None) -> JsonObject | None:
+    """Return the configuration as it is written, once it is known to be one."""
+    if path is None:
+        return None
+    read_configuration(path)
+    data: JsonObject = yaml.load(path.read_bytes(), yaml.CSafeLoader)
+    return data
+
+
+def _print(printer: Console, replayed: Replayed, found: Comparison) -> None:
+    if found.differences:
+        table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+        for column in ("POD", "RECORDED", "REPLAYED", "WHY"):
+            table.add_column(column, overflow="fold")
+        for it in found.differences:
+            row = (it.pod, _place(it.before), _place(it.after), it.after.why)
+            table.add_row(*map(escape, row))
+        printer.print(table)
+        printer.print()
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for column in ("", "RECORDED", "REPLAYED"):
+        table.add_column(column, justify="left" if not column else "right")
+    before, after = msgspec.to_builtins(found.before), msgspec.to_builtins(found.after)
+    for field, title in _TITLES.items():
+        table.add_row(title, *(f"{side[field]:.6g}" for side in (before, after)))
+    printer.print(table)
+    printer.print(
+        f"{replayed.events} events in {replayed.to_s - replayed.from_s:.0f} s: {found.same} pods "
+        f"the same, {found.moved} on other nodes, {found.gained} placed only now, "
+        f"{found.lost} no more"
+    )
+
+
+_TITLES = {
+    "pods": "pods",
+    "placed": "placed",
+    "evicted": "evicted",
+    "nodes": "nodes that got pods",
+    "meanWaitS": "mean wait, s",
+    "longestWaitS": "longest wait, s",
+}
+
+
+def _place(fate: PodFate) -> str:
+    gone = " (evicted)" if fate.evicted else ""
+    if fate.waited_s is None:
+        return f"-{gone}"
+    return f"{fate.node} after {fate.waited_s:.1f} s{gone}"

@@ -1,0 +1,89 @@
+"""One entry of the audit trail, and its form as a line of JSON."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+
+import msgspec
+
+from koordinator.foundation.errors import InputError
+
+
+class AuditOutcome(StrEnum):
+    """What became of the pods of an entry, or of a node."""
+
+    BOUND = "bound"
+    UNSCHEDULABLE = "unschedulable"  # no node, or refused as a whole
+    FAILED = "failed"  # a decision that did not come true: bind refused, permit timed out, …
+    EVICTED = "evicted"  # to make room, or to give back what a quota lent
+    NODE_CLOSED = "node-closed"  # it takes no new pods any more, or is gone
+    PLUGIN_TIMES = "plugin-times"  # not an outcome: what plugins took since the last such entry
+    NODE_OPEN = "node-open"  # it takes pods again
+
+
+class AuditedPod(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A pod, where it went, and at which attempt; ``node`` empty: nowhere."""
+
+    pod: str  # namespace/name
+    node: str = ""
+    attempt: int = 0
+
+
+class ScoredNode(msgspec.Struct, frozen=True, gc=False):
+    """A node among the best, with the weighted scores that add up to its total."""
+
+    node: str
+    total: int
+    scores: Mapping[str, int]  # by plugin
+
+
+class AuditEntry(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False
+):
+    """One outcome, of one pod or of several that were decided together.
+
+    ``plugin`` is the one that decided: it keeps most nodes away, or refused, or set the chosen
+    node apart from the next best; empty if nothing did, or it is not known.  ``took_s``,
+    ``turn_pods`` and ``spent_us`` are of the turn in which the pods were decided; when a turn had
+    several outcomes only the first entry has them, so that they add up.
+    An entry of PLUGIN_TIMES has the time by ``extension point/plugin``, and the pods decided, since
+    the one before.
+    """
+
+    at_s: float  # the scheduler's time, seconds since the epoch
+    outcome: AuditOutcome
+    profile: str = ""
+    pods: tuple[AuditedPod, ...] = ()
+    node: str = ""  # of an eviction or an outcome of a node; of a refused pod the nominated one
+    plugin: str = ""
+    reason: str = ""
+    job: str = ""  # gang or owner of what was not placed, ``namespace/name``
+    by: str = ""  # of an eviction: for whom
+    took_s: float = 0.0  # seconds of deciding, binding not included
+    turn_pods: int = 0
+    spent_us: Mapping[str, int] = {}  # microseconds of the turn by extension point
+    best: tuple[ScoredNode, ...] = ()  # best first; of the turn's first pod, not of every turn
+
+
+_DECODER = msgspec.json.Decoder(AuditEntry)
+_ENCODER = msgspec.json.Encoder()
+
+
+def to_lines(entries: Iterable[AuditEntry]) -> bytes:
+    """Return one line of JSON per entry."""
+    return _ENCODER.encode_lines(list(entries))
+
+
+def from_lines(lines: Iterable[bytes], source: str) -> Iterator[AuditEntry]:
+    """Yield the entries of lines of JSON; empty lines are skipped.
+
+    Raises InputError that names the line.
+    """
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                yield _DECODER.decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                accepted = "an entry of the audit trail, as koord scheduler --audit-dir writes it"
+                raise InputError(
+                    f"found {str(error)[:200]}; accepted is {accepted}", source=f"{source}:{number}"
+                ) from None

@@ -1,0 +1,88 @@
+"""The lines of a recording.
+
+The first is the header, every other one a batch: what a watch delivered at one moment, in order.
+The first batch is what existed in the beginning.  A file that ends in the middle of a line is one
+whose recorder was stopped hard; what is whole counts.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from koordinator.api.codec import decode_object
+from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.foundation.errors import InputError
+
+FORMAT = "koordinator-recording/v1"
+
+
+class RecordingHeader(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """``configuration`` is that of the scheduler as its file had it, if who recorded gave it."""
+
+    format: str
+    started_s: float  # seconds since the epoch
+    anonymous: bool = False
+    configuration: JsonObject | None = None
+
+
+class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
+    """A watch event; ``type`` is ADDED, MODIFIED or DELETED."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class RecordedBatch(msgspec.Struct, frozen=True, rename="camel"):
+    """What arrived together."""
+
+    at_s: float  # seconds since the epoch
+    events: list[RecordedEvent]
+
+    def objects(self) -> Iterator[tuple[str, KubeObject]]:
+        """Yield type and object of each event.  Raises InputError for what is no object."""
+        for event in self.events:
+            yield event.type, decode_object(event.object)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A recording that is read while it is looked at: ``batches`` can be gone through once."""
+
+    header: RecordingHeader
+    batches: Iterator[RecordedBatch]
+
+
+_HEADER = msgspec.json.Decoder(RecordingHeader)
+_BATCH = msgspec.json.Decoder(RecordedBatch)
+
+
+def to_line(part: RecordingHeader | RecordedBatch) -> bytes:
+    """Return a line of the file, its end included."""
+    return msgspec.json.encode(part) + b"\n"
+
+
+def read_recording(lines: Iterable[bytes], source: str) -> Recorded:
+    """Read the header at once, and the batches one by one.  Raises InputError, also later."""
+    rest = iter(lines)
+    try:
+        header = _HEADER.decode(next(rest, b""))
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        text = "its first line is none of a recording; accepted is what koord record writes"
+        raise InputError(text, source=source) from None
+    if header.format != FORMAT:
+        raise InputError(f"found {header.format!r}; accepted is {FORMAT!r}", source=source)
+    return Recorded(header, _batches(rest, source))
+
+
+def _batches(lines: Iterator[bytes], source: str) -> Iterator[RecordedBatch]:
+    for number, line in enumerate(lines, start=2):
+        if not line.endswith(b"\n"):
+            return
+        try:
+            yield _BATCH.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise InputError(
+                f"found {str(error)[:200]}; accepted is a batch of a recording",
+                source=f"{source}:{number}",
+            ) from None

@@ -1,0 +1,64 @@
+"""Lines on disk, in files that are exchanged before they grow too large."""
+
+import logging
+from pathlib import Path
+from typing import BinaryIO
+
+from koordinator.foundation.errors import InputError
+
+LARGEST_BYTES = 64 << 20
+KEPT = 8  # former files
+
+log = logging.getLogger(__name__)
+
+
+class RotatedFile:
+    """Appends to a file; at ``largest_bytes`` it becomes ``NAME.1``, that ``NAME.2``, and so on.
+
+    The oldest of ``kept`` former files is deleted.  A disk that is full costs lines, not the
+    process: what can't be written is dropped, and said once.
+    Raises InputError if the folder can't be used.
+    """
+
+    def __init__(
+        self, folder: Path, name: str, *, largest_bytes: int = LARGEST_BYTES, kept: int = KEPT
+    ) -> None:
+        self._path, self._largest_bytes, self._kept = folder / name, largest_bytes, kept
+        self._failed = False
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file: BinaryIO = self._open()
+        except OSError as error:
+            raise InputError(f"can't be written: {error.strerror}", source=str(folder)) from None
+
+    def write(self, lines: bytes) -> None:
+        """Append whole lines."""
+        try:
+            if self._file.tell() and self._file.tell() + len(lines) > self._largest_bytes:
+                self._rotate()
+            self._file.write(lines)
+        except OSError as error:
+            if not self._failed:
+                extra = {"path": str(self._path), "error": error.strerror}
+                log.warning("lines are lost", extra=extra)
+            self._failed = True
+        else:
+            self._failed = False
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _open(self) -> BinaryIO:
+        return self._path.open("ab", buffering=0)
+
+    def _rotate(self) -> None:
+        for number in range(self._kept - 1, 0, -1):
+            former = self._former(number)
+            if former.exists():
+                former.replace(self._former(number + 1))
+        self._path.replace(self._former(1))
+        self._file.close()
+        self._file = self._open()
+
+    def _former(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}")

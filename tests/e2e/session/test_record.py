@@ -1,0 +1,125 @@
+"""A session is recorded and run again; the trail of its decisions is asked for and read."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from tests.e2e.controlplane import ControlPlane
+from tests.e2e.scheduler_process import KOORD, SchedulerProcess
+from tests.e2e.session.conftest import CONFIGURATION
+from tests.e2e.session.manifests import node, pod
+from tests.e2e.session.test_dry_run import koord
+from tests.e2e.session.user import User
+from tests.e2e.waiting import eventually
+
+
+@pytest.fixture(scope="module")
+def audit_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("audit")
+
+
+@pytest.fixture(scope="module")
+def scheduler(controlplane: ControlPlane, audit_folder: Path) -> Iterator[SchedulerProcess]:
+    """Run one scheduler that keeps a trail."""
+    flags = [f"--audit-dir={audit_folder}"]
+    with SchedulerProcess(controlplane, CONFIGURATION, flags=flags) as running:
+        yield running
+
+
+class Recording:
+    """``koord record`` while ``with`` lasts."""
+
+    def __init__(self, controlplane: ControlPlane, folder: Path, *flags: str) -> None:
+        self.path = folder / "session.gz"
+        self._log = folder / "record.log"
+        kubeconfig = f"--kubeconfig={controlplane.kubeconfig()}"
+        self._command = [str(KOORD), "record", str(self.path), kubeconfig, *flags]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(self._command, stderr=log)
+        eventually(lambda: "recording to" in self._log.read_text(), 30)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        assert self._process.wait(30) == 0
+
+    def replayed(self) -> Any:
+        """Return what ``koord replay`` says."""
+        return json.loads(koord("replay", str(self.path), "--output=json").stdout)
+
+
+def session(user: User) -> dict[str, str]:
+    """Let pods come, wait, preempt and go; return the nodes of those that got one."""
+    user.apply(node("small", "2"), node("large", "4"))
+    user.apply(pod("first", "3"))
+    nodes = {"first": user.node_of("first")}
+    user.apply(pod("second", "1500m"))
+    nodes["second"] = user.node_of("second")
+    user.apply(pod("waiting", "3500m"))
+    user.refusal_of("waiting")
+    user.kubectl("delete", "pod", "first", "--wait=true")
+    nodes["waiting"] = user.node_of("waiting")
+    user.kubectl("cordon", "small")
+    user.apply(pod("never", "400m"), pod("late", "300m"))
+    nodes["never"] = user.node_of("never")
+    user.refusal_of("late")
+    return nodes
+
+
+def test_a_replayed_session_gives_the_same_bindings(
+    user: User, controlplane: ControlPlane, tmp_path: Path
+) -> None:
+    """What waited waits again, what was bound is bound to the same node."""
+    with Recording(controlplane, tmp_path) as recording:
+        nodes = session(user)
+    found = recording.replayed()
+
+    mine = {f"{user.namespace}/{name}": node for name, node in nodes.items()}
+    assert {name: fate["node"] for name, fate in found["pods"].items() if "node" in fate} == mine
+    assert f"{user.namespace}/late" in found["pods"]
+    assert found["differences"] == []
+    assert found["before"]["placed"] == len(nodes)
+
+
+def test_an_anonymous_recording_tells_no_names(
+    user: User, controlplane: ControlPlane, tmp_path: Path
+) -> None:
+    """And still gives the same decisions."""
+    with Recording(controlplane, tmp_path, "--anonymous") as recording:
+        nodes = session(user)
+    found = recording.replayed()
+
+    assert found["differences"] == []
+    assert found["after"]["placed"] == len(nodes)
+    assert user.namespace not in json.dumps(found)
+
+
+def test_the_trail_says_who_decided(
+    user: User, scheduler: SchedulerProcess, audit_folder: Path
+) -> None:
+    """The endpoint and the files agree."""
+    user.apply(node("small", "1"), pod("fits", "1"), pod("large", "2"))
+    user.node_of("fits")
+    user.refusal_of("large")
+
+    server = f"--server=http://127.0.0.1:{scheduler.port}"
+    mine = f"--pod={user.namespace}/*"
+    asked = koord("audit", server, mine, "--list", "--output=json")
+    entries = json.loads(asked.stdout)["entries"]
+    (bound,) = (it for it in entries if it["outcome"] == "bound")
+    assert bound["pods"][0][:2] == [f"{user.namespace}/fits", "small"]
+    refused = [it for it in entries if it["outcome"] == "unschedulable"]
+    assert {it["plugin"] for it in refused} == {"NodeResourcesFit"}
+    kept = koord("audit", str(audit_folder), mine, "--list", "--output=json")
+    assert json.loads(kept.stdout)["entries"][: len(entries)] == entries
+
+    told = json.loads(koord("audit", server, mine, "--output=json").stdout)
+    assert [it["job"] for it in told["rejected"]] == [f"{user.namespace}/large"]

@@ -1,0 +1,66 @@
+"""``koord audit`` on files."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from koordinator.cli.main import app
+from koordinator.domain.audit import AuditedPod, AuditEntry, AuditOutcome
+from koordinator.domain.audit.entry import to_lines
+from koordinator.foundation.errors import InputError
+
+
+@pytest.fixture
+def trail(tmp_path: Path) -> str:
+    """Write a trail of two files."""
+    bound = AuditEntry(
+        at_s=2.0, outcome=AuditOutcome.BOUND, pods=(AuditedPod("a/x", "n1", 2),), plugin="Fit"
+    )
+    refused = AuditEntry(
+        at_s=1.0,
+        outcome=AuditOutcome.UNSCHEDULABLE,
+        pods=(AuditedPod("a/x", "", 1),),
+        plugin="Fit",
+        reason="Insufficient cpu",
+        job="a/job",
+    )
+    (tmp_path / "audit.jsonl.1").write_bytes(to_lines([refused]))
+    (tmp_path / "audit.jsonl").write_bytes(to_lines([bound]))
+    return str(tmp_path)
+
+
+def test_a_folder_is_read_oldest_first(trail: str) -> None:
+    """The list shows what happened in order."""
+    done = CliRunner().invoke(app, ["audit", trail, "--list", "-o", "json"])
+
+    outcomes = [it["outcome"] for it in json.loads(done.stdout)["entries"]]
+    assert outcomes == ["unschedulable", "bound"]
+
+
+def test_the_summary_for_people(trail: str) -> None:
+    """Rejected jobs with the reason."""
+    done = CliRunner().invoke(app, ["audit", trail])
+
+    assert "1 unschedulable, 1 bound" in done.stdout
+    assert "a/job" in done.stdout
+    assert "Insufficient cpu" in done.stdout
+
+
+def test_filters_restrict_both(trail: str) -> None:
+    """What is left out of the list is left out of the summary."""
+    arguments = ["audit", trail, "--outcome", "bound", "-o", "json"]
+    done = CliRunner().invoke(app, arguments)
+
+    told = json.loads(done.stdout)
+    assert told["pods"] == {"bound": 1}
+    assert told["rejected"] == []
+
+
+def test_files_or_a_server() -> None:
+    """Neither is an error that says what is accepted."""
+    done = CliRunner().invoke(app, ["audit"])
+
+    assert isinstance(done.exception, InputError)
+    assert "--server" in str(done.exception)

@@ -1,0 +1,79 @@
+"""``koord replay`` on a file."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.unit.simulator.recordings import Session, new_pod
+from tests.worlds import node
+from typer.testing import CliRunner
+
+from koordinator.cli.main import app
+from koordinator.foundation.errors import InputError
+
+PACKING = {
+    "apiVersion": "kubescheduler.config.k8s.io/v1",
+    "kind": "KubeSchedulerConfiguration",
+    "profiles": [
+        {
+            "schedulerName": "default-scheduler",
+            "pluginConfig": [
+                {
+                    "name": "NodeResourcesFit",
+                    "args": {
+                        "scoringStrategy": {
+                            "type": "MostAllocated",
+                            "resources": [{"name": "cpu", "weight": 1}],
+                        }
+                    },
+                }
+            ],
+        }
+    ],
+}
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> str:
+    """Record two pods that the stock scheduler spreads."""
+    one = Session(node("a", cpu=4), node("b", cpu=4))
+    one.submit(new_pod("p", cpu=1))
+    one.submit(new_pod("q", cpu=1))
+    path = tmp_path / "session.gz"
+    path.write_bytes(gzip.compress(b"".join(one.lines)))
+    return str(path)
+
+
+def test_the_same_again(recording: str) -> None:
+    """Without a configuration it is that of the file, or kube-scheduler's own."""
+    done = CliRunner().invoke(app, ["replay", recording, "-o", "json"])
+
+    told = json.loads(done.stdout)
+    assert (told["same"], told["differences"]) == (2, [])
+    assert {name: fate["node"] for name, fate in told["pods"].items()} == {
+        "default/p": "a",
+        "default/q": "b",
+    }
+
+
+def test_another_configuration_for_people(recording: str, tmp_path: Path) -> None:
+    """What is different, and the totals."""
+    config = tmp_path / "packing.yaml"
+    config.write_text(yaml.safe_dump(PACKING))
+    done = CliRunner().invoke(app, ["replay", recording, "--config", str(config)])
+
+    assert "default/q  b after 0.0 s  a after 0.0 s" in done.stdout
+    assert "1 pods the same, 1 on other nodes, 0 placed only now, 0 no more" in done.stdout
+
+
+@pytest.mark.parametrize("content", [b"no gzip", gzip.compress(b"{}\n"), b"\x1f\x8b\x08"])
+def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes) -> None:
+    """With the name of the file."""
+    path = tmp_path / "other.gz"
+    path.write_bytes(content)
+    done = CliRunner().invoke(app, ["replay", str(path)])
+
+    assert isinstance(done.exception, InputError)
+    assert "other.gz" in str(done.exception)

@@ -1,0 +1,120 @@
+"""The Grafana dashboard asks only for what the scheduler measures, by labels that it has."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import Metric
+from tests.unit.scheduler.test_app import restarted
+from tests.worlds import START_S, node
+
+from koordinator.cli.rest_metrics import RequestMetrics
+from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.foundation.clock import VirtualClock
+from koordinator.scheduler.app.metrics import Metrics
+
+FILE = Path(__file__).parents[3] / "dashboards/koordinator.json"
+DASHBOARD = json.loads(FILE.read_text("utf-8"))
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]]
+SUFFIXES = {"histogram": ("_bucket", "_count", "_sum"), "counter": ("_total",), "gauge": ("",)}
+OF_PROMETHEUS = frozenset(("job", "instance", "le"))
+WORDS = frozenset(
+    ("sum", "avg", "max", "min", "by", "without", "rate", "histogram_quantile", "topk")
+)
+
+SELECTED = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\s*\{([^}]*)\}")
+LABEL = re.compile(r"([a-zA-Z_][a-zA-Z0-9_]*)\s*(?:=~|!~|!=|=)")
+GROUPED = re.compile(r"\b(?:by|without)\s*\(([^)]*)\)")
+SHOWN = re.compile(r"\{\{\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*\}\}")
+
+
+def families() -> Iterator[Metric]:
+    clock, registry = VirtualClock(START_S), CollectorRegistry()
+    cluster = MemoryCluster(clock)
+    cluster.load([node("n")])
+    restarted(cluster, clock, metrics=Metrics(registry))
+    RequestMetrics(registry).observe("GET", "200", "host", 0.1)
+    ProcessCollector(registry=registry)
+    return registry.collect()
+
+
+@pytest.fixture(scope="module")
+def labels() -> dict[str, frozenset[str]]:
+    """Return the labels of every series, by its name."""
+    found = {}
+    for family in families():
+        own = getattr(family, "_labelnames", ())
+        of_samples = {label for sample in family.samples for label in sample.labels}
+        for suffix in SUFFIXES.get(family.type, ("",)):
+            found[family.name + suffix] = frozenset(own) | of_samples
+    return found
+
+
+def series(query: str) -> list[str]:
+    """Return the names of the series that a query reads: all are selected by job."""
+    return [name for name, _ in SELECTED.findall(query)]
+
+
+def test_queries_are_read_in_full() -> None:
+    """Every word of a query is a function, a label, or a series with a selector."""
+    for query in QUERIES:
+        bare = GROUPED.sub("", re.sub(r"\[[^\]]*\]", "", SELECTED.sub("", query)))
+        assert series(query), query
+        assert set(re.findall(r"[a-zA-Z_][a-zA-Z0-9_]*", bare)) <= WORDS, query
+
+
+def test_every_series_exists(labels: dict[str, frozenset[str]]) -> None:
+    """With the suffix that its type has."""
+    assert {name for query in QUERIES for name in series(query)} <= labels.keys() | RUNTIME
+
+
+def test_every_label_exists(labels: dict[str, frozenset[str]]) -> None:
+    """Those that are selected, grouped by, and shown in legends."""
+    for panel in PANELS:
+        for target in panel["targets"]:
+            query = target["expr"]
+            of_series = [labels.get(name, frozenset()) | OF_PROMETHEUS for name in series(query)]
+            for name, selector in SELECTED.findall(query):
+                known = labels.get(name, frozenset()) | OF_PROMETHEUS
+                assert set(LABEL.findall(selector)) <= known, query
+            grouped = {
+                label.strip() for group in GROUPED.findall(query) for label in group.split(",")
+            }
+            assert all(grouped <= known for known in of_series), query
+            shown = set(SHOWN.findall(target["legendFormat"]))
+            assert shown <= (grouped or frozenset.intersection(*of_series)), query
+
+
+#: What prometheus-client measures of a process only where /proc is.
+RUNTIME = frozenset(("process_resident_memory_bytes",))
+
+
+def test_what_is_measured_is_shown(labels: dict[str, frozenset[str]]) -> None:
+    """Nothing that the scheduler measures is missing from the dashboard."""
+    shown = {re.sub(r"_(bucket|count|sum|total)$", "", n) for q in QUERIES for n in series(q)}
+    measured = {
+        re.sub(r"_(bucket|count|sum|total)$", "", name)
+        for name in labels
+        if name.startswith("scheduler_")
+    }
+    assert measured <= shown
+
+
+def test_panels_do_not_overlap() -> None:
+    """Each has a number and a place of its own."""
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        at = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        }
+        assert not cells & taken
+        assert at["x"] + at["w"] <= 24
+        taken |= cells

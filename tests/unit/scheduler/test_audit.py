@@ -1,0 +1,214 @@
+"""The audit trail: what was decided, by whom, and what that says together."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
+from tests.unit.scheduler.test_gangs import config, group, members
+from tests.worlds import START_S, node, pod
+
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.meta import OwnerReference
+from koordinator.api.node import Node
+from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.domain.audit import AuditChoice, AuditEntry, AuditOutcome
+from koordinator.domain.audit.entry import from_lines
+from koordinator.foundation.errors import InputError
+from koordinator.process.rotated_file import RotatedFile
+from koordinator.scheduler.app.audit import Audit
+from koordinator.scheduler.app.audit_pages import audit_services
+from koordinator.scheduler.app.metrics import Metrics
+from koordinator.simulator import Embedded
+from koordinator.simulator.embedded import STOCK
+
+EVERYTHING = AuditChoice()
+
+
+class Audited:
+    """A small world whose scheduler is audited; ``lines`` is what was kept of it."""
+
+    def __init__(self, capacity: int = 1000, config: KubeSchedulerConfiguration = STOCK) -> None:
+        self.lines: list[bytes] = []
+        self.audit = Audit(self.lines.append, capacity=capacity)
+        metrics = Metrics(CollectorRegistry())
+        self.world = Embedded(config, now_s=START_S, metrics=metrics, audit=self.audit)
+        self.world.load([node("a", cpu=4), node("b", cpu=8)])
+
+    @property
+    def cluster(self) -> MemoryCluster:
+        return self.world.cluster
+
+    def entries(self, *outcomes: AuditOutcome) -> list[AuditEntry]:
+        return self.audit.entries(AuditChoice(outcomes=frozenset(outcomes)), 1000)
+
+    def cordon(self, name: str, *, on: bool) -> None:
+        stored = self.cluster.get(Node, name)
+        self.cluster.update(replace(stored, spec=replace(stored.spec, unschedulable=on)))
+        self.world.scheduler.step()
+
+
+def test_a_bound_pod_has_its_node_the_scores_and_what_decided() -> None:
+    """The best node is first; the plugin is the one whose scores set it apart."""
+    one = Audited()
+    one.cluster.load([pod("p", cpu=2)])
+    one.world.scheduler.step()
+
+    (entry,) = one.entries(AuditOutcome.BOUND)
+    assert [(it.pod, it.node, it.attempt) for it in entry.pods] == [("default/p", "b", 1)]
+    assert [it.node for it in entry.best] == ["b", "a"]
+    assert all(sum(it.scores.values()) == it.total for it in entry.best)
+    assert entry.plugin == "NodeResourcesFit"
+    assert entry.turn_pods == 1
+    assert entry.took_s > 0
+    assert "Filter" in entry.spent_us
+
+
+def test_a_rejected_pod_has_the_plugin_and_the_reason() -> None:
+    """Its figures are there although the turn had not ended when it was rejected."""
+    one = Audited()
+    one.cluster.load([pod("p", cpu=20)])
+    one.world.scheduler.step()
+
+    (entry,) = one.entries(AuditOutcome.UNSCHEDULABLE)
+    assert entry.plugin == "NodeResourcesFit"
+    assert entry.reason.startswith("Insufficient cpu")
+    assert entry.turn_pods == 1
+
+
+def test_pods_decided_together_are_one_entry() -> None:
+    """A run of identical pods costs one entry, not one per pod."""
+    one = Audited()
+    one.cluster.load([pod(f"p{i}", cpu="100m") for i in range(20)])
+    one.world.scheduler.step()
+
+    (entry,) = one.entries(AuditOutcome.BOUND)
+    assert len(entry.pods) == entry.turn_pods == 20
+
+
+def test_a_victim_is_told_with_who_needed_the_room() -> None:
+    """Preemption is a decision, too."""
+    one = Audited()
+    one.cluster.load([pod("low", cpu=8, on="b", priority=0), pod("high", cpu=6, priority=10)])
+    one.world.run_to_fixed_point()
+
+    (entry,) = one.entries(AuditOutcome.EVICTED)
+    assert (entry.pods[0].pod, entry.by) == ("default/low", "default/high")
+
+
+def test_the_ring_forgets_the_oldest() -> None:
+    """It is bounded in pods."""
+    one = Audited(capacity=5)
+    for number in range(12):
+        one.cluster.load([pod(f"p{number}", cpu="100m")])
+        one.world.scheduler.step()
+
+    kept = [it.pods[0].pod for it in one.entries(AuditOutcome.BOUND)]
+    assert kept == [f"default/p{number}" for number in range(7, 12)]
+
+
+def test_what_is_kept_on_disk_is_what_was_in_memory(tmp_path: Path) -> None:
+    """Lines are read back as the same entries, also from several files."""
+    one = Audited()
+    kept = RotatedFile(tmp_path / "trail", "audit.jsonl", largest_bytes=600, kept=50)
+    for number in range(12):
+        one.cluster.load([pod(f"p{number}", cpu=1)])
+        one.world.scheduler.step()
+    for lines in one.lines:
+        kept.write(lines)
+    kept.close()
+
+    files = list((tmp_path / "trail").iterdir())
+    assert len(files) > 1
+    names = ["audit.jsonl", *(f"audit.jsonl.{number}" for number in range(1, len(files)))]
+    read = [
+        entry
+        for name in reversed(names)
+        for entry in from_lines((tmp_path / "trail" / name).read_bytes().splitlines(), name)
+    ]
+    assert read == one.entries()
+
+
+def test_only_so_many_files_are_kept(tmp_path: Path) -> None:
+    """The oldest goes when another one is begun."""
+    kept = RotatedFile(tmp_path, "audit.jsonl", largest_bytes=10, kept=2)
+    for number in range(6):
+        kept.write(b"12345 %d\n" % number)
+    kept.close()
+
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "audit.jsonl": "12345 5\n",
+        "audit.jsonl.1": "12345 4\n",
+        "audit.jsonl.2": "12345 3\n",
+    }
+
+
+def test_a_line_that_is_no_entry_is_named() -> None:
+    """With file and number."""
+    with pytest.raises(InputError, match="trail:2"):
+        list(from_lines([b"", b"{}"], "trail"))
+
+
+def test_a_node_that_closes_again_and_again_flaps() -> None:
+    """Closing once is work on the node; a node that was never open is no news."""
+    one = Audited()
+    one.cordon("a", on=True)
+    for _ in range(3):
+        one.cordon("b", on=True)
+        one.cordon("b", on=False)
+
+    assert [(it.node, it.closed) for it in one.audit.summary(EVERYTHING).flapping] == [("b", 3)]
+
+
+def test_the_summary_names_jobs_and_plugins() -> None:
+    """A job is the gang or the owner of its pods."""
+    one = Audited()
+    owner = OwnerReference(api_version="batch/v1", kind="Job", name="j", uid="u", controller=True)
+    for name in ("x", "y"):
+        one_pod = pod(name, cpu=20)
+        meta = replace(one_pod.metadata, owner_references=(owner,))
+        one.cluster.load([replace(one_pod, metadata=meta)])
+    one.cluster.load([pod("fits", cpu=1)])
+    one.world.scheduler.step()
+    one.world.scheduler.finish()
+
+    told = one.audit.summary(EVERYTHING)
+    (job,) = told.rejected
+    assert (job.job, job.rejections, job.pods) == ("default/j", 2, 2)
+    assert told.pods == {"unschedulable": 2, "bound": 1}
+    assert told.decisive == {"NodeResourcesFit": 2}
+    assert {it.point for it in told.slowest} >= {"Filter", "Score"}
+    assert sum(it.share for it in told.slowest) <= 1 + 1e-9
+
+
+def test_every_member_of_a_gang_is_in_the_trail() -> None:
+    """The one that found no room, and those that wait for it; placed, they are one turn."""
+    one = Audited(config=config())
+    one.cluster.load([group("g", 3), *members("g", 3, cpu=5)])
+    one.world.scheduler.step()
+    refused = one.entries(AuditOutcome.UNSCHEDULABLE)
+
+    assert {it.pods[0].pod for it in refused} == {f"default/g-{i}" for i in range(3)}
+    assert {it.job for it in refused} == {"default/g"}
+    one.cluster.load([node("c", cpu=12)])
+    one.world.run_to_fixed_point()
+    bound = one.entries(AuditOutcome.BOUND)
+    assert sum(len(it.pods) for it in bound) == 3
+    assert sum(it.took_s > 0 for it in bound) == 1
+
+
+def test_the_endpoint_takes_the_choice() -> None:
+    """A name with a star, an outcome, a limit; anything else is refused with what is accepted."""
+    one = Audited()
+    one.cluster.load([pod("p1", cpu=1), pod("p2", cpu=20), pod("q1", cpu=1)])
+    one.world.scheduler.step()
+    pages = audit_services(one.audit, lambda question: question())
+
+    found = pages["/audit"]({"pod": "default/p*", "outcome": "unschedulable,failed"})
+    assert isinstance(found, dict)
+    assert [it["pods"][0][0] for it in found["entries"]] == ["default/p2"]
+    assert pages["/audit/summary"]({"limit": "1"})
+    with pytest.raises(InputError, match=r"outcome: .*accepted is bound"):
+        pages["/audit"]({"outcome": "lost"})
+    with pytest.raises(InputError, match="limit"):
+        pages["/audit"]({"limit": "0"})
