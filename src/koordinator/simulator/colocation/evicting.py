@@ -1,0 +1,129 @@
+"""The node agent's evictions of best-effort pods: the real strategies, where something is amiss.
+
+Most nodes are well at most times, which a look at all of them at once tells; only the others are
+put before ``koordlet.qos.cpu_evict`` and ``memory_evict``.
+"""
+
+from collections.abc import Sequence
+
+from koordinator.api.node import Node
+from koordinator.api.node_slo import NodeSloSpec
+from koordinator.domain.cgroups.files import CgroupFile
+from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
+from koordinator.koordlet.intents import Evict
+from koordinator.koordlet.metrics import Metric, MetricStore
+from koordinator.koordlet.qos.cpu_evict import SATISFACTION, cpu_tasks
+from koordinator.koordlet.qos.eviction import choose_victims
+from koordinator.koordlet.qos.memory_evict import BEST_EFFORT, memory_tasks
+from koordinator.koordlet.qos.situation import Situation
+from koordinator.koordlet.view.machine import Machine
+from koordinator.koordlet.view.node_view import NodeView
+from koordinator.koordlet.view.pods import pod_view
+from koordinator.simulator.axes import FloatArray
+from koordinator.simulator.colocation.fleet import Fleet, Loads
+
+_LAYOUT = CgroupLayout(CgroupDriver.CGROUPFS)
+_FEATURES = (SATISFACTION, BEST_EFFORT)  # the gates that the chart switches on
+_LEAST_RETENTION_S = 600.0
+_MILLI = 1000
+_PERCENT = 100
+
+
+class _NoCgroups:
+    """Evictions read none."""
+
+    def number(self, file: CgroupFile, folder: str) -> int | None: ...
+
+    def cpus(self, folder: str) -> int | None: ...
+
+    def lines(self, file: CgroupFile, folder: str) -> Sequence[str]:  # noqa: ARG002 -- the protocol's
+        return ()
+
+    def below(self, folder: str) -> Sequence[str]:  # noqa: ARG002 -- the protocol's
+        return ()
+
+
+class Evictors:
+    """The evicting part of the node agents."""
+
+    def __init__(self, fleet: Fleet, nodes: Sequence[Node], step_s: float) -> None:
+        self._fleet = fleet
+        self._nodes = nodes
+        self._step_s = step_s
+        self._stores: dict[int, MetricStore] = {}  # of the nodes where something is amiss
+
+    def victims(
+        self,
+        now_s: float,
+        slos: dict[int, NodeSloSpec],
+        loads: Loads,
+        shares: FloatArray,
+        limit: FloatArray,
+        granted: FloatArray,
+    ) -> list[Evict]:
+        """Return whom the node agents evict now.
+
+        Of best effort: ``limit`` is what it may use and ``granted`` what it does, milli-CPU by
+        node; ``shares`` are those of the CPU requests in use by kind.
+        """
+        found: list[Evict] = []
+        for row, slo in slos.items():
+            if not self._is_amiss(row, slo, loads, limit):
+                self._stores.pop(row, None)
+                continue
+            found += self._look_at(row, slo, now_s, loads, shares, limit, granted)
+        return found
+
+    def _is_amiss(self, row: int, slo: NodeSloSpec, loads: Loads, limit: FloatArray) -> bool:
+        threshold = slo.resource_used_threshold_with_be
+        if threshold is None or not threshold.enable or not loads.best_effort_memory[row]:
+            return False
+        lower = threshold.cpu_evict_be_satisfaction_lower_percent
+        requested = self._requested(row)
+        if lower is not None and requested and limit[row] <= requested * lower / _PERCENT:
+            return True
+        most = threshold.memory_evict_threshold_percent
+        used = loads.services_memory[row] + loads.best_effort_memory[row]
+        return most is not None and used * _PERCENT >= most * float(self._fleet.memory[row])
+
+    def _look_at(
+        self,
+        row: int,
+        slo: NodeSloSpec,
+        now_s: float,
+        loads: Loads,
+        shares: FloatArray,
+        limit: FloatArray,
+        granted: FloatArray,
+    ) -> list[Evict]:
+        fleet = self._fleet
+        threshold = slo.resource_used_threshold_with_be
+        window_s = float(threshold.cpu_evict_time_window_seconds or 0) if threshold else 0.0
+        store = self._stores.get(row)
+        if store is None:
+            retention_s = max(window_s, _LEAST_RETENTION_S) + self._step_s
+            store = self._stores[row] = MetricStore(retention_s, self._step_s)
+        wanted = max(float(loads.best_effort_cpu[row]), 1.0)
+        speed = float(granted[row]) / wanted
+        used_memory = float(loads.services_memory[row] + loads.best_effort_memory[row])
+        store.add(Metric.NODE_MEMORY, "", now_s, used_memory)
+        store.add(Metric.BE_CPU, "", now_s, float(granted[row]) / _MILLI)
+        store.add(Metric.BE_CPU_LIMIT, "", now_s, float(limit[row]))
+        store.add(Metric.BE_CPU_REQUEST, "", now_s, float(self._requested(row)))
+        pods = []
+        for resident in fleet.residents[row].values():
+            uid, kind = resident.pod.metadata.uid, fleet.kinds.kinds[resident.column]
+            factor = speed if resident.is_best_effort else float(fleet.noise[row])
+            cores = resident.cpu_milli * float(shares[resident.column]) * factor / _MILLI
+            store.add(Metric.POD_CPU, uid, now_s, cores)
+            store.add(Metric.POD_MEMORY, uid, now_s, resident.memory_bytes * kind.memory)
+            pods.append(pod_view(resident.pod, _LAYOUT))
+        machine = Machine(self._nodes[row], ())
+        view = NodeView(now_s, machine, slo, tuple(pods), _LAYOUT, _NoCgroups())
+        situation = Situation(view, store, self._step_s)
+        tasks = cpu_tasks(situation, _FEATURES) + memory_tasks(situation, _FEATURES)
+        return choose_victims(tasks, ())
+
+    def _requested(self, row: int) -> int:
+        residents = self._fleet.residents[row].values()
+        return sum(resident.cpu_milli for resident in residents if resident.is_best_effort)
