@@ -26,8 +26,8 @@ from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.api.pod_group import PodGroup, PodGroupSpec
 from koordinator.api.priority import PriorityClass
 from koordinator.foundation.quantity import Quantity
-from koordinator.simulator.colocation.usage import WHOLE, Usage
 from koordinator.simulator.stages import Distribution, PodLife
+from koordinator.simulator.usage import WHOLE, Usage
 from koordinator.simulator.workload import (
     ArrivalConfig,
     DistributionConfig,

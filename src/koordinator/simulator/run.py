@@ -83,13 +83,14 @@ class Simulation:
         plan = generate(workload, self.seed, self.ends_s)
         colocation = workload.colocation
         is_managed = colocation is not None and colocates
+        admission = managed_admission(self._lots("admission")) if is_managed else DEFAULT_ADMISSION
         self.world = World(
             configuration or default_profile(),
             stopwatch=self._stopwatch,
             grace_period_s=workload.grace_period.total_seconds(),
             out_of_tree=out_of_tree,
             source=source,
-            admission=managed_admission(self._lots("admission")) if is_managed else DEFAULT_ADMISSION,
+            admission=admission,
         )
         objects = managed_objects if is_managed else unmanaged_objects
         self.world.load(plan.objects if colocation is None else objects(plan.objects))

@@ -29,14 +29,13 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
+from koordinator.cluster.memory.admission import Admission
 from koordinator.foundation.clock import Clock, SystemClock, to_datetime
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.app import Bound, Evicted, Options, Outcome
 from koordinator.scheduler.contract import PluginSpec
-from koordinator.cluster.memory.admission import Admission
 from koordinator.simulator.embedded import DEFAULT_ADMISSION, STOCK, Embedded
 from koordinator.simulator.ephemeral_claims import create_ephemeral_claims
-from koordinator.simulator.colocation.usage import WHOLE, Usage
 from koordinator.simulator.stages import (
     ENDLESS,
     GRACE_PERIOD_S,
@@ -52,6 +51,7 @@ from koordinator.simulator.stages import (
     seconds_tolerated,
     unreachable,
 )
+from koordinator.simulator.usage import WHOLE, Usage
 
 
 class Rank(IntEnum):
@@ -80,10 +80,10 @@ class Hosts(Protocol):
     """Is told which pods run where; says how far their work has come."""
 
     def started(self, run: "PodRun") -> None:
-        """The pod begins its work, or begins it anew."""
+        """Take in a pod that begins its work, or begins it anew."""
 
     def stopped(self, run: "PodRun") -> None:
-        """The pod works no more: it is done, gone, or its node has failed."""
+        """Forget a pod that works no more: it is done, gone, or its node has failed."""
 
     def work_left_s(self, run: "PodRun") -> float:
         """Return how long its work takes if nothing slows it down; 0 if it is done."""

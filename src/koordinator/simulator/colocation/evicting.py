@@ -4,7 +4,10 @@ Most nodes are well at most times, which a look at all of them at once tells; on
 put before ``koordlet.qos.cpu_evict`` and ``memory_evict``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from koordinator.api.node import Node
 from koordinator.api.node_slo import NodeSloSpec
@@ -19,8 +22,10 @@ from koordinator.koordlet.qos.situation import Situation
 from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import pod_view
+from koordinator.scheduler.snapshot.axis import BoolArray
 from koordinator.simulator.axes import FloatArray
 from koordinator.simulator.colocation.fleet import Fleet, Loads
+from koordinator.simulator.colocation.thresholds import Thresholds
 
 _LAYOUT = CgroupLayout(CgroupDriver.CGROUPFS)
 _FEATURES = (SATISFACTION, BEST_EFFORT)  # the gates that the chart switches on
@@ -43,60 +48,52 @@ class _NoCgroups:
         return ()
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What is known of all nodes; milli-CPU by node but for ``shares``."""
+
+    now_s: float
+    loads: Loads
+    shares: FloatArray  # of the CPU requests in use, by kind
+    limit: FloatArray  # what best effort may use
+    granted: FloatArray  # what it does
+
+
 class Evictors:
     """The evicting part of the node agents."""
 
-    def __init__(self, fleet: Fleet, nodes: Sequence[Node], step_s: float) -> None:
+    def __init__(
+        self, fleet: Fleet, nodes: Sequence[Node], thresholds: Thresholds, step_s: float
+    ) -> None:
         self._fleet = fleet
+        self._thresholds = thresholds
         self._nodes = nodes
         self._step_s = step_s
         self._stores: dict[int, MetricStore] = {}  # of the nodes where something is amiss
 
-    def victims(
-        self,
-        now_s: float,
-        slos: dict[int, NodeSloSpec],
-        loads: Loads,
-        shares: FloatArray,
-        limit: FloatArray,
-        granted: FloatArray,
-    ) -> list[Evict]:
-        """Return whom the node agents evict now.
-
-        Of best effort: ``limit`` is what it may use and ``granted`` what it does, milli-CPU by
-        node; ``shares`` are those of the CPU requests in use by kind.
-        """
+    def victims(self, slos: Mapping[int, NodeSloSpec], moment: Moment) -> list[Evict]:
+        """Return whom the node agents evict now; ``slos`` are by row."""
         found: list[Evict] = []
-        for row, slo in slos.items():
-            if not self._is_amiss(row, slo, loads, limit):
-                self._stores.pop(row, None)
-                continue
-            found += self._look_at(row, slo, now_s, loads, shares, limit, granted)
+        rows = np.flatnonzero(self._amiss(moment)).tolist()
+        for row in self._stores.keys() - set(rows):
+            del self._stores[row]
+        for row in rows:
+            found += self._look_at(row, slos[row], moment)
         return found
 
-    def _is_amiss(self, row: int, slo: NodeSloSpec, loads: Loads, limit: FloatArray) -> bool:
-        threshold = slo.resource_used_threshold_with_be
-        if threshold is None or not threshold.enable or not loads.best_effort_memory[row]:
-            return False
-        lower = threshold.cpu_evict_be_satisfaction_lower_percent
-        requested = self._requested(row)
-        if lower is not None and requested and limit[row] <= requested * lower / _PERCENT:
-            return True
-        most = threshold.memory_evict_threshold_percent
-        used = loads.services_memory[row] + loads.best_effort_memory[row]
-        return most is not None and used * _PERCENT >= most * float(self._fleet.memory[row])
+    def _amiss(self, moment: Moment) -> BoolArray:
+        """Return the nodes where a strategy may find something to do, and some more."""
+        thresholds, fleet = self._thresholds, self._fleet
+        requested, loads = fleet.best_effort_requested, moment.loads
+        used = (loads.services_memory + loads.best_effort_memory) * _PERCENT
+        hungry = moment.limit * _PERCENT <= requested * thresholds.satisfaction_percent
+        full = (thresholds.memory_percent >= 0) & (used >= thresholds.memory_percent * fleet.memory)
+        amiss: BoolArray = thresholds.is_enabled & (requested > 0) & (hungry | full)
+        return amiss
 
-    def _look_at(
-        self,
-        row: int,
-        slo: NodeSloSpec,
-        now_s: float,
-        loads: Loads,
-        shares: FloatArray,
-        limit: FloatArray,
-        granted: FloatArray,
-    ) -> list[Evict]:
-        fleet = self._fleet
+    def _look_at(self, row: int, slo: NodeSloSpec, moment: Moment) -> list[Evict]:
+        fleet, now_s, loads = self._fleet, moment.now_s, moment.loads
+        granted = float(moment.granted[row])
         threshold = slo.resource_used_threshold_with_be
         window_s = float(threshold.cpu_evict_time_window_seconds or 0) if threshold else 0.0
         store = self._stores.get(row)
@@ -104,17 +101,17 @@ class Evictors:
             retention_s = max(window_s, _LEAST_RETENTION_S) + self._step_s
             store = self._stores[row] = MetricStore(retention_s, self._step_s)
         wanted = max(float(loads.best_effort_cpu[row]), 1.0)
-        speed = float(granted[row]) / wanted
+        speed = granted / wanted
         used_memory = float(loads.services_memory[row] + loads.best_effort_memory[row])
         store.add(Metric.NODE_MEMORY, "", now_s, used_memory)
-        store.add(Metric.BE_CPU, "", now_s, float(granted[row]) / _MILLI)
-        store.add(Metric.BE_CPU_LIMIT, "", now_s, float(limit[row]))
-        store.add(Metric.BE_CPU_REQUEST, "", now_s, float(self._requested(row)))
+        store.add(Metric.BE_CPU, "", now_s, granted / _MILLI)
+        store.add(Metric.BE_CPU_LIMIT, "", now_s, float(moment.limit[row]))
+        store.add(Metric.BE_CPU_REQUEST, "", now_s, float(fleet.best_effort_requested[row]))
         pods = []
         for resident in fleet.residents[row].values():
             uid, kind = resident.pod.metadata.uid, fleet.kinds.kinds[resident.column]
             factor = speed if resident.is_best_effort else float(fleet.noise[row])
-            cores = resident.cpu_milli * float(shares[resident.column]) * factor / _MILLI
+            cores = resident.cpu_milli * float(moment.shares[resident.column]) * factor / _MILLI
             store.add(Metric.POD_CPU, uid, now_s, cores)
             store.add(Metric.POD_MEMORY, uid, now_s, resident.memory_bytes * kind.memory)
             pods.append(pod_view(resident.pod, _LAYOUT))
@@ -123,7 +120,3 @@ class Evictors:
         situation = Situation(view, store, self._step_s)
         tasks = cpu_tasks(situation, _FEATURES) + memory_tasks(situation, _FEATURES)
         return choose_victims(tasks, ())
-
-    def _requested(self, row: int) -> int:
-        residents = self._fleet.residents[row].values()
-        return sum(resident.cpu_milli for resident in residents if resident.is_best_effort)

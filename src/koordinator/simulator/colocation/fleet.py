@@ -16,7 +16,7 @@ from koordinator.api.resource_names import BAND_RESOURCES, CPU, MEMORY
 from koordinator.domain.pod_requests import canonical, pod_requests
 from koordinator.scheduler.snapshot.axis import IntArray
 from koordinator.simulator.axes import FloatArray
-from koordinator.simulator.colocation.usage import UsageKinds
+from koordinator.simulator.usage import UsageKinds
 from koordinator.simulator.world import PodRun
 
 _MILLI = 1000
@@ -58,6 +58,7 @@ class Fleet:
         self.memory = self._amounts(nodes, MEMORY)
         self.residents: list[dict[str, Resident]] = [{} for _ in nodes]
         self.noise = np.ones(len(nodes))
+        self.best_effort_requested = np.zeros(len(nodes))  # milli-CPU
         self._cpu = {is_be: np.zeros((len(nodes), 0)) for is_be in (False, True)}
         self._memory = {is_be: np.zeros((len(nodes), 0)) for is_be in (False, True)}
         self._progress = np.zeros(len(nodes))  # seconds of full speed, as of ``_as_of_s``
@@ -131,6 +132,8 @@ class Fleet:
 
     def _count(self, row: int, resident: Resident, sign: int) -> None:
         self._widen()
+        if resident.is_best_effort:
+            self.best_effort_requested[row] += sign * resident.cpu_milli
         self._cpu[resident.is_best_effort][row, resident.column] += sign * resident.cpu_milli
         self._memory[resident.is_best_effort][row, resident.column] += sign * resident.memory_bytes
 

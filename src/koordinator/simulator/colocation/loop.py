@@ -23,13 +23,14 @@ from koordinator.koordlet.view.slo import effective_slo
 from koordinator.manager.app import Manager, Options
 from koordinator.manager.mirror import Controller
 from koordinator.simulator.axes import FloatArray
-from koordinator.simulator.colocation.evicting import Evictors
+from koordinator.simulator.colocation.evicting import Evictors, Moment
 from koordinator.simulator.colocation.fleet import Fleet, Loads
 from koordinator.simulator.colocation.reporting import Reporters
-from koordinator.simulator.colocation.suppression import Suppressor, Thresholds
+from koordinator.simulator.colocation.suppression import Suppressor
 from koordinator.simulator.colocation.tally import Sums, Tally
-from koordinator.simulator.colocation.usage import Spike, UsageKinds
+from koordinator.simulator.colocation.thresholds import Thresholds
 from koordinator.simulator.stages import PodStage
+from koordinator.simulator.usage import Spike, UsageKinds
 from koordinator.simulator.workload import ColocationConfig
 from koordinator.simulator.world import PodRun, Rank, World
 
@@ -67,7 +68,7 @@ class Loop:
         self._thresholds = Thresholds.none(n_nodes)
         self._suppressor = Suppressor(self._fleet.cpu, self._thresholds)
         self._reporters = Reporters(self._fleet, world.cluster)
-        self._evictors = Evictors(self._fleet, nodes, self._step_s)
+        self._evictors = Evictors(self._fleet, nodes, self._thresholds, self._step_s)
         self._slos: dict[int, NodeSloSpec] = {}
         self._sums = Sums()  # per second, of the load since the last step
         self._first_sums = Sums()  # while the node agents had not reacted to it yet
@@ -127,7 +128,7 @@ class Loop:
         granted = self._hold_back(loads, now_s)
         if self._manager is not None:
             shares = fleet.kinds.cpu_shares(now_s)
-            self._evict(now_s, loads, shares, granted)
+            self._evict(Moment(now_s, loads, shares, self._suppressor.limit, granted))
             speed = granted / np.maximum(loads.best_effort_cpu, 1.0)
             self._reporters.report(now_s, shares, speed, self._up())
             while self._manager.step():
@@ -149,17 +150,12 @@ class Loop:
         self._step_began_s = now_s
         return granted
 
-    def _evict(
-        self, now_s: float, loads: Loads, shares: FloatArray, granted: FloatArray
-    ) -> None:
-        victims = self._evictors.victims(
-            now_s, self._slos, loads, shares, self._suppressor.limit, granted
-        )
-        for victim in victims:
+    def _evict(self, moment: Moment) -> None:
+        for victim in self._evictors.victims(self._slos, moment):
             key = f"{victim.namespace}/{victim.name}"
             if self._world.pods[key].stage is PodStage.RUNNING:
                 self._tally.evicted += 1
-                self._tell(now_s, f"{key} was evicted by the node agent: {victim.reason}")
+                self._tell(moment.now_s, f"{key} was evicted by the node agent: {victim.reason}")
                 self._world.evict(key)
 
     def _take_in_slos(self) -> None:
@@ -170,8 +166,7 @@ class Loop:
             row = self._fleet.rows[slo.metadata.name]
             spec = effective_slo(slo.spec, _LAYOUT)
             self._slos[row] = spec
-            if spec.resource_used_threshold_with_be is not None:
-                self._thresholds.put(row, spec.resource_used_threshold_with_be)
+            self._thresholds.put(row, spec)
 
     def _up(self) -> FloatArray:
         up = np.ones(len(self._fleet.names))
@@ -237,5 +232,3 @@ def _spikes(config: ColocationConfig) -> Sequence[Spike]:
         Spike(spike.stream, spike.at.total_seconds(), spike.lasts.total_seconds(), spike.factor)
         for spike in config.spikes
     ]
-
-

@@ -90,9 +90,7 @@ class Reporters:
             written += 1
         return written
 
-    def _status(
-        self, row: int, now_s: float, shares: FloatArray, speed: float
-    ) -> NodeMetricStatus:
+    def _status(self, row: int, now_s: float, shares: FloatArray, speed: float) -> NodeMetricStatus:
         fleet = self._fleet
         noise = float(fleet.noise[row])
         node_cpu = node_memory = prod_cpu = prod_memory = 0
@@ -110,9 +108,7 @@ class Reporters:
         forecast.train(prod_cpu / _MILLI, prod_memory, now_s)
         return NodeMetricStatus(
             update_time=to_datetime(now_s),
-            node_metric=NodeUsage(
-                node_usage=_amounts(node_cpu, node_memory), system_usage=_NO_USE
-            ),
+            node_metric=NodeUsage(node_usage=_amounts(node_cpu, node_memory), system_usage=_NO_USE),
             pods_metric=tuple(pods),
             prod_reclaimable_metric=self._reclaimable(row, now_s, forecast),
         )
@@ -123,8 +119,7 @@ class Reporters:
         known = [
             resident
             for resident in fleet.residents[row].values()
-            if resident.band in _PROTECTED
-            and now_s - resident.since_s > self._options.cold_start_s
+            if resident.band in _PROTECTED and now_s - resident.since_s > self._options.cold_start_s
         ]
         cpu_peak, memory_peak = forecast.peak()
         asked_cpu = sum(resident.cpu_milli for resident in known)

@@ -5,59 +5,31 @@ Element by element the same as ``koordlet.qos.cpu_suppress``: ``CpuDemand.room_m
 A test holds both together.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from koordinator.api.node_slo import ResourceThresholdStrategy
 from koordinator.domain.cgroups.files import CFS_PERIOD_US, UNLIMITED
 from koordinator.koordlet.qos.cpu_suppress import (
-    CFS_QUOTA_POLICY,
     MAX_GROWTH,
     MIN_CHANGE,
     MIN_CPUS,
     MIN_QUOTA_US,
 )
-from koordinator.scheduler.snapshot.axis import BoolArray, IntArray
+from koordinator.scheduler.snapshot.axis import IntArray
 from koordinator.simulator.axes import FloatArray
+from koordinator.simulator.colocation.thresholds import Thresholds
 
 _MILLI = 1000
 _PERCENT = 100
 _MOST_ROUNDS = 10  # a tenth of the CPUs may be added in one round
-_NO_LEAST = -1
-
-
-@dataclass(slots=True)
-class Thresholds:
-    """What the NodeSLOs say, an entry per node."""
-
-    is_on: BoolArray
-    by_quota: BoolArray
-    percent: IntArray
-    least_percent: IntArray  # below 0: none
-
-    @classmethod
-    def none(cls, n_nodes: int) -> "Thresholds":
-        """Return those of nodes without a NodeSLO."""
-        off, zero = np.zeros(n_nodes, bool), np.zeros(n_nodes, np.int64)
-        return cls(off, off.copy(), zero, zero + _NO_LEAST)
-
-    def put(self, row: int, strategy: ResourceThresholdStrategy) -> None:
-        """Take over what the NodeSLO of a node says, defaults filled in."""
-        percent, least = strategy.cpu_suppress_threshold_percent, strategy.cpu_suppress_min_percent
-        self.is_on[row] = bool(strategy.enable) and percent is not None
-        self.by_quota[row] = strategy.cpu_suppress_policy == CFS_QUOTA_POLICY
-        self.percent[row] = percent or 0
-        self.least_percent[row] = _NO_LEAST if least is None else least
 
 
 def room_milli(
     thresholds: Thresholds, capacity: IntArray, services: IntArray, system: IntArray
 ) -> IntArray:
     """Return what is left for best effort on each node, all in milli-CPU; may be below 0."""
-    room = capacity * thresholds.percent // _PERCENT - services - system
-    least = capacity * thresholds.least_percent // _PERCENT
-    return np.where(thresholds.least_percent >= 0, np.maximum(room, least), room)
+    room = capacity * thresholds.suppress_percent // _PERCENT - services - system
+    least = capacity * thresholds.suppress_least_percent // _PERCENT
+    return np.where(thresholds.suppress_least_percent >= 0, np.maximum(room, least), room)
 
 
 def next_quota_us(capacity: IntArray, room: IntArray, current: IntArray) -> IntArray:
@@ -67,14 +39,16 @@ def next_quota_us(capacity: IntArray, room: IntArray, current: IntArray) -> IntA
     stays = (np.abs(wanted - current) < whole * MIN_CHANGE) & (wanted != MIN_QUOTA_US)
     grows = (current != UNLIMITED) & (wanted - current > whole * MAX_GROWTH)
     grown = current + (whole * MAX_GROWTH).astype(np.int64)
-    return np.where(stays, current, np.where(grows, grown, wanted))
+    after: IntArray = np.where(stays, current, np.where(grows, grown, wanted))
+    return after
 
 
 def next_cpus(cpus: IntArray, room: IntArray, current: IntArray) -> IntArray:
     """Return the numbers of CPUs after one round."""
     growth = np.ceil(cpus * MAX_GROWTH).astype(np.int64)
     wanted = np.minimum(np.maximum(-(-room // _MILLI), MIN_CPUS), current + growth)
-    return np.minimum(wanted, cpus)
+    after: IntArray = np.minimum(wanted, cpus)
+    return after
 
 
 class Suppressor:
@@ -93,14 +67,15 @@ class Suppressor:
         by_quota = np.where(
             self._quota == UNLIMITED, self._capacity, self._quota * (_MILLI / CFS_PERIOD_US)
         )
-        return np.minimum(by_quota, self._count * float(_MILLI))
+        least: FloatArray = np.minimum(by_quota, self._count * float(_MILLI))
+        return least
 
     def settle(self, services: IntArray, system: IntArray) -> None:
         """Let as many rounds pass as there are in ten seconds of the same load."""
         thresholds = self._thresholds
         room = room_milli(thresholds, self._capacity, services, system)
-        by_quota = thresholds.is_on & thresholds.by_quota
-        by_cpus = thresholds.is_on & ~thresholds.by_quota
+        by_quota = thresholds.suppresses & thresholds.by_quota
+        by_cpus = thresholds.suppresses & ~thresholds.by_quota
         for _ in range(_MOST_ROUNDS):
             quota = next_quota_us(self._capacity, room, self._quota)
             quota = np.where(by_quota, quota, UNLIMITED)
