@@ -14,6 +14,7 @@ from rich.table import Table
 
 from benchmarks import (
     cluster,
+    colocation,
     devices,
     gangs,
     job_preemption,
@@ -43,6 +44,7 @@ ALL = {
     **webhook.BENCHMARKS,
     **openb.BENCHMARKS,
     **cluster.BENCHMARKS,
+    **colocation.BENCHMARKS,
     **koordlet.BENCHMARKS,
 }
 

@@ -86,7 +86,7 @@ class Hosts(Protocol):
         """Forget a pod that works no more: it is done, gone, or its node has failed."""
 
     def work_left_s(self, run: "PodRun") -> float:
-        """Return how long its work takes if nothing slows it down; 0 if it is done."""
+        """Return after how long its work may be done; 0 if it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,7 @@ from koordinator.simulator.world import PodRun, Rank, World
 REACTION_S = 1.0
 #: Work that is left by rounding only.
 _DONE_S = 1e-6
-_SLOWEST = 1e-3  # of full speed: below, a pod is looked at again after a while
-_LOOK_AGAIN_S = 3600.0
+_SLOWEST = 1e-6  # of full speed: a pod that gets nothing is looked at again at the next step
 _MILLI = 1000
 _PERCENT = 100
 _LAYOUT = CgroupLayout(CgroupDriver.CGROUPFS)
@@ -111,8 +110,10 @@ class Loop:
         left_s = run.submission.life.work_s - self._fleet.worked_s(run, self._world.now_s)
         if left_s <= _DONE_S:
             return 0.0
-        pace = self._fleet.pace_of(run)
-        return left_s / pace if pace > _SLOWEST else _LOOK_AGAIN_S
+        # At the next step the pace may be another one; it is never above 1.
+        ends_s = left_s / max(self._fleet.pace_of(run), _SLOWEST)
+        step_left_s = self._step_began_s + self._step_s - self._world.now_s
+        return ends_s if ends_s <= step_left_s else max(left_s, step_left_s)
 
     # -- one step ----------------------------------------------------------------------------
 

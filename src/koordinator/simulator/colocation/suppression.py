@@ -44,10 +44,10 @@ def next_quota_us(capacity: IntArray, room: IntArray, current: IntArray) -> IntA
 
 
 def next_cpus(cpus: IntArray, room: IntArray, current: IntArray) -> IntArray:
-    """Return the numbers of CPUs after one round."""
+    """Return the numbers of CPUs after one round; more than there are changes nothing."""
     growth = np.ceil(cpus * MAX_GROWTH).astype(np.int64)
     wanted = np.minimum(np.maximum(-(-room // _MILLI), MIN_CPUS), current + growth)
-    after: IntArray = np.minimum(wanted, cpus)
+    after: IntArray = np.where(wanted > cpus, current, wanted)
     return after
 
 
