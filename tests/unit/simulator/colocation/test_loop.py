@@ -187,6 +187,22 @@ def test_prod_pods_that_are_known_for_a_day_leave_mid_resources() -> None:
     assert 0.7 < mid[-1] < 0.8
 
 
+def test_a_node_that_is_down_uses_nothing_and_its_jobs_begin_anew() -> None:
+    """From the failure on; what they had done is lost."""
+    data = described(pods("web", 1, 10, usage={"cpu": 20}), pods("batch", 2, 2, at="5m"))
+    data["outages"] = [
+        {"pool": "node", "at": "35m", "nodes": 1, "repair": {"constant": "2m"}},
+    ]
+
+    result = run(data)
+
+    totals = measured(result).totals
+    assert totals.finished == 2
+    assert totals.lost_core_hours == pytest.approx(2, abs=0.1)  # half an hour of four CPUs
+    ended = [p.ended_s for p in result.placements if p.pod.startswith("default/batch")]
+    assert ended == pytest.approx([(37 + 60) * 60] * 2, abs=60)
+
+
 @pytest.mark.slow
 def test_a_run_repeats_exactly() -> None:
     """With noise, too."""
