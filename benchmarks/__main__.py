@@ -15,6 +15,7 @@ from rich.table import Table
 from benchmarks import (
     audit,
     cluster,
+    colocation,
     devices,
     gangs,
     job_preemption,
@@ -47,6 +48,7 @@ ALL = {
     **replay.BENCHMARKS,
     **openb.BENCHMARKS,
     **cluster.BENCHMARKS,
+    **colocation.BENCHMARKS,
     **koordlet.BENCHMARKS,
 }
 

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from koordinator.domain.run_report import RunReport, to_json
 from koordinator.foundation.errors import InputError
+from koordinator.simulator.colocation.comparison import comparison_table
 from koordinator.simulator.report import render_html, summary_table
 
 
@@ -47,6 +48,16 @@ def print_report(report: RunReport, output: Output) -> None:
         print_data(msgspec.to_builtins(report), output)
 
 
+def print_comparison(before: RunReport, after: RunReport, output: Output) -> None:
+    """Print one workload without and with colocation to standard output."""
+    if output is Output.TABLE:
+        console().print(summary_table(after))
+        console().print(comparison_table(before, after))
+    else:
+        both = {"before": before, "after": after}
+        print_data({name: msgspec.to_builtins(each) for name, each in both.items()}, output)
+
+
 def print_data(data: Mapping[str, Any], output: Output) -> None:
     """Print plain data as JSON or YAML to standard output."""
     if output is Output.JSON:
@@ -56,9 +67,12 @@ def print_data(data: Mapping[str, Any], output: Output) -> None:
         yaml.safe_dump(dict(data), sys.stdout, sort_keys=False, allow_unicode=True)
 
 
-def write_html(report: RunReport, path: Path) -> None:
-    """Write the report as one HTML file.  Raises InputError if the file can't be written."""
+def write_html(report: RunReport, path: Path, before: RunReport | None = None) -> None:
+    """Write the report as one HTML file, beside one without colocation if given.
+
+    Raises InputError if the file can't be written.
+    """
     try:
-        path.write_text(render_html(report), encoding="utf-8")
+        path.write_text(render_html(report, before), encoding="utf-8")
     except OSError as error:
         raise InputError(f"can't be written: {error.strerror}", source=str(path)) from None

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from koordinator.cli.configuration import read_configuration
-from koordinator.cli.output import Output, print_report, write_html
+from koordinator.cli.output import Output, print_comparison, print_report, write_html
 from koordinator.cli.replay import Replay, replay
+from koordinator.domain.run_report import RunReport
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.profile import installed_plugins
@@ -57,11 +58,23 @@ def simulate(
         str, typer.Option(help="Virtual time to stop at, as 36h; default: the file's horizon.")
     ] = "",
     output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare", help="Run it without colocation, too, and put both side by side."
+        ),
+    ] = False,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report.")] = None,
 ) -> None:
     """Run a described workload, or replay a trace, and report what became of the pods."""
     if trace is not None:
-        _refuse("not accepted together with --trace", config=config, until=until, report=report)
+        _refuse(
+            "not accepted together with --trace",
+            config=config,
+            until=until,
+            report=report,
+            compare=compare,
+        )
         if data is None:
             raise InputError("required with --trace: the folder with its files", source="--data")
         replay(Replay(data, workload, policy, tune, seed, output, placements, with_bound=bound))
@@ -76,19 +89,37 @@ def simulate(
     )
     if not workload:
         raise InputError("required: a YAML file, or --trace with --data", source="--workload")
-    simulation = Simulation(
-        read_workload(workload),
-        None if config is None else read_configuration(config),
-        seed=seed,
-        until_s=_seconds(until) if until else None,
-        out_of_tree=installed_plugins(),
-        source=str(config or ""),
-    )
-    with LiveView(simulation.recorder, ends_s=simulation.ends_s) as view:
-        result = simulation.run(view.update)
+    described = read_workload(workload)
+    if compare and described.colocation is None:
+        raise InputError(
+            "accepted only for a workload with the field colocation", source="--compare"
+        )
+
+    def simulation_of(*, colocates: bool) -> Simulation:
+        return Simulation(
+            described,
+            None if config is None else read_configuration(config),
+            seed=seed,
+            until_s=_seconds(until) if until else None,
+            out_of_tree=installed_plugins(),
+            source=str(config or ""),
+            colocates=colocates,
+        )
+
+    simulation = simulation_of(colocates=True)
+    before = _run(simulation_of(colocates=False)) if compare else None
+    after = _run(simulation)
     if report is not None:
-        write_html(result.report, report)
-    print_report(result.report, output)
+        write_html(after, report, before)
+    if before is None:
+        print_report(after, output)
+    else:
+        print_comparison(before, after, output)
+
+
+def _run(simulation: Simulation) -> RunReport:
+    with LiveView(simulation.recorder, ends_s=simulation.ends_s) as view:
+        return simulation.run(view.update).report
 
 
 def _refuse(problem: str, **options: object) -> None:

@@ -12,6 +12,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
+from koordinator.domain.colocation_report import ColocationReport
 from koordinator.foundation.errors import BugError
 
 #: Reasons that get a column of their own; the rest is summed up as ``OTHER``.
@@ -101,6 +102,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     total: KindTotals  # over all kinds
     node_failures: int
     events: tuple[RunEvent, ...]  # in order of time
+    colocation: ColocationReport | None = None  # None where nothing was measured
 
     def allocated(self) -> AllocationColumns:
         """Return the allocated shares of the whole cluster: those of the groups, by size."""
@@ -286,7 +288,7 @@ class RunRecorder:
         """Count a node failure and put a mark on the time line."""
         self._events.append(RunEvent(time_s=float(time_s), text=text, is_node_failure=True))
 
-    def finish(self, wall_s: float) -> RunReport:
+    def finish(self, wall_s: float, colocation: ColocationReport | None = None) -> RunReport:
         """Return the report of the run so far; virtual time ends with the last sample or event."""
         times_s = [s.time_s for s in self._samples[-1:]] + [e.time_s for e in self._events]
         return RunReport(
@@ -302,6 +304,7 @@ class RunRecorder:
             total=_total(self._tallies.values()),
             node_failures=sum(e.is_node_failure for e in self._events),
             events=tuple(sorted(self._events, key=lambda e: e.time_s)),
+            colocation=colocation,
         )
 
     def _tally(self, kind: str) -> _Tally:

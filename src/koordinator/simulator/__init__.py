@@ -5,6 +5,8 @@
 ``workload``   types of the YAML file that ``workload_file`` reads; ``generation`` makes nodes
                (``node_pools``), pods (``pod_streams``) and failures of it
 ``world``      virtual time; ``stages`` says how pods and nodes behave in it
+``usage``      what pods use of what they ask for; ``colocation`` is services and batch pods that
+               share nodes: manager and node agents over virtual time
 ``measuring``  samples of a world
 ``report``     the report as a page and a table; ``progress`` shows a run while it goes on
 ``openb``      a public GPU trace and its replay; ``bound`` proves what no placement can exceed

@@ -64,7 +64,7 @@ class Managed:
         Raises InvalidError for what admission refuses.
         """
         given = list(objects)
-        given += _shipped(given)
+        given += shipped_priority_classes(given)
         new = [obj for obj in given if _is_new(obj)]
         self.cluster.load(obj for obj in given if not _is_new(obj))
         changed: list[KubeObject] = []
@@ -109,7 +109,7 @@ def _is_new(obj: KubeObject) -> bool:
     return not (isinstance(obj, Pod) and obj.spec.node_name)
 
 
-def _shipped(given: Iterable[KubeObject]) -> list[KubeObject]:
+def shipped_priority_classes(given: Iterable[KubeObject]) -> list[KubeObject]:
     """Return the priority classes that every installation has."""
     known = {obj.metadata.name for obj in given if isinstance(obj, PriorityClass)}
     return [

@@ -27,6 +27,7 @@ from koordinator.api.pod_group import PodGroup, PodGroupSpec
 from koordinator.api.priority import PriorityClass
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.stages import Distribution, PodLife
+from koordinator.simulator.usage import WHOLE, Usage
 from koordinator.simulator.workload import (
     ArrivalConfig,
     DistributionConfig,
@@ -34,6 +35,7 @@ from koordinator.simulator.workload import (
     PodStream,
     TemplateConfig,
     TolerationConfig,
+    UsageConfig,
     VariantConfig,
     Workload,
 )
@@ -46,6 +48,7 @@ _NOTHING_ELSE = VariantConfig()
 APP = "app"  # label of a pod: the name of its stream
 _DAY_S = 86_400.0
 _HOUR_S = 3_600.0
+_WHOLE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class Blueprint:
     duration: Distribution
     members: int = 1
     group: PodGroup | None = None  # of pods that start together
+    usage: Usage = WHOLE
 
 
 def blueprints_of(stream: PodStream, workload: Workload) -> list[Blueprint]:
@@ -71,6 +75,7 @@ def blueprints_of(stream: PodStream, workload: Workload) -> list[Blueprint]:
                 (variant.duration or stream.duration or _ENDLESS).build(),
                 template.members or 1,
                 _group(stream, template),
+                _usage(stream, template),
             )
         )
     return found
@@ -112,7 +117,7 @@ def submissions_of(
         if group is not None:
             group = replace(group, metadata=replace(group.metadata, name=name))
         for pod in _pods(blueprint, name):
-            yield Submission(at_s, pod, kind, life, group)
+            yield Submission(at_s, pod, kind, life, group, blueprint.usage)
 
 
 def _pods(blueprint: Blueprint, name: str) -> Iterator[Pod]:
@@ -135,6 +140,21 @@ def _group(stream: PodStream, template: TemplateConfig) -> PodGroup | None:
     return PodGroup(
         metadata=ObjectMeta(name=stream.name, namespace=stream.namespace, annotations=near),
         spec=PodGroupSpec(min_member=template.members or 1),
+    )
+
+
+def _usage(stream: PodStream, template: TemplateConfig) -> Usage:
+    config = template.usage or UsageConfig()
+    if config.high is not None:
+        low, high = config.low or 0, config.high
+    else:
+        low = high = _WHOLE if config.cpu is None else config.cpu
+    return Usage(
+        stream=stream.name,
+        low=low / _WHOLE,
+        high=high / _WHOLE,
+        peak_s=config.peak_at.total_seconds(),
+        memory=config.memory / _WHOLE,
     )
 
 

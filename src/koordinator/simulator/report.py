@@ -11,16 +11,23 @@ from rich.table import Table
 from rich.text import Text
 
 from koordinator.domain.run_report import KindTotals, RunEvent, RunReport
+from koordinator.simulator.colocation.comparison import comparison_markup
 from koordinator.simulator.markup import Markup, element
 from koordinator.simulator.numerals import UNKNOWN, Unit, count, duration, percent
-from koordinator.simulator.run_charts import cluster_charts, event_strip, group_charts, has_gpus
+from koordinator.simulator.run_charts import (
+    cluster_charts,
+    colocation_charts,
+    event_strip,
+    group_charts,
+    has_gpus,
+)
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 _MOST_EVENTS = 200
 
 
-def render_html(report: RunReport) -> str:
-    """Return the whole page."""
+def render_html(report: RunReport, before: RunReport | None = None) -> str:
+    """Return the whole page; ``before`` is the run to compare its colocation with."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -33,6 +40,7 @@ def render_html(report: RunReport) -> str:
     main = element(
         "main",
         _key_figures(report),
+        _colocation(report, before),
         _section("Over time", _charts(cluster_charts(report), "charts")),
         _section("Node groups", _charts(group_charts(report), "charts groups"))
         if report.groups
@@ -72,6 +80,14 @@ def _section(title: str, *content: str) -> Markup:
 
 def _charts(charts: list[Markup], class_: str) -> Markup:
     return element("div", *charts, class_=class_)
+
+
+def _colocation(report: RunReport, before: RunReport | None) -> str:
+    if report.colocation is None:
+        return ""
+    runs = [report] if before is None else [before, report]
+    charts = [chart for run in runs for chart in colocation_charts(run)]
+    return _section("Colocation", comparison_markup(runs), _charts(charts, "charts"))
 
 
 def _header(report: RunReport) -> Markup:

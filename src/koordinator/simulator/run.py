@@ -6,6 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
@@ -13,6 +14,13 @@ from koordinator.cluster.port import Reader
 from koordinator.domain.run_report import RunRecorder, RunReport
 from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.scheduler.contract import PluginSpec
+from koordinator.simulator.colocation.loop import Loop
+from koordinator.simulator.colocation.objects import (
+    managed_admission,
+    managed_objects,
+    unmanaged_objects,
+)
+from koordinator.simulator.embedded import DEFAULT_ADMISSION
 from koordinator.simulator.generation import generate
 from koordinator.simulator.measuring import Gauge
 from koordinator.simulator.stages import PodStage
@@ -50,7 +58,8 @@ class Simulation:
     """A run that is ready to begin; ``recorder`` can be watched while it goes on.
 
     Without a configuration the packaged one is used (``default_profile``).  ``seed`` and
-    ``until_s`` stand for those of the workload.
+    ``until_s`` stand for those of the workload.  With ``colocates`` false its colocation is only
+    measured: no manager, no profile, no node agent.
 
     Raises InputError for a configuration or a workload that names what isn't there.
     """
@@ -65,20 +74,26 @@ class Simulation:
         stopwatch: Clock | None = None,
         out_of_tree: Iterable[PluginSpec[Any]] = (),
         source: str = "",
+        colocates: bool = True,
     ) -> None:
         self.seed = workload.seed if seed is None else seed
         self.ends_s = workload.horizon.total_seconds() if until_s is None else until_s
         self._sample_every_s = workload.sample_every.total_seconds()
         self._stopwatch = stopwatch or SystemClock()
         plan = generate(workload, self.seed, self.ends_s)
+        colocation = workload.colocation
+        is_managed = colocation is not None and colocates
+        admission = managed_admission(self._lots("admission")) if is_managed else DEFAULT_ADMISSION
         self.world = World(
             configuration or default_profile(),
             stopwatch=self._stopwatch,
             grace_period_s=workload.grace_period.total_seconds(),
             out_of_tree=out_of_tree,
             source=source,
+            admission=admission,
         )
-        self.world.load(plan.objects)
+        objects = managed_objects if is_managed else unmanaged_objects
+        self.world.load(plan.objects if colocation is None else objects(plan.objects))
         self.world.submit(plan.submissions)
         for outage in plan.outages:
             self.world.fail_node(outage.at_s, outage.node, outage.repaired_after_s)
@@ -96,6 +111,15 @@ class Simulation:
             },
         )
         self.world.tell(self.recorder)
+        self._loop = None
+        if colocation is not None:
+            self._loop = Loop(
+                self.world,
+                colocation,
+                self._lots("hosts"),
+                is_on=is_managed,
+                tell=self.recorder.event,
+            )
 
     def run(self, on_sample: Callable[[], None] | None = None) -> SimulationResult:
         """Run to the end; ``on_sample`` is called after each sample that ``recorder`` has taken."""
@@ -103,13 +127,19 @@ class Simulation:
 
         def take_sample(_world: World) -> None:
             self.recorder.sample(self._gauge.sample())
+            if self._loop is not None:
+                self._loop.sample()
             if on_sample is not None:
                 on_sample()
 
         self.world.run(self.ends_s, sample_every_s=self._sample_every_s, on_sample=take_sample)
-        report = self.recorder.finish(self._stopwatch.now_s() - began_s)
+        colocation = self._loop.report() if self._loop is not None else None
+        report = self.recorder.finish(self._stopwatch.now_s() - began_s, colocation)
         placements = tuple(_placement(run) for run in self.world.history)
         return SimulationResult(report, placements, self.world.cluster)
+
+    def _lots(self, role: str) -> np.random.Generator:
+        return np.random.default_rng([self.seed, *role.encode()])
 
 
 def simulate(

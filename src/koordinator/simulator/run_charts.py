@@ -116,6 +116,45 @@ def waiting(report: RunReport) -> Markup:
     return line_chart(_chart(report, "Waiting time", note, series, unit=Unit.SECONDS))
 
 
+def colocation_charts(report: RunReport) -> list[Markup]:
+    """Return who uses the CPUs and when services are at risk; none where that wasn't measured."""
+    found = report.colocation
+    if found is None:
+        return []
+    when = "with colocation" if found.is_on else "without colocation"
+    columns = found.samples
+    used = (
+        Series(name="services", values=_column(columns.services_cpu), tone=_CPU),
+        Series(name="best effort", values=_column(columns.best_effort_cpu), tone=_PODS),
+        *(
+            Series(name=name, values=_column(values), tone=tone)
+            for name, values, tone in (
+                ("batch-cpu", columns.batch_cpu, _MEMORY),
+                ("mid-cpu", columns.mid_cpu, _GPU),
+            )
+            if any(values)
+        ),
+    )
+    risk = (
+        Series(name="at risk", values=_column(columns.at_risk), tone=_LATE),
+        Series(name="held back", values=_column(columns.suppressed), tone=_PODS),
+    )
+    note = f"Share of time above {found.safe_percent}% of a node, of the CPU that best effort wants"
+    return [
+        line_chart(
+            _chart(
+                report,
+                f"CPU in use, {when}",
+                "Share of all CPUs, and what is published of them",
+                used,
+                unit=Unit.SHARE,
+                axis=SHARES,
+            )
+        ),
+        line_chart(_chart(report, f"Services at risk, {when}", note, risk, unit=Unit.SHARE)),
+    ]
+
+
 def group_charts(report: RunReport) -> list[Markup]:
     """Return a small chart of the allocated shares per node group."""
     return [

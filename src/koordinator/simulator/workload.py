@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from koordinator.api.kubescheduler import ConfigStruct
-from koordinator.api.kubescheduler.structs import Count, PositiveCount, PositivePercent
+from koordinator.api.kubescheduler.structs import Count, Percent, PositiveCount, PositivePercent
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.stages import (
@@ -155,6 +155,19 @@ class GatherConfig(ConfigStruct, frozen=True, kw_only=True):
     strategy: Literal["MustGather", "PreferGather"] = "MustGather"
 
 
+class UsageConfig(ConfigStruct, frozen=True, kw_only=True):
+    """What a pod uses of what it asks for, in percent; CPU swings between two values in 24 hours.
+
+    ``cpu`` is a value that doesn't swing.
+    """
+
+    cpu: PositivePercent | None = None
+    low: Percent | None = None
+    high: Percent | None = None
+    peak_at: Duration = Duration(hours=14)  # after midnight, which is when the run begins
+    memory: Percent = 100
+
+
 class TemplateConfig(ConfigStruct, frozen=True, kw_only=True):
     """What a pod is.  GPUs: so many whole ones, or so many percent of one."""
 
@@ -172,6 +185,7 @@ class TemplateConfig(ConfigStruct, frozen=True, kw_only=True):
     members: PositiveCount | None = None  # pods that start together or not at all; 1 if left out
     gather: tuple[GatherConfig, ...] | None = None
     quota: str | None = None  # the ElasticQuota of the pod
+    usage: UsageConfig | None = None  # all that it asks for if left out
 
 
 class VariantConfig(TemplateConfig, frozen=True, kw_only=True):
@@ -219,6 +233,28 @@ class OutageConfig(ConfigStruct, frozen=True, kw_only=True):
     repair: DistributionConfig = DistributionConfig(constant=HOUR)
 
 
+class SpikeConfig(ConfigStruct, frozen=True, kw_only=True):
+    """For some time the pods of a stream use more CPU, ``factor`` times what they would."""
+
+    stream: str
+    at: Duration
+    lasts: Duration
+    factor: float
+
+
+class ColocationConfig(ConfigStruct, frozen=True, kw_only=True):
+    """Usage is measured, and batch pods live on what services leave unused.
+
+    How much is given away and when is held back say slo-controller-config and the colocation
+    profiles among ``objects``.
+    """
+
+    step: Duration = Duration(minutes=1)  # between two looks at the nodes
+    safe_percent: PositivePercent = 75  # of a node's CPUs; above, its services answer late
+    noise_percent: Percent = 5  # by which the use of each node deviates, of itself
+    spikes: tuple[SpikeConfig, ...] = ()
+
+
 class Workload(ConfigStruct, frozen=True, kw_only=True):
     """The whole file.
 
@@ -235,5 +271,6 @@ class Workload(ConfigStruct, frozen=True, kw_only=True):
     failures: tuple[FailureConfig, ...] = ()
     outages: tuple[OutageConfig, ...] = ()
     objects: tuple[dict[str, Any], ...] = ()  # manifests of whatever else there is: quotas, …
+    colocation: ColocationConfig | None = None  # nothing is measured if left out
     grace_period: Duration = Duration(seconds=50)
     toleration: Duration = Duration(minutes=5)

@@ -13,21 +13,27 @@ import yaml
 
 from koordinator.api.kubescheduler import decode_struct
 from koordinator.api.meta import KubeObject
+from koordinator.api.slo_config import CONFIG_NAME
 from koordinator.api.validation import validate
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
+from koordinator.manager.app import CONFIG_NAMESPACE
+from koordinator.simulator.colocation.objects import is_configuration
 from koordinator.simulator.generation import other_objects
 from koordinator.simulator.node_pools import nodes_of
 from koordinator.simulator.pod_streams import blueprints_of
 from koordinator.simulator.workload import (
+    ColocationConfig,
     DistributionConfig,
     PodStream,
     TemplateConfig,
+    UsageConfig,
     Workload,
 )
 
 Item = TypeVar("Item")
+_LEAST_STEP = Duration(seconds=10)  # in which a suppressed node settles
 
 
 def read_workload(path: Path | str) -> Workload:
@@ -87,6 +93,8 @@ def _check(workload: Workload) -> None:
     for obj in other_objects(workload):
         _check_object(obj, "objects")
     _check_failures(workload)
+    if workload.colocation is not None:
+        _check_colocation(workload, workload.colocation)
 
 
 def _check_failures(workload: Workload) -> None:
@@ -107,6 +115,58 @@ def _check_failures(workload: Workload) -> None:
                 f"of pool {outage.pool}",
                 path=f"{path}.nodes",
             )
+
+
+def _check_colocation(workload: Workload, config: ColocationConfig) -> None:
+    if config.step < _LEAST_STEP:
+        raise InputError(
+            f"found {config.step}; accepted is at least {_LEAST_STEP}", path="colocation.step"
+        )
+    streams = [stream.name for stream in workload.pod_streams]
+    for path, spike in _numbered(config.spikes, "colocation.spikes"):
+        if spike.stream not in streams:
+            accepted = ", ".join(streams)
+            raise InputError(
+                f"found {spike.stream!r}; accepted is one of {accepted}", path=f"{path}.stream"
+            )
+        _check_span(spike.at, f"{path}.at")
+        _check_span(spike.lasts, f"{path}.lasts", positive=True)
+        _check_rate(spike.factor, f"{path}.factor")
+    qualities = {template.qos for s in workload.pod_streams for template in _templates(s)}
+    if "BE" not in qualities:
+        raise InputError(
+            "found no stream or variant of qos BE; accepted is at least one: what is to live on "
+            "what others leave",
+            path="podStreams",
+        )
+    for obj in other_objects(workload):
+        if is_configuration(obj):
+            return
+    raise InputError(
+        f"found no ConfigMap {CONFIG_NAMESPACE}/{CONFIG_NAME}; accepted is one: it says how much "
+        "is given away",
+        path="objects",
+    )
+
+
+def _templates(stream: PodStream) -> Sequence[TemplateConfig]:
+    return (stream.template, *stream.variants)
+
+
+def _check_usage(usage: UsageConfig, path: str) -> None:
+    if usage.cpu is not None and (usage.low is not None or usage.high is not None):
+        raise InputError(
+            "found beside low or high; accepted is cpu (steady) or low and high (a daily swing)",
+            path=f"{path}.cpu",
+        )
+    if usage.low is not None and usage.high is None:
+        raise InputError("missing; accepted is a percentage, with low", path=f"{path}.high")
+    if usage.high is not None and usage.high < (usage.low or 0):
+        raise InputError(
+            f"found {usage.high}; accepted is at least {usage.low}, the low end",
+            path=f"{path}.high",
+        )
+    _check_span(usage.peak_at, f"{path}.peakAt")
 
 
 def _check_object(obj: KubeObject, path: str) -> None:
@@ -155,6 +215,8 @@ def _check_template(template: TemplateConfig, path: str) -> None:
             "(whole ones) and gpuPercent (of one)",
             path=f"{path}.gpuPercent",
         )
+    if template.usage is not None:
+        _check_usage(template.usage, f"{path}.usage")
     if template.gather and template.members == 1:
         raise InputError(
             "found layers for a job of 1 member; accepted with 2 members or more",

@@ -29,11 +29,12 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
+from koordinator.cluster.memory.admission import Admission
 from koordinator.foundation.clock import Clock, SystemClock, to_datetime
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.app import Bound, Evicted, Options, Outcome
 from koordinator.scheduler.contract import PluginSpec
-from koordinator.simulator.embedded import STOCK, Embedded
+from koordinator.simulator.embedded import DEFAULT_ADMISSION, STOCK, Embedded
 from koordinator.simulator.ephemeral_claims import create_ephemeral_claims
 from koordinator.simulator.stages import (
     ENDLESS,
@@ -50,6 +51,7 @@ from koordinator.simulator.stages import (
     seconds_tolerated,
     unreachable,
 )
+from koordinator.simulator.usage import WHOLE, Usage
 
 
 class Rank(IntEnum):
@@ -59,6 +61,7 @@ class Rank(IntEnum):
     NODE = 1  # a node that is back in time keeps its pods
     DELETE = 2
     SUBMIT = 3
+    HOSTS = 4  # what runs by then is measured
 
 
 class Journal(Protocol):
@@ -73,6 +76,19 @@ class Journal(Protocol):
     def node_failed(self, time_s: float, text: str) -> None: ...
 
 
+class Hosts(Protocol):
+    """Is told which pods run where; says how far their work has come."""
+
+    def started(self, run: "PodRun") -> None:
+        """Take in a pod that begins its work, or begins it anew."""
+
+    def stopped(self, run: "PodRun") -> None:
+        """Forget a pod that works no more: it is done, gone, or its node has failed."""
+
+    def work_left_s(self, run: "PodRun") -> float:
+        """Return after how long its work may be done; 0 if it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Submission:
     """A pod that its owner wants to run from some moment on."""
@@ -82,6 +98,7 @@ class Submission:
     kind: str = ""  # of workload, for reports
     life: PodLife = ENDLESS
     group: PodGroup | None = None  # of which the pod is a member; it goes with the last of them
+    usage: Usage = WHOLE
 
 
 @dataclass(slots=True, eq=False)
@@ -121,6 +138,7 @@ class World:
     ``grace_period_s``  from a node's failure until the control plane notices
     ``keep_finished``   pods that are done stay as objects, marked Succeeded; else they are deleted
     ``source``          names the configuration in errors
+    ``admission``       what becomes of objects before they are stored
 
     Raises InputError for a configuration that names what isn't there.
     """
@@ -134,6 +152,7 @@ class World:
         keep_finished: bool = False,
         out_of_tree: Iterable[PluginSpec[Any]] = (),
         source: str = "",
+        admission: Sequence[Admission] = DEFAULT_ADMISSION,
     ) -> None:
         options = Options(
             initial_backoff_s=configuration.pod_initial_backoff_seconds,
@@ -141,7 +160,11 @@ class World:
             report=False,
         )
         self.embedded = Embedded(
-            configuration, options=options, out_of_tree=out_of_tree, source=source
+            configuration,
+            options=options,
+            admission=admission,
+            out_of_tree=out_of_tree,
+            source=source,
         )
         self.cluster = self.embedded.cluster
         self.scheduler = self.embedded.scheduler
@@ -150,6 +173,7 @@ class World:
         self.history: list[PodRun] = []  # all, in the order of submission
         self.counts: Counter[PodStage] = Counter()  # pods of the history by stage
         self._journal: Journal = _Nobody()
+        self._hosts: Hosts | None = None
         self._stopwatch = stopwatch or SystemClock()
         self._grace_period_s = grace_period_s
         self._keep_finished = keep_finished
@@ -169,6 +193,10 @@ class World:
     def tell(self, journal: Journal) -> None:
         """Tell this journal, and no other any more, what happens from now on."""
         self._journal = journal
+
+    def house(self, hosts: Hosts) -> None:
+        """Let the hosts decide how fast pods work; without any all work at full speed."""
+        self._hosts = hosts
 
     # -- what will happen --------------------------------------------------------------------
 
@@ -293,6 +321,8 @@ class World:
     def _work(self, run: PodRun) -> None:
         """Report the pod as running and plan its end, which the node's next failure cancels."""
         self._set_phase(run, "Running")
+        if self._hosts is not None:
+            self._hosts.started(run)
         host = self._nodes[run.node]
         self.at(
             self.now_s + run.submission.life.work_s,
@@ -302,6 +332,10 @@ class World:
 
     def _finish(self, run: PodRun, outage: int) -> None:
         if run.stage is not PodStage.RUNNING or self._nodes[run.node].outage != outage:
+            return
+        left_s = self._hosts.work_left_s(run) if self._hosts is not None else 0.0
+        if left_s > 0:
+            self.at(self.now_s + left_s, partial(self._finish, run, outage), Rank.END)
             return
         self._end(run, PodEvent.DONE)
         if self._keep_finished:
@@ -342,11 +376,16 @@ class World:
             self.cluster.delete(PodGroup, group.metadata.name, group.metadata.namespace)
 
     def _end(self, run: PodRun, event: PodEvent) -> None:
+        self._stop(run)
         self._move(run, event)
         run.ended_s = self.now_s
         del self.pods[run.key]
         if run.node:
             del self._nodes[run.node].pods[run.key]
+
+    def _stop(self, run: PodRun) -> None:
+        if self._hosts is not None and run.stage is PodStage.RUNNING:
+            self._hosts.stopped(run)
 
     def _move(self, run: PodRun, event: PodEvent) -> None:
         self.counts[run.stage] -= 1
@@ -364,6 +403,12 @@ class World:
         meta = run.pod.metadata
         self.cluster.delete(Pod, meta.name, meta.namespace, grace_period_s=0)
 
+    def evict(self, key: str) -> None:
+        """Take a pod (``namespace/name``) away from its node; its owner submits it again."""
+        run = self.pods[key]
+        self._delete(run)
+        self._lose(run)
+
     # -- nodes -------------------------------------------------------------------------------
 
     def _fail(self, name: str, repaired_after_s: float) -> None:
@@ -373,6 +418,7 @@ class World:
         host.outage += 1
         self._journal.node_failed(self.now_s, f"{name} failed with {len(host.pods)} pods")
         for run in host.pods.values():
+            self._stop(run)
             self._move(run, PodEvent.NODE_FAILED)
         noticed = partial(self._notice, name, host.outage)
         self.at(self.now_s + self._grace_period_s, noticed, Rank.NODE)

@@ -123,3 +123,30 @@ def test_options_that_do_not_go_together_are_refused(
 
     assert done.code == 2
     assert message in done.stderr
+
+
+def test_a_workload_is_compared_with_itself_without_colocation(
+    koord: Koord, tmp_path: Path
+) -> None:
+    """Side by side on the terminal, on the page and as JSON; the table says which is which."""
+    example, page = Path(__file__).parents[3] / "examples/colocation.yaml", tmp_path / "report.html"
+    short = ("simulate", "-w", example, "--until", "30m", "--compare")
+
+    shown = koord(*short, "--report", page)
+    both = json.loads(koord(*short, "-o", "json").stdout)
+
+    assert shown.code in (None, 0), shown.stderr
+    for text in (shown.stdout, page.read_text()):
+        assert "without colocation" in text
+        assert "services at risk, share of time" in text
+    assert [both[run]["colocation"]["isOn"] for run in ("before", "after")] == [False, True]
+    work = [both[run]["colocation"]["totals"]["bestEffortCoreHours"] for run in ("before", "after")]
+    assert work[1] > work[0] > 0
+
+
+def test_only_colocation_can_be_compared(koord: Koord, workload: Path) -> None:
+    """The option is named."""
+    done = koord("simulate", "-w", workload, "--compare")
+
+    assert done.code == 2
+    assert "--compare: accepted only for a workload with the field colocation" in done.stderr

@@ -6,7 +6,6 @@ states_nodeslo.go, ``mergeNodeSLOSpec``, ``mergeNoneResourceQOSIfDisabled``.
 
 from typing import Final, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from koordinator.api.meta import ApiStruct
@@ -137,14 +136,14 @@ def effective_slo(spec: NodeSloSpec, layout: CgroupLayout) -> NodeSloSpec:
 def overlaid(below: StructT, above: StructT) -> StructT:
     """Return ``above`` where it says something, else ``below``; field by field, at any depth."""
     changes = {}
-    for field in msgspec.structs.fields(above):
-        lower, upper = getattr(below, field.name), getattr(above, field.name)
+    for name in above.__struct_fields__:
+        lower, upper = getattr(below, name), getattr(above, name)
         if upper is None or upper in ("", (), {}):
             continue
         if isinstance(lower, ApiStruct) and isinstance(upper, type(lower)):
-            changes[field.name] = overlaid(lower, upper)
+            changes[name] = overlaid(lower, upper)
         else:
-            changes[field.name] = upper
+            changes[name] = upper
     return replace(below, **changes)
 
 

@@ -6,7 +6,6 @@ Source: koordinator pkg/util/utils.go, ``MergeCfg``: JSON of the one decoded int
 from typing import TypeVar
 
 import msgspec
-from msgspec.structs import fields
 
 StrategyT = TypeVar("StrategyT", bound=msgspec.Struct)
 
@@ -18,13 +17,13 @@ def overlaid(base: StrategyT, over: msgspec.Struct) -> StrategyT:
     by key; lists are replaced.  The two may have fields of their own, such as a selector.
     """
     changes = {}
-    for field in fields(base):
-        new, old = getattr(over, field.name, None), getattr(base, field.name)
+    for name in base.__struct_fields__:
+        new, old = getattr(over, name, None), getattr(base, name)
         if new is None or new in ("", {}, ()):
             continue
         if isinstance(new, msgspec.Struct) and isinstance(old, msgspec.Struct):
             new = overlaid(old, new)
         elif isinstance(new, dict):
             new = {**old, **new}
-        changes[field.name] = new
+        changes[name] = new
     return msgspec.structs.replace(base, **changes) if changes else base

@@ -8,6 +8,7 @@ apis/slo/v1alpha1/nodeslo_types.go, the validate tags; go-playground/validator t
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -120,6 +121,7 @@ def range_problems(strategy: Tree, path: str, *, one_sided: bool) -> dict[str, s
     return dict(_problems(strategy, path, one_sided))
 
 
+@lru_cache(maxsize=1 << 10)
 def go_name(name: str) -> str:
     """Return what Go calls a JSON field: cpuSuppressPolicy is CPUSuppressPolicy."""
     for short in _INITIALISMS:

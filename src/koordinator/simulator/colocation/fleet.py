@@ -1,0 +1,155 @@
+"""Who is on which node, what that adds up to, and how far the work of each pod has come.
+
+Rows are nodes, columns are kinds of usage.  Amounts are milli-CPU and bytes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordinator.api.labels import POD_QOS_CLASS
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.api.qos import PriorityBand, QosClass, band_of, qos_of
+from koordinator.api.resource_names import BAND_RESOURCES, CPU, MEMORY
+from koordinator.domain.pod_requests import canonical, pod_requests
+from koordinator.scheduler.snapshot.axis import IntArray
+from koordinator.simulator.axes import FloatArray
+from koordinator.simulator.usage import UsageKinds
+from koordinator.simulator.world import PodRun
+
+_MILLI = 1000
+
+
+@dataclass(slots=True, eq=False)
+class Resident:
+    """A pod at work.  ``began`` is the progress of its node's best-effort pods at that time."""
+
+    run: PodRun
+    pod: Pod  # as it was admitted
+    column: int
+    cpu_milli: int
+    memory_bytes: int
+    is_best_effort: bool
+    band: PriorityBand
+    since_s: float
+    began: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """What is in use, or wanted, by node: milli-CPU and bytes."""
+
+    services_cpu: FloatArray
+    best_effort_cpu: FloatArray  # wanted
+    services_memory: FloatArray
+    best_effort_memory: FloatArray
+
+
+class Fleet:
+    """The nodes; ``noise`` is what the use of each is multiplied by."""
+
+    def __init__(self, nodes: Sequence[Node], kinds: UsageKinds) -> None:
+        self.kinds = kinds
+        self.names = [node.metadata.name for node in nodes]
+        self.rows = {name: row for row, name in enumerate(self.names)}
+        self.cpu = self._amounts(nodes, CPU)
+        self.memory = self._amounts(nodes, MEMORY)
+        self.residents: list[dict[str, Resident]] = [{} for _ in nodes]
+        self.noise = np.ones(len(nodes))
+        self.best_effort_requested = np.zeros(len(nodes))  # milli-CPU
+        self._cpu = {is_be: np.zeros((len(nodes), 0)) for is_be in (False, True)}
+        self._memory = {is_be: np.zeros((len(nodes), 0)) for is_be in (False, True)}
+        self._progress = np.zeros(len(nodes))  # seconds of full speed, as of ``_as_of_s``
+        self._pace = np.ones(len(nodes))
+        self._as_of_s = 0.0
+
+    def add(self, run: PodRun, pod: Pod, now_s: float) -> None:
+        """Take in a pod that begins to work."""
+        band = band_of(pod)
+        requests = pod_requests(pod.spec)
+        names = BAND_RESOURCES.get(band, {})
+        row = self.rows[run.node]
+        resident = Resident(
+            run=run,
+            pod=pod,
+            column=self.kinds.column(run.submission.usage),
+            cpu_milli=requests.get(names.get(CPU, CPU), requests.get(CPU, 0)),
+            memory_bytes=requests.get(names.get(MEMORY, MEMORY), requests.get(MEMORY, 0)),
+            is_best_effort=is_best_effort(pod),
+            band=band,
+            since_s=now_s,
+            began=self.progress(row, now_s),
+        )
+        self.residents[row][run.key] = resident
+        self._count(row, resident, 1)
+
+    def remove(self, run: PodRun) -> Resident | None:
+        """Forget a pod; None if it was not there."""
+        row = self.rows[run.node]
+        resident = self.residents[row].pop(run.key, None)
+        if resident is not None:
+            self._count(row, resident, -1)
+        return resident
+
+    def loads(self, now_s: float) -> Loads:
+        """Return what is in use at a time, with the current noise."""
+        self._widen()
+        cpu, memory = self.kinds.cpu_shares(now_s), self.kinds.memory_shares()
+        return Loads(
+            services_cpu=np.minimum(self._cpu[False] @ cpu * self.noise, self.cpu),
+            best_effort_cpu=self._cpu[True] @ cpu,
+            services_memory=self._memory[False] @ memory,
+            best_effort_memory=self._memory[True] @ memory,
+        )
+
+    # -- progress ----------------------------------------------------------------------------
+
+    def progress(self, row: int, now_s: float) -> float:
+        """Return the seconds of full speed that best effort on a node has had so far."""
+        return float(self._progress[row] + self._pace[row] * (now_s - self._as_of_s))
+
+    def worked_s(self, run: PodRun, now_s: float) -> float:
+        """Return how far a pod has come, in seconds of full speed."""
+        row = self.rows[run.node]
+        resident = self.residents[row][run.key]
+        if not resident.is_best_effort:
+            return now_s - resident.since_s
+        return self.progress(row, now_s) - resident.began
+
+    def pace_of(self, run: PodRun) -> float:
+        """Return how fast a pod works now; 1 is full speed."""
+        row = self.rows[run.node]
+        return float(self._pace[row]) if self.residents[row][run.key].is_best_effort else 1.0
+
+    def set_pace(self, pace: FloatArray, now_s: float) -> None:
+        """Let best effort on each node work at this share of full speed from now on."""
+        self._progress += self._pace * (now_s - self._as_of_s)
+        self._pace, self._as_of_s = pace, now_s
+
+    # -- sums --------------------------------------------------------------------------------
+
+    def _count(self, row: int, resident: Resident, sign: int) -> None:
+        self._widen()
+        if resident.is_best_effort:
+            self.best_effort_requested[row] += sign * resident.cpu_milli
+        self._cpu[resident.is_best_effort][row, resident.column] += sign * resident.cpu_milli
+        self._memory[resident.is_best_effort][row, resident.column] += sign * resident.memory_bytes
+
+    def _widen(self) -> None:
+        """Give every kind a column."""
+        for table in (self._cpu, self._memory):
+            for key, sums in table.items():
+                missing = len(self.kinds.kinds) - sums.shape[1]
+                if missing:
+                    table[key] = np.pad(sums, ((0, 0), (0, missing)))
+
+    @staticmethod
+    def _amounts(nodes: Sequence[Node], name: str) -> IntArray:
+        return np.array([canonical(name, node.status.capacity[name]) for node in nodes], np.int64)
+
+
+def is_best_effort(pod: Pod) -> bool:
+    """Tell whether a pod is of class BE by its label."""
+    return POD_QOS_CLASS in pod.metadata.labels and qos_of(pod) is QosClass.BE

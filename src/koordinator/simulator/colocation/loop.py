@@ -1,0 +1,235 @@
+"""The co-location loop: use, hold back, evict, report, publish; the scheduler does the rest.
+
+The node agents are their pure strategies on all nodes at once, the manager is the real one on the
+in-memory cluster.  Without it (``is_on`` false) usage is only counted: nobody gives anything away
+and nobody is held back.
+
+Between two steps the load stands still.  When it changes, best effort has for one interval of the
+node agent what it had before: for that second the new load meets the old limit.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from koordinator.api.node import Node
+from koordinator.api.node_slo import NodeSlo, NodeSloSpec
+from koordinator.api.pod import Pod
+from koordinator.api.resource_names import BATCH_CPU, MID_CPU
+from koordinator.cluster.port import EventType
+from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
+from koordinator.domain.colocation_report import ColocationReport
+from koordinator.koordlet.view.slo import effective_slo
+from koordinator.manager.app import Manager, Options
+from koordinator.manager.mirror import Controller
+from koordinator.simulator.axes import FloatArray
+from koordinator.simulator.colocation.evicting import Evictors, Moment
+from koordinator.simulator.colocation.fleet import Fleet, Loads
+from koordinator.simulator.colocation.reporting import Reporters
+from koordinator.simulator.colocation.suppression import Suppressor
+from koordinator.simulator.colocation.tally import Sums, Tally
+from koordinator.simulator.colocation.thresholds import Thresholds
+from koordinator.simulator.stages import PodStage
+from koordinator.simulator.usage import Spike, UsageKinds
+from koordinator.simulator.workload import ColocationConfig
+from koordinator.simulator.world import PodRun, Rank, World
+
+#: How often the node agent looks at the CPU.
+REACTION_S = 1.0
+#: Work that is left by rounding only.
+_DONE_S = 1e-6
+_SLOWEST = 1e-6  # of full speed: a pod that gets nothing is looked at again at the next step
+_MILLI = 1000
+_PERCENT = 100
+_LAYOUT = CgroupLayout(CgroupDriver.CGROUPFS)
+
+
+class Loop:
+    """The hosts of a world whose nodes are loaded; ``tell`` hears of evictions."""
+
+    def __init__(
+        self,
+        world: World,
+        config: ColocationConfig,
+        rng: np.random.Generator,
+        *,
+        is_on: bool = True,
+        tell: Callable[[float, str], None] = lambda _time_s, _text: None,
+    ) -> None:
+        self._world = world
+        self._config = config
+        self._rng = rng
+        self._tell = tell
+        self._step_s = config.step.total_seconds()
+        nodes = world.cluster.list(Node).items
+        self._fleet = Fleet(nodes, UsageKinds(_spikes(config)))
+        n_nodes = len(nodes)
+        self._thresholds = Thresholds.none(n_nodes)
+        self._suppressor = Suppressor(self._fleet.cpu, self._thresholds)
+        self._reporters = Reporters(self._fleet, world.cluster)
+        self._evictors = Evictors(self._fleet, nodes, self._thresholds, self._step_s)
+        self._slos: dict[int, NodeSloSpec] = {}
+        self._sums = Sums()  # per second, of the load since the last step
+        self._first_sums = Sums()  # while the node agents had not reacted to it yet
+        self._counted_s = 0.0
+        self._step_began_s = 0.0
+        self._manager: Manager | None = None
+        self._tally = Tally(float(self._fleet.cpu.sum()) / _MILLI, config.safe_percent, is_on)
+        if is_on:
+            controllers = frozenset(Controller) - {Controller.QUOTA_PROFILE}
+            options = Options(controllers=controllers)
+            self._manager = Manager(world.cluster, world.embedded.clock, options)
+            self._watch = world.cluster.watch((NodeSlo,))
+        world.house(self)
+        world.at(world.now_s, self._step, Rank.HOSTS)
+
+    # -- what the world tells ----------------------------------------------------------------
+
+    def started(self, run: PodRun) -> None:
+        """See ``world.Hosts``."""
+        meta = run.pod.metadata
+        pod = self._world.cluster.get(Pod, meta.name, meta.namespace)
+        self._fleet.add(run, pod, self._world.now_s)
+
+    def stopped(self, run: PodRun) -> None:
+        """See ``world.Hosts``."""
+        now_s = self._world.now_s
+        worked_s = self._fleet.worked_s(run, now_s)
+        resident = self._fleet.remove(run)
+        if resident is None or not resident.is_best_effort:
+            return
+        if worked_s + _DONE_S >= run.submission.life.work_s:
+            self._tally.finished += 1
+        else:
+            usage = run.submission.usage
+            cores = resident.cpu_milli * usage.high / _MILLI
+            self._tally.lost_core_s += worked_s * cores
+
+    def work_left_s(self, run: PodRun) -> float:
+        """See ``world.Hosts``."""
+        left_s = run.submission.life.work_s - self._fleet.worked_s(run, self._world.now_s)
+        if left_s <= _DONE_S:
+            return 0.0
+        # At the next step the pace may be another one; it is never above 1.
+        ends_s = left_s / max(self._fleet.pace_of(run), _SLOWEST)
+        step_left_s = self._step_began_s + self._step_s - self._world.now_s
+        return ends_s if ends_s <= step_left_s else max(left_s, step_left_s)
+
+    # -- one step ----------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        now_s = self._world.now_s
+        self.count(now_s)
+        fleet = self._fleet
+        noise = self._config.noise_percent / _PERCENT
+        fleet.noise = np.clip(self._rng.normal(1.0, noise, len(fleet.names)), 0.0, 2.0)
+        if self._manager is not None:
+            self._take_in_slos()
+        loads = fleet.loads(now_s)
+        granted = self._hold_back(loads, now_s)
+        if self._manager is not None:
+            shares = fleet.kinds.cpu_shares(now_s)
+            self._evict(Moment(now_s, loads, shares, self._suppressor.limit, granted))
+            speed = granted / np.maximum(loads.best_effort_cpu, 1.0)
+            self._reporters.report(now_s, shares, speed, self._up())
+            while self._manager.step():
+                pass
+        self._world.at(now_s + self._step_s, self._step, Rank.HOSTS)
+
+    def _hold_back(self, loads: Loads, now_s: float) -> FloatArray:
+        """Return the milli-CPU that best effort gets on each node until the next step."""
+        room = self._fleet.cpu - loads.services_cpu
+        before = np.minimum(np.minimum(loads.best_effort_cpu, self._suppressor.limit), room)
+        nothing = np.zeros(len(room), np.int64)
+        self._suppressor.settle(loads.services_cpu.astype(np.int64), nothing)
+        granted = np.minimum(np.minimum(loads.best_effort_cpu, self._suppressor.limit), room)
+        wants = loads.best_effort_cpu > 0
+        pace = np.divide(granted, loads.best_effort_cpu, out=np.ones_like(room), where=wants)
+        self._fleet.set_pace(pace, now_s)
+        self._first_sums = self._sums_of(loads, before)
+        self._sums = self._sums_of(loads, granted)
+        self._step_began_s = now_s
+        return granted
+
+    def _evict(self, moment: Moment) -> None:
+        for victim in self._evictors.victims(self._slos, moment):
+            key = f"{victim.namespace}/{victim.name}"
+            if self._world.pods[key].stage is PodStage.RUNNING:
+                self._tally.evicted += 1
+                self._tell(moment.now_s, f"{key} was evicted by the node agent: {victim.reason}")
+                self._world.evict(key)
+
+    def _take_in_slos(self) -> None:
+        for event in self._watch.poll():
+            slo = event.object
+            if event.type is EventType.BOOKMARK or not isinstance(slo, NodeSlo):
+                continue
+            row = self._fleet.rows[slo.metadata.name]
+            spec = effective_slo(slo.spec, _LAYOUT)
+            self._slos[row] = spec
+            self._thresholds.put(row, spec)
+
+    def _up(self) -> FloatArray:
+        up = np.ones(len(self._fleet.names))
+        for name in self._world.nodes_down():
+            up[self._fleet.rows[name]] = 0
+        return up
+
+    # -- counting ----------------------------------------------------------------------------
+
+    def count(self, now_s: float) -> None:
+        """Count the time since it was counted last."""
+        early_until_s = min(now_s, self._step_began_s + REACTION_S)
+        early_s = max(early_until_s - self._counted_s, 0.0)
+        late_s = now_s - self._counted_s - early_s
+        for span_s, sums in ((early_s, self._first_sums), (late_s, self._sums)):
+            if span_s > 0:
+                self._tally.add(_over(sums, span_s))
+        self._counted_s = now_s
+
+    def sample(self) -> None:
+        """End a row of the report's columns."""
+        self.count(self._world.now_s)
+        state = self._world.embedded.state
+        batch, mid = (
+            float(state.nodes.allocatable[state.axis.index(name)].sum()) / _MILLI
+            if name in state.axis.names
+            else 0.0
+            for name in (BATCH_CPU, MID_CPU)
+        )
+        self._tally.sample(batch, mid)
+
+    def report(self) -> ColocationReport:
+        """Return what was counted."""
+        return self._tally.report()
+
+    def _sums_of(self, loads: Loads, granted: FloatArray) -> Sums:
+        serving = loads.services_cpu > 0
+        safe = self._fleet.cpu * (self._config.safe_percent / _PERCENT)
+        at_risk = serving & (loads.services_cpu + granted > safe)
+        return Sums(
+            span_s=1.0,
+            services=float(loads.services_cpu.sum()) / _MILLI,
+            best_effort=float(granted.sum()) / _MILLI,
+            wanted=float(loads.best_effort_cpu.sum()) / _MILLI,
+            serving=float(np.count_nonzero(serving)),
+            at_risk=float(np.count_nonzero(at_risk)),
+        )
+
+
+def _over(sums: Sums, span_s: float) -> Sums:
+    return Sums(
+        span_s=span_s,
+        services=sums.services * span_s,
+        best_effort=sums.best_effort * span_s,
+        wanted=sums.wanted * span_s,
+        serving=sums.serving * span_s,
+        at_risk=sums.at_risk * span_s,
+    )
+
+
+def _spikes(config: ColocationConfig) -> Sequence[Spike]:
+    return [
+        Spike(spike.stream, spike.at.total_seconds(), spike.lasts.total_seconds(), spike.factor)
+        for spike in config.spikes
+    ]

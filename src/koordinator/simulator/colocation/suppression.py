@@ -1,0 +1,85 @@
+"""The node agent's CPU suppress, of all nodes at once.
+
+Element by element the same as ``koordlet.qos.cpu_suppress``: ``CpuDemand.room_milli``,
+``wanted_quota_us`` and the number of ``wanted_cpus`` on a node where nobody has CPUs of its own.
+A test holds both together.
+"""
+
+import numpy as np
+
+from koordinator.domain.cgroups.files import CFS_PERIOD_US, UNLIMITED
+from koordinator.koordlet.qos.cpu_suppress import (
+    MAX_GROWTH,
+    MIN_CHANGE,
+    MIN_CPUS,
+    MIN_QUOTA_US,
+)
+from koordinator.scheduler.snapshot.axis import IntArray
+from koordinator.simulator.axes import FloatArray
+from koordinator.simulator.colocation.thresholds import Thresholds
+
+_MILLI = 1000
+_PERCENT = 100
+_MOST_ROUNDS = 10  # a tenth of the CPUs may be added in one round
+
+
+def room_milli(
+    thresholds: Thresholds, capacity: IntArray, services: IntArray, system: IntArray
+) -> IntArray:
+    """Return what is left for best effort on each node, all in milli-CPU; may be below 0."""
+    room = capacity * thresholds.suppress_percent // _PERCENT - services - system
+    least = capacity * thresholds.suppress_least_percent // _PERCENT
+    return np.where(thresholds.suppress_least_percent >= 0, np.maximum(room, least), room)
+
+
+def next_quota_us(capacity: IntArray, room: IntArray, current: IntArray) -> IntArray:
+    """Return the quotas after one round."""
+    wanted = np.maximum(room * CFS_PERIOD_US // _MILLI, MIN_QUOTA_US)
+    whole = -(-capacity // _MILLI) * CFS_PERIOD_US
+    stays = (np.abs(wanted - current) < whole * MIN_CHANGE) & (wanted != MIN_QUOTA_US)
+    grows = (current != UNLIMITED) & (wanted - current > whole * MAX_GROWTH)
+    grown = current + (whole * MAX_GROWTH).astype(np.int64)
+    after: IntArray = np.where(stays, current, np.where(grows, grown, wanted))
+    return after
+
+
+def next_cpus(cpus: IntArray, room: IntArray, current: IntArray) -> IntArray:
+    """Return the numbers of CPUs after one round; more than there are changes nothing."""
+    growth = np.ceil(cpus * MAX_GROWTH).astype(np.int64)
+    wanted = np.minimum(np.maximum(-(-room // _MILLI), MIN_CPUS), current + growth)
+    after: IntArray = np.where(wanted > cpus, current, wanted)
+    return after
+
+
+class Suppressor:
+    """Keeps what best effort has on each node: ``limit``, in milli-CPU."""
+
+    def __init__(self, capacity: IntArray, thresholds: Thresholds) -> None:
+        self._capacity = capacity
+        self._cpus = -(-capacity // _MILLI)
+        self._thresholds = thresholds
+        self._quota = np.full(len(capacity), UNLIMITED, np.int64)
+        self._count = self._cpus.copy()
+
+    @property
+    def limit(self) -> FloatArray:
+        """What best effort may use at most, ``(n_nodes,)``."""
+        by_quota = np.where(
+            self._quota == UNLIMITED, self._capacity, self._quota * (_MILLI / CFS_PERIOD_US)
+        )
+        least: FloatArray = np.minimum(by_quota, self._count * float(_MILLI))
+        return least
+
+    def settle(self, services: IntArray, system: IntArray) -> None:
+        """Let as many rounds pass as there are in ten seconds of the same load."""
+        thresholds = self._thresholds
+        room = room_milli(thresholds, self._capacity, services, system)
+        by_quota = thresholds.suppresses & thresholds.by_quota
+        by_cpus = thresholds.suppresses & ~thresholds.by_quota
+        for _ in range(_MOST_ROUNDS):
+            quota = next_quota_us(self._capacity, room, self._quota)
+            quota = np.where(by_quota, quota, UNLIMITED)
+            count = np.where(by_cpus, next_cpus(self._cpus, room, self._count), self._cpus)
+            if np.array_equal(quota, self._quota) and np.array_equal(count, self._count):
+                return
+            self._quota, self._count = quota, count

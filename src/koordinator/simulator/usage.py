@@ -1,0 +1,72 @@
+"""What a pod uses of what it asks for: a daily swing, and spikes of whole streams.
+
+Never more than it asks for, which is its limit as well.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordinator.simulator.axes import FloatArray
+
+_DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Shares of the requests, 0..1; CPU is highest at ``peak_s`` after midnight."""
+
+    stream: str = ""
+    low: float = 1.0
+    high: float = 1.0
+    peak_s: float = 0.0
+    memory: float = 1.0
+
+
+#: Of pods of which nothing is said.
+WHOLE = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Spike:
+    """From ``at_s`` on the pods of a stream use ``factor`` times the CPU, for ``lasts_s``."""
+
+    stream: str
+    at_s: float
+    lasts_s: float
+    factor: float
+
+
+class UsageKinds:
+    """The different usages, numbered as they appear: columns of the fleet's arrays."""
+
+    def __init__(self, spikes: Sequence[Spike] = ()) -> None:
+        self.kinds: list[Usage] = []
+        self._spikes = spikes
+        self._columns: dict[Usage, int] = {}
+
+    def column(self, usage: Usage) -> int:
+        """Return the number of a usage; a new one gets the next."""
+        column = self._columns.get(usage)
+        if column is None:
+            column = self._columns[usage] = len(self.kinds)
+            self.kinds.append(usage)
+        return column
+
+    def cpu_shares(self, now_s: float) -> FloatArray:
+        """Return the share of the CPU request in use at a time, ``(n_kinds,)``."""
+        return np.array([self._share(usage, now_s) for usage in self.kinds], float)
+
+    def memory_shares(self) -> FloatArray:
+        """Return the share of the memory request in use, ``(n_kinds,)``."""
+        return np.array([usage.memory for usage in self.kinds], float)
+
+    def _share(self, usage: Usage, now_s: float) -> float:
+        swing = (1 + math.cos(2 * math.pi * (now_s - usage.peak_s) / _DAY_S)) / 2
+        share = usage.low + (usage.high - usage.low) * swing
+        for spike in self._spikes:
+            if spike.stream == usage.stream and 0 <= now_s - spike.at_s < spike.lasts_s:
+                share *= spike.factor
+        return min(share, 1.0)

@@ -1,0 +1,103 @@
+"""CPU suppress of all nodes at once is that of the node agent, node by node."""
+
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.nodes import Tree, machine
+
+from koordinator.api.node_slo import NodeSloSpec, ResourceThresholdStrategy
+from koordinator.domain.cgroups.files import UNLIMITED
+from koordinator.koordlet.qos.cpu_suppress import CpuDemand, wanted_cpus, wanted_quota_us
+from koordinator.scheduler.snapshot.axis import IntArray
+from koordinator.simulator.colocation.suppression import (
+    Suppressor,
+    next_cpus,
+    next_quota_us,
+    room_milli,
+)
+from koordinator.simulator.colocation.thresholds import Thresholds
+
+percents = st.integers(0, 100)
+capacities = st.integers(1, 256).map(lambda cpus: cpus * 1000)
+rooms = st.integers(-50_000, 300_000)
+
+
+def of(value: int) -> IntArray:
+    return np.array([value], np.int64)
+
+
+def thresholds(strategy: ResourceThresholdStrategy) -> Thresholds:
+    found = Thresholds.none(1)
+    found.put(0, NodeSloSpec(resource_used_threshold_with_be=strategy))
+    return found
+
+
+@given(capacities, st.integers(0, 300_000), st.integers(0, 9_000), percents, st.none() | percents)
+def test_the_room_is_the_same(
+    capacity: int, services: int, system: int, percent: int, least: int | None
+) -> None:
+    """To the milli-CPU."""
+    known = thresholds(
+        ResourceThresholdStrategy(
+            enable=True, cpu_suppress_threshold_percent=percent, cpu_suppress_min_percent=least
+        )
+    )
+    demand = CpuDemand(capacity=capacity, pods=services, host_applications=0, system=system)
+
+    found = room_milli(known, of(capacity), of(services), of(system))
+
+    assert found.tolist() == [demand.room_milli(percent, least)]
+
+
+@given(capacities, rooms, st.just(UNLIMITED) | st.integers(2_000, 30_000_000))
+def test_the_quota_of_a_round_is_the_same(capacity: int, room: int, current: int) -> None:
+    """Also where a change is too small to be made, or too large to be made at once."""
+    wanted = wanted_quota_us(capacity, room, current)
+
+    found = next_quota_us(of(capacity), of(room), of(current))
+
+    assert found.tolist() == [current if wanted is None else wanted]
+
+
+@given(st.integers(1, 64), rooms, st.integers(1, 64))
+def test_the_number_of_cpus_of_a_round_is_the_same(cpus: int, room: int, current: int) -> None:
+    """On a node where nobody has CPUs of its own."""
+    current = min(current, cpus)
+    chosen = wanted_cpus(Tree().view(machine_=machine(cpu=cpus)), room, current)
+
+    assert next_cpus(of(cpus), of(room), of(current)).tolist() == [len(chosen) or current]
+
+
+@given(capacities, st.lists(st.integers(0, 256_000), min_size=1, max_size=4), st.booleans())
+def test_best_effort_and_services_stay_below_the_threshold(
+    capacity: int, loads: list[int], by_quota: bool
+) -> None:
+    """Whenever the load has stood still for ten seconds, but for the least that it always gets.
+
+    A CPU set is of whole CPUs, and a quota is not changed for less than a hundredth of the node.
+    """
+    policy = "cfsQuota" if by_quota else "cpuset"
+    known = thresholds(
+        ResourceThresholdStrategy(
+            enable=True, cpu_suppress_threshold_percent=65, cpu_suppress_policy=policy
+        )
+    )
+    suppressor = Suppressor(of(capacity), known)
+    for load in loads:
+        services = min(load, capacity)
+        suppressor.settle(of(services), of(0))
+        room = capacity * 65 // 100 - services
+        slack = math.ceil(capacity * 0.01) if by_quota else 1000
+        least = 20 if by_quota else min(2000, capacity)
+
+        assert suppressor.limit[0] <= max(room + slack, least)
+
+
+def test_without_a_node_slo_nobody_is_held_back() -> None:
+    """So is a node before the manager has rendered its NodeSLO."""
+    suppressor = Suppressor(of(8000), Thresholds.none(1))
+    suppressor.settle(of(7900), of(0))
+
+    assert suppressor.limit.tolist() == [8000]

@@ -1,0 +1,41 @@
+"""What pods use of what they ask for."""
+
+import pytest
+
+from koordinator.simulator.usage import WHOLE, Spike, Usage, UsageKinds
+
+DAY_S = 86_400.0
+SERVICE = Usage(stream="web", low=0.1, high=0.5, peak_s=15 * 3600.0, memory=0.5)
+
+
+def test_usage_swings_between_its_two_ends_once_a_day() -> None:
+    """Highest at its peak, lowest half a day later, the same on the next day."""
+    kinds = UsageKinds()
+    assert kinds.column(SERVICE) == 0
+
+    shares = [float(kinds.cpu_shares(at_h * 3600.0)[0]) for at_h in (15, 27, 39, 21)]
+
+    assert shares == pytest.approx([0.5, 0.1, 0.5, 0.3])
+
+
+def test_a_spike_is_of_one_stream_and_of_its_time() -> None:
+    """It multiplies the use; nobody uses more than it asks for."""
+    kinds = UsageKinds([Spike("web", 100.0, 50.0, 3.0)])
+    steady = Usage(stream="web", low=0.2, high=0.2)
+    busy = Usage(stream="web", low=0.6, high=0.6)
+    other = Usage(stream="db", low=0.2, high=0.2)
+    for usage in (steady, busy, other):
+        kinds.column(usage)
+
+    assert kinds.cpu_shares(99.0).tolist() == pytest.approx([0.2, 0.6, 0.2])
+    assert kinds.cpu_shares(100.0).tolist() == pytest.approx([0.6, 1.0, 0.2])
+    assert kinds.cpu_shares(150.0).tolist() == pytest.approx([0.2, 0.6, 0.2])
+
+
+def test_pods_of_which_nothing_is_said_use_all_that_they_ask_for() -> None:
+    """And alike ones share a column."""
+    kinds = UsageKinds()
+
+    assert kinds.column(WHOLE) == kinds.column(Usage())
+    assert kinds.cpu_shares(0.0).tolist() == [1.0]
+    assert kinds.memory_shares().tolist() == [1.0]
