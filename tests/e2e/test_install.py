@@ -117,6 +117,15 @@ def test_switches_add_and_take_away_objects(helm: Helm) -> None:
     assert {kind for kind, _ in usual} - {kind for kind, _ in other} == {"PriorityClass"}
 
 
+def test_manager_and_agent_can_be_left_out(helm: Helm) -> None:
+    """Whoever has the original's keeps them."""
+    objects = rendered(helm, "--set=manager.enabled=false", "--set=koordlet.enabled=false")
+
+    assert not [name for _, name in objects if "manager" in name or "webhook" in name]
+    assert not [name for _, name in objects if "koordlet" in name or "slo" in name]
+    assert ("Deployment", "koord-scheduler") in objects
+
+
 def test_applying_the_manifests_twice_changes_nothing(controlplane: ControlPlane) -> None:
     """The API server accepts every object, and stores each as it was given."""
     apply = ("apply", "--server-side", "--filename", CRDS, "--filename", MANIFESTS)
