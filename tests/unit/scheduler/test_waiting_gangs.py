@@ -215,3 +215,16 @@ def test_a_gang_that_needs_less_now_is_tried() -> None:
     come_to_rest(one)
 
     assert len(placed(one)) == 2
+
+
+def test_a_member_that_comes_later_may_be_the_one_that_fits() -> None:
+    """A gang that waits is tried with it, though nothing became free."""
+    large = member("g-0", "g", 3)
+    one = embedded(node("a", 2), group("g", 1), large, config=gangs_only())
+    come_to_rest(one)
+    assert placed(one) == {}
+
+    one.load([member("g-1", "g", 1)])
+    come_to_rest(one)
+
+    assert set(placed(one)) == {"g-1"}

@@ -182,6 +182,12 @@ class GangBook:
             return ""
         return key
 
+    def speakers_for(self, pod: Pod) -> Keys:
+        """Return the other member that stands in the queue for the group of a pod, if one does."""
+        gang = self.gang_of(pod)
+        key = "" if gang is None or gang.terms is None else self.representative(gang.terms.group_id)
+        return [key] if key and key != pod.key else []
+
     def set_representative(self, pod: Pod) -> None:
         """Let this member speak for its group, such as the one that found no place."""
         gang = self.gang_of(pod)

@@ -404,6 +404,8 @@ class Scheduler:
         for gangs in self.gangs:
             ready += gangs.drop_pod(pod) if gone else gangs.put_pod(pod)
             self._gang_turns.waiting.changed(gangs, pod, None if gone else previous)
+            if previous is None and not gone:
+                ready += gangs.speakers_for(pod)  # one more may be the one that fits
         if gone:
             self._job_queues.lost_member(pod)
         return ready
