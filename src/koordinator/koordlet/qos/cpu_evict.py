@@ -9,15 +9,13 @@ from koordinator.api.node_slo import ResourceThresholdStrategy
 from koordinator.api.resource_names import BATCH_CPU, CPU
 from koordinator.koordlet.metrics import Aggregate, Metric
 from koordinator.koordlet.qos.eviction import (
-    Amounts,
     Candidate,
     Target,
     Task,
     band_request,
-    bands_of,
     best_effort_pods,
     by_priority,
-    overcommitted,
+    requested_task,
 )
 from koordinator.koordlet.qos.situation import Situation
 from koordinator.koordlet.view.pods import PodView
@@ -31,7 +29,6 @@ _BUSY_PERCENT = 90  # of its limit that best effort uses, if nothing is said
 _BUFFER_PERCENT = 2  # below the threshold, if nothing is said
 _ENOUGH_SAMPLES = 3  # one of so many parts of the window has to be sampled
 _MAX_LOWER, _MAX_UPPER = 60, 100
-HIGHEST_EVICTABLE = 7999  # prod pods are never evicted for what others asked
 
 
 def cpu_tasks(situation: Situation, features: Collection[str]) -> list[Task]:
@@ -98,27 +95,16 @@ def _satisfaction(situation: Situation) -> Task | None:
 
 def _allocatable(situation: Situation) -> Task | None:
     threshold = situation.view.threshold
-    percent, lower = (
-        threshold.cpu_allocatable_evict_threshold_percent,
-        threshold.cpu_allocatable_evict_lower_percent,
+    return requested_task(
+        situation.view,
+        ALLOCATABLE,
+        CPU,
+        (
+            threshold.cpu_allocatable_evict_threshold_percent,
+            threshold.cpu_allocatable_evict_lower_percent,
+        ),
+        lambda highest: _candidates(situation, ALLOCATABLE, highest, lambda each: each.requested),
     )
-    highest = threshold.allocatable_evict_priority_threshold
-    if percent is None or lower is None or lower >= percent:
-        return None
-    if highest is None or highest > HIGHEST_EVICTABLE:
-        return None
-    release = overcommitted(situation.view, CPU, highest, percent, lower)
-    bands = bands_of(release)
-
-    def gain(candidate: Candidate) -> Amounts:
-        if candidate.pod.band not in bands:
-            return {}
-        name, amount = band_request(candidate.pod, CPU)
-        return {name: float(amount)}
-
-    candidates = _candidates(situation, ALLOCATABLE, highest, lambda each: each.requested)
-    why = f"requests above {percent} % of what is allocatable"
-    return Task(ALLOCATABLE, Target.REQUESTED, release, candidates, gain, why)
 
 
 def _usage(situation: Situation) -> Task | None:

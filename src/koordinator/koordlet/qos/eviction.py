@@ -19,6 +19,7 @@ from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
 
 Amounts = Mapping[str, float]  # resource name -> milli-CPU of cpu, else whole units
+_HIGHEST_EVICTABLE = 7999  # prod pods are never evicted for what others asked
 
 
 class Target(StrEnum):
@@ -164,7 +165,38 @@ def overcommitted(
     return release
 
 
-def bands_of(release: Amounts) -> set[PriorityBand]:
+def requested_task(
+    view: NodeView,
+    feature: str,
+    resource: str,
+    percents: tuple[int | None, int | None],
+    candidates: Callable[[int], list[Candidate]],
+) -> Task | None:
+    """Return what of cpu or memory was requested beyond the first percentage, down to the second.
+
+    ``candidates`` returns who may go up to a priority.  None if nothing is said or it makes no
+    sense.
+    """
+    percent, lower = percents
+    highest = view.threshold.allocatable_evict_priority_threshold
+    if percent is None or lower is None or lower >= percent:
+        return None
+    if highest is None or highest > _HIGHEST_EVICTABLE:
+        return None
+    release = overcommitted(view, resource, highest, percent, lower)
+    bands = _bands_of(release)
+
+    def gain(candidate: Candidate) -> Amounts:
+        if candidate.pod.band not in bands:
+            return {}
+        name, amount = band_request(candidate.pod, resource)
+        return {name: float(amount)}
+
+    why = f"requests above {percent} % of what is allocatable"
+    return Task(feature, Target.REQUESTED, release, candidates(highest), gain, why)
+
+
+def _bands_of(release: Amounts) -> set[PriorityBand]:
     """Return the bands whose own resources are among what is to be released."""
     return {
         band for band, names in BAND_RESOURCES.items() if any(n in release for n in names.values())

@@ -8,17 +8,15 @@ from collections.abc import Callable, Collection
 
 from koordinator.api.resource_names import BATCH_MEMORY, MEMORY
 from koordinator.koordlet.metrics import Metric
-from koordinator.koordlet.qos.cpu_evict import HIGHEST_EVICTABLE, usage_release
+from koordinator.koordlet.qos.cpu_evict import usage_release
 from koordinator.koordlet.qos.eviction import (
-    Amounts,
     Candidate,
     Target,
     Task,
     band_request,
-    bands_of,
     best_effort_pods,
     by_priority,
-    overcommitted,
+    requested_task,
 )
 from koordinator.koordlet.qos.situation import Situation
 from koordinator.koordlet.view.pods import PodView
@@ -82,27 +80,16 @@ def _by_usage(feature: str, usage: tuple[int, str], candidates: list[Candidate])
 
 def _allocatable(situation: Situation) -> Task | None:
     threshold = situation.view.threshold
-    percent, lower = (
-        threshold.memory_allocatable_evict_threshold_percent,
-        threshold.memory_allocatable_evict_lower_percent,
+    return requested_task(
+        situation.view,
+        ALLOCATABLE,
+        MEMORY,
+        (
+            threshold.memory_allocatable_evict_threshold_percent,
+            threshold.memory_allocatable_evict_lower_percent,
+        ),
+        lambda highest: _candidates(situation, ALLOCATABLE, highest, lambda each: each.requested),
     )
-    highest = threshold.allocatable_evict_priority_threshold
-    if percent is None or lower is None or lower >= percent:
-        return None
-    if highest is None or highest > HIGHEST_EVICTABLE:
-        return None
-    release = overcommitted(situation.view, MEMORY, highest, percent, lower)
-    bands = bands_of(release)
-
-    def gain(candidate: Candidate) -> Amounts:
-        if candidate.pod.band not in bands:
-            return {}
-        name, amount = band_request(candidate.pod, MEMORY)
-        return {name: float(amount)}
-
-    candidates = _candidates(situation, ALLOCATABLE, highest, lambda each: each.requested)
-    why = f"requests above {percent} % of what is allocatable"
-    return Task(ALLOCATABLE, Target.REQUESTED, release, candidates, gain, why)
 
 
 def _best_effort(situation: Situation) -> list[Candidate]:
