@@ -14,7 +14,6 @@ from koordinator.cluster.port import Reader
 from koordinator.domain.run_report import RunRecorder, RunReport
 from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.scheduler.contract import PluginSpec
-from koordinator.simulator.colocation.loop import Loop
 from koordinator.simulator.colocation.objects import (
     managed_admission,
     managed_objects,
@@ -113,6 +112,10 @@ class Simulation:
         self.world.tell(self.recorder)
         self._loop = None
         if colocation is not None:
+            from koordinator.simulator.colocation.loop import (  # noqa: PLC0415 -- node agents and
+                Loop,  # their strategies are not loaded for all other commands
+            )
+
             self._loop = Loop(
                 self.world,
                 colocation,
