@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from koordinator.cli.flags import Print
 from koordinator.cli.output import Output, console, print_data
 from koordinator.cli.times import parse_time
 from koordinator.domain.audit import (
@@ -61,7 +62,7 @@ def audit(
         int | None,
         typer.Option(min=1, help="Newest entries, or rows of each list; default: 1000, 10."),
     ] = None,
-    output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
+    output: Print = Output.TABLE,
 ) -> None:
     """Tell what was decided: which plugins are slow, which jobs rejected, which nodes flap."""
     if bool(paths) is bool(server):

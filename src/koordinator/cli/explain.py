@@ -14,6 +14,7 @@ from rich.table import Table
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.cli.configuration import read_configuration
+from koordinator.cli.flags import Files, GatesOfScheduler, Now, Print
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, console, print_data
@@ -39,22 +40,15 @@ def explain_pod(
         typer.Argument(help="namespace/name, repeatable; default: every pod that waits."),
     ] = None,
     *,
-    files: Annotated[
-        list[str] | None,
-        typer.Option("--filename", "-f", help="File, folder or - for standard input; repeatable."),
-    ] = None,
+    files: Files = None,
     config: Annotated[
         Path | None, typer.Option(help="KubeSchedulerConfiguration; default: kube-scheduler's own.")
     ] = None,
-    now: Annotated[
-        str, typer.Option(help="The time it is, RFC 3339; default: the current time.")
-    ] = "",
+    now: Now = "",
     kubeconfig: Annotated[str, typer.Option(help="Read this cluster; nothing is written.")] = "",
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
-    feature_gates: Annotated[
-        str, typer.Option(metavar="NAME=true,...", help="As for the scheduler.")
-    ] = "",
-    output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
+    feature_gates: GatesOfScheduler = "",
+    output: Print = Output.TABLE,
 ) -> None:
     """Tell what blocks a pod, where, and what would unblock it.
 

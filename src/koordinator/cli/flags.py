@@ -1,6 +1,30 @@
-"""Values of flags that several commands have."""
+"""Flags that several commands have, and their values."""
 
+from typing import Annotated
+
+import typer
+
+from koordinator.cli.output import Output
 from koordinator.foundation.errors import InputError
+
+ONCE = "Once, without a cluster"
+_FILES = "File, folder or - for standard input; repeatable."
+_NOW = "The time it is, RFC 3339; default: "
+
+Files = Annotated[list[str] | None, typer.Option("--filename", "-f", help=_FILES)]
+Now = Annotated[str, typer.Option(help=f"{_NOW}the current time.")]
+GatesOfScheduler = Annotated[
+    str, typer.Option(metavar="NAME=true,...", help="As for the scheduler.")
+]
+Print = Annotated[Output, typer.Option("--output", "-o")]
+Verbosity = Annotated[
+    int, typer.Option("-v", help="How much is logged: 0, 4 (details), 8 (of libraries).")
+]
+OnceFiles = Annotated[
+    list[str] | None, typer.Option("--filename", "-f", help=_FILES, rich_help_panel=ONCE)
+]
+OnceNow = Annotated[str, typer.Option(help=f"{_NOW}now.", rich_help_panel=ONCE)]
+OncePrint = Annotated[Output, typer.Option("--output", "-o", rich_help_panel=ONCE)]
 
 
 def parse_bool(text: str, source: str = "--leader-elect") -> bool:

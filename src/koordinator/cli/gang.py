@@ -13,6 +13,7 @@ from rich.text import Text
 from koordinator.api.kubescheduler import CoschedulingArgs, decode_args
 from koordinator.api.meta import KubeObject
 from koordinator.cli.configuration import read_configuration
+from koordinator.cli.flags import Files, Print
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, console, print_data
@@ -21,16 +22,11 @@ from koordinator.foundation.errors import InputError
 
 gang = typer.Typer(help="Gangs: pods that start together or not at all.", no_args_is_help=True)
 
-Files = Annotated[
-    list[str] | None,
-    typer.Option("--filename", "-f", help="File, folder or - for standard input; repeatable."),
-]
 Kubeconfig = Annotated[str, typer.Option(help="Read this cluster.")]
 Context = Annotated[str, typer.Option(help="Context of the kubeconfig.")]
 Config = Annotated[
     Path | None, typer.Option(help="KubeSchedulerConfiguration, for the defaults of gangs.")
 ]
-Print = Annotated[Output, typer.Option("--output", "-o")]
 
 
 @gang.command("list")

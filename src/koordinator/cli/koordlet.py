@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from koordinator.cli.flags import parse_bool
+from koordinator.cli.flags import Print, Verbosity, parse_bool
 from koordinator.cli.output import Output, console, print_data
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
@@ -63,9 +63,7 @@ def run(  # noqa: PLR0917 -- one parameter per flag
     kube_api_qps: Annotated[float, typer.Option(min=0.1)] = 20.0,
     kube_api_burst: Annotated[int, typer.Option(min=1)] = 30,
     feature_gates: Annotated[str, typer.Option(metavar="NAME=true|false,…")] = "",
-    verbosity: Annotated[
-        int, typer.Option("-v", help="How much is logged: 0, 4 (details), 8 (of libraries).")
-    ] = 0,
+    verbosity: Verbosity = 0,
     logging_format: Annotated[LogFormat, typer.Option()] = LogFormat.TEXT,
     cgroup_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = "",
     sys_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = "",
@@ -211,7 +209,7 @@ def audit(
         str, typer.Option("--type", help="Only cgroup, file, resctrl, oom or eviction.")
     ] = "",
     failed: Annotated[bool, typer.Option("--failed", help="Only what was refused.")] = False,
-    output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
+    output: Print = Output.TABLE,
 ) -> None:
     """Show what the agent changed on this machine, when and why."""
     from koordinator.host.linux.host import LinuxHost  # noqa: PLC0415

@@ -12,7 +12,7 @@ import typer
 
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.slo_config import CONFIG_NAME
-from koordinator.cli.flags import parse_bool
+from koordinator.cli.flags import ONCE, OnceFiles, OnceNow, OncePrint, Verbosity, parse_bool
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, print_data
 from koordinator.cli.times import parse_time
@@ -27,7 +27,6 @@ from koordinator.manager.mirror import Controller
 from koordinator.process.logs import LogFormat
 from koordinator.simulator.managed import manage_once
 
-_ONCE = "Once, without a cluster"
 _ELECTION = "Leader election"
 _SERVING = "Serving"
 _ADMISSION = "Admission"
@@ -95,33 +94,20 @@ def manager(  # noqa: PLR0917 -- one parameter per flag
     ] = "leases",
     rest_config_qps: Annotated[float, typer.Option(help="Requests a second; 0: any.")] = 30.0,
     rest_config_burst: Annotated[int, typer.Option(help="Requests at once.")] = 50,
-    verbosity: Annotated[
-        int, typer.Option("-v", help="How much is logged: 0, 4 (details), 8 (of libraries).")
-    ] = 0,
+    verbosity: Verbosity = 0,
     logging_format: Annotated[LogFormat, typer.Option()] = LogFormat.TEXT,
     once: Annotated[
         bool,
         typer.Option(
             "--once",
             help="Admit and reconcile the objects given with -f and print what is different.",
-            rich_help_panel=_ONCE,
+            rich_help_panel=ONCE,
         ),
     ] = False,
-    files: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--filename",
-            "-f",
-            help="File, folder or - for standard input; repeatable.",
-            rich_help_panel=_ONCE,
-        ),
-    ] = None,
-    config: Annotated[str, typer.Option(help="File of the ConfigMap.", rich_help_panel=_ONCE)] = "",
-    now: Annotated[
-        str,
-        typer.Option(help="The time it is, RFC 3339; default: now.", rich_help_panel=_ONCE),
-    ] = "",
-    output: Annotated[Output, typer.Option("--output", "-o", rich_help_panel=_ONCE)] = Output.YAML,
+    files: OnceFiles = None,
+    config: Annotated[str, typer.Option(help="File of the ConfigMap.", rich_help_panel=ONCE)] = "",
+    now: OnceNow = "",
+    output: OncePrint = Output.YAML,
 ) -> None:
     """Run the manager on a cluster until it is told to stop."""
     if leader_elect_resource_lock != "leases":

@@ -9,6 +9,7 @@ import typer
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
+from koordinator.cli.flags import Files
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.node_picture import picture
@@ -21,10 +22,7 @@ from koordinator.scheduler.snapshot import ClusterState
 def show(
     name: Annotated[str, typer.Argument(metavar="NODE")],
     *,
-    files: Annotated[
-        list[str] | None,
-        typer.Option("--filename", "-f", help="File, folder or - for standard input; repeatable."),
-    ] = None,
+    files: Files = None,
     kubeconfig: Annotated[str, typer.Option(help="Look at this cluster.")] = "",
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
 ) -> None:

@@ -22,6 +22,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cli.configuration import read_configuration
+from koordinator.cli.flags import Files, GatesOfScheduler, Print
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, console, print_data
@@ -59,20 +60,15 @@ def quotas() -> None:
 @app.command()
 def tree(
     *,
-    files: Annotated[
-        list[str] | None,
-        typer.Option("--filename", "-f", help="File, folder or - for standard input; repeatable."),
-    ] = None,
+    files: Files = None,
     config: Annotated[
         Path | None,
         typer.Option(help="KubeSchedulerConfiguration, for the arguments of ElasticQuota."),
     ] = None,
     kubeconfig: Annotated[str, typer.Option(help="Take what exists from this cluster.")] = "",
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
-    feature_gates: Annotated[
-        str, typer.Option(metavar="NAME=true,...", help="As for the scheduler.")
-    ] = "",
-    output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
+    feature_gates: GatesOfScheduler = "",
+    output: Print = Output.TABLE,
 ) -> None:
     """Show what quotas use and may use now, from manifests or from a cluster."""
     objects: Sequence[KubeObject] = read_manifests(files, sys.stdin.buffer) if files else []

@@ -21,6 +21,7 @@ from koordinator.api.kubescheduler import (
 )
 from koordinator.api.meta import JsonObject
 from koordinator.cli.configuration import read_configuration
+from koordinator.cli.flags import GatesOfScheduler, Print
 from koordinator.cli.output import Output, console, print_data
 from koordinator.domain.recording import (
     Anonymiser,
@@ -112,10 +113,8 @@ def replay(
         Path | None,
         typer.Option(help="KubeSchedulerConfiguration to try; default: that of the recording."),
     ] = None,
-    feature_gates: Annotated[
-        str, typer.Option(metavar="NAME=true,...", help="As for the scheduler.")
-    ] = "",
-    output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
+    feature_gates: GatesOfScheduler = "",
+    output: Print = Output.TABLE,
 ) -> None:
     """Decide anew what was recorded, and show what is different, pod by pod and in totals."""
     try:

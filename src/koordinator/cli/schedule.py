@@ -14,6 +14,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.cli.configuration import read_configuration
+from koordinator.cli.flags import Files, GatesOfScheduler, Now, Print
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, console, print_data
@@ -29,16 +30,11 @@ from koordinator.simulator import schedule as run
 
 def schedule(
     *,
-    files: Annotated[
-        list[str] | None,
-        typer.Option("--filename", "-f", help="File, folder or - for standard input; repeatable."),
-    ] = None,
+    files: Files = None,
     config: Annotated[
         Path | None, typer.Option(help="KubeSchedulerConfiguration; default: kube-scheduler's own.")
     ] = None,
-    now: Annotated[
-        str, typer.Option(help="The time it is, RFC 3339; default: the current time.")
-    ] = "",
+    now: Now = "",
     scores: Annotated[
         bool, typer.Option("--scores", help="Add every node's verdict and scores to each pod.")
     ] = False,
@@ -49,10 +45,8 @@ def schedule(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would happen; nothing is written.")
     ] = False,
-    feature_gates: Annotated[
-        str, typer.Option(metavar="NAME=true,...", help="As for the scheduler.")
-    ] = "",
-    output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
+    feature_gates: GatesOfScheduler = "",
+    output: Print = Output.TABLE,
 ) -> None:
     """Decide where the pending pods among the given objects go.
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.kubescheduler.gates import GATES
 from koordinator.cli.configuration import read_configuration, write_configuration
-from koordinator.cli.flags import parse_bool
+from koordinator.cli.flags import ONCE, OnceFiles, OnceNow, OncePrint, Verbosity, parse_bool
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, print_data
 from koordinator.cli.times import parse_time
@@ -24,7 +24,6 @@ from koordinator.process.logs import LogFormat
 from koordinator.scheduler.profile import installed_plugins
 from koordinator.simulator.once import schedule_once
 
-_ONCE = "Once, without a cluster"
 _ELECTION = "Leader election"
 _SERVING = "Serving"
 _ELECTION_TIME = typer.Option(parser=Duration.parse, metavar="15s", rich_help_panel=_ELECTION)
@@ -112,32 +111,19 @@ def scheduler(  # noqa: PLR0917 -- one parameter per flag
     audit_dir: Annotated[
         Path | None, typer.Option(help="Keep them in files here, too; implies --audit.")
     ] = None,
-    verbosity: Annotated[
-        int, typer.Option("-v", help="How much is logged: 0, 4 (details), 8 (of libraries).")
-    ] = 0,
+    verbosity: Verbosity = 0,
     logging_format: Annotated[LogFormat, typer.Option()] = LogFormat.TEXT,
     once: Annotated[
         bool,
         typer.Option(
             "--once",
             help="Schedule the objects given with -f and print what was written.",
-            rich_help_panel=_ONCE,
+            rich_help_panel=ONCE,
         ),
     ] = False,
-    files: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--filename",
-            "-f",
-            help="File, folder or - for standard input; repeatable.",
-            rich_help_panel=_ONCE,
-        ),
-    ] = None,
-    now: Annotated[
-        str,
-        typer.Option(help="The time it is, RFC 3339; default: now.", rich_help_panel=_ONCE),
-    ] = "",
-    output: Annotated[Output, typer.Option("--output", "-o", rich_help_panel=_ONCE)] = Output.YAML,
+    files: OnceFiles = None,
+    now: OnceNow = "",
+    output: OncePrint = Output.YAML,
 ) -> None:
     """Run the scheduler on a cluster until it is told to stop."""
     configuration = read_configuration(config)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from koordinator.cli.configuration import read_configuration
+from koordinator.cli.flags import Print
 from koordinator.cli.output import Output, print_comparison, print_report, write_html
 from koordinator.cli.replay import Replay, replay
 from koordinator.domain.run_report import RunReport
@@ -57,7 +58,7 @@ def simulate(
     until: Annotated[
         str, typer.Option(help="Virtual time to stop at, as 36h; default: the file's horizon.")
     ] = "",
-    output: Annotated[Output, typer.Option("--output", "-o")] = Output.TABLE,
+    output: Print = Output.TABLE,
     compare: Annotated[
         bool,
         typer.Option(
