@@ -10,7 +10,8 @@ from typing import Any
 from tests.e2e.controlplane import ApiError, ControlPlane
 from tests.e2e.controlplane.audit import BindRequest
 from tests.e2e.controlplane.endpoint import Endpoint
-from tests.e2e.scheduler_process import KOORD, SchedulerProcess
+from tests.e2e.koord_process import KOORD
+from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.waiting import eventually
 from tests.e2e.witness import pods
 

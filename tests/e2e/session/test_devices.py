@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from tests.e2e.controlplane import ControlPlane
+from tests.e2e.koord_process import KOORD
 from tests.e2e.kubelet import FakeKubelet
-from tests.e2e.scheduler_process import KOORD, SchedulerProcess
+from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.session.manifests import Manifest, node
 from tests.e2e.session.user import User
 from tests.e2e.waiting import eventually

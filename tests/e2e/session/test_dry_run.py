@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 from tests.e2e.controlplane import ControlPlane
-from tests.e2e.scheduler_process import KOORD, SchedulerProcess
+from tests.e2e.koord_process import KOORD
+from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.session.conftest import CONFIGURATION
 from tests.e2e.session.manifests import (
     HOST,

@@ -4,7 +4,7 @@ import json
 import subprocess
 
 from tests.e2e.controlplane import ControlPlane
-from tests.e2e.scheduler_process import KOORD
+from tests.e2e.koord_process import KOORD
 from tests.e2e.session.manifests import Manifest, node, pod
 from tests.e2e.session.user import User
 from tests.e2e.waiting import eventually

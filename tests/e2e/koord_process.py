@@ -1,0 +1,113 @@
+"""``koord`` commands that run on, as processes of their own, as an operator runs them."""
+
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.e2e.controlplane import ControlPlane
+from tests.e2e.waiting import eventually
+
+KOORD = Path(sys.executable).with_name("koord")
+
+
+class KoordProcess:
+    """One replica, which serves its pages on ``port``.  ``with`` starts and stops it."""
+
+    def __init__(
+        self, controlplane: ControlPlane, name: str, command: Sequence[str], port: int
+    ) -> None:
+        self.port = port
+        self.log = controlplane.state_dir / f"{name}.log"
+        self._controlplane = controlplane
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        """Start, and wait until it is ready."""
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop, whatever the state."""
+        self.kill()
+
+    def last_words(self, lines: int = 60) -> str:
+        """Return the end of what it logged."""
+        return "\n".join(self.log.read_text().splitlines()[-lines:])
+
+    @property
+    def pid(self) -> int:
+        """The process id; only after ``start``."""
+        if self._process is None:
+            raise RuntimeError("not started")
+        return self._process.pid
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start; ``wait`` until /readyz says so."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdout=log,
+                stderr=log,
+                process_group=self._controlplane.process_group,
+            )
+        if wait:
+            eventually(lambda: self.get("/readyz") == "ok", 60)
+
+    def signal(self, number: int) -> None:
+        """Send a signal, if it runs."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def stop(self) -> int:
+        """Ask it to stop and return the exit code."""
+        self.signal(signal.SIGTERM)
+        return self.exit_code()
+
+    def kill(self) -> None:
+        """End it at once, as a machine that dies does."""
+        self.signal(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+
+    def exit_code(self, timeout_s: float = 60.0) -> int:
+        """Wait for the end and return the exit code."""
+        if self._process is None:
+            raise RuntimeError("not started")
+        return self._process.wait(timeout_s)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def get(self, path: str) -> str:
+        """Return a page; empty while it can't be had."""
+        url = f"http://127.0.0.1:{self.port}{path}"
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                text: str = answer.read().decode()
+                return text
+        except OSError:
+            return ""
+
+    def metric(self, series: str) -> float:
+        """Return the value of a series as it stands in /metrics; 0 if it is not there."""
+        for line in self.get("/metrics").splitlines():
+            if line.startswith(series + " "):
+                return float(line.rpartition(" ")[2])
+        return 0.0
