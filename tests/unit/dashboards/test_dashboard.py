@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
-from tests.unit.scheduler.test_app import restarted
+from tests.unit.scheduler.watching import restarted
 from tests.worlds import START_S, node
 
 from koordinator.cli.rest_metrics import RequestMetrics

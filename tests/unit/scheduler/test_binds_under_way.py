@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.scheduler.test_app import events, only, places, restarted
+from tests.unit.scheduler.watching import events, only, places, restarted
 from tests.worlds import START_S, made, node, pod
 
 from koordinator.api.event import Event

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.equipped_nodes import PLACES, POLICY, machine
 from tests.unit.scheduler.conftest import NewEmbedded
-from tests.unit.scheduler.test_app import restarted
+from tests.unit.scheduler.watching import restarted
 from tests.worlds import START_S, device, pod
 
 from koordinator.api.device import Device

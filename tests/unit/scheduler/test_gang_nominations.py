@@ -6,6 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.unit.scheduler.test_gangs import group, members
 from tests.unit.scheduler.test_job_preemption import JOBS
+from tests.unit.scheduler.watching import places
 from tests.worlds import START_S, node, pod
 
 from koordinator.api.meta import KubeObject
@@ -14,7 +15,7 @@ from koordinator.api.pod_group import PodGroup
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError
-from koordinator.scheduler.app import Bound, Evicted, Outcome, Scheduler
+from koordinator.scheduler.app import Evicted, Outcome, Scheduler
 from koordinator.scheduler.app.metrics import Metrics
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState
@@ -66,10 +67,6 @@ class SlowWorld:
     def nominated(self, *names: str) -> list[str]:
         pods = [self.cluster.get(Pod, name, "default") for name in names]
         return [it.status.nominated_node_name for it in pods]
-
-
-def places(outcomes: list[Outcome]) -> dict[str, str]:
-    return {it.pod.partition("/")[2]: it.node for it in outcomes if isinstance(it, Bound)}
 
 
 def victims(outcomes: list[Outcome]) -> list[str]:

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from tests.reservations import reservation
-from tests.unit.scheduler.test_app import restarted
+from tests.unit.scheduler.watching import restarted
 from tests.worlds import START_S, made, node, pod
 
 from koordinator.api.meta import KubeObject

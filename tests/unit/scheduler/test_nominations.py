@@ -1,12 +1,13 @@
 """A pod that waits for its victims to go has a node, and keeps it until it is there."""
 
 import pytest
+from tests.unit.scheduler.watching import places
 from tests.worlds import START_S, node, pod
 
 from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
-from koordinator.scheduler.app import Bound, Evicted, Outcome, Scheduler
+from koordinator.scheduler.app import Evicted, Outcome, Scheduler
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator.embedded import STOCK
@@ -35,10 +36,6 @@ class SlowWorld:
 
     def nominated(self, name: str) -> str:
         return self.cluster.get(Pod, name, "default").status.nominated_node_name
-
-
-def places(outcomes: list[Outcome]) -> dict[str, str]:
-    return {it.pod.partition("/")[2]: it.node for it in outcomes if isinstance(it, Bound)}
 
 
 def victims(outcomes: list[Outcome]) -> list[str]:

@@ -1,0 +1,125 @@
+"""Pods that wait for a permit, hold their place meanwhile, and may lose it."""
+
+from typing import Any
+
+from tests.unit.scheduler.conftest import NewEmbedded
+from tests.unit.scheduler.watching import events, later, only, places, stored
+from tests.worlds import START_S, configuration, node, pod
+
+from koordinator.api.pod import Pod
+from koordinator.cluster.port import Binding
+from koordinator.scheduler.app import (
+    Bound,
+    Unschedulable,
+)
+from koordinator.scheduler.contract import NoArgs, Permit, PluginSpec
+from koordinator.scheduler.snapshot import ResourceAxis
+
+
+class Patient:
+    """Permits as it is told, by pod name."""
+
+    answers: dict[str, Permit]
+
+    def __init__(self, answers: dict[str, Permit]) -> None:
+        self.answers = answers
+
+    def permit(self, asked: Pod, _node: str) -> Permit:
+        return self.answers.get(asked.metadata.name, Permit())
+
+
+def patient(**answers: Permit) -> tuple[Patient, dict[str, Any]]:
+    """Return the plugin, and what switches it on."""
+    plugin = Patient(answers)
+
+    def build(_args: NoArgs, _axis: ResourceAxis) -> Patient:
+        return plugin
+
+    config = configuration(plugins={"permit": {"enabled": [{"name": "Patient"}]}})
+    return plugin, {"config": config, "out_of_tree": [PluginSpec("Patient", NoArgs, build)]}
+
+
+def test_a_pod_that_waits_for_its_permit_holds_its_place(embedded: NewEmbedded) -> None:
+    """It is bound as soon as it may."""
+    plugin, switched_on = patient(p=Permit(wait_s=30))
+    one = embedded(node("n", cpu=1), pod("p", cpu=1), pod("q", cpu=1), **switched_on)
+    assert [o.pod for o in one.scheduler.step()] == ["default/q"]
+    assert stored(one, "p").spec.node_name == ""
+    assert one.scheduler.next_wakeup_s() == START_S + 30
+
+    plugin.answers.clear()
+    assert places(one.scheduler.step()) == {"p": "n"}
+
+
+def test_a_permit_that_does_not_come_in_time_is_a_failure(embedded: NewEmbedded) -> None:
+    """The place is free again, and the pod backs off."""
+    _, switched_on = patient(p=Permit(wait_s=30))
+    one = embedded(node("n", cpu=1), pod("p", cpu=1), **switched_on)
+    one.scheduler.step()
+
+    (failed,) = only(Unschedulable, later(one, 30.0))
+    assert failed.message == "timed out waiting for its permit"
+    one.cluster.create(pod("q", cpu=1))
+    assert places(one.scheduler.step()) == {"q": "n"}
+
+
+def test_a_refused_permit_names_the_plugin(embedded: NewEmbedded) -> None:
+    """The place is free again."""
+    _, switched_on = patient(p=Permit(refusal="not today"))
+    one = embedded(node("n", cpu=1), pod("p", cpu=1), pod("q", cpu=1), **switched_on)
+    done = one.scheduler.step()
+
+    assert places(done) == {"q": "n"}
+    (failed,) = only(Unschedulable, done)
+    assert (failed.plugin, failed.reason) == ("Patient", "not today")
+
+
+def test_a_pod_that_is_deleted_while_it_waits_for_its_permit_is_forgotten(
+    embedded: NewEmbedded,
+) -> None:
+    """It is neither bound nor reported, and its place is free."""
+    plugin, switched_on = patient(p=Permit(wait_s=30))
+    one = embedded(node("n", cpu=1), pod("p", cpu=1), **switched_on)
+    one.scheduler.step()
+    one.cluster.delete(Pod, "p", "default")
+    plugin.answers.clear()
+    one.cluster.create(pod("q", cpu=1))
+
+    assert one.scheduler.step() == [Bound("default/q", "n")]
+    assert events(one, "p") == []
+
+
+def test_a_pod_that_is_bound_elsewhere_while_it_waits_for_its_permit_counts_there(
+    embedded: NewEmbedded,
+) -> None:
+    """And its place is free."""
+    plugin, switched_on = patient(p=Permit(wait_s=30))
+    one = embedded(
+        node("n", cpu=1), node("m", cpu=1, unschedulable=True), pod("p", cpu=1), **switched_on
+    )
+    one.scheduler.step()
+    one.cluster.bind([Binding("default", "p", "m")])
+    plugin.answers.clear()
+    one.cluster.create(pod("q", cpu=1))
+
+    assert one.scheduler.step() == [Bound("default/q", "n")]
+    placed = one.state.pods.by_key
+    assert {key: one.state.nodes.names[p.row] for key, p in placed.items()} == {
+        "default/p": "m",
+        "default/q": "n",
+    }
+
+
+def test_a_new_pod_of_the_same_name_is_not_taken_for_the_one_that_waited(
+    embedded: NewEmbedded,
+) -> None:
+    """It is scheduled anew and keeps its place."""
+    plugin, switched_on = patient(p=Permit(wait_s=30))
+    one = embedded(node("n", cpu=2), pod("p", cpu=1), **switched_on)
+    one.scheduler.step()
+    one.cluster.delete(Pod, "p", "default")
+    plugin.answers.clear()
+    one.cluster.create(pod("p", cpu=2))
+
+    assert places(one.scheduler.step()) == {"p": "n"}
+    assert one.state.nodes.requested[0, 0] == 2000
