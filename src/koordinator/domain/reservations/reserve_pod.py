@@ -54,6 +54,11 @@ def is_reserve_pod(meta: ObjectMeta) -> bool:
     return is_true(meta.annotations, RESERVE_POD)
 
 
+def reservation_name(meta: ObjectMeta) -> str:
+    """Return the name of the reservation for which a pod stands; empty if for none."""
+    return meta.annotations[RESERVATION_NAME] if is_reserve_pod(meta) else ""
+
+
 def holds_for_others(pod: Pod) -> bool:
     """Return whether an ordinary pod offers its amounts to others, as a reservation does.
 

@@ -2,10 +2,12 @@
 
 The only part of the scheduler with a loop, a clock and a cluster.
 
-``shell``    the loop: watch events to state and queue, pods to decisions
-``binding``  placing decided pods and binding them, with undo
-``reporter`` what is written about pods: conditions and events
-``metrics``  what is measured
+``shell``          the loop: watch events to state and queue, pods to decisions
+``binding``        placing decided pods and binding them, with undo
+``binding_cycle``  from a place to a binding: permits, volumes, the bind, and the way back
+``journal``        who is told of decisions
+``reporter``       what is written about pods: conditions and events
+``metrics``        what is measured
 """
 
 from koordinator.scheduler.app.outcomes import Bound, Evicted, Outcome, Unschedulable

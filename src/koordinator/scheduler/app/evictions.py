@@ -1,28 +1,20 @@
 """Places kept for pods that make room for themselves, and the pods that go for them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import Cluster
 from koordinator.domain.gangs import GangAttempt, GangBook
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError, ConflictError, NotFoundError
+from koordinator.scheduler.app.binding_cycle import BindingCycle
 from koordinator.scheduler.app.gang_rooms import Room
+from koordinator.scheduler.app.journal import Journal
 from koordinator.scheduler.app.outcomes import Evicted
 from koordinator.scheduler.app.reporter import Reporter
 from koordinator.scheduler.contract import PostFilterResult
 from koordinator.scheduler.queue import Nominator, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
-
-
-@dataclass(frozen=True, slots=True)
-class BindDoings:
-    """What the shell does about bindings that are in the way."""
-
-    settle_binds_of: Callable[[Iterable[PlacedPod]], None]
-    give_up_bind: Callable[[str], bool]  # of a pod, by key, whose binding has not begun
-    note: Callable[[Evicted], None]
 
 
 class Evictions:
@@ -38,10 +30,12 @@ class Evictions:
         queue: SchedulingQueue,
         nominator: Nominator,
         gangs: Sequence[GangBook],
-        doings: BindDoings,
+        bindings: BindingCycle,
+        journal: Journal,
     ) -> None:
         self._cluster, self._clock, self._state, self._reporter = cluster, clock, state, reporter
-        self._queue, self._nominator, self._gangs, self._doings = queue, nominator, gangs, doings
+        self._queue, self._nominator, self._gangs = queue, nominator, gangs
+        self._bindings, self._journal = bindings, journal
         self.gangs_shrank = False  # one may be short of members now
 
     def end_stale_nominations(self) -> None:
@@ -65,7 +59,7 @@ class Evictions:
         """
         node = nomination.node
         self._nominate({pod.key: (pod, node)})
-        self._doings.settle_binds_of(nomination.victims)
+        self._bindings.settle(nomination.victims)
         for victim in nomination.victims:
             error = self._evict(victim, pod, f"pod {pod.key}", node)
             if error is not None:
@@ -80,7 +74,7 @@ class Evictions:
         if not room.places:
             return None
         self._nominate(room.pods)
-        self._doings.settle_binds_of(room.victims)
+        self._bindings.settle(room.victims)
         errors = []
         for victim in room.victims:
             node = self._state.nodes.names[victim.row]
@@ -113,7 +107,7 @@ class Evictions:
 
     def _evict(self, victim: PlacedPod, by: Pod, job: str, node: str) -> ClusterError | None:
         """Delete a victim; return why that failed."""
-        if self._doings.give_up_bind(victim.key):
+        if self._bindings.give_up(victim.key):
             return None
         meta = victim.pod.metadata
         self._reporter.preempting(victim.pod, by, job)
@@ -124,5 +118,5 @@ class Evictions:
         except ClusterError as error:
             return error
         self._reporter.preempted(victim.pod, by, job, node)
-        self._doings.note(Evicted(victim.key, by.key, f"Preempted by {job} on node {node}"))
+        self._journal.note(Evicted(victim.key, by.key, f"Preempted by {job} on node {node}"))
         return None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from koordinator.domain.gangs import GangBook
 from koordinator.foundation.clock import Clock
 from koordinator.scheduler.app.binding import Assumed, Binder
+from koordinator.scheduler.app.binding_cycle import BindingCycle
 from koordinator.scheduler.app.diagnoses import Diagnoses
 from koordinator.scheduler.app.evictions import Evictions
 from koordinator.scheduler.app.gang_placing import (
@@ -24,7 +25,8 @@ from koordinator.scheduler.app.gang_rooms import GangRooms, Room, told_of_room
 from koordinator.scheduler.app.gathered_rooms import GatheredRooms
 from koordinator.scheduler.app.gathering import Demand, Gatherer
 from koordinator.scheduler.app.job_queues import JobQueues
-from koordinator.scheduler.app.outcomes import Outcome, Unschedulable
+from koordinator.scheduler.app.journal import Journal
+from koordinator.scheduler.app.outcomes import Unschedulable
 from koordinator.scheduler.app.reporter import Reporter
 from koordinator.scheduler.app.waiting_gangs import WaitingGangs
 from koordinator.scheduler.contract import NOTHING, ActivePlugin, Holding
@@ -43,14 +45,8 @@ class GangDoings:
 
     class_of: Callable[[QueuedPod], PodClass]
     cycle_of: Callable[[QueuedPod], Cycle]
-    began_s: Callable[[], float]
-    permit: Callable[[Cycle, Assumed], None]
-    settle_waiting: Callable[[], None]
-    let_go: Callable[[Sequence[Assumed]], None]  # all permits are there
-    withdraw: Callable[[str], Assumed | None]
     fail: Callable[[QueuedPod, str], None]
     reject: Callable[..., None]
-    note: Callable[[Outcome], None]
 
 
 class GangTurns:
@@ -69,6 +65,8 @@ class GangTurns:
         evictions: Evictions,
         queues: JobQueues,
         reports: GangReports,
+        bindings: BindingCycle,
+        journal: Journal,
         doings: GangDoings,
         metrics: "Metrics | None",
         explain: bool,
@@ -78,6 +76,7 @@ class GangTurns:
         self._queue, self._nominator = queue, nominator
         self._diagnoses, self._evictions = diagnoses, evictions
         self._queues, self._reports, self._doings, self._metrics = queues, reports, doings, metrics
+        self._bindings, self._journal = bindings, journal
         self._explain, self._merges = explain, merges
         self._placer = GangPlacer(binder, self._choose_member, self._diagnose_member, self._card)
         self._gatherer = Gatherer(state, binder, self._placer, self._card)
@@ -140,7 +139,7 @@ class GangTurns:
                 merges=merges,
             )
         if self._metrics is not None:
-            took_s = self._metrics.now_s() - self._doings.began_s()
+            took_s = self._metrics.now_s() - self._journal.began_s
             self._metrics.jobs.gang_decided(len(members), took_s, placed=not decision.is_lost)
         if decision.is_lost:
             room = self._room_for(cycle, turn, decision, members, demand)
@@ -197,13 +196,13 @@ class GangTurns:
         self._queue.take_all(pods, now_s)
         for assumed in placed:
             self._nominator.remove(assumed.queued.key)
-            assumed.began_s = self._doings.began_s()
+            assumed.began_s = self._journal.began_s
             gangs.hold(assumed.queued.pod)
         if placed:
             self._queues.started(placed[0].queued.pod)
         if len(cycle.profile.permit) > 1 or not (placed and self._permit_all(cycle, placed)):
             for assumed in placed:
-                self._doings.permit(cycle, assumed)
+                self._bindings.permit(assumed)
         room = Room()
         if failed and not gangs.may_start(failed[0][0].pod):  # those with places wait for them
             short = [(queued, pod_class) for queued, pod_class, _ in failed]
@@ -230,7 +229,7 @@ class GangTurns:
                     again_soon=error is not None,
                 )
             told.add(id(verdict))
-        self._doings.settle_waiting()
+        self._bindings.settle_waiting()
 
     def _permit_all(self, cycle: Cycle, placed: Sequence[Assumed]) -> bool:
         """Let all members go if the gang says so; what it says of one, it says of all."""
@@ -242,7 +241,7 @@ class GangTurns:
         for assumed in placed:
             holding = assumed.holding
             assumed.holding = note if holding is NOTHING else holding.joined(note)
-        self._doings.let_go(placed)
+        self._bindings.let_go(placed)
         return True
 
     def _reject_gang(
@@ -266,7 +265,7 @@ class GangTurns:
         gang = gangs.gang_of(head.pod)
         own_id = gang.id if gang is not None else ""
         for key in gangs.companions(head.pod):
-            waiting = self._doings.withdraw(key)
+            waiting = self._bindings.withdraw(key)
             if waiting is not None:
                 self._binder.forget(waiting)
                 gangs.release(waiting.queued.pod)
@@ -338,7 +337,7 @@ class GangTurns:
         if again:
             now_s = self._clock.now_s()
             self._queue.reject(queued, plugins, frozenset(), queued.message, now_s, need=need)
-            self._doings.note(Unschedulable(queued.key, *main, queued.message))
+            self._journal.note(Unschedulable(queued.key, *main, queued.message))
         else:
             if not keeps_nomination:
                 self._evictions.end_nomination(queued.pod)
@@ -359,7 +358,7 @@ class GangTurns:
         if queued.state is QueueState.IN_FLIGHT:
             self._queue.postpone(queued, self._clock.now_s())
         self._reports.told(queued.pod)
-        self._doings.note(Unschedulable(queued.key, gate.name, message, message))
+        self._journal.note(Unschedulable(queued.key, gate.name, message, message))
 
     def _card(self, cycle: Cycle, pod_class: PodClass) -> Scorecard | None:
         return cycle.scorecard(pod_class) if self._explain else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from koordinator.api.annotations.reservation import AFFINITY, RESERVATION_NAME
+from koordinator.api.annotations.reservation import AFFINITY
 from koordinator.api.core import MicroTime, ObjectReference
 from koordinator.api.event import Event, EventSeries, reference_to
 from koordinator.api.meta import Condition, KubeObject, ObjectMeta
@@ -19,7 +19,7 @@ from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
 from koordinator.api.reservation import Reservation
 from koordinator.cluster.port import Cluster, PodReport
 from koordinator.domain.reservations.message import reservation_message
-from koordinator.domain.reservations.reserve_pod import is_reserve_pod
+from koordinator.domain.reservations.reserve_pod import is_reserve_pod, reservation_name
 from koordinator.foundation.clock import UTC, Clock, to_datetime
 from koordinator.scheduler.diagnosis import shortened
 
@@ -226,8 +226,7 @@ class Reporter:
 
 def called(pod: Pod) -> str:
     """Return how a pod is called, or the reservation for which it stands."""
-    meta = pod.metadata
-    return meta.annotations[RESERVATION_NAME] if is_reserve_pod(meta) else pod.key
+    return reservation_name(pod.metadata) or pod.key
 
 
 def _reference(about: KubeObject) -> ObjectReference:

@@ -6,11 +6,10 @@ simulation.
 """
 
 import logging
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from koordinator.api.annotations.reservation import RESERVATION_NAME
 from koordinator.api.kubescheduler.gates import CLEAN_EXPIRED_ALLOCATED
 from koordinator.api.labels import OPERATING_MODE
 from koordinator.api.meta import KubeObject, ObjectMeta
@@ -21,35 +20,28 @@ from koordinator.api.pod import Pod, PodSpec
 from koordinator.api.pod_group import PodGroup
 from koordinator.api.reservation import Reservation
 from koordinator.cluster.port import NO_SELECTORS, Cluster, EventType, Watch, WatchEvent
-from koordinator.domain.gangs import GangBook
 from koordinator.domain.reservations.owners import claimant_of, is_owner
 from koordinator.domain.reservations.reserve_pod import is_reserve_pod, reserve_pod
 from koordinator.domain.transforms import as_scheduled
 from koordinator.foundation.clock import Clock, to_epoch_s
-from koordinator.foundation.errors import (
-    ConflictError,
-    InvalidError,
-    NotFoundError,
-    TooManyRequestsError,
-)
 from koordinator.scheduler.app.audit import Audit
 from koordinator.scheduler.app.binding import Assumed, Binder
+from koordinator.scheduler.app.binding_cycle import BindingCycle, BindingDoings
 from koordinator.scheduler.app.diagnoses import Diagnoses
-from koordinator.scheduler.app.evictions import BindDoings, Evictions
+from koordinator.scheduler.app.evictions import Evictions
 from koordinator.scheduler.app.gang_turns import GangDoings, GangTurns
 from koordinator.scheduler.app.job_queues import EVENTS, GATE, JobQueues
-from koordinator.scheduler.app.outcomes import Bound, Evicted, Outcome, Unschedulable
+from koordinator.scheduler.app.journal import Journal
+from koordinator.scheduler.app.outcomes import Outcome
 from koordinator.scheduler.app.queued_quotas import QueuedQuotas
 from koordinator.scheduler.app.reporter import Reporter
 from koordinator.scheduler.app.reservations import ReservationKeeper
 from koordinator.scheduler.app.terminating_pods import TerminatingPods
 from koordinator.scheduler.app.upkeep import Upkeep
 from koordinator.scheduler.contract import (
-    Action,
     ActivePlugin,
     ClusterEvent,
     Gate,
-    Holding,
     PostFilterResult,
     Profile,
 )
@@ -62,16 +54,12 @@ from koordinator.scheduler.queue import Need, Nominator, QueuedPod, SchedulingQu
 from koordinator.scheduler.snapshot import (
     ClusterState,
     IntArray,
-    PlacedPod,
     PodClass,
     Snapshot,
 )
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
     from koordinator.scheduler.app.metrics import Metrics
-
-#: After these it is sure that a binding did not happen.
-_NOT_BOUND = (NotFoundError, ConflictError, InvalidError, TooManyRequestsError)
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +109,7 @@ class Scheduler:
             for a in p.pre_filter
             if isinstance(a.plugin, ElasticQuotaPlugin)
         ]
-        self._audit, untimed = audit, profiles
+        untimed = profiles
         if metrics is not None:
             profiles = [metrics.timed(profile) for profile in profiles]
         self.cycles = {p.scheduler_name: Cycle(p, state) for p in profiles}
@@ -136,11 +124,23 @@ class Scheduler:
         )
         self.nominator = Nominator()
         self._binder = Binder(cluster, state, clock)
+        self._journal = Journal(clock, self.queue, self._binder, metrics, audit)
         self._reporter = Reporter(cluster, clock, enabled=self.options.report)
         self.gangs = [active.plugin.gangs for p in profiles for active in p.gangs]
         if audit is not None:
             audit.watch(state, untimed, self.gangs, metrics)
         self._diagnoses = Diagnoses(state, self.nominator, explain=self.options.explain)
+        self._bindings = BindingCycle(
+            clock,
+            state,
+            self._binder,
+            self._reporter,
+            self._journal,
+            queue=self.queue,
+            cycles=self.cycles,
+            keeper=self._keeper,
+            doings=self._binding_doings(),
+        )
         self._evictions = Evictions(
             cluster,
             clock,
@@ -149,7 +149,8 @@ class Scheduler:
             queue=self.queue,
             nominator=self.nominator,
             gangs=self.gangs,
-            doings=BindDoings(self._settle_binds_of, self._give_up_bind, self._note),
+            bindings=self._bindings,
+            journal=self._journal,
         )
         self.quotas = next(iter(quotas), None)  # those of further profiles would say the same
         queued = QueuedQuotas(self.quotas, state) if self.quotas is not None else None
@@ -179,6 +180,8 @@ class Scheduler:
             evictions=self._evictions,
             queues=self._job_queues,
             reports=self._upkeep.gangs,
+            bindings=self._bindings,
+            journal=self._journal,
             doings=self._gang_doings(),
             metrics=metrics,
             explain=self.options.explain,
@@ -190,17 +193,11 @@ class Scheduler:
         self._watched: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)
         self._field_selectors = field_selectors
         self._watch: Watch | None = None
-        self._outcomes: list[Outcome] = []
-        self._to_bind: list[Assumed] = []
         self._class_of: dict[str, tuple[Pod, PodClass]] = {}  # of pods not tried yet
-        self._waiting: dict[str, Assumed] = {}  # for their permit
-        self._preparing: dict[str, Assumed] = {}  # what they need is being made ready
-        self._beginning: dict[str, Assumed] = {}  # among those whose binding is just to begin
         self._asked_at: dict[tuple[str, str], Hashable] = {}  # versions of plugins with a run limit
         self.attempts = 0
         self.is_synced = False  # everything that existed when last asked has been taken in
         self._bookmarks_due = 0
-        self._began_s = 0.0
         if metrics is not None:
             self._show_to(metrics)
 
@@ -208,41 +205,26 @@ class Scheduler:
         return GangDoings(
             class_of=self._class,
             cycle_of=lambda queued: self.cycles[queued.pod.spec.scheduler_name],
-            began_s=lambda: self._began_s,
-            permit=self._permit,
-            settle_waiting=self._settle_waiting,
-            let_go=self._let_go,
-            withdraw=self._withdraw,
             fail=self._fail,
             reject=self._reject,
-            note=self._note,
         )
 
-    def _note(self, outcome: Outcome) -> None:
-        self._outcomes.append(outcome)
-        if self._audit is None:
-            return
-        queued, now_s = self.queue.get(outcome.pod), self._clock.now_s()
-        if isinstance(outcome, Evicted):
-            self._audit.evicted(now_s, outcome)
-        elif isinstance(outcome, Unschedulable) and queued is not None:
-            self._audit.rejected(now_s, queued, outcome.plugin, outcome.reason)
-
-    def _let_go(self, placed: Sequence[Assumed]) -> None:
-        self._to_bind += placed
+    def _binding_doings(self) -> BindingDoings:
+        return BindingDoings(
+            refuse=self._refuse,
+            fail=self._fail,
+            reserved=self._handle_reserved,
+            ask_for_everything=self._ask_for_everything,
+        )
 
     def _show_to(self, metrics: "Metrics") -> None:
-        metrics.watch(self.queue, self.state, self._count_assumed)
+        metrics.watch(self.queue, self.state, lambda: self._bindings.assumed)
         if self.quotas is not None:
             self.quotas.ledger(Snapshot(self.state)).hooks.timer = metrics
         metrics.jobs.watch(self.gangs, self._upkeep.quota_gauges, self._queue_lengths)
 
     def _queue_lengths(self) -> Mapping[str, int]:
         return {name: len(queue) for name, queue in list(self.job_queues.queues.items())}
-
-    def _count_assumed(self) -> int:
-        waiting = len(self._waiting) + len(self._preparing) + len(self._to_bind)
-        return self._binder.in_flight + waiting
 
     # -- news --------------------------------------------------------------------------------
 
@@ -316,8 +298,8 @@ class Scheduler:
 
     def _ingested(self, event: WatchEvent) -> ClusterEvent:
         """Take anything but a pod into the state; return what that means for the queue."""
-        if self._audit is not None and isinstance(event.object, Node):
-            self._audit.node_changed(self._clock.now_s(), event)
+        if isinstance(event.object, Node):
+            self._journal.node_changed(event)
         if event.type is EventType.DELETED:
             return self._ingest.drop(event.object)
         return self._ingest.put(event.object, event.previous)
@@ -346,6 +328,10 @@ class Scheduler:
         if kind is EventType.DELETED:
             keeper.forget(reservation.metadata.uid)
 
+    def _handle_reserved(self, pod: Pod, available: Reservation) -> None:
+        """Handle what the pod of a reservation has become by being bound."""
+        self._handle_holder(EventType.MODIFIED, as_scheduled(reserve_pod(available)), pod)
+
     def _handle_holder(self, kind: EventType, pod: Pod, previous: Pod | None) -> None:
         """Handle a pod that may hold something for others; these try at once if it is new."""
         uid, by_uid = pod.metadata.uid, self.state.holds.by_uid
@@ -360,7 +346,7 @@ class Scheduler:
     def _handle_pod(self, kind: EventType, pod: Pod, previous: Pod | None) -> None:
         key = pod.key
         gone = kind is EventType.DELETED or is_over(pod)
-        waited = (gone or bool(pod.spec.node_name)) and self._forget_waiting(key, gone=gone)
+        waited = (gone or bool(pod.spec.node_name)) and self._bindings.forget(key, gone=gone)
         ready = self._tell_gangs(pod, previous, gone=kind is EventType.DELETED)
         placed = self.state.pods.by_key.get(key)
         if gone or pod.spec.node_name:
@@ -424,43 +410,6 @@ class Scheduler:
         self._job_queues.removed(key)
         self._upkeep.gangs.gone(key)
 
-    def _forget_waiting(self, key: str, *, gone: bool) -> bool:
-        """Give back the place of a pod that waits; return whether there was one."""
-        assumed = self._withdraw(key)
-        if assumed is not None:
-            self._binder.forget(assumed)
-            if gone:
-                self._released(assumed)
-        return assumed is not None
-
-    def _withdraw(self, key: str) -> Assumed | None:
-        """Stop a pod that has its place and whose binding has not begun, if it is one."""
-        for waiting in (self._waiting, self._preparing, self._beginning):
-            if key in waiting:
-                return waiting.pop(key)
-        found = next((a for a in self._to_bind if a.queued.key == key), None)
-        if found is not None:
-            self._to_bind.remove(found)
-        return found
-
-    def _released(self, assumed: Assumed) -> None:
-        """Note that a pod has lost its place; who of its gang needs it loses the own one."""
-        pod = assumed.queued.pod
-        for active in self.cycles[pod.spec.scheduler_name].profile.gangs:
-            gangs: GangBook = active.plugin.gangs
-            companions = gangs.companions(pod)
-            gangs.release(pod)
-            for key in companions:
-                other = self._withdraw(key)
-                if other is not None:
-                    self._binder.forget(other)
-                    gangs.release(other.queued.pod)
-                    gang = gangs.gang_of(pod)
-                    name = gang.id if gang is not None else ""
-                    message = f'Gang "{name}" gets rejected due to Pod "{pod.key}" in Unreserve'
-                    self._fail(other.queued, message)
-                    self._tell_given_back(other)
-
     def _tell_queue(self, event: ClusterEvent) -> None:
         self.queue.on_event(event, self._clock.now_s())
 
@@ -521,8 +470,8 @@ class Scheduler:
         """
         self._exchange()
         self.queue.flush(self._clock.now_s())
-        self._settle_waiting()
-        self._settle_preparing()
+        self._bindings.settle_waiting()
+        self._bindings.settle_preparing()
         decided, most = 0, self.options.run_limit
         while self.is_synced and (limit is None or decided < limit):
             if self.is_saturated:
@@ -533,26 +482,26 @@ class Scheduler:
             if run:
                 decided += len(run)
                 self._decide(run)
-                if _reservation(run[-1].pod):
-                    self._begin_binds()  # the next pod may be the one that it is for
-            elif not self._to_bind and not (self._keeper is not None and self._keeper.step()):
+                if is_reserve_pod(run[-1].pod.metadata):
+                    self._bindings.begin()  # the next pod may be the one that it is for
+            elif not self._bindings.decided and not (
+                self._keeper is not None and self._keeper.step()
+            ):
                 break
-            if not run or len(self._to_bind) >= self.options.in_flight:
+            if not run or self._bindings.decided >= self.options.in_flight:
                 self._exchange()
-        self._begin_binds()
-        self._end_binds()
+        self._bindings.begin()
+        self._bindings.end()
         self._gang_turns.waiting.wake()  # what was given back may make room
         self._upkeep.settle()
         if self.is_synced and limit != 0:  # who only follows the cluster writes nothing
             for outcome in self._upkeep.step():
-                self._note(outcome)
-        return self._told()
+                self._journal.note(outcome)
+        return self._journal.take()
 
-    def _told(self) -> list[Outcome]:
-        if self._audit is not None:
-            self._audit.flush(self._clock.now_s())
-        outcomes, self._outcomes = self._outcomes, []
-        return outcomes
+    def _keeps_reservations(self) -> bool:
+        """Do what is due for reservations; return whether there was anything."""
+        return self._keeper is not None and self._keeper.step()
 
     def warm_up(self) -> None:
         """Decide about pods that nobody has, so that the first real one finds all code loaded."""
@@ -570,11 +519,9 @@ class Scheduler:
 
     def finish(self) -> None:
         """Send what has been decided and wait for the answers; for the end of the process."""
-        self._begin_binds()
-        self._end_binds(wait=True)
-        if self._audit is not None:
-            self._audit.note_times(self._clock.now_s())
-            self._audit.flush(self._clock.now_s())
+        self._bindings.begin()
+        self._bindings.end(wait=True)
+        self._journal.close()
 
     def report_quotas(self) -> None:
         """Write at once what would be written of quotas in the next seconds."""
@@ -582,8 +529,8 @@ class Scheduler:
 
     def _exchange(self) -> None:
         """Send what has been decided, and learn what has happened."""
-        self._begin_binds()
-        self._end_binds()
+        self._bindings.begin()
+        self._bindings.end()
         self._take_in()
 
     def _next_run(self, most: int) -> list[QueuedPod]:
@@ -600,8 +547,7 @@ class Scheduler:
 
     def next_wakeup_s(self) -> float | None:
         """Return when there is something to do even without news; None: only news can help."""
-        waiting = (*self._waiting.values(), *self._preparing.values())
-        times = [assumed.deadline_s for assumed in waiting]
+        times = self._bindings.deadlines()
         wakeups = [self.queue.next_wakeup_s()]
         if self.is_synced:
             wakeups += self._upkeep.next_wakeups()
@@ -616,19 +562,9 @@ class Scheduler:
         return self.options.merge_runs and not self.options.explain
 
     def _decide(self, run: list[QueuedPod]) -> None:
-        metrics, audit = self._metrics, self._audit
-        watch = metrics or audit
-        self._began_s = watch.now_s() if watch is not None else 0.0
-        if audit is not None:
-            profile = run[0].pod.spec.scheduler_name
-            self._binder.turn = audit.begin(profile, len(run), self._began_s)
+        self._journal.begin(run)
         self._decide_run(run)
-        took_s = watch.now_s() - self._began_s if watch is not None else 0.0
-        if metrics is not None:
-            metrics.decided(len(run), took_s)
-        if audit is not None:
-            self._binder.turn = None
-            audit.end(took_s, metrics.spent if metrics is not None else {})
+        self._journal.end(run)
 
     def _decide_run(self, run: list[QueuedPod]) -> None:
         if not self._job_queues.is_empty:
@@ -650,8 +586,8 @@ class Scheduler:
                 done = len(rows)
                 assumed_run = self._binder.assume_run(run[:done], classes[:done], rows)
                 for assumed in assumed_run if self._metrics is not None else ():
-                    assumed.began_s = self._began_s
-                self._to_bind += assumed_run
+                    assumed.began_s = self._journal.began_s
+                self._bindings.let_go(assumed_run)
                 for queued in run[:done]:
                     self._job_queues.started(queued.pod)
         for queued, pod_class in zip(run[done:], classes[done:], strict=True):
@@ -659,8 +595,8 @@ class Scheduler:
 
     def _choose_run(self, cycle: Cycle, classes: Sequence[PodClass]) -> IntArray | None:
         rows = cycle.choose_run(classes)
-        if rows is not None and self._audit is not None:
-            self._audit.compare(classes[0])
+        if rows is not None:
+            self._journal.compare(classes[0])
         return rows
 
     def _can_merge(self, run: Sequence[QueuedPod]) -> bool:
@@ -701,15 +637,14 @@ class Scheduler:
             )
         scorecard = cycle.scorecard(pod_class) if self.options.explain else None
         if isinstance(choice, Choice):
-            if self._audit is not None:
-                self._audit.compare(pod_class)
+            self._journal.compare(pod_class)
             self.nominator.remove(queued.key)  # in its place it must not count twice
             assumed = self._binder.assume(queued, pod_class, choice)
-            assumed.scorecard, assumed.began_s = scorecard, self._began_s
+            assumed.scorecard, assumed.began_s = scorecard, self._journal.began_s
             for gangs in self.gangs:
                 gangs.hold(queued.pod)
             self._job_queues.started(queued.pod)
-            self._permit(cycle, assumed)
+            self._bindings.permit(assumed)
         elif isinstance(choice, Refused):
             main, plugins = (choice.plugin, choice.reason), frozenset((choice.plugin,))
             self._evictions.end_nomination(queued.pod)
@@ -742,8 +677,8 @@ class Scheduler:
                 keeps_nomination |= result.keeps_nomination
                 if result.message:
                     said.append(result.message)
-            if self._metrics is not None and cycle.profile.post_filter:
-                self._metrics.preempted(len(nomination.victims))
+            if cycle.profile.post_filter:
+                self._journal.preempted(len(nomination.victims))
         message = diagnosis.message(", ".join(said))
         plugins = diagnosis.plugins
         if nomination.node:
@@ -769,226 +704,25 @@ class Scheduler:
         nominated: str = "",
         need: Need | None = None,
     ) -> None:
-        if self._metrics is not None:
-            profile, took_s = queued.pod.spec.scheduler_name, self._metrics.now_s() - self._began_s
-            self._metrics.rejected(profile, took_s)
+        self._journal.rejected(queued, main, message, scorecard, nominated)
         self._reporter.failed(queued.pod, message)
         if self._keeper is not None and is_reserve_pod(queued.pod.metadata) and self.options.report:
             self._keeper.unschedulable(queued.pod, message)
         now_s = self._clock.now_s()
         self.queue.reject(queued, plugins, frozenset(), message, now_s, need=need)
-        plugin, reason = main
-        if self._audit is not None:
-            self._audit.rejected(self._clock.now_s(), queued, plugin, reason, nominated)
-        name = _reservation(queued.pod)
-        outcome = Unschedulable(queued.key, plugin, reason, message, nominated, scorecard, name)
-        self._outcomes.append(outcome)
 
-    def _settle_binds_of(self, victims: Iterable[PlacedPod]) -> None:
-        """Let bindings of victims end first that are under way."""
-        self._begin_binds()
-        if any(self._binder.is_binding(victim.key) for victim in victims):
-            self._end_binds(wait=True)
-
-    def _give_up_bind(self, key: str) -> bool:
-        """Take the place of a pod whose binding has not begun; return whether there was one."""
-        waiting = self._waiting.pop(key, None) or self._preparing.pop(key, None)
-        if waiting is None:
-            return False
-        self._binder.forget(waiting)
-        self._fail_assumed(waiting, "preempted before it was bound")
-        return True
-
-    # -- permit and bind ---------------------------------------------------------------------
-
-    def _permit(self, cycle: Cycle, assumed: Assumed) -> None:
-        wait_s = 0.0
-        for active in cycle.profile.permit:
-            permit = active.plugin.permit(assumed.queued.pod, assumed.node)
-            if permit.annotations:
-                more = Holding(annotations=permit.annotations)
-                assumed.holding = assumed.holding.joined(more)
-            if permit.refusal:
-                has_waited = bool(assumed.deadline_s)
-                self._binder.forget(assumed)
-                self._released(assumed)
-                self._end_wait(assumed, "rejected")
-                rejector = frozenset((active.name,))
-                main = (active.name, permit.refusal)
-                self._evictions.end_nomination(assumed.queued.pod)
-                self._reject(assumed.queued, main, rejector, permit.refusal, assumed.scorecard)
-                if has_waited:  # else nobody has missed the place
-                    self._tell_given_back(assumed)
-                return
-            wait_s = max(wait_s, permit.wait_s)
-        if wait_s > 0:
-            self._begin_wait(assumed, wait_s)
-            self._waiting[assumed.queued.key] = assumed
-        else:
-            self._end_wait(assumed, "allowed")
-            self._to_bind.append(assumed)
-
-    def _begin_wait(self, assumed: Assumed, wait_s: float) -> None:
-        if not assumed.deadline_s:
-            assumed.waits_since_s = self._clock.now_s()
-            assumed.deadline_s = assumed.waits_since_s + wait_s
-
-    def _end_wait(self, assumed: Assumed, result: str) -> None:
-        if assumed.deadline_s and self._metrics is not None:
-            self._metrics.permitted(result, self._clock.now_s() - assumed.waits_since_s)
-        assumed.deadline_s = 0.0
-
-    def _settle_waiting(self) -> None:
-        now_s = self._clock.now_s()
-        for key, assumed in list(self._waiting.items()):
-            if self._waiting.get(key) is not assumed:
-                continue  # it lost its place with another member of its gang
-            del self._waiting[key]
-            if now_s >= assumed.deadline_s:
-                self._binder.forget(assumed)
-                self._end_wait(assumed, "timeout")
-                self._fail_assumed(assumed, "timed out waiting for its permit")
-            else:
-                self._permit(self.cycles[assumed.queued.pod.spec.scheduler_name], assumed)
-
-    def _begin_binds(self) -> None:
-        """Begin to bind what has been decided, but for pods whose volumes are not ready yet."""
-        batch, self._to_bind = self._to_bind, []
-        self._beginning = {assumed.queued.key: assumed for assumed in batch}
-        ready = [a for a in batch if a.queued.key in self._beginning and self._is_prepared(a)]
-        ready = [assumed for assumed in ready if assumed.queued.key in self._beginning]
-        self._beginning = {}
-        self._begin(ready)
-
-    def _begin(self, ready: Sequence[Assumed]) -> None:
-        """Bind pods; write the status of what stands for a reservation."""
-        pods = []
-        for assumed in ready:
-            pod = assumed.queued.pod
-            if self._keeper is None or not is_reserve_pod(pod.metadata):
-                pods.append(assumed)
-                continue
-            error = self._keeper.bind(pod, assumed.node, assumed.holding)
-            self._binder.settle(assumed, error)
-            available = self.state.objects.get(Reservation, _reservation(pod))
-            if error is None and available is not None:  # to be used at once, before news of it
-                self._handle_holder(EventType.MODIFIED, as_scheduled(reserve_pod(available)), pod)
-        if pods:
-            self._binder.begin(pods)
-
-    def _is_prepared(self, assumed: Assumed) -> bool:
-        if assumed.transaction is None:  # of a run: nobody has anything to prepare
-            return True
-        cycle = self.cycles[assumed.queued.pod.spec.scheduler_name]
-        if not cycle.profile.pre_bind and not assumed.holding.node_lock:
-            return True
-        error = self._binder.prepare(assumed)
-        if error is not None:
-            self._fail_assumed(assumed, f"binding failed: {error}")
-            return False
-        return self._is_ready(cycle, assumed)
-
-    def _is_ready(self, cycle: Cycle, assumed: Assumed) -> bool:
-        """Ask whether a pod may be bound now; one that must wait is asked again with every step."""
-        wait_s = 0.0
-        for active in cycle.profile.pre_bind:
-            answer = active.plugin.pre_bind(self.state.objects, assumed.queued.pod, assumed.node)
-            if answer.refusal:
-                self._binder.forget(assumed)
-                self._fail_assumed(assumed, f"binding failed: {answer.refusal}")
-                return False
-            wait_s = max(wait_s, answer.wait_s)
-        if wait_s > 0:
-            self._begin_wait(assumed, wait_s)
-            self._preparing[assumed.queued.key] = assumed
-        return wait_s == 0
-
-    def _settle_preparing(self) -> None:
-        now_s = self._clock.now_s()
-        for key, assumed in list(self._preparing.items()):
-            if self._preparing.get(key) is not assumed:
-                continue  # it lost its place with another member of its gang
-            del self._preparing[key]
-            if now_s >= assumed.deadline_s:
-                self._binder.forget(assumed)
-                self._fail_assumed(assumed, "binding failed: timed out waiting for its volumes")
-            elif self._is_ready(self.cycles[assumed.queued.pod.spec.scheduler_name], assumed):
-                self._begin([assumed])
-
-    def _end_binds(self, *, wait: bool = False) -> None:
-        """Take note of bindings that have ended.
-
-        Nothing is decided after one of which nobody knows whether it happened, until it shows.
-        """
-        bound, is_unsure = [], False
-        for assumed, error in self._binder.ended(wait=wait):
-            if error is not None:
-                self._fail_assumed(assumed, f"binding failed: {error}")
-                is_unsure |= not isinstance(error, _NOT_BOUND)
-            else:
-                bound.append(assumed)
-                self.queue.done(assumed.queued.key)
-        if is_unsure:
-            self._ask_for_everything()
-        self._record(bound)
-        for assumed in bound:
-            pod = assumed.queued.pod
-            for active in self.cycles[pod.spec.scheduler_name].profile.post_bind:
-                active.plugin.post_bind(pod, assumed.node)
-        self._announce(bound)
-
-    def _record(self, bound: Sequence[Assumed]) -> None:
-        if self._audit is not None and bound:
-            pods = [(a.turn, a.queued.key, a.node, a.queued.attempts) for a in bound]
-            self._audit.bound(self._clock.now_s(), pods)
-        for assumed in bound:
-            queued, holding = assumed.queued, assumed.holding
-            if self._metrics is not None:
-                took_s = self._metrics.now_s() - assumed.began_s
-                self._metrics.bound(queued, self._clock.now_s(), took_s)
-            self._outcomes.append(
-                Bound(
-                    queued.key,
-                    assumed.node,
-                    holding.annotations,
-                    holding.labels,
-                    assumed.scorecard,
-                    _reservation(queued.pod),
-                )
-            )
-
-    def _announce(self, bound: Sequence[Assumed]) -> None:
-        self._reporter.bound([(assumed.queued.pod, assumed.node) for assumed in bound])
-        if self.queue.anyone_listens:
-            for assumed in bound:
-                event = ClusterEvent("AssignedPod", Action.ADD, None, assumed.queued.pod)
-                self._tell_queue(event)
-
-    def _fail_assumed(self, assumed: Assumed, message: str) -> None:
-        """As ``_fail``, of a pod whose place was given back."""
-        self._released(assumed)
-        self._fail(assumed.queued, message)
-        self._tell_given_back(assumed)
-
-    def _tell_given_back(self, assumed: Assumed) -> None:
-        """Let others try for the place.
-
-        Source: kubernetes pkg/scheduler/schedule_one.go ``handleBindingCycleError``.
-        """
-        self._tell_queue(ClusterEvent("AssignedPod", Action.DELETE, assumed.queued.pod, None))
+    def _refuse(self, assumed: Assumed, plugin: str, refusal: str) -> None:
+        queued, rejector = assumed.queued, frozenset((plugin,))
+        self._evictions.end_nomination(queued.pod)
+        self._reject(queued, (plugin, refusal), rejector, refusal, assumed.scorecard)
 
     def _fail(self, queued: QueuedPod, message: str) -> None:
         log.warning("pod not bound", extra={"pod": queued.key, "error": message})
-        if self._metrics is not None:
-            self._metrics.failed(queued.pod.spec.scheduler_name)
-        if self._audit is not None:
-            self._audit.failed(self._clock.now_s(), queued, message)
+        self._journal.failed(queued, message)
         self._evictions.end_nomination(queued.pod)
         if self.queue.get(queued.key) is queued:  # else it was deleted, or has a node by now
             self._reporter.failed(queued.pod, message, "SchedulerError")
         self.queue.fail(queued, message, self._clock.now_s())
-        name = _reservation(queued.pod)
-        self._outcomes.append(Unschedulable(queued.key, "", message, message, reservation=name))
 
 
 def _keeper(
@@ -1002,11 +736,6 @@ def _keeper(
                 args = active.plugin.args
                 return ReservationKeeper(cluster, state, clock, args, cleans_users=cleans)
     return None
-
-
-def _reservation(pod: Pod) -> str:
-    """Return the name of the reservation for which a pod stands; empty if for none."""
-    return pod.metadata.annotations[RESERVATION_NAME] if is_reserve_pod(pod.metadata) else ""
 
 
 def _permits(cycle: Cycle, classes: Sequence[PodClass]) -> bool:
