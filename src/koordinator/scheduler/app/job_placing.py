@@ -20,7 +20,7 @@ from koordinator.domain.network import (
 )
 from koordinator.scheduler.app.binding import Assumed, Binder
 from koordinator.scheduler.app.gang_placing import Wanted
-from koordinator.scheduler.cycle import Choice, Cycle, Nominations, RoomCount, Scorecard
+from koordinator.scheduler.cycle import Choice, Cycle, Nominations, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.snapshot import IntArray, PodClass
 
@@ -107,12 +107,14 @@ class JobPlacer:
         room = Planner(self._tree, rules, self._offer(kind, self.slots(kind))).best_room()
         return min(room, self._cycle.limit(kind.first[1], len(kind.members)))
 
-    def room(self, kind: Kind, count: int) -> RoomCount | None:
-        """Return the count in a form that can be kept; None where it could not be trusted."""
-        pod_class = kind.first[1]
+    def note_room(self, kind: Kind) -> bool:
+        """Keep what each node takes for other jobs; return whether it can be trusted later."""
+        slots, pod_class = self.slots(kind), kind.first[1]
         if self._nominated or not self._cycle.takes_amounts_only(pod_class):
-            return None
-        return self._cycle.room(pod_class, count)
+            return False
+        if int(slots.max(initial=0)) < len(kind.members):  # else a node may take more
+            self._cycle.note_room(pod_class, slots)
+        return True
 
     def _offer(self, kind: Kind, slots: IntArray, around: Surroundings | None = None) -> Offer:
         around = around or self._around

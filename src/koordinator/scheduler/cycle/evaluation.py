@@ -190,6 +190,11 @@ class Evaluation:
         )
 
     @property
+    def eligible(self) -> BoolArray:
+        """``(n_rows,)``: where no plugin rejects the pod that reads facts of nodes alone."""
+        return self._static_ok
+
+    @property
     def nbytes(self) -> int:
         return self.best.nbytes * (3 + len(self.raw))
 
@@ -324,9 +329,12 @@ class Evaluator:
             known = pod.facts[self] = (program, (program.key, program.linear), traits)
         return known[0], known[1]
 
-    def versions_of(self, pod: PodClass) -> Hashable:
-        """Return what changes when a plugin's answers about the pod may change on every row."""
-        return self.versions(self._program(pod, self.view(pod))[0])
+    def versions_of(self, pod: PodClass, view: Snapshot) -> Hashable:
+        """Return what changes when a plugin's answers about the pod may change on every row.
+
+        The ``view`` is that of the pod.
+        """
+        return self.versions(self._program(pod, view)[0])
 
     def versions(self, program: Program) -> Hashable:
         """Return the versions of the plugins that have one."""

@@ -23,7 +23,6 @@ from koordinator.scheduler.contract import (
 from koordinator.scheduler.cycle.evaluation import compile_program
 from koordinator.scheduler.cycle.job_trial import StateTrial, concerned
 from koordinator.scheduler.cycle.rivals import Nominations
-from koordinator.scheduler.cycle.room import UNBOUNDED
 from koordinator.scheduler.job_preemption import (
     Plan,
     Problem,
@@ -31,7 +30,6 @@ from koordinator.scheduler.job_preemption import (
     Shortage,
     VictimTable,
     make_plan,
-    most_members,
     victims_of,
 )
 from koordinator.scheduler.job_preemption.problem import NO_LIMIT
@@ -83,8 +81,7 @@ def make_room(
     if plan is None:
         return PostFilterResult(
             f"no room for {len(members)} members even without the {len(problem.victims.pods)} "
-            "pods that may be evicted",
-            most=UNBOUNDED if rivals or rows is not None else most_members(problem),
+            "pods that may be evicted"
         )
     return _result(state, problem, kinds, plan)
 
