@@ -144,7 +144,8 @@ class Gatherer:
         kinds = _kinds(cycle, attempt, demand, ranked)
         needed = _needed(attempt, ranked, lacking)
         for chosen in _choices(job, kinds, ranked, needed):
-            placed = job.place(_kinds(cycle, attempt, demand, chosen))
+            is_all = len(chosen) == len(ranked)
+            placed = job.place(kinds if is_all else _kinds(cycle, attempt, demand, chosen))
             if placed is None and attempt.is_alone:
                 placed = job.place(_kinds(cycle, attempt, demand.without_multiples(), chosen))
             if placed is not None:
@@ -207,6 +208,8 @@ def _needed(
     """Return the members without the last ones of each strict gang that may find no place."""
     spare = Counter(attempt.spare)
     spare.subtract(attempt.members[key] for key in lacking)
+    if max(spare.values(), default=0) <= 0:
+        return ranked
     kept: list[Wanted] = []
     for one in reversed(ranked):
         gang = attempt.members[one[0].key]

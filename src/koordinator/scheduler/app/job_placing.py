@@ -4,6 +4,7 @@ Members of several kinds (gangs of a group, shapes of pods) go to one domain too
 those with the fewest possible places first, each next to the ones before.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -39,13 +40,14 @@ class Surroundings:
 
     def with_more(self, members: Iterable[tuple[str, int]]) -> "Surroundings":
         """Return what is around after members, given as (gang id, row), have got places."""
-        own = {gang: rows.copy() for gang, rows in self.own.items()}
-        held, near = self.held.copy(), self.near.copy()
+        rows_of: dict[str, list[int]] = defaultdict(list)
         for gang, row in members:
-            own.setdefault(gang, np.zeros_like(held))[row] += 1
-            held[row] += 1
-            near[row] += 1
-        return Surroundings(held, own, near)
+            rows_of[gang].append(row)
+        more = {gang: np.bincount(rows, minlength=len(self.held)) for gang, rows in rows_of.items()}
+        all_of_them = sum(more.values(), np.zeros_like(self.held))
+        nothing = np.zeros_like(self.held)
+        own = {gang: self.own.get(gang, nothing) + rows for gang, rows in more.items()}
+        return Surroundings(self.held + all_of_them, {**self.own, **own}, self.near + all_of_them)
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,16 @@ def moves_sums_only(active: ActivePlugin, snapshot: Snapshot, pod: PodClass) -> 
     return active.plugin.reads is not Reads.PLACED if ask is None else ask(snapshot, pod)
 
 
+def compared(profile: Profile, state: ClusterState, pod: PodClass) -> IntArray:
+    """Return ``(n_columns,)``: the amounts that filters compare with what is free; 0: not one."""
+    amounts = np.zeros(len(state.axis), np.int64)
+    for active in profile.filter:
+        if hasattr(active.plugin, "compares"):
+            columns, asked = active.plugin.compares(pod)
+            amounts[columns] = asked
+    return amounts
+
+
 def part_key(active: ActivePlugin, pod: PodClass) -> Hashable:
     """Return the part of the pod that the plugin reads; the whole class if it doesn't say."""
     ask = getattr(active.plugin, "key", None)

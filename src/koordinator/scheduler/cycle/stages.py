@@ -20,6 +20,7 @@ from koordinator.scheduler.cycle.evaluation import (
     UNFIT,
     Evaluation,
     Evaluator,
+    compared,
     wants_filter,
     wants_score,
 )
@@ -127,25 +128,9 @@ class Cycle:
             self._rooms,
             tuple(map(self.run_key, pods)),
             tuple(versions),
-            lambda: self._least_amounts(pods),
+            lambda: np.min([compared(self.profile, self.state, pod) for pod in pods], axis=0),
             lambda below: self._accepted(pods, below),
         )
-
-    def _least_amounts(self, pods: Sequence[PodClass]) -> IntArray:
-        """Return ``(n_columns,)``: what each of the pods requests at least, where that is checked.
-
-        0 where that is no limit.
-        """
-        found = []
-        for pod in pods:
-            amounts = np.zeros(len(self.state.axis), np.int64)
-            for active in self.profile.filter:
-                if hasattr(active.plugin, "compares"):
-                    columns, asked = active.plugin.compares(pod)
-                    amounts[columns] = asked
-            found.append(amounts)
-        least: IntArray = np.min(found, axis=0)
-        return least
 
     def _accepted(self, pods: Sequence[PodClass], below: int | None) -> BoolArray:
         """Return where one of the pods may be, as things are or without less important pods."""
