@@ -35,7 +35,7 @@ def as_scheduled(pod: Pod) -> Pod:
     scheduler = pod.metadata.labels.get(SCHEDULER_NAME)
     if scheduler and scheduler != spec.scheduler_name:
         spec = replace(spec, scheduler_name=scheduler)
-    if any(map(_is_former, (*spec.containers, *spec.init_containers))):
+    if _has_former(spec.containers) or (spec.init_containers and _has_former(spec.init_containers)):
         spec = replace(
             spec,
             containers=tuple(map(_renamed, spec.containers)),
@@ -83,9 +83,12 @@ def _reserved(reservation: NodeReservation) -> Mapping[str, Quantity]:
     return taken
 
 
-def _is_former(container: Container) -> bool:
-    resources = container.resources
-    return not (_FORMER.isdisjoint(resources.requests) and _FORMER.isdisjoint(resources.limits))
+def _has_former(containers: tuple[Container, ...]) -> bool:
+    for container in containers:
+        requests, limits = container.resources.requests, container.resources.limits
+        if not _FORMER.isdisjoint(requests) or (limits and not _FORMER.isdisjoint(limits)):
+            return True
+    return False
 
 
 def _renamed(container: Container) -> Container:

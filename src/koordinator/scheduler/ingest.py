@@ -22,7 +22,7 @@ from koordinator.domain.transforms import as_offered
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import Action, ClusterEvent
 from koordinator.scheduler.snapshot import Belongings, ClusterState, PlacedPod
-from koordinator.scheduler.snapshot.belongings import KEYS, read_belongings
+from koordinator.scheduler.snapshot.belongings import KEYS, NO_BELONGINGS, read_belongings
 
 OVER = ("Succeeded", "Failed")
 
@@ -184,6 +184,8 @@ class Ingest:
         said, known = new.metadata.annotations, placed.belongings
         if known.offer != self._offer_of(new, []):
             return True
+        if known is NO_BELONGINGS and said.keys().isdisjoint(KEYS):
+            return False
         if all(said.get(key) == known.annotations.get(key) for key in KEYS):
             return False
         return read_belongings(new.metadata, []) != replace(known, offer=None)

@@ -79,5 +79,3 @@ class PostFilterResult:
     victims: tuple[PlacedPod, ...] = ()
     keeps_nomination: bool = False
     places: Mapping[str, str] = field(default_factory=dict)  # of a gang: nodes by pod key
-    #: of a gang that gets no places: how many members would fit if everybody less important went
-    most: int | None = None

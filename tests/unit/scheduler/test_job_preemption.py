@@ -74,7 +74,7 @@ def test_nobody_goes_for_a_gang_that_would_not_fit_all_the_same(config: Any) -> 
     assert settled(one) == []
     assert set(placed(one)) == {"low-0", "low-1"}
     said = condition(one, "g-0")[1]
-    assert "no room for 3 members even without the 2 pods that may be evicted" in said
+    assert "no room for 3 members even without all pods of lower priority" in said
 
 
 @BOTH

@@ -35,7 +35,7 @@ jobs = st.tuples(
     st.integers(0, 2),  # how many of them it can spare
     st.integers(1, 3),  # CPUs of each
     st.sampled_from([0, 10, 20]),  # priority
-    st.sampled_from(["", "", "quota", "rack", "gpu"]),
+    st.sampled_from(["", "", "quota", "rack", "gpu", "mixed", "mixed rack", "mixed priorities"]),
 )
 events = st.lists(
     st.one_of(
@@ -66,11 +66,16 @@ def happen(one: Embedded, number: int, event: Sequence[Any]) -> None:
     match event:
         case "job", count, spare, cpu, priority, kind:
             name = f"g{number}"
-            network = gather(must="RackLayer") if kind == "rack" else {}
+            network = gather(must="RackLayer") if "rack" in kind else {}
             labels = QUOTA if kind == "quota" else {}
             asked = dict.fromkeys(GPU, 100) if kind == "gpu" else {}
             one.load([group(name, max(count - spare, 1), **network)])
-            one.load(members(name, count, cpu, priority=priority, labels=labels, requests=asked))
+            pods = members(name, count, cpu, priority=priority, labels=labels, requests=asked)
+            if "mixed" in kind:
+                priority += 10 * ("priorities" in kind)
+                others = members(name, count, 4 - cpu, priority=priority)
+                pods = [*pods[::2], *others[1::2]]
+            one.load(pods)
         case "pod", cpu, priority:
             one.load([pod(f"p{number}", cpu, priority=priority)])
         case "node", cpu:
@@ -169,6 +174,91 @@ def test_a_gang_that_a_change_cannot_help_is_left_alone(jobs: bool) -> None:
         *(pod(f"p{i}", 4, on=f"n{i}") for i in range(3)),
         group("g", 3),
         *members("g", 3, 3),
+        config=_config(jobs=jobs, network=False),
+    )
+    come_to_rest(one)
+    tried = attempts(one, "g")
+
+    for name in ("p0", "p1"):
+        one.cluster.delete(Pod, name, "default", grace_period_s=0)
+        come_to_rest(one)
+    assert attempts(one, "g") == tried
+
+    one.cluster.delete(Pod, "p2", "default", grace_period_s=0)
+    come_to_rest(one)
+    assert len(placed(one)) == 3
+
+
+def full_racks(priority: int = 0) -> list[KubeObject]:
+    """Return two racks of two nodes, each node with a pod as large as itself."""
+    return [
+        obj
+        for i, rack in enumerate(("r0", "r0", "r1", "r1"))
+        for obj in (
+            node(f"n{i}", 4, labels={"hall": "p0", "rack": rack}),
+            pod(f"p{i}", 4, on=f"n{i}", priority=priority),
+        )
+    ]
+
+
+@pytest.mark.parametrize("jobs", [False, True])
+def test_a_gathered_gang_that_a_change_cannot_help_is_left_alone(jobs: bool) -> None:
+    """Places in different racks add up to enough for the gang, but it has to be in one."""
+    one = embedded(
+        topology(),
+        *full_racks(),
+        group("g", 2, **gather(must="RackLayer")),
+        *members("g", 2, 4),
+        config=_config(jobs=jobs, network=True),
+    )
+    come_to_rest(one)
+    tried = attempts(one, "g")
+
+    for name in ("p0", "p2"):
+        one.cluster.delete(Pod, name, "default", grace_period_s=0)
+        come_to_rest(one)
+    assert attempts(one, "g") == tried
+
+    one.cluster.delete(Pod, "p3", "default", grace_period_s=0)
+    come_to_rest(one)
+    assert set(placed(one).values()) >= {"n2", "n3"}
+
+
+def test_a_gathered_gang_is_left_alone_where_too_little_could_be_evicted() -> None:
+    """In each rack there is a less important pod, and one that is not."""
+    one = embedded(
+        topology(),
+        *full_racks(priority=100),
+        group("g", 2, **gather(must="RackLayer")),
+        *members("g", 2, 4, priority=100),
+        config=_config(jobs=True, network=True),
+    )
+    for name in ("p0", "p2"):
+        one.cluster.delete(Pod, name, "default", grace_period_s=0)
+        one.load([pod(f"low-{name}", 4, on=f"n{name[1]}")])
+    one.load([node("small", 1), pod("p4", 1, on="small")])
+    come_to_rest(one)
+    tried = attempts(one, "g")
+
+    one.cluster.delete(Pod, "p4", "default", grace_period_s=0)
+    come_to_rest(one)
+    assert attempts(one, "g") == tried
+
+    one.cluster.delete(Pod, "p3", "default", grace_period_s=0)
+    come_to_rest(one)
+    come_to_rest(one)
+    assert {name for name in placed(one) if name.startswith("g-")} == {"g-0", "g-1"}
+
+
+@pytest.mark.parametrize("jobs", [False, True])
+def test_a_gang_of_several_kinds_that_a_change_cannot_help_is_left_alone(jobs: bool) -> None:
+    """Too little room for one of the kinds, or for all of them together, is not worth a try."""
+    one = embedded(
+        *(node(f"n{i}", 4) for i in range(3)),
+        *(pod(f"p{i}", 4, on=f"n{i}") for i in range(3)),
+        group("g", 3),
+        *members("g", 2, 4),
+        member("g-2", "g", 3),
         config=_config(jobs=jobs, network=False),
     )
     come_to_rest(one)

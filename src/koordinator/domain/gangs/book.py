@@ -67,7 +67,7 @@ class GangBook:
             gang.version += 1
             return []
         self.changed[own_id] = None
-        had_started = self._has_started(gang)
+        had_started = member.state is MemberState.BOUND and self._has_started(gang)
         self._home[member.key] = own_id
         gang.put(member)
         if gang.terms is None and not needs_object(pod.metadata):
@@ -313,7 +313,11 @@ class GangBook:
     def _has_started(self, gang: Gang) -> bool:
         if gang.terms is None:
             return False
-        return any(one.bound for one in self._gangs(gang.terms.group))
+        for one in gang.terms.group:
+            known = self.gangs.get(one)
+            if known is not None and known.bound:
+                return True
+        return False
 
     def _starts_alone(self, gang: Gang) -> bool:
         """Return whether members need not wait for one another any more."""

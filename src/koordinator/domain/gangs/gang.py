@@ -28,6 +28,14 @@ class Member:
     state: MemberState
     phase: str  # of the pod
 
+    def differs_in_state_only(self, other: "Member") -> bool:
+        """Return whether the rest of another version is the same."""
+        return (
+            self.phase == other.phase
+            and self.scheduler == other.scheduler
+            and self.owners == other.owners
+        )
+
 
 @dataclass(slots=True, eq=False)
 class Gang:
@@ -67,6 +75,10 @@ class Gang:
 
     def put(self, member: Member) -> None:
         """Add a member, or put its new state in place of the old."""
+        known = self.members.get(member.key)
+        if known is not None and member.differs_in_state_only(known):
+            self.move(member.key, member.state)
+            return
         self.drop(member.key)
         self.version += 1
         self.members[member.key] = member
@@ -80,7 +92,9 @@ class Gang:
         if member is not None:
             self.version += 1
             self.phases[member.phase] -= 1
-            self.schedulers -= Counter((member.scheduler,))
+            self.schedulers[member.scheduler] -= 1
+            if not self.schedulers[member.scheduler]:
+                del self.schedulers[member.scheduler]
             self._leave(member)
         return member
 

@@ -202,8 +202,10 @@ class Planner:
                 self._chain(self.near, level, domain) != self._chain(self.near, level, best.domain)
             ):
                 break
-            if best is not None and self._fewest(level, domain, count) > fewest[0]:
-                continue
+            if best is not None:
+                least = self._fewest(level, domain, count)
+                if least > fewest[0] or (least == fewest[0] and len(fewest) == 1):
+                    continue  # no better, whatever it is in detail
             shares = self.shares(level, domain, count)
             if shares is None:
                 continue

@@ -12,13 +12,13 @@ from koordinator.api.meta import ObjectMeta
 _LAST = 1 << 31  # above every index
 _NUMBERS = re.compile(r"(\d+)")
 
-RankKey = tuple[int, tuple[tuple[int, str], ...], str]
+#: index; text and numbers of the name in turn; namespace
+RankKey = tuple[int, tuple[str | int, ...], str]
 
 
 def rank_key(meta: ObjectMeta) -> RankKey:
     """Return what members of a gang are sorted by: index, then name with numbers as numbers."""
     index = network_topology_index(meta)
-    parts = tuple(
-        (int(part), "") if part.isdecimal() else (-1, part) for part in _NUMBERS.split(meta.name)
-    )
-    return (_LAST if index is None else index, parts, meta.namespace)
+    parts: list[str | int] = [*_NUMBERS.split(meta.name)]
+    parts[1::2] = map(int, parts[1::2])
+    return (_LAST if index is None else index, tuple(parts), meta.namespace)

@@ -136,6 +136,13 @@ class NetworkTree:
         self._reach(n_rows)
         return self._of_row[:, :n_rows]
 
+    def of_row(self, level: int, n_rows: int) -> IntArray:
+        """Return ``(n_rows,)``: the domain of each node at one level, at the last one itself."""
+        domains = self.domains(n_rows)
+        if level < self.depth:
+            return np.asarray(domains[level])
+        return np.where(domains[0] == OUTSIDE, OUTSIDE, np.arange(n_rows))
+
     def name(self, level: int, domain: int) -> str:
         """Return the name of a domain."""
         return self._domains[level].names[domain]

@@ -64,7 +64,9 @@ def holds_for_others(pod: Pod) -> bool:
 
     It does while it runs and is ready.
     """
-    if pod.metadata.labels.get(OPERATING_MODE) not in tuple(OperatingMode):
+    if OPERATING_MODE not in pod.metadata.labels:
+        return False
+    if pod.metadata.labels[OPERATING_MODE] not in tuple(OperatingMode):
         return False
     is_ready = any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
     return pod.status.phase == "Running" and is_ready

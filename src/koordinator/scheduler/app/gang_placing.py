@@ -10,9 +10,11 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+import numpy as np
+
 from koordinator.domain.gangs import GangAttempt
 from koordinator.scheduler.app.binding import Assumed, Binder
-from koordinator.scheduler.cycle import UNBOUNDED, Choice, Cycle, Refused, RoomCount, Scorecard
+from koordinator.scheduler.cycle import Choice, Cycle, Refused, Scorecard, priority_of
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot import IntArray, PodClass
@@ -46,14 +48,15 @@ class GangTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lost:
+class Lost:
     """A gang of identical members that found too little room."""
 
     version: Hashable  # of the gang group
     least: int  # how many must find a place
-    room: RoomCount
     pod_class: PodClass
     verdict: Verdict
+    below: int  # the priority of the most important member
+    level: int | None = None  # of the network domain in which all must be
 
 
 class GangPlacer:
@@ -67,41 +70,23 @@ class GangPlacer:
         card: Callable[[Cycle, PodClass], Scorecard | None],
     ) -> None:
         self._binder, self._choose, self._diagnose, self._card = binder, choose, diagnose, card
-        self._lost: dict[str, _Lost] = {}  # by gang group
-        self._rooms: dict[Hashable, tuple[RoomCount, Verdict]] = {}  # by run key
+        self._lost: dict[str, Lost] = {}  # by gang group
+        self._verdicts: dict[Hashable, Verdict] = {}  # by run key: why there is no room for more
 
-    def still_lost(
-        self, cycle: Cycle, group_id: str, version: Hashable
-    ) -> tuple[PodClass, Verdict] | None:
+    def still_lost(self, cycle: Cycle, group_id: str, version: Hashable) -> Lost | None:
         """Return why the gang found no room the last time, if it can't find any now either."""
         lost = self._lost.get(group_id)
         if lost is None or lost.version != version:
             return None
-        if cycle.room_at_most(lost.pod_class, lost.room) >= lost.least:
+        if cycle.room_at_most(lost.pod_class, lost.level) >= lost.least:
             del self._lost[group_id]
             return None
-        return lost.pod_class, lost.verdict
+        return lost
 
-    def shortage_of(self, turn: GangTurn) -> tuple[PodClass, int] | None:
-        """Return of what kind and how many places the gang needs at least; None: not known."""
-        lost = self._lost.get(turn.attempt.group_id)
-        if lost is None or lost.version != turn.version:
-            return None
-        fewest = len(turn.attempt.fewest())
-        return lost.pod_class, min(lost.least, fewest) if fewest else lost.least
-
-    def most(self, cycle: Cycle, pod_class: PodClass) -> int:
-        """Return how many pods like this one may fit by now, at most."""
-        known = self._rooms.get(cycle.run_key(pod_class))
-        return UNBOUNDED if known is None else cycle.room_at_most(pod_class, known[0])
-
-    def remember(
-        self, turn: GangTurn, least: int, room: RoomCount, pod_class: PodClass, verdict: Verdict
-    ) -> None:
+    def remember(self, turn: GangTurn, lost: Lost) -> None:
         """Note that a gang of identical members needs more room than there was."""
         if len(self._lost) >= KEPT:
             self._lost.clear()
-        lost = _Lost(turn.version, least, room, pod_class, verdict)
         self._lost[turn.attempt.group_id] = lost
 
     def place(
@@ -167,11 +152,11 @@ class GangPlacer:
         """Place identical members, or find out that there is too little room for them."""
         attempt, keys, pod_class = turn.attempt, _keys(run), run[0][1]
         run_key = cycle.run_key(pod_class)
-        known = self._rooms.get(run_key)
-        if known is not None and _is_about_all_nodes(cycle, known[1]):
-            most = cycle.room_at_most(pod_class, known[0])
+        known = self._verdicts.get(run_key)
+        if known is not None and _is_about_all_nodes(cycle, known):
+            most = cycle.room_at_most(pod_class)
             if most < len(run) and attempt.is_lost(keys[most:]):
-                self._lose(turn, run, decision, *known, had_place=most)
+                self._lose(turn, run, decision, known, had_place=most)
                 return
         rows = cycle.choose_run([one for _, one in run])
         if rows is None or len(rows) == len(run) or not attempt.is_lost(keys[len(rows) :]):
@@ -187,16 +172,15 @@ class GangPlacer:
             verdict = decision.failed[0][2]
         else:
             verdict = cycle.diagnose_after(pod_class, rows)
-        room = cycle.room(pod_class, len(rows))
-        self._rooms[run_key] = room, verdict
-        self._lose(turn, run, decision, room, verdict, had_place=len(rows))
+            cycle.note_room(pod_class, np.bincount(rows, minlength=len(cycle.state.nodes)))
+        self._verdicts[run_key] = verdict
+        self._lose(turn, run, decision, verdict, had_place=len(rows))
 
     def _lose(
         self,
         turn: GangTurn,
         run: Sequence[Wanted],
         decision: GangDecision,
-        room: RoomCount,
         verdict: Verdict,
         *,
         had_place: int,
@@ -205,7 +189,8 @@ class GangPlacer:
         numbers = range(len(run) + 1)
         least = bisect_left(numbers, x=True, key=lambda n: not attempt.is_lost(keys[n:]))
         pod_class = run[0][1]
-        self.remember(turn, least, room, pod_class, verdict)
+        below = max(priority_of(queued.pod) for queued, _ in run)
+        self.remember(turn, Lost(turn.version, least, pod_class, verdict, below))
         decision.is_lost = True
         decision.had_place = min(had_place, len(run) - 1)
         decision.failed = [(head, pod_class, verdict)]

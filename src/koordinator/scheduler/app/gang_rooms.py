@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangAttempt
 from koordinator.foundation.errors import ClusterError
-from koordinator.scheduler.app.gang_placing import GangDecision, GangTurn, Wanted
+from koordinator.scheduler.app.gang_placing import GangDecision, GangTurn, Lost, Wanted
 from koordinator.scheduler.contract import PostFilterResult
-from koordinator.scheduler.cycle import UNBOUNDED, Cycle, Nominations, RoomCount, priority_of
+from koordinator.scheduler.cycle import UNBOUNDED, Cycle, Nominations, RoomBound, priority_of
 from koordinator.scheduler.diagnosis import Diagnosis
-from koordinator.scheduler.snapshot import ClusterState, IntArray, PlacedPod, PodClass
+from koordinator.scheduler.snapshot import ClusterState, IntArray, PlacedPod
 
 NO_ROOM = "no room for {} members even without all pods of lower priority"
 TOLD = 3  # victims that members are told by name
@@ -26,7 +26,6 @@ class Room:
     message: str = ""
     keeps: bool = False  # earlier nominations stay, although there is no new place
     is_asked: bool = False
-    limit: "Limit | None" = None
 
     @property
     def places(self) -> dict[str, str]:
@@ -46,27 +45,16 @@ class Room:
             self.pods[pod.key] = (pod, node)
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """So many members would fit without anybody less important, and so many are needed."""
-
-    pod_class: PodClass
-    below: int
-    room: RoomCount
-    needed: int
-
-
 class GangRooms:
     """Asks plugins for one scheduler, and remembers for whom they can do nothing."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        #: gang group -> the state of the world, and what was found out about it
-        self._failed: dict[str, tuple[Hashable, Hashable, Limit | None]] = {}
-        #: run key -> priority -> how many of the kind would fit without anybody less important
-        self._limits: dict[Hashable, dict[int, RoomCount]] = {}
+        #: gang group -> its version and the state of the world
+        self._failed: dict[str, tuple[Hashable, Hashable]] = {}
+        self._lowest = (-1, UNBOUNDED)  # position in the log of usage, and the lowest priority then
 
-    def is_hopeless(self, cycle: Cycle, turn: GangTurn, world: Hashable) -> bool:
+    def is_hopeless(self, cycle: Cycle, turn: GangTurn, lost: Lost, world: Hashable) -> bool:
         """Return whether it is no use to ask again for a gang that found no room.
 
         It is not if nothing has changed, if even without everybody less important there would not
@@ -74,53 +62,49 @@ class GangRooms:
         """
         if not cycle.profile.post_filter:
             return True
-        version, then, limit = self._failed.get(turn.attempt.group_id, (None, None, None))
-        if version == turn.version and version is not None:
-            if then == world:
-                return True
-            if limit is not None:
-                most = cycle.room_without(limit.pod_class, limit.room, limit.below)
-                if most < limit.needed:
-                    return True
-        return not self._has_pods_below(priority_of(turn.head.pod))
+        if self._failed.get(turn.attempt.group_id) == (turn.version, world):
+            return True
+        bound, of_row = cycle.bound(lost.pod_class), cycle.domains_at(lost.level)
+        return self.most(cycle, bound, lost.below, of_row) < lost.least
 
     def _has_pods_below(self, priority: int) -> bool:
-        nodes = self._state.nodes
-        lowest = self._state.pods.lowest_priority[: len(nodes)]  # no pods where a node is gone
-        return bool(len(lowest)) and int(lowest.min()) < priority
+        return self._lowest_priority() < priority
 
-    def most(self, cycle: Cycle, pod_class: PodClass, below: int) -> int:
-        """Return for how many pods like this one, at most, PostFilter plugins may make room."""
+    def _lowest_priority(self) -> int:
+        """Return the priority of the least important pod that has a place."""
+        position = self._state.usage_log.position
+        if position != self._lowest[0]:
+            there = self._state.pods.lowest_priority[: len(self._state.nodes)]
+            self._lowest = position, int(there.min(initial=UNBOUNDED))
+        return self._lowest[1]
+
+    def most(
+        self, cycle: Cycle, bound: RoomBound | None, below: int, of_row: IntArray | None
+    ) -> int:
+        """Return for how many pods, at most, PostFilter plugins may make room: see ``RoomBound``.
+
+        They evict nobody who is as important.
+        """
         if not cycle.profile.post_filter or not self._has_pods_below(below):
             return 0
-        known = self._limits.get(cycle.run_key(pod_class), {})
-        nearest = min((priority for priority in known if priority >= below), default=None)
-        if nearest is None:
-            return UNBOUNDED
-        return cycle.room_without(pod_class, known[nearest], nearest)
-
-    def _note_limit(self, cycle: Cycle, limit: Limit) -> None:
-        """Keep what is true of all such pods, if no node but its own matters to each."""
-        if not cycle.takes_amounts_only(limit.pod_class):
-            return
-        if len(self._limits) >= KEPT:
-            self._limits.clear()
-        self._limits.setdefault(cycle.run_key(limit.pod_class), {})[limit.below] = limit.room
+        return UNBOUNDED if bound is None else bound.most(below, of_row)
 
     def _is_bounded(self, cycle: Cycle, members: Sequence[Wanted], least: int) -> bool:
-        """Return whether it is known of others that are alike that no room can be made."""
+        """Return whether there is no room for members that are alike, whoever goes."""
         first = members[0][1]
         run_key = cycle.run_key(first)
-        if run_key not in self._limits or any(cycle.run_key(c) != run_key for _, c in members):
+        if any(cycle.run_key(one) != run_key for _, one in members):
             return False
-        below = min(priority_of(queued.pod) for queued, _ in members)
-        return self._has_pods_below(below) and self.most(cycle, first, below) < least
+        below = max(priority_of(queued.pod) for queued, _ in members)
+        if not self._has_pods_below(below):
+            return False
+        return self.most(cycle, cycle.bound(first), below, None) < least
 
-    def note_failure(self, turn: GangTurn, world: Hashable, limit: Limit | None) -> None:
+    def note_failure(self, turn: GangTurn, world: Hashable) -> None:
         """Remember that there is nothing more to do for a gang as long as nothing changes."""
         if len(self._failed) >= KEPT:
             self._failed.clear()
-        self._failed[turn.attempt.group_id] = (turn.version, world, limit)
+        self._failed[turn.attempt.group_id] = (turn.version, world)
 
     def find(
         self,
@@ -146,10 +130,8 @@ class GangRooms:
             return Room(message=f"preemption: {NO_ROOM.format(len(members))}")
         tried = [list(members), [one for one in members if one[0].key in fewest]]
         said: list[str] = []
-        limit: Limit | None = None
         for some in tried[: 1 if len(tried[0]) == len(tried[1]) or not tried[1] else 2]:
             said.clear()
-            most: list[int] = []
             wanted = tuple((queued.pod, its_class) for queued, its_class in some)
             asked = cycle.attempt(head.pod, pod_class, verdict, nominations, wanted, rows=rows)
             for active in cycle.profile.post_filter:
@@ -159,12 +141,7 @@ class GangRooms:
                     return Room(pods, result.victims, is_asked=True)
                 if result.message:
                     said.append(result.message)
-                    most.append(UNBOUNDED if result.most is None else result.most)
-            if most and max(most) < len(some):
-                below = min(priority_of(pod) for pod, _ in wanted)
-                limit = Limit(pod_class, below, cycle.room_noted(pod_class, max(most)), len(some))
-                self._note_limit(cycle, limit)
-        return Room(message=", ".join(said), is_asked=True, limit=limit)
+        return Room(message=", ".join(said), is_asked=True)
 
 
 def told_of_room(room: Room, node: str, error: ClusterError | None) -> str:

@@ -86,7 +86,6 @@ class GangTurns:
             clock,
             state,
             queue,
-            placer=self._placer,
             rooms=self._rooms,
             cycle_of=doings.cycle_of,
         )
@@ -111,10 +110,12 @@ class GangTurns:
         version = (gangs.version(head.pod), demand and self._gatherer.version(demand))
         attempt = gangs.attempt_alone(head.pod) if alone else gangs.attempt(head.pod)
         turn = GangTurn(attempt, head, version)
-        known = None if alone else self._placer.still_lost(cycle, attempt.group_id, version)
-        if known is not None and self._rooms.is_hopeless(cycle, turn, self._diagnoses.world()):
-            need = self.waiting.need_of(cycle, turn) if demand is None else None
-            self._reject_member(cycle, head, *known, "", again=True, need=need)
+        lost = None if alone else self._placer.still_lost(cycle, attempt.group_id, version)
+        if lost is not None and self._rooms.is_hopeless(cycle, turn, lost, self._diagnoses.world()):
+            need = self.waiting.need_of(cycle, attempt, head, lost.level)
+            self._reject_member(
+                cycle, head, lost.pod_class, lost.verdict, "", again=True, need=need
+            )
             return 0
         here = {queued.key: queued for queued in self._queue.peek(attempt.members, active.name)}
         here[head.key] = head
@@ -143,8 +144,12 @@ class GangTurns:
             self._metrics.jobs.gang_decided(len(members), took_s, placed=not decision.is_lost)
         if decision.is_lost:
             room = self._room_for(cycle, turn, decision, members, demand)
-            bounded = demand is None and not room.pods
-            self._reject_gang(cycle, gangs, turn, decision, room, bounded=bounded)
+            has_network = demand is None or not demand.refusal
+            level = demand.must if demand is not None else None
+            need = None
+            if decision.failed and has_network and not room.pods:
+                need = self.waiting.need_of(cycle, attempt, decision.failed[0][0], level)
+            self._reject_gang(cycle, gangs, turn, decision, room, need=need)
         else:
             self._start_gang(cycle, gangs, turn, decision, demand)
         return len(members)
@@ -252,12 +257,9 @@ class GangTurns:
         decision: GangDecision,
         room: Room,
         *,
-        bounded: bool,
+        need: Need | None,
     ) -> None:
-        """Let the member that found no place wait for help, and the others wait for it.
-
-        ``bounded``: what was found out of the room for it says when there may be enough.
-        """
+        """Let the member that found no place wait for help, and the others wait for it."""
         attempt, head = turn.attempt, turn.head
         gate = cycle.profile.gangs[0]
         prefix = f'GangGroup "{attempt.group_id}" gets rejected due to member Pod '
@@ -290,7 +292,7 @@ class GangTurns:
                 nominated=node,
                 keeps_nomination=bool(node) or room.keeps,
                 again_soon=error is not None,
-                need=self.waiting.need_of(cycle, turn) if bounded else None,
+                need=need,
             )
             message = (
                 f"0/{self._state.nodes.count} nodes are available: "
@@ -308,7 +310,7 @@ class GangTurns:
             text = f"{message} {said}" if said else message
             self._tell_member(other, gate, text, keeps_nomination=bool(node) or room.keeps)
         if decision.failed and error is None:
-            self._rooms.note_failure(turn, self._diagnoses.world(), room.limit)
+            self._rooms.note_failure(turn, self._diagnoses.world())
 
     def _reject_member(
         self,

@@ -59,10 +59,7 @@ class GatheredRooms:
             yield None
             return
         count, nodes = len(self._state.nodes), self._state.nodes
-        if demand.must >= tree.depth:
-            of_row: IntArray = np.arange(count)
-        else:
-            of_row = tree.domains(count)[demand.must]
+        of_row = tree.of_row(demand.must, count)
         held = self._gatherer.surroundings(gangs, members, {}).held
         inside = (of_row != OUTSIDE) & nodes.alive[:count]
         if held.any():

@@ -18,9 +18,9 @@ from koordinator.domain.gangs import GangAttempt, GangBook
 from koordinator.domain.network import GatherRules, rank_key, rules_of
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.app.binding import Binder
-from koordinator.scheduler.app.gang_placing import GangDecision, GangPlacer, GangTurn, Wanted
+from koordinator.scheduler.app.gang_placing import GangDecision, GangPlacer, GangTurn, Lost, Wanted
 from koordinator.scheduler.app.job_placing import GATHERS, JobPlacer, Kind, Surroundings, refused
-from koordinator.scheduler.cycle import Cycle, Nominations, Scorecard
+from koordinator.scheduler.cycle import Cycle, Nominations, Scorecard, priority_of
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass
 
@@ -144,7 +144,8 @@ class Gatherer:
         kinds = _kinds(cycle, attempt, demand, ranked)
         needed = _needed(attempt, ranked, lacking)
         for chosen in _choices(job, kinds, ranked, needed):
-            placed = job.place(_kinds(cycle, attempt, demand, chosen))
+            is_all = len(chosen) == len(ranked)
+            placed = job.place(kinds if is_all else _kinds(cycle, attempt, demand, chosen))
             if placed is None and attempt.is_alone:
                 placed = job.place(_kinds(cycle, attempt, demand.without_multiples(), chosen))
             if placed is not None:
@@ -157,10 +158,12 @@ class Gatherer:
                 return decision
         verdict = job.why_not(kinds)
         if len(kinds) == 1 and not attempt.is_alone and verdict.refused_by == GATHERS:
-            most = job.most(kinds[0])
-            room = job.room(kinds[0], most) if most < len(needed) else None
-            if room is not None:
-                self._placer.remember(turn, len(needed), room, kinds[0].first[1], verdict)
+            is_short = job.most(kinds[0]) < len(needed)
+            if is_short and job.note_room(kinds[0]):
+                pod_class, count = kinds[0].first[1], len(needed)
+                below = max(priority_of(queued.pod) for queued, _ in members)
+                lost = Lost(turn.version, count, pod_class, verdict, below, demand.must)
+                self._placer.remember(turn, lost)
         return _lost(turn, members, verdict)
 
 
@@ -205,6 +208,8 @@ def _needed(
     """Return the members without the last ones of each strict gang that may find no place."""
     spare = Counter(attempt.spare)
     spare.subtract(attempt.members[key] for key in lacking)
+    if max(spare.values(), default=0) <= 0:
+        return ranked
     kept: list[Wanted] = []
     for one in reversed(ranked):
         gang = attempt.members[one[0].key]

@@ -4,6 +4,7 @@ Members of several kinds (gangs of a group, shapes of pods) go to one domain too
 those with the fewest possible places first, each next to the ones before.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,7 +21,7 @@ from koordinator.domain.network import (
 )
 from koordinator.scheduler.app.binding import Assumed, Binder
 from koordinator.scheduler.app.gang_placing import Wanted
-from koordinator.scheduler.cycle import Choice, Cycle, Nominations, RoomCount, Scorecard
+from koordinator.scheduler.cycle import Choice, Cycle, Nominations, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.snapshot import IntArray, PodClass
 
@@ -39,13 +40,14 @@ class Surroundings:
 
     def with_more(self, members: Iterable[tuple[str, int]]) -> "Surroundings":
         """Return what is around after members, given as (gang id, row), have got places."""
-        own = {gang: rows.copy() for gang, rows in self.own.items()}
-        held, near = self.held.copy(), self.near.copy()
+        rows_of: dict[str, list[int]] = defaultdict(list)
         for gang, row in members:
-            own.setdefault(gang, np.zeros_like(held))[row] += 1
-            held[row] += 1
-            near[row] += 1
-        return Surroundings(held, own, near)
+            rows_of[gang].append(row)
+        more = {gang: np.bincount(rows, minlength=len(self.held)) for gang, rows in rows_of.items()}
+        all_of_them = sum(more.values(), np.zeros_like(self.held))
+        nothing = np.zeros_like(self.held)
+        own = {gang: self.own.get(gang, nothing) + rows for gang, rows in more.items()}
+        return Surroundings(self.held + all_of_them, {**self.own, **own}, self.near + all_of_them)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +109,14 @@ class JobPlacer:
         room = Planner(self._tree, rules, self._offer(kind, self.slots(kind))).best_room()
         return min(room, self._cycle.limit(kind.first[1], len(kind.members)))
 
-    def room(self, kind: Kind, count: int) -> RoomCount | None:
-        """Return the count in a form that can be kept; None where it could not be trusted."""
-        pod_class = kind.first[1]
+    def note_room(self, kind: Kind) -> bool:
+        """Keep what each node takes for other jobs; return whether it can be trusted later."""
+        slots, pod_class = self.slots(kind), kind.first[1]
         if self._nominated or not self._cycle.takes_amounts_only(pod_class):
-            return None
-        return self._cycle.room(pod_class, count)
+            return False
+        if int(slots.max(initial=0)) < len(kind.members):  # else a node may take more
+            self._cycle.note_room(pod_class, slots)
+        return True
 
     def _offer(self, kind: Kind, slots: IntArray, around: Surroundings | None = None) -> Offer:
         around = around or self._around

@@ -1,19 +1,46 @@
 """Gangs that wait for room: who of them is tried again when something has happened.
 
-All gangs of one kind of pod share a bound of how many such pods could find a place by now.  So a
-gang that can't start whatever was freed is not even taken out of the queue.
+All gangs of one kind share a bound of how many of their pods could find a place by now.  So a gang
+that can't start whatever was freed is not even taken out of the queue.
 """
 
-from collections.abc import Callable, Hashable
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 
 from koordinator.api.pod import Pod
-from koordinator.domain.gangs import GangBook
+from koordinator.domain.gangs import GangAttempt, GangBook
 from koordinator.foundation.clock import Clock
-from koordinator.scheduler.app.gang_placing import GangPlacer, GangTurn
+from koordinator.foundation.errors import BugError
 from koordinator.scheduler.app.gang_rooms import GangRooms
-from koordinator.scheduler.cycle import UNBOUNDED, Cycle, priority_of
+from koordinator.scheduler.cycle import UNBOUNDED, Cycle, RoomBound, priority_of
 from koordinator.scheduler.queue import Need, QueuedPod, SchedulingQueue
-from koordinator.scheduler.snapshot import ClusterState, PodClass
+from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What gangs share that are helped by the same."""
+
+    asked: Hashable  # what events are asked about: who stands in the queue for them
+    run_keys: tuple[Hashable, ...]  # of their members
+    below: int  # the priority of the most important one
+    level: int | None  # of the network domain in which all must be; None: anywhere
+    network: int  # generation of the network of which that is a level
+
+    @property
+    def shape(self) -> Hashable:
+        """All but the priority."""
+        return self.run_keys, self.level, self.network
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Room for all members of some gangs together, and for those of each run key."""
+
+    bounds: tuple[RoomBound | None, ...]
+    of_row: IntArray | None  # the domain of each row
+    now: tuple[int, ...]  # how many fit at most as things are
 
 
 class WaitingGangs:
@@ -25,25 +52,40 @@ class WaitingGangs:
         state: ClusterState,
         queue: SchedulingQueue,
         *,
-        placer: GangPlacer,
         rooms: GangRooms,
         cycle_of: Callable[[QueuedPod], Cycle],
     ) -> None:
         self._clock, self._state, self._queue = clock, state, queue
-        self._placer, self._rooms, self._cycle_of = placer, rooms, cycle_of
+        self._rooms, self._cycle_of = rooms, cycle_of
         self._class_of: dict[Hashable, PodClass] = {}  # one of each run key
 
-    def need_of(self, cycle: Cycle, turn: GangTurn) -> Need | None:
-        """Return what a gang waits for that found too little room; None: it may be anything."""
-        shortage = self._placer.shortage_of(turn)
-        members = [self._state.unbound.get(key) for key in turn.attempt.members]
-        pods = [found[0] for found in members if found is not None]
-        if shortage is None or len(pods) < len(members):
+    def need_of(
+        self, cycle: Cycle, attempt: GangAttempt, speaker: QueuedPod, level: int | None
+    ) -> Need | None:
+        """Return what a gang waits for that found no places; None: it may be anything.
+
+        The ``speaker`` will stand in the queue for all.  With the level of a network domain all
+        members must be in one of these.
+        """
+        found = {key: self._state.unbound.get(key) for key in attempt.members}
+        members = {key: one for key, one in found.items() if one is not None}
+        if len(members) < len(found):
             return None
-        pod_class, least = shortage
-        run_key = cycle.run_key(pod_class)
-        self._class_of[run_key] = pod_class
-        return Need((run_key, min(map(priority_of, pods))), least)
+        run_keys = {key: cycle.run_key(pod_class) for key, (_, pod_class) in members.items()}
+        least = _least(attempt, run_keys)
+        total = _enough(attempt)
+        if not total or speaker.key not in members:
+            return None
+        self._class_of.update((run_keys[key], one) for key, (_, one) in members.items())
+        asked = members[speaker.key][1]
+        kind = _Kind(
+            (run_keys[speaker.key], None if cycle.takes_amounts_only(asked) else asked.id),
+            tuple(least),
+            max(priority_of(pod) for pod, _ in members.values()),
+            level,
+            self._state.network.generation if level is not None else 0,
+        )
+        return Need(kind, (total,) if len(least) == 1 else (total, *least.values()))
 
     def changed(self, gangs: GangBook, pod: Pod, previous: Pod | None) -> None:
         """Let the gang of a pod that came, changed or went be asked about every event again.
@@ -61,16 +103,51 @@ class WaitingGangs:
         """Requeue the gangs for which there may be room, or room to be made, since the news."""
         if not self._queue.has_news_for_needs:
             return
-        now_s, known = self._clock.now_s(), dict[Hashable, int]()
+        now_s, known = self._clock.now_s(), dict[Hashable, _Room | None]()
         for group, queued in self._queue.take_needs():
-            cycle, (run_key, below) = self._cycle_of(queued), group[0]
-            pod_class = self._class_of[run_key]
-            if run_key not in known:
-                known[run_key] = self._placer.most(cycle, pod_class)
-            most = known[run_key]
-            if most < UNBOUNDED:
-                most = max(most, self._rooms.most(cycle, pod_class, below))
+            cycle, kind = self._cycle_of(queued), group[0]
+            if not isinstance(kind, _Kind):
+                raise BugError(f"{queued.key} waits for {kind}.")
+            if kind.shape not in known:
+                known[kind.shape] = self._room(cycle, kind)
+            room = known[kind.shape]
+            most = (UNBOUNDED,) * (1 + len(kind.run_keys))
+            if room is not None:
+                made = (
+                    self._rooms.most(cycle, bound, kind.below, room.of_row) for bound in room.bounds
+                )
+                most = tuple(map(max, room.now, made))
             self._queue.wake_needing(group, most, now_s)
+
+    def _room(self, cycle: Cycle, kind: _Kind) -> _Room | None:
+        """Return what there is as things are; None: as much as anybody may want."""
+        if kind.level is not None and kind.network != self._state.network.generation:
+            return None
+        classes = [self._class_of[run_key] for run_key in kind.run_keys]
+        bounds = [cycle.bound(*classes)]
+        if len(classes) > 1:
+            bounds += [cycle.bound(pod_class) for pod_class in classes]
+        of_row = cycle.domains_at(kind.level)
+        now = [UNBOUNDED if bound is None else bound.most(of_row=of_row) for bound in bounds]
+        if len(classes) == 1:
+            now[0] = cycle.limit(classes[0], now[0])
+        return _Room(tuple(bounds), of_row, tuple(now))
+
+
+def _enough(attempt: GangAttempt) -> int:
+    """Return how many members of the strict gangs must find places."""
+    there = Counter(attempt.members.values())
+    return sum(max(there[gang] - max(spare, 0), 0) for gang, spare in attempt.spare.items())
+
+
+def _least(attempt: GangAttempt, run_keys: Mapping[str, Hashable]) -> dict[Hashable, int]:
+    """Return how many members of each run key must find places, whoever else is left out."""
+    least = dict[Hashable, int](dict.fromkeys(sorted(set(run_keys.values()), key=str), 0))
+    by_gang = Counter((gang, run_keys[key]) for key, gang in attempt.members.items())
+    for (gang, run_key), count in by_gang.items():
+        if gang in attempt.spare:
+            least[run_key] += max(count - max(attempt.spare[gang], 0), 0)
+    return least
 
 
 def _is_other(pod: Pod, previous: Pod | None) -> bool:

@@ -17,7 +17,7 @@ No I/O, no clock, no queue: the shell (``scheduler.app``) owns those.
 """
 
 from koordinator.scheduler.cycle.rivals import Nominations, priority_of
-from koordinator.scheduler.cycle.room import UNBOUNDED, RoomCount
+from koordinator.scheduler.cycle.room import UNBOUNDED, RoomBound
 from koordinator.scheduler.cycle.scorecard import Scorecard, scorecard
 from koordinator.scheduler.cycle.stages import Choice, Cycle, Refused
 
@@ -27,7 +27,7 @@ __all__ = [
     "Cycle",
     "Nominations",
     "Refused",
-    "RoomCount",
+    "RoomBound",
     "Scorecard",
     "priority_of",
     "scorecard",

@@ -117,6 +117,16 @@ def moves_sums_only(active: ActivePlugin, snapshot: Snapshot, pod: PodClass) -> 
     return active.plugin.reads is not Reads.PLACED if ask is None else ask(snapshot, pod)
 
 
+def compared(profile: Profile, state: ClusterState, pod: PodClass) -> IntArray:
+    """Return ``(n_columns,)``: the amounts that filters compare with what is free; 0: not one."""
+    amounts = np.zeros(len(state.axis), np.int64)
+    for active in profile.filter:
+        if hasattr(active.plugin, "compares"):
+            columns, asked = active.plugin.compares(pod)
+            amounts[columns] = asked
+    return amounts
+
+
 def part_key(active: ActivePlugin, pod: PodClass) -> Hashable:
     """Return the part of the pod that the plugin reads; the whole class if it doesn't say."""
     ask = getattr(active.plugin, "key", None)
@@ -188,6 +198,11 @@ class Evaluation:
             flat or hasattr(part.active.plugin, "spread")
             for part, flat in zip(self.program.relative, self.flat, strict=True)
         )
+
+    @property
+    def eligible(self) -> BoolArray:
+        """``(n_rows,)``: where no plugin rejects the pod that reads facts of nodes alone."""
+        return self._static_ok
 
     @property
     def nbytes(self) -> int:
@@ -324,9 +339,12 @@ class Evaluator:
             known = pod.facts[self] = (program, (program.key, program.linear), traits)
         return known[0], known[1]
 
-    def versions_of(self, pod: PodClass) -> Hashable:
-        """Return what changes when a plugin's answers about the pod may change on every row."""
-        return self.versions(self._program(pod, self.view(pod))[0])
+    def versions_of(self, pod: PodClass, view: Snapshot) -> Hashable:
+        """Return what changes when a plugin's answers about the pod may change on every row.
+
+        The ``view`` is that of the pod.
+        """
+        return self.versions(self._program(pod, view)[0])
 
     def versions(self, program: Program) -> Hashable:
         """Return the versions of the plugins that have one."""

@@ -20,10 +20,9 @@ from koordinator.scheduler.contract import (
     Reads,
     Refusal,
 )
-from koordinator.scheduler.cycle.evaluation import compile_program
+from koordinator.scheduler.cycle.evaluation import compared, compile_program
 from koordinator.scheduler.cycle.job_trial import StateTrial, concerned
 from koordinator.scheduler.cycle.rivals import Nominations
-from koordinator.scheduler.cycle.room import UNBOUNDED
 from koordinator.scheduler.job_preemption import (
     Plan,
     Problem,
@@ -31,7 +30,6 @@ from koordinator.scheduler.job_preemption import (
     Shortage,
     VictimTable,
     make_plan,
-    most_members,
     victims_of,
 )
 from koordinator.scheduler.job_preemption.problem import NO_LIMIT
@@ -83,8 +81,7 @@ def make_room(
     if plan is None:
         return PostFilterResult(
             f"no room for {len(members)} members even without the {len(problem.victims.pods)} "
-            "pods that may be evicted",
-            most=UNBOUNDED if rivals or rows is not None else most_members(problem),
+            "pods that may be evicted"
         )
     return _result(state, problem, kinds, plan)
 
@@ -157,8 +154,8 @@ def _problem(
     alive = np.flatnonzero(nodes.alive[: len(nodes)])
     usable = alive if rows is None else np.intersect1d(rows, alive)
     there = usable if lack is None else alive
-    compared = {key: _compared(profile, state, members[0][1]) for key, members in kinds.items()}
-    columns = np.array(sorted({c for asked in compared.values() for c in asked}), np.int64)
+    asked = {key: compared(profile, state, members[0][1]) for key, members in kinds.items()}
+    columns = np.flatnonzero(np.any(list(asked.values()), axis=0))
     free = (nodes.allocatable[columns][:, there] - nodes.requested[columns][:, there]).T.copy()
     index_of = {int(row): index for index, row in enumerate(there.tolist())}
     for name, pods in rivals.items():
@@ -172,7 +169,7 @@ def _problem(
             members[0][0],
             members[0][1],
             len(members),
-            np.array([compared[key].get(c, 0) for c in columns.tolist()], np.int64),
+            asked[key][columns],
             _most(profile, whole, members[0][1])[there] * is_usable,
         )
         for key, members in kinds.items()
@@ -191,16 +188,6 @@ def _problem(
     )
     shortage = None if lack is None else _shortage(lack, victims)
     return Problem(there, free, tuple(shapes), victims, shortage)
-
-
-def _compared(profile: Profile, state: ClusterState, pod_class: PodClass) -> dict[int, int]:
-    """Return the amounts that filters compare with what is free, by column."""
-    asked: dict[int, int] = {}
-    for active in concerned(profile, state, pod_class):
-        if hasattr(active.plugin, "compares"):
-            columns, amounts = active.plugin.compares(pod_class)
-            asked.update(zip(columns.tolist(), amounts.tolist(), strict=True))
-    return asked
 
 
 def _most(profile: Profile, whole: Snapshot, pod_class: PodClass) -> IntArray:

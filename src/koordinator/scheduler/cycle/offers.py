@@ -13,9 +13,11 @@ import numpy as np
 
 from koordinator.api.pod import Pod
 from koordinator.scheduler.contract import ActivePlugin, Holding
-from koordinator.scheduler.cycle.evaluation import UNFIT, Evaluation, Evaluator
+from koordinator.scheduler.cycle.evaluation import UNFIT, Evaluation, Evaluator, compared
 from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
+
+UNLIMITED = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ def offers(evaluator: Evaluator, sample: Sample, rows: IntArray, most: int) -> I
     accepted &= _accepted(sample, state)[rows]
     open_ended = np.flatnonzero(accepted)
     if evaluation.program.linear:
-        slots[open_ended] = _bisected(evaluation, evaluator.snapshot, rows[open_ended], most)
+        at_most = np.clip(_by_requests(evaluator, pod_class, rows[open_ended]), 1, most)
+        slots[open_ended] = _bisected(evaluation, evaluator.snapshot, rows[open_ended], at_most)
     else:
         slots[open_ended] = _tried(evaluator, sample, rows[open_ended], most)
     if sample.cluster_filters and most > 1:
@@ -59,9 +62,25 @@ def _accepted(sample: Sample, state: ClusterState) -> BoolArray:
     return accepted
 
 
-def _bisected(evaluation: Evaluation, snapshot: Snapshot, rows: IntArray, most: int) -> IntArray:
-    """Return the largest numbers that fit; one fits everywhere."""
-    low, high = np.ones(len(rows), np.int64), np.full(len(rows), most)
+def _by_requests(evaluator: Evaluator, pod_class: PodClass, rows: IntArray) -> IntArray:
+    """Return how many such pods each row takes at most, for what they request."""
+    amounts = compared(evaluator.profile, evaluator.state, pod_class)
+    asked, nodes = np.flatnonzero(amounts), evaluator.state.nodes
+    at = np.ix_(asked, rows)
+    free = nodes.allocatable[at] - nodes.requested[at]
+    most: IntArray = (free // amounts[asked][:, None]).min(axis=0, initial=UNLIMITED)
+    return most
+
+
+def _bisected(
+    evaluation: Evaluation, snapshot: Snapshot, rows: IntArray, most: IntArray
+) -> IntArray:
+    """Return the largest numbers that fit, ``most`` or less; one fits everywhere.
+
+    Most rows take as many as they may: that is tried first.
+    """
+    fits = evaluation.fits(snapshot, rows, most - 1)
+    low, high = np.where(fits, most, 1), np.where(fits, most, most - 1)
     step = np.full(len(rows), 1)
     galloping = np.ones(len(rows), bool)
     while len(left := np.flatnonzero(low < high)):

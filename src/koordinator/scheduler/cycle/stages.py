@@ -20,13 +20,14 @@ from koordinator.scheduler.cycle.evaluation import (
     UNFIT,
     Evaluation,
     Evaluator,
+    compared,
     wants_filter,
     wants_score,
 )
 from koordinator.scheduler.cycle.offers import Sample, offers
 from koordinator.scheduler.cycle.reserving import reserve
 from koordinator.scheduler.cycle.rivals import Nominations, priority_of, rivals_of
-from koordinator.scheduler.cycle.room import UNBOUNDED, RoomCount, room_at_most, room_now
+from koordinator.scheduler.cycle.room import UNBOUNDED, RoomBound, RoomTable
 from koordinator.scheduler.cycle.runs import merge_run
 from koordinator.scheduler.cycle.scorecard import Scorecard, prefilter, scorecard
 from koordinator.scheduler.cycle.what_if import StateWhatIf, rejection
@@ -59,6 +60,7 @@ class Cycle:
         self.profile = profile
         self.state = state
         self._evaluator = Evaluator(profile, state)
+        self._rooms = RoomTable(state)
         self._run_numbers: dict[Hashable, int] = {}
         self._cluster_filters = [a for a in profile.filter if a.plugin.reads is Reads.CLUSTER]
         self._cluster_scores = [a for a in profile.score if a.plugin.reads is Reads.CLUSTER]
@@ -112,28 +114,48 @@ class Cycle:
         """Return why no node takes one more after each row has taken so many, ``(n_rows,)``."""
         return scorecard(self.profile, self.state, pod, taken).diagnosis()
 
-    def room(self, pod: PodClass, count: int) -> RoomCount:
-        """Note that a run of such pods ended after ``count``, for want of room or by a limit."""
-        on_nodes = UNBOUNDED if self.limit(pod, count + 1) <= count else count
-        return room_now(self.state, on_nodes, self._evaluator.versions_of(pod))
+    def bound(self, *pods: PodClass) -> RoomBound | None:
+        """Return how many pods of these kinds together have room, at most; None: nobody knows."""
+        if not self._counts_requests:
+            return None
+        versions = []
+        for pod in pods:
+            view = self._evaluator.view(pod)
+            if view.loans is not None:
+                return None
+            versions.append(self._evaluator.versions_of(pod, view))
+        return RoomBound(
+            self._rooms,
+            tuple(map(self.run_key, pods)),
+            tuple(versions),
+            lambda: np.min([compared(self.profile, self.state, pod) for pod in pods], axis=0),
+            lambda below: self._accepted(pods, below),
+        )
 
-    def room_noted(self, pod: PodClass, count: int) -> RoomCount:
-        """Note that so many such pods would fit in a world that is like this one."""
-        return room_now(self.state, count, self._evaluator.versions_of(pod))
+    def _accepted(self, pods: Sequence[PodClass], below: int | None) -> BoolArray:
+        """Return where one of the pods may be, as things are or without less important pods."""
+        accepted = np.zeros(len(self.state.nodes), bool)
+        for pod in pods:
+            evaluation = self._evaluator.of(pod)
+            accepted |= evaluation.best != UNFIT if below is None else evaluation.eligible
+        return accepted
 
-    def room_without(self, pod: PodClass, room: RoomCount, below: int) -> int:
-        """Return how many may fit by now, at most, in a world without less important pods."""
-        if not self._counts_requests or self._evaluator.view(pod).loans is not None:
-            return UNBOUNDED
-        versions = self._evaluator.versions_of(pod)
-        return room_at_most(self.state, pod, room, versions, below=below)
+    def note_room(self, pod: PodClass, fits: IntArray) -> None:
+        """Note how many such pods the rows take, ``(n_rows,)``, as things are."""
+        bound = self.bound(pod)
+        if bound is not None:
+            bound.note(fits)
 
-    def room_at_most(self, pod: PodClass, room: RoomCount) -> int:
-        """Return how many such pods may fit by now, at most."""
-        most = UNBOUNDED
-        if self._counts_requests and self._evaluator.view(pod).loans is None:
-            most = room_at_most(self.state, pod, room, self._evaluator.versions_of(pod))
+    def room_at_most(self, pod: PodClass, level: int | None = None) -> int:
+        """Return how many such pods may fit by now, at most; with a level: in one domain of it."""
+        bound = self.bound(pod)
+        most = UNBOUNDED if bound is None else bound.most(of_row=self.domains_at(level))
         return self.limit(pod, most)
+
+    def domains_at(self, level: int | None) -> IntArray | None:
+        """Return the number of each row's network domain; None if that does not matter."""
+        tree = None if level is None else self.state.network.tree
+        return None if tree is None else tree.of_row(level or 0, len(self.state.nodes))
 
     def attempt(
         self,

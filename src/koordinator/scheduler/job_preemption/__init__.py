@@ -9,7 +9,6 @@ Pure arithmetic over arrays, except for a ``Trial``, which asks the real filters
 ``planner``   all of it together, and the plan
 """
 
-from koordinator.scheduler.job_preemption.choosing import most_members
 from koordinator.scheduler.job_preemption.planner import Plan, Trial, make_plan
 from koordinator.scheduler.job_preemption.problem import Problem, Shape, Shortage
 from koordinator.scheduler.job_preemption.victims import VictimJob, VictimTable, victims_of
@@ -23,6 +22,5 @@ __all__ = [
     "VictimJob",
     "VictimTable",
     "make_plan",
-    "most_members",
     "victims_of",
 ]

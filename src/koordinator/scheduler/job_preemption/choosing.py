@@ -45,19 +45,6 @@ def freed(victims: VictimTable, chosen: BoolArray, n_rows: int) -> IntArray:
     return out
 
 
-def most_members(problem: Problem) -> int | None:
-    """Return how many members of the one shape would fit without anybody less important.
-
-    None if it is not known: there are several shapes, or pods that may not go all the same.
-    """
-    victims = problem.victims
-    if len(problem.shapes) > 1 or problem.shortage is not None or not victims.has_all:
-        return None
-    everybody = np.ones(len(victims.pods), bool)
-    free = problem.free + freed(victims, everybody, len(problem.rows))
-    return int(slots(free, problem.shapes[0]).sum())
-
-
 def might_fit(problem: Problem, level: int) -> bool:
     """Return whether there could be room if everybody up to a level went."""
     victims = problem.victims

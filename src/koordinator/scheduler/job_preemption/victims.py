@@ -71,7 +71,6 @@ class VictimTable:
     spare: IntArray  # (n_gangs,) how many members may go without the others
     jobs: tuple[VictimJob, ...] = ()
     levels: int = 0  # number of distinct ones but ``GONE``
-    has_all: bool = True  # every pod of lower priority is in it, and may go
 
     @property
     def gone(self) -> BoolArray:
@@ -117,7 +116,6 @@ class _Rules:
         self.below, self._own, self._allows = below, own, allows
         self._known: dict[PodClass, tuple[int, str, bool] | None] = {}
         self.found = _Found()
-        self.has_spared = False  # somebody of lower priority
 
     def of(self, placed: PlacedPod) -> tuple[int, str, bool] | None:
         """Return index of its class, gang, and whether it is being deleted; None: it stays."""
@@ -128,17 +126,13 @@ class _Rules:
             known = self._known[pod_class] = self._learn(placed)
         if known is None or self._allows is None or self._allows(placed):
             return known
-        self.has_spared = True
         return None
 
     def _learn(self, placed: PlacedPod) -> tuple[int, str, bool] | None:
         pod_class = placed.pod_class
         labels, gang = pod_class.labels, gang_id(placed.pod.metadata)
         is_protected = not (is_preemptible(labels) and is_quota_preemptible(labels))
-        if placed.priority >= self.below:
-            return None
-        if is_protected or gang in self._own:
-            self.has_spared = True
+        if placed.priority >= self.below or is_protected or gang in self._own:
             return None
         gone = placed.pod.metadata.deletion_timestamp is not None
         found = self.found
@@ -173,8 +167,7 @@ def victims_of(
     for group_id, members in _groups(found, gangs).items():
         job = _Job(state, members, rules)
         jobs.append(columns_of.add(group_id, len(jobs), job, budgets))
-    has_all = not rules.has_spared and all(job.can_go for job in jobs)
-    return columns_of.table(found.amounts(columns), jobs, has_all=has_all)
+    return columns_of.table(found.amounts(columns), jobs)
 
 
 class _Job:
@@ -240,7 +233,7 @@ class _Columns:
             gangs.append((np.array(positions, np.int64), job.spare[one]))
         return VictimJob(group_id, tuple(gangs), tuple(job.outside), job.can_go)
 
-    def table(self, amounts: IntArray, jobs: Sequence[VictimJob], *, has_all: bool) -> VictimTable:
+    def table(self, amounts: IntArray, jobs: Sequence[VictimJob]) -> VictimTable:
         """Return the table, by row and then the cheapest first."""
         row = np.array(self._found.row, np.int64)
         order = np.lexsort((-self.started_s, -_shares(amounts), self.price, self.rank, row))
@@ -272,7 +265,6 @@ class _Columns:
                 for one in jobs
             ),
             levels=len(distinct),
-            has_all=has_all,
         )
 
 

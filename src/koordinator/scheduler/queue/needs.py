@@ -6,35 +6,37 @@ looked up by how many places it needs.  So a gang that can't be helped costs not
 
 from collections.abc import Hashable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from operator import le
 
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.queue.queued_pod import QueuedPod
 
 #: kind of pod, and the plugins that rejected them
-Group = tuple[tuple[Hashable, int], frozenset[str]]
+Group = tuple[Hashable, frozenset[str]]
+Counts = tuple[int, ...]
 
 
 class Needs:
     """The UNSCHEDULABLE pods that have a ``need``."""
 
     def __init__(self) -> None:
-        #: group -> number of places -> key -> pods that need so many; nothing is empty
-        self._groups: dict[Group, dict[int, dict[str, QueuedPod]]] = {}
+        #: group -> numbers of places -> key -> pods that need so many; nothing is empty
+        self._groups: dict[Group, dict[Counts, dict[str, QueuedPod]]] = {}
         self._touched: dict[Group, None] = {}
 
     def add(self, queued: QueuedPod) -> None:
         """Take in a pod that has a need."""
-        group, count = _place(queued)
-        self._groups.setdefault(group, {}).setdefault(count, {})[queued.key] = queued
+        group, counts = _place(queued)
+        self._groups.setdefault(group, {}).setdefault(counts, {})[queued.key] = queued
 
     def discard(self, queued: QueuedPod) -> None:
         """Forget a pod that is here."""
-        group, count = _place(queued)
-        by_count = self._groups[group]
-        del by_count[count][queued.key]
-        if not by_count[count]:
-            del by_count[count]
-        if not by_count:
+        group, counts = _place(queued)
+        by_counts = self._groups[group]
+        del by_counts[counts][queued.key]
+        if not by_counts[counts]:
+            del by_counts[counts]
+        if not by_counts:
             del self._groups[group]
             self._touched.pop(group, None)
 
@@ -58,23 +60,27 @@ class Needs:
         touched, self._touched = self._touched, {}
         return [(group, self._example(group)) for group in touched]
 
-    def helped(self, group: Group, most: int) -> list[QueuedPod]:
+    def helped(self, group: Group, most: Counts) -> list[QueuedPod]:
         """Return the pods of a group that need no more than so many places."""
-        by_count = self._groups.get(group, {})
-        return [one for count, pods in by_count.items() if count <= most for one in pods.values()]
+        return [
+            one
+            for counts, pods in self._groups.get(group, {}).items()
+            if all(map(le, counts, most))
+            for one in pods.values()
+        ]
 
     def __iter__(self) -> Iterator[QueuedPod]:
         """Yield every pod."""
-        for by_count in list(self._groups.values()):
-            for pods in list(by_count.values()):
+        for by_counts in list(self._groups.values()):
+            for pods in list(by_counts.values()):
                 yield from list(pods.values())
 
     def validate(self, expected: Iterable[QueuedPod]) -> None:
         """Raise BugError if others than these are here, or are filed wrongly."""
         found = {
-            key: (group, count)
-            for group, by_count in self._groups.items()
-            for count, pods in by_count.items()
+            key: (group, counts)
+            for group, by_counts in self._groups.items()
+            for counts, pods in by_counts.items()
             for key in pods
         }
         wanted = {queued.key: _place(queued) for queued in expected}
@@ -87,7 +93,7 @@ class Needs:
         return next(iter(next(iter(self._groups[group].values())).values()))
 
 
-def _place(queued: QueuedPod) -> tuple[Group, int]:
+def _place(queued: QueuedPod) -> tuple[Group, Counts]:
     if queued.need is None:
         raise BugError(f"{queued.key} needs nothing.")
-    return (queued.need.kind, queued.rejectors), queued.need.count
+    return (queued.need.kind, queued.rejectors), queued.need.counts

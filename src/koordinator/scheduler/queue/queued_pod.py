@@ -39,10 +39,10 @@ MOVES: Mapping[QueueState | None, frozenset[QueueState]] = {
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a pod that speaks for a gang waits for: places for so many pods of a kind."""
+    """What a pod that speaks for a gang waits for: places for so many pods of some kinds."""
 
-    kind: tuple[Hashable, int]  # run key of the gang's pods, and their priority
-    count: int
+    kind: Hashable  # what makes an event mean the same to different gangs
+    counts: tuple[int, ...]  # as many numbers for all needs of a kind
 
 
 #: (due, -priority, queued at, sequence, pod).  The sequence is unique, so pods are never compared.

@@ -17,7 +17,7 @@ from koordinator.api.pod import Pod
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, Gate
 from koordinator.scheduler.queue.hints import EVERYTHING, HintTable, Wake
-from koordinator.scheduler.queue.needs import Group
+from koordinator.scheduler.queue.needs import Counts, Group
 from koordinator.scheduler.queue.pod_changes import pod_changes
 from koordinator.scheduler.queue.pools import WAITING, Delays, Pools
 from koordinator.scheduler.queue.queued_pod import MOVES, Need, QueuedPod, QueueState
@@ -247,7 +247,7 @@ class SchedulingQueue:
         """Return, once, the groups of pods with needs that news may help, with a pod of each."""
         return self._pools.needs.take_touched()
 
-    def wake_needing(self, group: Group, most: int, now_s: float) -> None:
+    def wake_needing(self, group: Group, most: Counts, now_s: float) -> None:
         """Requeue the pods of a group that need no more than so many places."""
         for queued in self._pools.needs.helped(group, most):
             self._requeue(queued, Wake.AFTER_BACKOFF, now_s, "RoomUpdate")
