@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from koordinator.api.annotations.reservation import RESERVE_POD
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.device import DeviceType
 from koordinator.api.kubescheduler import NO_GATES, DeviceShareArgs, FeatureGates
-from koordinator.api.kubescheduler.gates import DEVICE_PLUGIN_ADAPTION
+from koordinator.api.kubescheduler.gates import DEVICE_PLUGIN_ADAPTION, RESIZE_POD
 from koordinator.api.labels import (
     GPU_ISOLATION_PROVIDER,
     GPU_MODEL,
@@ -46,6 +47,7 @@ from koordinator.scheduler.contract import (
 from koordinator.scheduler.plugins.device_share.claims import Claimed, Templates
 from koordinator.scheduler.plugins.device_share.marks import marks
 from koordinator.scheduler.plugins.device_share.on_model import KEEP
+from koordinator.scheduler.plugins.device_share.resizing import resized
 from koordinator.scheduler.plugins.device_share.rows import (
     Verdicts,
     add_shortages,
@@ -195,10 +197,17 @@ class DeviceShare:
             return Refusal(allocation.reason, resolvable=allocation.resolvable)
         annotations = annotation_entry(allocation, report.ids)
         holding = Holding(Belongings(allocation, annotations=annotations), annotations)
-        if DEVICE_PLUGIN_ADAPTION not in self.gates:
-            return holding
-        marked = marks(node, pod, to_annotation(allocation, report.ids))
-        return marked if isinstance(marked, Refusal) else holding.joined(marked)
+        if DEVICE_PLUGIN_ADAPTION in self.gates:
+            marked = marks(node, pod, to_annotation(allocation, report.ids))
+            if isinstance(marked, Refusal):
+                return marked
+            holding = holding.joined(marked)
+        if RESIZE_POD in self.gates and RESERVE_POD in pod.annotations:
+            amounts = resized(pod, to_annotation(allocation, report.ids))
+            if isinstance(amounts, Refusal):
+                return amounts
+            holding = holding.joined(Holding(annotations=amounts))
+        return holding
 
     def _allocation(
         self, node: Snapshot, row: int, claimed: Claimed, zones: int
