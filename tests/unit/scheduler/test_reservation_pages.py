@@ -15,6 +15,7 @@ from koordinator.api.annotations.reservation import CURRENT_OWNER
 from koordinator.api.pod import ContainerPort
 from koordinator.scheduler.app.inspection import services
 
+ANYWHERE = "0.0.0.0"  # noqa: S104 -- what a port without hostIP listens on
 OWNERS = json.loads(next(iter(FOR_WEB.values())))
 
 
@@ -81,7 +82,7 @@ def test_host_ports_are_shown_by_address(page: Any) -> None:
     user = replace(user, spec=replace(user.spec, containers=(listening,)))
     (item,) = page(held, user)["items"]
 
-    assert item["allocatablePorts"] == item["allocatedPorts"] == {"0.0.0.0": ["TCP/8080"]}
+    assert item["allocatablePorts"] == item["allocatedPorts"] == {ANYWHERE: ["TCP/8080"]}
 
 
 def test_a_pod_that_holds_for_others_shows_its_owner(page: Any) -> None:
