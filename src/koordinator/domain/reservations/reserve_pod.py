@@ -55,6 +55,12 @@ def is_reserve_pod(meta: ObjectMeta) -> bool:
     return is_true(meta.annotations, RESERVE_POD)
 
 
+def spoken_name(pod: Pod) -> str:
+    """Return what people call a pod: ``namespace/name``, or ``reservation/name``."""
+    meta = pod.metadata
+    return f"reservation/{meta.annotations[RESERVATION_NAME]}" if is_reserve_pod(meta) else pod.key
+
+
 def is_for_others(labels: Mapping[str, str]) -> bool:
     """Return whether an ordinary pod with these labels is there for others to use what it has."""
     return labels.get(OPERATING_MODE) == OperatingMode.RESERVATION
