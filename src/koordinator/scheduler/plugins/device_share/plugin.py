@@ -54,6 +54,7 @@ from koordinator.scheduler.plugins.device_share.rows import (
     hints_of,
     scores_of,
 )
+from koordinator.scheduler.plugins.device_share.telling import shortage_in_words
 from koordinator.scheduler.snapshot import Belongings, PodClass, ResourceAxis, Snapshot
 
 _LABELS = (GPU_ISOLATION_PROVIDER, POD_QOS_CLASS, POD_PRIORITY_CLASS)
@@ -115,6 +116,10 @@ class DeviceShare:
         self._add_unshareable(verdicts, snapshot, pod, claimed)
         add_shortages(verdicts, snapshot, claimed)
         return verdicts.rejections()
+
+    def detail(self, view: Snapshot, pod: PodClass) -> str:
+        claimed = self.templates.claim(view, pod)
+        return shortage_in_words(view, claimed.claim) if isinstance(claimed, Claimed) else ""
 
     def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
         return self.filters(snapshot, pod)
