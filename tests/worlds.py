@@ -15,7 +15,12 @@ from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.codec import decode_object
 from koordinator.api.defaults import with_defaults
 from koordinator.api.device import Device
-from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
+from koordinator.api.kubescheduler import (
+    NO_GATES,
+    FeatureGates,
+    KubeSchedulerConfiguration,
+    decode_configuration,
+)
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric
@@ -312,11 +317,16 @@ def embedded(
     *objects: KubeObject,
     config: KubeSchedulerConfiguration = STOCK,
     out_of_tree: Iterable[PluginSpec[Any]] = (),
+    gates: FeatureGates = NO_GATES,
     **options: Any,
 ) -> Embedded:
     """Return a cluster with its scheduler, loaded but with nothing scheduled yet."""
     one = Embedded(
-        config, now_s=START_S, options=Options(**options), out_of_tree=tuple(out_of_tree)
+        config,
+        now_s=START_S,
+        options=Options(**options),
+        out_of_tree=tuple(out_of_tree),
+        gates=gates,
     )
     one.load(objects)
     return one

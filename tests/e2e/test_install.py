@@ -70,6 +70,8 @@ def test_the_plain_manifests_are_the_chart_with_its_default_values(helm: Helm) -
         ({"scheduler": {"config": {"profile": []}}}, "profile"),
         ({"scheduler": {"config": {"profiles": []}}}, "/scheduler/config/profiles"),
         ({"scheduler": {"config": {"leaderElection": {"resourceName": "x"}}}}, "resourceName"),
+        ({"scheduler": {"audit": True}}, "/scheduler/audit"),
+        ({"scheduler": {"audit": {"dir": "/var/log"}}}, "dir"),
         ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
         ({"image": {"repository": "Not A Name"}}, "/image/repository"),
         ({"koordlets": {}}, "koordlets"),
@@ -115,6 +117,35 @@ def test_switches_add_and_take_away_objects(helm: Helm) -> None:
 
     assert {kind for kind, _ in other} - {kind for kind, _ in usual} == {"ServiceMonitor"}
     assert {kind for kind, _ in usual} - {kind for kind, _ in other} == {"PriorityClass"}
+
+
+def test_decisions_are_audited_in_memory_or_on_a_volume(
+    helm: Helm, controlplane: ControlPlane
+) -> None:
+    """Off unless asked for; on a volume every replica has a folder of its own."""
+
+    def flags(objects: Objects) -> set[str]:
+        (container,) = deployed(objects)["containers"]
+        return {flag for flag in container["args"] if "audit" in flag}
+
+    def deployed(objects: Objects) -> Any:
+        return objects["Deployment", "koord-scheduler"]["spec"]["template"]["spec"]
+
+    assert flags(rendered(helm)) == set()
+    assert flags(rendered(helm, "--set=scheduler.audit.enabled=true")) == {"--audit"}
+
+    kept = rendered(helm, "--set=scheduler.audit.volume.emptyDir.sizeLimit=640Mi")
+    assert flags(kept) == {"--audit-dir=/audit"}
+    pod = deployed(kept)
+    (container,) = pod["containers"]
+    assert {"name": "audit", "emptyDir": {"sizeLimit": "640Mi"}} in pod["volumes"]
+    (mount,) = (it for it in container["volumeMounts"] if it["name"] == "audit")
+    assert (mount["mountPath"], mount["subPathExpr"]) == ("/audit", "$(POD_NAME)")
+    assert "readOnly" not in mount
+    assert [it["name"] for it in container["env"]] == ["POD_NAME"]
+    manifest = json.dumps(kept["Deployment", "koord-scheduler"])
+    controlplane.kubectl("create", "namespace", NAMESPACE)
+    controlplane.kubectl("apply", "--dry-run=server", "--filename=-", stdin=manifest)
 
 
 def test_manager_and_agent_can_be_left_out(helm: Helm) -> None:

@@ -4,10 +4,7 @@ import datetime as dt
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlencode, urlsplit
-from urllib.request import urlopen
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
@@ -30,7 +27,9 @@ from koordinator.domain.audit.entry import from_lines
 from koordinator.foundation.clock import UTC
 from koordinator.foundation.errors import ClusterError, InputError
 
-PATIENCE_S = 30.0
+AnswerT = TypeVar("AnswerT")
+
+_SERVER = "Asking a server"
 
 
 class _Entries(msgspec.Struct):
@@ -45,8 +44,36 @@ def audit(
     *,
     server: Annotated[
         str,
-        typer.Option(help="Ask this scheduler, such as http://127.0.0.1:10251 (its --port)."),
+        typer.Option(
+            help="Ask this scheduler, such as https://127.0.0.1:10259 (its --secure-port).",
+            rich_help_panel=_SERVER,
+        ),
     ] = "",
+    kubeconfig: Annotated[
+        str,
+        typer.Option(
+            help="Who asks, and who certifies the server; default: nobody, the system.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = "",
+    context: Annotated[
+        str, typer.Option(help="Context of the kubeconfig.", rich_help_panel=_SERVER)
+    ] = "",
+    token: Annotated[
+        str, typer.Option(help="Who asks: a bearer token.", rich_help_panel=_SERVER)
+    ] = "",
+    certificate_authority: Annotated[
+        Path | None,
+        typer.Option(help="Who certifies the server, PEM.", rich_help_panel=_SERVER),
+    ] = None,
+    insecure_skip_tls_verify: Annotated[
+        bool,
+        typer.Option(
+            "--insecure-skip-tls-verify",
+            help="Take any certificate, such as the scheduler's own.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = False,
     pod: Annotated[str, typer.Option(help="namespace/name; may have *.")] = "",
     node: Annotated[str, typer.Option(help="May have *.")] = "",
     job: Annotated[str, typer.Option(help="namespace/name of a gang or owner; may have *.")] = "",
@@ -75,20 +102,44 @@ def audit(
         outcomes=frozenset(outcome or ()),
         since_s=parse_time(since, "--since") if since else 0.0,
     )
-    if list_entries:
-        most = limit or 1000
-        if server:
-            found = msgspec.json.decode(_ask(server, "", choice, most), type=_Entries).entries
-        else:
-            found = list(filter(choice.takes, _read(paths or [])))[-most:]
-        _show_entries(found, output)
-        return
-    rows = limit or 10
+    most = limit or (1000 if list_entries else 10)
     if server:
-        told = msgspec.json.decode(_ask(server, "/summary", choice, rows), type=AuditSummary)
+        answer = _ask(
+            server,
+            "/apis/v1/audit" if list_entries else "/apis/v1/audit/summary",
+            _parameters(choice, most),
+            kubeconfig=kubeconfig,
+            context=context,
+            token=token,
+            certificate_authority=certificate_authority,
+            verifies=not insecure_skip_tls_verify,
+        )
+        if list_entries:
+            _show_entries(_decoded(answer, _Entries, server).entries, output)
+        else:
+            _show_summary(_decoded(answer, AuditSummary, server), output)
+        return
+    if kubeconfig or context or token or certificate_authority or insecure_skip_tls_verify:
+        raise InputError("accepted together with --server only", source="--kubeconfig, --token …")
+    chosen = filter(choice.takes, _read(paths or []))
+    if list_entries:
+        _show_entries(list(chosen)[-most:], output)
     else:
-        told = summarise(filter(choice.takes, _read(paths or [])), rows)
-    _show_summary(told, output)
+        _show_summary(summarise(chosen, most), output)
+
+
+def _ask(server: str, path: str, parameters: dict[str, str], **asker: Any) -> bytes:
+    from koordinator.cli.asking import Asker  # noqa: PLC0415 -- files need no connection
+
+    return Asker(**asker).ask(server, path, parameters)
+
+
+def _decoded(answer: bytes, wanted: type[AnswerT], server: str) -> AnswerT:
+    try:
+        return msgspec.json.decode(answer, type=wanted)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        text = f"{server} is no scheduler, or of another version: {error}"
+        raise ClusterError(text) from None
 
 
 def _read(paths: Iterable[Path]) -> Iterator[AuditEntry]:
@@ -114,10 +165,8 @@ def _age(file: Path) -> int:
     return int(number) if number.isdigit() else 0
 
 
-def _ask(server: str, path: str, choice: AuditChoice, limit: int) -> bytes:
-    if urlsplit(server).scheme not in ("http", "https"):
-        raise InputError(f"found {server!r}; accepted is an http or https URL", source="--server")
-    given = {
+def _parameters(choice: AuditChoice, limit: int) -> dict[str, str]:
+    return {
         "pod": choice.pod,
         "node": choice.node,
         "job": choice.job,
@@ -126,18 +175,6 @@ def _ask(server: str, path: str, choice: AuditChoice, limit: int) -> bytes:
         "since": str(choice.since_s) if choice.since_s else "",
         "limit": str(limit),
     }
-    query = urlencode({name: value for name, value in given.items() if value})
-    url = f"{server.rstrip('/')}/apis/v1/audit{path}?{query}"
-    try:
-        with urlopen(url, timeout=PATIENCE_S) as answer:  # noqa: S310 -- http or https, see above
-            body: bytes = answer.read()
-    except HTTPError as error:
-        said = error.read().decode(errors="replace").strip()[:200]
-        hint = "; is it started with --audit?" if error.code == 404 else ""  # noqa: PLR2004
-        raise ClusterError(f"{url} answered {error.code}: {said}{hint}") from None
-    except (URLError, TimeoutError) as error:
-        raise ClusterError(f"{url} does not answer: {error}") from None
-    return body
 
 
 def _show_entries(found: list[AuditEntry], output: Output) -> None:

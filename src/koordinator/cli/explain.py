@@ -88,7 +88,7 @@ def _print(printer: Console, one: Explanation) -> None:
     _print_causes(printer, one)
     _print_nearest(printer, one)
     if one.empty_cluster is not None and not one.empty_cluster.fits:
-        printer.print(f"  never on these nodes: {escape(one.empty_cluster.why)}")
+        printer.print(f"  not even if all other pods were gone: {escape(one.empty_cluster.why)}")
     if one.remedies:
         printer.print("  what would help:")
     for remedy in one.remedies:
@@ -111,11 +111,11 @@ def _print(printer: Console, one: Explanation) -> None:
 
 def _print_causes(printer: Console, one: Explanation) -> None:
     for cause in one.causes:
+        more = f" ({escape(cause.detail)})" if cause.detail else ""
         if not cause.nodes:
-            printer.print(f"  {escape(cause.plugin or '-')}: {escape(cause.reason)}")
+            printer.print(f"  {escape(cause.plugin or '-')}: {escape(cause.reason)}{more}")
             continue
         rank = "" if cause.decisive else "also, but not alone: "
-        more = f" ({escape(cause.detail)})" if cause.detail else ""
         printer.print(f"  {rank}{escape(cause.plugin)}: {cause.nodes} {escape(cause.reason)}{more}")
 
 
@@ -127,5 +127,5 @@ def _print_nearest(printer: Console, one: Explanation) -> None:
         table.add_column(column, overflow="fold")
     for near in one.nearest:
         lacks = ", ".join(f"{amount} {name}" for name, amount in near.lacks.items())
-        table.add_row(near.node, lacks or "-", escape("; ".join(near.details or near.reasons)))
+        table.add_row(near.node, lacks or "-", escape("; ".join(near.details)))
     printer.print(table)

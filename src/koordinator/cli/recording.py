@@ -40,7 +40,6 @@ from koordinator.simulator.recorder import Recorder, RecordingFile
 from koordinator.simulator.replaying import Replayed
 from koordinator.simulator.replaying import replay as run
 
-LONGEST_WAIT_S = 0.5  # between two looks at signals and at the time
 SECRET_BYTES = 16
 
 
@@ -92,17 +91,13 @@ def record(
             anonymiser=Anonymiser(os.urandom(SECRET_BYTES)) if anonymous else None,
             configuration=configuration,
         )
-        until_s = None
-        while not stopping.is_set() and (until_s is None or clock.now_s() < until_s):
-            was_synced = recorder.is_synced
-            recorder.step()
-            if recorder.is_synced and not was_synced:
-                errors.print(f"recording to {path}; {recorder.events} objects exist", markup=False)
-                if duration is not None:
-                    until_s = clock.now_s() + duration.total_seconds()
-            left_s = LONGEST_WAIT_S if until_s is None else until_s - clock.now_s()
-            cluster.wait(max(min(LONGEST_WAIT_S, left_s), 0.0))
-        recorder.step()
+        recorder.follow(
+            stopping,
+            None if duration is None else duration.total_seconds(),
+            lambda: errors.print(
+                f"recording to {path}; {recorder.events} objects exist", markup=False
+            ),
+        )
     errors.print(f"{recorder.events} objects and changes are in {path}", markup=False)
 
 

@@ -63,6 +63,10 @@ its arguments.
 ``pre_enqueue``     ``(pod object) -> str``: why the pod must not enter the queue yet; empty: it may
 ``detail``          ``(row view, pod) -> str``: for people, what exactly the filter has against
                     a node
+``node_remedy``     ``(row view, pod) -> str``: for people, what to change about a node so that the
+                    filter accepts it; empty: nothing that an operator should
+``refusal_detail``  ``(snapshot, pod) -> str``: for people, what exactly ``prefilter`` means where
+                    it refuses the pod
 ``remedy``          ``(snapshot, pod) -> str``: for people, what would let pass a pod that
                     ``prefilter`` refuses; empty: unknown
 ``with_gates``      ``(feature gates) -> plugin``: the plugin as the gates that are on change it

@@ -9,7 +9,7 @@ from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerC
 from koordinator.api.meta import KubeObject
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.app import Bound, Options, Outcome
-from koordinator.scheduler.app.explainer import PLACED, explain
+from koordinator.scheduler.app.explainer import PLACED, explain, key_of
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.explain import Explanation
 from koordinator.simulator.embedded import STOCK, Embedded
@@ -50,6 +50,7 @@ def explain_pods(
 
     now, outcomes = world()
     state = now.state
+    keys = [key_of(now.scheduler, name) for name in keys]
     waiting = sorted(key for key in state.unbound if key not in state.pods.by_key)
     unknown = [key for key in keys if key not in state.pods.by_key and key not in state.unbound]
     if unknown:

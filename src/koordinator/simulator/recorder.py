@@ -1,6 +1,7 @@
 """Writes down what a scheduler sees of a cluster: what exists, and every change with its time."""
 
 import gzip
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +20,7 @@ from koordinator.cluster.port import NO_SELECTORS, Cluster, EventType
 from koordinator.domain.recording import Anonymiser, RecordedBatch, RecordingHeader, to_line
 from koordinator.domain.recording.batch import FORMAT, RecordedEvent
 from koordinator.foundation.clock import Clock
-from koordinator.foundation.errors import InputError
+from koordinator.foundation.errors import ClusterError, InputError
 from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.profile import WATCHED
 
@@ -31,6 +32,8 @@ RECORDED: Sequence[type[KubeObject]] = (
     *(kind for kind in WATCHED if kind is not ScheduleExplanation),
     Pod,
 )
+PATIENCE_S = 120.0  # until all that exists has been read
+LONGEST_WAIT_S = 0.5  # between two looks at signals and at the time
 _LEVEL = 3  # of compression: higher ones take twice the time for a tenth of the size
 
 
@@ -51,6 +54,7 @@ class Recorder:
         configuration: JsonObject | None = None,
     ) -> None:
         self._clock, self._write, self._anonymiser = clock, write, anonymiser
+        self._cluster = cluster
         self._watch = cluster.watch(RECORDED, selectors)
         self._first: list[RecordedEvent] | None = []  # until all that exists has been listed
         self.events = 0
@@ -63,6 +67,32 @@ class Recorder:
     def is_synced(self) -> bool:
         """Whether all that existed has been written."""
         return self._first is None
+
+    def follow(
+        self,
+        stopping: threading.Event,
+        duration_s: float | None = None,
+        begun: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Write until it is to stop, or for so long after all that existed has been read.
+
+        ``begun`` is called then.  Raises ClusterError if nothing can be read for ``PATIENCE_S``.
+        """
+        clock = self._clock
+        synced, until_s = self.is_synced, clock.now_s() + PATIENCE_S
+        while not stopping.is_set():
+            self.step()
+            if self.is_synced and not synced:
+                synced = True
+                until_s = float("inf") if duration_s is None else clock.now_s() + duration_s
+                begun()
+            left_s = until_s - clock.now_s()
+            if left_s <= 0:
+                break
+            self._cluster.wait(min(LONGEST_WAIT_S, left_s))
+        self.step()
+        if not (self.is_synced or stopping.is_set()):
+            raise ClusterError(f"the cluster could not be read within {PATIENCE_S:g} s")
 
     def step(self) -> None:
         """Write what has arrived since the last call as one batch."""

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import pytest
 from tests.e2e.controlplane import ControlPlane
+from tests.e2e.controlplane.endpoint import free_port
 from tests.e2e.koord_process import KOORD
 from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.session.conftest import CONFIGURATION
@@ -24,9 +25,23 @@ def audit_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def scheduler(controlplane: ControlPlane, audit_folder: Path) -> Iterator[SchedulerProcess]:
-    """Run one scheduler that keeps a trail."""
-    flags = [f"--audit-dir={audit_folder}"]
+def secure_port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def scheduler(
+    controlplane: ControlPlane, audit_folder: Path, secure_port: int
+) -> Iterator[SchedulerProcess]:
+    """Run one scheduler that keeps a trail, and shows it to whoever may see it."""
+    certificate, key = controlplane.authority.issue_server("koord-scheduler", ["127.0.0.1"])
+    flags = (
+        f"--audit-dir={audit_folder}",
+        f"--secure-port={secure_port}",
+        "--bind-address=127.0.0.1",
+        f"--tls-cert-file={certificate}",
+        f"--tls-private-key-file={key}",
+    )
     with SchedulerProcess(controlplane, CONFIGURATION, flags=flags) as running:
         yield running
 
@@ -101,6 +116,45 @@ def test_an_anonymous_recording_tells_no_names(
     assert found["differences"] == []
     assert found["after"]["placed"] == len(nodes)
     assert user.namespace not in json.dumps(found)
+
+
+def test_a_recording_ends_by_itself(user: User, controlplane: ControlPlane, tmp_path: Path) -> None:
+    """With --for; what is in it can be run again."""
+    user.apply(node("small", "1"), pod("fits", "1"))
+    user.node_of("fits")
+    path = tmp_path / "short.gz"
+    kubeconfig = f"--kubeconfig={controlplane.kubeconfig()}"
+
+    done = koord("record", str(path), kubeconfig, "--for=2s")
+
+    assert done.returncode == 0
+    assert json.loads(koord("replay", str(path), "--output=json").stdout)["differences"] == []
+
+
+def test_the_trail_is_shown_to_whoever_has_the_right(
+    user: User,
+    controlplane: ControlPlane,
+    scheduler: SchedulerProcess,  # noqa: ARG001 -- it serves
+    secure_port: int,
+) -> None:
+    """As a kubeconfig or a token says; Kubernetes lets whoever it knows read below /apis."""
+    user.apply(node("small", "1"), pod("fits", "1"))
+    user.node_of("fits")
+    server = f"--server=https://127.0.0.1:{secure_port}"
+    authority = f"--certificate-authority={controlplane.authority.ca_path}"
+    asked = ("audit", server, f"--pod={user.namespace}/*", "--list", "--output=json")
+
+    def outcomes(*flags: str) -> list[str]:
+        done = koord(*asked, *flags)
+        return [it["outcome"] for it in json.loads(done.stdout)["entries"]]
+
+    assert outcomes(f"--kubeconfig={controlplane.kubeconfig()}") == ["bound"]
+
+    user.kubectl("create", "serviceaccount", "auditor")
+    token = controlplane.service_account_token(user.namespace, "auditor")
+    assert outcomes(authority, f"--token={token}") == ["bound"]
+    assert "403" in koord(*asked, authority).stderr
+    assert "401" in koord(*asked, authority, "--token=made-up").stderr
 
 
 def test_the_trail_says_who_decided(

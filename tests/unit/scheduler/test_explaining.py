@@ -26,12 +26,12 @@ TAINTED = "node(s) had untolerated taint(s)"
 CORDONED = "node(s) were unschedulable"
 
 
-def explained(*objects: KubeObject, name: str = "p", **options: Any) -> Explanation:
+def explained(*objects: KubeObject, name: str = "default/p", **options: Any) -> Explanation:
     """Let the scheduler run until nothing moves, and ask about a pod."""
     one = embedded(*objects, **options)
     one.run_to_fixed_point()
     before = one.state.usage_log.position
-    found = explain(one.scheduler, f"default/{name}")
+    found = explain(one.scheduler, name)
     one.state.validate()
     assert one.state.pods.by_key.keys() >= {
         p.key for p in one.cluster.list(Pod).items if p.spec.node_name
@@ -120,7 +120,9 @@ def test_a_quota_says_by_how_much_it_is_short() -> None:
 
 def test_a_gang_is_explained_by_the_member_that_finds_no_place() -> None:
     """Any member tells how many find a place, and what the next one lacks."""
-    found = explained(node("n", cpu=3), group("g", 4), *members("g", 4), config=BOTH, name="g-0")
+    found = explained(
+        node("n", cpu=3), group("g", 4), *members("g", 4), config=BOTH, name="default/g-0"
+    )
 
     assert found.gang.startswith("gang group default/g: 3 of 4 members find a place")
     assert decisive(found) == {CPU}
@@ -129,7 +131,9 @@ def test_a_gang_is_explained_by_the_member_that_finds_no_place() -> None:
 
 def test_a_gang_short_of_members_says_so() -> None:
     """Members before the queue have a cause, too."""
-    found = explained(node("n", cpu=9), group("g", 3), *members("g", 2), config=BOTH, name="g-1")
+    found = explained(
+        node("n", cpu=9), group("g", 3), *members("g", 2), config=BOTH, name="default/g-1"
+    )
 
     assert len(found.causes) == 1
     assert "needs 3 members" in found.causes[0].reason

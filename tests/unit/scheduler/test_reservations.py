@@ -1,10 +1,9 @@
 """Reservations, from the object to the pods that use it and to its end."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from tests.reservations import affinity, config, exactly, reservation, uid
 from tests.unit.scheduler.conftest import NewEmbedded
 from tests.unit.scheduler.test_gangs import group, member
@@ -13,7 +12,7 @@ from tests.worlds import START_S, made, near, node, pod
 from koordinator.api.annotations.reservation import ALLOCATED
 from koordinator.api.event import Event
 from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
-from koordinator.api.meta import Condition, KubeObject
+from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
@@ -67,6 +66,18 @@ class Played:
         """Return the reservation that a pod uses."""
         found = ALLOCATED.read(self.one.cluster.get(Pod, name, "default").metadata)
         return found.name if found else ""
+
+    def annotate(self, name: str, annotations: Mapping[str, str | None]) -> "Played":
+        """Change annotations of a pod; None removes one."""
+        patch = {"metadata": {"annotations": dict(annotations)}}
+        self.one.cluster.patch(Pod, name, "default", patch)
+        self.outcomes += self.one.run_to_fixed_point()
+        return self
+
+    def complaint(self, name: str) -> str:
+        """Return what an event of an object complains about."""
+        events = self.one.cluster.list(Event).items
+        return " ".join(e.note for e in events if e.regarding.name == name and e.type == "Warning")
 
     def get(self, name: str) -> Reservation:
         return self.one.cluster.get(Reservation, name)
@@ -552,24 +563,6 @@ def test_deleting_a_reservation_leaves_its_users_where_they_are(play: Any) -> No
     played.delete(Reservation, "r").add(pod("b", 4), pod("c", 1))
 
     assert (played.nodes()["b"], played.nodes()["c"]) == ("n", "")
-
-
-def test_a_pod_that_holds_for_others_is_a_reservation(play: Any) -> None:
-    """While it runs and is ready, for the owners that its annotation names."""
-    owners = '[{"labelSelector":{"matchLabels":{"app":"web"}}}]'
-    holder = pod(
-        "holder",
-        6,
-        on="n",
-        labels={"scheduling.koordinator.sh/operating-mode": "Reservation"},
-        annotations={"scheduling.koordinator.sh/reservation-owners": owners},
-    )
-    ready = Condition(type="Ready", status="True")
-    holder = replace(holder, status=replace(holder.status, conditions=(ready,)))
-    played = play(node("n", cpu=8), holder, pod("p", 5, labels=WEB), pod("other", 3))
-
-    assert played.uses("p") == "holder"
-    assert played.nodes()["other"] == ""
 
 
 def test_nothing_preempts_a_reservation(play: Any) -> None:

@@ -11,6 +11,7 @@ from tests.unit.scheduler.conftest import NewEmbedded
 from tests.unit.scheduler.test_reservations import Played
 from tests.worlds import pod
 
+from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
@@ -110,6 +111,54 @@ def test_devices_come_back_when_a_user_goes_and_when_the_reservation_does(play: 
 
     played.delete(Reservation, "r")
     assert of_pod(played, "other") == [0]
+
+
+CORE, MEMORY, RATIO = (f"koordinator.sh/gpu-{what}" for what in ("core", "memory", "memory-ratio"))
+
+
+def resizing(embedded: NewEmbedded, *objects: KubeObject) -> Played:
+    return Played(embedded(*objects, config=PARTS, gates=FeatureGates.parse("ResizePod=true")))
+
+
+def amounts(played: Played, name: str) -> dict[str, str]:
+    return {key: str(amount) for key, amount in played.get(name).status.allocatable.items()}
+
+
+def test_devices_are_among_the_amounts_of_a_reservation(embedded: NewEmbedded, play: Any) -> None:
+    """With the gate ResizePod, beside what other amounts somebody asks it to have."""
+    wanted = {"scheduling.koordinator.sh/reservation-resize-allocatable": '{"resources":{"x/y":1}}'}
+    kept = reservation("r", 1, requests={GPU: 2}, annotations=wanted)
+    played = resizing(embedded, *machine("m", gpus=4), kept)
+
+    asked = {"cpu": "1", GPU: "2", "x/y": "1"}
+    assert amounts(played, "r") == {**asked, CORE: "200", MEMORY: "80Gi", RATIO: "200"}
+    assert amounts(play(*machine("m", gpus=4), kept), "r") == asked
+
+
+def test_owners_use_up_the_cores_of_a_resized_reservation(embedded: NewEmbedded) -> None:
+    """Its status says what they have of it; others get the devices beside it and no more."""
+    played = resizing(embedded, *machine("m", gpus=4), reservation("r", 1, requests={GPU: 2}))
+    half = {CORE: 100, RATIO: 100}
+    played.add(pod("a", 1, requests=half, labels=WEB))
+    played.add(pod("b", 1, requests={CORE: 300, RATIO: 300}), gpus(2, "c"))
+
+    assert (of_pod(played, "a"), of_pod(played, "c")) == ([0], [2, 3])
+    assert played.nodes()["b"] == ""
+    used = played.get("r").status.allocated
+    assert {name: str(amount) for name, amount in used.items()} == {
+        "cpu": "1",
+        CORE: "100",
+        RATIO: "100",
+    }
+
+
+def test_other_amounts_that_cannot_be_read_are_told(embedded: NewEmbedded) -> None:
+    """The reservation waits until the annotation is mended."""
+    wrong = {"scheduling.koordinator.sh/reservation-resize-allocatable": "much"}
+    kept = reservation("r", 1, requests={GPU: 2}, annotations=wrong)
+    played = resizing(embedded, *machine("m", gpus=4), kept)
+
+    assert "reservation-resize-allocatable" in played.message("r")
 
 
 # -- CPUs and NUMA nodes -----------------------------------------------------------------------

@@ -23,6 +23,8 @@ DEVICE_PLUGIN_ADAPTION: Final = "DevicePluginAdaption"  # spelt as in the origin
 
 #: Labels of nodes don't count for reservation affinity, only those of reservations.
 OMIT_NODE_LABELS: Final = "OmitNodeLabelsForReservation"
+#: A reservation of devices has their cores and memory among its amounts.
+RESIZE_POD: Final = "ResizePod"
 #: Pods forget a reservation that is deleted.
 CLEAN_EXPIRED_ALLOCATED: Final = "CleanExpiredReservationAllocated"
 
@@ -38,6 +40,7 @@ GATES: Final = frozenset(
         GANG_PENDING_PODS_CONDITION,
         DEVICE_PLUGIN_ADAPTION,
         OMIT_NODE_LABELS,
+        RESIZE_POD,
         CLEAN_EXPIRED_ALLOCATED,
     )
 )

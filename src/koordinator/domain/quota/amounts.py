@@ -27,6 +27,11 @@ def to_quantities(amounts: Amounts) -> ResourceList:
     return {name: _to_quantity(name, amount) for name, amount in amounts.items()}
 
 
+def to_texts(amounts: Amounts) -> dict[str, str]:
+    """Return the quantities as texts, each in its shortest form."""
+    return {name: quantity.canonical() for name, quantity in to_quantities(amounts).items()}
+
+
 def to_text(amounts: Amounts) -> str:
     """Return ``cpu:2,memory:4Gi`` as messages of the original have it, in order of name."""
     if not amounts:

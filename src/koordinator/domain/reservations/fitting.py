@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from koordinator.domain.reservations.offer import AllocatePolicy, Amounts, Offer
 
 PODS = "pods"
+BY_NODE = " by node"  # ends what is said of a node that lacks something beside its reservations
 CPU = "cpu"
 PREFIX = "Reservation(s) "
 

@@ -8,8 +8,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from koordinator.api.annotations.numa import NODE_RESERVATION
-from koordinator.api.annotations.reservation import OWNERS, RESTRICTED_OPTIONS
-from koordinator.api.core import ResourceList, Taint
+from koordinator.api.annotations.reservation import (
+    CURRENT_OWNER,
+    OWNERS,
+    RESTRICTED_OPTIONS,
+)
+from koordinator.api.core import ObjectReference, ResourceList, Taint
 from koordinator.api.labels import reservation_order
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation, ReservationOwner
@@ -44,6 +48,7 @@ class Offer:
     withheld: Amounts = field(default_factory=dict)  # of what is reserved, not for owners
     restricted: frozenset[str] = frozenset()  # the resources that Restricted is about
     is_pod: bool = False  # an ordinary pod that offers what it holds
+    current_owner: ObjectReference | None = None  # who uses what an ordinary pod offers
 
     @property
     def is_restricted(self) -> bool:
@@ -81,7 +86,7 @@ def offer_of(reservation: Reservation) -> Offer:
 def offer_of_pod(pod: Pod) -> Offer:
     """Return what an ordinary pod offers that holds its amounts for others.
 
-    Raises InputError if it doesn't say for whom in a way that can be read.
+    Raises InputError if it doesn't say for whom, or who uses it, in a way that can be read.
     """
     meta = pod.metadata
     amounts = pod_requests(pod.spec)
@@ -96,6 +101,7 @@ def offer_of_pod(pod: Pod) -> Offer:
         order=reservation_order(meta.labels),
         restricted=frozenset(amounts),
         is_pod=True,
+        current_owner=CURRENT_OWNER.read(meta),
     )
 
 

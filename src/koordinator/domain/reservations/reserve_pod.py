@@ -4,6 +4,7 @@ It is nowhere but in the scheduler.  Its name and uid are the uid of the reserva
 Source: koordinator pkg/util/reservation/reservation.go, ``NewReservePod``.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -59,14 +60,23 @@ def reservation_name(meta: ObjectMeta) -> str:
     return meta.annotations[RESERVATION_NAME] if is_reserve_pod(meta) else ""
 
 
+def spoken_name(pod: Pod) -> str:
+    """Return what people call a pod: ``namespace/name``, or ``reservation/name``."""
+    name = reservation_name(pod.metadata)
+    return f"reservation/{name}" if name else pod.key
+
+
+def is_for_others(labels: Mapping[str, str]) -> bool:
+    """Return whether an ordinary pod with these labels is there for others to use what it has."""
+    return labels.get(OPERATING_MODE) == OperatingMode.RESERVATION
+
+
 def holds_for_others(pod: Pod) -> bool:
     """Return whether an ordinary pod offers its amounts to others, as a reservation does.
 
     It does while it runs and is ready.
     """
-    if OPERATING_MODE not in pod.metadata.labels:
-        return False
-    if pod.metadata.labels[OPERATING_MODE] not in tuple(OperatingMode):
+    if not is_for_others(pod.metadata.labels):
         return False
     is_ready = any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
     return pod.status.phase == "Running" and is_ready

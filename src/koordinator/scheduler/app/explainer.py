@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from koordinator.api.pod import Pod
+from koordinator.api.reservation import Reservation
 from koordinator.domain.gangs import GangBook
+from koordinator.domain.reservations.reserve_pod import is_reserve_pod, reserve_pod, spoken_name
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.app.shell import Scheduler
-from koordinator.scheduler.cycle import Choice, Cycle
+from koordinator.scheduler.cycle import Choice, Cycle, Refused
 from koordinator.scheduler.cycle.rivals import Nominations, rivals_of
 from koordinator.scheduler.explain import (
     Cause,
@@ -35,11 +37,14 @@ def explain(scheduler: Scheduler, key: str) -> Explanation:
 
     Raises NotFoundError if the scheduler knows no such pod.
     """
+    key = key_of(scheduler, key)
     placed = scheduler.state.pods.by_key.get(key)
     queued = scheduler.queue.get(key)
     if placed is not None and (queued is None or queued.state is QueueState.IN_FLIGHT):
         node = scheduler.state.nodes.names[placed.row]
-        return Explanation(pod=key, verdict=PLACED, summary=f"it runs on {node}", node=node)
+        does = "holds room" if is_reserve_pod(placed.pod.metadata) else "runs"
+        name, summary = spoken_name(placed.pod), f"it {does} on {node}"
+        return Explanation(pod=name, verdict=PLACED, summary=summary, node=node)
     unbound = scheduler.state.unbound.get(key)
     if unbound is None:
         raise NotFoundError(f"no pod {key} waits for a node, and none of that name has one")
@@ -47,6 +52,16 @@ def explain(scheduler: Scheduler, key: str) -> Explanation:
     if queued is None:
         return _foreign(pod, scheduler.cycles)
     return _Explainer(scheduler, queued).explain(pod_class)
+
+
+def key_of(scheduler: Scheduler, name: str) -> str:
+    """Return the key of the pod that stands for ``reservation/NAME``; of other pods their name."""
+    kind, _, reservation = name.partition("/")
+    if kind == "reservation" and name not in scheduler.state.unbound:
+        found = scheduler.state.objects.get(Reservation, reservation)
+        if found is not None:
+            return reserve_pod(found).key
+    return name
 
 
 def _foreign(pod: Pod, cycles: Mapping[str, object]) -> Explanation:
@@ -72,12 +87,18 @@ class _Explainer:
             who, who_class = (queued.pod, pod_class) if gang is None else gang[:2]
             asked = self._ask(who, who_class)
             gates = self._gates(gang is not None)
+            choice = None
+            if asked.found.fits:
+                choice = self._cycle.choose(
+                    who, who_class, self._nominations(), first_attempt=False
+                )
             told = tuple(causes(asked, gates))
-            takers = asked.found.rows[~asked.found.rejected]
-            fits = not gates and asked.found.fits
-            node = self._scheduler.state.nodes.names[int(takers[0])] if fits else ""
+            if isinstance(choice, Refused):
+                told += (CauseTold(plugin=choice.plugin, reason=choice.reason),)
+            fits = not gates and isinstance(choice, Choice)
+            node = choice.node if isinstance(choice, Choice) and fits else ""
             return Explanation(
-                pod=queued.key,
+                pod=spoken_name(queued.pod),
                 verdict=FITS if fits else WAITS,
                 summary=_summary(asked, told, node, gang[2] if gang else ""),
                 node=node,
@@ -94,10 +115,17 @@ class _Explainer:
         rivals = rivals_of(pod, self._nominations())
         return ask(self._profile, self._scheduler.state, pod, pod_class, rivals)
 
-    @staticmethod
-    def _remedies(asked: Question, gates: list[Cause]) -> tuple[Remedy, ...]:
+    def _remedies(self, asked: Question, gates: list[Cause]) -> tuple[Remedy, ...]:
         found = tuple(remedies(asked))
-        return tuple(replace(one, sufficient=False) for one in found) if gates else found
+        if not gates:
+            return found
+        closed = " ".join(gate.name for gate in self._queued.pod.spec.scheduling_gates)
+        rest = tuple(replace(one, sufficient=False) for one in found)
+        if not closed:
+            return rest
+        text = f"open the scheduling gates [{closed}]: whoever closed them has to"
+        enough = len(gates) == 1 and asked.found.fits
+        return (Remedy(kind="open-gates", text=text, sufficient=enough), *rest)
 
     def _nominations(self) -> Nominations:
         nominator, classes = self._scheduler.nominator, self._scheduler.state.classes

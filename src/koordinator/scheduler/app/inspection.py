@@ -19,6 +19,7 @@ from koordinator.scheduler.app.gang_pages import gang_page, gangs_page
 from koordinator.scheduler.app.load_page import load_page
 from koordinator.scheduler.app.numa_pages import numa_page
 from koordinator.scheduler.app.quota_pages import quota_page, quotas_page
+from koordinator.scheduler.app.reservation_pages import SELECTOR_INDEX, node_reservations_page
 from koordinator.scheduler.app.shell import Scheduler
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
 from koordinator.scheduler.queue import QueuedPod, QueueState
@@ -61,6 +62,10 @@ def _node_services(scheduler: Scheduler, ask: Ask) -> dict[str, Page]:
         "/plugins/NodeNUMAResource/nodes/{nodeName}": lambda given: ask(
             partial(numa_page, state, given["nodeName"])
         ),
+        "/plugins/Reservation/nodeReservations/{nodeName}": lambda given: ask(
+            partial(node_reservations_page, state, given["nodeName"])
+        ),
+        "/plugins/Reservation/reservationSelectorIndex": lambda _: SELECTOR_INDEX,
     }
     on = {active.name for cycle in scheduler.cycles.values() for active in cycle.profile.filter}
     return {path: page for path, page in pages.items() if path.split("/")[2] in on}

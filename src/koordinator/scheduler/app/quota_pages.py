@@ -7,7 +7,7 @@ from typing import Any
 
 from koordinator.api.elastic_quota import ROOT_QUOTA
 from koordinator.domain.quota import QuotaTree, figures_of
-from koordinator.domain.quota.amounts import Amounts, to_quantities
+from koordinator.domain.quota.amounts import to_texts
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.plugins.elastic_quota import QuotaLedger
 
@@ -62,13 +62,9 @@ def _summary(
         "runtimeVersion": ledger.changes,
         "allowLentResource": node.lends,
         "tree": tree_id,
-        **{key: _quantities(amounts) for key, amounts in shown.items()},
+        **{key: to_texts(amounts) for key, amounts in shown.items()},
         "podCache": {
-            key: {"isAssigned": key in node.assigned, "resource": _quantities(node.counted(pod))}
+            key: {"isAssigned": key in node.assigned, "resource": to_texts(node.counted(pod))}
             for key, pod in pods
         },
     }
-
-
-def _quantities(amounts: Amounts) -> dict[str, str]:
-    return {name: quantity.canonical() for name, quantity in to_quantities(amounts).items()}

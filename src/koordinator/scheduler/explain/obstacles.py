@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from koordinator.scheduler.contract import Profile, Refusal, Rejections, Shortlist
+from koordinator.domain.reservations.fitting import BY_NODE
+from koordinator.scheduler.contract import Profile, Refusal, Rejections
 from koordinator.scheduler.cycle.evaluation import view_for, wants_filter
 from koordinator.scheduler.cycle.rivals import Nominations
 from koordinator.scheduler.cycle.what_if import StateWhatIf
@@ -108,16 +109,14 @@ def obstacles(
     snapshot = view_for(profile, state, pod)
     rows = np.flatnonzero(snapshot.alive)
     table = _Table(len(rows))
-    refusals, listed = _whole(profile, snapshot, pod)
+    refusals = _refusals(profile, snapshot, pod)
     refused_by = {name for cause in refusals for name in cause.plugins}
-    silent = refused_by | set(listed)
-    known = {cause.reason for cause in refusals}
-    for plugin, rejections in listed.items():
-        table.add(plugin, rejections, rows)
-    for active in profile.filter:
-        if active.name not in silent and wants_filter(active, snapshot, pod):
-            table.add(active.name, active.plugin.filter(snapshot, pod), rows)
-    repeating = table.forget(known)
+    with snapshot.lending():
+        for active in profile.filter:
+            if active.name not in refused_by and wants_filter(active, snapshot, pod):
+                table.add(active.name, active.plugin.filter(snapshot, pod), rows)
+    repeating = table.forget({cause.reason for cause in refusals})
+    table.merge_shortages()
     if rivals:
         what_if = StateWhatIf(profile, state, rivals)
         table.add_kept(what_if, pod, rows, snapshot.node_names, rivals)
@@ -127,29 +126,13 @@ def obstacles(
     return Obstacles(rows, names, causes, blocked, hopeless, tuple(refusals), silenced)
 
 
-def _whole(
-    profile: Profile, snapshot: Snapshot, pod: PodClass
-) -> tuple[list[Cause], dict[str, Rejections]]:
-    """Return what PreFilter plugins say: refusals, and the nodes that the pod does not name."""
-    refusals: list[Cause] = []
-    listed: dict[str, Rejections] = {}
+def _refusals(profile: Profile, snapshot: Snapshot, pod: PodClass) -> list[Cause]:
+    """Return why PreFilter plugins refuse the pod; each reason once, whoever gives it."""
+    by_reason: dict[str, list[str]] = {}
     for active in profile.pre_filter:
         answer = active.plugin.prefilter(snapshot, pod)
         if isinstance(answer, Refusal):
-            refusals.append(Cause(active.name, answer.reason))
-        elif isinstance(answer, Shortlist):
-            others = np.array([name not in answer.nodes for name in snapshot.node_names], bool)
-            names = ", ".join(sorted(answer.nodes))
-            reason = f"the pod runs on {names} only"
-            listed[active.name] = Rejections.where(others, reason, unresolvable=True)
-    return _merged(refusals), listed
-
-
-def _merged(refusals: list[Cause]) -> list[Cause]:
-    """Name a reason once, whoever gives it."""
-    by_reason: dict[str, list[str]] = {}
-    for cause in refusals:
-        by_reason.setdefault(cause.reason, []).append(cause.plugin)
+            by_reason.setdefault(answer.reason, []).append(active.name)
     return [Cause(", ".join(plugins), reason) for reason, plugins in by_reason.items()]
 
 
@@ -190,6 +173,16 @@ class _Table:
                 del self._blocked[cause], self._hopeless[cause]
                 dropped.add(cause.plugin)
         return dropped
+
+    def merge_shortages(self) -> None:
+        """Leave out what a node lacks beside its reservations where it lacks that anyway."""
+        by_reason = {cause.reason: mask for cause, mask in self._blocked.items()}
+        for cause, mask in list(self._blocked.items()):
+            known = by_reason.get(cause.reason.removesuffix(BY_NODE))
+            if known is not None and cause.reason.endswith(BY_NODE):
+                self._blocked[cause] = mask & ~known
+                if not self._blocked[cause].any():
+                    del self._blocked[cause], self._hopeless[cause]
 
     def add_kept(
         self,

@@ -19,7 +19,8 @@ def causes(question: Question, gates: Sequence[Cause] = ()) -> Iterator[CauseTol
     """
     found = question.found
     for cause in (*gates, *found.refusals):
-        yield CauseTold(plugin=cause.plugin, reason=cause.reason)
+        detail = question.refusal_detail(cause.plugins)
+        yield CauseTold(plugin=cause.plugin, reason=cause.reason, detail=detail)
     if not found.rejected.all():
         return  # a node takes it: what is against others is no cause
     decisive = found.decisive
@@ -48,18 +49,18 @@ def nearest_nodes(question: Question) -> Iterator[NearNode]:
     for index in order[:NEAREST].tolist() if found.rejected.all() else ():
         against = found.against(index)
         row = int(found.rows[index])
-        details = (question.detail(cause.plugin, row) for cause in against)
+        details = (question.detail(cause.plugin, row) or cause.reason for cause in against)
         yield NearNode(
             node=found.names[index],
             reasons=tuple(cause.reason for cause in against),
             lacks=question.lacks.of(index),
             hopeless=bool(found.never[index]),
-            details=tuple(dict.fromkeys(filter(None, details))),
+            details=tuple(dict.fromkeys(details)),
         )
 
 
-def empty_cluster(question: Question) -> EmptyCluster:
-    """Tell whether the pod could ever run on the nodes that there are."""
+def empty_cluster(question: Question) -> EmptyCluster | None:
+    """Tell whether the pod could ever run on the nodes that there are; None: too many to try."""
     found, nodes = question.found, question.state.nodes
     if not len(found.rows):
         return EmptyCluster(fits=False, why="there are no nodes")
@@ -73,10 +74,14 @@ def empty_cluster(question: Question) -> EmptyCluster:
             asked, there = quantity(name, amount), quantity(name, most)
             why = f"it asks for {asked} of {name}; the most that a node has is {there}"
             return EmptyCluster(fits=False, why=why)
+    hopeful = question.hopeful_rows(HOMES_TRIED + 1)
+    if len(hopeful) > HOMES_TRIED:
+        return None
     decisive = found.decisive
-    lasting = sorted(
+    lasting = {
         cause.reason
         for index, cause in enumerate(found.causes)
         if found.hopeless[index].any() and cause in decisive
-    )
-    return EmptyCluster(fits=False, why=", ".join(lasting) or "no node takes it even when empty")
+    }
+    lasting.update(reason for row in hopeful for reason in question.left_when_empty(row))
+    return EmptyCluster(fits=False, why=", ".join(sorted(lasting)))

@@ -1,12 +1,13 @@
 """A pod that waits, the cluster as it is, and what the one has against the other."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from koordinator.api.pod import Pod
 from koordinator.scheduler.contract import Profile
+from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.cycle.rivals import Nominations
 from koordinator.scheduler.cycle.what_if import StateWhatIf
 from koordinator.scheduler.diagnosis import quantity
@@ -48,12 +49,35 @@ class Question:
 
     def detail(self, plugin: str, row: int) -> str:
         """Return what exactly a plugin has against a node; empty if it doesn't say more."""
+        return self._told("detail", plugin, row)
+
+    def node_remedy(self, plugin: str, row: int) -> str:
+        """Return what to change about a node for a plugin to accept it; empty: nothing."""
+        return self._told("node_remedy", plugin, row)
+
+    def _told(self, hook: str, plugin: str, row: int) -> str:
         for active in self.profile.filter:
-            ask = getattr(active.plugin, "detail", None)
+            ask = getattr(active.plugin, hook, None)
             if active.name == plugin and ask is not None:
-                text: str = ask(Snapshot(self.state)[np.array([row])], self.pod_class)
+                view = view_for(self.profile, self.state, self.pod_class)[np.array([row])]
+                with view.lending():
+                    text: str = ask(view, self.pod_class)
                 return text
         return ""
+
+    def refusal_detail(self, plugins: Collection[str]) -> str:
+        """Return what exactly the plugins mean that refuse the pod whatever the node."""
+        for active in self.profile.pre_filter:
+            ask = getattr(active.plugin, "refusal_detail", None)
+            if active.name in plugins and ask is not None:
+                text: str = ask(Snapshot(self.state), self.pod_class)
+                return text
+        return ""
+
+    def left_when_empty(self, row: int) -> tuple[str, ...]:
+        """Return why a node would not take the pod if it were empty; nothing: it would."""
+        pods = list(self.state.pods.on_row[row].values())
+        return self._what_if.why_not(self.pod_class, row, pods)
 
     def hopeful_rows(self, most: int) -> list[int]:
         """Return the nearest nodes on which removing pods could help."""
@@ -64,7 +88,7 @@ class Question:
     def empty_home(self, most: int) -> int | None:
         """Return the first of the nearest nodes that would take the pod if it were empty."""
         for row in self.hopeful_rows(most):
-            if self.takes_without(row, list(self.state.pods.on_row[row])):
+            if not self.left_when_empty(row):
                 return row
         return None
 
@@ -74,7 +98,8 @@ def ask(
 ) -> Question:
     """Find out what is against a pod; ``rivals`` are nominations that it has to respect."""
     found = obstacles(profile, state, pod_class, rivals)
-    lacks = _shortages(state, pod_class, found.rows)
+    with view_for(profile, state, pod_class).lending():
+        lacks = _shortages(state, pod_class, found.rows)
     order = _by_nearness(found, lacks)
     asking = tuple(active for active in profile.filter if active.name not in found.silent)
     what_if = StateWhatIf(replace(profile, filter=asking), state, rivals)

@@ -7,6 +7,7 @@ From the cheapest to the dearest: wait for pods that go anyway, change a node's 
 from collections.abc import Callable, Iterator, Sequence
 
 from koordinator.api.policy import PodDisruptionBudget
+from koordinator.domain.reservations.reserve_pod import spoken_name
 from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.explain.explanation import Remedy
 from koordinator.scheduler.explain.question import Question
@@ -15,14 +16,9 @@ from koordinator.scheduler.snapshot import PlacedPod, Snapshot
 
 TRIED = 3  # nearest nodes on which pods are removed in thought
 FIT = "NodeResourcesFit"
+PREEMPTING = "DefaultPreemption"
+HIGHEST_OF_USERS = 1_000_000_000  # what a PriorityClass may have
 NAMED = 3  # nodes or pods that a text names before it only counts
-
-#: Plugins whose verdict follows from what somebody wrote into the node, and what to do about it.
-NODE_FACTS = {
-    "NodeAffinity": "label",
-    "TaintToleration": "take the taint off",
-    "NodeUnschedulable": "uncordon",
-}
 
 
 def remedies(asked: Question) -> Iterator[Remedy]:
@@ -62,16 +58,13 @@ def _waiting(asked: Question) -> Iterator[Remedy]:
 
 
 def _changed_nodes(asked: Question) -> Iterator[Remedy]:
-    """Look for nodes against which there is nothing but labels, taints and cordons."""
+    """Look for nodes that what an operator can change about them would be enough for."""
     names = asked.state.nodes.names
     for way in asked.found.ways:
-        if any(cause.plugin not in NODE_FACTS for cause in way):
-            continue
         rows = asked.found.only(way).tolist()
-        node, steps = names[rows[0]], []
-        for plugin in sorted({cause.plugin for cause in way}):
-            detail = asked.detail(plugin, rows[0])
-            steps.append(f"{NODE_FACTS[plugin]} {node}" + (f" ({detail})" if detail else ""))
+        steps = [asked.node_remedy(name, rows[0]) for name in sorted({c.plugin for c in way})]
+        if not all(steps):
+            continue
         more = f"; or one of {len(rows) - 1} more like it" if len(rows) > 1 else ""
         nodes = tuple(names[row] for row in rows[:NAMED])
         yield _remedy(asked, "change-node", " and ".join(steps) + more, nodes)
@@ -95,7 +88,9 @@ def _fewer_pods(asked: Question) -> Iterator[Remedy]:
     node = asked.state.nodes.names[best[0].row]
     top, own = max(placed.priority for placed in best), asked.pod.spec.priority or 0
     text = f"{node} takes it when {_listed(best)} {_have(best)} ended"
-    if top >= own:
+    if not _can_be_preempted(asked, best):
+        kind = "fewer-pods"
+    elif top >= own:
         text += f"; a priority above {top} (it has {own}) would let it preempt"
         kind = "fewer-pods"
     else:
@@ -104,6 +99,13 @@ def _fewer_pods(asked: Question) -> Iterator[Remedy]:
         text += ", but its preemptionPolicy is Never" if never else ": it may preempt"
         kind = "preempt"
     yield _remedy(asked, kind, text, (node,), best)
+
+
+def _can_be_preempted(asked: Question, pods: Sequence[PlacedPod]) -> bool:
+    """Return whether a pod of any priority that users may give could preempt these."""
+    return any(active.name == PREEMPTING for active in asked.profile.post_filter) and all(
+        placed.priority < HIGHEST_OF_USERS for placed in pods
+    )
 
 
 def _asking_less(asked: Question) -> Iterator[Remedy]:
@@ -186,9 +188,9 @@ def _price(pods: Sequence[PlacedPod]) -> tuple[int, int]:
 
 
 def _listed(pods: Sequence[PlacedPod]) -> str:
-    keys = [placed.key for placed in pods]
-    more = len(keys) - NAMED
-    return ", ".join(keys[:NAMED]) + (f" and {more} more" if more > 0 else "")
+    names = [spoken_name(placed.pod) for placed in pods]
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _have(pods: Sequence[PlacedPod]) -> str:

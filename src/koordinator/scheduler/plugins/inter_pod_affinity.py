@@ -86,6 +86,23 @@ class InterPodAffinity:
             return Rejections(codes, reasons, far)
         return Rejections(codes[snapshot.rows], reasons, far[snapshot.rows])
 
+    def detail(self, view: Snapshot, pod: PodClass) -> str:
+        """Tell of every rule that is broken, not of the first one only."""
+        whole, terms, row = view.whole, _terms(pod), int(view.row_numbers[0])
+        said = []
+        if not self._near_all(whole, pod, terms)[row]:
+            keys = ", ".join(dict.fromkeys(term.topology_key for term in terms.affinity))
+            said.append(f"no pod that it wants to be near to is in its {keys}")
+        for term in terms.anti_affinity:
+            count = int(_around(whole, whole.count_pods(term.scope), term.topology_key)[row])
+            if count:
+                said.append(f"{count} pods that it keeps off are in its {term.topology_key}")
+        for held in whole.terms_about(pod, TermKind.ANTI_AFFINITY):
+            count = int(_around(whole, held.counts[: len(whole)], held.topology_key)[row])
+            if count:
+                said.append(f"{count} pods that keep it off are in its {held.topology_key}")
+        return "; ".join(said)
+
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the sum of the weights of all pairs of term and pod in the node's domains.
 

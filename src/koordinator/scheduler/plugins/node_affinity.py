@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from koordinator.api.core import NodeAffinity as NodeAffinityTerms
-from koordinator.api.core import NodeSelectorTerm, PreferredSchedulingTerm
+from koordinator.api.core import NodeSelector, NodeSelectorTerm, PreferredSchedulingTerm
 from koordinator.api.kubescheduler import NodeAffinityArgs
 from koordinator.scheduler.contract import (
     Action,
@@ -36,6 +37,17 @@ REASON_POD = "node(s) didn't match Pod's node affinity/selector"
 REASON_ADDED = "node(s) didn't match scheduler-enforced node affinity"
 REASON_CONFLICT = "pod affinity terms conflict"
 NODE_NAME = "metadata.name"
+#: Labels that say what a node is, not what somebody wants of it.
+GIVEN = frozenset(
+    (
+        "kubernetes.io/hostname",
+        "kubernetes.io/arch",
+        "kubernetes.io/os",
+        "node.kubernetes.io/instance-type",
+        "topology.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,26 +85,28 @@ class NodeAffinity:
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         own = ~matches_required(snapshot, pod)
-        enforced = (
-            self.added.required_during_scheduling_ignored_during_execution if self.added else None
-        )
-        if enforced is None:
+        if self._enforced is None:
             return Rejections.where(own, REASON_POD, unresolvable=True)
-        added = ~matches_selector(snapshot, enforced)
+        added = ~matches_selector(snapshot, self._enforced)
         return Rejections.by_column((added, own & ~added), (REASON_ADDED, REASON_POD), True)
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Name what the node does not match: labels of the selector, or the terms."""
-        wanted = [
-            f"{key}={value}"
-            for key, value in pod.spec.node_selector.items()
-            if not has_label(view, key, (value,))[0]
-        ]
-        own = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-        required = own.required_during_scheduling_ignored_during_execution if own else None
-        if required is not None and not matches_selector(view, required)[0]:
-            wanted.append(" or ".join(map(_in_words, required.node_selector_terms)))
-        return " and ".join(wanted)
+        wanted = [f"{key}={value}" for key, value in _lacking_labels(view, pod)]
+        terms = _unmatched_terms(view, pod)
+        return " and ".join([*wanted, " or ".join(map(_in_words, terms))] if terms else wanted)
+
+    def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
+        """Say which labels would do, unless they are what the node is by its nature."""
+        if self._enforced is not None and not matches_selector(view, self._enforced)[0]:
+            return ""
+        lacking, terms = _lacking_labels(view, pod), _unmatched_terms(view, pod)
+        possible = [term for term in terms if _can_be_labelled(view, term)]
+        if any(key in GIVEN for key, _ in lacking) or (terms and not possible):
+            return ""
+        wanted = [f"{key}={value}" for key, value in lacking]
+        words = [*wanted, " or ".join(map(_in_words, possible))] if terms else wanted
+        return f"label {view.node_names[0]} ({' and '.join(words)})"
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the sum of the weights of the preferred terms that match."""
@@ -104,6 +118,11 @@ class NodeAffinity:
     def normalize(self, raw: IntArray) -> IntArray:
         return spread_of(raw)
 
+    @property
+    def _enforced(self) -> NodeSelector | None:
+        added = self.added
+        return added.required_during_scheduling_ignored_during_execution if added else None
+
     def _preferred(self, pod: PodClass) -> tuple[PreferredSchedulingTerm, ...]:
         own = pod.spec.affinity.node_affinity if pod.spec.affinity else None
         return tuple(
@@ -112,6 +131,28 @@ class NodeAffinity:
             if terms is not None
             for term in terms.preferred_during_scheduling_ignored_during_execution
         )
+
+
+def _lacking_labels(view: Snapshot, pod: PodClass) -> list[tuple[str, str]]:
+    """Return the labels of the pod's selector that a node doesn't have."""
+    wanted = pod.spec.node_selector.items()
+    return [(key, value) for key, value in wanted if not has_label(view, key, (value,))[0]]
+
+
+def _unmatched_terms(view: Snapshot, pod: PodClass) -> tuple[NodeSelectorTerm, ...]:
+    """Return the terms of which the pod requires one, if a node matches none of them."""
+    own = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    required = own.required_during_scheduling_ignored_during_execution if own else None
+    if required is None or matches_selector(view, required)[0]:
+        return ()
+    return required.node_selector_terms
+
+
+def _can_be_labelled(view: Snapshot, term: NodeSelectorTerm) -> bool:
+    """Return whether a node matches what no label can change about a term."""
+    given = tuple(one for one in term.match_expressions if one.key in GIVEN)
+    fixed = replace(term, match_expressions=given)
+    return not (given or term.match_fields) or bool(matches_term(view, fixed)[0])
 
 
 def _in_words(term: NodeSelectorTerm) -> str:

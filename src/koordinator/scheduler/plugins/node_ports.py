@@ -38,6 +38,11 @@ class NodePorts:
             taken |= snapshot.port_conflicts(port)
         return Rejections.where(taken, REASON)
 
+    def detail(self, view: Snapshot, pod: PodClass) -> str:
+        """Name the ports that are taken."""
+        taken = [port for port in pod.host_ports if view.port_conflicts(port)[0]]
+        return ", ".join(f"{protocol} {number} is taken" for _, protocol, number in taken)
+
 
 def build(_args: NoArgs, _axis: ResourceAxis) -> NodePorts:
     return NodePorts()

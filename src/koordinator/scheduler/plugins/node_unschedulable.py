@@ -34,6 +34,9 @@ class NodeUnschedulable:
     def filter(self, snapshot: Snapshot, _pod: PodClass) -> Rejections:
         return Rejections.where(snapshot.unschedulable, REASON, unresolvable=True)
 
+    def node_remedy(self, view: Snapshot, _pod: PodClass) -> str:
+        return f"uncordon {view.node_names[0]}"
+
 
 def build(_args: NoArgs, _axis: ResourceAxis) -> NodeUnschedulable:
     return NodeUnschedulable()

@@ -90,21 +90,34 @@ class PodTopologySpread:
         missing = np.zeros(len(whole), bool)
         skewed = np.zeros(len(whole), bool)
         for constraint in constraints:
-            domains, values = whole.label(constraint.key)
-            counted = whole.alive & labelled & _eligible(whole, pod, constraint)
-            pods = whole.count_pods(constraint.scope, terminating=False)
-            counts = _per_domain(pods, domains, len(values), counted)
-            present = np.zeros(len(values) + 1, bool)
-            present[domains[counted]] = True
-            minimum = int(counts[present].min()) if present.any() else NO_MINIMUM
-            if np.count_nonzero(present) < constraint.min_domains:
-                minimum = 0
+            domains = whole.label(constraint.key)[0]
+            counts, minimum = _spread(whole, pod, constraint, labelled)
             skew = counts[domains] + constraint.matches_self - minimum
             skewed |= (domains >= 0) & (skew > constraint.max_skew) & ~missing
             missing |= (domains < 0) & ~skewed
         codes = missing.astype(np.int64) | np.left_shift(skewed, 1, dtype=np.int64)
         rejections = Rejections(codes, (REASON_LABEL, REASON), missing)
         return _of_rows(rejections, snapshot)
+
+    def detail(self, view: Snapshot, pod: PodClass) -> str:
+        """Tell of each constraint that is broken how many pods there are here and where fewest."""
+        whole, said = view.whole, []
+        constraints = self._constraints(whole, pod, HARD)
+        labelled = _has_all_keys(whole, constraints)
+        for constraint in constraints:
+            domains, values = view.label(constraint.key)
+            domain = int(domains[0])
+            if domain < 0:
+                said.append(f"it has no label {constraint.key}")
+                continue
+            counts, minimum = _spread(whole, pod, constraint, labelled)
+            here = int(counts[domain])
+            if here + constraint.matches_self - minimum > constraint.max_skew:
+                said.append(
+                    f"{constraint.key}={values[domain]} has {here} such pods, another domain "
+                    f"{minimum}, maxSkew is {constraint.max_skew}"
+                )
+        return "; ".join(said)
 
     # -- score -------------------------------------------------------------------------------
 
@@ -219,6 +232,20 @@ def _owners_selector(snapshot: Snapshot, pod: PodClass) -> LabelSelector | None:
     )
     pod.facts["owners selector"] = (version, selector)
     return selector
+
+
+def _spread(
+    whole: Snapshot, pod: PodClass, constraint: Constraint, labelled: BoolArray
+) -> tuple[IntArray, int]:
+    """Return the pods that count, by domain, and the number from which the skew is measured."""
+    domains, values = whole.label(constraint.key)
+    counted = whole.alive & labelled & _eligible(whole, pod, constraint)
+    pods = whole.count_pods(constraint.scope, terminating=False)
+    counts = _per_domain(pods, domains, len(values), counted)
+    present = np.zeros(len(values) + 1, bool)
+    present[domains[counted]] = True
+    minimum = int(counts[present].min()) if present.any() else NO_MINIMUM
+    return counts, 0 if np.count_nonzero(present) < constraint.min_domains else minimum
 
 
 def _has_all_keys(snapshot: Snapshot, constraints: tuple[Constraint, ...]) -> BoolArray:

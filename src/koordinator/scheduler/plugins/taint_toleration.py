@@ -50,6 +50,9 @@ class TaintToleration:
         left = untolerated(taints, pod.spec.tolerations, FORBIDDING)
         return ", ".join(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in left)
 
+    def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
+        return f"take the taint off {view.node_names[0]} ({self.detail(view, pod)})"
+
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the number of soft taints not tolerated."""
         tolerations = pod.spec.tolerations

@@ -55,7 +55,8 @@ class Hold:
     @property
     def is_usable(self) -> bool:
         """Whether another pod may use it: what is used once has not been."""
-        return not (self.offer.allocate_once and self.users)
+        offer = self.offer
+        return not (offer.allocate_once and (self.users or offer.current_owner is not None))
 
 
 class HoldTable:

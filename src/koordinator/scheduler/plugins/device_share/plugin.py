@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from koordinator.api.annotations.reservation import RESERVE_POD
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.device import DeviceType
 from koordinator.api.kubescheduler import NO_GATES, DeviceShareArgs, FeatureGates
-from koordinator.api.kubescheduler.gates import DEVICE_PLUGIN_ADAPTION
+from koordinator.api.kubescheduler.gates import DEVICE_PLUGIN_ADAPTION, RESIZE_POD
 from koordinator.api.labels import (
     GPU_ISOLATION_PROVIDER,
     GPU_MODEL,
@@ -46,12 +47,14 @@ from koordinator.scheduler.contract import (
 from koordinator.scheduler.plugins.device_share.claims import Claimed, Templates
 from koordinator.scheduler.plugins.device_share.marks import marks
 from koordinator.scheduler.plugins.device_share.on_model import KEEP
+from koordinator.scheduler.plugins.device_share.resizing import resized
 from koordinator.scheduler.plugins.device_share.rows import (
     Verdicts,
     add_shortages,
     hints_of,
     scores_of,
 )
+from koordinator.scheduler.plugins.device_share.telling import shortage_in_words
 from koordinator.scheduler.snapshot import Belongings, PodClass, ResourceAxis, Snapshot
 
 _LABELS = (GPU_ISOLATION_PROVIDER, POD_QOS_CLASS, POD_PRIORITY_CLASS)
@@ -113,6 +116,10 @@ class DeviceShare:
         self._add_unshareable(verdicts, snapshot, pod, claimed)
         add_shortages(verdicts, snapshot, claimed)
         return verdicts.rejections()
+
+    def detail(self, view: Snapshot, pod: PodClass) -> str:
+        claimed = self.templates.claim(view, pod)
+        return shortage_in_words(view, claimed.claim) if isinstance(claimed, Claimed) else ""
 
     def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
         return self.filters(snapshot, pod)
@@ -195,10 +202,17 @@ class DeviceShare:
             return Refusal(allocation.reason, resolvable=allocation.resolvable)
         annotations = annotation_entry(allocation, report.ids)
         holding = Holding(Belongings(allocation, annotations=annotations), annotations)
-        if DEVICE_PLUGIN_ADAPTION not in self.gates:
-            return holding
-        marked = marks(node, pod, to_annotation(allocation, report.ids))
-        return marked if isinstance(marked, Refusal) else holding.joined(marked)
+        if DEVICE_PLUGIN_ADAPTION in self.gates:
+            marked = marks(node, pod, to_annotation(allocation, report.ids))
+            if isinstance(marked, Refusal):
+                return marked
+            holding = holding.joined(marked)
+        if RESIZE_POD in self.gates and RESERVE_POD in pod.annotations:
+            amounts = resized(pod, to_annotation(allocation, report.ids))
+            if isinstance(amounts, Refusal):
+                return amounts
+            holding = holding.joined(Holding(annotations=amounts))
+        return holding
 
     def _allocation(
         self, node: Snapshot, row: int, claimed: Claimed, zones: int

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from koordinator.domain.reservations.fitting import (
+    BY_NODE,
     PODS,
     PREFIX,
     Ignored,
@@ -74,7 +75,7 @@ class Judge:
             reasons += inside
         if fitting:
             return Judgement(tuple(fitting))
-        by_node = tuple(f"Insufficient {name} by node" for name in sorted(short))
+        by_node = tuple(f"Insufficient {name}{BY_NODE}" for name in sorted(short))
         if affinity is not None:
             return Judgement(reasons=(*by_node, *reasons) or (NOT_ENOUGH,))
         return Judgement(reasons=by_node or self._without(place, free))
@@ -83,7 +84,7 @@ class Judge:
         """Return why the node doesn't take the pod beside all reservations; empty: it does."""
         short = short_on_node(self.asking.requests, free, {}, self.ignored)
         if short:
-            return tuple(f"Insufficient {name} by node" for name in sorted(short))
+            return tuple(f"Insufficient {name}{BY_NODE}" for name in sorted(short))
         return self._short_of_parts(place, None)
 
     def _free(self, place: int, holds: Iterable[Hold]) -> dict[str, int]:

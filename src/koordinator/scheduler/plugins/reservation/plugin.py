@@ -1,6 +1,6 @@
 """The plugin for pods that may use reservations, and for reservations that want a node."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -301,14 +301,20 @@ class Reservations:
 
     def _summary(self, attempt: Attempt) -> list[str]:
         snapshot, pod = attempt.what_if.snapshot, attempt.pod_class
+        return self._told(snapshot, pod, lambda row: attempt.what_if.why_not(pod, row, ()))
+
+    def refusal_detail(self, snapshot: Snapshot, pod: PodClass) -> str:
+        """Tell what is against the reservations of which the pod is an owner."""
+        return ", ".join(self._told(snapshot, pod, lambda _: ()))
+
+    def _told(
+        self, snapshot: Snapshot, pod: PodClass, reasons_at: Callable[[int], Sequence[str]]
+    ) -> list[str]:
         known = self._known(snapshot, pod)
         if not isinstance(known, Known):
             return []
-        return summary(
-            known.verdicts(snapshot, pod),
-            lambda row: attempt.what_if.why_not(pod, row, ()),
-            required=self._is_required(known),
-        )
+        verdicts = known.verdicts(snapshot, pod)
+        return summary(verdicts, reasons_at, required=self._is_required(known))
 
 
 def _may_go(placed: PlacedPod) -> bool:

@@ -1,0 +1,88 @@
+"""Why pods wait that may use reservations, and reservations themselves."""
+
+from typing import Any
+
+import pytest
+from tests.reservations import affinity, config, exactly, reservation
+from tests.unit.scheduler.test_explaining import decisive, explained
+from tests.worlds import node, pod
+
+from koordinator.scheduler.explain import Explanation
+
+WEB = {"app": "web"}
+NO_MATCH = "node(s) no reservations match reservation affinity"
+SHORT = "Reservation(s) Insufficient cpu, requested: 3000, used: 0, capacity: 2000"
+
+
+def asked(*objects: Any, **options: Any) -> Explanation:
+    return explained(*objects, config=config(), **options)
+
+
+def test_an_owner_sees_the_node_without_what_is_kept_for_it() -> None:
+    """It lacks only what the reservation and the rest of the node together don't have."""
+    found = asked(node("n", cpu=8), reservation("r", 6, on="n"), pod("p", 9, labels=WEB))
+
+    assert decisive(found) == {"Insufficient cpu"}
+    assert found.nearest[0].lacks == {"cpu": "1"}
+    assert [r.text for r in found.remedies] == ["ask for at most 8 of cpu: n has that free"]
+
+
+def test_a_reservation_that_is_too_small_is_the_cause() -> None:
+    """Restricted: the node has room, but the pod must take it from the reservation."""
+    held = reservation("r", 2, on="n", policy="Restricted")
+    needs = pod("p", 3, labels=WEB, annotations=affinity(name="r"))
+    found = asked(node("n", cpu=8), node("m", cpu=8), held, needs)
+
+    assert found.verdict == "waits"
+    assert decisive(found) == {SHORT, NO_MATCH}
+    near = found.nearest[0]
+    assert (near.node, near.details) == ("n", (SHORT,))
+
+
+@pytest.mark.parametrize(
+    ("annotations", "spec", "told"),
+    [
+        (affinity(name="other"), {}, "didn't match the requested reservation name"),
+        (affinity(reservationSelector={"pool": "x"}), {}, "didn't match affinity rules"),
+        (affinity() | exactly("cpu"), {}, "is not exact matched"),
+        (affinity(), {"unschedulable": True}, "is unschedulable"),
+        (
+            affinity(),
+            {"taints": [{"key": "a", "effect": "NoSchedule"}]},
+            "had untolerated taint {a: }",
+        ),
+    ],
+)
+def test_what_is_against_each_reservation_is_told(
+    annotations: dict[str, str], spec: dict[str, Any], told: str
+) -> None:
+    """A pod that needs one hears why those that it owns don't do."""
+    held = reservation("r", 6, on="n", **spec)
+    found = asked(node("n", cpu=8), held, pod("p", 2, labels=WEB, annotations=annotations))
+
+    (cause,) = found.causes
+    assert (cause.plugin, cause.reason) == ("Reservation", NO_MATCH)
+    assert cause.detail == f"1 Reservation(s) {told}, 1 Reservation(s) matched owner total"
+
+
+def test_who_owns_no_reservation_is_told_so() -> None:
+    """There is one, for others."""
+    needs = pod("p", 2, labels={"app": "db"}, annotations=affinity())
+    found = asked(node("n", cpu=8), reservation("r", 6, on="n"), needs)
+
+    assert [cause.detail for cause in found.causes] == ["0 Reservation(s) matched owner total"]
+
+
+def test_a_reservation_in_the_way_is_called_by_its_name() -> None:
+    """Its end would help; no priority would, for nobody preempts it."""
+    found = asked(node("n", cpu=8), reservation("r", 6, on="n"), pod("p", 4))
+
+    assert found.remedies[0].text == "n takes it when reservation/r has ended"
+
+
+def test_a_reservation_that_waits_is_explained() -> None:
+    """By its own name, as pods are."""
+    found = asked(node("n", cpu=8), reservation("big", 9), name="reservation/big")
+
+    assert found.pod == "reservation/big"
+    assert decisive(found) == {"Insufficient cpu"}

@@ -1,0 +1,73 @@
+"""Pods that hold their amounts for others, as reservations do."""
+
+import json
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.reservations import config, reservation
+from tests.unit.scheduler.conftest import NewEmbedded
+from tests.unit.scheduler.test_reservations import WEB, Played
+from tests.worlds import node, pod
+
+from koordinator.api.annotations.reservation import CURRENT_OWNER, OWNERS
+from koordinator.api.labels import OPERATING_MODE
+from koordinator.api.meta import Condition, KubeObject
+from koordinator.api.pod import Pod
+
+FOR_WEB = {OWNERS.key: '[{"labelSelector":{"matchLabels":{"app":"web"}}}]'}
+
+
+@pytest.fixture
+def play(embedded: NewEmbedded) -> Any:
+    def start(*objects: KubeObject) -> Played:
+        return Played(embedded(*objects, config=config()))
+
+    return start
+
+
+def holder(mode: str = "Reservation", *, ready: bool = True, **annotations: str) -> Pod:
+    """Return a pod of 6 CPUs that holds them for the pods of an app."""
+    held = pod(
+        "holder", 6, on="n", labels={OPERATING_MODE: mode}, annotations={**FOR_WEB, **annotations}
+    )
+    condition = Condition(type="Ready", status="True" if ready else "False")
+    return replace(held, status=replace(held.status, conditions=(condition,)))
+
+
+def test_it_is_a_reservation_while_it_runs_and_is_ready(play: Any) -> None:
+    """For the owners that its annotation names."""
+    played = play(node("n", cpu=8), holder(), pod("p", 5, labels=WEB), pod("other", 3))
+
+    assert played.uses("p") == "holder"
+    assert played.nodes()["other"] == ""
+    assert play(node("n", cpu=8), holder(ready=False), pod("p", 5, labels=WEB)).nodes()["p"] == ""
+
+
+def test_one_that_has_an_owner_takes_no_other(play: Any) -> None:
+    """Whoever runs instead of it, such as a container runtime, has written who that is."""
+    taken = json.dumps({"namespace": "default", "name": "trainer", "uid": "7"})
+    played = play(node("n", cpu=8), holder(**{CURRENT_OWNER.key: taken}), pod("p", 5, labels=WEB))
+    assert played.nodes()["p"] == ""
+
+    played.annotate("holder", {CURRENT_OWNER.key: None})
+    assert played.uses("p") == "holder"
+
+
+def test_one_whose_owner_cannot_be_read_takes_none(play: Any) -> None:
+    """Somebody has it, and whoever wrote it is told."""
+    wrong = holder(**{CURRENT_OWNER.key: "trainer"})
+    played = play(node("n", cpu=8), wrong, pod("p", 5, labels=WEB))
+
+    assert played.nodes()["p"] == ""
+    assert "reservation-current-owner" in played.complaint("holder")
+
+
+def test_a_runnable_pod_is_a_pod_like_any_other(play: Any) -> None:
+    """The mode that is the default: it offers nothing, and may use reservations."""
+    runnable = {**WEB, OPERATING_MODE: "Runnable"}
+    played = play(node("n", cpu=8), reservation("r", 6, on="n"), pod("p", 5, labels=runnable))
+    assert played.uses("p") == "r"
+
+    offered = play(node("n", cpu=8), holder("Runnable"), pod("p", 5, labels=WEB))
+    assert offered.nodes()["p"] == ""

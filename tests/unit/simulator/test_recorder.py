@@ -1,0 +1,86 @@
+"""How long a recording lasts."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from tests.worlds import START_S, node, pod
+
+from koordinator.api.meta import KubeObject
+from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.cluster.memory.watch import MemoryWatch
+from koordinator.domain.recording import read_recording
+from koordinator.foundation.clock import VirtualClock
+from koordinator.foundation.errors import ClusterError
+from koordinator.simulator.recorder import PATIENCE_S, Recorder
+
+
+class Living(MemoryCluster):
+    """A cluster in which a pod is created whenever somebody has waited."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock(START_S)
+        super().__init__(self.clock)
+        self.load([node("n")])
+
+    def wait(self, timeout_s: float) -> bool:
+        self.clock.advance_to(self.clock.now_s() + timeout_s)
+        self.create(pod(f"p{self.clock.now_s():.2f}"))
+        return True
+
+
+class _Silent(MemoryWatch):
+    def poll(self) -> Sequence[Any]:
+        return []
+
+
+class Unreachable(Living):
+    """A cluster from which no answer comes."""
+
+    def watch(
+        self,
+        kind_types: Sequence[type[KubeObject]],
+        field_selectors: Mapping[type[KubeObject], str] | None = None,  # noqa: ARG002 -- the port's
+    ) -> MemoryWatch:
+        watch = super().watch(kind_types)
+        watch.__class__ = _Silent
+        return watch
+
+
+def recorded(lines: list[bytes]) -> list[float]:
+    """Return when what was written happened, in seconds since the start."""
+    return [batch.at_s - START_S for batch in read_recording(lines, "here").batches]
+
+
+def test_a_recording_ends_after_its_time() -> None:
+    """Counted from when all that exists has been read; the last changes are in it."""
+    cluster, lines, begun = Living(), list[bytes](), list[float]()
+    recorder = Recorder(cluster, cluster.clock, lines.append)
+    recorder.follow(threading.Event(), 1.2, lambda: begun.append(cluster.clock.now_s()))
+
+    assert begun == [START_S]
+    assert recorded(lines) == pytest.approx([0, 0.5, 1.0, 1.2])
+
+
+def test_a_recording_without_an_end_goes_on_until_it_is_stopped() -> None:
+    """By a signal."""
+    cluster, lines, stopping = Living(), list[bytes](), threading.Event()
+
+    def write(line: bytes) -> None:
+        lines.append(line)
+        if cluster.clock.now_s() > START_S + 2 * PATIENCE_S:
+            stopping.set()
+
+    Recorder(cluster, cluster.clock, write).follow(stopping)
+
+    assert recorded(lines)[-1] > 2 * PATIENCE_S
+
+
+def test_a_cluster_that_does_not_answer_ends_the_recording() -> None:
+    """Else a job that records an hour would hang for ever."""
+    cluster = Unreachable()
+    recorder = Recorder(cluster, cluster.clock, lambda _: None)
+
+    with pytest.raises(ClusterError, match="could not be read within 120 s"):
+        recorder.follow(threading.Event(), 3600)
