@@ -14,7 +14,7 @@ from koordinator.cluster.port import Cluster
 from koordinator.foundation.errors import ClusterError, NotFoundError
 from koordinator.koordlet.app.outbox import Job, Outbox
 from koordinator.koordlet.report.devices import merged_device
-from koordinator.koordlet.report.topology import merged_topology, topology_of
+from koordinator.koordlet.report.topology import NumaMemory, merged_topology, topology_of
 from koordinator.koordlet.view.node_view import NodeView
 
 
@@ -39,9 +39,11 @@ class TopologyReport:
         self._outbox = outbox
         self._last: tuple[NodeResourceTopology, float] | None = None
 
-    def report(self, view: NodeView, basics: CpuBasicInfo, memory_bytes: Mapping[int, int]) -> None:
+    def report(
+        self, view: NodeView, basics: CpuBasicInfo, memory: Mapping[int, NumaMemory]
+    ) -> None:
         """Have the topology of this moment written, if that is news."""
-        wanted = topology_of(view, basics, memory_bytes)
+        wanted = topology_of(view, basics, memory)
         if self._is_known(wanted, view.now_s):
             return
         self._last = (wanted, view.now_s)

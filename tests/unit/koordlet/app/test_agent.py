@@ -50,7 +50,7 @@ class World:
         self.cluster.create(machine(8).node)
         self.busy_ticks = 0.0
         self.used_s: dict[str, float] = {}
-        self.options = Options(node_name="n1", gates=ALL, **options)  # type: ignore[arg-type]
+        self.options = Options(node_name="n1", **{"gates": ALL} | options)  # type: ignore[arg-type]
         host = self.tree.host
         host.put("/sys/devices/system/cpu/online", "0-7\n")
         for cpu in cpus(8):
@@ -280,6 +280,42 @@ def test_the_topology_is_reported_and_the_parts_of_others_stay(world: World) -> 
     annotations = world.cluster.get(NodeResourceTopology, "n1").metadata.annotations
     assert annotations["other"] == "stays"
     assert '"cpuset":"2-7"' in annotations["node.koordinator.sh/cpu-shared-pools"]
+
+
+def test_huge_pages_are_reported_where_that_is_wanted() -> None:
+    """They are no ordinary memory then; a size of which there are none is 0."""
+    folder = "/sys/bus/node/devices/node0"
+    host = MemoryHost(
+        {
+            f"{folder}/meminfo": "".join(
+                f"Node 0 {name}: {32 << 20} kB\n"
+                for name in (
+                    "MemTotal",
+                    "MemFree",
+                    "Active(file)",
+                    "Inactive(file)",
+                    "SReclaimable",
+                )
+            ),
+            f"{folder}/hugepages/hugepages-2048kB/nr_hugepages": "1024\n",
+        }
+    )
+    amounts = {}
+    for gates in (ALL, ALL | {"HugePageReport"}):
+        world = World(host, gates=gates)
+        world.seconds(1)
+        world.outbox.deliver(world.cluster)
+        (zone,) = world.cluster.get(NodeResourceTopology, "n1").zones
+        amounts[len(gates)] = {each.name: str(each.allocatable) for each in zone.resources}
+
+    plain, with_pages = amounts.values()
+    assert plain == {"cpu": "8", "memory": "32Gi"}
+    assert with_pages == {
+        "cpu": "8",
+        "memory": "30Gi",
+        "hugepages-1Gi": "0",
+        "hugepages-2Mi": "2Gi",
+    }
 
 
 def test_an_slo_that_makes_no_sense_changes_nothing_and_is_told(world: World) -> None:
@@ -531,8 +567,8 @@ def test_feature_gates_are_those_of_the_original() -> None:
     """One that nobody knows, or that is not here, is refused."""
     assert "BECPUSuppress" in gates_of({})
     assert "BECPUSuppress" not in gates_of({"BECPUSuppress": False})
-    assert gates_of({"CoreSched": False}) == gates_of({})
+    assert gates_of({"TCNetworkQoS": False}) == gates_of({})
     with pytest.raises(InputError, match="found 'Typo'; accepted are"):
         gates_of({"Typo": True})
-    with pytest.raises(InputError, match="CoreSched is not available"):
-        gates_of({"CoreSched": True})
+    with pytest.raises(InputError, match=r"TCNetworkQoS can.t be switched on: .* network"):
+        gates_of({"TCNetworkQoS": True})
