@@ -18,7 +18,7 @@ from koordinator.cli.rest_metrics import RequestMetrics
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.cluster.kubernetes.connection import find_connection
 from koordinator.cluster.kubernetes.credentials import Credentials
-from koordinator.foundation.clock import SystemClock
+from koordinator.foundation.clock import SystemClock, WallClock
 from koordinator.foundation.errors import InputError
 from koordinator.host.gpus import Gpus, NoGpus
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
@@ -96,6 +96,7 @@ class _Process:
             chance=np.random.default_rng(),
             options=options,
             outbox=self._outbox,
+            wall_clock=WallClock(),
             perf_events=LinuxPerfEvents(),
             core_scheduling=LinuxCoreScheduling(),
             on_failure=_tell,

@@ -111,6 +111,7 @@ class Options:
 class Koordlet:
     """``cluster`` is watched here; what is written to it goes through ``outbox``.
 
+    ``wall_clock`` dates what others judge the age of: it follows when the machine's clock is set.
     ``on_failure`` is told of a round that failed, so that a mistake in one strategy doesn't let all
     other promises go; without it the failure is raised.
     """
@@ -125,6 +126,7 @@ class Koordlet:
         chance: np.random.Generator,
         options: Options,
         outbox: Outbox,
+        wall_clock: Clock | None = None,
         perf_events: PerfEvents | None = None,
         core_scheduling: CoreScheduling | None = None,
         gauges: NodeGauges | None = None,
@@ -134,6 +136,7 @@ class Koordlet:
         version = find_version(host, roots.cgroup)
         self._options = options
         self._clock = clock
+        self._wall_clock = wall_clock or clock
         self._host = host
         self._gpus = gpus
         self._outbox = outbox
@@ -362,7 +365,8 @@ class Koordlet:
         if self._gauges is not None:
             self._gauges.predicted(prediction)
         if status is not None:
-            report_usage(self._outbox, self._options.node_name, status)
+            told_s = self._wall_clock.now_s()
+            report_usage(self._outbox, self._options.node_name, status, told_s)
 
     def _report_topology(self, now_s: float) -> None:
         if "NodeTopologyReport" in self._options.gates and self._hardware.cpus:

@@ -5,12 +5,15 @@ Each report is made in the loop, from what is known then, and written by whoever
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from koordinator.api.annotations.numa import CpuBasicInfo
 from koordinator.api.device import Device
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node_metric import NodeMetric, NodeMetricStatus
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.cluster.port import Cluster
+from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import ClusterError, NotFoundError
 from koordinator.koordlet.app.outbox import Job, Outbox
 from koordinator.koordlet.report.devices import merged_device
@@ -18,8 +21,12 @@ from koordinator.koordlet.report.topology import NumaMemory, merged_topology, to
 from koordinator.koordlet.view.node_view import NodeView
 
 
-def report_usage(outbox: Outbox, node: str, status: NodeMetricStatus) -> None:
-    """Replace the status of the NodeMetric; one that does not exist is the manager's affair."""
+def report_usage(outbox: Outbox, node: str, status: NodeMetricStatus, told_s: float) -> None:
+    """Replace the status of the NodeMetric; one that does not exist is the manager's affair.
+
+    ``told_s`` is when, by the clock that others have as well.
+    """
+    status = replace(status, update_time=to_datetime(told_s))
 
     def write(cluster: Cluster) -> None:
         try:

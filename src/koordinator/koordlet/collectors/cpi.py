@@ -49,11 +49,11 @@ class CpiCollector:
             for container in pod.containers
         }
         for id_, turn in tuple(self._turns.items()):
-            if id_ not in containers or _is_over(turn.since_s, self._window_s, now_s):
+            if id_ not in containers or now_s - turn.since_s >= self._window_s:
                 del self._turns[id_]
                 self._finish(scene, id_, turn, now_s)
         self._began_s = {i: s for i, s in self._began_s.items() if i in containers}
-        if _is_over(self._refused_s, _BREAK_S, now_s):
+        if now_s - self._refused_s >= _BREAK_S:
             self._begin(scene, containers, now_s)
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class CpiCollector:
     def _begin(self, scene: Scene, containers: dict[str, ContainerView], now_s: float) -> None:
         """Begin with those whose last turn is longest ago."""
         began_s = {id_: self._began_s.get(id_, -math.inf) for id_ in containers}
-        due = [i for i in containers if _is_over(began_s[i], self._interval_s, now_s)]
+        due = [i for i in containers if now_s - began_s[i] >= self._interval_s]
         due.sort(key=began_s.__getitem__)
         at_once = math.ceil(len(containers) * self._step_s / self._interval_s)
         cpus = [cpu.id for cpu in scene.machine.cpus]
@@ -93,8 +93,3 @@ class CpiCollector:
             return
         scene.store.add(Metric.CONTAINER_CPI, f"{id_}/{CYCLE}", now_s, counts.cycles)
         scene.store.add(Metric.CONTAINER_CPI, f"{id_}/{INSTRUCTION}", now_s, counts.instructions)
-
-
-def _is_over(since_s: float, length_s: float, now_s: float) -> bool:
-    """Return whether a time has passed; it has as well if the clock was set back."""
-    return not 0 <= now_s - since_s < length_s
