@@ -1,7 +1,6 @@
 """``koord koordlet``: the node agent.  Flags are those of the original's koordlet.
 
-What the original has a flag for and this agent has not is refused as unknown; flags that only tune
-what is not here (its time-series database, the CRI, NRI) have no counterpart.
+What the original has a flag for and this agent has not is refused, with the reason.
 """
 
 import os
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from koordinator.cli.absent_flags import AgentCommand
 from koordinator.cli.flags import Print, Verbosity, parse_bool
 from koordinator.cli.output import Output, console, print_data
 from koordinator.foundation.duration import Duration
@@ -35,6 +35,7 @@ _M10 = Duration(minutes=10)
 
 koordlet = typer.Typer(
     name="koordlet",
+    cls=AgentCommand,
     help="Run the node agent, or read what it did.",
     invoke_without_command=True,
 )
@@ -73,6 +74,9 @@ def run(  # noqa: PLR0917 -- one parameter per flag
     xpu_device_infos_dir: Annotated[
         str, typer.Option(help="Where a device daemon describes accelerators.")
     ] = "/var/run/koordlet/xpu-device-infos",
+    xpu_enforce_collect_from_device_infos: Annotated[
+        bool, typer.Option(help="Only what a device daemon describes counts, the driver does not.")
+    ] = False,
     enable_node_metric_report: Annotated[
         bool, typer.Option("--enable-node-metric-report/--no-enable-node-metric-report")
     ] = True,
@@ -81,10 +85,21 @@ def run(  # noqa: PLR0917 -- one parameter per flag
     collect_node_cpu_info_interval: Annotated[Duration, _time(_COLLECT, "60s")] = _M1,
     psi_collector_interval: Annotated[Duration, _time(_COLLECT, "10s")] = _S10,
     coldpage_collector_interval: Annotated[Duration, _time(_COLLECT, "5s")] = _S5,
+    cpi_collector_interval: Annotated[Duration, _time(_COLLECT, "60s")] = _M1,
+    collect_cpi_timewindow: Annotated[Duration, _time(_COLLECT, "10s")] = _S10,
+    enable_resctrl_collector: Annotated[
+        bool,
+        typer.Option(
+            help="Measure caches and bandwidth, with gate ResctrlCollector.",
+            rich_help_panel=_COLLECT,
+        ),
+    ] = False,
+    resctrl_collector_interval: Annotated[Duration, _time(_COLLECT, "10s")] = _S10,
     node_topology_sync_interval: Annotated[Duration, _time(_COLLECT, "3s")] = _S3,
     reconcile_interval_seconds: Annotated[int, typer.Option(min=1, rich_help_panel=_QOS)] = 1,
     cpu_suppress_interval_seconds: Annotated[int, typer.Option(min=1, rich_help_panel=_QOS)] = 1,
     cpu_evict_interval_seconds: Annotated[int, typer.Option(min=1, rich_help_panel=_QOS)] = 1,
+    memory_evict_interval_seconds: Annotated[int, typer.Option(min=1, rich_help_panel=_QOS)] = 1,
     cpu_evict_cool_time_seconds: Annotated[int, typer.Option(min=0, rich_help_panel=_QOS)] = 20,
     memory_evict_cool_time_seconds: Annotated[int, typer.Option(min=0, rich_help_panel=_QOS)] = 4,
     only_evict_by_api: Annotated[
@@ -155,7 +170,12 @@ def run(  # noqa: PLR0917 -- one parameter per flag
         pressure_interval_s=psi_collector_interval.total_seconds(),
         cold_page_interval_s=coldpage_collector_interval.total_seconds(),
         suppress_interval_s=float(cpu_suppress_interval_seconds),
-        evict_interval_s=float(cpu_evict_interval_seconds),
+        cpi_interval_s=cpi_collector_interval.total_seconds(),
+        cpi_window_s=collect_cpi_timewindow.total_seconds(),
+        monitors_resctrl=enable_resctrl_collector,
+        resctrl_interval_s=resctrl_collector_interval.total_seconds(),
+        cpu_evict_interval_s=float(cpu_evict_interval_seconds),
+        memory_evict_interval_s=float(memory_evict_interval_seconds),
         reconcile_interval_s=float(reconcile_interval_seconds),
         hooks_interval_s=runtime_hooks_reconcile_interval.total_seconds(),
         topology_interval_s=node_topology_sync_interval.total_seconds(),
@@ -167,6 +187,7 @@ def run(  # noqa: PLR0917 -- one parameter per flag
         evicts_only_by_api=only_evict_by_api,
         keeps_quota_of_bound_pods=disable_unset_cpu_quota,
         xpu_folder=xpu_device_infos_dir.rstrip("/"),
+        only_described_xpus=xpu_enforce_collect_from_device_infos,
         audit_folder=audit_log_dir,
         audit_bytes=audit_max_disk_space_mb << 20,
         checkpoint_folder=prediction_checkpoint_filepath,
@@ -206,7 +227,7 @@ def audit(
         str, typer.Option(help="Only of this pod (namespace/name), tier, program or the node.")
     ] = "",
     kind: Annotated[
-        str, typer.Option("--type", help="Only cgroup, file, resctrl, oom or eviction.")
+        str, typer.Option("--type", help="Only cgroup, file, resctrl, oom, core or eviction.")
     ] = "",
     failed: Annotated[bool, typer.Option("--failed", help="Only what was refused.")] = False,
     output: Print = Output.TABLE,

@@ -18,12 +18,15 @@ from koordinator.cli.rest_metrics import RequestMetrics
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.cluster.kubernetes.connection import find_connection
 from koordinator.cluster.kubernetes.credentials import Credentials
-from koordinator.foundation.clock import SystemClock
+from koordinator.foundation.clock import SystemClock, WallClock
 from koordinator.foundation.errors import InputError
 from koordinator.host.gpus import Gpus, NoGpus
+from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
 from koordinator.host.linux.host import LinuxHost
+from koordinator.host.linux.perf_events import LinuxPerfEvents
 from koordinator.koordlet.app import Koordlet, Options, Outbox
 from koordinator.koordlet.app.metrics import NodeGauges
+from koordinator.process.descriptors import allow_all_descriptors
 from koordinator.process.endpoints import Answer, Endpoints, application, thread_stacks
 from koordinator.process.health import PING, Check, shutdown_check
 from koordinator.process.inquiries import Inquiries
@@ -55,6 +58,7 @@ class Settings:
 def run_agent(settings: Settings) -> None:
     """Work until a signal comes.  Raises InputError for what the user got wrong."""
     set_up_logging(settings.log_format, settings.verbosity)
+    allow_all_descriptors()
     stopping = stop_on_signals()
     with ExitStack() as cleanup:
         _Process(settings, stopping, cleanup).run()
@@ -92,6 +96,9 @@ class _Process:
             chance=np.random.default_rng(),
             options=options,
             outbox=self._outbox,
+            wall_clock=WallClock(),
+            perf_events=LinuxPerfEvents(),
+            core_scheduling=LinuxCoreScheduling(),
             on_failure=_tell,
             gauges=NodeGauges(self._registry, options.node_name, self._clock.now_s()),
         )

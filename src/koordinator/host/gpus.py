@@ -8,6 +8,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
+@dataclass(frozen=True, slots=True)
+class GpuProblem:
+    """Why a GPU is not to be used: a word for programs, a sentence for people."""
+
+    code: str
+    message: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """An accelerator.  ``memory_bytes`` is all of its memory; ids that are unknown are -1."""
@@ -19,8 +27,7 @@ class Gpu:
     bus_id: str
     pcie_id: str = ""
     numa_node: int = -1
-    is_healthy: bool = True
-    problem: str = ""
+    problem: GpuProblem | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

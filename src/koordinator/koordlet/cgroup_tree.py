@@ -70,6 +70,11 @@ class CgroupTree:
         except HostError:
             return ()
 
+    def perf_folder(self, folder: str) -> str:
+        """Return the absolute path of a cgroup as performance counters want it."""
+        path = self.path(CgroupFile.PERF_PROCS, folder) or ""
+        return path.rpartition("/")[0]
+
     def below(self, folder: str) -> Sequence[str]:
         """Return the folders directly below, by the cpuset hierarchy."""
         path = self.path(CgroupFile.CPUSET, folder) or ""

@@ -87,6 +87,19 @@ class SetOomScore:
 
 
 @dataclass(frozen=True, slots=True)
+class SetCoreCookie:
+    """The processes of a cgroup share CPU cores only with those of the same group.
+
+    ``group`` None is to have no cookie; an empty one is a group like any other.
+    """
+
+    folder: str
+    group: str | None
+    reason: str
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Evict:
     """A pod is to leave the node.
 
@@ -102,4 +115,13 @@ class Evict:
     message: str
 
 
-Intent = SetCgroup | SetBlockDevice | SetFile | SetResctrl | RemoveResctrl | SetOomScore | Evict
+Intent = (
+    SetCgroup
+    | SetBlockDevice
+    | SetFile
+    | SetResctrl
+    | RemoveResctrl
+    | SetOomScore
+    | SetCoreCookie
+    | Evict
+)

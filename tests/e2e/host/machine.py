@@ -27,10 +27,12 @@ from koordinator.api.node_slo import NodeSlo, NodeSloSpec
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import SystemClock
 from koordinator.host.gpus import NoGpus
+from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.roots import Roots
 from koordinator.koordlet.app import Koordlet, Options, Outbox
 from koordinator.koordlet.app.gates import gates_of
+from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.view.pods import PodView, pod_view
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -82,8 +84,8 @@ class PodsMachine:
         self.cluster.create(node)
         self.agent = self.start()
 
-    def start(self) -> Koordlet:
-        """Return an agent that has just been started."""
+    def start(self, gauges: NodeGauges | None = None, **gates: bool) -> Koordlet:
+        """Return an agent that has just been started; the gates are added to some of our own."""
         cgroup, proc = str(self._folder / "cgroup"), str(self._folder / "proc")
         return Koordlet(
             self.cluster,
@@ -94,10 +96,12 @@ class PodsMachine:
             options=Options(
                 node_name="n1",
                 roots=Roots(cgroup=cgroup, proc=proc),
-                gates=gates_of({"BEMemoryEvict": True, "CPUSetAllocator": False}),
+                gates=gates_of({"BEMemoryEvict": True, "CPUSetAllocator": False} | gates),
                 ticks_per_s=TICKS_PER_S,
             ),
             outbox=self.outbox,
+            core_scheduling=LinuxCoreScheduling(),
+            gauges=gauges,
         )
 
     def slo(self, spec: NodeSloSpec) -> None:

@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.main import get_group
 from typer.testing import CliRunner
 
+from koordinator.cli.absent_flags import ABSENT
 from koordinator.cli.main import app
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import HostError, InputError
@@ -13,6 +15,8 @@ from koordinator.host.linux.host import LinuxHost
 from koordinator.koordlet.executor.audit import AuditEvent, AuditTrail
 
 RUNNER = CliRunner()
+#: One per line.  Source: koordinator cmd/koordlet/options, pkg/koordlet: every InitFlags.
+ORIGINAL = set(Path(__file__).with_name("koordlet_flags.txt").read_text().split())
 
 
 def trail(folder: Path) -> None:
@@ -75,8 +79,10 @@ def test_no_audit_is_said_so(tmp_path: Path) -> None:
     [
         ([], "--node-name: required"),
         (["--node-name=n", "--feature-gates=Typo=true"], "found 'Typo'"),
-        (["--node-name=n", "--feature-gates=CoreSched=true"], "CoreSched is not available"),
+        (["--node-name=n", "--feature-gates=GPUEnvInject=true"], "can.t be switched on: it needs"),
         (["--node-name=n", "--feature-gates=BECPUEvict=yes"], "accepted is true or false"),
+        (["--node-name=n", "--tsdb-path=/x"], "--tsdb-path: not a flag .*: samples are in memory"),
+        (["--node-name=n", "--pprof-addr", ":1"], "--pprof-addr: not a flag of this agent: /debug"),
     ],
 )
 def test_wrong_flags_are_named(
@@ -86,3 +92,15 @@ def test_wrong_flags_are_named(
     monkeypatch.delenv("NODE_NAME", raising=False)
     with pytest.raises(InputError, match=problem):
         RUNNER.invoke(app, ["koordlet", *flags], catch_exceptions=False)
+
+
+def test_no_flag_of_the_original_is_unknown() -> None:
+    """Each is there or has a reason why not; none is both."""
+    (command,) = [c for name, c in get_group(app).commands.items() if name == "koordlet"]
+    declared = {
+        option.removeprefix("--") for parameter in command.params for option in parameter.opts
+    }
+
+    assert not ORIGINAL - declared - ABSENT.keys()
+    assert not declared & ABSENT.keys()
+    assert ABSENT.keys() <= ORIGINAL

@@ -120,6 +120,7 @@ class CgroupFile(Enum):
     IO_WEIGHT = _Spec(subsystem="blkio", name="blkio.cost.weight", versions=_V1_ONLY)
     IO_QOS = _Spec(subsystem="blkio", name="blkio.cost.qos", versions=_V1_ONLY)
     IO_MODEL = _Spec(subsystem="blkio", name="blkio.cost.model", versions=_V1_ONLY)
+    PERF_PROCS = _Spec(subsystem="perf_event", name="cgroup.procs")
     NET_CLASS = _Spec(subsystem="net_cls", name="net_cls.classid", least=0)
 
     def __str__(self) -> str:

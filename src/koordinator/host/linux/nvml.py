@@ -3,13 +3,19 @@
 Source: NVML API reference (nvidia-ml-py); koordinator pkg/koordlet/metricsadvisor/devices/gpu.
 """
 
+import logging
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 
 import pynvml
 
 from koordinator.foundation.errors import HostError
-from koordinator.host.gpus import Gpu, Gpus, GpuUsage, NoGpus
+from koordinator.host.gpus import Gpu, GpuProblem, Gpus, GpuUsage, NoGpus
+from koordinator.host.linux.nvml_health import HealthWatch
 from koordinator.host.port import Files
+
+log = logging.getLogger(__name__)
 
 _SAMPLED_US = 0  # since the driver remembers: the newest sample of each process counts
 
@@ -21,21 +27,46 @@ class NvmlGpus:
         self._files = files
         self._sys = sys_root
         self.driver_version = str(pynvml.nvmlSystemGetDriverVersion())
+        self._known: dict[int, Gpu] = {}  # by index, as they were when they could be asked
+        self._health: HealthWatch | None = None
 
     def devices(self) -> Sequence[Gpu]:
         try:
-            return [self._gpu(index) for index in range(pynvml.nvmlDeviceGetCount())]
+            count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
             raise HostError(f"NVML: {error}") from None
+        found = [gpu for index in range(count) if (gpu := self._device(index)) is not None]
+        if self._health is None:
+            self._health = HealthWatch(
+                {gpu.uuid: pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid) for gpu in found}
+            )
+        problems = self._health.problems()
+        return [replace(gpu, problem=problems.get(gpu.uuid, gpu.problem)) for gpu in found]
 
     def usage(self) -> Sequence[GpuUsage]:
         try:
-            found: list[GpuUsage] = []
-            for index in range(pynvml.nvmlDeviceGetCount()):
-                found += self._usage(pynvml.nvmlDeviceGetHandleByIndex(index))
+            count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
             raise HostError(f"NVML: {error}") from None
+        found: list[GpuUsage] = []
+        for index in range(count):
+            with suppress(pynvml.NVMLError):  # of a broken GPU nothing is known
+                found += self._usage(pynvml.nvmlDeviceGetHandleByIndex(index))
         return found
+
+    def _device(self, index: int) -> Gpu | None:
+        """Return a GPU; one that was there and can't be asked any more is broken."""
+        try:
+            self._known[index] = self._gpu(index)
+        except pynvml.NVMLError as error:
+            known = self._known.get(index)
+            if known is None:
+                log.warning("GPU not found", extra={"index": index, "why": str(error)})
+                return None
+            return replace(
+                known, problem=GpuProblem("DeviceLost", f"failed to get device: {error}")
+            )
+        return self._known[index]
 
     def _gpu(self, index: int) -> Gpu:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)

@@ -8,17 +8,21 @@ Source: koordinator cmd/koordlet, pkg/koordlet/koordlet.go (what starts in which
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from koordinator.api.annotations.numa import PodCpuAllocation
+from koordinator.api.node_metric import NodeMetricStatus
 from koordinator.api.qos import QosClass
 from koordinator.cluster.port import Cluster
 from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.domain.cpus.cpu_list import format_cpu_list
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import HostError
+from koordinator.host.core_scheduling import CoreScheduling, NoCoreScheduling
 from koordinator.host.gpus import Gpus
+from koordinator.host.perf_events import NoPerfEvents, PerfEvents
 from koordinator.host.port import Host
 from koordinator.host.roots import HOST, Roots
 from koordinator.koordlet.app.events import BAD_SLO, node_event
@@ -29,6 +33,7 @@ from koordinator.koordlet.app.hardware import Hardware, look_at_hardware, resctr
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.app.node_state import KINDS, NodeState, selectors
 from koordinator.koordlet.app.outbox import Outbox
+from koordinator.koordlet.app.picture import Picture
 from koordinator.koordlet.app.reconciling import plan_all
 from koordinator.koordlet.app.reporting import TopologyReport, report_devices, report_usage
 from koordinator.koordlet.app.timers import OnFailure, Timers
@@ -36,12 +41,14 @@ from koordinator.koordlet.app.volumes import Volumes
 from koordinator.koordlet.cgroup_tree import CgroupTree, find_driver, find_version
 from koordinator.koordlet.collectors.best_effort import BestEffortCollector
 from koordinator.koordlet.collectors.cold_pages import ColdPageCollector
+from koordinator.koordlet.collectors.cpi import CpiCollector
 from koordinator.koordlet.collectors.disks import Disks
 from koordinator.koordlet.collectors.gpus import GpuCollector
 from koordinator.koordlet.collectors.host_applications import HostApplicationCollector
 from koordinator.koordlet.collectors.node import NodeCollector
 from koordinator.koordlet.collectors.pods import PodCollector
 from koordinator.koordlet.collectors.pressure import PressureCollector
+from koordinator.koordlet.collectors.resctrl import ResctrlCollector
 from koordinator.koordlet.collectors.scene import Collector, Scene
 from koordinator.koordlet.collectors.system import SystemCollector
 from koordinator.koordlet.executor import AuditTrail, Executor
@@ -75,8 +82,12 @@ class Options:
     system_outdated_s: float = 10.0
     pressure_interval_s: float = 10.0
     cold_page_interval_s: float = 5.0
+    cpi_interval_s: float = 60.0
+    cpi_window_s: float = 10.0
+    resctrl_interval_s: float = 10.0
     suppress_interval_s: float = 1.0
-    evict_interval_s: float = 1.0
+    cpu_evict_interval_s: float = 1.0
+    memory_evict_interval_s: float = 1.0
     reconcile_interval_s: float = 1.0
     hooks_interval_s: float = 10.0
     topology_interval_s: float = 3.0
@@ -85,10 +96,12 @@ class Options:
     memory_evict_cool_s: float = 4.0
     forced_update_s: float = 60.0
     pod_retention_s: float = 300.0
+    monitors_resctrl: bool = False
     reports_usage: bool = True
     evicts_only_by_api: bool = False
     keeps_quota_of_bound_pods: bool = False
     xpu_folder: str = ""
+    only_described_xpus: bool = False
     audit_folder: str = ""
     audit_bytes: int = 16 << 20
     checkpoint_folder: str = ""
@@ -98,6 +111,7 @@ class Options:
 class Koordlet:
     """``cluster`` is watched here; what is written to it goes through ``outbox``.
 
+    ``wall_clock`` dates what others judge the age of: it follows when the machine's clock is set.
     ``on_failure`` is told of a round that failed, so that a mistake in one strategy doesn't let all
     other promises go; without it the failure is raised.
     """
@@ -112,6 +126,9 @@ class Koordlet:
         chance: np.random.Generator,
         options: Options,
         outbox: Outbox,
+        wall_clock: Clock | None = None,
+        perf_events: PerfEvents | None = None,
+        core_scheduling: CoreScheduling | None = None,
         gauges: NodeGauges | None = None,
         on_failure: OnFailure | None = None,
     ) -> None:
@@ -119,6 +136,7 @@ class Koordlet:
         version = find_version(host, roots.cgroup)
         self._options = options
         self._clock = clock
+        self._wall_clock = wall_clock or clock
         self._host = host
         self._gpus = gpus
         self._outbox = outbox
@@ -131,13 +149,28 @@ class Koordlet:
         )
         folder = options.audit_folder if "AuditEvents" in options.gates else ""
         self.audit = AuditTrail(host, folder, options.audit_bytes)
-        self._executor = Executor(host, roots, self._cgroups, self.audit, options.forced_update_s)
+        self._executor = Executor(
+            host,
+            roots,
+            self._cgroups,
+            self.audit,
+            core_scheduling=core_scheduling or NoCoreScheduling(),
+            forced_after_s=options.forced_update_s,
+        )
         self._watch = cluster.watch(KINDS, selectors(options.node_name))
         self._burst = CpuBurst(chance)
         self._forecasts = Forecasts(host, options.checkpoint_folder, options.prediction)
         self._topology = TopologyReport(outbox)
         self._volumes = Volumes(Disks(host, roots.sys, roots.proc), outbox, roots.kubelet)
         self._cold_pages = ColdPageCollector()
+        self._pressure = PressureCollector()
+        self._cpi = CpiCollector(
+            perf_events or NoPerfEvents(),
+            interval_s=options.cpi_interval_s,
+            window_s=options.cpi_window_s,
+            step_s=options.collect_interval_s,
+        )
+        self._usage: NodeMetricStatus | None = None  # as reported last
         self._cpu_evictions = self._evictions(options.cpu_evict_cool_s)
         self._memory_evictions = self._evictions(options.memory_evict_cool_s)
         self._hardware = Hardware()
@@ -165,6 +198,7 @@ class Koordlet:
     def close(self) -> None:
         """Stop following the cluster.  What was set on the machine stays: pods go on as before."""
         self._watch.close()
+        self._cpi.close()
 
     # -- rounds ------------------------------------------------------------------------------
 
@@ -181,19 +215,25 @@ class Koordlet:
         ]
         if "Accelerators" in gates:
             collectors.append(GpuCollector(self._gpus))
+        if "CPICollector" in gates:
+            collectors.append(self._cpi)
         timers.add("measuring", second, lambda now_s: self._collect(collectors, now_s))
-        if "PSICollector" in gates:
-            pressure = PressureCollector()
-            interval_s = options.pressure_interval_s
-            timers.add("pressure", interval_s, lambda now_s: self._collect([pressure], now_s))
-        if "ColdPageCollector" in gates:
-            cold, interval_s = self._cold_pages, options.cold_page_interval_s
-            timers.add("cold pages", interval_s, lambda now_s: self._collect([cold], now_s))
+        slower: list[tuple[str, str, float, Collector]] = [
+            ("PSICollector", "pressure", options.pressure_interval_s, self._pressure),
+            ("ColdPageCollector", "cold pages", options.cold_page_interval_s, self._cold_pages),
+        ]
+        if options.monitors_resctrl:
+            interval_s = options.resctrl_interval_s
+            slower.append(("ResctrlCollector", "resctrl", interval_s, ResctrlCollector()))
+        for gate, name, interval_s, collector in slower:
+            if gate in gates:
+                timers.add(name, interval_s, partial(self._collect, [collector]))
         if "BECPUSuppress" in gates:
             timers.add("CPU suppress", options.suppress_interval_s, self._suppress)
         if "CPUBurst" in gates:
             timers.add("CPU burst", options.reconcile_interval_s, self._plan_burst)
-        timers.add("eviction", options.evict_interval_s, self._evict)
+        timers.add("CPU eviction", options.cpu_evict_interval_s, self._evict_for_cpu)
+        timers.add("memory eviction", options.memory_evict_interval_s, self._evict_for_memory)
         timers.add("reconciling", options.reconcile_interval_s, self._reconcile)
         timers.add("housekeeping", _HOUSEKEEPING_S, self._keep_house)
         timers.add("training", options.prediction.training_interval_s, self._train)
@@ -205,15 +245,17 @@ class Koordlet:
         return timers
 
     def _look(self, _: float) -> None:
-        gates = self._options.gates
-        gpus = self._gpus if "Accelerators" in gates else None
+        options, gates = self._options, self._options.gates
+        has_accelerators = "Accelerators" in gates
+        asks_driver = has_accelerators and not options.only_described_xpus
         try:
             self._hardware = look_at_hardware(
                 self._host,
-                self._options.roots,
-                gpus,
+                options.roots,
+                self._gpus if asks_driver else None,
                 with_cards="RDMADevices" in gates,
-                xpu_folder=self._options.xpu_folder if "Accelerators" in gates else "",
+                with_huge_pages="HugePageReport" in gates,
+                xpu_folder=options.xpu_folder if has_accelerators else "",
             )
         except HostError as error:
             log.warning("hardware not found", extra={"error": error})
@@ -233,6 +275,7 @@ class Koordlet:
             collector.collect(scene, now_s)
         if self._gauges is not None:
             self._gauges.measured(self.store)
+            self._gauges.pictured(self._picture(now_s))
 
     def _suppress(self, now_s: float) -> None:
         managed = "BECPUManager" in self._options.gates
@@ -244,12 +287,15 @@ class Koordlet:
     def _plan_burst(self, now_s: float) -> None:
         self._executor.apply(self._burst.plan(self._situation(now_s)), now_s)
 
-    def _evict(self, now_s: float) -> None:
-        situation, gates = self._situation(now_s), self._options.gates
+    def _evict_for_cpu(self, now_s: float) -> None:
         if not self._cpu_evictions.is_cooling(now_s):
-            self._cpu_evictions.carry_out(cpu_tasks(situation, gates), now_s)
+            tasks = cpu_tasks(self._situation(now_s), self._options.gates)
+            self._cpu_evictions.carry_out(tasks, now_s)
+
+    def _evict_for_memory(self, now_s: float) -> None:
         if not self._memory_evictions.is_cooling(now_s):
-            self._memory_evictions.carry_out(memory_tasks(situation, gates), now_s)
+            tasks = memory_tasks(self._situation(now_s), self._options.gates)
+            self._memory_evictions.carry_out(tasks, now_s)
 
     def _reconcile(self, now_s: float) -> None:
         """Apply what follows from objects alone, when they change and every ten seconds."""
@@ -261,7 +307,7 @@ class Koordlet:
         self._reconciled = seen
         roots, vendor = self._options.roots, self._hardware.basics.vendor_id
         caches = None
-        if "RdtResctrl" in gates:
+        if {"RdtResctrl", "Resctrl"} & gates:
             caches = resctrl_facts(self._host, roots, vendor)
             if caches is None and wants_resctrl(view):
                 caches = self._mount_resctrl()
@@ -315,16 +361,17 @@ class Koordlet:
         )
         machine = self._machine_now()
         prediction = self._forecasts.predict(report.reported_pods(now_s), machine, now_s)
-        status = report.status(now_s, prediction)
+        self._usage = status = report.status(now_s, prediction)
         if self._gauges is not None:
             self._gauges.predicted(prediction)
         if status is not None:
-            report_usage(self._outbox, self._options.node_name, status)
+            told_s = self._wall_clock.now_s()
+            report_usage(self._outbox, self._options.node_name, status, told_s)
 
     def _report_topology(self, now_s: float) -> None:
         if "NodeTopologyReport" in self._options.gates and self._hardware.cpus:
             hardware = self._hardware
-            self._topology.report(self._view(now_s), hardware.basics, hardware.memory_bytes)
+            self._topology.report(self._view(now_s), hardware.basics, hardware.zones)
 
     def _report_devices(self, now_s: float) -> None:
         node, hardware = self.state.node, self._hardware
@@ -343,7 +390,7 @@ class Koordlet:
         ]
         accelerators = of_daemon(hardware.xpus, now_s)
         if accelerators is None:
-            accelerators = of_driver(hardware.gpus, hardware.driver_version)
+            accelerators = of_driver(hardware.gpus, hardware.driver_version, now_s)
         wanted = device_of(node, accelerators, cards)
         report_devices(self._outbox, wanted)
 
@@ -353,6 +400,17 @@ class Koordlet:
         now_s = self._clock.now_s()
         event = node_event(self._options.node_name, uid, BAD_SLO, self.state.slo_problem, now_s)
         self._outbox.put("NodeSLO event", lambda cluster: cluster.report([event]))
+
+    def _picture(self, now_s: float) -> Picture:
+        gates = self._options.gates
+        return Picture(
+            view=self._view(now_s),
+            store=self.store,
+            pressures=self._pressure.last,
+            cookies=self._executor.cookies.held,
+            shows_each_cpu="PerCPUMetric" in gates,
+            usage=self._usage if "NodeMetricPromMetrics" in gates else None,
+        )
 
     # -- views -------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ Source: koordinator pkg/features/koordlet_features.go; pkg/koordlet/runtimehooks
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from koordinator.foundation.errors import InputError
@@ -34,30 +35,32 @@ OFF: Final = frozenset(
         "CgroupReconcile",
         "Accelerators",
         "RDMADevices",
+        "CPICollector",
         "PSICollector",
+        "ResctrlCollector",
         "BlkIOReconcile",
         "ColdPageCollector",
+        "HugePageReport",
+        "PerCPUMetric",
+        "NodeMetricPromMetrics",
         "CPUNormalization",
+        "CoreSched",
+        "Resctrl",
         "OOMScoreAdj",
     }
 )
-#: Of the original, and not here: they are accepted where they are off.
-ABSENT: Final = frozenset(
+_NEEDS_NRI: Final = "it needs a plugin of the container runtime, which this agent is not"
+_NEEDS_NETWORK: Final = "this agent does not shape the network"
+#: Of the original, and not here: they are accepted where they are off.  Why each is refused.
+ABSENT: Final = MappingProxyType(
     {
-        "CPICollector",
-        "Libpfm4",
-        "ResctrlCollector",
-        "HugePageReport",
-        "PodResourcesProxy",
-        "HamiCoreVGPUMonitor",
-        "PerCPUMetric",
-        "NodeMetricPromMetrics",
-        "GPUEnvInject",
-        "RDMADeviceInject",
-        "CoreSched",
-        "TerwayQoS",
-        "TCNetworkQoS",
-        "Resctrl",
+        "Libpfm4": "counters are named by their hardware ids, which needs no library",
+        "PodResourcesProxy": "this agent does not stand in for the kubelet",
+        "HamiCoreVGPUMonitor": "this agent does not look into slices of GPUs",
+        "GPUEnvInject": _NEEDS_NRI,
+        "RDMADeviceInject": _NEEDS_NRI,
+        "TerwayQoS": _NEEDS_NETWORK,
+        "TCNetworkQoS": _NEEDS_NETWORK,
     }
 )
 
@@ -68,11 +71,11 @@ def gates_of(stated: Mapping[str, bool]) -> frozenset[str]:
     Raises InputError for a gate that nobody knows, and for one that can't be switched on here.
     """
     for name, is_on in stated.items():
-        if name not in ON | OFF | ABSENT:
+        if name not in ON | OFF | ABSENT.keys():
             raise InputError(
                 f"found {name!r}; accepted are {', '.join(sorted(ON | OFF))}", path="feature-gates"
             )
         if is_on and name in ABSENT:
-            raise InputError(f"{name} is not available in this agent", path="feature-gates")
+            raise InputError(f"{name} can't be switched on: {ABSENT[name]}", path="feature-gates")
     chosen = {**dict.fromkeys(ON, True), **stated}
     return frozenset(name for name, is_on in chosen.items() if is_on)

@@ -18,7 +18,10 @@ from koordinator.koordlet.collectors.pci import RdmaFunction, rdma_functions
 from koordinator.koordlet.collectors.xpu import read_xpus
 from koordinator.koordlet.qos.resctrl import ResctrlFacts
 from koordinator.koordlet.qos.resctrl_schemata import cache_ids
+from koordinator.koordlet.report.topology import HUGE_PAGES, NumaMemory
 from koordinator.koordlet.view.xpu import Xpu
+
+_KIB = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +30,7 @@ class Hardware:
 
     cpus: tuple[CpuInfo, ...] = ()
     basics: CpuBasicInfo = field(default_factory=CpuBasicInfo)
-    memory_bytes: dict[int, int] = field(default_factory=dict)  # by NUMA node
+    zones: dict[int, NumaMemory] = field(default_factory=dict)
     kubelet: KubeletState = field(default_factory=KubeletState)
     gpus: Sequence[Gpu] = ()
     driver_version: str = ""
@@ -36,7 +39,13 @@ class Hardware:
 
 
 def look_at_hardware(
-    files: Files, roots: Roots, gpus: Gpus | None, *, with_cards: bool, xpu_folder: str = ""
+    files: Files,
+    roots: Roots,
+    gpus: Gpus | None,
+    *,
+    with_cards: bool,
+    with_huge_pages: bool,
+    xpu_folder: str = "",
 ) -> Hardware:
     """Return what there is.  ``gpus`` None leaves out those of the driver, no folder the others.
 
@@ -52,7 +61,7 @@ def look_at_hardware(
     return Hardware(
         cpus=cpus,
         basics=_basics(files, roots, cpus),
-        memory_bytes=_memory(files, roots, cpus),
+        zones=_zones(files, roots, cpus, with_huge_pages=with_huge_pages),
         kubelet=read_kubelet_state(files, roots.kubelet),
         gpus=found,
         driver_version=gpus.driver_version if gpus is not None else "",
@@ -87,14 +96,27 @@ def _basics(files: Files, roots: Roots, cpus: Sequence[CpuInfo]) -> CpuBasicInfo
     )
 
 
-def _memory(files: Files, roots: Roots, cpus: Sequence[CpuInfo]) -> dict[int, int]:
-    amounts = {}
+def _zones(
+    files: Files, roots: Roots, cpus: Sequence[CpuInfo], *, with_huge_pages: bool
+) -> dict[int, NumaMemory]:
+    zones = {}
     for node in sorted({cpu.node for cpu in cpus}):
-        path = f"{roots.sys}/bus/node/devices/node{node}/meminfo"
+        folder = f"{roots.sys}/bus/node/devices/node{node}"
         try:
-            amounts[node] = memory_info(files.read(path)).total
+            total = memory_info(files.read(f"{folder}/meminfo")).total
         except (HostError, InputError):
-            amounts[node] = 0
+            total = 0
+        pages = _huge_pages(files, f"{folder}/hugepages") if with_huge_pages else {}
+        zones[node] = NumaMemory(total, pages)
+    return zones
+
+
+def _huge_pages(files: Files, folder: str) -> dict[str, int]:
+    """Return the bytes that are set aside, by name of the resource; 0 for a size that is not."""
+    amounts = {}
+    for name, kib in HUGE_PAGES.items():
+        text = _text(files, f"{folder}/hugepages-{kib}kB/nr_hugepages")
+        amounts[name] = int(text) * kib * _KIB if text.isdigit() else 0
     return amounts
 
 

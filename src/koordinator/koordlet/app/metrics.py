@@ -5,6 +5,7 @@ Source: koordinator pkg/koordlet/metrics.
 
 from prometheus_client import CollectorRegistry, Gauge
 
+from koordinator.koordlet.app.picture import Picture, PictureCollector
 from koordinator.koordlet.metrics import MetricStore
 from koordinator.koordlet.metrics.names import Metric
 from koordinator.koordlet.prediction.reclaimable import Prediction
@@ -48,7 +49,13 @@ class NodeGauges:
             ["node", "type", "status"],
             registry=registry,
         )
+        self._pictures = PictureCollector(node)
+        registry.register(self._pictures)
         self._slo = self._gauge("node_slo_followed", "1, or 0 while the NodeSLO is refused.")
+
+    def pictured(self, picture: Picture) -> None:
+        """Show pods, containers and programs as they are now."""
+        self._pictures.lay_down(picture)
 
     def measured(self, store: MetricStore) -> None:
         """Show the newest samples of the node."""

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from koordinator.koordlet.hooks.batch_resources import plan_batch_resources
+from koordinator.koordlet.hooks.core_scheduling import plan_core_scheduling
 from koordinator.koordlet.hooks.cpu_normalization import plan_cpu_normalization
 from koordinator.koordlet.hooks.cpuset import plan_cpusets
 from koordinator.koordlet.hooks.group_identity import plan_group_identity
@@ -12,7 +13,7 @@ from koordinator.koordlet.hooks.oom_score import plan_oom_scores
 from koordinator.koordlet.intents import Intent
 from koordinator.koordlet.qos.blkio import DiskLookup, plan_blkio
 from koordinator.koordlet.qos.memory_qos import plan_memory_qos
-from koordinator.koordlet.qos.resctrl import ResctrlFacts, plan_resctrl
+from koordinator.koordlet.qos.resctrl import ResctrlFacts, plan_class_resctrl, plan_pod_resctrl
 from koordinator.koordlet.qos.system_config import plan_system_config
 from koordinator.koordlet.view.node_view import NodeView
 
@@ -21,6 +22,7 @@ PLANS: Final[Mapping[str, Callable[[NodeView], list[Intent]]]] = MappingProxyTyp
     {
         "CgroupReconcile": plan_memory_qos,
         "SystemConfig": plan_system_config,
+        "CoreSched": plan_core_scheduling,
         "GroupIdentity": plan_group_identity,
         "CPUNormalization": plan_cpu_normalization,
         "BatchResource": plan_batch_resources,
@@ -49,5 +51,7 @@ def plan_all(
             view, best_effort_cpus="BECPUManager" in gates, keep_quota=keep_quota
         )
     if "RdtResctrl" in gates and caches is not None:
-        intents += plan_resctrl(view, caches)
+        intents += plan_class_resctrl(view, caches)
+    if "Resctrl" in gates and caches is not None:
+        intents += plan_pod_resctrl(view, caches)
     return intents

@@ -5,21 +5,28 @@ Each report is made in the loop, from what is known then, and written by whoever
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from koordinator.api.annotations.numa import CpuBasicInfo
 from koordinator.api.device import Device
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node_metric import NodeMetric, NodeMetricStatus
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.cluster.port import Cluster
+from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import ClusterError, NotFoundError
 from koordinator.koordlet.app.outbox import Job, Outbox
 from koordinator.koordlet.report.devices import merged_device
-from koordinator.koordlet.report.topology import merged_topology, topology_of
+from koordinator.koordlet.report.topology import NumaMemory, merged_topology, topology_of
 from koordinator.koordlet.view.node_view import NodeView
 
 
-def report_usage(outbox: Outbox, node: str, status: NodeMetricStatus) -> None:
-    """Replace the status of the NodeMetric; one that does not exist is the manager's affair."""
+def report_usage(outbox: Outbox, node: str, status: NodeMetricStatus, told_s: float) -> None:
+    """Replace the status of the NodeMetric; one that does not exist is the manager's affair.
+
+    ``told_s`` is when, by the clock that others have as well.
+    """
+    status = replace(status, update_time=to_datetime(told_s))
 
     def write(cluster: Cluster) -> None:
         try:
@@ -39,9 +46,11 @@ class TopologyReport:
         self._outbox = outbox
         self._last: tuple[NodeResourceTopology, float] | None = None
 
-    def report(self, view: NodeView, basics: CpuBasicInfo, memory_bytes: Mapping[int, int]) -> None:
+    def report(
+        self, view: NodeView, basics: CpuBasicInfo, memory: Mapping[int, NumaMemory]
+    ) -> None:
         """Have the topology of this moment written, if that is news."""
-        wanted = topology_of(view, basics, memory_bytes)
+        wanted = topology_of(view, basics, memory)
         if self._is_known(wanted, view.now_s):
             return
         self._last = (wanted, view.now_s)

@@ -3,11 +3,16 @@
 Source: koordinator pkg/koordlet/metricsadvisor/collectors/performance, PSI part.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from koordinator.domain.cgroups.files import CgroupFile
-from koordinator.domain.cgroups.readings import pressure
+from koordinator.domain.cgroups.readings import Pressure, pressure
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.koordlet.collectors.scene import Scene
 from koordinator.koordlet.metrics import Metric
+
+Pressures = Mapping[str, Mapping[str, Pressure]]  # by UID or container id, and resource
 
 _FILES = {
     "cpu": CgroupFile.CPU_PRESSURE,
@@ -17,23 +22,38 @@ _FILES = {
 
 
 class PressureCollector:
-    """Keeps the averages over 10 s; a kernel without PSI gives nothing."""
+    """Keeps the averages over 10 s; a kernel without PSI gives nothing.
+
+    ``last`` is all that was read in the last round, with the longer averages.
+    """
+
+    def __init__(self) -> None:
+        self.last: Pressures = MappingProxyType({})
 
     def collect(self, scene: Scene, now_s: float) -> None:
+        read: dict[str, Mapping[str, Pressure]] = {}
         for pod in scene.pods:
             if not pod.is_active:
                 continue
-            self._collect(scene, Metric.POD_PSI, pod.uid, pod.folder, now_s)
-            for container in pod.containers:
-                self._collect(scene, Metric.CONTAINER_PSI, container.id, container.folder, now_s)
+            read[pod.uid] = self._collect(scene, Metric.POD_PSI, pod.uid, pod.folder, now_s)
+            for each in pod.containers:
+                read[each.id] = self._collect(
+                    scene, Metric.CONTAINER_PSI, each.id, each.folder, now_s
+                )
+        self.last = read
 
     @staticmethod
-    def _collect(scene: Scene, metric: Metric, owner: str, folder: str, now_s: float) -> None:
+    def _collect(
+        scene: Scene, metric: Metric, owner: str, folder: str, now_s: float
+    ) -> Mapping[str, Pressure]:
+        read = {}
         for resource, file in _FILES.items():
             try:
                 found = pressure(scene.cgroups.read(file, folder))
             except (HostError, InputError):
                 continue
+            read[resource] = found
             scene.store.add(metric, f"{owner}/{resource}/some", now_s, found.some[0])
             if found.full is not None:
                 scene.store.add(metric, f"{owner}/{resource}/full", now_s, found.full[0])
+        return read

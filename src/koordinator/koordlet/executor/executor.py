@@ -6,15 +6,17 @@ helpers/kill.go.
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import HostError, MissingFileError
+from koordinator.host.core_scheduling import CoreScheduling
 from koordinator.host.port import Host
 from koordinator.host.roots import Roots
 from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.executor.audit import AuditEvent, AuditTrail
 from koordinator.koordlet.executor.cgroup_writer import FORCED_AFTER_S, CgroupWriter
+from koordinator.koordlet.executor.cookie_writer import CookieWriter
 from koordinator.koordlet.executor.resctrl_writer import ResctrlWriter
 from koordinator.koordlet.intents import (
     Evict,
@@ -22,6 +24,7 @@ from koordinator.koordlet.intents import (
     RemoveResctrl,
     SetBlockDevice,
     SetCgroup,
+    SetCoreCookie,
     SetFile,
     SetOomScore,
     SetResctrl,
@@ -42,9 +45,12 @@ class Executor:
         roots: Roots,
         cgroups: CgroupTree,
         audit: AuditTrail,
+        *,
+        core_scheduling: CoreScheduling,
         forced_after_s: float = FORCED_AFTER_S,
     ) -> None:
         self.audit = audit
+        self.cookies = CookieWriter(core_scheduling, cgroups)
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self._host = host
         self._roots = roots
@@ -55,31 +61,11 @@ class Executor:
 
     def apply(self, intents: Iterable[Intent], now_s: float) -> None:
         """Make the machine as the intents want it; evictions are not its affair."""
-        cgroups: list[SetCgroup] = []
-        for intent in intents:
-            match intent:
-                case SetCgroup():
-                    cgroups.append(intent)
-                case SetBlockDevice():
-                    self._set_block_device(intent, now_s)
-                case SetFile():
-                    self._set_file(intent, now_s)
-                case SetOomScore():
-                    self._set_oom_score(intent, now_s)
-                case SetResctrl(group=group, reason=reason):
-                    for path, before, after, error in self._resctrl.apply(intent):
-                        self._note("resctrl", group, path, before, after, reason, error, now_s)
-                case RemoveResctrl(group=group, reason=reason):
-                    error = self._resctrl.remove(group)
-                    path = f"{self._roots.resctrl}/{group}"
-                    self._note("resctrl", group, path, "", "removed", reason, error, now_s)
-        for write in self._writer.apply(cgroups, now_s):
-            done = write.intent
-            path = self._cgroups.path(done.file, done.folder) or str(done.file)
-            self._note(
-                "cgroup", done.owner, path, write.before, write.after, done.reason, write.error,
-                now_s,
-            )  # fmt: skip
+        together = list(intents)
+        for intent in together:
+            self._apply(intent, now_s)
+        self._set_cookies([each for each in together if isinstance(each, SetCoreCookie)], now_s)
+        self._set_cgroups([each for each in together if isinstance(each, SetCgroup)], now_s)
         self.audit.flush(now_s)
 
     def kill(self, victim: Evict, now_s: float) -> int:
@@ -105,6 +91,39 @@ class Executor:
     def forget(self, now_s: float) -> None:
         """Drop what is remembered of cgroups that nobody asks for any more."""
         self._writer.forget(now_s)
+
+    def _apply(self, intent: Intent, now_s: float) -> None:
+        match intent:
+            case SetBlockDevice():
+                self._set_block_device(intent, now_s)
+            case SetFile():
+                self._set_file(intent, now_s)
+            case SetOomScore():
+                self._set_oom_score(intent, now_s)
+            case SetResctrl(group=group, reason=reason):
+                for path, before, after, error in self._resctrl.apply(intent):
+                    self._note("resctrl", group, path, before, after, reason, error, now_s)
+            case RemoveResctrl(group=group, reason=reason):
+                error = self._resctrl.remove(group)
+                path = f"{self._roots.resctrl}/{group}"
+                self._note("resctrl", group, path, "", "removed", reason, error, now_s)
+
+    def _set_cgroups(self, intents: Sequence[SetCgroup], now_s: float) -> None:
+        for write in self._writer.apply(intents, now_s):
+            done = write.intent
+            path = self._cgroups.path(done.file, done.folder) or str(done.file)
+            self._note(
+                "cgroup", done.owner, path, write.before, write.after, done.reason, write.error,
+                now_s,
+            )  # fmt: skip
+
+    def _set_cookies(self, intents: Sequence[SetCoreCookie], now_s: float) -> None:
+        for change in self.cookies.apply(intents):
+            cause = change.intent
+            after = f"cookie {change.cookie:x} for {change.moved} processes"
+            self._note(
+                "core", cause.owner, cause.folder, "", after, cause.reason, change.error, now_s
+            )
 
     def _set_block_device(self, intent: SetBlockDevice, now_s: float) -> None:
         lines = self._cgroups.lines(intent.file, intent.folder)

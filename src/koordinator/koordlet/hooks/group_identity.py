@@ -1,7 +1,6 @@
 """Who goes first on a CPU: the kernel's group identity, or SCHED_IDLE where it has none.
 
-Source: koordinator pkg/koordlet/runtimehooks/hooks/groupidentity/rule.go, bvt.go; hooks/coresched
-(``cpu.idle`` of tiers).
+Source: koordinator pkg/koordlet/runtimehooks/hooks/groupidentity/rule.go, bvt.go.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,15 +9,20 @@ from typing import Final
 
 from koordinator.api.annotations.pod_qos import read_cpu_qos
 from koordinator.api.qos import KubeQos, QosClass
-from koordinator.api.resource_qos import CpuQos, ResourceQos
+from koordinator.api.resource_qos import CpuQos
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.errors import InputError
+from koordinator.koordlet.hooks.cpu_qos import (
+    CORE_SCHED,
+    cpu_policy,
+    cpu_qos_of_classes,
+    plan_sched_idle,
+)
 from koordinator.koordlet.intents import Intent, SetCgroup, SetFile
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
 
 _SYSCTL = "kernel/sched_group_identity_enabled"
-_CORE_SCHED = "coreSched"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,40 +49,28 @@ def plan_group_identity(view: NodeView) -> list[Intent]:
     A kernel without group identity, as any but Alibaba's, gets SCHED_IDLE for the best-effort tier
     in its place: ``cpu.idle`` 1 where the identity of BE is below 0.
     """
-    if _policy(view) == _CORE_SCHED:
+    idle = plan_sched_idle(view)
+    if cpu_policy(view) == CORE_SCHED:
         # The kernel can't have both: whoever was marked is marked no more.
-        idle = _idle(view, _sched_idle(view), "CPU QoS: schedIdle")
-        return [*idle, *_identities(view, _NOBODY)]
+        return [*_identities(view, _NOBODY), *idle]
     identities = group_identities(view)
     if view.cgroups.number(CgroupFile.BVT_WARP, view.layout.besteffort) is None:
         is_idle = identities.tiers[KubeQos.BEST_EFFORT] < 0
         reason = "CPU QoS: the kernel has no group identity, SCHED_IDLE stands in"
-        return list(_idle(view, {KubeQos.BEST_EFFORT: int(is_idle)}, reason))
-    return list(_identities(view, identities))
+        folder, tier = view.layout.besteffort, KubeQos.BEST_EFFORT
+        return [SetCgroup(CgroupFile.CPU_IDLE, folder, str(int(is_idle)), reason, tier)]
+    return [*_identities(view, identities), *idle]
 
 
 def group_identities(view: NodeView) -> Identities:
     """Return what the NodeSLO gives to whom."""
-    strategy = view.qos_strategy
-    lsr, ls, be = (
-        _cpu(each) for each in (strategy.lsr_class, strategy.ls_class, strategy.be_class)
-    )
-    of_lsr, of_ls, of_be = _value(lsr), _value(ls), _value(be)
-    guaranteed = of_lsr if lsr.enable else of_ls
+    cpu = cpu_qos_of_classes(view)
+    unlabelled = {tier: _value(each) for tier, each in cpu.unlabelled.items()}
     return Identities(
-        bool(lsr.enable or ls.enable or be.enable),
-        {
-            QosClass.LSE: of_lsr,
-            QosClass.LSR: of_lsr,
-            QosClass.LS: of_ls,
-            QosClass.BE: of_be,
-        },
-        {
-            KubeQos.GUARANTEED: guaranteed,
-            KubeQos.BURSTABLE: of_ls,
-            KubeQos.BEST_EFFORT: of_be,
-        },
-        {KubeQos.GUARANTEED: 0, KubeQos.BURSTABLE: of_ls, KubeQos.BEST_EFFORT: of_be},
+        cpu.is_enabled,
+        {qos: _value(each) for qos, each in cpu.classes.items()},
+        unlabelled,
+        {**unlabelled, KubeQos.GUARANTEED: 0},
     )
 
 
@@ -118,28 +110,6 @@ def _identities(view: NodeView, identities: Identities) -> Iterator[Intent]:
         folder = view.layout.host_application(application)
         text = str(classes.get(application.qos, 0))
         yield SetCgroup(CgroupFile.BVT_WARP, folder, text, reason, application.name)
-
-
-def _idle(view: NodeView, tiers: Mapping[KubeQos, int], reason: str) -> Iterator[Intent]:
-    for tier, value in tiers.items():
-        yield SetCgroup(CgroupFile.CPU_IDLE, view.layout.tier(tier), str(value), reason, tier)
-
-
-def _sched_idle(view: NodeView) -> dict[KubeQos, int]:
-    strategy = view.qos_strategy
-    return {
-        KubeQos.BURSTABLE: _cpu(strategy.ls_class).sched_idle or 0,
-        KubeQos.BEST_EFFORT: _cpu(strategy.be_class).sched_idle or 0,
-    }
-
-
-def _policy(view: NodeView) -> str:
-    policies = view.qos_strategy.policies
-    return (policies.cpu_policy if policies is not None else None) or ""
-
-
-def _cpu(qos: ResourceQos | None) -> CpuQos:
-    return (qos.cpu_qos if qos is not None else None) or CpuQos()
 
 
 def _value(cpu: CpuQos) -> int:

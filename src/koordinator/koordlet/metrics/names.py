@@ -37,8 +37,11 @@ class Metric(StrEnum):
     CONTAINER_CPU = "container_cpu_usage"  # container id
     CONTAINER_MEMORY = "container_memory_usage"  # container id
     CONTAINER_THROTTLED = "container_cpu_throttled"  # container id
+    CONTAINER_CPI = "container_cpi"  # container id/cycle or instruction; of a time window
     CONTAINER_PSI = "container_psi"  # container id/resource/degree; percent of time over 10 s
     POD_PSI = "pod_psi"  # UID/resource/degree; percent of time over 10 s
+    RESCTRL_LLC = "resctrl_resource_llc"  # group/cache id; bytes
+    RESCTRL_MB = "resctrl_resource_mb"  # group/cache id/file; bytes since the group was made
     HOST_APP_CPU = "host_application_cpu_usage"  # name
     HOST_APP_MEMORY = "host_application_memory_usage"  # name
     HOST_APP_MEMORY_WITH_PAGE_CACHE = "host_application_memory_usage_with_page_cache"  # name

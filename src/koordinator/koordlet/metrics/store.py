@@ -57,8 +57,8 @@ class MetricStore:
         return series.last()
 
     def owners(self, metric: Metric) -> Iterator[str]:
-        """Yield whose series of a kind there are."""
-        return (owner for kind, owner in self._series if kind is metric)
+        """Yield whose series of a kind there are; another thread may add some meanwhile."""
+        return (owner for kind, owner in tuple(self._series) if kind is metric)
 
     def expire(self, now_s: float) -> None:
         """Drop the series that got nothing for ``retention_s``."""

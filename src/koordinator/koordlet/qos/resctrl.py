@@ -6,6 +6,7 @@ pkg/koordlet/runtimehooks/hooks/resctrl.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from koordinator.api.annotations.pod_qos import RESCTRL, ResctrlConfig, ResctrlResource
 from koordinator.api.qos import QosClass
@@ -17,7 +18,7 @@ from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
 
 POD_GROUP_PREFIX = "koordlet-"
-_GROUPS = (QosClass.LSR, QosClass.LS, QosClass.BE)
+CLASS_GROUPS: Final = (QosClass.LSR, QosClass.LS, QosClass.BE)
 _RUNNING = "Running"
 
 
@@ -33,30 +34,36 @@ class ResctrlFacts:
 
 def wants_resctrl(view: NodeView) -> bool:
     """Return whether a class or a pod shares caches out at all."""
-    is_wanted = any(_settings(view, qos).enable for qos in _GROUPS)
+    is_wanted = any(_settings(view, qos).enable for qos in CLASS_GROUPS)
     return is_wanted or any(_own(pod) is not None for pod in view.pods)
 
 
-def plan_resctrl(view: NodeView, facts: ResctrlFacts) -> list[Intent]:
-    """Return a group per class, one per pod that has its own shares, and no others."""
+def plan_class_resctrl(view: NodeView, facts: ResctrlFacts) -> list[Intent]:
+    """Return a group per class; a pod that has shares of its own is in none of them."""
     intents: list[Intent] = []
-    own = {pod.uid: config for pod in view.pods if (config := _own(pod)) is not None}
-    for qos in _GROUPS:
+    for qos in CLASS_GROUPS:
         settings = _settings(view, qos)
-        pods = (pod for pod in view.pods if _group_of(pod) is qos and pod.uid not in own)
+        pods = (pod for pod in view.pods if _group_of(pod) is qos and _own(pod) is None)
         try:
             schemata = _class_schemata(settings, facts)
         except InputError:
             continue  # a NodeSLO is checked before; only a machine of unusual caches gets here
         reason = f"resctrl: class {qos}"
         intents.append(SetResctrl(qos, schemata, tuple(_folders(pods)), reason))
+    return intents
+
+
+def plan_pod_resctrl(view: NodeView, facts: ResctrlFacts) -> list[Intent]:
+    """Return a group per pod that has shares of its own, and no others."""
+    intents: list[Intent] = []
     keep = set()
     for pod in view.pods:
-        if pod.uid not in own or not pod.is_active:
+        own = _own(pod)
+        if own is None or not pod.is_active:
             continue
         group = POD_GROUP_PREFIX + pod.uid
         try:
-            schemata = _pod_schemata(own[pod.uid], facts)
+            schemata = _pod_schemata(own, facts)
         except InputError:
             continue
         keep.add(group)

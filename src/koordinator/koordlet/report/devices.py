@@ -108,7 +108,7 @@ def device_of(node: Node, accelerators: Accelerators | None, cards: Sequence[Rdm
     )
 
 
-def of_driver(gpus: Sequence[Gpu], driver_version: str) -> Accelerators | None:
+def of_driver(gpus: Sequence[Gpu], driver_version: str, now_s: float) -> Accelerators | None:
     """Return what the GPU driver found; None for nothing.
 
     The model is told if all are of one, without the name of the vendor.
@@ -117,7 +117,7 @@ def of_driver(gpus: Sequence[Gpu], driver_version: str) -> Accelerators | None:
         return None
     models = {gpu.model for gpu in gpus}
     model = models.pop().removeprefix("NVIDIA ") if len(models) == 1 else ""
-    devices = tuple(_gpu(gpu) for gpu in gpus)
+    devices = tuple(_gpu(gpu, now_s) for gpu in gpus)
     return Accelerators(GpuVendor.NVIDIA.value, model, devices, driver_version)
 
 
@@ -144,8 +144,10 @@ def label_value(text: str) -> str:
     return kept[:63].strip("-_.")
 
 
-def _gpu(gpu: Gpu) -> DeviceInfo:
-    topology = None
+def _gpu(gpu: Gpu, now_s: float) -> DeviceInfo:
+    topology = status = None
+    if gpu.problem is not None:
+        status = XpuStatus(False, gpu.problem.code, gpu.problem.message)
     if gpu.numa_node >= 0 and gpu.bus_id:
         topology = DeviceTopology(
             socket_id=-1, node_id=gpu.numa_node, pcie_id=gpu.pcie_id, bus_id=gpu.bus_id
@@ -154,13 +156,14 @@ def _gpu(gpu: Gpu) -> DeviceInfo:
         type=DeviceType.GPU,
         id=gpu.uuid,
         minor=gpu.minor,
-        health=gpu.is_healthy,
+        health=gpu.problem is None,
         resources={
             GPU_CORE: Quantity.from_int(WHOLE),
             GPU_MEMORY: Quantity.from_int(gpu.memory_bytes, binary=True),
             GPU_MEMORY_RATIO: Quantity.from_int(WHOLE),
         },
         topology=topology,
+        conditions=_conditions(status, now_s),
     )
 
 

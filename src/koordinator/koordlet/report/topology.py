@@ -4,6 +4,9 @@ Source: koordinator pkg/koordlet/statesinformer/impl/states_noderesourcetopology
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -36,12 +39,27 @@ from koordinator.koordlet.view.cpu_pools import cpu_pools, pool_entries
 from koordinator.koordlet.view.node_view import NodeView
 
 MANAGER = "Koordinator"
+#: KiB per page, by name of the resource.
+HUGE_PAGES: Final = MappingProxyType({"hugepages-1Gi": 1 << 20, "hugepages-2Mi": 1 << 11})
+
+
+@dataclass(frozen=True, slots=True)
+class NumaMemory:
+    """Bytes of a NUMA node; ``huge_pages`` are part of them, by name of the resource."""
+
+    total: int
+    huge_pages: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def ordinary(self) -> int:
+        """What is not set aside."""
+        return max(self.total - sum(self.huge_pages.values()), 0)
 
 
 def topology_of(
-    view: NodeView, basics: CpuBasicInfo, memory_bytes: Mapping[int, int]
+    view: NodeView, basics: CpuBasicInfo, memory: Mapping[int, NumaMemory]
 ) -> NodeResourceTopology:
-    """Return the object as it has to be; ``memory_bytes`` is by NUMA node."""
+    """Return the object as it has to be; ``memory`` is by NUMA node."""
     machine = view.machine
     pools = cpu_pools(view)
     meta = machine.node.metadata
@@ -69,7 +87,9 @@ def topology_of(
             owner_references=(owner_of(machine.node),),
         ),
         topology_policies=("None",),
-        zones=tuple(_zone(view, node, memory_bytes.get(node, 0)) for node in machine.numa_nodes),
+        zones=tuple(
+            _zone(view, node, memory.get(node, NumaMemory(0))) for node in machine.numa_nodes
+        ),
     )
 
 
@@ -105,11 +125,11 @@ def owner_of(node: Node) -> OwnerReference:
     )
 
 
-def _zone(view: NodeView, node: int, memory_bytes: int) -> Zone:
+def _zone(view: NodeView, node: int, memory: NumaMemory) -> Zone:
     cpus = view.machine.numa_nodes[node].bit_count()
-    amounts = {
-        CPU: (1000 * cpus, Quantity.from_int(cpus)),
-        MEMORY: (memory_bytes, Quantity.from_int(memory_bytes, binary=True)),
+    in_bytes = {MEMORY: memory.ordinary, **memory.huge_pages}
+    amounts = {CPU: (1000 * cpus, Quantity.from_int(cpus))} | {
+        name: (amount, Quantity.from_int(amount, binary=True)) for name, amount in in_bytes.items()
     }
     resources = []
     for name, (amount, capacity) in amounts.items():
@@ -128,7 +148,8 @@ def _zone(view: NodeView, node: int, memory_bytes: int) -> Zone:
 def _reserved(view: NodeView, name: str) -> int:
     """Return each NUMA node's part of what the kubelet reserves, if the node's label wants that."""
     machine = view.machine
-    if machine.node.metadata.labels.get(ENABLE_NUMA_RESERVATION) != "true":
+    is_wanted = machine.node.metadata.labels.get(ENABLE_NUMA_RESERVATION) == "true"
+    if not is_wanted or name in HUGE_PAGES:
         return 0
     capacity = machine.capacity_milli if name == CPU else machine.memory_bytes
     reserved = max(capacity - machine.raw_allocatable.get(name, capacity), 0)

@@ -3,140 +3,32 @@
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from tests.nodes import GIB, LAYOUT, START_S, Tree, cpus, machine, pod, slo
+from tests.nodes import GIB, START_S, pod, slo
+from tests.unit.koordlet.app.world import ALL, World, ls_and_be
 
 from koordinator.api.event import Event
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
-from koordinator.api.node_slo import NodeSlo, NodeSloSpec, ResourceThresholdStrategy
+from koordinator.api.node_slo import NodeSlo
 from koordinator.api.pod import Pod
-from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.domain.cgroups.files import CgroupFile, CgroupVersion
 from koordinator.domain.cpus.cpu_list import parse_cpu_list
-from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import (
     ClusterError,
     HostError,
-    InputError,
     MissingFileError,
     NotFoundError,
 )
-from koordinator.host.gpus import NoGpus
 from koordinator.host.memory.host import MemoryHost
-from koordinator.koordlet.app import Koordlet, Options, Outbox
-from koordinator.koordlet.app.gates import gates_of
 from koordinator.koordlet.app.timers import Timers
 from koordinator.koordlet.metrics import Metric
-from koordinator.koordlet.view.pods import PodView
-
-ALL = gates_of({"BEMemoryEvict": True, "BECPUEvict": True, "CgroupReconcile": True})
-
-
-class World:
-    """A node of eight CPUs that lives through seconds."""
-
-    def __init__(
-        self,
-        host: MemoryHost | None = None,
-        version: CgroupVersion = CgroupVersion.V1,
-        **options: object,
-    ) -> None:
-        self.tree = Tree("0-7", version, host)
-        self.clock = VirtualClock(START_S)
-        self.cluster = MemoryCluster(self.clock)
-        self.outbox = Outbox()
-        self.cluster.create(machine(8).node)
-        self.busy_ticks = 0.0
-        self.used_s: dict[str, float] = {}
-        self.options = Options(node_name="n1", gates=ALL, **options)  # type: ignore[arg-type]
-        host = self.tree.host
-        host.put("/sys/devices/system/cpu/online", "0-7\n")
-        for cpu in cpus(8):
-            folder = f"/sys/devices/system/cpu/cpu{cpu.id}"
-            host.put(f"{folder}/topology/core_id", f"{cpu.core}\n")
-        self.memory(8)
-        self.load({})
-        self.agent = self.start()
-
-    def start(self) -> Koordlet:
-        """Start an agent, as after a kill."""
-        return Koordlet(
-            self.cluster,
-            self.clock,
-            host=self.tree.host,
-            gpus=NoGpus(),
-            chance=np.random.default_rng(1),
-            options=self.options,
-            outbox=self.outbox,
-        )
-
-    def add(self, made: Pod) -> PodView:
-        """Have a pod run on the node."""
-        status = made.status
-        stored = self.cluster.create(made)
-        live = self.cluster.update_status(replace(stored, status=status))
-        return self.tree.add_pod(live)
-
-    def slo(self, **threshold: object) -> None:
-        """Give the node a NodeSLO."""
-        strategy = ResourceThresholdStrategy(enable=True, **threshold)  # type: ignore[arg-type]
-        made = NodeSlo(
-            metadata=ObjectMeta(name="n1"),
-            spec=NodeSloSpec(resource_used_threshold_with_be=strategy),
-        )
-        try:
-            self.cluster.create(made)
-        except ClusterError:
-            self.cluster.update(made)
-
-    def memory(self, used_gib: float) -> None:
-        """Let the node use so much of its 32 GiB."""
-        total, free = 32 * GIB // 1024, int((32 - used_gib) * GIB) // 1024
-        self.tree.host.put(
-            "/proc/meminfo",
-            f"MemTotal: {total} kB\nMemFree: {free} kB\nMemAvailable: {free} kB\n"
-            "Active(file): 0 kB\nInactive(file): 0 kB\nSReclaimable: 0 kB\n",
-        )
-
-    def load(self, cores: dict[str, float], system: float = 0.3) -> None:
-        """Let a second pass in which folders use so many cores."""
-        self.busy_ticks += 100 * (sum(cores.values()) + system)
-        self.tree.host.put("/proc/stat", f"cpu  {int(self.busy_ticks)} 0 0 0 0 0 0\n")
-        for folder, used in cores.items():
-            self.used_s[folder] = self.used_s.get(folder, 0.0) + used
-            self.count(folder, int(self.used_s[folder] * 1e9))
-
-    def count(self, folder: str, used_ns: int) -> None:
-        """Let a cgroup have used so much CPU time."""
-        if self.tree.cgroups.version is CgroupVersion.V1:
-            self.tree.set(CgroupFile.CPU_USAGE, folder, used_ns)
-            return
-        periods = "nr_periods 0\nnr_throttled 0\nthrottled_usec 0"
-        text = f"usage_usec {used_ns // 1000}\n{periods}"
-        self.tree.set(CgroupFile.CPU_STAT, folder, text)
-
-    def seconds(self, count: int, cores: dict[str, float] | None = None) -> None:
-        """Let time pass, the agent working."""
-        for _ in range(count):
-            self.load(cores or {})
-            self.clock.advance_to(self.clock.now_s() + 1)
-            self.agent.step()
-
-    def be_cpus(self) -> int:
-        """Return how many CPUs best effort has."""
-        return parse_cpu_list(self.tree.get(CgroupFile.CPUSET, LAYOUT.besteffort)).bit_count()
 
 
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-def ls_and_be(world: World) -> tuple[PodView, PodView]:
-    """Add an online service and a batch job."""
-    return world.add(pod("ls", "LS", requests={"cpu": 1})), world.add(pod("be", "BE"))
 
 
 def test_best_effort_is_held_back_within_one_round_of_a_spike(world: World) -> None:
@@ -280,6 +172,42 @@ def test_the_topology_is_reported_and_the_parts_of_others_stay(world: World) -> 
     annotations = world.cluster.get(NodeResourceTopology, "n1").metadata.annotations
     assert annotations["other"] == "stays"
     assert '"cpuset":"2-7"' in annotations["node.koordinator.sh/cpu-shared-pools"]
+
+
+def test_huge_pages_are_reported_where_that_is_wanted() -> None:
+    """They are no ordinary memory then; a size of which there are none is 0."""
+    folder = "/sys/bus/node/devices/node0"
+    host = MemoryHost(
+        {
+            f"{folder}/meminfo": "".join(
+                f"Node 0 {name}: {32 << 20} kB\n"
+                for name in (
+                    "MemTotal",
+                    "MemFree",
+                    "Active(file)",
+                    "Inactive(file)",
+                    "SReclaimable",
+                )
+            ),
+            f"{folder}/hugepages/hugepages-2048kB/nr_hugepages": "1024\n",
+        }
+    )
+    amounts = {}
+    for gates in (ALL, ALL | {"HugePageReport"}):
+        world = World(host, gates=gates)
+        world.seconds(1)
+        world.outbox.deliver(world.cluster)
+        (zone,) = world.cluster.get(NodeResourceTopology, "n1").zones
+        amounts[len(gates)] = {each.name: str(each.allocatable) for each in zone.resources}
+
+    plain, with_pages = amounts.values()
+    assert plain == {"cpu": "8", "memory": "32Gi"}
+    assert with_pages == {
+        "cpu": "8",
+        "memory": "30Gi",
+        "hugepages-1Gi": "0",
+        "hugepages-2Mi": "2Gi",
+    }
 
 
 def test_an_slo_that_makes_no_sense_changes_nothing_and_is_told(world: World) -> None:
@@ -525,14 +453,3 @@ def test_a_round_that_fails_stops_no_other() -> None:
     plain.add("bad", 1.0, fail)
     with pytest.raises(ZeroDivisionError):
         plain.run(5.0)
-
-
-def test_feature_gates_are_those_of_the_original() -> None:
-    """One that nobody knows, or that is not here, is refused."""
-    assert "BECPUSuppress" in gates_of({})
-    assert "BECPUSuppress" not in gates_of({"BECPUSuppress": False})
-    assert gates_of({"CoreSched": False}) == gates_of({})
-    with pytest.raises(InputError, match="found 'Typo'; accepted are"):
-        gates_of({"Typo": True})
-    with pytest.raises(InputError, match="CoreSched is not available"):
-        gates_of({"CoreSched": True})

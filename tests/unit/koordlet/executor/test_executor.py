@@ -11,6 +11,7 @@ from tests.nodes import LAYOUT, START_S, V2, Tree, pod
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.domain.cpus.cpu_list import format_cpu_list
 from koordinator.foundation.errors import HostError
+from koordinator.host.core_scheduling import NoCoreScheduling
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.memory.host import MemoryHost
 from koordinator.koordlet.executor import AuditTrail, Executor
@@ -32,7 +33,7 @@ POD, CONTAINER = "kubepods/besteffort/pod1", "kubepods/besteffort/pod1/c"
 def executor(tree: Tree, audit: AuditTrail | None = None) -> Executor:
     """Return the executor of a tree."""
     trail = audit or AuditTrail(tree.host)
-    return Executor(tree.host, tree.roots, tree.cgroups, trail)
+    return Executor(tree.host, tree.roots, tree.cgroups, trail, core_scheduling=NoCoreScheduling())
 
 
 def nested(quota: str = "-1", cpus: str = "0-7") -> Tree:

@@ -92,15 +92,11 @@ def test_a_kernel_without_group_identity_idles_best_effort() -> None:
     assert values(off, CgroupFile.CPU_IDLE) == {LAYOUT.besteffort: "0"}
 
 
-def test_core_scheduling_idles_the_tiers_it_is_told_to() -> None:
-    """Group identities are taken back: the kernel can't have both."""
-    strategy = {
-        "policies": {"cpuPolicy": "coreSched"},
-        "beClass": {"cpuQOS": {"enable": True, "schedIdle": 1}},
-    }
+def test_core_scheduling_takes_group_identities_back() -> None:
+    """The kernel can't have both."""
+    strategy = {"policies": {"cpuPolicy": "coreSched"}, "beClass": {"cpuQOS": {"enable": True}}}
     planned = plan_group_identity(Tree().view(slo=slo(resourceQOSStrategy=strategy)))
 
-    assert values(planned, CgroupFile.CPU_IDLE) == {LAYOUT.burstable: "0", LAYOUT.besteffort: "1"}
     assert set(values(planned, CgroupFile.BVT_WARP).values()) == {"0"}
 
 

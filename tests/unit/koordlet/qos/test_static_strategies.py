@@ -12,7 +12,11 @@ from koordinator.koordlet.intents import Intent, RemoveResctrl, SetBlockDevice, 
 from koordinator.koordlet.intents import SetResctrl as Group
 from koordinator.koordlet.qos.blkio import plan_blkio
 from koordinator.koordlet.qos.memory_qos import plan_memory_qos
-from koordinator.koordlet.qos.resctrl import ResctrlFacts, plan_resctrl
+from koordinator.koordlet.qos.resctrl import (
+    ResctrlFacts,
+    plan_class_resctrl,
+    plan_pod_resctrl,
+)
 from koordinator.koordlet.qos.resctrl_schemata import cache_ids, l3_mask, memory_bandwidth
 from koordinator.koordlet.qos.system_config import plan_system_config
 from koordinator.koordlet.view.pods import PodView
@@ -190,7 +194,7 @@ def test_groups_of_classes_and_of_pods() -> None:
     facts = ResctrlFacts((0, 1), 0xFF, "GenuineIntel", ("BE", "koordlet-uid-gone", "mon_data"))
     view = tree.view(ls, be, special, slo=slo(resourceQOSStrategy={"beClass": on}))
 
-    planned = plan_resctrl(view, facts)
+    planned = [*plan_class_resctrl(view, facts), *plan_pod_resctrl(view, facts)]
 
     groups = {i.group: i for i in planned if isinstance(i, Group)}
     assert set(groups) == {"LSR", "LS", "BE", "koordlet-uid-s"}

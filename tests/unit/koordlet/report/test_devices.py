@@ -1,12 +1,13 @@
 """What a node tells about its accelerators and RDMA cards."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from tests.nodes import GIB, START_S, machine
 
 from koordinator.api.annotations.devices import read_gpu_partitions
-from koordinator.host.gpus import Gpu
+from koordinator.host.gpus import Gpu, GpuProblem
 from koordinator.host.memory.host import MemoryHost
 from koordinator.koordlet.collectors.pci import rdma_functions
 from koordinator.koordlet.collectors.xpu import read_xpus
@@ -37,7 +38,7 @@ def gpu(minor: int, model: str = "NVIDIA A100 SXM4 80GB") -> Gpu:
 
 def test_gpus_of_the_driver() -> None:
     """A hundred percent each, and all of their memory; by minor."""
-    device = device_of(NODE, of_driver([gpu(1), gpu(0)], "550.1"), [])
+    device = device_of(NODE, of_driver([gpu(1), gpu(0)], "550.1", START_S), [])
 
     assert device.metadata.labels == {
         "node.koordinator.sh/gpu-vendor": "nvidia",
@@ -58,7 +59,7 @@ def test_gpus_of_the_driver() -> None:
 
 def test_gpus_of_several_models_have_no_common_one() -> None:
     """The label is left out."""
-    labels = device_of(NODE, of_driver([gpu(0), gpu(1, "T4")], ""), []).metadata.labels
+    labels = device_of(NODE, of_driver([gpu(0), gpu(1, "T4")], "", START_S), []).metadata.labels
 
     assert set(labels) == {"node.koordinator.sh/gpu-vendor"}
 
@@ -148,3 +149,23 @@ def test_labels_are_what_labels_may_be() -> None:
     """No blanks, no ends of punctuation, 63 characters."""
     assert label_value(" Tesla P100 (16GB)") == "Tesla-P100--16GB"
     assert len(label_value("x" * 100)) == 63
+
+
+def test_a_broken_gpu_is_unhealthy_and_says_why() -> None:
+    """By its condition, which keeps the time since when it is so."""
+    broken = replace(gpu(0), problem=GpuProblem("Xid79", "fell off the bus"))
+    first = device_of(NODE, of_driver([broken, gpu(1)], "", START_S), [])
+    later = device_of(NODE, of_driver([broken, gpu(1)], "", START_S + 60), [])
+    found = merged_device(first, later).spec.devices
+
+    (condition,) = found[0].conditions
+    assert (found[0].health, found[1].health, found[1].conditions) == (False, True, ())
+    assert (condition.type, condition.status, condition.reason, condition.message) == (
+        "Healthy",
+        "False",
+        "Xid79",
+        "fell off the bus",
+    )
+    assert (
+        condition.last_transition_time == first.spec.devices[0].conditions[0].last_transition_time
+    )

@@ -1,0 +1,84 @@
+"""Core scheduling of this machine, through prctl(PR_SCHED_CORE).
+
+The kernel hands a cookie on from the thread that asks.  So a cookie is taken and handed on by a
+thread that lives no longer than that, and the threads of this process never have one.
+Source: Linux Documentation/admin-guide/hw-vuln/core-scheduling.rst, kernel/sched/core_sched.c.
+"""
+
+import ctypes
+import errno
+import os
+from collections.abc import Callable, Sequence
+from threading import Thread
+from typing import Final
+
+from koordinator.foundation.errors import HostError, MissingFileError
+
+SCHED_CORE: Final = 62  # PR_SCHED_CORE
+GET, CREATE, SHARE_TO, SHARE_FROM = range(4)
+THREAD, THREAD_GROUP = range(2)
+
+#: Takes operation, pid, scope and where to put a cookie; returns 0 or the number of an error.
+Call = Callable[[int, int, int, ctypes.c_uint64 | None], int]
+
+
+def _prctl(operation: int, pid: int, scope: int, cookie: ctypes.c_uint64 | None) -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    where = None if cookie is None else ctypes.byref(cookie)
+    arguments = (ctypes.c_ulong(operation), ctypes.c_ulong(pid), ctypes.c_ulong(scope), where)
+    return ctypes.get_errno() if libc.prctl(SCHED_CORE, *arguments) else 0
+
+
+class LinuxCoreScheduling:
+    """Implements ``core_scheduling.CoreScheduling``.  ``call`` is the system call."""
+
+    def __init__(self, call: Call = _prctl) -> None:
+        self._call = call
+
+    def is_available(self) -> bool:
+        return self._call(GET, 0, THREAD, ctypes.c_uint64()) == 0
+
+    def cookie(self, pid: int) -> int:
+        found = ctypes.c_uint64()
+        self._do(GET, pid, THREAD, found)
+        return found.value
+
+    def create(self, pid: int) -> None:
+        self._do(CREATE, pid, THREAD_GROUP)
+
+    def share(self, source: int, pids: Sequence[int]) -> None:
+        self._hand_on(source, pids)
+
+    def clear(self, pids: Sequence[int]) -> None:
+        self._hand_on(None, pids)
+
+    def _hand_on(self, source: int | None, pids: Sequence[int]) -> None:
+        """Hand on the cookie of a process, or none, to those that still run."""
+        failures: list[HostError] = []
+
+        def work() -> None:
+            try:
+                if source is not None:
+                    self._do(SHARE_FROM, source, THREAD)
+                for pid in pids:
+                    try:
+                        self._do(SHARE_TO, pid, THREAD_GROUP)
+                    except MissingFileError:
+                        continue
+            except HostError as error:
+                failures.append(error)
+
+        thread = Thread(target=work, name="core scheduling")
+        thread.start()
+        thread.join()
+        if failures:
+            raise failures[0]
+
+    def _do(
+        self, operation: int, pid: int, scope: int, cookie: ctypes.c_uint64 | None = None
+    ) -> None:
+        is_own = pid == os.getpid()
+        number = errno.ESRCH if is_own else self._call(operation, pid, scope, cookie)
+        if number:
+            kind = MissingFileError if number == errno.ESRCH else HostError
+            raise kind(f"can't schedule cores for {pid}: {os.strerror(number)}")

@@ -1,0 +1,125 @@
+"""Performance counters of this machine's CPUs, through perf_event_open.
+
+There is no wrapper in the C library and none in Python's, so the call is made by its number.
+Source: Linux man 2 perf_event_open, include/uapi/linux/perf_event.h.
+"""
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from koordinator.foundation.errors import HostError, MissingFileError
+from koordinator.host.perf_events import Counting, Counts
+
+_NUMBERS = {"x86_64": 298, "aarch64": 241}
+_PID_IS_CGROUP, _CLOEXEC = 1 << 2, 1 << 3  # PERF_FLAG_PID_CGROUP, PERF_FLAG_FD_CLOEXEC
+_FORMAT = 1 << 0 | 1 << 1 | 1 << 3  # time enabled, time running, group
+_EXCLUDE_HYPERVISOR = 1 << 6
+_ATTRIBUTES = struct.Struct("=IIQQQQQIIQ")  # PERF_ATTR_SIZE_VER0, which every kernel takes
+_READ = struct.Struct("=QQQQQ")  # how many, time enabled, time running, then the two counters
+_NO_LEADER = -1
+_REFUSALS = {  # where the C library's words mislead
+    errno.ENOENT: "the CPU has no such counter, or a virtual machine hides it",
+    errno.EACCES: "not permitted; see /proc/sys/kernel/perf_event_paranoid",
+    errno.EMFILE: "too many open files; raise the limit of the agent",
+}
+
+
+class Event(NamedTuple):
+    """A type and number of perf_event.h."""
+
+    type: int
+    config: int
+
+
+CYCLES: Final = Event(0, 0)
+INSTRUCTIONS: Final = Event(0, 1)
+
+
+class LinuxPerfEvents:
+    """Implements ``perf_events.PerfEvents``.
+
+    ``events`` are the two that are counted; each pair is on a CPU's counters at the same time, so
+    that their ratio holds when other users of the counters make the kernel take turns.
+    """
+
+    def __init__(self, events: tuple[Event, Event] = (CYCLES, INSTRUCTIONS)) -> None:
+        self._events = events
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._number = _NUMBERS.get(platform.machine())
+
+    def start(self, folder: str, cpus: Sequence[int]) -> Counting:
+        try:
+            cgroup = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            kind = MissingFileError if error.errno == errno.ENOENT else HostError
+            raise kind(f"can't count for {folder}: {error.strerror}") from None
+        counting = _Counting(folder)
+        try:
+            for cpu in cpus:
+                leader = _NO_LEADER
+                for event in self._events:
+                    descriptor = self._open(event, cgroup, cpu, leader)
+                    counting.add(descriptor, is_leader=leader == _NO_LEADER)
+                    leader = descriptor if leader == _NO_LEADER else leader
+        except OSError as error:
+            counting.close()
+            why = _REFUSALS.get(error.errno or 0, error.strerror)
+            raise HostError(f"can't count for {folder}: {why}") from None
+        finally:
+            os.close(cgroup)
+        return counting
+
+    def _open(self, event: Event, cgroup: int, cpu: int, leader: int) -> int:
+        if self._number is None:
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+        attributes = _ATTRIBUTES.pack(
+            event.type, _ATTRIBUTES.size, event.config, 0, 0, _FORMAT, _EXCLUDE_HYPERVISOR, 0, 0, 0
+        )
+        descriptor: int = self._libc.syscall(
+            self._number, attributes, cgroup, cpu, leader, _PID_IS_CGROUP | _CLOEXEC
+        )
+        if descriptor < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return descriptor
+
+
+class _Counting:
+    """Implements ``perf_events.Counting``: open descriptors, two per CPU."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._open: list[int] = []
+        self._leaders: list[int] = []
+
+    def add(self, descriptor: int, *, is_leader: bool) -> None:
+        self._open.append(descriptor)
+        if is_leader:
+            self._leaders.append(descriptor)
+
+    def stop(self) -> Counts:
+        try:
+            read = [_READ.unpack(os.read(leader, _READ.size)) for leader in self._leaders]
+        except (OSError, struct.error) as error:
+            raise HostError(f"can't count for {self._folder}: {error}") from None
+        finally:
+            self.close()
+        cycles = instructions = 0.0
+        for _, enabled, running, first, second in read:
+            if running:  # else nothing of the cgroup ran there, or others had the counters
+                cycles += first * enabled / running
+                instructions += second * enabled / running
+        return Counts(cycles, instructions)
+
+    def close(self) -> None:
+        for descriptor in self._open:
+            with suppress(OSError):
+                os.close(descriptor)
+        self._open.clear()
+        self._leaders.clear()

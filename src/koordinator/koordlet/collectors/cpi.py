@@ -1,0 +1,95 @@
+"""Cycles per instruction of containers: how much their CPUs wait for memory and for each other.
+
+Source: koordinator pkg/koordlet/metricsadvisor/collectors/performance, CPI part; it counts all
+containers in the same seconds, while here they take turns, so that fewer counters are open at once.
+"""
+
+import logging
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from koordinator.foundation.errors import HostError, MissingFileError
+from koordinator.host.perf_events import Counting, PerfEvents
+from koordinator.koordlet.collectors.scene import Scene
+from koordinator.koordlet.metrics import Metric
+from koordinator.koordlet.view.pods import ContainerView
+
+log = logging.getLogger(__name__)
+
+CYCLE, INSTRUCTION = "cycle", "instruction"
+_BREAK_S: Final = 300.0  # where counters are refused
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    counting: Counting
+    since_s: float
+
+
+class CpiCollector:
+    """Counts ``window_s`` for each container once per ``interval_s``; asked every ``step_s``."""
+
+    def __init__(
+        self, events: PerfEvents, *, interval_s: float, window_s: float, step_s: float
+    ) -> None:
+        self._events = events
+        self._interval_s = interval_s
+        self._window_s = window_s
+        self._step_s = step_s
+        self._turns: dict[str, _Turn] = {}  # of container ids
+        self._began_s: dict[str, float] = {}
+        self._refused_s = -math.inf
+
+    def collect(self, scene: Scene, now_s: float) -> None:
+        containers = {
+            container.id: container
+            for pod in scene.pods
+            if pod.is_active
+            for container in pod.containers
+        }
+        for id_, turn in tuple(self._turns.items()):
+            if id_ not in containers or now_s - turn.since_s >= self._window_s:
+                del self._turns[id_]
+                self._finish(scene, id_, turn, now_s)
+        self._began_s = {i: s for i, s in self._began_s.items() if i in containers}
+        if now_s - self._refused_s >= _BREAK_S:
+            self._begin(scene, containers, now_s)
+
+    def close(self) -> None:
+        """Leave no counter open."""
+        for turn in self._turns.values():
+            try:
+                turn.counting.stop()
+            except HostError:
+                continue  # it is closed all the same
+        self._turns.clear()
+
+    def _begin(self, scene: Scene, containers: dict[str, ContainerView], now_s: float) -> None:
+        """Begin with those whose last turn is longest ago."""
+        began_s = {id_: self._began_s.get(id_, -math.inf) for id_ in containers}
+        due = [i for i in containers if now_s - began_s[i] >= self._interval_s]
+        due.sort(key=began_s.__getitem__)
+        at_once = math.ceil(len(containers) * self._step_s / self._interval_s)
+        cpus = [cpu.id for cpu in scene.machine.cpus]
+        for id_ in due[:at_once]:
+            self._began_s[id_] = now_s
+            folder = scene.cgroups.perf_folder(containers[id_].folder)
+            try:
+                counting = self._events.start(folder, cpus)
+            except MissingFileError:
+                continue  # it has just ended
+            except HostError as error:
+                self._refused_s = now_s
+                log.warning("CPI not measured", extra={"error": str(error)})
+                return
+            self._turns[id_] = _Turn(counting, now_s)
+
+    @staticmethod
+    def _finish(scene: Scene, id_: str, turn: _Turn, now_s: float) -> None:
+        try:
+            counts = turn.counting.stop()
+        except HostError:
+            return
+        scene.store.add(Metric.CONTAINER_CPI, f"{id_}/{CYCLE}", now_s, counts.cycles)
+        scene.store.add(Metric.CONTAINER_CPI, f"{id_}/{INSTRUCTION}", now_s, counts.instructions)

@@ -1,0 +1,130 @@
+"""Gives the processes of a group the same cookie of core scheduling, and other groups others.
+
+The cookies are in the kernel, and are read anew each time: so a restarted agent finds them, and
+what runs keeps them.
+Source: koordinator pkg/koordlet/runtimehooks/hooks/coresched/core_sched.go, helper.go.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from koordinator.foundation.errors import HostError, MissingFileError
+from koordinator.host.core_scheduling import CoreScheduling
+from koordinator.koordlet.cgroup_tree import CgroupTree
+from koordinator.koordlet.intents import SetCoreCookie
+
+NO_COOKIE = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CookieChange:
+    """What happened to the processes of a cgroup.  ``error`` is empty if all went well."""
+
+    intent: SetCoreCookie
+    cookie: int
+    moved: int  # processes
+    error: str = ""
+
+
+@dataclass(slots=True)
+class _Members:
+    intent: SetCoreCookie
+    cookies: dict[int, int]  # by process
+
+
+class CookieWriter:
+    """Does nothing on a kernel without core scheduling.
+
+    ``held`` has, by folder, the group and its cookie as they were left last.
+    """
+
+    def __init__(self, core_scheduling: CoreScheduling, cgroups: CgroupTree) -> None:
+        self.held: dict[str, tuple[str, int]] = {}
+        self._kernel = core_scheduling
+        self._cgroups = cgroups
+        self._cookies: dict[str, int] = {}  # of groups
+
+    def apply(self, intents: Iterable[SetCoreCookie]) -> list[CookieChange]:
+        """Make the cookies as all intents together want them."""
+        wanted = {intent.folder: intent for intent in intents}
+        if not wanted or not self._kernel.is_available():
+            return []
+        found = [_Members(intent, self._read(intent.folder)) for intent in wanted.values()]
+        changes = self._clear([each for each in found if each.intent.group is None])
+        groups: dict[str, list[_Members]] = {}
+        for each in found:
+            if each.intent.group is not None and each.cookies:
+                groups.setdefault(each.intent.group, []).append(each)
+        self._cookies = {group: c for group, c in self._cookies.items() if group in groups}
+        self.held = {}
+        for group, members in groups.items():
+            changes += self._unite(group, members)
+        return changes
+
+    def _clear(self, found: Sequence[_Members]) -> list[CookieChange]:
+        changes = []
+        for each in found:
+            marked = [pid for pid, cookie in each.cookies.items() if cookie != NO_COOKIE]
+            if marked:
+                error = _problem(partial(self._kernel.clear, marked))
+                changes.append(CookieChange(each.intent, NO_COOKIE, len(marked), error))
+        return changes
+
+    def _unite(self, group: str, members: Sequence[_Members]) -> list[CookieChange]:
+        try:
+            source, cookie = self._source(group, members)
+        except HostError as failure:
+            return [CookieChange(members[0].intent, NO_COOKIE, 0, str(failure))]
+        self._cookies[group] = cookie
+        changes = []
+        for each in members:
+            others = [pid for pid, found in each.cookies.items() if found != cookie]
+            error = ""
+            if others:
+                moving = [pid for pid in others if pid != source]
+                error = _problem(partial(self._kernel.share, source, moving)) if moving else ""
+                changes.append(CookieChange(each.intent, cookie, len(others), error))
+            if not error:
+                self.held[each.intent.folder] = (group, cookie)
+        return changes
+
+    def _source(self, group: str, members: Sequence[_Members]) -> tuple[int, int]:
+        """Return a process that has the cookie of the group, and that cookie.
+
+        It is the one that the group had; else, after a restart, the one that most of its processes
+        have, unless another group has it; else a new one.
+        """
+        by_process = {pid: cookie for each in members for pid, cookie in each.cookies.items()}
+        taken = {NO_COOKIE, *(c for other, c in self._cookies.items() if other != group)}
+        counted = Counter(cookie for cookie in by_process.values() if cookie not in taken)
+        known = self._cookies.get(group)
+        if counted:
+            commonest = counted.most_common(1)[0][0]
+            cookie = known if known is not None and known in counted else commonest
+            return next(pid for pid, found in by_process.items() if found == cookie), cookie
+        for pid in by_process:
+            try:
+                self._kernel.create(pid)
+                return pid, self._kernel.cookie(pid)
+            except MissingFileError:
+                continue
+        raise MissingFileError(f"no process of {group} is left")
+
+    def _read(self, folder: str) -> dict[int, int]:
+        cookies = {}
+        for pid in self._cgroups.processes(folder):
+            try:
+                cookies[pid] = self._kernel.cookie(pid)
+            except HostError:
+                continue  # it has ended
+        return cookies
+
+
+def _problem(attempt: Callable[[], None]) -> str:
+    try:
+        attempt()
+    except HostError as error:
+        return str(error)
+    return ""

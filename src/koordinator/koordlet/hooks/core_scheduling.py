@@ -1,0 +1,66 @@
+"""Who may share a CPU core with whom, by the cookies of the kernel; and which tiers idle.
+
+In force while the NodeSLO's CPU policy is coreSched; else every cookie is taken away.
+Source: koordinator pkg/koordlet/runtimehooks/hooks/coresched.
+"""
+
+from collections.abc import Iterator
+
+from koordinator.api.labels import CORE_SCHED_GROUP_ID, CoreSchedPolicy, core_sched_policy
+from koordinator.api.qos import QosClass
+from koordinator.koordlet.hooks.cpu_qos import (
+    CORE_SCHED,
+    CpuQosOfClasses,
+    cpu_policy,
+    cpu_qos_of_classes,
+    plan_sched_idle,
+)
+from koordinator.koordlet.intents import Intent, SetCoreCookie, SetFile
+from koordinator.koordlet.view.node_view import NodeView
+from koordinator.koordlet.view.pods import PodView
+
+EXPELLER = "-expeller"
+_SWITCHES = (("kernel/sched_group_identity_enabled", "0"), ("kernel/sched_core", "1"))
+
+
+def plan_core_scheduling(view: NodeView) -> list[Intent]:
+    """Return the group of every container, and ``cpu.idle`` of the tiers.
+
+    Pods of class SYSTEM are left alone.  The kernel can't have group identity as well: that is
+    switched off first, where it has switches.
+    """
+    cpu = cpu_qos_of_classes(view) if cpu_policy(view) == CORE_SCHED else None
+    intents: list[Intent] = []
+    if cpu is not None and cpu.is_enabled:
+        reason = "CPU QoS: core scheduling"
+        intents += [SetFile("sysctl", name, value, reason, "node") for name, value in _SWITCHES]
+    intents += plan_sched_idle(view)
+    for pod in view.pods:
+        if pod.is_active and pod.labelled_qos is not QosClass.SYSTEM:
+            intents += _cookies(view, pod, core_group(pod, cpu))
+    return intents
+
+
+def core_group(pod: PodView, cpu: CpuQosOfClasses | None) -> str | None:
+    """Return which pods this one may share cores with; None if with all that have no group.
+
+    A pod without a label for it belongs to the group of no name.
+    """
+    if cpu is None:
+        return None
+    labels = pod.pod.metadata.labels
+    policy = core_sched_policy(labels)
+    settings = cpu.classes.get(pod.labelled_qos, cpu.unlabelled[pod.kube_qos])
+    if not settings.enable or policy is CoreSchedPolicy.NONE:
+        return None
+    is_alone = policy is CoreSchedPolicy.EXCLUSIVE
+    group = pod.uid if is_alone else labels.get(CORE_SCHED_GROUP_ID, "")
+    return group + EXPELLER if settings.core_expeller else group
+
+
+def _cookies(view: NodeView, pod: PodView, group: str | None) -> Iterator[Intent]:
+    reason = "CPU QoS: core scheduling"
+    names = {container.folder: container.name for container in pod.containers}
+    for folder in view.cgroups.below(pod.folder):  # the sandbox is none of the containers
+        owner = f"{pod.key}/{names[folder]}" if folder in names else pod.key
+        yield SetCoreCookie(folder, group, reason, owner)

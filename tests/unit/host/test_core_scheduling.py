@@ -1,0 +1,91 @@
+"""The calls of core scheduling, on a kernel that is made up and on that of this machine."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from tests.core_scheduling import Kernel, absent
+
+from koordinator.foundation.errors import HostError, MissingFileError
+from koordinator.host.core_scheduling import NoCoreScheduling
+from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
+
+
+@pytest.fixture
+def processes() -> Iterator[tuple[int, int]]:
+    """Start two processes that wait."""
+    command = [sys.executable, "-S", "-c", "input()"]
+    made = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(2)]
+    yield made[0].pid, made[1].pid
+    for process in made:
+        process.kill()
+        process.communicate()
+
+
+def test_a_cookie_is_made_handed_on_and_taken_away() -> None:
+    """And the thread that asks for it never has one."""
+    kernel = Kernel(1, 2, 3)
+    calls = LinuxCoreScheduling(kernel.prctl)
+
+    calls.create(1)
+    calls.share(1, [2, 3])
+    assert calls.is_available()
+    assert calls.cookie(1) == calls.cookie(2) == calls.cookie(3) != 0
+    assert kernel.own_cookie == 0
+
+    calls.clear([1, 2])
+    assert [calls.cookie(pid) == 0 for pid in (1, 2, 3)] == [True, True, False]
+
+
+def test_who_has_ended_is_passed_over_and_a_refusal_is_told() -> None:
+    """Others get the cookie all the same."""
+    kernel = Kernel(1, 2)
+    calls = LinuxCoreScheduling(kernel.prctl)
+    calls.create(1)
+    calls.share(1, [9, 2])
+    assert calls.cookie(2) == calls.cookie(1)
+
+    with pytest.raises(MissingFileError, match="can't schedule cores for 9: No such process"):
+        calls.cookie(9)
+    with pytest.raises(MissingFileError):
+        calls.share(9, [2])
+    kernel.refused = {2}
+    with pytest.raises(HostError, match="Operation not permitted"):
+        calls.clear([2])
+
+
+def test_the_process_that_asks_takes_no_part() -> None:
+    """Else it would hand its own cookie on instead of none."""
+    own = os.getpid()
+    kernel = Kernel(1, own)
+    calls = LinuxCoreScheduling(kernel.prctl)
+    calls.create(1)
+    calls.share(1, [own])
+
+    assert kernel.cookies[own] == 0
+    with pytest.raises(MissingFileError):
+        calls.cookie(own)
+
+
+def test_a_kernel_without_it_is_told_by_asking() -> None:
+    """As a kernel that is configured without, or one on cores of one thread."""
+    assert not LinuxCoreScheduling(absent).is_available()
+    assert not NoCoreScheduling().is_available()
+    with pytest.raises(HostError, match="no core scheduling"):
+        NoCoreScheduling().cookie(1)
+
+
+def test_the_kernel_of_this_machine_takes_the_calls(processes: tuple[int, int]) -> None:
+    """Where it schedules cores, two processes get a cookie and lose it again."""
+    calls = LinuxCoreScheduling()
+    if not calls.is_available() or os.geteuid() != 0:
+        pytest.skip("needs root, and a kernel with CONFIG_SCHED_CORE on cores of two threads")
+    first, second = processes
+    calls.create(first)
+    calls.share(first, [second])
+    assert calls.cookie(first) == calls.cookie(second) != 0
+
+    calls.clear([first, second])
+    assert calls.cookie(first) == calls.cookie(second) == 0

@@ -1,0 +1,124 @@
+"""A node that an agent looks after: its machine and its cluster in memory."""
+
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+from tests.nodes import GIB, LAYOUT, START_S, Tree, cpus, machine, pod
+
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.node_slo import NodeSlo, NodeSloSpec, ResourceThresholdStrategy
+from koordinator.api.pod import Pod
+from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.domain.cgroups.files import CgroupFile, CgroupVersion
+from koordinator.domain.cpus.cpu_list import parse_cpu_list
+from koordinator.foundation.clock import VirtualClock
+from koordinator.foundation.errors import ClusterError
+from koordinator.host.gpus import NoGpus
+from koordinator.host.memory.host import MemoryHost
+from koordinator.koordlet.app import Koordlet, Options, Outbox
+from koordinator.koordlet.app.gates import gates_of
+from koordinator.koordlet.view.pods import PodView
+
+ALL = gates_of({"BEMemoryEvict": True, "BECPUEvict": True, "CgroupReconcile": True})
+
+
+class World:
+    """A node of eight CPUs that lives through seconds."""
+
+    def __init__(
+        self,
+        host: MemoryHost | None = None,
+        version: CgroupVersion = CgroupVersion.V1,
+        **options: object,
+    ) -> None:
+        self.tree = Tree("0-7", version, host)
+        self.clock = VirtualClock(START_S)
+        self.cluster = MemoryCluster(self.clock)
+        self.outbox = Outbox()
+        self.cluster.create(machine(8).node)
+        self.busy_ticks = 0.0
+        self.used_s: dict[str, float] = {}
+        self.options = Options(node_name="n1", **{"gates": ALL} | options)  # type: ignore[arg-type]
+        host = self.tree.host
+        host.put("/sys/devices/system/cpu/online", "0-7\n")
+        for cpu in cpus(8):
+            folder = f"/sys/devices/system/cpu/cpu{cpu.id}"
+            host.put(f"{folder}/topology/core_id", f"{cpu.core}\n")
+        self.memory(8)
+        self.load({})
+        self.agent = self.start()
+
+    def start(self, **parts: Any) -> Koordlet:
+        """Start an agent, as after a kill."""
+        return Koordlet(
+            self.cluster,
+            self.clock,
+            host=self.tree.host,
+            gpus=NoGpus(),
+            chance=np.random.default_rng(1),
+            options=self.options,
+            outbox=self.outbox,
+            **parts,
+        )
+
+    def add(self, made: Pod) -> PodView:
+        """Have a pod run on the node."""
+        status = made.status
+        stored = self.cluster.create(made)
+        live = self.cluster.update_status(replace(stored, status=status))
+        return self.tree.add_pod(live)
+
+    def slo(self, **threshold: object) -> None:
+        """Give the node a NodeSLO."""
+        strategy = ResourceThresholdStrategy(enable=True, **threshold)  # type: ignore[arg-type]
+        made = NodeSlo(
+            metadata=ObjectMeta(name="n1"),
+            spec=NodeSloSpec(resource_used_threshold_with_be=strategy),
+        )
+        try:
+            self.cluster.create(made)
+        except ClusterError:
+            self.cluster.update(made)
+
+    def memory(self, used_gib: float) -> None:
+        """Let the node use so much of its 32 GiB."""
+        total, free = 32 * GIB // 1024, int((32 - used_gib) * GIB) // 1024
+        self.tree.host.put(
+            "/proc/meminfo",
+            f"MemTotal: {total} kB\nMemFree: {free} kB\nMemAvailable: {free} kB\n"
+            "Active(file): 0 kB\nInactive(file): 0 kB\nSReclaimable: 0 kB\n",
+        )
+
+    def load(self, cores: dict[str, float], system: float = 0.3) -> None:
+        """Let a second pass in which folders use so many cores."""
+        self.busy_ticks += 100 * (sum(cores.values()) + system)
+        self.tree.host.put("/proc/stat", f"cpu  {int(self.busy_ticks)} 0 0 0 0 0 0\n")
+        for folder, used in cores.items():
+            self.used_s[folder] = self.used_s.get(folder, 0.0) + used
+            self.count(folder, int(self.used_s[folder] * 1e9))
+
+    def count(self, folder: str, used_ns: int) -> None:
+        """Let a cgroup have used so much CPU time."""
+        if self.tree.cgroups.version is CgroupVersion.V1:
+            self.tree.set(CgroupFile.CPU_USAGE, folder, used_ns)
+            return
+        periods = "nr_periods 0\nnr_throttled 0\nthrottled_usec 0"
+        text = f"usage_usec {used_ns // 1000}\n{periods}"
+        self.tree.set(CgroupFile.CPU_STAT, folder, text)
+
+    def seconds(self, count: int, cores: dict[str, float] | None = None) -> None:
+        """Let time pass, the agent working."""
+        for _ in range(count):
+            self.load(cores or {})
+            self.clock.advance_to(self.clock.now_s() + 1)
+            self.agent.step()
+
+    def be_cpus(self) -> int:
+        """Return how many CPUs best effort has."""
+        return parse_cpu_list(self.tree.get(CgroupFile.CPUSET, LAYOUT.besteffort)).bit_count()
+
+
+def ls_and_be(world: World) -> tuple[PodView, PodView]:
+    """Add an online service and a batch job."""
+    return world.add(pod("ls", "LS", requests={"cpu": 1})), world.add(pod("be", "BE"))
