@@ -20,7 +20,7 @@ from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.domain.colocation.amplification import amplification_ratios
 from koordinator.domain.colocation.batch import BatchTerms, batch_terms
 from koordinator.domain.colocation.device_sums import gpu_labels, gpu_resources, rdma_resources
-from koordinator.domain.colocation.mid import MidAmounts, mid_amounts
+from koordinator.domain.colocation.mid import MidTerms, mid_terms
 from koordinator.domain.colocation.node import NodePod, NodeUse, node_use
 from koordinator.domain.colocation.normalization import (
     NEUTRAL,
@@ -72,7 +72,7 @@ class Calculated:
     plugins: AbstractSet[NodePlugin]
     batch: BatchTerms | None = None
     zones: Sequence[BatchTerms] = ()
-    mid: MidAmounts | None = None
+    mid: MidTerms | None = None
     normalization: float | None = None
     amplification: dict[str, float] | None = None
     gpus: ResourceList | None = None
@@ -107,7 +107,7 @@ def calculate(
     use, degrades_s = _use(view, strategy, now_s)
     batch, zones, mid = None, list[BatchTerms](), None
     if use is not None and NodePlugin.MID in plugins and view.node.status.allocatable:
-        mid = mid_amounts(strategy, view.node, use)
+        mid = mid_terms(strategy, view.node, use)
     if use is not None and NodePlugin.BATCH in plugins:
         batch = batch_terms(strategy, view.node, use)
         if view.topology is not None and has_zones(view.topology):
