@@ -249,9 +249,7 @@ class Manager:
             }
             log.warning("reconciliation failed", extra=extra)
             return
-        self._queue.succeeded(key)
-        if again_s is not None:
-            self._queue.add_at(key, again_s)
+        self._queue.succeeded(key, again_s)
 
     def _reconcile_metric(self, name: str) -> None:
         mirror = self.mirror

@@ -141,8 +141,8 @@ def _pod_usage(resident: Resident, cpu_milli: int) -> PodUsage:
         name=meta.name,
         namespace=meta.namespace,
         pod_usage=ResourceMap(resources=used),
-        priority=resident.band.value,
-        qos=resident.qos.value,
+        priority=resident.band,
+        qos=resident.qos,
     )
 
 
