@@ -185,7 +185,7 @@ def _from_json(wanted: type, found: Any) -> Any:
 
 
 def _to_json(value: Any) -> str:
-    if isinstance(value, Quantity | Duration):
+    if isinstance(value, _SPELT):
         return str(value)
     if isinstance(value, MicroTime):
         utc = value.astimezone(dt.UTC)
@@ -193,6 +193,7 @@ def _to_json(value: Any) -> str:
     raise BugError(f"no encoder for {type(value)}")
 
 
+_SPELT = (Quantity, Duration)  # a union would be made anew at every call
 _ENCODER = msgspec.json.Encoder(enc_hook=_to_json)
 _SORTING_ENCODER = msgspec.json.Encoder(enc_hook=_to_json, order="deterministic")
 _HEADER_DECODER = msgspec.json.Decoder(_Header)

@@ -24,7 +24,8 @@ class ReconcileQueue(Generic[KeyT]):
     def __init__(self) -> None:
         self._due: OrderedDict[KeyT, None] = OrderedDict()
         self._later: list[tuple[float, int, KeyT]] = []  # a heap; the number keeps equals in order
-        self._when: dict[KeyT, float] = {}  # the earliest time of a key that is not due
+        self._when: dict[KeyT, float] = {}  # when a key that is not due will be
+        self._placed: dict[KeyT, float] = {}  # its first time in the heap: not later than that
         self._added = 0
         self._failures: dict[KeyT, int] = {}
 
@@ -42,8 +43,8 @@ class ReconcileQueue(Generic[KeyT]):
         if known is not None and known <= when_s:
             return
         self._when[key] = when_s
-        self._added += 1
-        heapq.heappush(self._later, (when_s, self._added, key))
+        if self._placed.get(key, when_s + 1) > when_s:
+            self._place(key, when_s)
 
     def pop(self, now_s: float) -> KeyT | None:
         """Return the next key that is due, None if there is none."""
@@ -53,9 +54,12 @@ class ReconcileQueue(Generic[KeyT]):
         key, _ = self._due.popitem(last=False)
         return key
 
-    def succeeded(self, key: KeyT) -> None:
-        """Forget failures of an object."""
+    def succeeded(self, key: KeyT, again_s: float | None = None) -> None:
+        """Forget failures of an object and when it was to be looked at: ``again_s`` counts."""
         self._failures.pop(key, None)
+        self._when.pop(key, None)
+        if again_s is not None:
+            self.add_at(key, again_s)
 
     def failed(self, key: KeyT, now_s: float) -> float:
         """Look at the object again after a while, twice as long each time; return how long."""
@@ -75,13 +79,33 @@ class ReconcileQueue(Generic[KeyT]):
         """Return when the next key is due; the beginning of time if one is, None if none will."""
         if self._due:
             return 0.0
-        while self._later and self._when.get(self._later[0][2]) != self._later[0][0]:
-            heapq.heappop(self._later)
-        return self._later[0][0] if self._later else None
+        while self._later:
+            when_s, _, key = self._later[0]
+            if self._when.get(key) == when_s:
+                return when_s
+            self._withdraw()
+        return None
 
     def _mature(self, now_s: float) -> None:
         while self._later and self._later[0][0] <= now_s:
-            when_s, _, key = heapq.heappop(self._later)
-            if self._when.get(key) == when_s:
+            when_s, _, key = self._later[0]
+            is_due = self._when.get(key) == when_s
+            self._withdraw()
+            if is_due:
                 del self._when[key]
                 self._due.setdefault(key)
+
+    def _place(self, key: KeyT, when_s: float) -> None:
+        self._placed[key] = when_s
+        self._added += 1
+        heapq.heappush(self._later, (when_s, self._added, key))
+
+    def _withdraw(self) -> None:
+        """Take the first key out of the heap; one that was put off comes in again."""
+        placed_s, _, key = heapq.heappop(self._later)
+        if self._placed.get(key) != placed_s:
+            return
+        del self._placed[key]
+        when_s = self._when.get(key)
+        if when_s is not None and when_s > placed_s:
+            self._place(key, when_s)

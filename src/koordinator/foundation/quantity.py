@@ -64,8 +64,12 @@ class Quantity:
         self.nanos: Final = nanos
         self.notation: Final = notation
         self.text: Final = text  # as read; empty if computed
-        self._value: Final = _divide_away_from_zero(nanos, _NANOS)
-        self._milli: Final = _divide_away_from_zero(nanos, _NANOS_PER_MILLI)
+        if nanos >= 0:  # rounded away from zero
+            self._value: Final = -(-nanos // _NANOS)
+            self._milli: Final = -(-nanos // _NANOS_PER_MILLI)
+        else:
+            self._value = nanos // _NANOS
+            self._milli = nanos // _NANOS_PER_MILLI
 
     @staticmethod
     def parse(amount: str | float) -> "Quantity":
@@ -173,10 +177,6 @@ def _not_a_quantity(found: object) -> InputError:
         "n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei, or exponent of at most two digits "
         "such as e3 (examples: 500m, 1.5, 2Gi)"
     )
-
-
-def _divide_away_from_zero(amount: int, divisor: int) -> int:
-    return -(-amount // divisor) if amount >= 0 else amount // divisor
 
 
 def _binary_text(units: int) -> str:

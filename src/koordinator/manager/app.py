@@ -32,6 +32,7 @@ from koordinator.foundation.errors import (
     NotFoundError,
 )
 from koordinator.manager.configuration.reading import SloConfig, read_config
+from koordinator.manager.configuration.strategies import Strategies
 from koordinator.manager.controllers.node_metric import reconcile_node_metric
 from koordinator.manager.controllers.node_resource import (
     ALL_PLUGINS,
@@ -102,7 +103,7 @@ class Manager:
     ) -> None:
         self.options = options or Options()
         self.mirror = Mirror()
-        self.config = SloConfig()
+        self._strategies = Strategies(SloConfig())
         self.is_synced = False  # everything that existed when last asked has been taken in
         self._cluster = cluster
         self._clock = clock
@@ -118,6 +119,11 @@ class Manager:
             Controller.NODE_RESOURCE: self._reconcile_resource,
             Controller.QUOTA_PROFILE: self._reconcile_quota_profile,
         }
+
+    @property
+    def config(self) -> SloConfig:
+        """The configuration that counts."""
+        return self._strategies.config
 
     def sync(self) -> None:
         """Take in the whole cluster and watch it from there.
@@ -222,7 +228,7 @@ class Manager:
                 )
                 self._cluster.report([event])
         if config != self.config or last is None:
-            self.config = config
+            self._strategies = Strategies(config)
             for name in self.mirror.nodes:
                 for controller in _OF_NODES:
                     self._add((controller, name))
@@ -243,14 +249,12 @@ class Manager:
             }
             log.warning("reconciliation failed", extra=extra)
             return
-        self._queue.succeeded(key)
-        if again_s is not None:
-            self._queue.add_at(key, again_s)
+        self._queue.succeeded(key, again_s)
 
     def _reconcile_metric(self, name: str) -> None:
         mirror = self.mirror
         writes = reconcile_node_metric(
-            mirror.nodes.get(name), mirror.metrics.get(name), self.config
+            mirror.nodes.get(name), mirror.metrics.get(name), self._strategies
         )
         for write in writes:
             self._write(Controller.NODE_METRIC, write)
@@ -271,7 +275,7 @@ class Manager:
             return None
         outcome = reconcile_node_resource(
             view,
-            self.config,
+            self._strategies,
             self._synced.get(name, Synced()),
             self._clock.now_s(),
             plugins=self.options.plugins,
@@ -348,7 +352,7 @@ class Manager:
                 self._cluster.delete(write.kind, write.name, write.namespace, uid=write.uid)
 
     def _note(self, written: KubeObject) -> None:
-        for key in self.mirror.put(written):
+        for key in self.mirror.put_written(written):
             self._add(key)  # of one annotation another may follow
 
 

@@ -3,11 +3,17 @@
 A write's answer is put in at once, so nothing is written twice while its news are on their way.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
+from koordinator.api.annotations.node import (
+    COLOCATION_STRATEGY,
+    NETWORK_BANDWIDTH,
+    ORIGIN_EXTENDED_ALLOCATABLE,
+)
 from koordinator.api.annotations.numa import CPU_BASIC_INFO
+from koordinator.api.core import ResourceList
 from koordinator.api.device import Device
 from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile
 from koordinator.api.meta import KubeObject
@@ -16,6 +22,7 @@ from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.node_slo import NodeSlo
 from koordinator.api.pod import Pod
+from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koordinator.domain.colocation.node import NodePod, node_pod
 from koordinator.manager.controllers.node_resource import NodeView
 
@@ -30,7 +37,7 @@ class Controller(StrEnum):
 
 
 Key = tuple[Controller, str]  # the object by its key
-_OF_NODES = (Controller.NODE_METRIC, Controller.NODE_SLO, Controller.NODE_RESOURCE)
+_PUBLISHED = frozenset((BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY))
 
 
 class Mirror:
@@ -96,6 +103,17 @@ class Mirror:
         if old != obj:
             yield from _concerned(old, obj)
 
+    def put_written(self, obj: KubeObject) -> Iterator[Key]:
+        """Take in what a write of ours has made of an object; yield whom that concerns.
+
+        What the manager has just published of a node concerns nobody: it is what was worked out.
+        """
+        old = self.nodes.get(obj.key) if isinstance(obj, Node) else None
+        concerned = self.put(obj)
+        if old is not None and isinstance(obj, Node) and _as_given(old) == _as_given(obj):
+            concerned = (key for key in concerned if key[0] is not Controller.NODE_RESOURCE)
+        yield from concerned
+
     def drop(self, obj: KubeObject) -> Iterator[Key]:
         """Take out an object; yield whom that concerns."""
         if isinstance(obj, Pod):
@@ -124,30 +142,56 @@ class Mirror:
 
 def _concerned(old: KubeObject | None, new: KubeObject | None) -> Iterator[Key]:
     """Yield whom a change concerns; what no controller reads concerns nobody."""
-    match old or new:
-        case Node() as node:
-            name = node.metadata.name
-            if old is None or new is None or _as_read(old) != _as_read(new):
-                yield from ((each, name) for each in _OF_NODES)
-        case NodeMetric() as metric:
-            yield Controller.NODE_METRIC, metric.key
-            yield Controller.NODE_RESOURCE, metric.key
-        case NodeSlo() as slo:
-            yield Controller.NODE_SLO, slo.key
-        case NodeResourceTopology() as topology:
-            if _as_read(old) != _as_read(new):
-                yield Controller.NODE_RESOURCE, topology.key
-        case Device() as device:
-            yield Controller.NODE_RESOURCE, device.key
-        case ElasticQuotaProfile() as profile:
-            yield Controller.QUOTA_PROFILE, profile.key
+    present = old or new
+    if present is None:
+        return
+    is_another = old is None or new is None or old.metadata.uid != new.metadata.uid
+    for controller, read in _READ.get(type(present), {}).items():
+        if is_another or read(old) != read(new):
+            yield controller, present.key
 
 
-def _as_read(obj: KubeObject | None) -> object:
-    """Return all of a node or a topology that a controller reads."""
-    match obj:
-        case Node(metadata=meta, status=status):
-            return meta.labels, meta.annotations, status.capacity, status.allocatable
-        case NodeResourceTopology(metadata=meta, zones=zones):
-            return meta.annotations.get(CPU_BASIC_INFO.key), zones
-    return None
+def _as_measured(node: Node) -> object:
+    return node.metadata.labels, node.metadata.annotations.get(COLOCATION_STRATEGY.key)
+
+
+def _as_protected(node: Node) -> object:
+    return node.metadata.labels, node.metadata.annotations.get(NETWORK_BANDWIDTH)
+
+
+def _as_shown(node: Node) -> object:
+    meta, status = node.metadata, node.status
+    return meta.labels, meta.annotations, status.capacity, status.allocatable
+
+
+def _as_given(node: Node) -> object:
+    """Return what a node shows but for what the manager publishes."""
+    meta, status = node.metadata, node.status
+    annotations = {k: v for k, v in meta.annotations.items() if k != ORIGIN_EXTENDED_ALLOCATABLE.key}
+    return meta.labels, annotations, _unpublished(status.capacity), _unpublished(status.allocatable)
+
+
+def _unpublished(resources: ResourceList) -> ResourceList:
+    return {name: amount for name, amount in resources.items() if name not in _PUBLISHED}
+
+
+def _of_topology(topology: NodeResourceTopology) -> object:
+    return topology.metadata.annotations.get(CPU_BASIC_INFO.key), topology.zones
+
+
+#: What each controller reads of an object.
+_READ: Mapping[type[KubeObject], Mapping[Controller, Callable[[Any], object]]] = {
+    Node: {
+        Controller.NODE_METRIC: _as_measured,
+        Controller.NODE_SLO: _as_protected,
+        Controller.NODE_RESOURCE: _as_shown,
+    },
+    NodeMetric: {
+        Controller.NODE_METRIC: lambda metric: metric.spec,
+        Controller.NODE_RESOURCE: lambda metric: metric.status,
+    },
+    NodeSlo: {Controller.NODE_SLO: lambda slo: slo.spec},
+    NodeResourceTopology: {Controller.NODE_RESOURCE: _of_topology},
+    Device: {Controller.NODE_RESOURCE: lambda device: (device.metadata.labels, device.spec)},
+    ElasticQuotaProfile: {Controller.QUOTA_PROFILE: lambda profile: profile},
+}

@@ -53,6 +53,56 @@ def test_a_key_can_be_forgotten() -> None:
     assert queue.pop(10.0) is None
 
 
+def test_success_says_when_to_look_again() -> None:
+    """Whatever was planned before; a key that is put off does not come early."""
+    queue: ReconcileQueue[str] = ReconcileQueue()
+    queue.add_at("a", 5.0)
+    for again_s in (7.0, 9.0):
+        queue.succeeded("a", again_s)
+
+    assert queue.pop(8.9) is None
+    assert queue.next_s() == 9.0
+    queue.add_at("a", 3.0)
+    queue.succeeded("a")
+    assert queue.next_s() is None
+    queue.succeeded("a", 9.0)
+    assert [queue.pop(9.0), queue.pop(9.0)] == ["a", None]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("at"), st.sampled_from("ab"), st.integers(0, 9)),
+            st.tuples(st.just("done"), st.sampled_from("ab"), st.none() | st.integers(0, 9)),
+            st.tuples(st.just("pop"), st.just(""), st.integers(0, 9)),
+        ),
+        max_size=40,
+    )
+)
+def test_the_times_of_keys_are_those_of_a_plain_table(
+    steps: list[tuple[str, str, int | None]],
+) -> None:
+    """The heap holds a key more than once, and at times that do not count any more."""
+    queue: ReconcileQueue[str] = ReconcileQueue()
+    table: dict[str, float] = {}
+    for step, key, time in steps:
+        if step == "at" and time is not None:
+            queue.add_at(key, float(time))
+            table[key] = min(table.get(key, time), time)
+        elif step == "done":
+            queue.succeeded(key, None if time is None else float(time))
+            table.pop(key, None)
+            if time is not None:
+                table[key] = time
+        elif time is not None:
+            came = set()
+            while (found := queue.pop(float(time))) is not None:
+                came.add(found)
+            assert came == {each for each, when in table.items() if when <= time}
+            table = {each: when for each, when in table.items() if when > time}
+        assert queue.next_s() == min(table.values(), default=None)
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5)), max_size=30))
 def test_nothing_is_lost_and_nothing_comes_early(times: list[tuple[str, int]]) -> None:
     """Every key comes at the earliest of its times."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from koordinator.api.node import Node
 from koordinator.api.qos import PriorityBand
 from koordinator.domain.colocation.amounts import (
-    ZERO,
     CpuMemory,
     cpu_and_memory,
     giga,
@@ -120,18 +119,23 @@ def batch_terms(strategy: Strategy, node: Node, use: NodeUse) -> BatchTerms:
 
     A pod without usage counts with its request, but not in the largest of both: so the original.
     """
-    requested, used, largest = ZERO, ZERO, ZERO
+    requested_cpu = requested_memory = used_cpu = used_memory = largest_cpu = largest_memory = 0
     for pod in use.pods:
         if pod.is_low:
             continue
-        requested = requested.plus(pod.request)
+        cpu, memory = pod.request
+        requested_cpu += cpu
+        requested_memory += memory
         usage = use.usages.get(pod.key)
         if usage is None:
-            used = used.plus(pod.request)
+            used_cpu += cpu
+            used_memory += memory
             continue
-        counted = CpuMemory(pod.request.cpu, usage.memory) if pod.keeps_cpus else usage
-        used = used.plus(counted)
-        largest = largest.plus(pod.request.larger(usage))
+        used_cpu += cpu if pod.keeps_cpus else usage.cpu
+        used_memory += usage.memory
+        largest_cpu += max(cpu, usage.cpu)
+        largest_memory += max(memory, usage.memory)
+    used, largest = CpuMemory(used_cpu, used_memory), CpuMemory(largest_cpu, largest_memory)
     for usage in use.dangling:
         used, largest = used.plus(usage), largest.plus(usage)
     return BatchTerms(
@@ -139,7 +143,7 @@ def batch_terms(strategy: Strategy, node: Node, use: NodeUse) -> BatchTerms:
         capacity=cpu_and_memory(node.status.capacity),
         system=system_usage(use, PriorityBand.BATCH),
         reserved=node_reserved(node),
-        claims=Claims(requested, used, largest),
+        claims=Claims(CpuMemory(requested_cpu, requested_memory), used, largest),
     )
 
 

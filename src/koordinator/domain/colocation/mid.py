@@ -7,6 +7,7 @@ Source: koordinator pkg/slo-controller/noderesource/plugins/midresource/plugin.g
 plugins/util/util.go, ``CalculateMidResourceByPolicy``, ``CalculateMidResourceByStaticMode``.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from koordinator.api.node import Node
@@ -28,73 +29,94 @@ _GIGA = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class MidAmounts:
-    """Milli-CPU and bytes, and how they came about."""
+class MidTerms:
+    """The amounts of the formulas.  The last three don't count where mid resources are static."""
 
-    cpu_milli: int
-    memory_bytes: int
-    cpu_message: str
-    memory_message: str
+    strategy: Strategy
+    capacity: CpuMemory
+    reclaimable: CpuMemory = ZERO
+    unused: CpuMemory = ZERO
+    unallocated: CpuMemory = ZERO
+
+    @property
+    def cpu_milli(self) -> int:
+        """What mid pods may have of the CPUs."""
+        strategy, capacity = self.strategy, milli(self.capacity.cpu)
+        most = int(capacity * (strategy.mid_cpu_percent / _PERCENT))
+        if strategy.mid_is_static:
+            return min(int(capacity * (strategy.mid_static_cpu_percent / _PERCENT)), most)
+        given = _given(milli(self.reclaimable.cpu), milli(self.unused.cpu))
+        return min(given + int(milli(self.unallocated.cpu) * self._ratio), most)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What mid pods may have of the memory."""
+        strategy, capacity = self.strategy, units(self.capacity.memory)
+        most = int(capacity * (strategy.mid_memory_percent / _PERCENT))
+        if strategy.mid_is_static:
+            return min(int(capacity * (strategy.mid_static_memory_percent / _PERCENT)), most)
+        given = _given(units(self.reclaimable.memory), units(self.unused.memory))
+        return min(given + int(units(self.unallocated.memory) * self._ratio), most)
+
+    def cpu_message(self) -> str:
+        """Return the sum in words, milli-CPU."""
+        percents = self.strategy.mid_static_cpu_percent, self.strategy.mid_cpu_percent
+        return self._message(
+            "CPU(milli-core)", self.cpu_milli, lambda amounts: milli(amounts.cpu), percents
+        )
+
+    def memory_message(self) -> str:
+        """Return the sum in words, in 10^9 bytes."""
+        percents = self.strategy.mid_static_memory_percent, self.strategy.mid_memory_percent
+        return self._message(
+            "Memory(GB)",
+            -(-self.memory_bytes // _GIGA),
+            lambda amounts: giga(amounts.memory),
+            percents,
+        )
+
+    def _message(
+        self, name: str, result: int, shown: Callable[[CpuMemory], int], percents: tuple[int, int]
+    ) -> str:
+        static, most = (plain(percent / _PERCENT) for percent in percents)
+        head, capacity = f"midAllocatable[{name}]:{result} = min(", shown(self.capacity)
+        if self.strategy.mid_is_static:
+            return (
+                f"{head}nodeCapacity:{capacity} * staticReservedPercent:{static}, "
+                f"nodeCapacity:{capacity} * thresholdRatio:{most})"
+            )
+        return (
+            f"{head}min(ProdReclaimable:{shown(self.reclaimable)}, "
+            f"NodeUnused:{shown(self.unused)}) + Unallocated:{shown(self.unallocated)} * "
+            f"midUnallocatedRatio:{plain(self._ratio)}, "
+            f"NodeCapacity:{capacity} * thresholdRatio:{most})"
+        )
+
+    @property
+    def _ratio(self) -> float:
+        return self.strategy.mid_unallocated_percent / _PERCENT
 
 
-def mid_amounts(strategy: Strategy, node: Node, use: NodeUse) -> MidAmounts:
-    """Return what mid pods may have of a node."""
+def mid_terms(strategy: Strategy, node: Node, use: NodeUse) -> MidTerms:
+    """Return the terms of a node."""
     capacity = cpu_and_memory(node.status.capacity)
     if strategy.mid_is_static:
-        return _static(strategy, capacity)
+        return MidTerms(strategy, capacity)
     reserved = system_usage(use, PriorityBand.MID).larger(node_reserved(node))
-    allocated = ZERO
+    cpu = capacity.cpu - reserved.cpu
+    memory = capacity.memory - reserved.memory
     for pod in use.pods:
         if not pod.is_low and pod.band is not PriorityBand.MID:
-            allocated = allocated.plus(pod.request)
-    unallocated = capacity.minus(reserved).minus(allocated).larger(ZERO)
-    unused = capacity.minus(use.node) if use.node is not None else ZERO
-    ratio = strategy.mid_unallocated_percent / _PERCENT
-    cpu_ratio = strategy.mid_cpu_percent / _PERCENT
-    memory_ratio = strategy.mid_memory_percent / _PERCENT
-    cpu = _default(milli(use.reclaimable.cpu), milli(unused.cpu), milli(unallocated.cpu), ratio)
-    memory = _default(
-        units(use.reclaimable.memory), units(unused.memory), units(unallocated.memory), ratio
-    )
-    cpu = min(cpu, int(milli(capacity.cpu) * cpu_ratio))
-    memory = min(memory, int(units(capacity.memory) * memory_ratio))
-    return MidAmounts(
-        cpu,
-        memory,
-        f"midAllocatable[CPU(milli-core)]:{cpu} = min(min("
-        f"ProdReclaimable:{milli(use.reclaimable.cpu)}, NodeUnused:{milli(unused.cpu)}) + "
-        f"Unallocated:{milli(unallocated.cpu)} * midUnallocatedRatio:{plain(ratio)}, "
-        f"NodeCapacity:{milli(capacity.cpu)} * thresholdRatio:{plain(cpu_ratio)})",
-        f"midAllocatable[Memory(GB)]:{_giga(memory)} = min(min("
-        f"ProdReclaimable:{giga(use.reclaimable.memory)}, NodeUnused:{giga(unused.memory)}) + "
-        f"Unallocated:{giga(unallocated.memory)} * midUnallocatedRatio:{plain(ratio)}, "
-        f"NodeCapacity:{giga(capacity.memory)} * thresholdRatio:{plain(memory_ratio)})",
+            cpu -= pod.request.cpu
+            memory -= pod.request.memory
+    return MidTerms(
+        strategy=strategy,
+        capacity=capacity,
+        reclaimable=use.reclaimable,
+        unused=capacity.minus(use.node) if use.node is not None else ZERO,
+        unallocated=CpuMemory(max(cpu, 0), max(memory, 0)),
     )
 
 
-def _default(reclaimable: int, unused: int, unallocated: int, ratio: float) -> int:
-    return max(min(reclaimable, unused), 0) + int(unallocated * ratio)
-
-
-def _static(strategy: Strategy, capacity: CpuMemory) -> MidAmounts:
-    cpu_part = strategy.mid_static_cpu_percent / _PERCENT
-    memory_part = strategy.mid_static_memory_percent / _PERCENT
-    cpu_most = strategy.mid_cpu_percent / _PERCENT
-    memory_most = strategy.mid_memory_percent / _PERCENT
-    cpu_capacity, memory_capacity = milli(capacity.cpu), units(capacity.memory)
-    cpu = min(int(cpu_capacity * cpu_part), int(cpu_capacity * cpu_most))
-    memory = min(int(memory_capacity * memory_part), int(memory_capacity * memory_most))
-    return MidAmounts(
-        cpu,
-        memory,
-        f"midAllocatable[CPU(milli-core)]:{cpu} = min("
-        f"nodeCapacity:{cpu_capacity} * staticReservedPercent:{plain(cpu_part)}, "
-        f"nodeCapacity:{cpu_capacity} * thresholdRatio:{plain(cpu_most)})",
-        f"midAllocatable[Memory(GB)]:{_giga(memory)} = min("
-        f"nodeCapacity:{giga(capacity.memory)} * staticReservedPercent:{plain(memory_part)}, "
-        f"nodeCapacity:{giga(capacity.memory)} * thresholdRatio:{plain(memory_most)})",
-    )
-
-
-def _giga(amount: int) -> int:
-    return -(-amount // _GIGA)
+def _given(reclaimable: int, unused: int) -> int:
+    return max(min(reclaimable, unused), 0)

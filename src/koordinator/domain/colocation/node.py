@@ -85,14 +85,13 @@ def node_pod(pod: Pod) -> NodePod | None:
 def node_use(status: NodeMetricStatus, pods: Iterable[NodePod]) -> NodeUse:
     """Return what the report says about the pods that are there now."""
     present = tuple(pods)
-    usages = {
-        f"{each.namespace}/{each.name}": (
-            _used(each.pod_usage.resources),
-            each.priority in _LOW,
-        )
-        for each in status.pods_metric
-    }
     keys = {pod.key for pod in present}
+    usages, dangling = {}, []
+    for each in status.pods_metric:
+        key = f"{each.namespace}/{each.name}"
+        usages[key] = usage = _used(each.pod_usage.resources)
+        if key not in keys and each.priority not in _LOW:
+            dangling.append(usage)
     metric = status.node_metric
     system = node = None
     if metric is not None:
@@ -102,8 +101,8 @@ def node_use(status: NodeMetricStatus, pods: Iterable[NodePod]) -> NodeUse:
     reclaimable = status.prod_reclaimable_metric
     return NodeUse(
         pods=present,
-        usages={key: usage for key, (usage, _) in usages.items()},
-        dangling=tuple(u for key, (u, is_low) in usages.items() if key not in keys and not is_low),
+        usages=usages,
+        dangling=tuple(dangling),
         system=system or ZERO,
         node=node,
         reclaimable=cpu_and_memory(reclaimable.resource.resources) if reclaimable else ZERO,
@@ -133,7 +132,8 @@ def node_reserved(node: Node) -> CpuMemory:
 
 def _used(resources: ResourceList) -> CpuMemory:
     """Return a usage; a negative one, which nothing can have, is none."""
-    return cpu_and_memory(resources).larger(ZERO)
+    used = cpu_and_memory(resources)
+    return used if used.cpu >= 0 and used.memory >= 0 else used.larger(ZERO)
 
 
 def _annotated(node: Node) -> CpuMemory:

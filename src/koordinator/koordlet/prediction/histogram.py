@@ -6,7 +6,7 @@ histogram.go, decaying_histogram.go, histogram_options.go, histogram_checkpoint.
 
 import datetime as dt
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
@@ -28,11 +28,11 @@ class Buckets:
 
     first: float
     most: float
+    count: int = field(init=False)  # of buckets
 
-    @property
-    def count(self) -> int:
-        """The number of buckets."""
-        return math.ceil(math.log(self.most * (GROWTH - 1) / self.first + 1, GROWTH)) + 1
+    def __post_init__(self) -> None:
+        last = math.ceil(math.log(self.most * (GROWTH - 1) / self.first + 1, GROWTH))
+        object.__setattr__(self, "count", last + 1)
 
     def index(self, value: float) -> int:
         """Return the bucket of a value; the first or last one if it is outside."""

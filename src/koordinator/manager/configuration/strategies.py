@@ -5,8 +5,10 @@ Source: koordinator pkg/util/sloconfig/colocation_config.go, ``GetNodeColocation
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import lru_cache
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -39,7 +41,7 @@ from koordinator.manager.configuration import defaults
 from koordinator.manager.configuration.overlay import overlaid
 from koordinator.manager.configuration.ranges import range_problems
 from koordinator.manager.configuration.reading import SloConfig
-from koordinator.manager.configuration.selecting import entry_for
+from koordinator.manager.configuration.selecting import NodeEntry, entry_for
 
 _RATIO_LABELS = (
     (keys.CPU_RECLAIM_RATIO, "cpu_reclaim_threshold_percent"),
@@ -48,6 +50,7 @@ _RATIO_LABELS = (
     (keys.MID_STATIC_MEMORY_RESERVED_RATIO, "mid_static_memory_reserved_percent"),
 )
 _PERCENT = 100
+_MOST_KINDS = 1 << 12  # of nodes whose strategies are kept: bounds the memory
 
 StrategyT = TypeVar("StrategyT", bound=msgspec.Struct)
 
@@ -134,6 +137,54 @@ def amplification_strategy(
 
 
 @dataclass(frozen=True, slots=True)
+class NodeStrategies:
+    """What a configuration says about one node; None where it was never valid."""
+
+    written: ColocationStrategy | None
+    colocation: Strategy | None  # ``written`` with every choice made
+    is_colocated: bool
+    normalization: CpuNormalizationStrategy | None
+    amplification: ResourceAmplificationStrategy | None
+
+
+class Strategies:
+    """A configuration and what it says about nodes; alike nodes share the answer."""
+
+    def __init__(self, config: SloConfig) -> None:
+        self.config: Final = config
+        lists: list[Iterable[NodeEntry]] = [
+            section.node_configs
+            for section in (config.colocation, config.normalization, config.amplification)
+            if section is not None
+        ]
+        selected = {key for entries in lists for entry in entries for key in _keys_read(entry)}
+        self._labels = tuple(sorted(selected | {label for label, _ in _RATIO_LABELS}))
+        self._alike = lru_cache(_MOST_KINDS)(self._worked_out)
+
+    def of(self, meta: ObjectMeta) -> NodeStrategies:
+        """Return what counts for a node of this metadata."""
+        values = tuple(map(meta.labels.get, self._labels))
+        return self._alike(values, meta.annotations.get(COLOCATION_STRATEGY.key, ""))
+
+    def _worked_out(self, values: tuple[str | None, ...], annotation: str) -> NodeStrategies:
+        labels = {key: v for key, v in zip(self._labels, values, strict=True) if v is not None}
+        meta = ObjectMeta(labels=labels, annotations={COLOCATION_STRATEGY.key: annotation})
+        config = self.config
+        written, strategy, is_on = None, None, False
+        if config.colocation is not None:
+            written = colocation_strategy(config.colocation, meta)
+            strategy, is_on = resolved(written), is_colocated(config.colocation, written)
+        normalization, amplification = config.normalization, config.amplification
+        return NodeStrategies(
+            written=written,
+            colocation=strategy,
+            is_colocated=is_on,
+            normalization=normalization and normalization_strategy(normalization, meta),
+            amplification=amplification and amplification_strategy(amplification, meta),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class RenderedSlo:
     """A spec, and what of the node could not be read."""
 
@@ -195,6 +246,13 @@ def _chosen(
     """Return the entry's strategy, else that of the cluster, as a strategy and nothing else."""
     found = entry if entry is not None else cluster
     return blank if found is None else overlaid(blank, found)
+
+
+def _keys_read(entry: NodeEntry) -> Iterable[str]:
+    selector = entry.node_selector
+    if selector is not None:
+        yield from selector.match_labels
+        yield from (requirement.key for requirement in selector.match_expressions)
 
 
 def _percent(text: str) -> int | None:

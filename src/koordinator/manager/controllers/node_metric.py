@@ -12,25 +12,25 @@ from koordinator.api.node import Node
 from koordinator.api.node_metric import MetricCollectPolicy, NodeMetric, NodeMetricSpec
 from koordinator.api.slo_config import COLOCATION
 from koordinator.manager.configuration import defaults
-from koordinator.manager.configuration.reading import SloConfig
-from koordinator.manager.configuration.strategies import colocation_strategy, is_valid
+from koordinator.manager.configuration.strategies import Strategies, is_valid
 from koordinator.manager.writes import Create, Delete, Patch, Write
 
 
 def reconcile_node_metric(
-    node: Node | None, metric: NodeMetric | None, config: SloConfig
+    node: Node | None, metric: NodeMetric | None, strategies: Strategies
 ) -> Sequence[Write]:
     """Return what makes the NodeMetric of a node as it should be.
 
     While the configuration can't be read, those that are there keep what they say.
     """
-    if config.colocation is None:
-        return ()
+    config = strategies.config
     if node is None:
-        if metric is None:
+        if metric is None or config.colocation is None:
             return ()
         return (Delete(NodeMetric, metric.metadata.name, metric.metadata.uid),)
-    strategy = colocation_strategy(config.colocation, node.metadata)
+    strategy = strategies.of(node.metadata).written
+    if strategy is None:
+        return ()
     spec = NodeMetricSpec(metric_collect_policy=_collect_policy(strategy))
     if metric is None:
         return (Create(NodeMetric(metadata=ObjectMeta(name=node.metadata.name), spec=spec)),)

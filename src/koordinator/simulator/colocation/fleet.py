@@ -14,6 +14,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.qos import PriorityBand, QosClass, band_of, qos_of
 from koordinator.api.resource_names import BAND_RESOURCES, CPU, MEMORY
 from koordinator.domain.pod_requests import canonical, pod_requests
+from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.snapshot.axis import IntArray
 from koordinator.simulator.axes import FloatArray
 from koordinator.simulator.usage import UsageKinds
@@ -33,6 +34,8 @@ class Resident:
     memory_bytes: int
     is_best_effort: bool
     band: PriorityBand
+    qos: QosClass
+    memory_in_use: Quantity
     since_s: float
     began: float = 0.0
 
@@ -71,14 +74,19 @@ class Fleet:
         requests = pod_requests(pod.spec)
         names = BAND_RESOURCES.get(band, {})
         row = self.rows[run.node]
+        column = self.kinds.column(run.submission.usage)
+        memory_bytes = requests.get(names.get(MEMORY, MEMORY), requests.get(MEMORY, 0))
+        in_use = int(memory_bytes * self.kinds.kinds[column].memory)
         resident = Resident(
             run=run,
             pod=pod,
-            column=self.kinds.column(run.submission.usage),
+            column=column,
             cpu_milli=requests.get(names.get(CPU, CPU), requests.get(CPU, 0)),
-            memory_bytes=requests.get(names.get(MEMORY, MEMORY), requests.get(MEMORY, 0)),
+            memory_bytes=memory_bytes,
             is_best_effort=is_best_effort(pod),
             band=band,
+            qos=qos_of(pod),
+            memory_in_use=Quantity.from_int(in_use, binary=True),
             since_s=now_s,
             began=self.progress(row, now_s),
         )

@@ -7,6 +7,8 @@ Source: koordinator pkg/koordlet/statesinformer/impl/states_nodemetric.go;
 pkg/koordlet/prediction/peak_predictor.go.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec.structs import replace
 
@@ -19,7 +21,7 @@ from koordinator.api.node_metric import (
     ResourceEstimate,
     ResourceMap,
 )
-from koordinator.api.qos import PriorityBand, qos_of
+from koordinator.api.qos import PriorityBand
 from koordinator.api.resource_names import CPU, MEMORY
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import to_datetime
@@ -77,12 +79,13 @@ class Reporters:
         it wants by node, ``up`` is 0 where a node is down: it reports nothing.
         """
         written = 0
+        by_kind = shares.tolist()
         for row in np.flatnonzero((self._next_s <= now_s) & (up > 0)).tolist():
             try:
                 metric = self._cluster.get(NodeMetric, self._fleet.names[row])
             except NotFoundError:
                 continue  # the manager has not made it yet
-            status = self._status(row, now_s, shares, float(speed[row]))
+            status = self._status(row, now_s, by_kind, float(speed[row]))
             self._cluster.update_status(replace(metric, status=status))
             policy = metric.spec.metric_collect_policy
             stated = policy.report_interval_seconds if policy is not None else None
@@ -90,7 +93,9 @@ class Reporters:
             written += 1
         return written
 
-    def _status(self, row: int, now_s: float, shares: FloatArray, speed: float) -> NodeMetricStatus:
+    def _status(
+        self, row: int, now_s: float, shares: Sequence[float], speed: float
+    ) -> NodeMetricStatus:
         fleet = self._fleet
         noise = float(fleet.noise[row])
         node_cpu = node_memory = prod_cpu = prod_memory = 0
@@ -98,11 +103,11 @@ class Reporters:
         for resident in fleet.residents[row].values():
             factor = speed if resident.is_best_effort else noise
             cpu = int(resident.cpu_milli * min(shares[resident.column] * factor, 1.0))
-            memory = int(resident.memory_bytes * fleet.kinds.kinds[resident.column].memory)
+            memory = resident.memory_in_use.value()
             node_cpu, node_memory = node_cpu + cpu, node_memory + memory
             if resident.band in _PROTECTED:
                 prod_cpu, prod_memory = prod_cpu + cpu, prod_memory + memory
-            pods.append(_pod_usage(resident, cpu, memory))
+            pods.append(_pod_usage(resident, cpu))
         node_cpu = min(node_cpu, int(fleet.cpu[row]))
         forecast = self._forecasts[row]
         forecast.train(prod_cpu / _MILLI, prod_memory, now_s)
@@ -129,14 +134,15 @@ class Reporters:
         return ResourceEstimate(resource=_amounts(max(int(cpu), 0), max(int(memory), 0)))
 
 
-def _pod_usage(resident: Resident, cpu_milli: int, memory_bytes: int) -> PodUsage:
+def _pod_usage(resident: Resident, cpu_milli: int) -> PodUsage:
     meta = resident.pod.metadata
+    used = {CPU: Quantity.from_milli(cpu_milli), MEMORY: resident.memory_in_use}
     return PodUsage(
         name=meta.name,
         namespace=meta.namespace,
-        pod_usage=_amounts(cpu_milli, memory_bytes),
-        priority=resident.band.value,
-        qos=qos_of(resident.pod).value,
+        pod_usage=ResourceMap(resources=used),
+        priority=resident.band,
+        qos=resident.qos,
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.domain.colocation.nodes import amounts, metric, node, pod, use
 
-from koordinator.domain.colocation.mid import mid_amounts
+from koordinator.domain.colocation.mid import mid_terms
 from koordinator.domain.colocation.strategy import Strategy
 
 MACHINE = node(amounts(40, "40Gi"), amounts(36, "36Gi"))
@@ -17,10 +17,10 @@ def test_the_worked_example() -> None:
     report = metric(used=amounts(22, "22Gi"), reclaimable=amounts(9, "9Gi"))
     strategy = Strategy(mid_unallocated_percent=50, mid_cpu_percent=40, mid_memory_percent=40)
 
-    mid = mid_amounts(strategy, MACHINE, use(report, [pod("web", amounts(20, "20Gi"))]))
+    mid = mid_terms(strategy, MACHINE, use(report, [pod("web", amounts(20, "20Gi"))]))
 
     assert (mid.cpu_milli, mid.memory_bytes) == (16_000, 16 * GIB)
-    assert mid.cpu_message == (
+    assert mid.cpu_message() == (
         "midAllocatable[CPU(milli-core)]:16000 = min(min(ProdReclaimable:9000, NodeUnused:18000) "
         "+ Unallocated:16000 * midUnallocatedRatio:0.5, NodeCapacity:40000 * thresholdRatio:0.4)"
     )
@@ -38,7 +38,7 @@ def test_the_worked_example() -> None:
 )
 def test_no_more_is_reclaimed_than_is_unused(reported: dict[str, Any], cpu: int) -> None:
     """Without the usage of the node nothing is known to be unused."""
-    assert mid_amounts(Strategy(), MACHINE, use(metric(**reported))).cpu_milli == cpu
+    assert mid_terms(Strategy(), MACHINE, use(metric(**reported))).cpu_milli == cpu
 
 
 def test_static_mode_looks_at_no_metric() -> None:
@@ -50,10 +50,10 @@ def test_static_mode_looks_at_no_metric() -> None:
         mid_memory_percent=50,
     )
 
-    mid = mid_amounts(strategy, MACHINE, use(metric()))
+    mid = mid_terms(strategy, MACHINE, use(metric()))
 
     assert (mid.cpu_milli, mid.memory_bytes) == (12_000, 20 * GIB)
-    assert mid.memory_message == (
+    assert mid.memory_message() == (
         "midAllocatable[Memory(GB)]:22 = min(nodeCapacity:43 * staticReservedPercent:0.8, "
         "nodeCapacity:43 * thresholdRatio:0.5)"
     )
@@ -65,7 +65,7 @@ def test_requests_of_mid_and_batch_pods_leave_cpus_unallocated(priority: int, cp
     report = metric(used=amounts(0, 0))
     strategy = Strategy(mid_unallocated_percent=50)
 
-    mid = mid_amounts(
+    mid = mid_terms(
         strategy, MACHINE, use(report, [pod("p", amounts(20, 0), priority=priority, qos="")])
     )
 

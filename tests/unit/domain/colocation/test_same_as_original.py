@@ -19,7 +19,7 @@ from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
 from koordinator.domain.colocation.amounts import milli, units
 from koordinator.domain.colocation.batch import batch_terms
-from koordinator.domain.colocation.mid import mid_amounts
+from koordinator.domain.colocation.mid import mid_terms
 from koordinator.domain.colocation.node import node_use
 from koordinator.domain.colocation.zones import has_zones, zone_amounts, zone_terms
 from koordinator.foundation.quantity import Quantity
@@ -40,13 +40,13 @@ def test_amounts_and_words_are_those_of_the_original(case: Any) -> None:
     use = node_use(decode(given["nodeMetric"], NodeMetric).status, pods)
 
     terms = batch_terms(strategy, node, use)
-    batch, mid = terms.batch(), mid_amounts(strategy, node, use)
+    batch, mid = terms.batch(), mid_terms(strategy, node, use)
 
     assert {name: (each["value"], each["message"]) for name, each in expected.items()} == {
         "batch-cpu": (milli(batch.cpu), terms.cpu_message()),
         "batch-memory": (units(batch.memory), terms.memory_message()),
-        "mid-cpu": (mid.cpu_milli, mid.cpu_message),
-        "mid-memory": (mid.memory_bytes, mid.memory_message),
+        "mid-cpu": (mid.cpu_milli, mid.cpu_message()),
+        "mid-memory": (mid.memory_bytes, mid.memory_message()),
     }
     topology = decode(given["nrt"], NodeResourceTopology) if "nrt" in given else None
     zones: dict[str, dict[str, Quantity]] = {}

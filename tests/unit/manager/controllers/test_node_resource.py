@@ -22,6 +22,7 @@ from tests.unit.manager.configuration.test_reading import read
 
 from koordinator.api.codec import apply_merge_patch, decode, to_manifest
 from koordinator.api.node import Node
+from koordinator.manager.configuration.strategies import Strategies
 from koordinator.manager.controllers.node_resource import (
     ALL_PLUGINS,
     NodeOutcome,
@@ -44,7 +45,7 @@ def outcome(view: NodeView, synced: Synced | None = None, **more: Any) -> NodeOu
     """Reconcile; colocation is on, and the last write was just now."""
     config = read(**{"colocation": ON} | more.pop("config", {}))
     now_s = more.pop("now_s", NOW_S)
-    return reconcile_node_resource(view, config, synced or Synced(NOW_S), now_s, **more)
+    return reconcile_node_resource(view, Strategies(config), synced or Synced(NOW_S), now_s, **more)
 
 
 def after(view: NodeView, found: NodeOutcome) -> Node:

@@ -20,7 +20,7 @@ from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.domain.colocation.amplification import amplification_ratios
 from koordinator.domain.colocation.batch import BatchTerms, batch_terms
 from koordinator.domain.colocation.device_sums import gpu_labels, gpu_resources, rdma_resources
-from koordinator.domain.colocation.mid import MidAmounts, mid_amounts
+from koordinator.domain.colocation.mid import MidTerms, mid_terms
 from koordinator.domain.colocation.node import NodePod, NodeUse, node_use
 from koordinator.domain.colocation.normalization import (
     NEUTRAL,
@@ -31,11 +31,7 @@ from koordinator.domain.colocation.strategy import Strategy
 from koordinator.domain.colocation.zones import has_zones, zone_terms
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
-from koordinator.manager.configuration.reading import SloConfig
-from koordinator.manager.configuration.strategies import (
-    amplification_strategy,
-    normalization_strategy,
-)
+from koordinator.manager.configuration.strategies import NodeStrategies
 
 
 class NodePlugin(StrEnum):
@@ -76,7 +72,7 @@ class Calculated:
     plugins: AbstractSet[NodePlugin]
     batch: BatchTerms | None = None
     zones: Sequence[BatchTerms] = ()
-    mid: MidAmounts | None = None
+    mid: MidTerms | None = None
     normalization: float | None = None
     amplification: dict[str, float] | None = None
     gpus: ResourceList | None = None
@@ -89,7 +85,7 @@ class Calculated:
 def calculate(
     view: NodeView,
     strategy: Strategy,
-    config: SloConfig,
+    strategies: NodeStrategies,
     plugins: AbstractSet[NodePlugin],
     now_s: float,
     *,
@@ -100,18 +96,18 @@ def calculate(
     normalization = amplification = None
     if NodePlugin.NORMALIZATION in plugins:
         try:
-            normalization = _normalization(view, config)
+            normalization = _normalization(view, strategies)
         except InputError as error:
             problems.append((NodePlugin.NORMALIZATION, str(error)))
     if NodePlugin.AMPLIFICATION in plugins:
         try:
-            amplification = _amplification(view.node, config)
+            amplification = _amplification(view.node, strategies)
         except InputError as error:
             problems.append((NodePlugin.AMPLIFICATION, str(error)))
     use, degrades_s = _use(view, strategy, now_s)
     batch, zones, mid = None, list[BatchTerms](), None
     if use is not None and NodePlugin.MID in plugins and view.node.status.allocatable:
-        mid = mid_amounts(strategy, view.node, use)
+        mid = mid_terms(strategy, view.node, use)
     if use is not None and NodePlugin.BATCH in plugins:
         batch = batch_terms(strategy, view.node, use)
         if view.topology is not None and has_zones(view.topology):
@@ -148,16 +144,15 @@ def _use(view: NodeView, strategy: Strategy, now_s: float) -> tuple[NodeUse | No
     return node_use(status, view.pods), degrades_s
 
 
-def _normalization(view: NodeView, config: SloConfig) -> float:
+def _normalization(view: NodeView, strategies: NodeStrategies) -> float:
     """Return what a CPU is worth, to two decimals, as everybody else reads it.
 
     Raises InputError if that can't be known.
     """
-    if config.normalization is None:
+    strategy = strategies.normalization
+    if strategy is None:
         raise InputError("no valid configuration")
-    meta = view.node.metadata
-    strategy = normalization_strategy(config.normalization, meta)
-    labelled = meta.labels.get(CPU_NORMALIZATION_ENABLED)
+    labelled = view.node.metadata.labels.get(CPU_NORMALIZATION_ENABLED)
     if labelled is not None and labelled not in _TRUE | _FALSE:
         raise InputError(
             f"found {labelled!r}; accepted is true or false",
@@ -172,11 +167,11 @@ def _normalization(view: NodeView, config: SloConfig) -> float:
     return round_ratio(normalization_ratio(strategy, info))
 
 
-def _amplification(node: Node, config: SloConfig) -> dict[str, float] | None:
+def _amplification(node: Node, strategies: NodeStrategies) -> dict[str, float] | None:
     """Return the ratios, None without any.  Raises InputError for ratios that can't be."""
-    if config.amplification is None:
+    strategy = strategies.amplification
+    if strategy is None:
         raise InputError("no valid configuration")
-    strategy = amplification_strategy(config.amplification, node.metadata)
     configured = strategy.resource_amplification_ratio if strategy.enable else {}
     current = read_cpu_normalization_ratio(node.metadata)
     return amplification_ratios(configured, current) or None

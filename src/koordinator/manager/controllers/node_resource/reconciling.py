@@ -25,12 +25,7 @@ from koordinator.domain.colocation.difference import is_different
 from koordinator.domain.colocation.normalization import is_another_ratio
 from koordinator.domain.colocation.zones import with_amounts, zone_amounts
 from koordinator.foundation.errors import InputError
-from koordinator.manager.configuration.reading import SloConfig
-from koordinator.manager.configuration.strategies import (
-    colocation_strategy,
-    is_colocated,
-    resolved,
-)
+from koordinator.manager.configuration.strategies import Strategies
 from koordinator.manager.controllers.node_resource.calculation import (
     ALL_PLUGINS,
     Calculated,
@@ -71,7 +66,7 @@ class NodeOutcome:
 
 def reconcile_node_resource(
     view: NodeView,
-    config: SloConfig,
+    strategies: Strategies,
     synced: Synced,
     now_s: float,
     *,
@@ -80,13 +75,13 @@ def reconcile_node_resource(
 ) -> NodeOutcome:
     """Return what makes a node show what it has to give."""
     status = view.node.status
-    if config.colocation is None or not status.capacity or not status.allocatable:
+    known = strategies.of(view.node.metadata)
+    strategy = known.colocation
+    if strategy is None or not status.capacity or not status.allocatable:
         return NodeOutcome(synced=synced)
-    written = colocation_strategy(config.colocation, view.node.metadata)
-    strategy = resolved(written)
-    if is_colocated(config.colocation, written):
+    if known.is_colocated:
         calculated = calculate(
-            view, strategy, config, plugins, now_s, shows_shared_gpus=shows_shared_gpus
+            view, strategy, known, plugins, now_s, shows_shared_gpus=shows_shared_gpus
         )
     else:
         calculated = reset(plugins)
