@@ -1,11 +1,12 @@
 """Many nodes as arrays: one row per node, one column per NUMA node."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from koordinator.api.annotations.numa import CpuBindPolicy
 from koordinator.domain.cpus.layout import CpuLayout
@@ -22,7 +23,11 @@ POLICIES: Final = ("", CpuBindPolicy.FULL_PCPUS, CpuBindPolicy.SPREAD_BY_PCPUS)
 
 @dataclass(frozen=True, slots=True)
 class NumaRows:
-    """Columns are NUMA nodes by id; ``exists`` says which of them a row has."""
+    """Columns are NUMA nodes by id; ``exists`` says which of them a row has.
+
+    All but the last three are parts of those: what belongs to a row lies side by side, so that
+    looking at some rows of many touches little memory.
+    """
 
     resources: tuple[str, ...]
     exists: BoolArray  # (n, n_zones)
@@ -32,28 +37,51 @@ class NumaRows:
     bindable: IntArray  # (n, n_zones, 3): CPUs that may be bound under each of POLICIES
     bindable_in_all: IntArray  # (n, 3): likewise, of the whole node
     cpus_per_core: IntArray  # (n,), 1 where no CPU is known
-    cpu_ratio: FloatArray  # (n,): by how much a node shows more CPU than it has
     bound_cpus: IntArray  # (n,): CPUs of the whole node that pods are bound to
     single: BoolArray  # (n, n_zones): only pods that are on this NUMA node alone
     shared: BoolArray  # (n, n_zones): also pods on several
+    flags: BoolArray  # (n, …)
+    numbers: IntArray  # (n, …)
+    cpu_ratio: FloatArray  # (n,): by how much a node shows more CPU than it has
 
     @staticmethod
     def empty(n: int, resources: Sequence[str], n_zones: int) -> "NumaRows":
         """Return rows without NUMA nodes, to be set one by one."""
-        amounts = (n, n_zones, len(resources))
+        amounts, policies = n_zones * len(resources), len(POLICIES)
+        flags = np.zeros((n, 3 * n_zones + len(resources)), bool)
+        numbers = np.zeros((n, 2 * amounts + (n_zones + 1) * policies + 2), np.int64)
+        rows = NumaRows._over(tuple(resources), n_zones, (flags, numbers, np.ones(n, np.float64)))
+        rows.cpus_per_core[:] = 1
+        return rows
+
+    @staticmethod
+    def _over(
+        resources: tuple[str, ...], n_zones: int, arrays: tuple[BoolArray, IntArray, FloatArray]
+    ) -> "NumaRows":
+        """Return rows that are views of three arrays; what pods change comes last in each."""
+        flags, numbers, cpu_ratio = arrays
+        exists, reported, single, shared = _split(
+            flags, (n_zones, len(resources), n_zones, n_zones)
+        )
+        amounts, policies = n_zones * len(resources), len(POLICIES)
+        widths = (1, amounts, amounts, n_zones * policies, policies, 1)
+        per_core, capacity, used, bindable, in_all, bound = _split(numbers, widths)
+        by_amount = (len(numbers), n_zones, len(resources))
         return NumaRows(
-            tuple(resources),
-            np.zeros((n, n_zones), bool),
-            np.zeros((n, len(resources)), bool),
-            np.zeros(amounts, np.int64),
-            np.zeros(amounts, np.int64),
-            np.zeros((n, n_zones, len(POLICIES)), np.int64),
-            np.zeros((n, len(POLICIES)), np.int64),
-            np.ones(n, np.int64),
-            np.ones(n, np.float64),
-            np.zeros(n, np.int64),
-            np.zeros((n, n_zones), bool),
-            np.zeros((n, n_zones), bool),
+            resources,
+            exists,
+            reported,
+            capacity.reshape(by_amount),
+            used.reshape(by_amount),
+            bindable.reshape((len(numbers), n_zones, policies)),
+            in_all,
+            per_core[:, 0],
+            bound[:, 0],
+            single,
+            shared,
+            flags,
+            numbers,
+            cpu_ratio,
         )
 
     @staticmethod
@@ -67,8 +95,8 @@ class NumaRows:
 
     def select(self, chosen: IntArray) -> "NumaRows":
         """Return some of the rows, which may repeat."""
-        arrays = (getattr(self, name) for name in _ARRAYS)
-        return NumaRows(self.resources, *(array[chosen] for array in arrays))
+        arrays = (self.flags[chosen], self.numbers[chosen], self.cpu_ratio[chosen])
+        return NumaRows._over(self.resources, self.exists.shape[1], arrays)
 
     def holds(self, node: NumaNode) -> bool:
         """Return whether the node's NUMA nodes have columns; ask a ``NumaTrial`` otherwise."""
@@ -77,10 +105,8 @@ class NumaRows:
 
     def set(self, row: int, node: NumaNode) -> None:
         """Write one row; one without NUMA nodes if it has no columns for them."""
-        for array in (self.exists, self.capacity, self.used, self.bindable, self.reported):
-            array[row] = 0
-        self.bindable_in_all[row] = 0
-        self.single[row] = self.shared[row] = False
+        self.flags[row] = False
+        self.numbers[row] = 0
         layout = node.layout
         self.cpus_per_core[row] = layout.cpus_per_core if layout is not None else 1
         self.cpu_ratio[row] = node.cpu_ratio
@@ -95,36 +121,39 @@ class NumaRows:
     def set_usage(self, row: int, node: NumaNode) -> None:
         """Write what pods hold, of a row whose node is otherwise as it was."""
         layout, ledger = node.layout, node.ledger
-        self.bound_cpus[row] = ledger.cpus.held.bit_count()
         zones = tuple(node.zones) if self.holds(node) else ()
+        columns, names = range(self.exists.shape[1]), self.resources
+        if zones:
+            used, states = node.used({}), ledger.states(layout, zones)
+            amounts = [used.get(zone, {}).get(name, 0) for zone in columns for name in names]
+            held = [states.get(zone) is state for state in _HELD for zone in columns]
+        else:
+            amounts, held = [0] * (len(columns) * len(names)), [False] * (2 * len(columns))
         if layout is not None:
             free = node.free_cpus(NOTHING).cpus
-            self.bindable_in_all[row], of_zones = _bindable(layout, free, zones)
-            for zone, counts in of_zones:
-                self.bindable[row, zone] = counts
-        if not zones:
-            return
-        used, states = node.used({}), ledger.states(layout, zones)
-        for zone in zones:
-            self.single[row, zone] = states[zone] is ZoneState.SINGLE
-            self.shared[row, zone] = states[zone] is ZoneState.SHARED
-            amounts = used[zone]
-            self.used[row, zone] = [amounts.get(name, 0) for name in self.resources]
+            bindable = _bindable(layout, free, zones, len(columns))
+        else:
+            bindable = (0,) * ((len(columns) + 1) * len(POLICIES))
+        usage = (*amounts, *bindable, ledger.cpus.held.bit_count())
+        self.numbers[row, -len(usage) :] = usage
+        if held:
+            self.flags[row, -len(held) :] = held
 
 
 @lru_cache(maxsize=1 << 14)  # many nodes have the same CPUs left
 def _bindable(
-    layout: CpuLayout, free: int, zones: tuple[int, ...]
-) -> tuple[IntArray, tuple[tuple[int, IntArray], ...]]:
-    """Return how many CPUs may be bound under each policy, in all and by NUMA node."""
+    layout: CpuLayout, free: int, zones: tuple[int, ...], columns: int
+) -> tuple[int, ...]:
+    """Return how many CPUs may be bound under each policy, by NUMA node and at last in all."""
     usable = [usable_under(policy, layout, free) for policy in POLICIES]
-    everywhere = np.array([cpus.bit_count() for cpus in usable], np.int64)
-    by_zone = []
-    for zone in zones:
-        here = layout.numa_nodes.get(zone, 0)
-        counts = [(cpus & here).bit_count() for cpus in usable]
-        by_zone.append((zone, np.array(counts, np.int64)))
-    return everywhere, tuple(by_zone)
+    parts = [layout.numa_nodes.get(zone, 0) if zone in zones else 0 for zone in range(columns)]
+    return tuple((cpus & part).bit_count() for part in (*parts, layout.cpus) for cpus in usable)
 
 
-_ARRAYS: Final = tuple(each.name for each in fields(NumaRows) if each.name != "resources")
+_HELD: Final = (ZoneState.SINGLE, ZoneState.SHARED)
+
+
+def _split(array: npt.NDArray[Any], widths: Sequence[int]) -> list[npt.NDArray[Any]]:
+    """Return the columns of an array as parts of these widths."""
+    ends = np.cumsum(widths)[:-1]
+    return np.split(array, ends, axis=1)

@@ -18,6 +18,7 @@ from koordinator.api.node import Node
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.resource_names import CPU
 from koordinator.domain.cpus.binding import node_bind_policy, packs
+from koordinator.domain.numa.amounts import ZoneAmounts
 from koordinator.domain.numa.amplification import FloatArray
 from koordinator.domain.numa.ledger import NumaHolding, NumaLedger
 from koordinator.domain.numa.masks import MAX_COMBINED
@@ -54,24 +55,38 @@ class NodeFacts:
         return max(ratios.get(CPU, 1.0), 1.0)
 
     @cached_property
+    def zones(self) -> ZoneAmounts:
+        """What the NUMA nodes show."""
+        return self.topology.amplified_zones(self.ratios) if self.topology else {}
+
+    @cached_property
+    def packs(self) -> tuple[bool, bool]:
+        """Whether the fullest NUMA node is filled first, if the scheduler does (1) or not (0)."""
+        labels = self.node.metadata.labels
+        return packs(labels, default=False), packs(labels, default=True)
+
+    @property
     def kind(self) -> Hashable:
         """What is equal for nodes that differ in nothing but what pods hold of them."""
-        node = self.numa_node(NumaLedger(), pack=False)
-        zones = tuple((zone, *amounts.items()) for zone, amounts in node.zones.items())
-        packs_if = node.pack, self.numa_node(NumaLedger(), pack=True).pack
-        return node.layout, node.unusable, node.cpu_ratio, packs_if, zones
+        topology = self.topology
+        layout, unusable = (topology.layout, topology.unusable) if topology else (None, 0)
+        zones = tuple((zone, *amounts.items()) for zone, amounts in self.zones.items())
+        return layout, unusable, self.cpu_ratio, self.packs, zones
 
     def numa_node(self, ledger: NumaLedger, *, pack: bool) -> NumaNode:
         """Return the node as a pod finds it; ``pack`` is the scheduler's default."""
         topology = self.topology
-        return NumaNode(
-            layout=topology.layout if topology else None,
-            ledger=ledger,
-            zones=topology.amplified_zones(self.ratios) if topology else {},
-            unusable=topology.unusable if topology else 0,
-            cpu_ratio=self.cpu_ratio,
-            pack=packs(self.node.metadata.labels, default=pack),
-        )
+        layout, unusable = (topology.layout, topology.unusable) if topology else (None, 0)
+        return NumaNode(layout, ledger, self.zones, unusable, self.cpu_ratio, self.packs[pack])
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What is true of all nodes."""
+
+    traits: tuple[bool, bool, bool]  # see ``NumaTable.traits``
+    alike: tuple[int, int] | None  # their bind policy and policy, if they have the same
+    laid_out: bool  # the CPUs of each are known
 
 
 class NumaTable:
@@ -80,6 +95,7 @@ class NumaTable:
     def __init__(self) -> None:
         self.bind_policy = np.zeros(0, np.int8)  # (capacity,), see BIND_POLICIES
         self.policy = np.zeros(0, np.int8)  # (capacity,), see POLICIES
+        self.present = np.zeros(0, bool)  # (capacity,): there is a node
         self.node_ratio: FloatArray = np.ones(0)  # (capacity,), of CPU; NaN if it can't be read
         self.layout = np.zeros(0, bool)  # (capacity,): the node's CPUs are known
         self.wide = np.zeros(0, bool)  # (capacity,): more NUMA nodes than the arrays have columns
@@ -88,7 +104,10 @@ class NumaTable:
         self._arrays = NumaRows.empty(0, (), 0)
         self._stale: set[int] = set()  # rows to be written to the arrays
         self._charged: set[int] = set()  # rows of which only what pods hold is to be written
-        self._traits: tuple[bool, bool, bool] | None = (False, False, False)
+        self.any_wide = False
+        self._kinds: dict[Hashable, int] = {}
+        self._kind: dict[int, int] = {}  # by row
+        self._survey: Survey | None = None
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -98,14 +117,24 @@ class NumaTable:
 
         Where none does, only pods that ask for it have anything to do with NUMA nodes and CPUs.
         """
-        if self._traits is None:
-            amplified = ~(self.node_ratio == 1.0)
-            self._traits = (
-                bool(self.policy.any()),
-                bool(self.bind_policy.any()),
-                bool(amplified.any()),
+        return self.survey.traits
+
+    @property
+    def survey(self) -> Survey:
+        """What is true of all nodes."""
+        if self._survey is None:
+            binds, policies = self.bind_policy[self.present], self.policy[self.present]
+            same = (binds == binds[:1]).all() and (policies == policies[:1]).all()
+            self._survey = Survey(
+                traits=(
+                    bool(self.policy.any()),
+                    bool(self.bind_policy.any()),
+                    bool((~(self.node_ratio == 1.0)).any()),
+                ),
+                alike=(int(binds[0]), int(policies[0])) if len(binds) and same else None,
+                laid_out=bool(self.layout[self.present].all()),
             )
-        return self._traits
+        return self._survey
 
     @property
     def arrays(self) -> NumaRows:
@@ -131,8 +160,8 @@ class NumaTable:
 
     def state(self, row: int) -> Hashable:
         """Return what is equal for rows that have, and have left, the same CPUs and amounts."""
-        facts = self.facts.get(row)
-        return facts.kind if facts else None, self.ledger(row).state
+        ledger = self._ledgers.get(row)
+        return self._kind_of(row), ledger.state if ledger is not None else None
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -140,6 +169,7 @@ class NumaTable:
         """Make room for more rows."""
         self.bind_policy = np.pad(self.bind_policy, (0, more))
         self.policy = np.pad(self.policy, (0, more))
+        self.present = np.pad(self.present, (0, more))
         self.node_ratio = np.pad(self.node_ratio, (0, more), constant_values=1.0)
         self.layout = np.pad(self.layout, (0, more))
         self.wide = np.pad(self.wide, (0, more))
@@ -159,13 +189,15 @@ class NumaTable:
             problem = error
         had = self.facts.pop(row, None)
         self._charged.discard(row)
+        self._kind.pop(row, None)
+        self.present[row] = node is not None
+        self._survey = None
         if node is not None and (topology is not None or _has_settings(node)):
             self._take_over(row, NodeFacts(node, topology))
         elif had is not None:
             self.bind_policy[row] = self.policy[row] = 0
             self.node_ratio[row], self.layout[row] = 1.0, False
         if had is not None or row in self.facts:
-            self._traits = None
             self._stale.add(row)
         return problem
 
@@ -191,6 +223,16 @@ class NumaTable:
             raise BugError("what pods hold of CPUs and NUMA nodes differs from the ledgers")
         for ledger in self._ledgers.values():
             ledger.validate()
+
+    def _kind_of(self, row: int) -> int:
+        """Return the number of the kind of node, -1 if nothing is known of it."""
+        number = self._kind.get(row)
+        if number is None:
+            facts = self.facts.get(row)
+            kinds = self._kinds
+            number = kinds.setdefault(facts.kind, len(kinds)) if facts is not None else -1
+            self._kind[row] = number
+        return number
 
     def _take_over(self, row: int, facts: NodeFacts) -> None:
         topology, labels = facts.topology, facts.node.metadata.labels
@@ -222,6 +264,7 @@ class NumaTable:
             node = self.node(row, pack=False)
             rows.set(row, node)
             self.wide[row] = not rows.holds(node)
+        self.any_wide = bool(self.wide.any())
         self._stale.clear()
 
 

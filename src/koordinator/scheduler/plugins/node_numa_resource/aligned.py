@@ -63,9 +63,8 @@ def align_view(settings: Settings, view: Snapshot, pod: PodClass, asked: Asked) 
             found = _align_kind(settings, view[where], pod, asked, kind)
             aligned.admitted[where], aligned.zones[where] = found.admitted, found.zones
             aligned.scores[where] = found.scores
-    wide = numa.wide[rows]
-    if np.logical_or.reduce(wide):
-        for place in np.flatnonzero(kinds.strict & wide).tolist():
+    if numa.any_wide:
+        for place in np.flatnonzero(kinds.strict & numa.wide[rows]).tolist():
             at = align_at(settings, view, place, pod, asked)
             aligned.admitted[place] = isinstance(at, Placement)
             aligned.zones[place] = at.zones if isinstance(at, Placement) else 0
@@ -90,24 +89,47 @@ def _align_kind(
 class Kinds:
     """How rows bind a pod's CPUs, and their policies for it; that of the pod if both have one."""
 
-    binds: IntArray  # (n,), see ``BIND_POLICIES``
-    policies: IntArray  # (n,), see ``POLICIES``
-    #: of all rows, if they are alike, ``binds * len(POLICIES) + policies``
-    only: int | None
+    count: int
+    only: int | None  # of all rows, if they are alike: bind policy * len(POLICIES) + policy
+    _binds: IntArray | None = None  # None if they are alike
+    _policies: IntArray | None = None
+
+    @property
+    def binds(self) -> IntArray:
+        """``(n,)``, see ``BIND_POLICIES``."""
+        if self._binds is None:
+            return np.full(self.count, (self.only or 0) // len(POLICIES))
+        return self._binds
+
+    @property
+    def policies(self) -> IntArray:
+        """``(n,)``, see ``POLICIES``."""
+        if self._policies is None:
+            return np.full(self.count, (self.only or 0) % len(POLICIES))
+        return self._policies
 
     @property
     def strict(self) -> BoolArray:
         """``(n,)``: the policy is one of those that are kept before a node is chosen."""
         if self.only is not None:
-            is_strict = self.only % len(POLICIES) in (SINGLE, RESTRICTED)
-            return np.full(len(self.policies), is_strict)
-        strict: BoolArray = (self.policies == SINGLE) | (self.policies == RESTRICTED)
+            return np.full(self.count, self.may_be_strict)
+        policies = self.policies
+        strict: BoolArray = (policies == SINGLE) | (policies == RESTRICTED)
         return strict
+
+    @property
+    def may_be_strict(self) -> bool:
+        """Whether this can be so of any row; of alike ones, whether it is."""
+        return self.only is None or self.only % len(POLICIES) in {SINGLE, RESTRICTED}
 
 
 def kinds_of(view: Snapshot, asked: Asked) -> Kinds:
-    """Return of what kinds the rows are."""
-    return view.derived((kinds_of, asked), lambda: _kinds_of(view, asked))
+    """Return of what kinds the rows are; rows without a node may be of any."""
+    alike = view.numa.survey.alike
+    if alike is None:
+        return view.derived((kinds_of, asked), lambda: _kinds_of(view, asked))
+    bind, policy = alike
+    return Kinds(len(view), bind * len(POLICIES) + (POLICIES.index(asked.policy) or policy))
 
 
 def _kinds_of(view: Snapshot, asked: Asked) -> Kinds:
@@ -116,15 +138,13 @@ def _kinds_of(view: Snapshot, asked: Asked) -> Kinds:
     own = POLICIES.index(asked.policy)
     if own:
         policies = np.full_like(policies, own)
-    only = None
-    if len(rows):
-        bind, policy = binds[0], policies[0]
-        # Bytes are compared: of a few rows that is the fastest.
-        if binds.tobytes() == bind.tobytes() * len(rows) and (
-            policies.tobytes() == policy.tobytes() * len(rows)
-        ):
-            only = int(bind) * len(POLICIES) + int(policy)
-    return Kinds(binds.astype(np.int64), policies.astype(np.int64), only)
+    # Bytes are compared: of a few rows that is the fastest.
+    same = binds.tobytes() == binds[:1].tobytes() * len(rows) and (
+        policies.tobytes() == policies[:1].tobytes() * len(rows)
+    )
+    if same and len(rows):
+        return Kinds(len(rows), int(binds[0]) * len(POLICIES) + int(policies[0]))
+    return Kinds(len(rows), None, binds.astype(np.int64), policies.astype(np.int64))
 
 
 def _align_rows(

@@ -1,7 +1,7 @@
 """Verdicts and scores of many rows."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -49,15 +49,18 @@ REASONS: Final = (
 NEVER: Final = (1 << REASONS.index(INSUFFICIENT_CPU)) - 1  # reasons that removing pods won't end
 
 
+Where = BoolArray | Literal[True]  # (n,): some rows; True: all of them
+
+
 class Codes:
     """One reason per row: the first that was found."""
 
     def __init__(self, count: int) -> None:
         self.codes = np.zeros(count, np.int64)
 
-    def add(self, rejected: BoolArray, reason: str) -> None:
+    def add(self, rejected: Where, reason: str) -> None:
         """Reject rows that are not rejected yet."""
-        if np.logical_or.reduce(rejected):
+        if np.logical_or.reduce(rejected, axis=None):
             self.codes[rejected & (self.codes == 0)] = 1 << REASONS.index(reason)
 
     def rejections(self, explain: Callable[[int], Sequence[str]]) -> Rejections:
@@ -80,9 +83,10 @@ def verdicts(view: Snapshot, asked: Asked, aligned: Callable[[], AlignedScores])
         of_nodes = numa.policy[rows]
         found.add((of_nodes > 0) & (of_nodes != own), POLICY_MISMATCH)
     _add_by_binding(found, view, asked, kinds)
-    strict = kinds.strict
-    if np.logical_or.reduce(strict):
-        refused = strict & ~aligned().admitted  # also where there are no NUMA nodes
+    if kinds.may_be_strict:
+        refused = ~aligned().admitted  # also where there are no NUMA nodes
+        if kinds.only is None:
+            refused &= kinds.strict
         if np.logical_or.reduce(refused):
             there = numa.arrays.exists[rows].any(axis=1) | numa.wide[rows]
             found.add(refused & ~there, MISSING_ZONES)
@@ -106,10 +110,10 @@ def _add_by_binding(found: Codes, view: Snapshot, asked: Asked, kinds: Kinds) ->
             _add_unbindable(found, view, request, (where, kinds), code)
 
 
-def _binds(kinds: Kinds) -> list[tuple[int, BoolArray]]:
+def _binds(kinds: Kinds) -> list[tuple[int, Where]]:
     """Return which rows bind CPUs in each way that occurs."""
     if kinds.only is not None:
-        return [(kinds.only // len(POLICIES), np.ones(len(kinds.binds), bool))]
+        return [(kinds.only // len(POLICIES), True)]
     return [(code, kinds.binds == code) for code in set(kinds.binds.tolist())]
 
 
@@ -134,7 +138,7 @@ def _add_unbindable(
     found: Codes,
     view: Snapshot,
     request: NumaRequest,
-    where: tuple[BoolArray, Kinds],
+    where: tuple[Where, Kinds],
     code: int,
 ) -> None:
     """Reject rows that can't bind the pod's CPUs, or not now.
@@ -145,7 +149,8 @@ def _add_unbindable(
     numa, rows, binding = view.numa, view.row_numbers, request.binding
     if binding is None:
         return
-    found.add(here & ~numa.layout[rows], INVALID_LAYOUT)
+    if not numa.survey.laid_out:
+        found.add(here & ~numa.layout[rows], INVALID_LAYOUT)
     node_policy = BIND_POLICIES[code]
     if node_policy is not None and node_policy != binding.policy:
         found.add(here, POLICY_CONFLICT)
@@ -160,16 +165,19 @@ def _add_unbindable(
 def scores(
     view: Snapshot, asked: Asked, scorer: ZoneScorer, aligned: Callable[[], AlignedScores]
 ) -> IntArray:
-    """Return ``(n,)``: how full the nodes, or the NUMA nodes that the pod gets, would be."""
+    """Return ``(n,)``: how full the nodes, or the NUMA nodes that the pod gets, would be.
+
+    0 where it gets none though it has to be aligned.
+    """
     policies_of_nodes, binding, amplified = view.numa.traits
     if asked.own is None and not (asked.policy or policies_of_nodes or binding or amplified):
         return _plain_scores(view, asked, scorer)
-    kinds, of_zones = kinds_of(view, asked), aligned()
-    policies, bind = kinds.policies, kinds.binds
-    unaligned = of_zones.zones == 0
+    of_zones = aligned()
+    unaligned = of_zones.admitted & (of_zones.zones == 0)
     if not np.logical_or.reduce(unaligned):
         return of_zones.scores
-    found = of_zones.scores.copy()
+    kinds, found = kinds_of(view, asked), of_zones.scores.copy()
+    policies, bind = kinds.policies, kinds.binds
     for code in set(bind[unaligned].tolist()):
         request = asked.request(BIND_POLICIES[code])
         if request is not None:
