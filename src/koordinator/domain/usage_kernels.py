@@ -2,11 +2,12 @@
 
 One NumPy version and one compiled loop each.
 
-Shapes: ``requested`` and ``allocatable`` are ``(n, n_resources)``, ``nonzero`` is ``(n, 2)``;
 ``columns``, ``amounts`` and ``weights`` have an entry per resource concerned.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
-MAX_SCORE = 100
+MAX_SCORE: Final = 100
 
 
 def _shortfalls(
@@ -53,6 +54,7 @@ def _vector(types: Any) -> Any:
 
 
 #: ``(n,)``: bit i says that ``amounts[i]`` more of ``columns[i]`` is more than there is.
+#: ``requested`` and ``allocatable`` are ``(n, n_resources)``.
 shortfalls = Kernel(
     _shortfalls,
     _shortfalls_loop,
@@ -60,86 +62,121 @@ shortfalls = Kernel(
 )
 
 
-def _allocation_score(  # noqa: PLR0917 (numba takes no keywords)
+# -- many judgements at once -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeanShare:
+    """The weighted mean percentage that would be free (``most``: used) of what the node has."""
+
+    columns: IntArray
+    amounts: IntArray
+    weights: IntArray
+    most: bool
+    nonzero: bool  # cpu and memory (columns 0 and 1) count with their non-zero amounts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Balance:
+    """100 minus the standard deviation, in percent, of the fractions used of what the node has."""
+
+    columns: IntArray
+    amounts: IntArray
+
+
+Formula = MeanShare | Balance
+
+
+class Usage(NamedTuple):
+    """Rows of nodes, in the terms of the loops."""
+
+    requested: IntArray  # (n_resources, capacity)
+    nonzero: IntArray  # (2, capacity): cpu and memory, with defaults for who asks for nothing
+    allocatable: IntArray  # (n_resources, capacity)
+    rows: IntArray  # (n,)
+    times: IntArray  # (n,): how many more pods each row has taken; empty where none has
+    each: IntArray  # (n_resources,): what each of these requests
+    each_nonzero: IntArray  # (2,)
+
+
+class Judgements(NamedTuple):
+    """What is asked of nodes: amounts to be free, and formulas to be added up by weight."""
+
+    checks: IntArray  # (n_checks, 2): column, amount
+    formulas: IntArray  # (n_formulas, 4): kind, weight, whether nonzero counts, end of its terms
+    terms: IntArray  # (n_terms, 3): column, amount, weight
+
+
+_FREE, _USED, _BALANCE = range(3)  # kinds of formulas
+
+
+def judgements(
+    checks: Sequence[tuple[IntArray, IntArray]], formulas: Sequence[tuple[Formula, int]]
+) -> Judgements:
+    """Join (columns, amounts) that must be free, and weighted formulas."""
+    pairs = [pair for columns, amounts in checks for pair in zip(columns, amounts, strict=True)]
+    heads: list[tuple[int, int, int, int]] = []
+    terms: list[tuple[int, int, int]] = []
+    for formula, weight in formulas:
+        if isinstance(formula, Balance):
+            kind, nonzero, weights = _BALANCE, False, np.zeros_like(formula.columns)
+        else:
+            kind, nonzero = _USED if formula.most else _FREE, formula.nonzero
+            weights = formula.weights
+        terms += zip(formula.columns, formula.amounts, weights, strict=True)
+        heads.append((kind, weight, nonzero, len(terms)))
+    return Judgements(
+        np.array(pairs, np.int64).reshape(-1, 2),
+        np.array(heads, np.int64).reshape(-1, 4),
+        np.array(terms, np.int64).reshape(-1, 3),
+    )
+
+
+def _judge(  # noqa: PLR0917 (numba takes no keywords)
     requested: IntArray,
     nonzero: IntArray,
     allocatable: IntArray,
-    columns: IntArray,
-    amounts: IntArray,
-    weights: IntArray,
-    most: bool,
-) -> IntArray:
-    total = np.zeros(len(requested), np.int64)
-    weight_sum = np.zeros(len(requested), np.int64)
-    for column, amount, weight in zip(
-        columns.tolist(), amounts.tolist(), weights.tolist(), strict=True
-    ):
-        capacity = allocatable[:, column]
-        used = (nonzero if column < 2 else requested)[:, column] + amount  # noqa: PLR2004 (cpu, memory)
-        part = np.minimum(used, capacity) if most else np.maximum(capacity - used, 0)
-        has = capacity > 0
-        total += weight * (percent_floor(part, capacity) * has)
-        weight_sum += weight * has
-    return total // np.maximum(weight_sum, 1)
+    rows: IntArray,
+    times: IntArray,
+    each: IntArray,
+    each_nonzero: IntArray,
+    checks: IntArray,
+    formulas: IntArray,
+    terms: IntArray,
+    fits: BoolArray,
+    total: IntArray,
+) -> None:
+    held, more, capacity = requested[:, rows], nonzero[:, rows], allocatable[:, rows]
+    if len(times):
+        held += each[:, None] * times
+        more += each_nonzero[:, None] * times
+    for column, amount in checks.tolist():
+        fits &= held[column] + amount <= capacity[column]
+    start = 0
+    for kind, weight, counts_nonzero, end in formulas.tolist():
+        columns, amounts, weights = terms[start:end].T
+        start, used = end, held[columns]
+        if counts_nonzero:
+            used = np.where((columns < 2)[:, None], more[np.minimum(columns, 1)], used)  # noqa: PLR2004 (cpu, memory)
+        used = used + amounts[:, None]
+        if kind == _BALANCE:
+            score = _balances(used, capacity[columns])
+        else:
+            score = _mean_shares(used, capacity[columns], weights, kind == _USED)
+        total += weight * score * fits
 
 
-def _allocation_score_loop(  # noqa: PLR0917 (numba takes no keywords)
-    requested: IntArray,
-    nonzero: IntArray,
-    allocatable: IntArray,
-    columns: IntArray,
-    amounts: IntArray,
-    weights: IntArray,
-    most: bool,
-) -> IntArray:
-    n = requested.shape[0]
-    out = np.zeros(n, np.int64)
-    for row in range(n):
-        total = 0
-        weight_sum = 0
-        for i in range(len(columns)):
-            column = columns[i]
-            capacity = allocatable[row, column]
-            if capacity > 0:
-                held = nonzero[row, column] if column < 2 else requested[row, column]  # noqa: PLR2004 (cpu, memory)
-                used = held + amounts[i]
-                part = min(used, capacity) if most else max(capacity - used, 0)
-                total += weights[i] * (part * 100 // capacity)
-                weight_sum += weights[i]
-        if weight_sum > 0:
-            out[row] = total // weight_sum
-    return out
+def _mean_shares(used: IntArray, capacity: IntArray, weights: IntArray, most: bool) -> IntArray:
+    part = np.minimum(used, capacity) if most else np.maximum(capacity - used, 0)
+    has = weights[:, None] * (capacity > 0)
+    total = (percent_floor(part, capacity) * has).sum(axis=0)
+    mean: IntArray = total // np.maximum(has.sum(axis=0), 1)
+    return mean
 
 
-#: ``(n,)``: weighted mean percentage that would be free (or, with ``most``, used), over the
-#: resources the node has.  cpu and memory (columns 0 and 1) count with their non-zero amounts.
-allocation_score = Kernel(
-    _allocation_score,
-    _allocation_score_loop,
-    lambda t: (
-        _matrix(t),
-        _matrix(t),
-        _matrix(t),
-        _vector(t),
-        _vector(t),
-        _vector(t),
-        t.boolean,
-    ),
-)
-
-
-def _balance_score(
-    requested: IntArray, allocatable: IntArray, columns: IntArray, amounts: IntArray
-) -> IntArray:
-    fractions = np.zeros((len(columns), len(requested)))
-    counted = np.zeros(fractions.shape, bool)
-    for i, (column, amount) in enumerate(zip(columns.tolist(), amounts.tolist(), strict=True)):
-        capacity = allocatable[:, column]
-        used = (requested[:, column] + amount) / np.maximum(capacity, 1)
-        fractions[i] = np.minimum(used, 1.0)
-        counted[i] = capacity > 0
-    deviation = _deviation(fractions, counted)
-    return ((1.0 - deviation) * MAX_SCORE).astype(np.int64)
+def _balances(used: IntArray, capacity: IntArray) -> IntArray:
+    fractions = np.minimum(used / np.maximum(capacity, 1), 1.0)
+    return ((1.0 - _deviation(fractions, capacity > 0)) * MAX_SCORE).astype(np.int64)
 
 
 def _deviation(fractions: FloatArray, counted: BoolArray) -> FloatArray:
@@ -166,39 +203,82 @@ def _deviation(fractions: FloatArray, counted: BoolArray) -> FloatArray:
     return np.where(number < 2, 0.0, spread)  # noqa: PLR2004 (one fraction deviates from nothing)
 
 
-def _balance_score_loop(
-    requested: IntArray, allocatable: IntArray, columns: IntArray, amounts: IntArray
-) -> IntArray:
-    n, k = requested.shape[0], len(columns)
-    out = np.zeros(n, np.int64)
-    fractions = np.zeros(k)
-    for row in range(n):
-        number = 0
-        total = 0.0
-        for i in range(k):
-            capacity = allocatable[row, columns[i]]
-            if capacity > 0:
-                fraction = (requested[row, columns[i]] + amounts[i]) / capacity
-                fractions[number] = min(fraction, 1.0)
-                total += fractions[number]
-                number += 1
-        deviation = 0.0
-        if number == 2:  # noqa: PLR2004 (as in the reference)
-            deviation = abs(fractions[0] - fractions[1]) / 2
-        elif number > 2:  # noqa: PLR2004 (as in the reference)
-            mean = total / number
-            squares = 0.0
-            for i in range(number):
-                squares += (fractions[i] - mean) * (fractions[i] - mean)
-            deviation = np.sqrt(squares / number)
-        out[row] = np.int64((1.0 - deviation) * MAX_SCORE)
-    return out
+def _judge_loop(  # noqa: C901, PLR0912, PLR0917 (one loop for numba)
+    requested: IntArray,
+    nonzero: IntArray,
+    allocatable: IntArray,
+    rows: IntArray,
+    times: IntArray,
+    each: IntArray,
+    each_nonzero: IntArray,
+    checks: IntArray,
+    formulas: IntArray,
+    terms: IntArray,
+    fits: BoolArray,
+    total: IntArray,
+) -> None:
+    fractions = np.empty(len(terms))
+    for i in range(len(rows)):
+        row = rows[i]
+        taken = times[i] if len(times) else 0
+        fit = fits[i]
+        for check in range(len(checks)):
+            column = checks[check, 0]
+            held = requested[column, row]
+            if taken:
+                held += taken * each[column]
+            if held + checks[check, 1] > allocatable[column, row]:
+                fit = False
+        fits[i] = fit
+        if not fit:
+            continue
+        start = 0
+        for formula in range(len(formulas)):
+            kind, end = formulas[formula, 0], formulas[formula, 3]
+            number, points, weights, fraction_sum = 0, 0, 0, 0.0
+            for term in range(start, end):
+                column = terms[term, 0]
+                capacity = allocatable[column, row]
+                if capacity <= 0:
+                    continue
+                counts_nonzero = formulas[formula, 2] and column < 2  # noqa: PLR2004 (cpu, memory)
+                used = nonzero[column, row] if counts_nonzero else requested[column, row]
+                used += terms[term, 1]
+                if taken:
+                    used += taken * (each_nonzero[column] if counts_nonzero else each[column])
+                if kind == _BALANCE:
+                    fractions[number] = min(used / capacity, 1.0)
+                    fraction_sum += fractions[number]
+                    number += 1
+                else:
+                    part = min(used, capacity) if kind == _USED else max(capacity - used, 0)
+                    points += terms[term, 2] * (part * 100 // capacity)
+                    weights += terms[term, 2]
+            start = end
+            score = 0
+            if kind == _BALANCE:
+                deviation = 0.0
+                if number == 2:  # noqa: PLR2004 (as in the reference)
+                    deviation = abs(fractions[0] - fractions[1]) / 2
+                elif number > 2:  # noqa: PLR2004 (as in the reference)
+                    mean = fraction_sum / number
+                    squares = 0.0
+                    for one in range(number):
+                        squares += (fractions[one] - mean) * (fractions[one] - mean)
+                    deviation = np.sqrt(squares / number)
+                score = int((1.0 - deviation) * MAX_SCORE)
+            elif weights > 0:
+                score = points // weights
+            total[i] += formulas[formula, 1] * score
 
 
-#: ``(n,)``: 100 minus the standard deviation, in percent, of the fractions used of the resources
-#: the node has.
-balance_score = Kernel(
-    _balance_score,
-    _balance_score_loop,
-    lambda t: (_matrix(t), _matrix(t), _vector(t), _vector(t)),
-)
+def _judge_signature(types: Any) -> Any:
+    table = types.Array(types.int64, 2, "C", readonly=True)
+    vector = _vector(types)
+    fits, total = types.Array(types.boolean, 1, "C"), types.Array(types.int64, 1, "C")
+    return table, table, table, vector, vector, vector, vector, table, table, table, fits, total
+
+
+#: Takes the fields of ``Usage`` and ``Judgements``, and ``fits`` and ``total``, ``(n,)``: where a
+#: check fails, ``fits`` becomes False; where it stays True, the formulas are added to ``total``.
+judge = Kernel(_judge, _judge_loop, _judge_signature)

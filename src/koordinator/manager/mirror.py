@@ -167,7 +167,9 @@ def _as_shown(node: Node) -> object:
 def _as_given(node: Node) -> object:
     """Return what a node shows but for what the manager publishes."""
     meta, status = node.metadata, node.status
-    annotations = {k: v for k, v in meta.annotations.items() if k != ORIGIN_EXTENDED_ALLOCATABLE.key}
+    annotations = {
+        k: v for k, v in meta.annotations.items() if k != ORIGIN_EXTENDED_ALLOCATABLE.key
+    }
     return meta.labels, annotations, _unpublished(status.capacity), _unpublished(status.allocatable)
 
 

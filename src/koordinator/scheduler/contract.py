@@ -27,6 +27,8 @@ its arguments.
                     these amounts of resources is more than is free
 ``score``           ``(snapshot, pod) -> (n,)`` integers, in 0..max_score unless ``normalize``
                     follows
+``formula``         ``(snapshot, pod) -> Formula | None``: what ``score`` computes, if that is
+                    arithmetic on amounts and no more; may look at what ``scores`` may look at
 ``score_among``     ``(snapshot, pod, feasible rows) -> (k,)``: instead of ``score``, for a
                     ``Reads.CLUSTER`` plugin whose raw score depends on which nodes are feasible
 ``normalize``       ``(raw (k,)) -> (k,)`` in 0..max_score: raw scores of the feasible nodes to
@@ -99,6 +101,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.domain.numa.hints import ResourceHints
 from koordinator.domain.numa.rows_align import OtherHints
+from koordinator.domain.usage_kernels import Judgements
 from koordinator.scheduler.post_filter import (
     Allows,
     Attempt,
@@ -428,6 +431,19 @@ class ActivePlugin:
 
 
 @dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """All that some filters and scores do, to be done at once."""
+
+    asked: Judgements
+    filters: tuple[str, ...]  # names of the plugins
+    scores: tuple[str, ...]
+
+    def judge(self, view: Snapshot, fits: BoolArray, total: IntArray) -> None:
+        """Take away from ``fits`` where a filter rejects; add weighted scores where none does."""
+        view.judge(self.asked, fits, total)
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """The plugins of one scheduler name, in the order in which they run at each point."""
 
@@ -447,6 +463,7 @@ class Profile:
     gangs: tuple[ActivePlugin, ...] = ()
     pre_bind: tuple[ActivePlugin, ...] = ()
     post_bind: tuple[ActivePlugin, ...] = ()
+    judge: Callable[[Arithmetic, Snapshot, BoolArray, IntArray], None] = Arithmetic.judge
     events: Mapping[str, tuple[EventHint, ...]] = field(default_factory=dict)
 
 
@@ -476,6 +493,7 @@ __all__ = [
     "Action",
     "ActivePlugin",
     "Allows",
+    "Arithmetic",
     "Attempt",
     "ClusterEvent",
     "EventHint",

@@ -28,8 +28,14 @@ from koordinator.api.kubescheduler import decode_args
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
+from koordinator.domain.usage_kernels import judgements
 from koordinator.scheduler.contract import ActivePlugin, PluginSpec, Reads
-from koordinator.scheduler.cycle.evaluation import part_key, wants_filter, wants_score
+from koordinator.scheduler.cycle.evaluation import (
+    formula_of,
+    part_key,
+    wants_filter,
+    wants_score,
+)
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass, Snapshot
 
@@ -293,6 +299,20 @@ def check_follows_sums(exam: Exam) -> None:
             assert plugin.score(view, pod) == other.score(there, same[index])
 
 
+def check_arithmetic_says_the_same(exam: Exam) -> None:
+    """Filter and score do what ``compares`` and ``formula`` tell, and no more."""
+    state, plugin, classes = exam.sit()
+    active, snapshot = ActivePlugin("", plugin), Snapshot(state)
+    for pod in classes:
+        if hasattr(plugin, "compares"):
+            fits, asked = np.ones(len(snapshot), bool), judgements([plugin.compares(pod)], ())
+            snapshot.judge(asked, fits, np.zeros(len(snapshot), np.int64))
+            assert np.array_equal(fits, plugin.filter(snapshot, pod).codes == 0)
+        formula = formula_of(active, snapshot, pod)
+        if formula is not None and wants_score(active, snapshot, pod):
+            assert np.array_equal(snapshot.score(formula), plugin.score(snapshot, pod))
+
+
 CHECKS: tuple[Check, ...] = (
     check_pure,
     check_bounded,
@@ -303,6 +323,7 @@ CHECKS: tuple[Check, ...] = (
     check_a_filter_left_out_rejects_nothing,
     check_a_score_left_out_says_nothing,
     check_follows_sums,
+    check_arithmetic_says_the_same,
 )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tests.contract.scheduler.plugin_suite import plugin_contract
 
+from koordinator.domain.usage_kernels import Balance
 from koordinator.scheduler.contract import NoArgs, PluginSpec, Reads, Rejections
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 
@@ -79,6 +80,26 @@ class SkipsWhatItRejects:
         return Rejections.where(np.ones(len(snapshot), bool), "no")
 
 
+class ScoresAnotherFormula:
+    reads: ClassVar = Reads.USAGE
+
+    def score(self, snapshot: Snapshot, _pod: PodClass) -> IntArray:
+        return np.full(len(snapshot), 7)
+
+    def formula(self, _snapshot: Snapshot, _pod: PodClass) -> Balance:
+        return Balance(np.array([0, 1]), np.array([100, 0]))
+
+
+class ComparesLessThanItFilters:
+    reads: ClassVar = Reads.USAGE
+
+    def filter(self, snapshot: Snapshot, _pod: PodClass) -> Rejections:
+        return Rejections.where(np.ones(len(snapshot), bool), "no")
+
+    def compares(self, _pod: PodClass) -> tuple[IntArray, IntArray]:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "plugin_type",
@@ -91,6 +112,8 @@ class SkipsWhatItRejects:
         ReadsMoreThanItsKey,
         RemembersPods,
         SkipsWhatItRejects,
+        ScoresAnotherFormula,
+        ComparesLessThanItFilters,
     ],
 )
 def test_a_plugin_that_breaks_a_rule_is_caught(plugin_type: type) -> None:

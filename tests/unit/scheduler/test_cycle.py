@@ -1,9 +1,8 @@
 """Decisions on a state: ties, runs, transactions, orphans, kernels."""
 
-from collections.abc import Callable, Sequence
+import itertools
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,9 +16,8 @@ from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.pod import Pod
 from koordinator.domain.devices.allocation import Taken
 from koordinator.domain.numa.ledger import NumaHolding
-from koordinator.domain.usage_kernels import allocation_score, balance_score, shortfalls
+from koordinator.domain.usage_kernels import Balance, MeanShare, judge, judgements, shortfalls
 from koordinator.foundation.errors import BugError
-from koordinator.foundation.kernel import Kernel
 from koordinator.scheduler.cycle import Choice, Cycle
 from koordinator.scheduler.profile import build_profiles
 from koordinator.scheduler.snapshot import Belongings, ClusterState, IntArray
@@ -248,25 +246,40 @@ def matrices(width: int) -> st.SearchStrategy[IntArray]:
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(requested=matrices(N_RESOURCES), data=st.data())
-@pytest.mark.parametrize("kernel", [shortfalls, allocation_score, balance_score])
-def test_compiled_kernels_equal_their_references(
-    kernel: Kernel[..., IntArray], requested: IntArray, data: st.DataObject
-) -> None:
+def test_compiled_kernels_equal_their_references(requested: IntArray, data: st.DataObject) -> None:
     """For nothing, for more than there is, and where floating point is no longer exact."""
     n = len(requested)
 
     def draw(*shape: int) -> IntArray:
         return data.draw(arrays.arrays(np.int64, shape, elements=amounts))
 
-    columns = data.draw(st.lists(st.integers(0, N_RESOURCES - 1), unique=True, min_size=1))
-    asked = draw(len(columns))
-    allocatable = draw(n, N_RESOURCES)
-    arguments: Sequence[npt.NDArray[np.int64] | bool]
-    arguments = (requested, allocatable, np.array(columns, np.int64), asked)
-    if kernel is allocation_score:
-        weights = np.array([data.draw(st.integers(1, 100)) for _ in columns], np.int64)
-        most = data.draw(st.booleans())
-        arguments = (requested, draw(n, 2), *arguments[1:], weights, most)
-    call: Callable[[Callable[..., IntArray]], list[int]] = lambda f: f(*arguments).tolist()  # noqa: E731 (two calls)
+    def asked() -> tuple[IntArray, IntArray]:
+        columns = data.draw(st.lists(st.integers(0, N_RESOURCES - 1), unique=True))
+        return np.array(columns, np.int64), draw(len(columns))
 
-    assert call(kernel.compiled) == call(kernel.reference)
+    def mean() -> MeanShare:
+        columns, asks = asked()
+        weights = np.array([data.draw(st.integers(1, 100)) for _ in columns], np.int64)
+        most, nonzero = data.draw(st.booleans()), data.draw(st.booleans())
+        return MeanShare(columns, asks, weights, most, nonzero)
+
+    allocatable = draw(n, N_RESOURCES)
+    arguments = (requested, allocatable, *asked())
+    codes = shortfalls.reference(*arguments)
+    assert shortfalls.compiled(*arguments).tolist() == codes.tolist()
+
+    formulas = [(mean(), 2), (Balance(*asked()), 3), (mean(), 1)]
+    rows = np.array(data.draw(st.lists(st.integers(0, n - 1), min_size=1)), np.int64)
+    times = data.draw(arrays.arrays(np.int64, len(rows), elements=st.integers(0, 9)))
+    tables = [np.ascontiguousarray(table.T) for table in (requested, draw(n, 2), allocatable)]
+    runs = (np.zeros(0, np.int64),) * 3, (times, draw(N_RESOURCES), draw(2))
+    for more, checks in itertools.product(runs, ([], [arguments[2:]])):
+        usage = (*tables, rows, *more)
+        found = []
+        for how in (judge.compiled, judge.reference):
+            fits, total = np.arange(len(rows)) % 3 != 1, np.arange(len(rows))
+            how(*usage, *judgements(checks, formulas), fits, total)
+            found.append((fits.tolist(), total.tolist()))
+        assert found[0] == found[1]
+        short = codes[rows] != 0 if checks and not len(more[0]) else None
+        assert short is None or not (np.array(found[0][0]) & short).any()

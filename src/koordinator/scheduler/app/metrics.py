@@ -22,9 +22,16 @@ from koordinator.api.meta import KubeObject
 from koordinator.scheduler.app.instruments import Counter, Histogram, exponential
 from koordinator.scheduler.app.job_metrics import JobMetrics
 from koordinator.scheduler.app.reservation_gauges import reservation_gauges
-from koordinator.scheduler.contract import ActivePlugin, ClusterEvent, EventHint, Hint, Profile
+from koordinator.scheduler.contract import (
+    ActivePlugin,
+    Arithmetic,
+    ClusterEvent,
+    EventHint,
+    Hint,
+    Profile,
+)
 from koordinator.scheduler.queue import QueuedPod, QueueState, SchedulingQueue
-from koordinator.scheduler.snapshot import ClusterState
+from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, Snapshot
 
 #: Method of a plugin -> extension point under which its time is counted.
 _POINT_OF = {
@@ -220,6 +227,7 @@ class Metrics:
             for name in profile.__dataclass_fields__
             if isinstance(value := getattr(profile, name), tuple)
         }
+        points["judge"] = self._timed_judge(profile)
         points["events"] = {
             name: tuple(self._timed_hint(name, hint) for hint in hints)
             for name, hints in profile.events.items()
@@ -250,16 +258,34 @@ class Metrics:
     def _timed_call(
         self, call: Callable[..., Any], plugin: str, point: str, profile: str
     ) -> Callable[..., Any]:
-        key = (profile, point)
-
         def timed(*args: object) -> Any:
             began_s = perf_counter()
             answer = call(*args)
-            took_s = perf_counter() - began_s
-            self._plugin_seconds.observe(took_s, plugin, point, "Success")
-            self._evaluations.inc(plugin, point, profile)
-            self._spent[key] = self._spent.get(key, 0.0) + took_s
+            self._took(perf_counter() - began_s, plugin, point, profile)
             return answer
+
+        return timed
+
+    def _took(self, took_s: float, plugin: str, point: str, profile: str) -> None:
+        self._plugin_seconds.observe(took_s, plugin, point, "Success")
+        self._evaluations.inc(plugin, point, profile)
+        key = (profile, point)
+        self._spent[key] = self._spent.get(key, 0.0) + took_s
+
+    def _timed_judge(
+        self, profile: Profile
+    ) -> Callable[[Arithmetic, Snapshot, BoolArray, IntArray], None]:
+        """Return how amounts are judged, timed: each plugin takes an equal part of that."""
+        name = profile.scheduler_name
+
+        def timed(what: Arithmetic, view: Snapshot, fits: BoolArray, total: IntArray) -> None:
+            began_s = perf_counter()
+            profile.judge(what, view, fits, total)
+            took_s = perf_counter() - began_s
+            share_s = took_s / max(len(what.filters) + len(what.scores), 1)
+            for point, plugins in (("Filter", what.filters), ("Score", what.scores)):
+                for plugin in plugins:
+                    self._took(share_s, plugin, point, name)
 
         return timed
 

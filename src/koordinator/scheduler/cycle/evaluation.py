@@ -6,12 +6,13 @@ plugin and key.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import numpy as np
 
-from koordinator.scheduler.contract import ActivePlugin, Profile, Reads
+from koordinator.domain.usage_kernels import Formula, judgements
+from koordinator.scheduler.contract import ActivePlugin, Arithmetic, Profile, Reads
 from koordinator.scheduler.snapshot import (
     BoolArray,
     ClusterState,
@@ -43,6 +44,10 @@ class Program:
     node_scores: tuple[Part, ...]
     usage_filters: tuple[Part, ...]
     usage_scores: tuple[Part, ...]
+    arithmetic: Arithmetic  # of the usage filters and scores that are no more than that
+    judge: Callable[[Arithmetic, Snapshot, BoolArray, IntArray], None]
+    other_filters: tuple[Part, ...]  # those that are more
+    other_scores: tuple[Part, ...]
     relative: tuple[Part, ...]  # scores to be normalised over the feasible nodes
     linear: bool  # amounts and pod counts are all that placing such a pod changes for these plugins
     versioned: tuple[ActivePlugin, ...]  # those with a ``version``
@@ -88,11 +93,25 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
         for part in parts
         if hasattr(part.active.plugin, "version")
     )
+    compared = [p for p in lists["usage_f"] if hasattr(p.active.plugin, "compares")]
+    said = [(part, formula_of(part.active, snapshot, pod)) for part in lists["usage_s"]]
+    formulas = [(part, found) for part, found in said if found is not None]
     return Program(
         node_filters=tuple(lists["node_f"]),
         node_scores=tuple(lists["node_s"]),
         usage_filters=tuple(lists["usage_f"]),
         usage_scores=tuple(lists["usage_s"]),
+        arithmetic=Arithmetic(
+            judgements(
+                [part.active.plugin.compares(pod) for part in compared],
+                [(formula, part.active.weight) for part, formula in formulas],
+            ),
+            tuple(part.active.name for part in compared),
+            tuple(part.active.name for part, _ in formulas),
+        ),
+        judge=profile.judge,
+        other_filters=tuple(part for part in lists["usage_f"] if part not in compared),
+        other_scores=tuple(part for part, found in said if found is None),
         relative=tuple(lists["relative"]),
         linear=linear,
         versioned=versioned,
@@ -109,6 +128,12 @@ def wants_score(active: ActivePlugin, snapshot: Snapshot, pod: PodClass) -> bool
     """Return whether the plugin's scores may differ between nodes for this pod."""
     ask = getattr(active.plugin, "scores", None)
     return ask is None or ask(snapshot, pod)
+
+
+def formula_of(active: ActivePlugin, snapshot: Snapshot, pod: PodClass) -> Formula | None:
+    """Return what the plugin's score computes from amounts; None if it is more than that."""
+    ask = getattr(active.plugin, "formula", None)
+    return None if ask is None else ask(snapshot, pod)
 
 
 def moves_sums_only(active: ActivePlugin, snapshot: Snapshot, pod: PodClass) -> bool:
@@ -245,7 +270,7 @@ class Evaluation:
             else:
                 self.raw[index] = np.array(part.active.plugin.score(snapshot, pod), np.int64)
         self.flat = [not raw.any() for raw in self.raw]
-        self.best = self._score(snapshot, ok, total)
+        self.best = self._score(snapshot, ok.copy(), total.copy())
 
     def _update(self, snapshot: Snapshot, rows: IntArray) -> None:
         if len(rows) * 4 > len(self.best):
@@ -262,22 +287,23 @@ class Evaluation:
             self.best[rows] = self._score(view, self._static_ok[rows], self._static_total[rows])
 
     def _score(self, view: Snapshot, ok: BoolArray, total: IntArray) -> IntArray:
-        """Return the total where all filters accept, on top of what the static plugins said."""
+        """Return the total where all filters accept, on top of what the static plugins said.
+
+        ``ok`` and ``total`` are theirs, and used up.
+        """
         program, pod = self.program, self.pod
-        for part in program.usage_filters:
-            ok = ok & (part.active.plugin.filter(view, pod).codes == 0)
-        for part in program.usage_scores:
+        program.judge(program.arithmetic, view, ok, total)
+        for part in program.other_filters:
+            ok &= part.active.plugin.filter(view, pod).codes == 0
+        for part in program.other_scores:
             score = part.active.plugin.score(view, pod)
-            total = total + (score if part.active.weight == 1 else part.active.weight * score)
+            total += score if part.active.weight == 1 else part.active.weight * score
         return np.where(ok, total, UNFIT)
 
     def fits(self, snapshot: Snapshot, rows: IntArray, times: IntArray) -> BoolArray:
         """Return where ``rows[i]`` takes another such pod after ``times[i]`` of them."""
-        view = snapshot[rows].after(self.pod, times)
-        ok = self._static_ok[rows]
-        for part in self.program.usage_filters:
-            ok = ok & (part.active.plugin.filter(view, self.pod).codes == 0)
-        return ok
+        fits: BoolArray = self.trajectory(snapshot, rows, times) != UNFIT
+        return fits
 
     def trajectory(self, snapshot: Snapshot, rows: IntArray, times: IntArray) -> IntArray:
         """Return ``best`` of ``rows[i]`` as it would be after ``times[i]`` more such pods."""

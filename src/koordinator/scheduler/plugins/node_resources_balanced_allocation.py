@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from koordinator.api.kubescheduler import NodeResourcesBalancedAllocationArgs
-from koordinator.domain.usage_kernels import balance_score
+from koordinator.domain.usage_kernels import Balance
 from koordinator.scheduler.contract import PluginSpec, Reads
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, EPHEMERAL_STORAGE, MEMORY
@@ -36,18 +36,18 @@ class NodeResourcesBalancedAllocation:
         return pod.demand
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
-        kernel = balance_score.compiled if snapshot.is_large else balance_score.reference
-        columns, amounts = self._counted(pod)
-        return kernel(snapshot.requested, snapshot.allocatable, columns, amounts)
+        return snapshot.score(self.formula(snapshot, pod))
 
-    def _counted(self, pod: PodClass) -> tuple[IntArray, IntArray]:
-        """Return (columns, amounts): what judges every node, and what else the pod asks for."""
+    def formula(self, _snapshot: Snapshot, pod: PodClass) -> Balance:
+        """Count what judges every node, and what else the pod asks for."""
         key = NodeResourcesBalancedAllocation, self.columns
-        known: tuple[IntArray, IntArray] | None = pod.facts.get(key)
+        known: Balance | None = pod.facts.get(key)
         if known is None:
             columns = [c for c in self.columns if c in ALWAYS_COUNTED or pod.amount(c)]
             amounts = [pod.amount(c) for c in columns]
-            known = pod.facts[key] = np.array(columns, np.int64), np.array(amounts, np.int64)
+            known = pod.facts[key] = Balance(
+                np.array(columns, np.int64), np.array(amounts, np.int64)
+            )
         return known
 
 

@@ -4,7 +4,7 @@ Source: kubernetes pkg/scheduler/framework/plugins/noderesources: fit.go, least_
 most_allocated.go, requested_to_capacity_ratio.go.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from koordinator.api.kubescheduler import NodeResourcesFitArgs
 from koordinator.domain.curves import Curve, piecewise
-from koordinator.domain.usage_kernels import allocation_score, shortfalls
+from koordinator.domain.usage_kernels import MeanShare, shortfalls
 from koordinator.scheduler.contract import Action, EventHint, PluginSpec, Reads, Rejections
 from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
@@ -26,19 +26,6 @@ class Checked:
     columns: IntArray
     amounts: IntArray
     reasons: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """What is scored of a pod's requests."""
-
-    columns: IntArray
-    amounts: IntArray
-    weights: IntArray
-
-    def rows(self) -> Iterable[tuple[int, int, int]]:
-        """Return (column, amount, weight) one resource at a time."""
-        return zip(self.columns.tolist(), self.amounts.tolist(), self.weights.tolist(), strict=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +75,12 @@ class NodeResourcesFit:
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the weighted mean over the resources that the node has."""
-        scored = self._scored(pod)
-        requested, nonzero = snapshot.requested, snapshot.nonzero_requested
         if self.curve is None:
-            kernel = allocation_score.compiled if snapshot.is_large else allocation_score.reference
-            return kernel(
-                requested,
-                nonzero,
-                snapshot.allocatable,
-                scored.columns,
-                scored.amounts,
-                scored.weights,
-                self.pack,
-            )
+            return snapshot.score(self._mean(pod))
+        requested, nonzero = snapshot.requested, snapshot.nonzero_requested
         total = np.zeros(len(snapshot), np.int64)
         weights = np.zeros(len(snapshot), np.int64)
-        for column, amount, weight in scored.rows():
+        for column, amount, weight in self._scored(pod):
             capacity = snapshot.allocatable[:, column]
             used = (nonzero if column in (CPU, MEMORY) else requested)[:, column] + amount
             score = self.curve(used, capacity)
@@ -112,6 +89,9 @@ class NodeResourcesFit:
             weights += weight * counted
         mean = np.floor(total / np.maximum(weights, 1) + 0.5)  # all positive: Go's math.Round
         return mean.astype(np.int64)
+
+    def formula(self, _snapshot: Snapshot, pod: PodClass) -> MeanShare | None:
+        return self._mean(pod) if self.curve is None else None
 
     def _checked(self, pod: PodClass) -> "Checked":
         known: Checked | None = pod.facts.get((self.__class__, "checked"))
@@ -124,19 +104,26 @@ class NodeResourcesFit:
             )
         return known
 
-    def _scored(self, pod: PodClass) -> "Scored":
-        """Leave out extended resources that the pod does not ask for: none of its business."""
-        known: Scored | None = pod.facts.get((self.__class__, self.weights))
+    def _mean(self, pod: PodClass) -> MeanShare:
+        key = (self.__class__, self.weights, self.pack)
+        known: MeanShare | None = pod.facts.get(key)
         if known is None:
-            nonzero = {CPU: pod.nonzero_cpu, MEMORY: pod.nonzero_memory}
-            rows = [
-                (column, nonzero.get(column, pod.amount(column)), weight)
-                for column, weight in self.weights
-                if column <= EPHEMERAL_STORAGE or pod.amount(column)
-            ]
-            table = np.array(rows, np.int64).reshape(-1, 3).T.copy()
-            known = pod.facts[self.__class__, self.weights] = Scored(*table)
+            columns, amounts, weights = np.array(self._scored(pod), np.int64).reshape(-1, 3).T
+            known = MeanShare(columns, amounts, weights, most=self.pack, nonzero=True)
+            pod.facts[key] = known
         return known
+
+    def _scored(self, pod: PodClass) -> list[tuple[int, int, int]]:
+        """Return (column, amount, weight) of the resources that are scored.
+
+        Extended ones that the pod does not ask for are none of its business.
+        """
+        nonzero = {CPU: pod.nonzero_cpu, MEMORY: pod.nonzero_memory}
+        return [
+            (column, nonzero.get(column, pod.amount(column)), weight)
+            for column, weight in self.weights
+            if column <= EPHEMERAL_STORAGE or pod.amount(column)
+        ]
 
     def _reason(self, column: int) -> str:
         return "Too many pods" if column == PODS else f"Insufficient {self.axis.names[column]}"

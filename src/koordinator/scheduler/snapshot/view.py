@@ -13,6 +13,7 @@ import numpy.typing as npt
 from koordinator.api.core import Taint
 from koordinator.domain.load.rules import LoadRules
 from koordinator.domain.pod_affinity import PodScope
+from koordinator.domain.usage_kernels import Formula, Judgements, Usage, judge, judgements
 from koordinator.scheduler.snapshot.axis import BoolArray, IntArray
 from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.devices import DeviceTable
@@ -27,6 +28,7 @@ from koordinator.scheduler.snapshot.pods import PlacedPod, PodCounter, TermKind
 from koordinator.scheduler.snapshot.state import ClusterState
 
 LARGE = 2000  # nodes
+_NONE: IntArray = np.zeros(0, np.int64)
 GPU_AMOUNTS = 3  # core, memory, memory ratio: what placement policies for GPUs look at
 
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -187,6 +189,36 @@ class Snapshot:
                 amounts = amounts + times[:, None] * each
             self._nonzero = amounts
         return self._nonzero
+
+    @property
+    def usage(self) -> Usage:
+        """The above for loops, which look only at what they need of it."""
+        nodes, times, each, each_nonzero = self._state.nodes, _NONE, _NONE, _NONE
+        if self._added is not None:
+            pod_class, times = self._added
+            each = np.zeros(len(nodes.requested), np.int64)
+            each[pod_class.columns] = pod_class.amounts
+            each_nonzero = np.array((pod_class.nonzero_cpu, pod_class.nonzero_memory), np.int64)
+        return Usage(
+            nodes.requested,
+            nodes.nonzero,
+            nodes.allocatable,
+            self.row_numbers,
+            times,
+            each,
+            each_nonzero,
+        )
+
+    def judge(self, asked: Judgements, fits: BoolArray, total: IntArray) -> None:
+        """Note in ``fits`` where amounts are not free; add formulas to ``total`` elsewhere."""
+        kernel = judge.compiled if self.is_large else judge.reference
+        kernel(*self.usage, *asked, fits, total)
+
+    def score(self, formula: Formula) -> IntArray:
+        """Return ``(n,)``: what a formula comes to."""
+        total = np.zeros(len(self), np.int64)
+        self.judge(judgements((), ((formula, 1),)), np.ones(len(self), bool), total)
+        return total
 
     def _rows_of(self, amounts: IntArray) -> IntArray:
         """Row-first view or selection of a resource-major array."""

@@ -35,11 +35,12 @@ from koordinator.domain.numa.policy import pod_exclusive, pod_policy
 from koordinator.domain.numa.request import NumaRequest
 from koordinator.domain.numa.rows import NumaRows
 from koordinator.domain.numa.scoring import ALWAYS_SCORED, ZoneScorer
+from koordinator.domain.usage_kernels import MeanShare
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Notation
 from koordinator.scheduler.contract import Holding
 from koordinator.scheduler.plugins.node_numa_resource.known_zones import KnownZones
-from koordinator.scheduler.snapshot import IntArray, PodClass, Snapshot
+from koordinator.scheduler.snapshot import PodClass, Snapshot
 
 PODS = "pods"
 
@@ -58,7 +59,7 @@ class Asked:
     known_zones: KnownZones = field(default_factory=KnownZones)
     #: what its pods take, by NUMA nodes, how nodes bind CPUs and in which state they are
     held: dict[Hashable, Holding] = field(default_factory=dict)
-    _scored: tuple[int, IntArray, IntArray, IntArray] | None = None
+    _formula: tuple[int, MeanShare] | None = None
     _prepared: dict[tuple[object, ...], KernelRequest] = field(default_factory=dict)
     _requests: dict[CpuBindPolicy | None, NumaRequest | None] = field(default_factory=dict)
 
@@ -80,11 +81,9 @@ class Asked:
                 self._requests[node_policy] = NumaRequest(self.amounts, binding)
         return self._requests[node_policy]
 
-    def scored(
-        self, resources: Sequence[str], scorer: ZoneScorer
-    ) -> tuple[IntArray, IntArray, IntArray]:
-        """Return the columns that count for the score of a node, amounts and weights."""
-        if self._scored is None or self._scored[0] != len(resources):
+    def formula(self, resources: Sequence[str], scorer: ZoneScorer) -> MeanShare:
+        """Return how a whole node is scored."""
+        if self._formula is None or self._formula[0] != len(resources):
             parts = [
                 (resources.index(name), self.amounts.get(name, 0), weight)
                 for name, weight in scorer.weights.items()
@@ -93,8 +92,9 @@ class Asked:
             columns, amounts, weights = (
                 np.array([part[place] for part in parts], np.int64) for place in range(3)
             )
-            self._scored = (len(resources), columns, amounts, weights)
-        return self._scored[1:]
+            mean = MeanShare(columns, amounts, weights, most=scorer.pack, nonzero=False)
+            self._formula = (len(resources), mean)
+        return self._formula[1]
 
     def prepared(
         self,

@@ -19,6 +19,7 @@ from koordinator.domain.numa.ledger import NumaHolding
 from koordinator.domain.numa.request import NumaRequest
 from koordinator.domain.numa.scoring import ZoneScorer
 from koordinator.domain.numa.trial import INVALID_LAYOUT, NumaTrial, Shortage
+from koordinator.domain.usage_kernels import MeanShare
 from koordinator.scheduler.contract import (
     Action,
     EventHint,
@@ -38,7 +39,7 @@ from koordinator.scheduler.plugins.node_numa_resource.aligned import (
     request_at,
 )
 from koordinator.scheduler.plugins.node_numa_resource.asked import Asked, asked_of
-from koordinator.scheduler.plugins.node_numa_resource.rows import scores, verdicts
+from koordinator.scheduler.plugins.node_numa_resource.rows import is_plain, scores, verdicts
 from koordinator.scheduler.snapshot import (
     NO_BELONGINGS,
     Belongings,
@@ -123,6 +124,12 @@ class NodeNumaResource:
             self.settings.scorer,
             lambda: self._aligned(snapshot, pod, asked),
         )
+
+    def formula(self, snapshot: Snapshot, pod: PodClass) -> MeanShare | None:
+        asked = self._asked(snapshot, pod)
+        if not isinstance(asked, Asked) or not is_plain(snapshot, asked):
+            return None
+        return asked.formula(snapshot.resources, self.settings.scorer)
 
     # -- which NUMA nodes --------------------------------------------------------------------
 

@@ -23,7 +23,6 @@ from koordinator.domain.numa.request import NumaRequest
 from koordinator.domain.numa.rows import POLICIES as BINDABLE
 from koordinator.domain.numa.scoring import ALWAYS_SCORED, MAX_SCORE, ZoneScorer
 from koordinator.domain.numa.trial import INVALID_LAYOUT, NOT_ENOUGH_CPUS
-from koordinator.domain.usage_kernels import allocation_score
 from koordinator.scheduler.contract import Rejections
 from koordinator.scheduler.plugins.node_numa_resource.aligned import (
     Kinds,
@@ -162,6 +161,11 @@ def _add_unbindable(
         found.add(here & (kinds.policies == 0) & short, NOT_ENOUGH_CPUS)
 
 
+def is_plain(view: Snapshot, asked: Asked) -> bool:
+    """Return whether neither the nodes nor the pod have any wishes."""
+    return asked.own is None and not (asked.policy or any(view.numa.traits))
+
+
 def scores(
     view: Snapshot, asked: Asked, scorer: ZoneScorer, aligned: Callable[[], AlignedScores]
 ) -> IntArray:
@@ -169,9 +173,8 @@ def scores(
 
     0 where it gets none though it has to be aligned.
     """
-    policies_of_nodes, binding, amplified = view.numa.traits
-    if asked.own is None and not (asked.policy or policies_of_nodes or binding or amplified):
-        return _plain_scores(view, asked, scorer)
+    if is_plain(view, asked):
+        return view.score(asked.formula(view.resources, scorer))
     of_zones = aligned()
     unaligned = of_zones.admitted & (of_zones.zones == 0)
     if not np.logical_or.reduce(unaligned):
@@ -184,16 +187,6 @@ def scores(
             chosen = np.flatnonzero((bind == code) & unaligned)
             found[chosen] = _node_scores(view, request, scorer, (chosen, policies[chosen] == 0))
     return found
-
-
-def _plain_scores(view: Snapshot, asked: Asked, scorer: ZoneScorer) -> IntArray:
-    """Return the scores of whole nodes where neither they nor the pod have any wishes."""
-    columns, amounts, weights = asked.scored(view.resources, scorer)
-    kernel = allocation_score.compiled if view.is_large else allocation_score.reference
-    requested = view.requested
-    return kernel(
-        requested, requested[:, :2], view.allocatable, columns, amounts, weights, scorer.pack
-    )
 
 
 def _node_scores(
