@@ -64,12 +64,9 @@ class Quantity:
         self.nanos: Final = nanos
         self.notation: Final = notation
         self.text: Final = text  # as read; empty if computed
-        if nanos >= 0:  # rounded away from zero
-            self._value: Final = -(-nanos // _NANOS)
-            self._milli: Final = -(-nanos // _NANOS_PER_MILLI)
-        else:
-            self._value = nanos // _NANOS
-            self._milli = nanos // _NANOS_PER_MILLI
+        sign = -1 if nanos >= 0 else 1  # // rounds down, these are rounded away from zero
+        self._value: Final = sign * (sign * nanos // _NANOS)
+        self._milli: Final = sign * (sign * nanos // _NANOS_PER_MILLI)
 
     @staticmethod
     def parse(amount: str | float) -> "Quantity":
