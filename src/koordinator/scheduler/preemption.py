@@ -49,7 +49,7 @@ def preempt(
     attempt: Attempt,
     min_percentage: int,
     min_absolute: int,
-    may_go: Callable[[PlacedPod], bool] | None = None,
+    may_go: Allows | None = None,
 ) -> PostFilterResult:
     """Nominate a node and name its victims, or say why not.
 
@@ -63,12 +63,24 @@ def preempt(
     candidates, reasons = _candidates(attempt, wanted, may_go)
     if not candidates:
         return PostFilterResult(f"preemption: {summary(len(attempt.rejected), reasons)}")
+    return cheapest(attempt, candidates, may_go)
+
+
+def cheapest(
+    attempt: Attempt, candidates: Sequence[Candidate], allows: Allows | None
+) -> PostFilterResult:
+    """Nominate the cheapest candidate; if it breaks a gang, what is cheapest if gangs go whole.
+
+    ``allows`` restricts who may go then.
+    """
     best = min(candidates, key=lambda candidate: candidate.cost)
+    if attempt.what_if.breaks_gang(best.victims):
+        return room_for_pod(attempt, allows)
     return PostFilterResult(node=best.node, victims=best.victims)
 
 
 def _candidates(
-    attempt: Attempt, wanted: int, may_go: Callable[[PlacedPod], bool] | None
+    attempt: Attempt, wanted: int, may_go: Allows | None
 ) -> tuple[list[Candidate], Counter[str]]:
     """Return candidates, about as many as ``wanted``, and why the other nodes are none."""
     what_if, pod = attempt.what_if, attempt.pod_class
@@ -152,6 +164,18 @@ def room_for_job(
     if found.places or not found.message:
         return found
     return replace(found, message=f"preemption: {found.message}")
+
+
+def room_for_pod(attempt: Attempt, allows: Allows | None = None) -> PostFilterResult:
+    """Nominate the pod as if it were a job of one: victims are whole jobs."""
+    pod = attempt.pod
+    found = room_for_job(attempt, ((pod, attempt.pod_class),), allows)
+    node = found.places.get(attempt.key, "")
+    if not node:
+        return found
+    if not found.victims and node == pod.status.nominated_node_name:
+        return PostFilterResult(f"preemption: {WAITING}", keeps_nomination=True)
+    return PostFilterResult(node=node, victims=found.victims)
 
 
 def minimal(
