@@ -6,7 +6,7 @@ pkg/scheduler/plugins/coscheduling/networktopology (how the tree is made).
 
 from typing import ClassVar
 
-from koordinator.api.crd import CustomResource, Int32
+from koordinator.api.crd import CustomResource, Int32, StandardCondition
 from koordinator.api.meta import ApiStruct
 from koordinator.api.syntax import check_label_key, refusal
 from koordinator.foundation.errors import InputError
@@ -51,6 +51,7 @@ class ClusterNetworkTopologyStatus(ApiStruct, frozen=True, kw_only=True):
     """All domains but the nodes, parents first."""
 
     detail_status: tuple[TopologyDetail, ...] = ()
+    conditions: tuple[StandardCondition, ...] = ()  # ours: whether what it says can be meant
 
 
 class ClusterNetworkTopology(CustomResource, frozen=True, kw_only=True):

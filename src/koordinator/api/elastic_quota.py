@@ -7,7 +7,7 @@ apis/quota/v1alpha1/elastic_quota_profile_types.go.
 from typing import ClassVar, Final
 
 from koordinator.api.core import ResourceList
-from koordinator.api.crd import CustomResource
+from koordinator.api.crd import CustomResource, StandardCondition
 from koordinator.api.labels import (
     QUOTA_ALLOW_LENT,
     QUOTA_IS_PARENT,
@@ -34,6 +34,7 @@ class ElasticQuotaStatus(ApiStruct, frozen=True, kw_only=True):
     """What its pods hold."""
 
     used: ResourceList = {}
+    conditions: tuple[StandardCondition, ...] = ()  # ours: whether what it says can be meant
 
 
 class ElasticQuota(CustomResource, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from koordinator.api.core import ResourceList
-from koordinator.api.crd import CustomResource, Int32
+from koordinator.api.crd import CustomResource, Int32, StandardCondition
 from koordinator.api.meta import ApiStruct
 
 
@@ -43,6 +43,7 @@ class PodGroupStatus(ApiStruct, frozen=True, kw_only=True):
     succeeded: Int32 = 0
     failed: Int32 = 0
     schedule_start_time: dt.datetime | None = None
+    conditions: tuple[StandardCondition, ...] = ()  # ours: whether what it says can be meant
 
 
 class PodGroup(CustomResource, frozen=True, kw_only=True):

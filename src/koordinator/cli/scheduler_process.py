@@ -19,6 +19,7 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector
 
 from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
+from koordinator.api.kubescheduler.gates import CROSS_SCHEDULER_NOMINATION, MEANINGLESS
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cli.rest_metrics import RequestMetrics
@@ -241,9 +242,9 @@ class _Process:
             gates=settings.gates,
             source=settings.source,
         )
-        if settings.gates.without_effect:
-            ignored = ", ".join(settings.gates.without_effect)
-            log.warning("feature gates without effect", extra={"gates": ignored})
+        for gate in settings.gates.without_effect:
+            why = MEANINGLESS.get(gate, "nothing here goes by that name")
+            log.warning("feature gate without effect", extra={"gate": gate, "why": why})
         options = Options(
             initial_backoff_s=configuration.pod_initial_backoff_seconds,
             max_backoff_s=configuration.pod_max_backoff_seconds,
@@ -251,6 +252,7 @@ class _Process:
             run_limit=BINDS_UNDER_WAY,
             in_flight=BINDS_UNDER_WAY,
             writes_network=settings.writes_network,
+            heeds_other_schedulers=CROSS_SCHEDULER_NOMINATION in settings.gates,
         )
         return Scheduler(
             self._cluster,

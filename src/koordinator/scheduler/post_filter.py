@@ -39,6 +39,10 @@ class WhatIf(Protocol):
         """Return per row: it would take the pod, were all pods of priority < ``below`` gone."""
         ...
 
+    def breaks_gang(self, victims: Sequence[PlacedPod]) -> bool:
+        """Return whether a gang would be left with too few members without those, but with some."""
+        ...
+
     def make_room(
         self,
         members: Sequence[Member],

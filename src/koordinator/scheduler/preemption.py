@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import structs
 
+from koordinator.api.labels import PREEMPTION_POLICY
 from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.selectors import matches
@@ -16,11 +18,28 @@ from koordinator.foundation.clock import to_epoch_s
 from koordinator.scheduler.contract import Allows, Attempt, Member, PostFilterResult
 from koordinator.scheduler.snapshot import PlacedPod
 
+PREEMPT_NEVER, PREEMPT_LOWER_PRIORITY = "Never", "PreemptLowerPriority"
 NEVER = "not eligible due to preemptionPolicy=Never."
 WAITING = "not eligible due to a terminating pod on the nominated node."
 NO_VICTIMS = "No preemption victims found for incoming pod"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 SHIFT = 2**31  # makes every priority positive, so that a sum of priorities also counts the victims
+
+
+class PolicyOfLabel:
+    """Lets a label say whether a pod preempts, instead of its spec; without one it does not.
+
+    Source: koordinator pkg/util/transformer/pod_transformer.go
+    ``TransformKoordPreemptionPolicyFunc``.
+    """
+
+    def transform(self, pod: Pod) -> Pod:
+        """Return the pod with the policy that its label says."""
+        said = pod.metadata.labels.get(PREEMPTION_POLICY, "")
+        policy = said if said in (PREEMPT_NEVER, PREEMPT_LOWER_PRIORITY) else PREEMPT_NEVER
+        if pod.spec.preemption_policy == policy:
+            return pod
+        return structs.replace(pod, spec=structs.replace(pod.spec, preemption_policy=policy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +68,7 @@ def preempt(
     attempt: Attempt,
     min_percentage: int,
     min_absolute: int,
-    may_go: Callable[[PlacedPod], bool] | None = None,
+    may_go: Allows | None = None,
 ) -> PostFilterResult:
     """Nominate a node and name its victims, or say why not.
 
@@ -63,12 +82,24 @@ def preempt(
     candidates, reasons = _candidates(attempt, wanted, may_go)
     if not candidates:
         return PostFilterResult(f"preemption: {summary(len(attempt.rejected), reasons)}")
+    return cheapest(attempt, candidates, may_go)
+
+
+def cheapest(
+    attempt: Attempt, candidates: Sequence[Candidate], allows: Allows | None
+) -> PostFilterResult:
+    """Nominate the cheapest candidate; if it breaks a gang, what is cheapest if gangs go whole.
+
+    ``allows`` restricts who may go then.
+    """
     best = min(candidates, key=lambda candidate: candidate.cost)
+    if attempt.what_if.breaks_gang(best.victims):
+        return room_for_pod(attempt, allows)
     return PostFilterResult(node=best.node, victims=best.victims)
 
 
 def _candidates(
-    attempt: Attempt, wanted: int, may_go: Callable[[PlacedPod], bool] | None
+    attempt: Attempt, wanted: int, may_go: Allows | None
 ) -> tuple[list[Candidate], Counter[str]]:
     """Return candidates, about as many as ``wanted``, and why the other nodes are none."""
     what_if, pod = attempt.what_if, attempt.pod_class
@@ -127,7 +158,7 @@ def not_eligible(attempt: Attempt, is_victim: Callable[[PlacedPod], bool]) -> st
     It waits while a pod of lower priority that ``is_victim`` leaves its nominated node.
     """
     pod = attempt.pod
-    if pod.spec.preemption_policy == "Never":
+    if pod.spec.preemption_policy == PREEMPT_NEVER:
         return NEVER
     snapshot, nominated = attempt.what_if.snapshot, pod.status.nominated_node_name
     row = snapshot.names[1].get(nominated)
@@ -146,12 +177,24 @@ def room_for_job(
 
     A job preempts nobody if one of its members does not.  Nothing is said where there is nobody.
     """
-    if any(pod.spec.preemption_policy == "Never" for pod, _ in members):
+    if any(pod.spec.preemption_policy == PREEMPT_NEVER for pod, _ in members):
         return PostFilterResult(f"preemption: {NEVER}")
     found = attempt.what_if.make_room(members, attempt.rows, allows)
     if found.places or not found.message:
         return found
     return replace(found, message=f"preemption: {found.message}")
+
+
+def room_for_pod(attempt: Attempt, allows: Allows | None = None) -> PostFilterResult:
+    """Nominate the pod as if it were a job of one: victims are whole jobs."""
+    pod = attempt.pod
+    found = room_for_job(attempt, ((pod, attempt.pod_class),), allows)
+    node = found.places.get(attempt.key, "")
+    if not node:
+        return found
+    if not found.victims and node == pod.status.nominated_node_name:
+        return PostFilterResult(f"preemption: {WAITING}", keeps_nomination=True)
+    return PostFilterResult(node=node, victims=found.victims)
 
 
 def minimal(

@@ -19,6 +19,7 @@ from koordinator.api.kubescheduler import (
     KubeSchedulerConfiguration,
     decode_args,
 )
+from koordinator.api.kubescheduler.gates import PREEMPTION_POLICY_TRANSFORMER
 from koordinator.api.meta import KubeObject
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
@@ -75,6 +76,7 @@ from koordinator.scheduler.plugins import (
     volume_restrictions,
     volume_zone,
 )
+from koordinator.scheduler.preemption import PolicyOfLabel
 from koordinator.scheduler.snapshot import ResourceAxis
 
 ENTRY_POINTS = "koordinator.scheduler.plugins"
@@ -286,6 +288,8 @@ class _Built:
                 plugin.meet(tuple(self._plugins.values()))
         gangs = _with(at["permit"], "gangs")  # their gate is closed also where it is not listed
         gates = {active.name: active for active in (*at["preEnqueue"], *gangs)}
+        gate = PREEMPTION_POLICY_TRANSFORMER
+        policies = [ActivePlugin(gate, PolicyOfLabel())] if gate in self._gates else []
         return Profile(
             scheduler_name=name,
             pre_enqueue=_with(gates.values(), "pre_enqueue"),
@@ -293,7 +297,7 @@ class _Built:
             prefer_nodes=_with(before, "prefer_nodes"),
             find_one_node=_with(before, "find_one_node"),
             next_pod=_with(before, "next_pod"),
-            transform=_with(before, "transform"),
+            transform=_with((*before, *policies), "transform"),
             lenders=_with(before, "loans"),
             filter=_with(at["filter"], "filter"),
             post_filter=_with(at["postFilter"], "postfilter"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from koordinator.api.defaults import with_defaults
@@ -13,6 +13,7 @@ from koordinator.api.kubescheduler import (
     KubeSchedulerConfiguration,
     KubeSchedulerProfile,
 )
+from koordinator.api.kubescheduler.gates import CROSS_SCHEDULER_NOMINATION
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
@@ -97,7 +98,7 @@ class Embedded:
             built.profiles,
             self.state,
             WATCHED,
-            options=options,
+            options=replace(options, heeds_other_schedulers=CROSS_SCHEDULER_NOMINATION in gates),
             metrics=metrics,
             audit=audit,
         )

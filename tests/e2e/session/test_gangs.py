@@ -34,3 +34,21 @@ def test_a_gang_waits_for_its_members_and_for_room(user: User) -> None:
     user.apply(node("n1", "2"))
     user.nodes_of("w-0", "w-1", "w-2")
     eventually(lambda: user.get("podgroups", "train", GROUPS)["status"].get("scheduled") == 3)
+
+
+def test_a_pod_group_that_cannot_be_meant_says_so(user: User) -> None:
+    """In an event and in a condition, which is taken back when the group is put right."""
+    group = {
+        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "odd"},
+        "spec": {"minMember": 0},
+    }
+    user.apply(group)
+    event = user.event_of("odd", "InvalidPodGroup")
+    assert "spec.minMember: found 0; accepted is 1 or more" in event["message"]
+    eventually(lambda: user.validity("podgroups", "odd", GROUPS) == "False")
+
+    user.apply(group | {"spec": {"minMember": 1}})
+    eventually(lambda: user.validity("podgroups", "odd", GROUPS) == "True")
+    assert user.get("podgroups", "odd", GROUPS)["status"]["phase"] == "Pending"

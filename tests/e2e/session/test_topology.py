@@ -11,6 +11,13 @@ from tests.e2e.waiting import eventually
 LABEL = "pod-group.scheduling.sigs.k8s.io"
 SPEC = "gang.scheduling.koordinator.sh/network-topology-spec"
 PLURAL = "clusternetworktopologies"
+PERIOD_S = 30.0  # more than it takes until the status is written the next time
+
+
+def validity(user: User) -> list[str]:
+    """Return the status of the conditions of the network: there is one at most."""
+    found = json.loads(user.kubectl("get", PLURAL, "default", "-o", "json"))
+    return [one["status"] for one in found.get("status", {}).get("conditions", ())]
 
 
 def topology(parent_of_block: str = "SpineLayer") -> Manifest:
@@ -95,6 +102,8 @@ def test_a_topology_that_makes_no_sense_gets_an_event(user: User) -> None:
     eventually(complaint)
     events = user.kubectl("get", "events", "--all-namespaces", "-o", "json")
     assert "names a parent of itself" in events
+    eventually(lambda: validity(user) == ["False"])
 
     user.apply(topology())
     user.nodes_of("train-0", "train-1")
+    eventually(lambda: validity(user) == ["True"], PERIOD_S)

@@ -75,6 +75,11 @@ class User:
         conditions = self.get("pods", pod)["status"].get("conditions", [])
         return next((it for it in conditions if it["type"] == kind), {})
 
+    def validity(self, plural: str, name: str, prefix: str) -> str:
+        """Return the status of an object's condition ``Valid``; empty if it has none."""
+        conditions = self.get(plural, name, prefix).get("status", {}).get("conditions", ())
+        return next((one["status"] for one in conditions if one["type"] == "Valid"), "")
+
     def is_pending(self, pod: str) -> bool:
         """Whether the pod has no node."""
         return "nodeName" not in self.get("pods", pod)["spec"]

@@ -9,6 +9,9 @@ from tests.unit.deploy.installed import (
     scheduler_container,
     scheduler_pod,
 )
+from tests.unit.scheduler.test_gang_topology import gather, topology
+from tests.unit.scheduler.test_gangs import group, members, placed
+from tests.worlds import embedded, node
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
 from koordinator.scheduler.profile import build_profiles
@@ -48,6 +51,19 @@ def test_every_plugin_of_the_original_that_works_is_on() -> None:
     } & PLUGINS_OF_THE_ORIGINAL
 
     assert enabled == PLUGINS_OF_THE_ORIGINAL
+
+
+def test_jobs_are_gathered_as_soon_as_the_network_is_described() -> None:
+    """Nothing has to be switched on: the chart brings the CRD of the network."""
+    hosts = [node(f"h{i}", 2, labels={"hall": "p0", "rack": f"r{i % 2}"}) for i in range(4)]
+    gang = members("g", 4, 1, schedulerName="koord-scheduler")
+    one = embedded(
+        topology(), *hosts, group("g", 4, **gather(must="RackLayer")), *gang, config=decoded()
+    )
+    one.scheduler.step()
+
+    racks = {int(name.removeprefix("h")) % 2 for name in placed(one).values()}
+    assert (len(placed(one)), len(racks)) == (4, 1)
 
 
 def test_the_replicas_elect_one_of_them() -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.unit.domain.quota.quotas import PREFIX, quota
 from tests.unit.scheduler.plugins.test_elastic_quota import team
 from tests.unit.scheduler.test_gangs import GANG, condition, group, member, members, placed
@@ -12,6 +13,7 @@ from tests.worlds import START_S, embedded, node, pod
 
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.event import Event
+from koordinator.api.pod_group import PodGroup
 from koordinator.scheduler.app.gang_reports import PATIENCE_S
 from koordinator.simulator import Embedded
 
@@ -28,6 +30,14 @@ def complaints(one: Embedded) -> dict[str, str]:
     return {
         f"{e.regarding.kind} {e.regarding.namespace}/{e.regarding.name}": e.note for e in events
     }
+
+
+def validity(one: Embedded, kind: Any, key: str) -> tuple[str, str, str] | None:
+    """Return status, reason and message of the condition that tells whether an object is valid."""
+    namespace, _, name = key.rpartition("/")
+    found = one.cluster.get(kind, name, namespace).status.conditions
+    assert [c.type for c in found] in ([], ["Valid"])
+    return (found[0].status, found[0].reason, found[0].message) if found else None
 
 
 def later(one: Embedded, seconds: float = 2.0) -> None:
@@ -64,6 +74,36 @@ def test_a_pod_group_that_cannot_be_meant_gets_an_event(
     one.run_to_fixed_point()
 
     assert text in complaints(one)[GROUP]
+    status, reason, message = validity(one, PodGroup, "default/g") or ("", "", "")
+    assert (status, reason, text in message) == ("False", "InvalidPodGroup", True)
+
+
+def test_the_condition_of_a_pod_group_follows_what_it_says() -> None:
+    """It is there once there was something to complain about, and takes that back."""
+    one = world(node("a"), group("g", 0), group("fine", 1))
+    one.run_to_fixed_point()
+    assert (validity(one, PodGroup, "default/g") or ("",))[0] == "False"
+    assert validity(one, PodGroup, "default/fine") is None
+
+    one.cluster.patch(PodGroup, "g", "default", {"spec": {"minMember": 1}})
+    one.load(members("g", 1))
+    one.run_to_fixed_point()
+
+    assert validity(one, PodGroup, "default/g") == ("True", "Valid", "")
+    assert one.cluster.get(PodGroup, "g", "default").status.phase
+
+
+def test_a_restarted_scheduler_takes_back_what_is_mended() -> None:
+    """The condition is read from the object, not remembered."""
+    before = world(node("a"), group("g", 0))
+    before.run_to_fixed_point()
+    stored = before.cluster.get(PodGroup, "g", "default")
+    spec = structs.replace(stored.spec, min_member=1)
+
+    one = world(node("a"), structs.replace(stored, spec=spec))
+    one.run_to_fixed_point()
+
+    assert validity(one, PodGroup, "default/g") == ("True", "Valid", "")
 
 
 def test_a_gang_without_object_tells_at_a_pod() -> None:
@@ -102,9 +142,12 @@ def test_a_group_that_names_a_missing_gang_says_so() -> None:
     later(one, PATIENCE_S)
 
     assert "default/h found nowhere" in complaints(one)[GROUP]
+    later(one)
+    assert (validity(one, PodGroup, "default/g") or ("",))[0] == "False"
     one.load([group("h", 1, groups=["g", "h"]), *members("h", 1)])
     one.run_to_fixed_point()
     assert len(placed(one)) == 2
+    assert (validity(one, PodGroup, "default/g") or ("",))[0] == "True"
 
 
 # -- quotas ----------------------------------------------------------------------------------
@@ -152,6 +195,8 @@ def test_a_quota_that_cannot_be_meant_gets_an_event(
     later(one)
 
     assert text in complaints(one)[about]
+    status, reason, message = validity(one, ElasticQuota, about.split()[1]) or ("", "", "")
+    assert (status, reason, text in message) == ("False", "InvalidElasticQuota", True)
     assert set(placed(one)) == {"other"}
 
 
@@ -167,6 +212,14 @@ def test_a_quota_that_is_put_right_is_not_complained_of_again() -> None:
 
     notes = [e.note for e in one.cluster.list(Event).items if e.reason.startswith("Invalid")]
     assert [note.split("; ")[0].rpartition(" ")[2] for note in notes] == ["'2'", "'3'"]
+    assert (validity(one, ElasticQuota, "tenants/team") or ("",))[0] == "False"
+
+    one.cluster.patch(ElasticQuota, "team", "tenants", {"spec": {"min": {"cpu": "1"}}})
+    one.load([with_pod("x", "team")])
+    one.run_to_fixed_point()
+    later(one)
+    assert validity(one, ElasticQuota, "tenants/team") == ("True", "Valid", "")
+    assert one.cluster.get(ElasticQuota, "team", "tenants").status.used["cpu"].value() == 1
 
 
 def test_a_quota_deleted_with_children_and_pods_says_what_became_of_them() -> None:

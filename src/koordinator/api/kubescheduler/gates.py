@@ -4,6 +4,7 @@ All but those in ``ON_BY_DEFAULT`` are off unless switched on.
 Source: koordinator pkg/features/scheduler_features.go.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -28,6 +29,18 @@ RESIZE_POD: Final = "ResizePod"
 #: Pods forget a reservation that is deleted.
 CLEAN_EXPIRED_ALLOCATED: Final = "CleanExpiredReservationAllocated"
 
+#: More important pods keep the places to which other schedulers have nominated them.
+CROSS_SCHEDULER_NOMINATION: Final = "CrossSchedulerNomination"
+#: The label ``preemption-policy`` says who preempts; without it nobody does.
+PREEMPTION_POLICY_TRANSFORMER: Final = "PreemptionPolicyTransformer"
+
+#: What a gate of the original would switch, where there is nothing to be switched here.
+MEANINGLESS: Final[Mapping[str, str]] = {
+    "SkipFilterWithNominatedPods": (
+        "filters are asked without nominated pods as well: all nodes at once, which costs nothing"
+    )
+}
+
 GATES: Final = frozenset(
     (
         MULTI_QUOTA_TREE,
@@ -42,6 +55,8 @@ GATES: Final = frozenset(
         OMIT_NODE_LABELS,
         RESIZE_POD,
         CLEAN_EXPIRED_ALLOCATED,
+        CROSS_SCHEDULER_NOMINATION,
+        PREEMPTION_POLICY_TRANSFORMER,
     )
 )
 

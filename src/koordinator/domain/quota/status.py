@@ -17,7 +17,7 @@ from koordinator.api.annotations.quota import (
     RUNTIME,
 )
 from koordinator.api.core import ResourceList
-from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaStatus
+from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.domain.quota.amounts import to_quantities
 from koordinator.domain.quota.figures import QuotaFigures
 from koordinator.foundation.errors import InputError
@@ -46,7 +46,7 @@ def with_status(quota: ElasticQuota, figures: QuotaFigures) -> ElasticQuota:
         quota = replace(quota, metadata=replace(quota.metadata, annotations=annotations))
     used = to_quantities(figures.used)
     if _without_zeros(quota.status.used) != _without_zeros(used):
-        quota = replace(quota, status=ElasticQuotaStatus(used=used))
+        quota = replace(quota, status=replace(quota.status, used=used))
     return quota
 
 

@@ -1,9 +1,12 @@
 """Why pods fit nowhere, found out once for all that are alike."""
 
 from collections.abc import Container, Hashable
+from collections.abc import Set as AbstractSet
+
+from msgspec import structs
 
 from koordinator.api.pod import Pod
-from koordinator.scheduler.cycle import Cycle, Scorecard
+from koordinator.scheduler.cycle import Cycle, Scorecard, priority_of
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.queue import Nominator
 from koordinator.scheduler.snapshot import ClusterState, PodClass
@@ -12,21 +15,49 @@ from koordinator.scheduler.snapshot import ClusterState, PodClass
 class Diagnoses:
     """Asks for one scheduler; to ``explain`` every pod, each is asked about on its own."""
 
-    def __init__(self, state: ClusterState, nominator: Nominator, *, explain: bool) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        nominator: Nominator,
+        schedulers: AbstractSet[str],
+        *,
+        explain: bool,
+    ) -> None:
         self._state, self._nominator, self._explain = state, nominator, explain
+        self._schedulers = schedulers  # names of those of this process
+        self._rivals = Nominator()  # pods of other schedulers
         self._known: dict[Hashable, Diagnosis] = {}
         self._known_at: Hashable = None
-        self._nominated_at: tuple[int, dict[str, list[tuple[Pod, PodClass]]]] = (0, {})
+        self._nominated_at: tuple[Hashable, dict[str, list[tuple[Pod, PodClass]]]] = ((0, 0), {})
+
+    def lost_rival(self, pod: Pod, *, gone: bool) -> bool:
+        """Follow the nomination of a pod by another scheduler; return whether it has ended.
+
+        Only more important pods count, not equals: these may have been nominated after ours.
+        Source: koordinator pkg/scheduler/frameworkext, gate CrossSchedulerNomination.
+        """
+        if pod.spec.scheduler_name in self._schedulers:
+            return False
+        before = self._rivals.node_of(pod.key)
+        self._rivals.remove(pod.key)
+        if not (gone or pod.spec.node_name or pod.metadata.deletion_timestamp):
+            spec = structs.replace(pod.spec, priority=priority_of(pod) - 1)
+            self._rivals.add(structs.replace(pod, spec=spec))
+        return bool(before) and self._rivals.node_of(pod.key) != before
 
     def nominated(self, but: Container[str] = ()) -> dict[str, list[tuple[Pod, PodClass]]]:
         """Return the pods nominated to each node; ``but`` are keys of pods that don't count."""
-        version, every = self._nominated_at
-        if version != self._nominator.version:
+        version = (self._nominator.version, self._rivals.version)
+        known_at, every = self._nominated_at
+        if version != known_at:
             every = {
-                node: [(pod, self._state.classes.of(pod)) for pod in self._nominator.on_node(node)]
-                for node in self._nominator.nodes()
+                node: [
+                    (pod, self._state.classes.of(pod))
+                    for pod in (*self._nominator.on_node(node), *self._rivals.on_node(node))
+                ]
+                for node in (*self._nominator.nodes(), *self._rivals.nodes())
             }
-            self._nominated_at = (self._nominator.version, every)
+            self._nominated_at = (version, every)
         if not but:
             return every
         found = {node: [it for it in pods if it[0].key not in but] for node, pods in every.items()}
@@ -46,7 +77,7 @@ class Diagnoses:
 
     def known(self, cycle: Cycle, pod_class: PodClass) -> Diagnosis | None:
         """Ten thousand pods of one kind that don't fit are diagnosed once."""
-        if self._explain or self._nominator.nodes() or self._known_at != self.world():
+        if self._explain or self.nominated() or self._known_at != self.world():
             return None
         return self._known.get((cycle.profile.scheduler_name, pod_class.id))
 
@@ -58,6 +89,6 @@ class Diagnoses:
         if self._known_at != self.world():
             self._known.clear()
             self._known_at = self.world()
-        if not self._nominator.nodes():
+        if not self.nominated():
             self._known[cycle.profile.scheduler_name, pod_class.id] = diagnosis
         return diagnosis

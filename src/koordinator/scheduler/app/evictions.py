@@ -61,7 +61,8 @@ class Evictions:
         self._nominate({pod.key: (pod, node)})
         self._bindings.settle(nomination.victims)
         for victim in nomination.victims:
-            error = self._evict(victim, pod, f"pod {pod.key}", node)
+            its_node = self._state.nodes.names[victim.row]
+            error = self._evict(victim, pod, f"pod {pod.key}", its_node)
             if error is not None:
                 return error
         return None

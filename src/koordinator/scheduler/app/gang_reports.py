@@ -47,6 +47,7 @@ class GangReports:
         self._contradictions: dict[str, tuple[str, ...]] = {}  # by pod
         self._contradicting: dict[str, Pod] = {}  # of these, those to be told
         self._missing: dict[str, float] = {}  # gangs that name others in vain -> when to say so
+        self._in_vain: dict[str, str] = {}  # gangs of which it has been said, and what
         self._complaints: dict[str, tuple[str, ...]] = {}  # gang id -> what has been logged
 
     def gated(self, pod: Pod) -> None:
@@ -114,7 +115,8 @@ class GangReports:
         if gang is None or gang.terms is None:
             return
         self._note_missing(gangs, gang)
-        self._complain(gang, stored, gang.terms.complaints)
+        in_vain = filter(None, [self._in_vain.get(gang.id)])
+        self._complain(gang, stored, (*gang.terms.complaints, *in_vain))
         if stored is None:
             return
         status = status_of(stored, gang, to_datetime(self._clock.now_s()))
@@ -126,6 +128,8 @@ class GangReports:
 
     def _complain(self, gang: Gang, stored: PodGroup | None, complaints: tuple[str, ...]) -> None:
         """Tell once what of a gang is ignored: at its PodGroup, or else at one of its pods."""
+        if stored is not None:
+            self._reporter.judged(stored, "; ".join(complaints))
         if self._complaints.get(gang.id, ()) == complaints:
             return
         self._complaints[gang.id] = complaints
@@ -147,9 +151,11 @@ class GangReports:
     def _note_missing(self, gangs: GangBook, gang: Gang) -> None:
         """Note since when a gang names others that nobody knows."""
         if _missing(gangs, gang):
-            self._missing.setdefault(gang.id, self._clock.now_s() + PATIENCE_S)
+            if gang.id not in self._in_vain:
+                self._missing.setdefault(gang.id, self._clock.now_s() + PATIENCE_S)
         else:
             self._missing.pop(gang.id, None)
+            self._in_vain.pop(gang.id, None)
 
     def _complain_of_missing(self) -> None:
         """Tell gangs whose partners have not come for a while.
@@ -166,7 +172,9 @@ class GangReports:
                     stored = self._state.objects.get(PodGroup, gang_id)
                     until = "until all of the group are there none of it starts"
                     text = f"{GROUPS.key}: {', '.join(names)} found nowhere; {until}"
-                    self._complain(gang, stored, (text,))
+                    self._in_vain[gang_id] = text
+                    complaints = gang.terms.complaints if gang.terms is not None else ()
+                    self._complain(gang, stored, (*complaints, text))
 
     def _with_place(self, stored: PodGroup, group_id: str) -> PodGroup:
         """Return the PodGroup with its place in the queue; without, if it is in none."""

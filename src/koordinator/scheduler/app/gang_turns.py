@@ -127,7 +127,7 @@ class GangTurns:
         merges = len(cycle.profile.permit) == 1 and self._merges
         merges = merges and not self._state.load.names_any(list(here))
         if demand is None:
-            merges = merges and not self._nominator.nodes()
+            merges = merges and not self._diagnoses.nominated()
             decision = self._placer.place(cycle, turn, members, merges=merges)
         else:
             decision = self._gatherer.place(

@@ -1,6 +1,6 @@
 """What is written about the network: its domains, or why the object that describes it is useless.
 
-ClusterNetworkTopology has no conditions, so a complaint becomes an event.
+The complaint is told in an event and a condition.
 """
 
 import logging
@@ -59,10 +59,12 @@ class NetworkReports:
             if network.complaint:
                 log.warning("network ignored", extra={"complaint": network.complaint})
                 self._reporter.complained(topology, network.complaint)
+        self._reporter.judged(topology, network.complaint)
         if network.tree is None:
             return
         status = status_of(network.tree)
-        if status != topology.status:
+        if status.detail_status != topology.status.detail_status:
+            status = replace(topology.status, detail_status=status.detail_status)
             self._patch(topology, replace(topology, status=status))
 
     def _patch(self, topology: ClusterNetworkTopology, wanted: ClusterNetworkTopology) -> None:

@@ -136,6 +136,8 @@ class QuotaStatus:
         if quota is None or (name != ROOT_QUOTA and name not in ledger.trees):
             self.gauges.pop(name, None)
             return 0
+        if quota.key not in self._told:
+            self._reporter.judged(quota, "")
         figures = figures_of(ledger.trees.tree_of(name), name)
         if self._metrics is not None:
             self.gauges[name] = gauges_of(quota, figures)
@@ -181,4 +183,5 @@ class QuotaStatus:
                 quota = self._state.objects.get(ElasticQuota, key)
                 if quota is not None:
                     self._reporter.complained(quota, complaint)
+                    self._reporter.judged(quota, complaint)
         self._told = complaints

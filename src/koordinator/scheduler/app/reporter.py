@@ -8,16 +8,22 @@ client-go tools/events (an event that comes again within six minutes becomes a s
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from msgspec.structs import replace
 
 from koordinator.api.annotations.reservation import AFFINITY
+from koordinator.api.cluster_network_topology import ClusterNetworkTopology
+from koordinator.api.codec import merge_patch
 from koordinator.api.core import MicroTime, ObjectReference
+from koordinator.api.crd import StandardCondition, has_status_subresource
+from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.event import Event, EventSeries, reference_to
 from koordinator.api.meta import Condition, KubeObject, ObjectMeta
 from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
+from koordinator.api.pod_group import PodGroup
 from koordinator.api.reservation import Reservation
-from koordinator.cluster.port import Cluster, PodReport
+from koordinator.cluster.port import Cluster, ObjectPatch, PodReport
 from koordinator.domain.reservations.message import reservation_message
 from koordinator.domain.reservations.reserve_pod import is_reserve_pod, reservation_name
 from koordinator.foundation.clock import UTC, Clock, to_datetime
@@ -30,11 +36,15 @@ DISPLACED = ("Normal", "Preempted", "Preempting")
 FAILED_RESERVATION = ("Warning", "FailedScheduling-Reservation", "Scheduling")
 GATED = "SchedulingGated"  # a reason: room would not help, so no autoscaler acts
 COMPONENT = "koord-scheduler"  # who speaks about objects that belong to no profile
+VALID = "Valid"  # the type of the condition of objects that may say what can't be meant
 DEFAULT_NAMESPACE = "default"  # of events about objects that have none
 SERIES_S = 360.0  # an event that comes again within this time is the same one
 SERIES_WRITE_S = 60.0  # how often a growing series is written at most
 _NAME = 230  # characters of a pod's name in that of its event, which may have 253
 _KEPT = 1 << 14  # failures remembered before the old ones are looked for
+
+
+Judged = PodGroup | ElasticQuota | ClusterNetworkTopology
 
 
 @dataclass(slots=True)
@@ -61,6 +71,7 @@ class Reporter:
         self._told: dict[str, _Told] = {}  # by uid
         self._prune_at = _KEPT
         self._ignored: set[tuple[str, str, str]] = set()  # kind, uid and problem
+        self._judged: dict[str, tuple[str, str]] = {}  # by uid: status and message of a condition
 
     def bound(self, pods: Sequence[tuple[Pod, str]]) -> None:
         """Tell that pods were bound to nodes."""
@@ -125,6 +136,34 @@ class Reporter:
             what = ("Warning", f"Invalid{about.KIND}", "Reading")
             self._cluster.report([self._event(about, COMPONENT, what, shortened(problem))])
         return True
+
+    def judged(self, about: Judged, problem: str) -> None:
+        """Keep the condition that says whether an object can be meant; none if it always could."""
+        known = next((one for one in about.status.conditions if one.type == VALID), None)
+        status: Literal["True", "False"] = "False" if problem else "True"
+        text = shortened(problem)
+        if not self._enabled or (known is None and not problem):
+            return
+        key, said = about.metadata.uid or about.key, (status, text)
+        if self._judged.get(key) == said or (known and (known.status, known.message) == said):
+            return
+        self._judged[key] = said
+        since = known.last_transition_time if known and known.status == status else None
+        condition = StandardCondition(
+            type=VALID,
+            status=status,
+            reason=f"Invalid{about.KIND}" if problem else VALID,
+            message=text,
+            last_transition_time=since or to_datetime(self._clock.now_s()),
+            observed_generation=about.metadata.generation,
+        )
+        others = (one for one in about.status.conditions if one is not known)
+        judged = replace(about.status, conditions=(*others, condition))
+        patch, meta = merge_patch(about, replace(about, status=judged)), about.metadata
+        part = "status" if has_status_subresource(type(about)) else ""
+        self._cluster.report(
+            [ObjectPatch(type(about), meta.namespace, meta.name, patch, meta.uid, part)]
+        )
 
     def nominated(self, pod: Pod, node: str) -> None:
         """Write the node where room is being made; empty takes the nomination back.

@@ -78,6 +78,7 @@ class Options:
     in_flight: int = 1024  # bindings under way at which deciding waits until half of them ended
     #: write the domains to ClusterNetworkTopology; None: if a profile gathers gangs
     writes_network: bool | None = None
+    heeds_other_schedulers: bool = False  # keeps the places to which they nominate pods
 
 
 class Scheduler:
@@ -129,7 +130,9 @@ class Scheduler:
         self.gangs = [active.plugin.gangs for p in profiles for active in p.gangs]
         if audit is not None:
             audit.watch(state, untimed, self.gangs, metrics)
-        self._diagnoses = Diagnoses(state, self.nominator, explain=self.options.explain)
+        self._diagnoses = Diagnoses(
+            state, self.nominator, frozenset(self.cycles), explain=self.options.explain
+        )
         self._bindings = BindingCycle(
             clock,
             state,
@@ -278,6 +281,8 @@ class Scheduler:
             holds = OPERATING_MODE in event.object.metadata.labels
             handle = self._handle_holder if holds else self._handle_pod
             handle(event.type, as_scheduled(event.object), old)
+            if self.options.heeds_other_schedulers:
+                self._heed(event.type, as_scheduled(event.object))
             if self._keeper is not None:
                 for uid in filter(None, {used, self._used_by(event.object)}):
                     self._keeper.touch_user(uid)
@@ -303,6 +308,11 @@ class Scheduler:
         if event.type is EventType.DELETED:
             return self._ingest.drop(event.object)
         return self._ingest.put(event.object, event.previous)
+
+    def _heed(self, kind: EventType, pod: Pod) -> None:
+        """Keep the place to which another scheduler has nominated a pod, or keep it no more."""
+        if self._diagnoses.lost_rival(pod, gone=kind is EventType.DELETED or is_over(pod)):
+            self._tell_queue(ClusterEvent("AssignedPod", Action.DELETE, pod, None))
 
     def _used_by(self, pod: Pod) -> str:
         """Return the uid of the reservation that a placed pod uses; empty if none."""
@@ -604,7 +614,7 @@ class Scheduler:
 
         A node's usage may be reported of a former pod of the same name: then they aren't.
         """
-        if self.nominator.nodes():
+        if self._diagnoses.nominated():
             return False
         return not self.state.load.names_any([queued.key for queued in run])
 

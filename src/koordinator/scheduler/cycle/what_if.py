@@ -15,6 +15,7 @@ from koordinator.scheduler.cycle.evaluation import view_for, wants_filter
 from koordinator.scheduler.cycle.job_room import make_room
 from koordinator.scheduler.cycle.rivals import Nominations
 from koordinator.scheduler.diagnosis import reasons_of
+from koordinator.scheduler.job_preemption import breaks_gang
 from koordinator.scheduler.snapshot import (
     BoolArray,
     ClusterState,
@@ -57,6 +58,11 @@ class StateWhatIf:
         for rival, rival_class in rivals:
             transaction.place(f"nominated:{rival.key}", rival, rival_class, row)
         return rejection(self._profile, self._state, pod, row)
+
+    def breaks_gang(self, victims: Sequence[PlacedPod]) -> bool:
+        """Return whether a gang would be left with too few members without those, but with some."""
+        books = [active.plugin.gangs for active in self._profile.gangs]
+        return breaks_gang(self._state, books, victims)
 
     def make_room(
         self,

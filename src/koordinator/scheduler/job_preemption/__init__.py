@@ -11,7 +11,12 @@ Pure arithmetic over arrays, except for a ``Trial``, which asks the real filters
 
 from koordinator.scheduler.job_preemption.planner import Plan, Trial, make_plan
 from koordinator.scheduler.job_preemption.problem import Problem, Shape, Shortage
-from koordinator.scheduler.job_preemption.victims import VictimJob, VictimTable, victims_of
+from koordinator.scheduler.job_preemption.victims import (
+    VictimJob,
+    VictimTable,
+    breaks_gang,
+    victims_of,
+)
 
 __all__ = [
     "Plan",
@@ -21,6 +26,7 @@ __all__ = [
     "Trial",
     "VictimJob",
     "VictimTable",
+    "breaks_gang",
     "make_plan",
     "victims_of",
 ]

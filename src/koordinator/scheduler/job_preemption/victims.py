@@ -9,7 +9,7 @@ count whole and disruption budgets are respected where possible.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from math import inf
@@ -164,7 +164,7 @@ def victims_of(
     rank = np.where(violating, _VIOLATES, 0) + found.priority + _SHIFT
     columns_of = _Columns(found, np.where(gone, GONE, rank), violating)
     jobs: list[VictimJob] = []
-    for group_id, members in _groups(found, gangs).items():
+    for group_id, members in _groups(found.of_gang, gangs).items():
         job = _Job(state, members, rules)
         jobs.append(columns_of.add(group_id, len(jobs), job, budgets))
     return columns_of.table(found.amounts(columns), jobs)
@@ -287,10 +287,36 @@ def _find(state: ClusterState, rows: IntArray, rules: _Rules) -> _Found:
     return found
 
 
-def _groups(found: _Found, books: Sequence[GangBook]) -> dict[str, dict[str, Gang]]:
-    """Return the gang groups that are concerned, each with its gangs by id."""
+def breaks_gang(
+    state: ClusterState, books: Sequence[GangBook], victims: Sequence[PlacedPod]
+) -> bool:
+    """Return whether a gang would be left with fewer members than it needs, but with some."""
+    going = {placed.key: gang_id(placed.pod.metadata) for placed in victims}
+    for gangs in _groups(filter(None, going.values()), books).values():
+        alive = {one: _alive(state, gang) for one, gang in gangs.items()}
+        left = {one: keys - going.keys() for one, keys in alive.items()}
+        is_short = any(
+            len(left[one]) < min(_least(gang), len(alive[one])) for one, gang in gangs.items()
+        )
+        if is_short and any(left.values()):
+            return True
+    return False
+
+
+def _alive(state: ClusterState, gang: Gang) -> set[str]:
+    """Return the members, by key, that have nodes and are not being deleted."""
+    placed = {key: state.pods.by_key.get(key) for key in gang.members}
+    return {
+        key
+        for key, one in placed.items()
+        if one is not None and one.pod.metadata.deletion_timestamp is None
+    }
+
+
+def _groups(ids: Iterable[str], books: Sequence[GangBook]) -> dict[str, dict[str, Gang]]:
+    """Return the gang groups of these gangs, each with its gangs by id."""
     groups: dict[str, dict[str, Gang]] = {}
-    for own_id in found.of_gang:
+    for own_id in ids:
         for book in books:
             gang = book.gangs.get(own_id)
             if gang is not None and gang.terms is not None:

@@ -29,7 +29,7 @@ from koordinator.scheduler.contract import (
     Reads,
 )
 from koordinator.scheduler.plugins.coscheduling.proximity import places_by_distance, selector_of
-from koordinator.scheduler.preemption import WAITING, room_for_job
+from koordinator.scheduler.preemption import room_for_job, room_for_pod
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 
 
@@ -92,14 +92,7 @@ class Coscheduling:
             return PostFilterResult()
         if attempt.members:
             return room_for_job(attempt, attempt.members)
-        pod = attempt.pod
-        found = room_for_job(attempt, ((pod, attempt.pod_class),))
-        node = found.places.get(attempt.key, "")
-        if not node:
-            return found
-        if not found.victims and node == pod.status.nominated_node_name:
-            return PostFilterResult(f"preemption: {WAITING}", keeps_nomination=True)
-        return PostFilterResult(node=node, victims=found.victims)
+        return room_for_pod(attempt)
 
 
 def build(args: CoschedulingArgs, _axis: ResourceAxis) -> Coscheduling:

@@ -43,6 +43,7 @@ from koordinator.scheduler.plugins.elastic_quota.ledger import QuotaLedger, as_q
 from koordinator.scheduler.preemption import (
     NOT_HELPFUL,
     Candidate,
+    cheapest,
     minimal,
     not_eligible,
     room_for_job,
@@ -129,8 +130,7 @@ class ElasticQuotaPlugin:
     def lack(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> Lack | Refusal | None:
         """Return what pods of the same quotas must free before all these are accepted."""
         trees = self.ledger(snapshot).trees
-        spares = self.args.disable_default_quota_preemption
-        return JobInQuotas(trees, pods, self.admission, spares_default_quota=spares).lack()
+        return self._in_quotas(trees, pods).lack()
 
     def postfilter(self, attempt: Attempt) -> PostFilterResult:
         """Make room at the expense of less important pods of the same quota."""
@@ -155,16 +155,18 @@ class ElasticQuotaPlugin:
         candidates, reasons = search.candidates()
         if not candidates:
             return PostFilterResult(f"preemption: {summary(len(attempt.rejected), reasons)}")
-        best = min(candidates, key=lambda candidate: candidate.cost)
-        return PostFilterResult(node=best.node, victims=best.victims)
+        own = self._in_quotas(trees, [attempt.pod_class])
+        return cheapest(attempt, candidates, own.allows)
 
     def _room_for_job(self, attempt: Attempt, trees: QuotaTrees) -> PostFilterResult:
-        classes = [pod_class for _, pod_class in attempt.members]
-        spares = self.args.disable_default_quota_preemption
-        own = JobInQuotas(trees, classes, self.admission, spares_default_quota=spares)
+        own = self._in_quotas(trees, [pod_class for _, pod_class in attempt.members])
         if not own.names:
             return PostFilterResult()
         return room_for_job(attempt, attempt.members, own.allows)
+
+    def _in_quotas(self, trees: QuotaTrees, pods: Sequence[PodClass]) -> JobInQuotas:
+        spares = self.args.disable_default_quota_preemption
+        return JobInQuotas(trees, pods, self.admission, spares_default_quota=spares)
 
 
 class _Search:

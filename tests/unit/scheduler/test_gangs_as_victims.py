@@ -1,0 +1,112 @@
+"""A single pod that makes room: a gang that is broken for it counts, and goes, as a whole."""
+
+from typing import Any
+
+import pytest
+from tests.unit.domain.quota.quotas import PREFIX
+from tests.unit.scheduler.plugins.test_elastic_quota import team
+from tests.unit.scheduler.test_gang_topology import gather, nodes, topology
+from tests.unit.scheduler.test_gangs import group, member, members, placed
+from tests.unit.scheduler.test_job_preemption import HIGH, JOBS, QUOTAS, STOCK, settled, world
+from tests.worlds import configuration, embedded, node, pod
+
+TEAM = {PREFIX + "name": "team"}
+CONFIGS = pytest.mark.parametrize(
+    "config", [STOCK, JOBS, QUOTAS], ids=["pods", "jobs", "pods in quotas"]
+)
+ONLY = {"disabled": [{"name": "*"}], "enabled": [{"name": "Coscheduling"}]}
+NETWORK = {"name": "Coscheduling", "args": {"awareNetworkTopology": True}}
+
+
+def busy(*objects: Any, config: Any) -> Any:
+    """Return two nodes, and a gang of two with a member on each."""
+    gang = members("g", 2, 4, labels=TEAM)
+    one = world(
+        team("team", most=100), node("a", 5), node("b", 5), group("g", 2), *gang, config=config
+    )
+    settled(one)
+    one.load(objects)
+    return one
+
+
+@CONFIGS
+def test_a_pod_of_no_gang_goes_rather_than_a_member(config: Any) -> None:
+    """All are alike, and the members are on the first nodes, but with one of them go both."""
+    one = busy(node("c", 4), pod("solo", 4, on="c", labels=TEAM), config=config)
+    one.load([pod("high", 4, priority=HIGH, labels=TEAM)])
+
+    assert settled(one) == ["solo"]
+    assert placed(one)["high"] == "c"
+
+
+@CONFIGS
+def test_with_one_member_go_all(config: Any) -> None:
+    """Half a gang is of no use to anybody."""
+    one = busy(pod("high", 4, priority=HIGH, labels=TEAM), config=config)
+
+    assert settled(one) == ["g-0", "g-1"]
+    assert "high" in placed(one)
+
+
+@CONFIGS
+def test_a_member_that_the_gang_can_spare_goes_alone(config: Any) -> None:
+    """Two run where one would do."""
+    one = world(
+        team("team", most=100),
+        node("a", 4),
+        node("b", 4),
+        group("g", 1),
+        *members("g", 2, 4, labels=TEAM),
+        config=config,
+    )
+    settled(one)
+    one.load([pod("high", 4, priority=HIGH, labels=TEAM)])
+
+    assert len(settled(one)) == 1
+    assert set(placed(one)) & {"g-0", "g-1"}
+
+
+@CONFIGS
+def test_a_gang_with_an_important_member_stays(config: Any) -> None:
+    """Who may not evict all evicts nobody."""
+    one = world(
+        team("team", most=100),
+        node("a", 4),
+        node("b", 4),
+        group("g", 2),
+        member("g-0", "g", 4, labels=TEAM),
+        member("g-1", "g", 4, labels=TEAM, priority=2 * HIGH),
+        config=config,
+    )
+    settled(one)
+    one.load([pod("high", 4, priority=HIGH, labels=TEAM)])
+
+    assert settled(one) == []
+    assert set(placed(one)) == {"g-0", "g-1"}
+
+
+@pytest.mark.parametrize("jobs", [False, True])
+def test_a_gathered_member_that_comes_later_makes_room_near_the_others(jobs: bool) -> None:
+    """Its gang runs: it is alone, and has to be in the same rack."""
+    enabled = [{"name": "Coscheduling"}] + ([] if jobs else [{"name": "DefaultPreemption"}])
+    config = configuration(
+        plugins={
+            "multiPoint": {"enabled": enabled},
+            "queueSort": ONLY,
+            **({"postFilter": ONLY} if jobs else {}),
+        },
+        pluginConfig=[{**NETWORK, "args": {**NETWORK["args"], "enablePreemption": jobs}}],
+    )
+    gang = members("g", 2, 1, priority=HIGH)
+    spec = gather(must="RackLayer")
+    one = embedded(topology(), *nodes(2, 2, 2, 2), group("g", 2, **spec), *gang, config=config)
+    settled(one)
+    assert set(placed(one).values()) == {"h1"}
+    others = ("h2", "h2", "h3", "h3", "h4", "h4")
+    one.load([pod(f"low-{i}", 1, on=name) for i, name in enumerate(others)])
+    settled(one)
+
+    one.load([member("g-2", "g", 1, priority=HIGH)])
+
+    assert len(settled(one)) == 1
+    assert placed(one)["g-2"] == "h2"
