@@ -132,6 +132,8 @@ def test_a_gang_short_of_members_says_so() -> None:
 
     assert len(found.causes) == 1
     assert "needs 3 members" in found.causes[0].reason
+    assert found.queue is not None
+    assert found.queue.woken_by[0].startswith("Coscheduling: a member of its gang comes")
 
 
 def test_pods_that_end_are_waited_for() -> None:

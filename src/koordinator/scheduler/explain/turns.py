@@ -50,8 +50,11 @@ def wakers(queued: QueuedPod, profile: Profile) -> tuple[str, ...]:
         return ()
     said: list[str] = []
     limiting = {a.name for a in profile.pre_filter if hasattr(a.plugin, "run_limit")}
+    gathering = {active.name for active in profile.gangs}
     for plugin in sorted(queued.rejectors):
-        words = [text for hint in profile.events.get(plugin, ()) for text in _words(hint)]
+        waits_for_members = plugin in gathering and queued.state is QueueState.GATED
+        words = ["a member of its gang comes"] if waits_for_members else []
+        words += [text for hint in profile.events.get(plugin, ()) for text in _words(hint)]
         if plugin in limiting:
             words.append("there is room again in what it counts")
         if words:
