@@ -37,7 +37,9 @@ def _explain() -> None:
 def explain_pod(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="namespace/name, repeatable; default: every pod that waits."),
+        typer.Argument(
+            help="namespace/name or reservation/name, repeatable; default: all that wait."
+        ),
     ] = None,
     *,
     files: Files = None,

@@ -50,10 +50,9 @@ def wakers(queued: QueuedPod, profile: Profile) -> tuple[str, ...]:
         return ()
     said: list[str] = []
     limiting = {a.name for a in profile.pre_filter if hasattr(a.plugin, "run_limit")}
-    gathering = {active.name for active in profile.gangs}
+    short = {a.name for a in profile.gangs if a.plugin.gangs.shortage(queued.pod)}
     for plugin in sorted(queued.rejectors):
-        waits_for_members = plugin in gathering and queued.state is QueueState.GATED
-        words = ["a member of its gang comes"] if waits_for_members else []
+        words = ["a member of its gang comes"] if plugin in short else []
         words += [text for hint in profile.events.get(plugin, ()) for text in _words(hint)]
         if plugin in limiting:
             words.append("there is room again in what it counts")
