@@ -323,7 +323,7 @@ def _refusal(tree: Any, kind: type[Any]) -> str:
 
 
 def _not_json(error: Exception) -> InputError:
-    text = str(error)
+    text = str(error).removeprefix("JSON is malformed: ")
     return InputError(f"not valid JSON: {text[0].lower()}{text[1:]}")
 
 

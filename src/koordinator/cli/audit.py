@@ -151,6 +151,9 @@ def _read(paths: Iterable[Path]) -> Iterator[AuditEntry]:
         files = [path]
         if path.is_dir():
             files = sorted(path.glob("audit.jsonl*"), key=_age, reverse=True)
+            if not files:
+                text = "found no audit.jsonl; accepted is a folder of koord scheduler --audit-dir"
+                raise InputError(text, source=str(path))
         for file in files:
             try:
                 with file.open("rb") as lines:

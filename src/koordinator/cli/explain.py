@@ -37,7 +37,9 @@ def _explain() -> None:
 def explain_pod(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="namespace/name, repeatable; default: every pod that waits."),
+        typer.Argument(
+            help="namespace/name or reservation/name, repeatable; default: all that wait."
+        ),
     ] = None,
     *,
     files: Files = None,
@@ -84,39 +86,44 @@ def _as_data(one: Explanation) -> dict[str, Any]:
 
 
 def _print(printer: Console, one: Explanation) -> None:
-    printer.print(f"[bold]{escape(one.pod)}[/] {one.verdict}: {escape(one.summary)}")
+    _say(printer, f"[bold]{escape(one.pod)}[/] {one.verdict}: {escape(one.summary)}")
     _print_causes(printer, one)
     _print_nearest(printer, one)
     if one.empty_cluster is not None and not one.empty_cluster.fits:
-        printer.print(f"  not even if all other pods were gone: {escape(one.empty_cluster.why)}")
+        _say(printer, f"  not even if all other pods were gone: {escape(one.empty_cluster.why)}")
     if one.remedies:
-        printer.print("  what would help:")
+        _say(printer, "  what would help:")
     for remedy in one.remedies:
         besides = "" if remedy.sufficient else " (not enough alone)"
-        printer.print(f"    - {escape(remedy.text)}{besides}")
+        _say(printer, f"    - {escape(remedy.text)}{besides}")
     turn, forecast = one.queue, one.forecast
     if turn is not None:
         before = f", {turn.position - 1} before it" if turn.position > 1 else ""
-        printer.print(
-            f"  queue: {turn.state}{before}, tried {turn.attempts} times since {turn.since}"
+        _say(
+            printer,
+            f"  queue: {turn.state}{before}, tried {turn.attempts} times since {turn.since}",
         )
         for event in turn.woken_by:
-            printer.print(f"    woken by {escape(event)}")
+            _say(printer, f"    woken by {escape(event)}")
         if turn.retry_at:
-            printer.print(f"    tried again at {turn.retry_at} at the latest")
+            _say(printer, f"    tried again at {turn.retry_at} at the latest")
     if forecast is not None:
         text = f"{forecast.at} on {forecast.node}" if forecast.at else f"unknown: {forecast.why}"
-        printer.print(f"  start: {escape(text)}")
+        _say(printer, f"  start: {escape(text)}")
 
 
 def _print_causes(printer: Console, one: Explanation) -> None:
     for cause in one.causes:
         more = f" ({escape(cause.detail)})" if cause.detail else ""
         if not cause.nodes:
-            printer.print(f"  {escape(cause.plugin or '-')}: {escape(cause.reason)}{more}")
+            _say(printer, f"  {escape(cause.plugin or '-')}: {escape(cause.reason)}{more}")
             continue
         rank = "" if cause.decisive else "also, but not alone: "
-        printer.print(f"  {rank}{escape(cause.plugin)}: {cause.nodes} {escape(cause.reason)}{more}")
+        _say(printer, f"  {rank}{escape(cause.plugin)}: {cause.nodes} {escape(cause.reason)}{more}")
+
+
+def _say(printer: Console, text: str) -> None:
+    printer.print(text, soft_wrap=True)  # lines are searched for, and copied
 
 
 def _print_nearest(printer: Console, one: Explanation) -> None:

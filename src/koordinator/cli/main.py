@@ -23,6 +23,7 @@ from koordinator.cli.schedule import schedule
 from koordinator.cli.scheduler import scheduler
 from koordinator.cli.simulate import simulate
 from koordinator.foundation.errors import InputError, InvalidError, KoordinatorError
+from koordinator.process.logs import tell_warnings
 
 app = typer.Typer(
     name="koord",
@@ -67,6 +68,7 @@ def spare_the_collector() -> None:
 def main() -> None:
     """Run the command line; never returns."""
     spare_the_collector()
+    tell_warnings()
     errors = console(stderr=True)
     try:
         app(["--leader-elect=true" if a == "--leader-elect" else a for a in sys.argv[1:]])

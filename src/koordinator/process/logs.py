@@ -66,6 +66,22 @@ class JsonFormatter(logging.Formatter):
         return msgspec.json.encode(line, enc_hook=str).decode()
 
 
+class PlainFormatter(logging.Formatter):
+    """A sentence for who has typed a command: ``warning: pod not bound (pod: a/b, error: …)``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = ", ".join(f"{name}: {value}" for name, value in _extras(record))
+        details = f" ({said})" if said else ""
+        return f"{record.levelname.lower()}: {record.getMessage()}{details}"
+
+
+def tell_warnings(stream: TextIO | None = None) -> None:
+    """Print warnings and worse, until ``set_up_logging`` decides otherwise."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(PlainFormatter())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+
+
 def set_up_logging(
     log_format: LogFormat = LogFormat.TEXT, verbosity: int = 0, stream: TextIO | None = None
 ) -> None:

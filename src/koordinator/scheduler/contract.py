@@ -67,6 +67,8 @@ its arguments.
                     a node
 ``node_remedy``     ``(row view, pod) -> str``: for people, what to change about a node so that the
                     filter accepts it; empty: nothing that an operator should
+``reaches``         ``(row view, pod) -> bool``: whether what the filter has against a node would
+                    hold for a new node like it as well, because of pods on others
 ``refusal_detail``  ``(snapshot, pod) -> str``: for people, what exactly ``prefilter`` means where
                     it refuses the pod
 ``remedy``          ``(snapshot, pod) -> str``: for people, what would let pass a pod that

@@ -4,7 +4,11 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from tests.e2e.controlplane import ControlPlane
+from tests.e2e.scheduler_process import SchedulerProcess
+from tests.e2e.session.conftest import CONFIGURATION
 from tests.e2e.session.manifests import Manifest, node, pod
+from tests.e2e.session.test_dry_run import koord
 from tests.e2e.session.user import SOON_S, User
 from tests.e2e.waiting import eventually
 
@@ -45,7 +49,7 @@ def clean(user: User) -> Iterator[None]:
     user.kubectl("delete", KIND, "--all")
 
 
-def test_room_is_kept_used_and_given_back(user: User) -> None:
+def test_room_is_kept_used_and_given_back(user: User, scheduler: SchedulerProcess) -> None:
     """Applied, available, used by its owner, expired, collected."""
     user.apply(node("n0", "4"))
     user.apply(reservation("warm", "3", app="web", ttl="25s", allocateOnce=False))
@@ -63,6 +67,10 @@ def test_room_is_kept_used_and_given_back(user: User) -> None:
     status = found(user, "warm")["status"]
     assert [owner["name"] for owner in status["currentOwners"]] == ["owner"]
     assert status["allocated"] == {"cpu": "2"}
+    page = json.loads(scheduler.get("/apis/v1/plugins/Reservation/nodeReservations/n0"))
+    (item,) = page["items"]
+    assert (item["name"], item["kind"], item["allocated"]) == ("warm", "Reservation", {"cpu": "2"})
+    assert [assigned["Name"] for assigned in item["assignedPods"]] == ["owner"]
 
     assert user.node_of("other", within_s=60.0) == "n0"  # when the rest is not kept any more
     eventually(lambda: not found(user, "warm"), SOON_S)
@@ -95,3 +103,31 @@ def test_a_reservation_that_fits_nowhere_says_why(user: User) -> None:
     user.apply(node("n1", "4"))
     eventually(lambda: phase(user, "big") == "Available", SOON_S)
     assert found(user, "big")["status"]["nodeName"] == "n1"
+
+
+def test_who_finds_no_reservation_is_told_why(user: User, controlplane: ControlPlane) -> None:
+    """By the command, of a pod and of a reservation."""
+    user.apply(node("n0", "4"), reservation("small", "1", app="web", allocatePolicy="Restricted"))
+    user.apply(reservation("big", "9", app="web"))
+    eventually(lambda: phase(user, "small") == "Available", SOON_S)
+    needs = pod("needs", "2", labels={"app": "web"}, **MINE)
+    affinity = {"scheduling.koordinator.sh/reservation-affinity": '{"name":"small"}'}
+    needs["metadata"]["annotations"] = affinity
+    user.apply(needs)
+    user.wait_for_refusal("needs", "Reservation(s) Insufficient cpu")
+    config = controlplane.state_dir / "reserving.yaml"
+    kind = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+    }
+    config.write_text(json.dumps({**CONFIGURATION, **kind}))
+    cluster = (f"--kubeconfig={controlplane.kubeconfig()}", f"--config={config}", "--output=json")
+
+    asked = koord("explain", "pod", f"{user.namespace}/needs", "reservation/big", *cluster)
+    found = json.loads(asked.stdout)["pods"]
+
+    assert [one["verdict"] for one in found] == ["waits", "waits"]
+    (short,) = found[0]["causes"]
+    assert short["reason"].startswith("Reservation(s) Insufficient cpu, requested: 2000")
+    assert found[1]["pod"] == "reservation/big"
+    assert found[1]["causes"][0]["reason"] == "Insufficient cpu"

@@ -178,6 +178,7 @@ def test_a_wrong_time_is_shown() -> None:
         (b"[]", "found array; accepted is an object"),
         (b'{"kind":1}', "kind: found int; accepted is"),
         (b'{"kind":', "not valid JSON"),
+        (b"oops", "not valid JSON: invalid character (byte 0)"),
         (b'{"kind":"\xff"}', "not valid JSON"),
     ],
 )

@@ -64,3 +64,11 @@ def test_files_or_a_server() -> None:
 
     assert isinstance(done.exception, InputError)
     assert "--server" in str(done.exception)
+
+
+def test_a_folder_without_a_trail_is_a_mistake(tmp_path: Path) -> None:
+    """Not a scheduler that has decided nothing."""
+    done = CliRunner().invoke(app, ["audit", str(tmp_path)])
+
+    assert isinstance(done.exception, InputError)
+    assert "found no audit.jsonl" in str(done.exception)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from koordinator.foundation.errors import InputError
-from koordinator.process.logs import LogFormat, set_up_logging, set_verbosity
+from koordinator.process.logs import LogFormat, set_up_logging, set_verbosity, tell_warnings
 
 log = logging.getLogger("koordinator.scheduler")
 library = logging.getLogger("uvicorn.error")
@@ -45,6 +45,17 @@ def test_text_is_one_line_with_every_extra(set_up: SetUp) -> None:
     assert line.endswith(
         ' koordinator.scheduler] "pod not bound" pod="shop/web" tries=2 path="/a b"\n'
     )
+
+
+@pytest.mark.usefixtures("set_up")
+def test_a_command_tells_warnings_with_what_they_are_about() -> None:
+    """As a sentence: nobody who has typed it wants klog's letters."""
+    stream = io.StringIO()
+    tell_warnings(stream)
+    log.warning("annotation ignored", extra={"complaint": "node c: not valid JSON"})
+    log.info("pod bound")
+
+    assert stream.getvalue() == "warning: annotation ignored (complaint: node c: not valid JSON)\n"
 
 
 def test_what_users_typed_can_not_begin_a_line(set_up: SetUp) -> None:

@@ -3,22 +3,17 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from msgspec.structs import replace
 from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import team
 from tests.unit.scheduler.test_gangs import group, members
 from tests.unit.scheduler.test_gangs_in_quotas import BOTH
-from tests.worlds import embedded, node, placed_on, pod
+from tests.worlds import embedded, node, pod
 
 from koordinator.api.meta import KubeObject
-from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import InputError, NotFoundError
 from koordinator.scheduler.app.explainer import explain
-from koordinator.scheduler.explain import Explanation, Remedy
-from koordinator.simulator import Embedded
+from koordinator.scheduler.explain import Explanation
 from koordinator.simulator.explaining import explain_pods
 
 CPU = "Insufficient cpu"
@@ -137,6 +132,8 @@ def test_a_gang_short_of_members_says_so() -> None:
 
     assert len(found.causes) == 1
     assert "needs 3 members" in found.causes[0].reason
+    assert found.queue is not None
+    assert found.queue.woken_by[0].startswith("Coscheduling: a member of its gang comes")
 
 
 def test_pods_that_end_are_waited_for() -> None:
@@ -205,86 +202,22 @@ def test_the_start_is_foreseen_where_ends_are_known() -> None:
     ]
 
 
-# -- what is said to help does ---------------------------------------------------------------
-
-LABELLED = st.sampled_from([{}, {"disk": "ssd"}])
-NODES = st.lists(
-    st.tuples(
-        st.integers(1, 4), LABELLED, st.booleans(), st.sampled_from([[], ["a=b:NoSchedule"]])
-    ),
-    min_size=1,
-    max_size=4,
-)
-RUNNING = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3), st.integers(0, 9)), max_size=6)
-
-
-@settings(max_examples=120, deadline=None)
-@given(nodes=NODES, running=RUNNING, cpu=st.integers(1, 5), picky=st.booleans())
-def test_every_sufficient_remedy_lets_the_pod_start(
-    nodes: list[Any], running: list[Any], cpu: int, picky: bool
-) -> None:
-    """Each is tried for real; a pod that waits without any can't run on these nodes at all."""
-    made: list[Node] = [
-        node(f"n{i}", cpu=c, labels=labels, unschedulable=cordoned, taints=taints)
-        for i, (c, labels, cordoned, taints) in enumerate(nodes)
-    ]
-    free = {one.metadata.name: c for one, (c, *_) in zip(made, nodes, strict=True)}
-    pods = []
-    for index, (where, size, priority) in enumerate(running):
-        name = f"n{where % len(nodes)}"
-        if free[name] >= size:
-            free[name] -= size
-            pods.append(placed_on(pod(f"r{index}", size, priority=priority), name))
-    wanted = pod(
-        "p",
-        cpu,
-        priority=3,
-        preemptionPolicy="Never",
-        nodeSelector={"disk": "ssd"} if picky else {},
-    )
-    found = explained(*made, *pods, wanted)
-
-    if found.verdict == "placed":
-        return
-    for remedy in found.remedies:
-        assert remedy.sufficient
-        assert _starts(*_after(remedy, made, pods, wanted)), remedy
-    assert found.empty_cluster is not None
-    if found.empty_cluster.fits:
-        assert _starts(*made, wanted)
-        assert found.remedies
-    else:
-        assert not _starts(*made, wanted)
-
-
-def _after(remedy: Remedy, nodes: list[Node], pods: list[Pod], wanted: Pod) -> list[KubeObject]:
-    match remedy.kind:
-        case "fewer-pods" | "preempt":
-            return [*nodes, *(p for p in pods if p.key not in remedy.pods), wanted]
-        case "add-node":
-            like = next(n for n in nodes if n.metadata.name == remedy.nodes[0])
-            more = replace(like, metadata=replace(like.metadata, name="more"))
-            return [*nodes, more, *pods, wanted]
-        case "ask-less":
-            amount = int(remedy.text.split()[4])
-            smaller = pod("p", amount, priority=3, nodeSelector=dict(wanted.spec.node_selector))
-            return [*nodes, *pods, smaller]
-        case _:
-            return [*(_mended(n, remedy.nodes[0]) for n in nodes), *pods, wanted]
-
-
-def _mended(one: Node, name: str) -> Node:
-    if one.metadata.name != name:
-        return one
-    labels = {**one.metadata.labels, "disk": "ssd"}
-    return replace(
-        one,
-        metadata=replace(one.metadata, labels=labels),
-        spec=replace(one.spec, taints=(), unschedulable=False),
+def test_nobody_waits_for_members_of_the_own_gang() -> None:
+    """They have a place in thought only; a node more is not enough for two who lack one."""
+    found = explained(
+        node("n", cpu=2), group("g", 4), *members("g", 4), config=BOTH, name="default/g-0"
     )
 
+    assert [(r.kind, r.sufficient) for r in found.remedies] == [("add-node", False)]
 
-def _starts(*objects: KubeObject) -> bool:
-    one: Embedded = embedded(*objects)
-    one.run_to_fixed_point()
-    return bool(one.cluster.get(Pod, "p", "default").spec.node_name)
+
+def test_what_a_node_is_can_not_be_changed_by_a_label() -> None:
+    """A label that others wait for can; the one that pods keep apart by should not."""
+    found = explained(
+        node("n", cpu=2, labels={"kubernetes.io/hostname": "n"}),
+        pod("p", 1, nodeSelector={"kubernetes.io/hostname": "m"}),
+    )
+    assert not found.remedies
+
+    other = explained(node("n", cpu=2), pod("p", 1, nodeSelector={"disk": "ssd"}))
+    assert [r.text for r in other.remedies] == ["label n (disk=ssd)"]

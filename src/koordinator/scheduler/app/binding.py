@@ -42,6 +42,7 @@ class Assumed:
     waits_since_s: float = 0.0  # for its permit or its volumes
     deadline_s: float = 0.0  # of that wait; 0: it doesn't wait
     began_s: float = 0.0  # when the attempt began, by the stopwatch of the metrics
+    sent_s: float = 0.0  # when its bind was sent; 0: not yet
     turn: Turn | None = None  # in which it was decided, for the audit
 
 
@@ -122,8 +123,10 @@ class Binder:
 
     def begin(self, batch: Sequence[Assumed]) -> None:
         """Begin to bind; ``ended`` tells how it went."""
-        now_ns = int(self._clock.now_s() * NANOS)
+        now_s = self._clock.now_s()
+        now_ns = int(now_s * NANOS)
         for assumed in batch:
+            assumed.sent_s = now_s
             if assumed.holding.stamps:
                 assumed.holding = _stamped(assumed.holding, now_ns)
         binds = self._cluster.bind([_binding(assumed) for assumed in batch])

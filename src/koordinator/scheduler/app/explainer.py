@@ -82,9 +82,11 @@ class _Explainer:
 
     def explain(self, pod_class: PodClass) -> Explanation:
         queued = self._queued
+        refused = self._scheduler.why_not_gathered(queued)
         with Transaction(self._scheduler.state) as transaction:
             gang = self._place_gang(transaction)
             who, who_class = (queued.pod, pod_class) if gang is None else gang[:2]
+            is_last = gang is None or gang[3]
             asked = self._ask(who, who_class)
             gates = self._gates(gang is not None)
             choice = None
@@ -92,10 +94,11 @@ class _Explainer:
                 choice = self._cycle.choose(
                     who, who_class, self._nominations(), first_attempt=False
                 )
-            told = tuple(causes(asked, gates))
             if isinstance(choice, Refused):
-                told += (CauseTold(plugin=choice.plugin, reason=choice.reason),)
-            fits = not gates and isinstance(choice, Choice)
+                refused = refused or choice
+            held = [] if refused is None else [Cause(refused.plugin, refused.reason)]
+            told = tuple(causes(asked, [*gates, *held]))
+            fits = isinstance(choice, Choice) and not gates and not held
             node = choice.node if isinstance(choice, Choice) and fits else ""
             return Explanation(
                 pod=spoken_name(queued.pod),
@@ -106,7 +109,7 @@ class _Explainer:
                 gang=gang[2] if gang else "",
                 nearest=tuple(nearest_nodes(asked)) if not fits else (),
                 empty_cluster=empty_cluster(asked),
-                remedies=() if fits else self._remedies(asked, gates),
+                remedies=() if fits else self._remedies(asked, [*gates, *held], is_last=is_last),
                 queue=turn(self._scheduler.queue, queued, self._profile),
                 last_message=queued.message,
             )
@@ -115,16 +118,19 @@ class _Explainer:
         rivals = rivals_of(pod, self._nominations())
         return ask(self._profile, self._scheduler.state, pod, pod_class, rivals)
 
-    def _remedies(self, asked: Question, gates: list[Cause]) -> tuple[Remedy, ...]:
+    def _remedies(
+        self, asked: Question, gates: list[Cause], *, is_last: bool
+    ) -> tuple[Remedy, ...]:
+        """Return what would help; ``is_last``: if it helps this pod, nobody else is waited for."""
         found = tuple(remedies(asked))
-        if not gates:
+        if not gates and is_last:
             return found
         closed = " ".join(gate.name for gate in self._queued.pod.spec.scheduling_gates)
         rest = tuple(replace(one, sufficient=False) for one in found)
         if not closed:
             return rest
         text = f"open the scheduling gates [{closed}]: whoever closed them has to"
-        enough = len(gates) == 1 and asked.found.fits
+        enough = len(gates) == 1 and is_last and asked.found.fits
         return (Remedy(kind="open-gates", text=text, sufficient=enough), *rest)
 
     def _nominations(self) -> Nominations:
@@ -144,8 +150,10 @@ class _Explainer:
                 found.append(Cause(active.name, message))
         return found
 
-    def _place_gang(self, transaction: Transaction) -> tuple[Pod, PodClass, str] | None:
+    def _place_gang(self, transaction: Transaction) -> tuple[Pod, PodClass, str, bool] | None:
         """Place the members of the pod's gang until one finds no place; return that one.
+
+        And what to say of it, and whether all others have found a place.
 
         None if the pod goes alone, or its gang is not whole yet.  If all find places, the pod
         itself is returned, and has none yet.
@@ -167,7 +175,8 @@ class _Explainer:
             if not isinstance(choice, Choice) or key == pod.key:
                 what = "finds" if count == 1 else "find"
                 text = f"gang group {attempt.group_id}: {count} of {len(others) + 1} members {what}"
-                return member, member_class, f"{text} a place; pod {key} is the next one"
+                text += f" a place; pod {key} is the next one"
+                return member, member_class, text, count == len(others)
             holding = choice.holding
             transaction.place(key, member, member_class, choice.row, holding.belongings)
             for item in holding.objects:

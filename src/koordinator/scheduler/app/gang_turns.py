@@ -154,6 +154,43 @@ class GangTurns:
             self._start_gang(cycle, gangs, turn, decision, demand)
         return len(members)
 
+    def why_not_gathered(self, cycle: Cycle, queued: QueuedPod) -> Refused | None:
+        """Return why a member's gang finds no domain of the network; None: it does or needs none.
+
+        A gang that is short of members has no reason yet.  Everything is as it was afterwards.
+        """
+        active = next(iter(cycle.profile.gangs), None)
+        if active is None:
+            return None
+        gangs: GangBook = active.plugin.gangs
+        demand = self._gatherer.demand(gangs, queued.pod)
+        alone = gangs.starts_alone(queued.pod)
+        if demand is None or (not alone and gangs.shortage(queued.pod)):
+            return None
+        attempt = gangs.attempt_alone(queued.pod) if alone else gangs.attempt(queued.pod)
+        here = {one.key: one for one in self._queue.peek(attempt.members, active.name)}
+        here[queued.key] = queued
+        members = [
+            (here[key], self._doings.class_of(here[key])) for key in attempt.members if key in here
+        ]
+        decision = self._gatherer.place(
+            cycle,
+            gangs,
+            GangTurn(attempt, queued, gangs.version(queued.pod)),
+            members,
+            demand,
+            nominated=self._diagnoses.nominated(),
+            merges=False,
+        )
+        for assumed in reversed(decision.placed):
+            self._binder.forget(assumed)
+        if not decision.is_lost or not decision.failed:
+            return None
+        verdict = decision.failed[0][2]
+        if isinstance(verdict, Refused):
+            return verdict
+        return Refused(verdict.refused_by, verdict.refusal or verdict.message())
+
     def _room_for(
         self,
         cycle: Cycle,

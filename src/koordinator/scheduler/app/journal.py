@@ -122,8 +122,8 @@ class Journal:
         for assumed in bound:
             queued, holding = assumed.queued, assumed.holding
             if self._metrics is not None:
-                took_s = self._metrics.now_s() - assumed.began_s
-                self._metrics.bound(queued, self._clock.now_s(), took_s)
+                took_s, now_s = self._metrics.now_s() - assumed.began_s, self._clock.now_s()
+                self._metrics.bound(queued, now_s, took_s, now_s - (assumed.sent_s or now_s))
             self._outcomes.append(
                 Bound(
                     queued.key,

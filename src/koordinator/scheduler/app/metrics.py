@@ -35,6 +35,7 @@ from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, Sn
 
 #: Method of a plugin -> extension point under which its time is counted.
 _POINT_OF = {
+    "pre_enqueue": "PreEnqueue",
     "prefilter": "PreFilter",
     "filter": "Filter",
     "score": "Score",
@@ -154,9 +155,14 @@ class Metrics:
             self._point_seconds.observe(spent_s, point, "Success", profile)
         self.spent, self._spent = self._spent, {}
 
-    def bound(self, queued: QueuedPod, now_s: float, took_s: float) -> None:
-        """Count a pod that has its node; ``now_s`` is the scheduler's time."""
-        self._attempted(queued.pod.spec.scheduler_name, "scheduled", took_s)
+    def bound(self, queued: QueuedPod, now_s: float, took_s: float, bind_s: float) -> None:
+        """Count a pod that has its node; ``now_s`` is the scheduler's time.
+
+        ``bind_s`` is how long the API server took, other pods at the same time included.
+        """
+        profile = queued.pod.spec.scheduler_name
+        self._attempted(profile, "scheduled", took_s)
+        self._point_seconds.observe(bind_s, "Bind", "Success", profile)
         self._pod_attempts.observe(queued.attempts)
         since_s = now_s if queued.first_attempt_s is None else queued.first_attempt_s
         self._sli_seconds.observe(now_s - since_s, str(min(queued.attempts, 16)))

@@ -39,6 +39,7 @@ from koordinator.scheduler.app.reservations import ReservationKeeper
 from koordinator.scheduler.app.terminating_pods import TerminatingPods
 from koordinator.scheduler.app.upkeep import Upkeep
 from koordinator.scheduler.contract import (
+    Action,
     ActivePlugin,
     ClusterEvent,
     Gate,
@@ -526,6 +527,11 @@ class Scheduler:
     def is_saturated(self) -> bool:
         """Whether so much is under way that deciding waits for it."""
         return self._binder.in_flight > self.options.in_flight // 2
+
+    def why_not_gathered(self, queued: QueuedPod) -> Refused | None:
+        """Return why no domain takes a member's gang; None: one does, or it needs none."""
+        cycle = self.cycles[queued.pod.spec.scheduler_name]
+        return self._gang_turns.why_not_gathered(cycle, queued)
 
     def finish(self) -> None:
         """Send what has been decided and wait for the answers; for the end of the process."""

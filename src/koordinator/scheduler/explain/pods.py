@@ -60,7 +60,11 @@ def nearest_nodes(question: Question) -> Iterator[NearNode]:
 
 
 def empty_cluster(question: Question) -> EmptyCluster | None:
-    """Tell whether the pod could ever run on the nodes that there are; None: too many to try."""
+    """Tell whether the pod could ever run on the nodes that there are.
+
+    None if there are too many to try, or if pods on several nodes are against it: one node is
+    emptied at a time.
+    """
     found, nodes = question.found, question.state.nodes
     if not len(found.rows):
         return EmptyCluster(fits=False, why="there are no nodes")
@@ -75,9 +79,9 @@ def empty_cluster(question: Question) -> EmptyCluster | None:
             why = f"it asks for {asked} of {name}; the most that a node has is {there}"
             return EmptyCluster(fits=False, why=why)
     hopeful = question.hopeful_rows(HOMES_TRIED + 1)
-    if len(hopeful) > HOMES_TRIED:
-        return None
     decisive = found.decisive
+    if len(hopeful) > HOMES_TRIED or question.depends_on_others(decisive):
+        return None
     lasting = {
         cause.reason
         for index, cause in enumerate(found.causes)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from koordinator.api.pod import Pod
-from koordinator.scheduler.contract import Profile
+from koordinator.scheduler.contract import Profile, Reads
 from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.cycle.rivals import Nominations
 from koordinator.scheduler.cycle.what_if import StateWhatIf
 from koordinator.scheduler.diagnosis import quantity
-from koordinator.scheduler.explain.obstacles import Obstacles, obstacles
+from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass, Snapshot
 
 
@@ -55,15 +55,31 @@ class Question:
         """Return what to change about a node for a plugin to accept it; empty: nothing."""
         return self._told("node_remedy", plugin, row)
 
+    def reaches(self, row: int) -> bool:
+        """Return whether pods on other nodes would be against a new node like this one, too."""
+        return any(bool(self._ask("reaches", cause.plugin, row)) for cause in self._against(row))
+
+    def depends_on_others(self, causes: Collection[Cause]) -> bool:
+        """Return whether some of the causes have to do with pods on other nodes."""
+        wide = {a.name for a in self.profile.filter if a.plugin.reads is Reads.CLUSTER}
+        return any(cause.plugin in wide for cause in causes)
+
+    def _against(self, row: int) -> list[Cause]:
+        return self.found.against(int(np.flatnonzero(self.found.rows == row)[0]))
+
     def _told(self, hook: str, plugin: str, row: int) -> str:
+        return str(self._ask(hook, plugin, row) or "")
+
+    def _ask(self, hook: str, plugin: str, row: int) -> object:
+        """Ask a filter about a node in the world that the pod would find; None: it can't tell."""
         for active in self.profile.filter:
-            ask = getattr(active.plugin, hook, None)
-            if active.name == plugin and ask is not None:
+            asked = getattr(active.plugin, hook, None)
+            if active.name == plugin and asked is not None:
                 view = view_for(self.profile, self.state, self.pod_class)[np.array([row])]
                 with view.lending():
-                    text: str = ask(view, self.pod_class)
-                return text
-        return ""
+                    answer: object = asked(view, self.pod_class)
+                return answer
+        return None
 
     def refusal_detail(self, plugins: Collection[str]) -> str:
         """Return what exactly the plugins mean that refuse the pod whatever the node."""

@@ -16,6 +16,7 @@ from koordinator.scheduler.snapshot import PlacedPod, Snapshot
 
 TRIED = 3  # nearest nodes on which pods are removed in thought
 FIT = "NodeResourcesFit"
+HARD = "DoNotSchedule"
 PREEMPTING = "DefaultPreemption"
 HIGHEST_OF_USERS = 1_000_000_000  # what a PriorityClass may have
 NAMED = 3  # nodes or pods that a text names before it only counts
@@ -59,6 +60,8 @@ def _waiting(asked: Question) -> Iterator[Remedy]:
 
 def _changed_nodes(asked: Question) -> Iterator[Remedy]:
     """Look for nodes that what an operator can change about them would be enough for."""
+    if any(one.when_unsatisfiable == HARD for one in asked.pod.spec.topology_spread_constraints):
+        return  # which nodes count depends on labels and taints, and so does what is against them
     names = asked.state.nodes.names
     for way in asked.found.ways:
         rows = asked.found.only(way).tolist()
@@ -129,12 +132,13 @@ def _asking_less(asked: Question) -> Iterator[Remedy]:
 
 
 def _one_node_more(asked: Question) -> Iterator[Remedy]:
-    """Look for a node that would take the pod if it were empty."""
-    row = asked.empty_home(TRIED)
-    if row is not None:
-        node = asked.state.nodes.names[row]
-        text = f"add a node like {node}: an empty one takes it"
-        yield _remedy(asked, "add-node", text, (node,))
+    """Look for a node of which a second one, without pods, would take the pod."""
+    for row in asked.hopeful_rows(TRIED):
+        if not asked.left_when_empty(row) and not asked.reaches(row):
+            node = asked.state.nodes.names[row]
+            text = f"add a node like {node}: an empty one takes it"
+            yield _remedy(asked, "add-node", text, (node,))
+            return
 
 
 def _remedy(
@@ -157,9 +161,9 @@ def _enough(asked: Question, row: int) -> list[PlacedPod]:
     def size(placed: PlacedPod) -> float:
         return sum(amount / wanted[c] for c, amount in placed.pod_class.demand if wanted.get(c))
 
-    pods = sorted(
-        asked.state.pods.on_row[row].values(), key=lambda p: (p.priority, -size(p), p.key)
-    )
+    # Members of its own gang are there in thought only.
+    there = (p for key, p in asked.state.pods.on_row[row].items() if key not in asked.state.unbound)
+    pods = sorted(there, key=lambda p: (p.priority, -size(p), p.key))
     return _shortest(pods, lambda gone: _takes_without(asked, row, gone))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from koordinator.api.core import PodAffinityTerm
 from koordinator.api.kubescheduler import InterPodAffinityArgs
+from koordinator.api.labels import HOSTNAME
 from koordinator.domain.pod_affinity import PodScope, scope_of
 from koordinator.scheduler.contract import (
     MAX_SCORE,
@@ -93,15 +94,26 @@ class InterPodAffinity:
         if not self._near_all(whole, pod, terms)[row]:
             keys = ", ".join(dict.fromkeys(term.topology_key for term in terms.affinity))
             said.append(f"no pod that it wants to be near to is in its {keys}")
-        for term in terms.anti_affinity:
-            count = int(_around(whole, whole.count_pods(term.scope), term.topology_key)[row])
-            if count:
-                said.append(f"{count} pods that it keeps off are in its {term.topology_key}")
-        for held in whole.terms_about(pod, TermKind.ANTI_AFFINITY):
-            count = int(_around(whole, held.counts[: len(whole)], held.topology_key)[row])
-            if count:
-                said.append(f"{count} pods that keep it off are in its {held.topology_key}")
+        own = [(term.topology_key, whole.count_pods(term.scope)) for term in terms.anti_affinity]
+        for key, count in _too_near(whole, own, row):
+            said.append(f"{count} pods that it keeps off are in its {key}")
+        for key, count in _too_near(whole, self._shunning(whole, pod), row):
+            said.append(f"{count} pods that keep it off are in its {key}")
         return "; ".join(said)
+
+    def reaches(self, view: Snapshot, pod: PodClass) -> bool:
+        whole, row = view.whole, int(view.row_numbers[0])
+        own = [
+            (term.topology_key, whole.count_pods(term.scope)) for term in _terms(pod).anti_affinity
+        ]
+        near = _too_near(whole, [*own, *self._shunning(whole, pod)], row)
+        return any(key != HOSTNAME for key, _ in near)
+
+    @staticmethod
+    def _shunning(whole: Snapshot, pod: PodClass) -> list[tuple[str, IntArray]]:
+        """Return topology keys and holders, ``(n,)``, of terms by which others keep it off."""
+        held = whole.terms_about(pod, TermKind.ANTI_AFFINITY)
+        return [(one.topology_key, one.counts[: len(whole)]) for one in held]
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the sum of the weights of all pairs of term and pod in the node's domains.
@@ -149,6 +161,14 @@ class InterPodAffinity:
         if not anywhere and all(whole.is_covered(pod, term.scope) for term in terms.affinity):
             return keyed  # the first of its group has to start somewhere
         return near & keyed
+
+
+def _too_near(
+    whole: Snapshot, rules: Iterable[tuple[str, IntArray]], row: int
+) -> list[tuple[str, int]]:
+    """Return the keys by which there are such pods in the domain of a row, and how many."""
+    found = ((key, int(_around(whole, counts, key)[row])) for key, counts in rules)
+    return [(key, count) for key, count in found if count]
 
 
 def _covered_by_all(snapshot: Snapshot, terms: tuple[Term, ...]) -> IntArray:

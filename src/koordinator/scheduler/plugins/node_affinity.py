@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from koordinator.api.core import NodeAffinity as NodeAffinityTerms
 from koordinator.api.core import NodeSelector, NodeSelectorTerm, PreferredSchedulingTerm
 from koordinator.api.kubescheduler import NodeAffinityArgs
+from koordinator.api.labels import HOSTNAME, ZONE
 from koordinator.scheduler.contract import (
     Action,
     EventHint,
@@ -25,6 +26,7 @@ from koordinator.scheduler.contract import (
     spread_of,
 )
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot.pods import TermKind
 from koordinator.scheduler.snapshot.selection import (
     affinity_key,
     has_label,
@@ -40,11 +42,11 @@ NODE_NAME = "metadata.name"
 #: Labels that say what a node is, not what somebody wants of it.
 GIVEN = frozenset(
     (
-        "kubernetes.io/hostname",
+        HOSTNAME,
+        ZONE,
         "kubernetes.io/arch",
         "kubernetes.io/os",
         "node.kubernetes.io/instance-type",
-        "topology.kubernetes.io/zone",
         "topology.kubernetes.io/region",
     )
 )
@@ -101,8 +103,9 @@ class NodeAffinity:
         if self._enforced is not None and not matches_selector(view, self._enforced)[0]:
             return ""
         lacking, terms = _lacking_labels(view, pod), _unmatched_terms(view, pod)
-        possible = [term for term in terms if _can_be_labelled(view, term)]
-        if any(key in GIVEN for key, _ in lacking) or (terms and not possible):
+        fixed = GIVEN | _domain_keys(view, pod)
+        possible = [term for term in terms if _can_be_labelled(view, term, fixed)]
+        if any(key in fixed for key, _ in lacking) or (terms and not possible):
             return ""
         wanted = [f"{key}={value}" for key, value in lacking]
         words = [*wanted, " or ".join(map(_in_words, possible))] if terms else wanted
@@ -148,11 +151,25 @@ def _unmatched_terms(view: Snapshot, pod: PodClass) -> tuple[NodeSelectorTerm, .
     return required.node_selector_terms
 
 
-def _can_be_labelled(view: Snapshot, term: NodeSelectorTerm) -> bool:
-    """Return whether a node matches what no label can change about a term."""
-    given = tuple(one for one in term.match_expressions if one.key in GIVEN)
-    fixed = replace(term, match_expressions=given)
-    return not (given or term.match_fields) or bool(matches_term(view, fixed)[0])
+def _domain_keys(view: Snapshot, pod: PodClass) -> frozenset[str]:
+    """Return the labels by which pods are near to each other: others may keep it off there."""
+    affinity = pod.spec.affinity
+    sides = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ()
+    own = {
+        term.topology_key
+        for side in sides
+        if side is not None
+        for term in side.required_during_scheduling_ignored_during_execution
+    }
+    others = view.whole.terms_about(pod, TermKind.ANTI_AFFINITY)
+    return frozenset(own.union(term.topology_key for term in others))
+
+
+def _can_be_labelled(view: Snapshot, term: NodeSelectorTerm, fixed: frozenset[str]) -> bool:
+    """Return whether a node matches what of a term nobody should change."""
+    given = tuple(one for one in term.match_expressions if one.key in fixed)
+    rest = replace(term, match_expressions=given)
+    return not (given or term.match_fields) or bool(matches_term(view, rest)[0])
 
 
 def _in_words(term: NodeSelectorTerm) -> str:

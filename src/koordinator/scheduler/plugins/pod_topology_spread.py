@@ -5,7 +5,7 @@ scoring.go, plugin.go.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from koordinator.api.core import TopologySpreadConstraint
 from koordinator.api.kubescheduler import PodTopologySpreadArgs
+from koordinator.api.labels import HOSTNAME, ZONE
 from koordinator.api.meta import LabelSelector, LabelSelectorRequirement
 from koordinator.api.selectors import matches
 from koordinator.api.service import Service
@@ -33,7 +34,6 @@ from koordinator.scheduler.snapshot.selection import matches_required
 
 REASON = "node(s) didn't match pod topology spread constraints"
 REASON_LABEL = f"{REASON} (missing required label)"
-HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
 NO_MINIMUM = 2**31 - 1  # what the minimum over no domains counts as
 IGNORED = -1  # raw score of a node that lacks a topology key
@@ -101,23 +101,35 @@ class PodTopologySpread:
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Tell of each constraint that is broken how many pods there are here and where fewest."""
-        whole, said = view.whole, []
+        return "; ".join(
+            f"{one.key}={value} has {here} such pods, another domain {minimum}, "
+            f"maxSkew is {one.max_skew}"
+            if value
+            else f"it has no label {one.key}"
+            for one, value, here, minimum in self._broken(view, pod)
+        )
+
+    def reaches(self, view: Snapshot, pod: PodClass) -> bool:
+        return any(one.key != HOSTNAME for one, *_ in self._broken(view, pod))
+
+    def _broken(self, view: Snapshot, pod: PodClass) -> Iterator[tuple[Constraint, str, int, int]]:
+        """Yield constraints against a node: its domain, the pods there and where there are fewest.
+
+        No domain: the node lacks the label.
+        """
+        whole = view.whole
         constraints = self._constraints(whole, pod, HARD)
         labelled = _has_all_keys(whole, constraints)
         for constraint in constraints:
             domains, values = view.label(constraint.key)
             domain = int(domains[0])
             if domain < 0:
-                said.append(f"it has no label {constraint.key}")
+                yield constraint, "", 0, 0
                 continue
             counts, minimum = _spread(whole, pod, constraint, labelled)
             here = int(counts[domain])
             if here + constraint.matches_self - minimum > constraint.max_skew:
-                said.append(
-                    f"{constraint.key}={values[domain]} has {here} such pods, another domain "
-                    f"{minimum}, maxSkew is {constraint.max_skew}"
-                )
-        return "; ".join(said)
+                yield constraint, values[domain], here, minimum
 
     # -- score -------------------------------------------------------------------------------
 
