@@ -17,7 +17,7 @@ from koordinator.koordlet.collectors.kubelet_state import KubeletState, read_kub
 from koordinator.koordlet.collectors.pci import RdmaFunction, rdma_functions
 from koordinator.koordlet.collectors.xpu import read_xpus
 from koordinator.koordlet.qos.resctrl import ResctrlFacts
-from koordinator.koordlet.qos.resctrl_schemata import cache_ids
+from koordinator.koordlet.qos.resctrl_schemata import parse_schemata
 from koordinator.koordlet.report.topology import HUGE_PAGES, NumaMemory
 from koordinator.koordlet.view.xpu import Xpu
 
@@ -74,11 +74,16 @@ def resctrl_facts(files: Files, roots: Roots, vendor: str) -> ResctrlFacts | Non
     """Return the caches of the machine; None if resctrl is not mounted."""
     try:
         mask = int(files.read(f"{roots.resctrl}/info/L3/cbm_mask"), 16)
-        caches = cache_ids(files.read(f"{roots.resctrl}/schemata"))
+        schemata = parse_schemata(files.read(f"{roots.resctrl}/schemata"))
     except (HostError, ValueError):
         return None
-    groups = tuple(files.folders(roots.resctrl))
-    return ResctrlFacts(tuple(caches), mask, vendor, groups)
+    return ResctrlFacts(
+        cache_ids=tuple(schemata.get("L3", ())),
+        full_mask=mask,
+        vendor=vendor,
+        groups=tuple(files.folders(roots.resctrl)),
+        has_bandwidth="MB" in schemata,
+    )
 
 
 def _basics(files: Files, roots: Roots, cpus: Sequence[CpuInfo]) -> CpuBasicInfo:
