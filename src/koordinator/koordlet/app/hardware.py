@@ -3,6 +3,7 @@
 Source: koordinator pkg/koordlet/metricsadvisor/collectors/nodeinfo; pkg/koordlet/util/cpuinfo.go.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +21,8 @@ from koordinator.koordlet.qos.resctrl import ResctrlFacts
 from koordinator.koordlet.qos.resctrl_schemata import parse_schemata
 from koordinator.koordlet.report.topology import HUGE_PAGES, NumaMemory
 from koordinator.koordlet.view.xpu import Xpu
+
+log = logging.getLogger(__name__)
 
 _KIB = 1024
 
@@ -42,6 +45,7 @@ def look_at_hardware(
     files: Files,
     roots: Roots,
     gpus: Gpus | None,
+    before: Hardware,
     *,
     with_cards: bool,
     with_huge_pages: bool,
@@ -49,6 +53,7 @@ def look_at_hardware(
 ) -> Hardware:
     """Return what there is.  ``gpus`` None leaves out those of the driver, no folder the others.
 
+    GPUs whose driver fails are as they were ``before``: they are in use all the same.
     Raises HostError if not even the CPUs can be told.
     """
     cpus = read_cpus(files, roots.sys)
@@ -56,8 +61,9 @@ def look_at_hardware(
     if gpus is not None:
         try:
             found = gpus.devices()
-        except HostError:
-            found = ()
+        except HostError as error:
+            log.warning("GPUs not found", extra={"error": str(error)})
+            found = before.gpus
     return Hardware(
         cpus=cpus,
         basics=_basics(files, roots, cpus),
