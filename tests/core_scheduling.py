@@ -29,13 +29,13 @@ class Kernel:
         self.cookies = dict.fromkeys(pids, 0)
         self.refused: Collection[int] = ()
         self.changes = 0
-        self._own: dict[int, int] = {}  # by thread of this process
+        self._own = threading.local()  # the number of a thread may be that of one that has ended
         self._fresh = itertools.count(0xC0, 0x10)
 
     @property
     def own_cookie(self) -> int:
         """Of the thread that asks."""
-        return self._own.get(threading.get_ident(), 0)
+        return getattr(self._own, "cookie", 0)
 
     def prctl(self, operation: int, pid: int, scope: int, cookie: ctypes.c_uint64 | None) -> int:
         """Return the number of an error, 0 for none."""
@@ -58,7 +58,7 @@ class Kernel:
             case 2:
                 self.cookies[pid] = self.own_cookie
             case 3:
-                self._own[threading.get_ident()] = self.cookies[pid]
+                self._own.cookie = self.cookies[pid]
         return 0
 
 

@@ -22,11 +22,13 @@ THREAD, THREAD_GROUP = range(2)
 Call = Callable[[int, int, int, ctypes.c_uint64 | None], int]
 
 
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
 def _prctl(operation: int, pid: int, scope: int, cookie: ctypes.c_uint64 | None) -> int:
-    libc = ctypes.CDLL(None, use_errno=True)
     where = None if cookie is None else ctypes.byref(cookie)
     arguments = (ctypes.c_ulong(operation), ctypes.c_ulong(pid), ctypes.c_ulong(scope), where)
-    return ctypes.get_errno() if libc.prctl(SCHED_CORE, *arguments) else 0
+    return ctypes.get_errno() if _LIBC.prctl(SCHED_CORE, *arguments) else 0
 
 
 class LinuxCoreScheduling:

@@ -253,6 +253,7 @@ class Koordlet:
                 self._host,
                 options.roots,
                 self._gpus if asks_driver else None,
+                self._hardware,
                 with_cards="RDMADevices" in gates,
                 with_huge_pages="HugePageReport" in gates,
                 xpu_folder=options.xpu_folder if has_accelerators else "",

@@ -3,6 +3,7 @@
 Source: koordinator pkg/koordlet/metricsadvisor/collectors/nodeinfo; pkg/koordlet/util/cpuinfo.go.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -17,9 +18,11 @@ from koordinator.koordlet.collectors.kubelet_state import KubeletState, read_kub
 from koordinator.koordlet.collectors.pci import RdmaFunction, rdma_functions
 from koordinator.koordlet.collectors.xpu import read_xpus
 from koordinator.koordlet.qos.resctrl import ResctrlFacts
-from koordinator.koordlet.qos.resctrl_schemata import cache_ids
+from koordinator.koordlet.qos.resctrl_schemata import parse_schemata
 from koordinator.koordlet.report.topology import HUGE_PAGES, NumaMemory
 from koordinator.koordlet.view.xpu import Xpu
+
+log = logging.getLogger(__name__)
 
 _KIB = 1024
 
@@ -42,6 +45,7 @@ def look_at_hardware(
     files: Files,
     roots: Roots,
     gpus: Gpus | None,
+    before: Hardware,
     *,
     with_cards: bool,
     with_huge_pages: bool,
@@ -49,6 +53,7 @@ def look_at_hardware(
 ) -> Hardware:
     """Return what there is.  ``gpus`` None leaves out those of the driver, no folder the others.
 
+    GPUs whose driver fails are as they were ``before``: they are in use all the same.
     Raises HostError if not even the CPUs can be told.
     """
     cpus = read_cpus(files, roots.sys)
@@ -56,8 +61,9 @@ def look_at_hardware(
     if gpus is not None:
         try:
             found = gpus.devices()
-        except HostError:
-            found = ()
+        except HostError as error:
+            log.warning("GPUs not found", extra={"error": str(error)})
+            found = before.gpus
     return Hardware(
         cpus=cpus,
         basics=_basics(files, roots, cpus),
@@ -74,11 +80,16 @@ def resctrl_facts(files: Files, roots: Roots, vendor: str) -> ResctrlFacts | Non
     """Return the caches of the machine; None if resctrl is not mounted."""
     try:
         mask = int(files.read(f"{roots.resctrl}/info/L3/cbm_mask"), 16)
-        caches = cache_ids(files.read(f"{roots.resctrl}/schemata"))
+        schemata = parse_schemata(files.read(f"{roots.resctrl}/schemata"))
     except (HostError, ValueError):
         return None
-    groups = tuple(files.folders(roots.resctrl))
-    return ResctrlFacts(tuple(caches), mask, vendor, groups)
+    return ResctrlFacts(
+        cache_ids=tuple(schemata.get("L3", ())),
+        full_mask=mask,
+        vendor=vendor,
+        groups=tuple(files.folders(roots.resctrl)),
+        has_bandwidth="MB" in schemata,
+    )
 
 
 def _basics(files: Files, roots: Roots, cpus: Sequence[CpuInfo]) -> CpuBasicInfo:

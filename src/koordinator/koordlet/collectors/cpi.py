@@ -77,13 +77,19 @@ class CpiCollector:
             folder = scene.cgroups.perf_folder(containers[id_].folder)
             try:
                 counting = self._events.start(folder, cpus)
-            except MissingFileError:
-                continue  # it has just ended
+            except MissingFileError as error:
+                if scene.files.exists(scene.cgroups.perf_folder(scene.layout.kubepods)):
+                    continue  # it has just ended
+                self._pause(error, now_s)
+                return
             except HostError as error:
-                self._refused_s = now_s
-                log.warning("CPI not measured", extra={"error": str(error)})
+                self._pause(error, now_s)
                 return
             self._turns[id_] = _Turn(counting, now_s)
+
+    def _pause(self, error: HostError, now_s: float) -> None:
+        self._refused_s = now_s
+        log.warning("CPI not measured", extra={"error": str(error)})
 
     @staticmethod
     def _finish(scene: Scene, id_: str, turn: _Turn, now_s: float) -> None:

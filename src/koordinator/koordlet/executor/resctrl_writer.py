@@ -8,6 +8,7 @@ from koordinator.foundation.errors import HostError, MissingFileError
 from koordinator.host.port import Files
 from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.intents import SetResctrl
+from koordinator.koordlet.qos.resctrl_schemata import parse_schemata
 
 
 class ResctrlWriter:
@@ -33,15 +34,17 @@ class ResctrlWriter:
             if not self._files.exists(folder):
                 self._files.make_folder(folder)
                 changes.append((folder, "", "made", ""))
-            held = self._files.read(f"{folder}/schemata").split()
+            held = self._files.read(f"{folder}/schemata")
             members = set(self._files.read(f"{folder}/tasks").split())
         except HostError as failure:
             return [*changes, (folder, "", "", str(failure))]
+        lines = {line.strip().partition(":")[0]: line.strip() for line in held.splitlines()}
+        values = parse_schemata(held)
         for line in intent.schemata:
-            if line not in held:
-                resource = line.partition(":")[0]
-                before = next((old for old in held if old.startswith(f"{resource}:")), "")
+            ((resource, wanted),) = parse_schemata(line).items()
+            if not wanted.items() <= values.get(resource, {}).items():
                 error = self._write(f"{folder}/schemata", line)
+                before = lines.get(resource, "")
                 changes.append((f"{folder}/schemata", before, line, error))
         moved = 0
         for task in self._tasks(intent):

@@ -15,13 +15,13 @@ from koordinator.api.annotations.pod_qos import CPU_BURST
 from koordinator.api.node_slo import CpuBurstSettings, CpuBurstStrategy
 from koordinator.api.qos import QosClass
 from koordinator.domain.cgroups.files import CFS_PERIOD_US, CgroupFile, quota_of_milli
+from koordinator.domain.colocation.overlay import overlaid
 from koordinator.foundation.errors import InputError
 from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.metrics import Metric
 from koordinator.koordlet.qos.burst_limiter import BurstLimiter
 from koordinator.koordlet.qos.situation import Situation
 from koordinator.koordlet.view.pods import ContainerView, PodView
-from koordinator.koordlet.view.slo import overlaid
 
 _UP, _DOWN = 1.2, 0.8
 _COOLING = 0.9  # of the threshold

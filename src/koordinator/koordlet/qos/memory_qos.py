@@ -15,11 +15,12 @@ from koordinator.api.resource_names import BATCH_MEMORY, MEMORY
 from koordinator.api.resource_qos import MemoryQos, MemorySettings, ResourceQos
 from koordinator.domain.cgroups.files import MAX_INT64, UNLIMITED, CgroupFile
 from koordinator.domain.cgroups.readings import PAGE_BYTES
+from koordinator.domain.colocation.overlay import overlaid
 from koordinator.foundation.errors import InputError
 from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import ContainerView, PodView
-from koordinator.koordlet.view.slo import AUTO_MEMORY_QOS, NO_MEMORY_QOS, overlaid
+from koordinator.koordlet.view.slo import AUTO_MEMORY_QOS, NO_MEMORY_QOS
 
 Values = dict[CgroupFile, int]
 

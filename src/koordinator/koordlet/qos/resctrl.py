@@ -24,12 +24,16 @@ _RUNNING = "Running"
 
 @dataclass(frozen=True, slots=True)
 class ResctrlFacts:
-    """The caches of this machine: their ids, the full mask, the vendor, the groups there are."""
+    """The caches of this machine: their ids, the full mask, the vendor, the groups there are.
+
+    ``has_bandwidth`` says whether memory bandwidth can be shared out as well.
+    """
 
     cache_ids: tuple[int, ...]
     full_mask: int
     vendor: str
     groups: tuple[str, ...] = ()
+    has_bandwidth: bool = True
 
 
 def wants_resctrl(view: NodeView) -> bool:
@@ -94,7 +98,7 @@ def _class_schemata(settings: ResctrlQos, facts: ResctrlFacts) -> tuple[str, ...
     if start is not None and end is not None:
         mask = l3_mask(facts.full_mask, start, end)
         lines.append(l3_line(dict.fromkeys(facts.cache_ids, mask)))
-    if settings.mba_percent is not None:
+    if settings.mba_percent is not None and facts.has_bandwidth:
         value = memory_bandwidth(settings.mba_percent, facts.vendor)
         lines.append(mb_line(dict.fromkeys(facts.cache_ids, value)))
     return tuple(lines)
@@ -110,7 +114,7 @@ def _pod_schemata(config: ResctrlConfig, facts: ResctrlFacts) -> tuple[str, ...]
         for cache, percent in _percentages(config.mb, facts).items()
     }
     lines = [l3_line(masks)] if masks else []
-    return (*lines, mb_line(values)) if values else tuple(lines)
+    return (*lines, mb_line(values)) if values and facts.has_bandwidth else tuple(lines)
 
 
 def _ranges(resource: ResctrlResource, facts: ResctrlFacts) -> dict[int, tuple[int, int]]:

@@ -12,6 +12,7 @@ _AMD: Final = "AuthenticAMD"
 _AMD_UNITS: Final = 160  # of 1/8 GB/s: 80 % of 25 GB/s
 _AMD_UNLIMITED: Final = 2048
 _INTEL_STEP: Final = 10
+_BANDWIDTH: Final = "MB"
 
 
 def l3_mask(full_mask: int, start_percent: int, end_percent: int) -> int:
@@ -53,13 +54,24 @@ def l3_line(masks: dict[int, int]) -> str:
 
 def mb_line(values: dict[int, int]) -> str:
     """Return ``MB:0=100;1=100`` for values by cache id."""
-    return "MB:" + ";".join(f"{cache}={value}" for cache, value in sorted(values.items()))
+    return f"{_BANDWIDTH}:" + ";".join(
+        f"{cache}={value}" for cache, value in sorted(values.items())
+    )
 
 
-def cache_ids(schemata: str) -> list[int]:
-    """Return the caches of the root group's schemata; none if it has no L3 line."""
-    for line in schemata.splitlines():
+def parse_schemata(text: str) -> dict[str, dict[int, int]]:
+    """Return the values by resource and cache id.
+
+    The kernel pads them, with zeros or blanks, to the width of the largest.  Lines that can't be
+    read are left out.  Source: Linux fs/resctrl/ctrlmondata.c, ``show_doms``.
+    """
+    found = {}
+    for line in text.splitlines():
         name, _, rest = line.strip().partition(":")
-        if name == "L3":
-            return [int(part.partition("=")[0]) for part in rest.split(";")]
-    return []
+        base = 10 if name.endswith(_BANDWIDTH) else 16
+        pairs = (part.partition("=") for part in rest.split(";"))
+        try:
+            found[name] = {int(cache): int(value, base) for cache, _, value in pairs}
+        except ValueError:
+            continue
+    return found

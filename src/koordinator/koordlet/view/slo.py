@@ -4,17 +4,12 @@ Source: koordinator pkg/util/sloconfig/nodeslo_config.go; pkg/koordlet/statesinf
 states_nodeslo.go, ``mergeNodeSLOSpec``, ``mergeNoneResourceQOSIfDisabled``.
 """
 
-from typing import Final, TypeVar
+from typing import Final
 
 from msgspec.structs import replace
 
 from koordinator.api.meta import ApiStruct
-from koordinator.api.node_slo import (
-    CpuBurstStrategy,
-    NodeSloSpec,
-    ResourceThresholdStrategy,
-    SystemStrategy,
-)
+from koordinator.api.node_slo import NodeSloSpec
 from koordinator.api.resource_qos import (
     BlockIoQos,
     CpuQos,
@@ -26,10 +21,9 @@ from koordinator.api.resource_qos import (
     ResourceQosStrategy,
 )
 from koordinator.domain.cgroups.layout import CgroupLayout
+from koordinator.domain.colocation.node_slo import CPU_BURST, SYSTEM, THRESHOLD
+from koordinator.domain.colocation.overlay import overlaid
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.quantity import Quantity
-
-StructT = TypeVar("StructT", bound=ApiStruct)
 
 NO_CPU_QOS: Final = CpuQos(enable=False, group_identity=0, sched_idle=0, core_expeller=False)
 NO_RESCTRL_QOS: Final = ResctrlQos(
@@ -74,13 +68,7 @@ _SYSTEM = ResourceQos(
     network_qos=_NO_NETWORK_QOS,
 )
 DEFAULT_SLO: Final = NodeSloSpec(
-    resource_used_threshold_with_be=ResourceThresholdStrategy(
-        enable=False,
-        cpu_suppress_threshold_percent=65,
-        cpu_suppress_policy="cpuset",
-        memory_evict_threshold_percent=70,
-        cpu_evict_policy="evictByRealLimit",
-    ),
+    resource_used_threshold_with_be=THRESHOLD,
     resource_qos_strategy=ResourceQosStrategy(
         policies=ResourceQosPolicies(cpu_policy="groupIdentity", net_qos_policy="tc"),
         lsr_class=_LATENCY_SENSITIVE,
@@ -89,14 +77,8 @@ DEFAULT_SLO: Final = NodeSloSpec(
         system_class=_SYSTEM,
         cgroup_root=ResourceQos(blkio_qos=_NO_BLOCK_IO_QOS),
     ),
-    cpu_burst_strategy=CpuBurstStrategy(
-        policy="none",
-        cpu_burst_percent=1000,
-        cfs_quota_burst_percent=300,
-        cfs_quota_burst_period_seconds=-1,
-        share_pool_threshold_percent=50,
-    ),
-    system_strategy=SystemStrategy(total_network_bandwidth=Quantity(0)),
+    cpu_burst_strategy=CPU_BURST,
+    system_strategy=SYSTEM,
 )
 #: What memory QoS ``auto`` of a pod starts from.
 AUTO_MEMORY_QOS: Final = {
@@ -131,20 +113,6 @@ def effective_slo(spec: NodeSloSpec, layout: CgroupLayout) -> NodeSloSpec:
             be_class=_undone(classes.be_class),
         ),
     )
-
-
-def overlaid(below: StructT, above: StructT) -> StructT:
-    """Return ``above`` where it says something, else ``below``; field by field, at any depth."""
-    changes = {}
-    for name in above.__struct_fields__:
-        lower, upper = getattr(below, name), getattr(above, name)
-        if upper is None or upper in ("", (), {}):
-            continue
-        if isinstance(lower, ApiStruct) and isinstance(upper, type(lower)):
-            changes[name] = overlaid(lower, upper)
-        else:
-            changes[name] = upper
-    return replace(below, **changes)
 
 
 def _undone(qos: ResourceQos | None) -> ResourceQos | None:

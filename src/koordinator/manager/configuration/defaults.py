@@ -1,5 +1,6 @@
-"""Strategies where nothing is said.
+"""Strategies where nothing is said, as far as they are the manager's alone.
 
+Those that the node agent falls back on as well are in ``domain.colocation.node_slo``.
 Source: koordinator pkg/util/sloconfig/colocation_config.go, nodeslo_config.go.
 """
 
@@ -7,11 +8,9 @@ from typing import Final
 
 from koordinator.api.annotations.node import ColocationStrategy
 from koordinator.api.node_metric import AggregatePolicy
-from koordinator.api.node_slo import CpuBurstStrategy, ResourceThresholdStrategy, SystemStrategy
 from koordinator.api.resource_qos import ResourceQosStrategy
 from koordinator.domain.colocation.strategy import USAGE
 from koordinator.foundation.duration import Duration
-from koordinator.foundation.quantity import Quantity
 
 COLOCATION: Final = ColocationStrategy(
     enable=False,
@@ -34,19 +33,4 @@ COLOCATION: Final = ColocationStrategy(
     mid_static_cpu_reserved_percent=0,
     mid_static_memory_reserved_percent=0,
 )
-THRESHOLD: Final = ResourceThresholdStrategy(
-    enable=False,
-    cpu_suppress_threshold_percent=65,
-    cpu_suppress_policy="cpuset",
-    memory_evict_threshold_percent=70,
-    cpu_evict_policy="evictByRealLimit",
-)
 RESOURCE_QOS: Final = ResourceQosStrategy()
-CPU_BURST: Final = CpuBurstStrategy(
-    policy="none",
-    cpu_burst_percent=1000,
-    cfs_quota_burst_percent=300,
-    cfs_quota_burst_period_seconds=-1,
-    share_pool_threshold_percent=50,
-)
-SYSTEM: Final = SystemStrategy(total_network_bandwidth=Quantity(0))

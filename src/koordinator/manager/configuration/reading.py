@@ -34,12 +34,13 @@ from koordinator.api.slo_config import (
     SystemConfig,
     ThresholdConfig,
 )
+from koordinator.domain.colocation import node_slo
+from koordinator.domain.colocation.overlay import overlaid
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.configuration import defaults
 from koordinator.manager.configuration.checking import CHECKED, check_section
 from koordinator.manager.configuration.network_qos import check_network_qos
-from koordinator.manager.configuration.overlay import overlaid
 from koordinator.manager.configuration.ranges import range_problems
 from koordinator.manager.configuration.refusal import INVALID, refused
 
@@ -105,11 +106,11 @@ class _Reader:
             last,
             colocation=self._colocation(),
             threshold=self._strategies(
-                RESOURCE_THRESHOLD, ThresholdConfig, defaults.THRESHOLD, last.threshold, "Threshold"
+                RESOURCE_THRESHOLD, ThresholdConfig, node_slo.THRESHOLD, last.threshold, "Threshold"
             ),
             resource_qos=self._resource_qos(),
             cpu_burst=self._strategies(
-                CPU_BURST, CpuBurstConfig, defaults.CPU_BURST, last.cpu_burst, "CPUBurst"
+                CPU_BURST, CpuBurstConfig, node_slo.CPU_BURST, last.cpu_burst, "CPUBurst"
             ),
             system=self._system(),
             host_applications=self._plain(
@@ -217,7 +218,7 @@ class _Reader:
 
     def _system(self) -> SystemConfig | None:
         """Read a section; a node's strategy without bandwidth has one of 0: so the original."""
-        found = self._strategies(SYSTEM, SystemConfig, defaults.SYSTEM, self._last.system, "System")
+        found = self._strategies(SYSTEM, SystemConfig, node_slo.SYSTEM, self._last.system, "System")
         text = self._data.get(SYSTEM, "")
         if found is None or SYSTEM in {problem.key for problem in self.problems} or not text:
             return found

@@ -35,10 +35,11 @@ from koordinator.api.slo_config import (
     ResourceAmplificationConfig,
     ResourceAmplificationStrategy,
 )
+from koordinator.domain.colocation import node_slo
+from koordinator.domain.colocation.overlay import overlaid
 from koordinator.domain.colocation.strategy import MINUTE_S, STATIC, USAGE, Strategy
 from koordinator.foundation.errors import InputError
 from koordinator.manager.configuration import defaults
-from koordinator.manager.configuration.overlay import overlaid
 from koordinator.manager.configuration.ranges import range_problems
 from koordinator.manager.configuration.reading import SloConfig
 from koordinator.manager.configuration.selecting import NodeEntry, entry_for
@@ -199,10 +200,10 @@ def render_slo(config: SloConfig, node: Node, old: NodeSloSpec | None) -> Render
     """
     labels = node.metadata.labels
     before = old or NodeSloSpec(
-        resource_used_threshold_with_be=defaults.THRESHOLD,
+        resource_used_threshold_with_be=node_slo.THRESHOLD,
         resource_qos_strategy=defaults.RESOURCE_QOS,
-        cpu_burst_strategy=defaults.CPU_BURST,
-        system_strategy=defaults.SYSTEM,
+        cpu_burst_strategy=node_slo.CPU_BURST,
+        system_strategy=node_slo.SYSTEM,
     )
     spec, problem = before, ""
     if (threshold := config.threshold) is not None:

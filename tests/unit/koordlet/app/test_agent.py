@@ -313,7 +313,7 @@ def test_resctrl_is_mounted_when_somebody_wants_it(world: World) -> None:
     host = world.tree.host
     host.put("/sys/fs/resctrl/.keep", "")
     host.mountable["resctrl"] = {
-        "schemata": "L3:0=fff\n",
+        "schemata": "    L3:0=fff\n    MB:0=100\n",
         "info/L3/cbm_mask": "fff\n",
         **{
             f"{group}/{file}": "" for group in ("LSR", "LS", "BE") for file in ("tasks", "schemata")

@@ -6,15 +6,17 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from tests.core_scheduling import Kernel
-from tests.nodes import START_S, pod, slo
+from tests.nodes import GIB, START_S, pod, slo
 from tests.unit.koordlet.app.world import World
 
+from koordinator.api.device import Device
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_slo import NodeSlo
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.clock import VirtualClock
-from koordinator.foundation.errors import InputError
+from koordinator.foundation.errors import HostError, InputError, NotFoundError
+from koordinator.host.gpus import Gpu, NoGpus
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
 from koordinator.host.perf_events import Counting, Counts
 from koordinator.koordlet.app.gates import gates_of
@@ -176,3 +178,37 @@ def test_the_age_of_a_report_follows_the_clock_of_the_machine() -> None:
     assert status.update_time is not None
     assert status.update_time.timestamp() == START_S + 86_400
     assert status.node_metric is not None
+
+
+class Driver(NoGpus):
+    """A GPU, and a driver that fails at times."""
+
+    fails = False
+
+    def devices(self) -> Sequence[Gpu]:
+        if self.fails:
+            raise HostError("NVML: driver not loaded")
+        return [Gpu(minor=0, uuid="GPU-0", model="T4", memory_bytes=16 * GIB, bus_id="")]
+
+
+def test_a_driver_that_fails_for_a_while_takes_no_gpu_away() -> None:
+    """Pods are on it, and the scheduler would forget that."""
+    world, driver = world_with(Accelerators=True), Driver()
+    world.agent = world.start(gpus=driver)
+    world.seconds(2)
+    driver.fails = True
+    world.seconds(120)
+    world.outbox.deliver(world.cluster)
+
+    assert [info.id for info in world.cluster.get(Device, "n1").spec.devices] == ["GPU-0"]
+
+
+def test_only_described_accelerators_count_where_that_is_wanted() -> None:
+    """The driver is not asked."""
+    world = world_with({"only_described_xpus": True}, Accelerators=True)
+    world.agent = world.start(gpus=Driver())
+    world.seconds(2)
+    world.outbox.deliver(world.cluster)
+
+    with pytest.raises(NotFoundError):
+        world.cluster.get(Device, "n1")

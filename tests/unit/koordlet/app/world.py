@@ -55,11 +55,10 @@ class World:
             self.cluster,
             self.clock,
             host=self.tree.host,
-            gpus=NoGpus(),
             chance=np.random.default_rng(1),
             options=self.options,
             outbox=self.outbox,
-            **parts,
+            **{"gpus": NoGpus()} | parts,
         )
 
     def add(self, made: Pod) -> PodView:

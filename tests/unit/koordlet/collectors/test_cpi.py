@@ -6,6 +6,7 @@ import pytest
 from tests.nodes import LAYOUT, START_S, Tree, machine, pod
 
 from koordinator.api.node_slo import NodeSloSpec
+from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.errors import HostError, MissingFileError
 from koordinator.host.perf_events import Counting, Counts, NoPerfEvents, PerfEvents
 from koordinator.koordlet.collectors.cpi import CpiCollector
@@ -50,9 +51,11 @@ def collector(events: PerfEvents) -> CpiCollector:
     return CpiCollector(events, interval_s=60, window_s=10, step_s=1)
 
 
-def scene(*pods: PodView) -> Scene:
+def scene(*pods: PodView, has_hierarchy: bool = True) -> Scene:
     """Return a node of four CPUs with pods."""
     tree = Tree()
+    if has_hierarchy:
+        tree.set(CgroupFile.PERF_PROCS, LAYOUT.kubepods, "")
     return Scene(
         files=tree.host,
         roots=tree.roots,
@@ -153,6 +156,18 @@ def test_a_machine_without_counters_is_asked_once_in_five_minutes(
     seconds(made, where, 300, 301)
     assert len(events.started) == 2
     seconds(collector(NoPerfEvents()), where, 0, 1)
+
+
+def test_a_machine_on_which_counters_follow_no_cgroups_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The hierarchy is not mounted, so all cgroups are missing there."""
+    events = Counters(MissingFileError("can't count for x: No such file or directory"))
+    view = Tree().add_pod(pod("a", "BE", containers=2))
+    seconds(collector(events), scene(view, has_hierarchy=False), 0, 100)
+
+    assert len(events.started) == 1
+    assert [record.message for record in caplog.records] == ["CPI not measured"]
 
 
 def test_a_container_that_has_just_ended_costs_the_others_nothing() -> None:

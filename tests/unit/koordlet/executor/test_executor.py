@@ -314,6 +314,23 @@ def test_resctrl_groups_are_made_filled_and_removed() -> None:
     assert tree.host.folders(root) == []
 
 
+def test_schemata_that_are_as_wanted_are_not_written_again() -> None:
+    """However the kernel shows them, and whatever other caches have."""
+    tree = nested()
+    root = "/sys/fs/resctrl"
+    tree.host.put(f"{root}/schemata", "    L3:0=fff;1=fff\n")
+    tree.host.put(f"{root}/BE/schemata", "    MB:0= 50;1=100\n    L3:0=00f;1=0ff\n")
+    tree.host.put(f"{root}/BE/tasks", "")
+    work = executor(tree)
+    for schemata in (("L3:0=f;1=ff", "MB:0=50;1=100"), ("L3:0=f",)):
+        work.apply([SetResctrl("BE", schemata, (), "test")], START_S)
+    assert tree.host.written == []
+
+    work.apply([SetResctrl("BE", ("MB:0=60;1=100",), (), "test")], START_S)
+    assert tree.host.written == [(f"{root}/BE/schemata", "MB:0=60;1=100\n")]
+    assert work.audit.events[-1].before == "MB:0= 50;1=100"
+
+
 def test_a_victim_loses_all_its_processes() -> None:
     """The audit says how many there were, and why."""
     tree = Tree()

@@ -17,7 +17,7 @@ from koordinator.koordlet.qos.resctrl import (
     plan_class_resctrl,
     plan_pod_resctrl,
 )
-from koordinator.koordlet.qos.resctrl_schemata import cache_ids, l3_mask, memory_bandwidth
+from koordinator.koordlet.qos.resctrl_schemata import l3_mask, memory_bandwidth, parse_schemata
 from koordinator.koordlet.qos.system_config import plan_system_config
 from koordinator.koordlet.view.pods import PodView
 
@@ -203,7 +203,29 @@ def test_groups_of_classes_and_of_pods() -> None:
     assert groups["LS"].cgroups == (ls.containers[0].folder,)
     assert groups["koordlet-uid-s"].schemata == ("L3:0=f;1=f0", "MB:0=20;1=20")
     assert [i.group for i in planned if isinstance(i, RemoveResctrl)] == ["koordlet-uid-gone"]
-    assert cache_ids("MB:0=100\n    L3:0=ff;1=ff\n") == [0, 1]
+
+
+def test_the_kernel_pads_what_it_shows() -> None:
+    """Masks with zeros, percentages with blanks, names with blanks in front."""
+    text = "    MB:0= 50;1=100\n    L3:0=00f;1=fff\nL3CODE:what\n"
+
+    assert parse_schemata(text) == {"MB": {0: 50, 1: 100}, "L3": {0: 0xF, 1: 0xFFF}}
+
+
+def test_a_machine_that_shares_caches_only_is_told_no_bandwidth() -> None:
+    """The kernel would refuse the line every time."""
+    facts = ResctrlFacts((0,), 0xFF, "GenuineIntel", has_bandwidth=False)
+    own = '{"llc":{"schemata":{"range":[0,50]}},"mb":{"schemata":{"percent":20}}}'
+    tree = Tree()
+    special = tree.add_pod(pod("s", "BE", annotations={"node.koordinator.sh/resctrl": own}))
+    view = tree.view(
+        special, slo=slo(resourceQOSStrategy={"beClass": {"resctrlQOS": {"enable": True}}})
+    )
+    planned = [*plan_class_resctrl(view, facts), *plan_pod_resctrl(view, facts)]
+
+    groups = {i.group: i.schemata for i in planned if isinstance(i, Group)}
+    assert groups["BE"] == ("L3:0=7",)
+    assert groups["koordlet-uid-s"] == ("L3:0=f",)
 
 
 class FakeDisks:
