@@ -20,14 +20,17 @@ def _operations(before: Any, after: Any, path: str) -> Iterator[dict[str, Any]]:
             if key not in after:
                 yield {"op": "remove", "path": f"{path}/{_escaped(key)}"}
         for key, value in after.items():
+            if key in before and before[key] is value:
+                continue
             inner = f"{path}/{_escaped(key)}"
             if key in before:
                 yield from _operations(before[key], value, inner)
             else:
                 yield {"op": "add", "path": inner, "value": value}
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-        for index, pair in enumerate(zip(before, after, strict=True)):
-            yield from _operations(*pair, f"{path}/{index}")
+        for index, (old, new) in enumerate(zip(before, after, strict=True)):
+            if old is not new:
+                yield from _operations(old, new, f"{path}/{index}")
     else:
         yield {"op": "replace", "path": path, "value": after}
 
