@@ -64,12 +64,11 @@ class Quantity:
         self.nanos: Final = nanos
         self.notation: Final = notation
         self.text: Final = text  # as read; empty if computed
-        if nanos >= 0:  # rounded away from zero
-            self._value: Final = -(-nanos // _NANOS)
-            self._milli: Final = -(-nanos // _NANOS_PER_MILLI)
-        else:
-            self._value = nanos // _NANOS
-            self._milli = nanos // _NANOS_PER_MILLI
+        # Rounded away from zero; written out, for an amount is made very often.
+        self._value: Final = -(-nanos // _NANOS) if nanos >= 0 else nanos // _NANOS
+        self._milli: Final = (
+            -(-nanos // _NANOS_PER_MILLI) if nanos >= 0 else nanos // _NANOS_PER_MILLI
+        )
 
     @staticmethod
     def parse(amount: str | float) -> "Quantity":
