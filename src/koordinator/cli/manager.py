@@ -17,6 +17,7 @@ from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, print_data
 from koordinator.cli.times import parse_time
 from koordinator.foundation.clock import SystemClock
+from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.manager.admission.binding import BindingRules
 from koordinator.manager.admission.gates import Gate, parse_gates
@@ -24,6 +25,7 @@ from koordinator.manager.admission.hooks import HookOptions
 from koordinator.manager.app import CONFIG_NAMESPACE, Options
 from koordinator.manager.controllers.node_resource import NodePlugin
 from koordinator.manager.mirror import Controller
+from koordinator.manager.pace import ProfileOptions
 from koordinator.process.logs import LogFormat
 from koordinator.simulator.managed import manage_once
 
@@ -31,6 +33,8 @@ _ELECTION = "Leader election"
 _SERVING = "Serving"
 _ADMISSION = "Admission"
 _BINDING_TEXT = typer.Option(rich_help_panel=_ADMISSION)
+_PROFILES = "Colocation profiles of pods that exist (gate ColocationProfileController)"
+_PROFILE_TIME = typer.Option(metavar="DURATION", rich_help_panel=_PROFILES)
 
 NameT = TypeVar("NameT", bound=StrEnum)
 
@@ -60,6 +64,23 @@ def manager(  # noqa: PLR0917 -- one parameter per flag
         0
     ],
     binding_admission_bypass_annotations: Annotated[str, _BINDING_TEXT] = "",
+    colocation_profile_reconcile_by_default: Annotated[
+        str,
+        typer.Option(
+            help="Also profiles without the label config.koordinator.sh/controller-managed=true.",
+            metavar="true|false",
+            rich_help_panel=_PROFILES,
+        ),
+    ] = "false",
+    colocation_profile_reconcile_interval: Annotated[str, _PROFILE_TIME] = "30s",
+    colocation_profile_force_update_pod_duration: Annotated[str, _PROFILE_TIME] = "5m",
+    colocation_profile_expire_pod_cache_duration: Annotated[str, _PROFILE_TIME] = "10m",
+    colocation_profile_update_pod_qps: Annotated[
+        float, typer.Option(help="Pods a second.", rich_help_panel=_PROFILES)
+    ] = ProfileOptions().qps,
+    colocation_profile_update_pod_qps_burst: Annotated[
+        int, typer.Option(help="Pods at once.", rich_help_panel=_PROFILES)
+    ] = ProfileOptions().burst,
     webhook_port: Annotated[
         int,
         typer.Option(
@@ -114,12 +135,31 @@ def manager(  # noqa: PLR0917 -- one parameter per flag
         problem = f"found {leader_elect_resource_lock!r}; accepted is leases"
         raise InputError(problem, source="--leader-elect-resource-lock")
     gates = parse_gates(feature_gates)
+    profiles = "--colocation-profile"
     options = Options(
         config_namespace=config_namespace,
         config_name=slo_config_name,
         controllers=_chosen(controllers, Controller, "--controllers"),
         plugins=_chosen(noderesource_plugins, NodePlugin, "--noderesource-plugins"),
         gates=gates,
+        profiles=ProfileOptions(
+            reconcile_by_default=parse_bool(
+                colocation_profile_reconcile_by_default, f"{profiles}-reconcile-by-default"
+            ),
+            interval_s=_seconds(
+                colocation_profile_reconcile_interval, f"{profiles}-reconcile-interval"
+            ),
+            force_update_s=_seconds(
+                colocation_profile_force_update_pod_duration,
+                f"{profiles}-force-update-pod-duration",
+            ),
+            forget_every_s=_seconds(
+                colocation_profile_expire_pod_cache_duration,
+                f"{profiles}-expire-pod-cache-duration",
+            ),
+            qps=colocation_profile_update_pod_qps,
+            burst=colocation_profile_update_pod_qps_burst,
+        ),
     )
     if once:
         _run_once(options, gates, files=files or [], config=config, now=now, output=output)
@@ -204,6 +244,16 @@ def _config_map(file: str, options: Options) -> list[ConfigMap]:
         kinds = ", ".join(f"{obj.KIND} {obj.key}" for obj in found) or "nothing"
         raise InputError(f"found {kinds}; accepted is the ConfigMap {wanted}", source=file)
     return [found[0]]
+
+
+def _seconds(text: str, source: str) -> float:
+    try:
+        seconds = Duration.parse(text).total_seconds()
+    except InputError as error:
+        raise error.within(source=source) from None
+    if seconds <= 0:
+        raise InputError(f"found {text!r}; accepted is more than 0", source=source)
+    return seconds
 
 
 def _listed(text: str) -> tuple[str, ...]:

@@ -7,14 +7,16 @@ steps nothing happens, so whoever embeds the manager decides when time passes.
 import logging
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from types import MappingProxyType
 
+from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.device import Device
 from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile
 from koordinator.api.meta import KubeObject
+from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
@@ -31,8 +33,10 @@ from koordinator.foundation.errors import (
     InvalidError,
     NotFoundError,
 )
+from koordinator.manager.admission.request import Denial
 from koordinator.manager.configuration.reading import SloConfig, read_config
 from koordinator.manager.configuration.strategies import Strategies
+from koordinator.manager.controllers.colocation_profile import chosen_pods, is_managed, pod_patch
 from koordinator.manager.controllers.node_metric import reconcile_node_metric
 from koordinator.manager.controllers.node_resource import (
     ALL_PLUGINS,
@@ -45,11 +49,12 @@ from koordinator.manager.controllers.quota_profile import AGAIN_S, reconcile_quo
 from koordinator.manager.events import warning
 from koordinator.manager.metrics import Metrics
 from koordinator.manager.mirror import Controller, Key, Mirror
+from koordinator.manager.pace import Pace, ProfileOptions
 from koordinator.manager.writes import Create, Delete, Patch, Write
 
 CONFIG_NAMESPACE = "koordinator-system"
 
-#: All that is ever watched; quotas and their profiles only by who keeps these.
+#: All that is watched by default; quotas and their profiles only by who keeps these.
 _KEPT_QUOTAS: tuple[type[KubeObject], ...] = (ElasticQuota, ElasticQuotaProfile)
 _KEPT_NODES: tuple[type[KubeObject], ...] = (
     ConfigMap,
@@ -59,8 +64,10 @@ _KEPT_NODES: tuple[type[KubeObject], ...] = (
     NodeResourceTopology,
     Device,
 )
+#: What else is watched for colocation profiles, and pods that have no node yet.
+_RELABELLING: tuple[type[KubeObject], ...] = (ClusterColocationProfile, Namespace)
 WATCHED: tuple[type[KubeObject], ...] = (*_KEPT_NODES, *_KEPT_QUOTAS, Pod)
-#: What is written, and how; of nodes the status, too.
+#: What is written by default, and how; of nodes the status, too.
 WRITTEN: Mapping[type[KubeObject], tuple[str, ...]] = MappingProxyType(
     {
         Node: ("patch",),
@@ -72,6 +79,7 @@ WRITTEN: Mapping[type[KubeObject], tuple[str, ...]] = MappingProxyType(
     }
 )
 SYNC_GPU_SHARED = "EnableSyncGPUSharedResource"
+PROFILE_CONTROLLER = "ColocationProfileController"
 #: A report is too old only *after* its time.
 _JUST_AFTER_S = 0.001
 _OF_NODES = (Controller.NODE_METRIC, Controller.NODE_SLO, Controller.NODE_RESOURCE)
@@ -88,6 +96,14 @@ class Options:
     controllers: AbstractSet[Controller] = frozenset(Controller)
     plugins: AbstractSet[NodePlugin] = ALL_PLUGINS
     gates: AbstractSet[str] = frozenset()
+    profiles: ProfileOptions = field(default_factory=ProfileOptions)
+
+    @property
+    def working(self) -> AbstractSet[Controller]:
+        """Controllers that are neither left out nor behind a gate that is off."""
+        if PROFILE_CONTROLLER in self.gates:
+            return self.controllers
+        return self.controllers - {Controller.COLOCATION_PROFILE}
 
 
 class Manager:
@@ -113,11 +129,14 @@ class Manager:
         self._bookmarks_due = 0
         self._is_configured = False
         self._synced: dict[str, Synced] = {}
+        self._controllers = self.options.working
+        self._pace = Pace(self.options.profiles)
         self._reconcilers: dict[Controller, Callable[[str], float | None]] = {
             Controller.NODE_METRIC: self._reconcile_metric,
             Controller.NODE_SLO: self._reconcile_slo,
             Controller.NODE_RESOURCE: self._reconcile_resource,
             Controller.QUOTA_PROFILE: self._reconcile_quota_profile,
+            Controller.COLOCATION_PROFILE: self._reconcile_colocation_profile,
         }
 
     @property
@@ -158,14 +177,20 @@ class Manager:
     # -- news --------------------------------------------------------------------------------
 
     def _watched(self) -> tuple[type[KubeObject], ...]:
-        keeps_quotas = Controller.QUOTA_PROFILE in self.options.controllers
-        return WATCHED if keeps_quotas else (*_KEPT_NODES, Pod)
+        kinds: list[type[KubeObject]] = [*_KEPT_NODES, Pod]
+        if Controller.QUOTA_PROFILE in self._controllers:
+            kinds += _KEPT_QUOTAS
+        if Controller.COLOCATION_PROFILE in self._controllers:
+            kinds += _RELABELLING
+        return tuple(kinds)
 
     def _selectors(self) -> Mapping[type[KubeObject], str]:
         options = self.options
         only = f"metadata.name={options.config_name},metadata.namespace={options.config_namespace}"
-        on_nodes = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
-        return {ConfigMap: only, Pod: on_nodes}
+        pods = "status.phase!=Succeeded,status.phase!=Failed"
+        if Controller.COLOCATION_PROFILE not in self._controllers:
+            pods = f"spec.nodeName!=,{pods}"
+        return {ConfigMap: only, Pod: pods}
 
     def _take_in(self) -> None:
         if self._watch is None:
@@ -203,7 +228,7 @@ class Manager:
             self._metrics.forget(obj.key)
 
     def _add(self, key: Key) -> None:
-        if key[0] in self.options.controllers:
+        if key[0] in self._controllers:
             self._queue.add(key)
 
     def _configure(self, config_map: ConfigMap | None) -> None:
@@ -309,6 +334,31 @@ class Manager:
             except InvalidError as error:  # refused by admission: again later, and somebody is told
                 self._tell_of_quota(profile, write, error)
         return again_s
+
+    def _reconcile_colocation_profile(self, name: str) -> float | None:
+        mirror, options, now_s = self.mirror, self.options.profiles, self._clock.now_s()
+        profile = mirror.colocation_profiles.get(name)
+        if profile is None or not is_managed(profile, by_default=options.reconcile_by_default):
+            return None
+        extra = {"profile": name}
+        try:
+            for pod in list(chosen_pods(profile, mirror.pending_pods.values(), mirror.namespaces)):
+                key = profile.metadata.resource_version, pod.metadata.uid
+                if self._pace.is_done(key, now_s) or not self._pace.take(now_s):
+                    continue
+                try:
+                    patch = pod_patch(profile, pod)
+                    if patch is not None:
+                        self._write(Controller.COLOCATION_PROFILE, patch)
+                except (ClusterError, InputError) as error:
+                    log.warning(
+                        "pod not changed", extra={**extra, "pod": pod.key, "error": str(error)}
+                    )
+                else:
+                    self._pace.note(key, now_s)
+        except (InputError, Denial) as error:
+            log.warning("profile ignored", extra={**extra, "error": str(error)})
+        return now_s + options.interval_s
 
     def _tell_of_quota(
         self, profile: ElasticQuotaProfile, write: Write, error: InvalidError

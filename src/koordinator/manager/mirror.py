@@ -13,10 +13,12 @@ from koordinator.api.annotations.node import (
     ORIGIN_EXTENDED_ALLOCATABLE,
 )
 from koordinator.api.annotations.numa import CPU_BASIC_INFO
+from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
 from koordinator.api.core import ResourceList
 from koordinator.api.device import Device
 from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile
 from koordinator.api.meta import KubeObject
+from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
@@ -34,9 +36,11 @@ class Controller(StrEnum):
     NODE_RESOURCE = "noderesource"
     NODE_SLO = "nodeslo"
     QUOTA_PROFILE = "quotaprofile"
+    COLOCATION_PROFILE = "colocationprofile"
 
 
 Key = tuple[Controller, str]  # the object by its key
+_PENDING = "Pending"
 _PUBLISHED = frozenset((BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY))
 
 
@@ -54,10 +58,13 @@ class Mirror:
                 Device,
                 ElasticQuota,
                 ElasticQuotaProfile,
+                ClusterColocationProfile,
+                Namespace,
             )
         }
         self._pods: dict[str, dict[str, NodePod]] = {}  # by node, then by key
         self._node_of: dict[str, str] = {}
+        self._pending: dict[str, Pod] = {}
 
     @property
     def nodes(self) -> Mapping[str, Node]:
@@ -78,6 +85,19 @@ class Mirror:
     @property
     def quota_profiles(self) -> Mapping[str, ElasticQuotaProfile]:
         return self._objects[ElasticQuotaProfile]
+
+    @property
+    def colocation_profiles(self) -> Mapping[str, ClusterColocationProfile]:
+        return self._objects[ClusterColocationProfile]
+
+    @property
+    def namespaces(self) -> Mapping[str, Namespace]:
+        return self._objects[Namespace]
+
+    @property
+    def pending_pods(self) -> Mapping[str, Pod]:
+        """Pods without a node, as far as they are watched."""
+        return self._pending
 
     def node_view(self, name: str) -> NodeView | None:
         """Return a node and all that is known of it; None if it does not exist."""
@@ -124,6 +144,10 @@ class Mirror:
 
     def _put_pod(self, pod: Pod) -> None:
         key, node = pod.key, pod.spec.node_name
+        if not node and pod.status.phase == _PENDING:
+            self._pending[key] = pod
+            return
+        self._pending.pop(key, None)
         counted = node_pod(pod) if node else None
         if counted is None:
             self._drop_pod(key)
@@ -132,6 +156,7 @@ class Mirror:
             self._node_of[key] = node
 
     def _drop_pod(self, key: str) -> None:
+        self._pending.pop(key, None)
         node = self._node_of.pop(key, "")
         pods = self._pods.get(node)
         if pods is not None:
@@ -195,5 +220,8 @@ _READ: Mapping[type[KubeObject], Mapping[Controller, Callable[[Any], object]]] =
     NodeSlo: {Controller.NODE_SLO: lambda slo: slo.spec},
     NodeResourceTopology: {Controller.NODE_RESOURCE: _of_topology},
     Device: {Controller.NODE_RESOURCE: lambda device: (device.metadata.labels, device.spec)},
+    ClusterColocationProfile: {
+        Controller.COLOCATION_PROFILE: lambda profile: (profile.metadata.labels, profile.spec)
+    },
     ElasticQuotaProfile: {Controller.QUOTA_PROFILE: lambda profile: profile},
 }

@@ -13,21 +13,20 @@ def json_patch(before: Any, after: Any) -> list[dict[str, Any]]:
 
 
 def _operations(before: Any, after: Any, path: str) -> Iterator[dict[str, Any]]:
-    if before == after and type(before) is type(after):
+    if before is after or (before == after and type(before) is type(after)):
         return
     if isinstance(before, dict) and isinstance(after, dict):
         for key in before:
             if key not in after:
                 yield {"op": "remove", "path": f"{path}/{_escaped(key)}"}
         for key, value in after.items():
-            inner = f"{path}/{_escaped(key)}"
-            if key in before:
-                yield from _operations(before[key], value, inner)
-            else:
-                yield {"op": "add", "path": inner, "value": value}
+            if key not in before:
+                yield {"op": "add", "path": f"{path}/{_escaped(key)}", "value": value}
+            elif before[key] is not value:
+                yield from _operations(before[key], value, f"{path}/{_escaped(key)}")
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-        for index, pair in enumerate(zip(before, after, strict=True)):
-            yield from _operations(*pair, f"{path}/{index}")
+        for index, (old, new) in enumerate(zip(before, after, strict=True)):
+            yield from _operations(old, new, f"{path}/{index}")
     else:
         yield {"op": "replace", "path": path, "value": after}
 

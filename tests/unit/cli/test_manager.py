@@ -31,6 +31,20 @@ data: {colocation-config: '{"enable": true}'}
 """
 
 
+PENDING = """
+apiVersion: v1
+kind: Pod
+metadata: {name: p, namespace: default, uid: known, labels: {app: etl}}
+spec: {containers: [{name: c}]}
+status: {phase: Pending}
+---
+apiVersion: config.koordinator.sh/v1alpha1
+kind: ClusterColocationProfile
+metadata: {name: etl, labels: {config.koordinator.sh/controller-managed: "true"}}
+spec: {selector: {matchLabels: {app: etl}}, labels: {team: data}}
+"""
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[str, str]:
     """Return the files of a node and of the configuration."""
@@ -86,6 +100,11 @@ def test_controllers_and_plugins_can_be_left_out(files: tuple[str, str]) -> None
         (("--once", "--controllers=nothing", "-f", "x"), "--controllers: found 'nothing'"),
         (("--once", "--noderesource-plugins=-X", "-f", "x"), "--noderesource-plugins: found '-X'"),
         (("--once", "--feature-gates=X=true", "-f", "x"), "--feature-gates: found 'X'"),
+        (
+            ("--colocation-profile-reconcile-interval=0s",),
+            "--colocation-profile-reconcile-interval",
+        ),
+        (("--feature-gates=EnableQuotaAdmission=true",), "EnableQuotaAdmission: .* not exist yet"),
         (("--leader-elect-resource-lock=configmaps",), "accepted is leases"),
         (("--metrics-addr=8080x",), "--metrics-addr: found '8080x'"),
     ],
@@ -94,6 +113,17 @@ def test_wrong_flags_are_refused_by_name(arguments: tuple[str, ...], says: str) 
     """With what was found and what is accepted."""
     with pytest.raises(InputError, match=says):
         run(*arguments)
+
+
+def test_a_profile_reaches_pods_that_exist(tmp_path: Path) -> None:
+    """With the gate of its controller on."""
+    file = tmp_path / "objects.yaml"
+    file.write_text(PENDING, "utf-8")
+    common = ("--once", "-f", str(file), "-o", "json")
+
+    assert not json.loads(run(*common))["changed"]
+    (pod,) = json.loads(run(*common, "--feature-gates=ColocationProfileController=true"))["changed"]
+    assert pod["metadata"]["labels"] == {"app": "etl", "team": "data"}
 
 
 def test_the_configuration_must_be_the_config_map(files: tuple[str, str]) -> None:

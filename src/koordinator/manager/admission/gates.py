@@ -28,6 +28,7 @@ class Gate(StrEnum):
     QUOTA_GUARANTEE = "ElasticQuotaGuaranteeUsage"
     QUOTA_FEWER_KEYS = "ElasticQuotaEnableUpdateResourceKey"
     PARENT_QUOTA_PODS = "SupportParentQuotaSubmitPod"
+    PROFILE_CONTROLLER = "ColocationProfileController"
     SYNC_GPU_SHARED = "EnableSyncGPUSharedResource"
     VALIDATE_DEVICES = "ValidatePodDeviceResource"
     ENHANCED_VALIDATOR = "EnablePodEnhancedValidator"
@@ -50,7 +51,6 @@ NOT_YET: Final = frozenset(
         "ElasticQuotaIgnorePodOverhead",
         "ElasticQuotaEvaluationTransformPod",
         "DisableDefaultQuota",
-        "ColocationProfileController",
         "EnableQuotaAdmission",
         "EnableQuotaAdmissionOnUpdate",
         "PriorityTransformer",

@@ -3,7 +3,7 @@
 Source: koordinator pkg/webhook/pod/mutating/cluster_colocation_profile.go.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,9 +63,18 @@ def applied(
     Raises Denial for a probability, a priority class or a patch that can't be used.
     """
     for profile in profiles:
-        if not _is_left_out(profile, lookup):
+        if not is_left_out(profile, lookup.percent):
             obj = _applied_one(obj, profile.spec, lookup)
     return obj
+
+
+def is_left_out(profile: ClusterColocationProfile, draw: Callable[[], int]) -> bool:
+    """Draw lots; 99 percent are as good as all, for what is drawn is 0..99 and must be above.
+
+    Raises Denial for a probability that can't be read.
+    """
+    percent = _percent(profile)
+    return percent == 0 or (percent != _WHOLE and draw() > percent)
 
 
 def with_entries(obj: JsonObject, part: str, entries: Mapping[str, str]) -> JsonObject:
@@ -126,12 +135,6 @@ def _priority(name: str, lookup: Lookup) -> dict[str, Any]:
         "priority": found.value,
         "preemptionPolicy": found.preemption_policy,
     }
-
-
-def _is_left_out(profile: ClusterColocationProfile, lookup: Lookup) -> bool:
-    """Draw lots; 99 percent are as good as all, for what is drawn is 0..99 and must be above."""
-    percent = _percent(profile)
-    return percent == 0 or (percent != _WHOLE and lookup.percent() > percent)
 
 
 def _percent(profile: ClusterColocationProfile) -> int:
