@@ -39,7 +39,7 @@ class Shortage:
 class NumaTrial:
     """Changes nothing.  Valid as long as the node's ledger stays as it is."""
 
-    __slots__ = ("_free", "available", "node", "request", "reusable")
+    __slots__ = ("_asked", "_free", "available", "node", "request", "reusable")
 
     def __init__(self, node: NumaNode, request: NumaRequest, reusable: Reusable = NOTHING) -> None:
         self.node, self.request, self.reusable = node, request, reusable
@@ -59,6 +59,10 @@ class NumaTrial:
                 else amounts
                 for zone, amounts in self.available.items()
             }
+
+        there = set().union(*self.available.values())
+        #: What is divided: the NUMA nodes have nothing to do with anything else.
+        self._asked = [(name, much) for name, much in request.amounts.items() if name in there]
 
     def allocate(self, zones: int | None) -> NumaHolding | Shortage:
         """Return what the pod gets of some NUMA nodes.
@@ -115,11 +119,11 @@ class NumaTrial:
         if not self.node.zones:
             return Shortage((NO_ZONES,))
         among = zones_of(zones)
+        if len(among) == 1:
+            return self._take_of(among[0])
         shares: Shares = {}
         short = []
-        for name, amount in self.request.amounts.items():
-            if not any(name in amounts for amounts in self.available.values()):
-                continue
+        for name, amount in self._asked:
             has = {zone: self.available.get(zone, {}).get(name, 0) for zone in among}
             left = amount
             for index, zone in enumerate(sorted(among, key=has.__getitem__)):
@@ -132,6 +136,20 @@ class NumaTrial:
         if short:
             return Shortage(tuple(short))
         return dict(sorted(shares.items()))
+
+    def _take_of(self, zone: int) -> Shares | Shortage:
+        """Return the request as the share of one NUMA node."""
+        here = self.available.get(zone, {})
+        shares, short = {}, []
+        for name, amount in self._asked:
+            share = min(here.get(name, 0), self._part(name, amount, 1))
+            if share < amount:
+                short.append(f"Insufficient NUMA {name}")
+            elif share:
+                shares[name] = share
+        if short:
+            return Shortage(tuple(short))
+        return {zone: shares} if shares else {}
 
     def _part(self, name: str, amount: int, parts: int) -> int:
         """Return the even part of an amount, rounded down to what isn't divided."""
