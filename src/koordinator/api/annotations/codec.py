@@ -37,8 +37,8 @@ class AnnotationCodec(Generic[ValueT]):
         Raises InputError that names the annotation if the text doesn't fit the type.
         """
         for key in (self.key, self.former_key):
-            text = meta.annotations.get(key, "").strip()
-            if text:
+            text = meta.annotations.get(key)
+            if text and (text := text.strip()):
                 return self._parse(key, text.encode())
         return None
 

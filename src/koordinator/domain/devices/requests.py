@@ -54,8 +54,9 @@ class DeviceRequest:
 
 
 def device_requests(requests: Mapping[str, int]) -> dict[DeviceType, DeviceRequest]:
-    """Return what is asked of each type of device; empty if the pod asks for none.
+    """Return what is asked of each type of device, in the order of ``DeviceType``.
 
+    Empty if the pod asks for none.
     Former names of resources count.  Raises DeviceRequestError for names that don't go together
     (``invalid resource device requests``) and for a wrong amount (``invalid resource unit``).
     """
