@@ -88,12 +88,12 @@ class CpuLedger:
             if cpus:
                 counts = self._counts.copy() if counts is self._counts else counts
                 counts.remove(cpus)
-        usable = layout.cpus & ~unusable
-        groups = tuple(
-            (counts.at_least(number) if number else usable) & usable & ~counts.at_least(number + 1)
-            for number in range(max_holders)
+        usable, held = layout.cpus & ~unusable, counts.held
+        shared = (
+            counts.at_least(number) & usable & ~counts.at_least(number + 1)
+            for number in range(1, max_holders)
         )
-        held = counts.held
+        groups = (usable & ~held, *shared) if max_holders > 1 else (usable & ~held,)
         return FreeCpus(groups, self._core_exclusive.held & held, self._numa_exclusive.held & held)
 
     def validate(self) -> None:

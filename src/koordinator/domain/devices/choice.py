@@ -10,7 +10,7 @@ Source: koordinator pkg/scheduler/plugins/deviceshare: device_allocator.go ``All
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from koordinator.api.device import DeviceType
 from koordinator.domain.devices.claim import DeviceClaim
@@ -32,8 +32,7 @@ from koordinator.domain.devices.shortage import (
 from koordinator.domain.devices.templates import model_key
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """What is left of the devices of one part."""
 
     offered: int  # may be taken if there is enough left
@@ -166,6 +165,8 @@ class Chooser:
     @property
     def _template(self) -> str:
         """The virtual template; as in the original none if several are equal."""
+        if self.claim.templates is None:
+            return ""
         return self._templates[0] if len(self._templates) == 1 else ""
 
     # -- one by one --------------------------------------------------------------------------

@@ -81,12 +81,10 @@ def device_claim(
     if not asked:
         return None
     hints = ALLOCATE_HINTS.read(meta) or {}
-    wants = tuple(
-        _want(asked[kind], hints.get(kind, DeviceHint())) for kind in DeviceType if kind in asked
-    )
+    wants = tuple([_want(request, hints.get(kind)) for kind, request in asked.items()])
     joint = JOINT_ALLOCATE.read(meta)
     gpu = asked.get(DeviceType.GPU)
-    scope = hints.get(DeviceType.GPU, DeviceHint()).required_topology_scope
+    scope = hints[DeviceType.GPU].required_topology_scope if DeviceType.GPU in hints else ""
     spec = GPU_PARTITION_SPEC.read(meta)
     return DeviceClaim(
         wants=wants,
@@ -104,7 +102,9 @@ def device_claim(
     )
 
 
-def _want(request: DeviceRequest, hint: DeviceHint) -> Want:
+def _want(request: DeviceRequest, hint: DeviceHint | None) -> Want:
+    if hint is None:
+        return Want(request)
     path = f"{ALLOCATE_HINTS.path}.{request.kind}"
     check_label_selector(hint.selector, f"{path}.selector")
     check_label_selector(hint.vf_selector, f"{path}.vfSelector")

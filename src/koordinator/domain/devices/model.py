@@ -3,9 +3,10 @@
 Equal machines share one ``NodeModel``; ``NodeDevices`` has what each node has of its own.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 
 import numpy as np
 
@@ -71,10 +72,22 @@ class DeviceGroup:
         totals.flags.writeable = False
         return totals
 
-    def on_numa(self, numa: Collection[int]) -> int:
+    @cached_property
+    def by_numa(self) -> Mapping[int, int]:
+        """The devices on each NUMA node; those on NUMA_UNKNOWN are on none in particular."""
+        found: dict[int, int] = {}
+        for device in self.devices:
+            if device.numa is not None:
+                found[device.numa] = found.get(device.numa, 0) | 1 << device.minor
+        return found
+
+    def on_numa(self, numa: Iterable[int]) -> int:
         """Return the devices on these NUMA nodes, and those on none in particular."""
-        nodes = {*numa, NUMA_UNKNOWN}
-        return mask_of(device.minor for device in self.devices if device.numa in nodes)
+        there = self.by_numa
+        mask = there.get(NUMA_UNKNOWN, 0)
+        for node in numa:
+            mask |= there.get(node, 0)
+        return mask
 
     def labelled(self, selector: LabelSelector | None) -> int:
         """Return the devices whose labels match; all of them without a selector."""
@@ -90,7 +103,7 @@ class DeviceGroup:
             if matches(selector, dict(group.labels))
             for function in group.functions
         )
-        return tuple(sorted(found, key=lambda function: function.bus_id))
+        return tuple(sorted(found, key=attrgetter("bus_id")))
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ Source: koordinator pkg/scheduler/plugins/deviceshare/topology_hint.go, ``genera
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 from koordinator.api.device import DeviceType
 from koordinator.domain.devices.amounts import IntArray
@@ -17,8 +17,7 @@ from koordinator.domain.devices.shortage import NO_NUMA_NODE, Shortage
 SAME_GPUS = 500
 
 
-@dataclass(frozen=True, slots=True)
-class NumaHint:
+class NumaHint(NamedTuple):
     """NUMA nodes that have room, for each type of device that is asked for."""
 
     nodes: tuple[int, ...]
@@ -88,11 +87,12 @@ def _hints(
 
 def _is_too_few(plan: DevicePlan, nodes: Collection[int]) -> bool:
     """Return whether some type has devices there, but fewer than are asked for."""
-    there = (
-        (sum(device.numa in nodes for device in part.group.devices), part.count)
-        for part in plan.early
-    )
-    return any(0 < count < wanted for count, wanted in there)
+    for part in plan.early:
+        by_numa = part.group.by_numa
+        there = sum(by_numa.get(node, 0).bit_count() for node in nodes)
+        if 0 < there < part.count:
+            return True
+    return False
 
 
 def _subsets(nodes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

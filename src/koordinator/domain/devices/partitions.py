@@ -4,7 +4,9 @@ Source: koordinator pkg/scheduler/plugins/deviceshare/allocator_gpu.go, ``alloca
 allocator_gpu_helper.go.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from koordinator.api.annotations.devices import GPU_PARTITIONS, GpuPartition, GpuPartitionTable
 from koordinator.domain.devices.masks import mask_of, minors_of
@@ -31,15 +33,29 @@ class Partition:
     bandwidth: Quantity | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PartitionTable:
     """Partitions by number of GPUs; those of a number in groups of equal score, lowest first."""
 
     sizes: tuple[tuple[int, tuple[tuple[Partition, ...], ...]], ...]
 
-    def groups(self, size: int) -> tuple[tuple[Partition, ...], ...] | None:
-        """Return the groups of a size, None if the table does not know the size."""
-        return next((groups for known, groups in self.sizes if known == size), None)
+    @cached_property
+    def groups(self) -> Mapping[int, tuple[tuple[Partition, ...], ...]]:
+        """The groups by size."""
+        return dict(self.sizes)
+
+    @cached_property
+    def worths(self) -> Mapping[int, tuple[tuple[int, int], ...]]:
+        """By size, (GPUs, worth while they stay whole) of partitions that are no smaller."""
+        return {
+            least: tuple(
+                (partition.mask, worth * partition.score)
+                for size, worth in _WORTH.items()
+                if size >= least and size in self.groups
+                for partition in self.groups[size][0]
+            )
+            for least in self.groups
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +109,7 @@ def choose_partition(
     """
     if table is None:
         return NO_PARTITION_TABLE
-    groups = table.groups(count)
+    groups = table.groups.get(count)
     if groups is None:
         return NO_PARTITION_OF_SIZE
     for group in groups[:1] if wish.restricted else groups:
@@ -102,7 +118,7 @@ def choose_partition(
             for partition in group
             if not partition.mask & used
             and partition.mask & fit == partition.mask
-            and _is_fast_enough(partition, wish)
+            and (wish.bandwidth is None or _is_fast_enough(partition, wish.bandwidth))
         ]
         if len(feasible) == 1:
             return feasible[0]
@@ -113,19 +129,11 @@ def choose_partition(
 
 def _worth_left(table: PartitionTable, count: int, used: int) -> int:
     """Return the worth of partitions, none smaller than ``count``, of which nothing is used."""
-    left = 0
-    for size, worth in _WORTH.items():
-        groups = table.groups(size) if size >= count else None
-        for partition in groups[0] if groups else ():
-            if not partition.mask & used:
-                left += worth * partition.score
-    return left
+    return sum([worth for mask, worth in table.worths[count] if not mask & used])
 
 
-def _is_fast_enough(partition: Partition, wish: PartitionWish) -> bool:
-    if wish.bandwidth is None:
-        return True
-    return partition.bandwidth is not None and partition.bandwidth >= wish.bandwidth
+def _is_fast_enough(partition: Partition, wanted: Quantity) -> bool:
+    return partition.bandwidth is not None and partition.bandwidth >= wanted
 
 
 def _partition(given: GpuPartition) -> Partition:

@@ -6,18 +6,18 @@ Source: koordinator pkg/scheduler/plugins/deviceshare: devicehandler_default.go
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from koordinator.api.annotations.devices import DeviceAllocateStrategy
 from koordinator.api.device import DeviceType, VirtualFunction
 from koordinator.api.resource_names import WHOLE_DEVICE
 from koordinator.domain.devices.amounts import Amounts
 from koordinator.domain.devices.claim import DeviceClaim, Want
-from koordinator.domain.devices.masks import mask_of
 from koordinator.domain.devices.model import DeviceGroup, NodeModel
 from koordinator.domain.devices.shortage import NO_VIRTUAL_FUNCTION, NOT_REPORTED, Shortage
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Part:
     """``count`` devices of one type, each with these amounts."""
 
@@ -29,9 +29,14 @@ class Part:
     #: virtual functions that will do, by minor and in their order; None: none is needed
     functions: Mapping[int, tuple[VirtualFunction, ...]] | None = None
 
-    @property
+    @cached_property
     def kind(self) -> DeviceType:
         return self.group.kind
+
+    @cached_property
+    def asked(self) -> tuple[tuple[int, int], ...]:
+        """The amounts that are asked for at all, with their places."""
+        return tuple((place, amount) for place, amount in enumerate(self.amounts) if amount)
 
     def candidates(self, offered: int, numa: Collection[int] | None) -> int:
         """Return the devices that may serve: offered, selected, on these NUMA nodes if any."""
@@ -50,8 +55,13 @@ class Part:
         """
         if self.functions is None:
             return self.group.mask
-        minors = self.functions
-        return mask_of(m for m in minors if self.free_function(m, taken.get(m, ())) is not None)
+        mask = 0
+        for minor, functions in self.functions.items():
+            busy = taken.get(minor)
+            free = functions if not busy else self.free_function(minor, busy)
+            if free:
+                mask |= 1 << minor
+        return mask
 
 
 def parts_of(model: NodeModel, claim: DeviceClaim) -> tuple[Part, ...] | Shortage:
@@ -59,15 +69,17 @@ def parts_of(model: NodeModel, claim: DeviceClaim) -> tuple[Part, ...] | Shortag
     return _parts(model, claim.wants)
 
 
-def early_parts_of(model: NodeModel, claim: DeviceClaim) -> tuple[Part, ...] | Shortage:
-    """Return the parts that have to be looked at before a node is chosen.
+def early_parts_of(
+    model: NodeModel, claim: DeviceClaim, parts: tuple[Part, ...] | Shortage
+) -> tuple[Part, ...] | Shortage:
+    """Return which of the parts have to be looked at before a node is chosen.
 
     Where the secondary devices go with whole GPUs by construction it is enough to look at the
     leading type.
     """
     planned = model.secondaries_planned and claim.gpu is not None and not claim.gpu.is_share
     if not planned or not claim.joint:
-        return parts_of(model, claim)
+        return parts
     return _parts(model, (want for want in claim.wants if want.kind is claim.joint[0]))
 
 

@@ -26,12 +26,12 @@ class DevicePlan:
 
     def __init__(self, model: NodeModel, claim: DeviceClaim) -> None:
         self.model, self.claim = model, claim
-        early = early_parts_of(model, claim)
+        self._parts = parts_of(model, claim)
+        early = early_parts_of(model, claim, self._parts)
         #: why no node of the model will ever do
         self.never = early if isinstance(early, Shortage) else None
         #: what is looked at before a node is chosen
         self.early = () if isinstance(early, Shortage) else early
-        self._parts = parts_of(model, claim)
         self._answers: dict[State, Shortage | None] = {}
 
     def shortage(self, state: State) -> Shortage | None:
@@ -80,6 +80,14 @@ class DevicePlan:
             )
             for part in parts
         }
+
+    def state(self, rooms: Mapping[DeviceType, Room]) -> State:
+        """Return what is left on a node of which everything is offered."""
+        masks: list[int] = []
+        for part in self.early:
+            room = rooms[part.kind]
+            masks += (room.fitting(part), room.held)
+        return tuple(masks)
 
     def choose(self, state: State, numa: Collection[int] | None = None) -> Choice | Shortage:
         """Return the early choice for one state, of NUMA nodes if some are given."""

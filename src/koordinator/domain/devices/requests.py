@@ -32,7 +32,7 @@ _NAMES_OF: Mapping[DeviceType, frozenset[str]] = {
     DeviceType.RDMA: frozenset(NAMES[DeviceType.RDMA]),
     DeviceType.FPGA: frozenset(NAMES[DeviceType.FPGA]),
 }
-_ALL_NAMES = frozenset(name for names in _NAMES_OF.values() for name in names)
+_KIND_OF = {name: kind for kind, names in _NAMES_OF.items() for name in names}
 
 
 class DeviceRequestError(ValueError):
@@ -54,21 +54,19 @@ class DeviceRequest:
 
 
 def device_requests(requests: Mapping[str, int]) -> dict[DeviceType, DeviceRequest]:
-    """Return what is asked of each type of device; empty if the pod asks for none.
+    """Return what is asked of each type of device, in the order of ``DeviceType``.
 
+    Empty if the pod asks for none.
     Former names of resources count.  Raises DeviceRequestError for names that don't go together
     (``invalid resource device requests``) and for a wrong amount (``invalid resource unit``).
     """
-    if _ALL_NAMES.isdisjoint(current_names(requests)):
-        return {}
-    asked = {
-        name: amount
-        for name, amount in current_names(requests).items()
-        if name in _ALL_NAMES and amount > 0
-    }
+    by_kind: dict[DeviceType, dict[str, int]] = {kind: {} for kind in _NAMES_OF}
+    for name, amount in current_names(requests).items():
+        kind = _KIND_OF.get(name)
+        if kind is not None and amount > 0:
+            by_kind[kind][name] = amount
     found = {}
-    for kind, names in _NAMES_OF.items():
-        mine = {name: amount for name, amount in asked.items() if name in names}
+    for kind, mine in by_kind.items():
         if mine:
             _check(mine)
             found[kind] = _gpus(mine) if kind is DeviceType.GPU else _others(kind, mine)

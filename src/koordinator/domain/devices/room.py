@@ -11,7 +11,7 @@ import numpy as np
 
 from koordinator.api.device import DeviceType
 from koordinator.domain.devices.amounts import Amounts, IntArray
-from koordinator.domain.devices.masks import mask_of, masks_of, minors_of
+from koordinator.domain.devices.masks import mask_of, minors_of
 from koordinator.domain.devices.model import NodeDevices
 from koordinator.domain.devices.parts import Part
 from koordinator.domain.devices.usage import Held, Usage
@@ -35,8 +35,14 @@ class Room:
 
         A device with nothing left does not fit.
         """
-        has_enough = np.logical_and.reduce(self.free >= np.array(part.amounts), axis=1)
-        (fit,) = masks_of((has_enough & self.free.any(axis=1))[None])
+        asked, fit = part.asked, 0
+        for minor, free in enumerate(self.free.tolist()):
+            for place, amount in asked:
+                if free[place] < amount:
+                    break
+            else:
+                if any(free):
+                    fit |= 1 << minor
         fit &= self.offered
         return fit if part.functions is None else fit & part.with_function(self.functions)
 

@@ -8,7 +8,7 @@ all resources prefer name one set throughout, so they are found set by set here;
 BestEffort only.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
@@ -80,24 +80,19 @@ def _best_preferred(
 ) -> Alignment | None:
     """Return the best of the sets that every resource prefers."""
     preferred = [{hint.zones: hint for hint in hints if hint.preferred} for hints in lists]
-    best: Alignment | None = None
-    for zones in _candidates(preferred, machine):
-        best_zones = best.zones if best and best.zones else machine.all_zones
-        if zones.bit_count() > best_zones.bit_count():
+    named = set().union(*preferred)
+    best, best_score = 0, 0
+    for zones in subsets(machine.zones):
+        if zones.bit_count() > (best or machine.all_zones).bit_count():
             break
+        if zones not in named and zones != machine.all_zones:
+            continue
         agreed = all(zones in hints or None in hints for hints in preferred)
         if agreed and machine.accepts(zones, exclusive):
-            score = sum(hints[zones].score for hints in preferred if zones in hints)
-            if best is None or _is_better(zones, score, best_zones, best.score):
-                best = Alignment(admitted=True, zones=zones, score=score)
-    return best
-
-
-def _candidates(preferred: Sequence[dict[int | None, Hint]], machine: Machine) -> Iterator[int]:
-    """Yield the sets that any resource prefers, the smallest first, at last all NUMA nodes."""
-    for zones in subsets(machine.zones):
-        if zones == machine.all_zones or any(zones in hints for hints in preferred):
-            yield zones
+            score = sum([hints[zones].score for hints in preferred if zones in hints])
+            if not best or _is_better(zones, score, best, best_score):
+                best, best_score = zones, score
+    return Alignment(admitted=True, zones=best, score=best_score) if best else None
 
 
 def _best_effort(lists: Sequence[Sequence[Hint]], machine: Machine) -> Alignment:

@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
+from typing import NamedTuple
 
 from koordinator.api.annotations.numa import NumaTopologyExclusive
 from koordinator.domain.numa.masks import mask_of, zones_of
 
 
-@dataclass(frozen=True, slots=True)
-class Hint:
+class Hint(NamedTuple):
     """A set of NUMA nodes that has enough of a resource; None says that any will do."""
 
     zones: int | None
@@ -29,18 +30,18 @@ class ZoneState(StrEnum):
     SHARED = "shared"  # also pods that are on several
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Machine:
     """The NUMA nodes of a node, ascending, and who has bound CPUs there."""
 
     states: Mapping[int, ZoneState]
 
-    @property
+    @cached_property
     def zones(self) -> tuple[int, ...]:
         """The ids."""
         return tuple(self.states)
 
-    @property
+    @cached_property
     def all_zones(self) -> int:
         """The set of all."""
         return mask_of(self.states)

@@ -131,13 +131,13 @@ class NumaLedger:
         states = dict.fromkeys(zones, ZoneState.IDLE)
         if layout is None:
             return states
+        own = [(zone, layout.numa_nodes.get(zone, 0)) for zone in states]
         for holding in self.cpus:
-            touched = [zone for zone in states if holding.cpus & layout.numa_nodes.get(zone, 0)]
-            for zone in touched:
-                if len(touched) > 1:
-                    states[zone] = ZoneState.SHARED
-                elif states[zone] is ZoneState.IDLE:
-                    states[zone] = ZoneState.SINGLE
+            touched = [zone for zone, cpus in own if holding.cpus & cpus]
+            if len(touched) > 1:
+                states.update(dict.fromkeys(touched, ZoneState.SHARED))
+            elif touched and states[touched[0]] is ZoneState.IDLE:
+                states[touched[0]] = ZoneState.SINGLE
         return states
 
     def validate(self) -> None:

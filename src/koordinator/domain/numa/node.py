@@ -50,15 +50,15 @@ class NumaNode:
         Source: node_allocation.go, ``getAvailableNUMANodeResources``.  There, bound CPUs are not
         amplified on a NUMA node of which no amounts were ever charged.
         """
-        used = {}
+        used, of_pods = {}, self.ledger.zones
         for zone in self.zones:
-            charged = dict(self.ledger.zones.get(zone, {}))
+            charged = of_pods.get(zone, {})
             if self.cpu_ratio > 1 and self.layout is not None:
                 own_cpus = self.layout.numa_nodes.get(zone, 0)
                 bound = (self.ledger.cpus.held & own_cpus).bit_count() * MILLI
                 if bound:
                     extra = amplified(bound, self.cpu_ratio) - bound
-                    charged[CPU] = charged.get(CPU, 0) + extra
+                    charged = {**charged, CPU: charged.get(CPU, 0) + extra}
             used[zone] = remaining(charged, reusable.get(zone, {}))
         return used
 

@@ -31,9 +31,8 @@ def resource_hints(
     more than ``largest`` NUMA nodes are left out (SingleNUMANode needs them for its message only).
     """
     node, fits = trial.node, fits or trial.fits
-    reported = [
-        name for name in trial.request.amounts if any(name in here for here in node.zones.values())
-    ]
+    there = set().union(*node.zones.values())
+    reported = [name for name in trial.request.amounts if name in there]
     lacking = {
         name: sum(1 << zone for zone, here in trial.available.items() if not here.get(name))
         for name in reported

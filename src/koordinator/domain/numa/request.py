@@ -23,7 +23,7 @@ class NumaRequest:
 
     def counted(self, cpu_ratio: float) -> Amounts:
         """Return the amounts with bound CPUs at what they count for on an amplified node."""
-        if self.binding is None or CPU not in self.amounts:
+        if cpu_ratio <= 1 or self.binding is None or CPU not in self.amounts:
             return self.amounts
         return {**self.amounts, CPU: amplified(self.amounts[CPU], cpu_ratio)}
 

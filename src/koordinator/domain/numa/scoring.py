@@ -8,8 +8,9 @@ most_allocated.go.
 from dataclasses import dataclass
 
 from koordinator.api.resource_names import CPU, EPHEMERAL_STORAGE, MEMORY
-from koordinator.domain.numa.amounts import Amounts, amplified, total
+from koordinator.domain.numa.amounts import Amounts, ZoneAmounts, amplified, total
 from koordinator.domain.numa.ledger import NumaHolding
+from koordinator.domain.numa.masks import zones_of
 from koordinator.domain.numa.node import MILLI
 from koordinator.domain.numa.trial import NumaTrial
 
@@ -48,10 +49,15 @@ class ZoneScorer:
 def score_zones(trial: NumaTrial, zones: int, scorer: ZoneScorer) -> int:
     """Return how full some NUMA nodes would be, whatever part the pod takes of which."""
     node = trial.node
-    allocatable = total(node.zones.get(zone, {}) for zone in node.zones if zones >> zone & 1)
-    free = total(amounts for zone, amounts in trial.available.items() if zones >> zone & 1)
+    allocatable = _summed(node.zones, zones)
+    free = _summed(trial.available, zones)
     requested = {name: max(all_ - free.get(name, 0), 0) for name, all_ in allocatable.items()}
     return scorer.score(requested, allocatable, trial.request.counted(node.cpu_ratio))
+
+
+def _summed(amounts: ZoneAmounts, zones: int) -> Amounts:
+    here = [amounts[zone] for zone in zones_of(zones) if zone in amounts]
+    return here[0] if len(here) == 1 else total(here)
 
 
 def score_holding(trial: NumaTrial, holding: NumaHolding, scorer: ZoneScorer) -> int:

@@ -6,6 +6,7 @@ are asked first, also where there are more than two; the original compares by po
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from koordinator.api.annotations.numa import CpuBindPolicy
@@ -39,8 +40,6 @@ class Shortage:
 class NumaTrial:
     """Changes nothing.  Valid as long as the node's ledger stays as it is."""
 
-    __slots__ = ("_free", "available", "node", "request", "reusable")
-
     def __init__(self, node: NumaNode, request: NumaRequest, reusable: Reusable = NOTHING) -> None:
         self.node, self.request, self.reusable = node, request, reusable
         free = node.free_cpus(reusable)
@@ -48,17 +47,25 @@ class NumaTrial:
         if policy and node.layout is not None:
             free = free.within(usable_under(policy, node.layout, free.cpus))
         self._free = free
-        #: What the pod may take by NUMA node; of CPU no more than can be bound as required.
-        self.available: ZoneAmounts = (
-            node.available(reusable.zones) if not reusable.only else reusable.only
-        )
-        if policy and node.layout is not None:
-            self.available = {
-                zone: {**amounts, CPU: min(amounts[CPU], self._bindable(zone) * MILLI)}
-                if CPU in amounts
-                else amounts
-                for zone, amounts in self.available.items()
-            }
+
+    @cached_property
+    def available(self) -> ZoneAmounts:
+        """What the pod may take by NUMA node; of CPU no more than can be bound as required."""
+        available = self.reusable.only or self.node.available(self.reusable.zones)
+        if not self.request.required_policy or self.node.layout is None:
+            return available
+        return {
+            zone: {**amounts, CPU: min(amounts[CPU], self._bindable(zone) * MILLI)}
+            if CPU in amounts
+            else amounts
+            for zone, amounts in available.items()
+        }
+
+    @cached_property
+    def _divided(self) -> list[tuple[str, int]]:
+        """What is divided over NUMA nodes: they have nothing to do with what none reports."""
+        there = set().union(*self.available.values())
+        return [(name, much) for name, much in self.request.amounts.items() if name in there]
 
     def allocate(self, zones: int | None) -> NumaHolding | Shortage:
         """Return what the pod gets of some NUMA nodes.
@@ -115,11 +122,11 @@ class NumaTrial:
         if not self.node.zones:
             return Shortage((NO_ZONES,))
         among = zones_of(zones)
+        if len(among) == 1:
+            return self._take_of(among[0])
         shares: Shares = {}
         short = []
-        for name, amount in self.request.amounts.items():
-            if not any(name in amounts for amounts in self.available.values()):
-                continue
+        for name, amount in self._divided:
             has = {zone: self.available.get(zone, {}).get(name, 0) for zone in among}
             left = amount
             for index, zone in enumerate(sorted(among, key=has.__getitem__)):
@@ -132,6 +139,20 @@ class NumaTrial:
         if short:
             return Shortage(tuple(short))
         return dict(sorted(shares.items()))
+
+    def _take_of(self, zone: int) -> Shares | Shortage:
+        """Return the request as the share of one NUMA node."""
+        here = self.available.get(zone, {})
+        shares, short = {}, []
+        for name, amount in self._divided:
+            share = min(here.get(name, 0), self._part(name, amount, 1))
+            if share < amount:
+                short.append(f"Insufficient NUMA {name}")
+            elif share:
+                shares[name] = share
+        if short:
+            return Shortage(tuple(short))
+        return {zone: shares} if shares else {}
 
     def _part(self, name: str, amount: int, parts: int) -> int:
         """Return the even part of an amount, rounded down to what isn't divided."""

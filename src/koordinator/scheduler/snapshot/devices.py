@@ -12,7 +12,7 @@ import numpy as np
 from koordinator.api.device import Device, DeviceType
 from koordinator.domain.devices.allocation import Allocation
 from koordinator.domain.devices.amounts import NAMES
-from koordinator.domain.devices.masks import masks_of
+from koordinator.domain.devices.masks import mask_of
 from koordinator.domain.devices.model import NodeDevices, NodeModels
 from koordinator.domain.devices.report import node_devices
 from koordinator.domain.devices.room import Room
@@ -122,7 +122,7 @@ class DeviceTable:
             raise BugError(f"row {row} has no {kind} devices")
         width = group.width
         free = np.maximum(columns.left[row, :width], 0)
-        (held,) = masks_of(columns.holders[row : row + 1] > 0)
+        held = mask_of(m for m, count in enumerate(columns.holders[row].tolist()) if count > 0)
         functions: dict[int, set[str]] = {}
         for minor, bus_id in columns.function_sets.get(row, ()):
             functions.setdefault(minor, set()).add(bus_id)

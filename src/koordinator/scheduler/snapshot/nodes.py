@@ -179,6 +179,7 @@ class NodeTable:
             self.rank[row] = row
         self.rows[name] = row
         self.alive[row] = True
+        self.numa.arrive(row)
         self.count += 1
         return row
 

@@ -174,6 +174,11 @@ class NumaTable:
         self.layout = np.pad(self.layout, (0, more))
         self.wide = np.pad(self.wide, (0, more))
 
+    def arrive(self, row: int) -> None:
+        """Take note of a node, of which nothing is known yet."""
+        self.present[row] = True
+        self._survey = None
+
     def report(
         self, row: int, node: Node | None, found: NodeResourceTopology | None
     ) -> InputError | None:

@@ -154,7 +154,7 @@ def test_partitions_may_share_gpus() -> None:
 
     assert not found.problems
     assert found.model.partitions is not None
-    assert [len(group) for group in found.model.partitions.groups(2) or ()] == [1, 1]
+    assert [len(group) for group in found.model.partitions.groups[2]] == [1, 1]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ whether the claim has room there, and what it prefers of the NUMA nodes.  Few st
 nodes, so that answers are looked up.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -142,9 +142,9 @@ class ClaimOnModel:
                 known[state] = self._number(self.plan.shortage(self._masks(state)))
             return [known[state] for state in states]
 
-    def numa_hints(self, states: Iterable[int]) -> list[tuple[NumaHint, ...] | Shortage]:
-        """Return what the claim prefers of the NUMA nodes of rows in these states."""
-        return [self._hints.of(self._masks(state)) for state in states]
+    def numa_hints(self, state: State) -> tuple[NumaHint, ...] | Shortage:
+        """Return what the claim prefers of the NUMA nodes of a row in that state."""
+        return self._hints.of(state)
 
     def opinions(self, states: Sequence[int], sets: Sequence[int]) -> OtherHints:
         """Return what the claim says of sets of NUMA nodes, a line for each of these states."""
@@ -189,8 +189,9 @@ class ClaimOnModel:
 
     def _learn(self, key: tuple[int, ...], new: Sequence[int], lines: dict[int, int]) -> None:
         more = []
-        for state, answer in zip(new, self.numa_hints(new), strict=True):
+        for state in new:
             lines[state] = len(lines)
+            answer = self._hints.of(self._masks(state))
             more.append(_line(answer, key, len(self._parts)))
         arrays = [
             np.array([line[place] for line in more], kind)

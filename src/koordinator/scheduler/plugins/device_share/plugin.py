@@ -4,6 +4,7 @@ A node whose devices nobody reports is left to its kubelet: it passes and nothin
 """
 
 from collections.abc import Hashable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -179,11 +180,12 @@ class DeviceShare:
         on_model = claimed.on(node, int(node.devices.model[row]))
         if on_model.plan.never is not None:
             return on_model.plan.never.reason
-        (found,) = on_model.numa_hints(on_model.states(node, node.row_numbers))
+        plan = on_model.plan
+        found = on_model.numa_hints(plan.state(_rooms(node, row, plan)))
         if isinstance(found, Shortage):
             return found.reason
         hints = [Hint(mask_of(each.nodes), each.preferred, each.score) for each in found]
-        return {str(part.kind): hints for part in on_model.plan.early} if hints else {}
+        return {str(part.kind): hints for part in plan.early} if hints else {}
 
     # -- which devices -----------------------------------------------------------------------
 
@@ -248,7 +250,10 @@ class DeviceShare:
 
 
 def _rooms(node: Snapshot, row: int, plan: DevicePlan) -> dict[DeviceType, Room]:
-    return {want.kind: node.devices.room(row, want.kind) for want in plan.claim.wants}
+    """Return what is left of the types that are asked for, on the one row of a view."""
+    devices = node.devices
+    kinds = [want.kind for want in plan.claim.wants]
+    return {kind: node.derived((_rooms, kind), partial(devices.room, row, kind)) for kind in kinds}
 
 
 def _as_wished(ranking: Ranking, wish: IntArray) -> Ranking:

@@ -231,8 +231,9 @@ def align_at(
         return (MISSING_ZONES,)
     trial, refusals = NumaTrial(node, request), []
     hints: list[ResourceHints] = []
+    alone = view if len(view) == 1 else view[np.array([place])]
     for provider in settings.providers:
-        offered = provider.numa_hints_at(view[np.array([place])], pod)
+        offered = provider.numa_hints_at(alone, pod)
         if isinstance(offered, str):
             refusals.append(offered)
         else:

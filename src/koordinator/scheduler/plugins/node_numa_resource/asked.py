@@ -31,7 +31,7 @@ from koordinator.domain.cpus.binding import (
     pod_binding,
 )
 from koordinator.domain.numa.align_kernel import KernelRequest, kernel_request
-from koordinator.domain.numa.policy import pod_exclusive, pod_policy
+from koordinator.domain.numa.policy import pod_exclusive, pod_policy, policy_on
 from koordinator.domain.numa.request import NumaRequest
 from koordinator.domain.numa.rows import NumaRows
 from koordinator.domain.numa.scoring import ALWAYS_SCORED, ZoneScorer
@@ -41,6 +41,7 @@ from koordinator.foundation.quantity import Notation
 from koordinator.scheduler.contract import Holding
 from koordinator.scheduler.plugins.node_numa_resource.known_zones import KnownZones
 from koordinator.scheduler.snapshot import PodClass, Snapshot
+from koordinator.scheduler.snapshot.numa import BIND_POLICIES, POLICIES, Survey
 
 PODS = "pods"
 
@@ -59,6 +60,8 @@ class Asked:
     known_zones: KnownZones = field(default_factory=KnownZones)
     #: what its pods take, by NUMA nodes, how nodes bind CPUs and in which state they are
     held: dict[Hashable, Holding] = field(default_factory=dict)
+    #: for the last survey of the nodes, see ``suits_all``
+    _suits: tuple[Survey | None, bool] = (None, False)
     _formula: tuple[int, MeanShare] | None = None
     _prepared: dict[tuple[object, ...], KernelRequest] = field(default_factory=dict)
     _requests: dict[CpuBindPolicy | None, NumaRequest | None] = field(default_factory=dict)
@@ -80,6 +83,25 @@ class Asked:
             else:
                 self._requests[node_policy] = NumaRequest(self.amounts, binding)
         return self._requests[node_policy]
+
+    def suits_all(self, survey: Survey) -> bool:
+        """Return whether no node ever refuses the pod for how it binds CPUs, or for its policy."""
+        if self._suits[0] is not survey:
+            self._suits = (survey, self._suits_all(survey))
+        return self._suits[1]
+
+    def _suits_all(self, survey: Survey) -> bool:
+        _, _, amplified = survey.traits
+        if survey.alike is None or amplified:
+            return False
+        bind, policy = BIND_POLICIES[survey.alike[0]], POLICIES[survey.alike[1]]
+        request = self.request(bind)
+        if request is None or policy_on(policy, self.policy) is None:
+            return False
+        binding = request.binding
+        return binding is None or (
+            survey.laid_out and not binding.required and bind in {None, binding.policy}
+        )
 
     def formula(self, resources: Sequence[str], scorer: ZoneScorer) -> MeanShare:
         """Return how a whole node is scored."""
@@ -112,21 +134,12 @@ class Asked:
         return known
 
 
-def asked_of(
-    snapshot: Snapshot, pod: PodClass, default_policy: str, owner: object
-) -> Asked | str | None:
-    """Return what the pod wants: None if it asks for nothing, a text if that can't be.
-
-    Worked out once for every ``owner``.
-    """
-    key = (asked_of, owner)
-    if key not in pod.facts:
-        try:
-            pod.facts[key] = _asked_of(snapshot, pod, default_policy)
-        except (InputError, FractionalCpuError) as error:
-            pod.facts[key] = str(error)
-    asked: Asked | str | None = pod.facts[key]
-    return asked
+def asked_of(snapshot: Snapshot, pod: PodClass, default_policy: str) -> Asked | str | None:
+    """Return what the pod wants: None if it asks for nothing, a text if that can't be."""
+    try:
+        return _asked_of(snapshot, pod, default_policy)
+    except (InputError, FractionalCpuError) as error:
+        return str(error)
 
 
 def _asked_of(snapshot: Snapshot, pod: PodClass, default_policy: str) -> Asked | None:

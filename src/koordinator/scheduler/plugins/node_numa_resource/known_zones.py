@@ -1,7 +1,5 @@
 """What is known of NUMA nodes from the time when a pod's nodes were compared."""
 
-from collections.abc import Hashable
-
 import numpy as np
 
 from koordinator.scheduler.snapshot import IntArray, Snapshot
@@ -11,11 +9,11 @@ class KnownZones:
     """From which NUMA nodes a kind of pod would get what it takes, by row, as last worked out."""
 
     def __init__(self) -> None:
-        self._version: Hashable = None
+        self._version: object = None
         self._zones = np.zeros(0, np.int64)  # (capacity,); -1: from none
         self._since = np.zeros(0, np.int64)  # (capacity,): the position at which this was so
 
-    def put(self, view: Snapshot, version: Hashable, zones: IntArray) -> None:
+    def put(self, view: Snapshot, version: object, zones: IntArray) -> None:
         """Remember what was found on the rows of a view: masks, -1 where there are none."""
         capacity = len(view.numa.policy)
         if version != self._version or capacity != len(self._zones):
@@ -25,7 +23,7 @@ class KnownZones:
         self._zones[rows] = zones
         self._since[rows] = view.position
 
-    def at(self, view: Snapshot, version: Hashable, row: int) -> int | None:
+    def at(self, view: Snapshot, version: object, row: int) -> int | None:
         """Return the NUMA nodes on a row (of the cluster); None: not known, or from none."""
         if version != self._version or row >= len(self._zones):
             return None

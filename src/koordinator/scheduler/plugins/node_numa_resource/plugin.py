@@ -50,6 +50,7 @@ from koordinator.scheduler.snapshot import (
 )
 
 KEEP = 1 << 12  # holdings that are remembered of a kind of pod
+_UNREAD: Any = object()  # stands for what a pod asks until that is read
 _LABELS = (POD_QOS_CLASS, POD_PRIORITY_CLASS)
 
 
@@ -185,7 +186,10 @@ class NodeNumaResource:
     # -- worked out once ---------------------------------------------------------------------
 
     def _asked(self, snapshot: Snapshot, pod: PodClass) -> Asked | str | None:
-        return asked_of(snapshot, pod, self.settings.default_policy, self)
+        asked: Asked | str | None = pod.facts.get(self, _UNREAD)
+        if asked is _UNREAD:
+            asked = pod.facts[self] = asked_of(snapshot, pod, self.settings.default_policy)
+        return asked
 
     def _aligned(self, view: Snapshot, pod: PodClass, asked: Asked) -> AlignedScores:
         def derive() -> AlignedScores:
@@ -196,9 +200,9 @@ class NodeNumaResource:
 
         return view.derived((self, "rows", pod.id), derive)
 
-    def _version(self, view: Snapshot) -> Hashable:
+    def _version(self, view: Snapshot) -> object:
         """Return what, once it has changed, makes all that is known of NUMA nodes stale."""
-        return view.node_version, *(provider.version(view) for provider in self._versioned)
+        return view.node_version, [provider.version(view) for provider in self._versioned]
 
     def _aligned_at(
         self, node: Snapshot, pod: PodClass, asked: Asked

@@ -77,11 +77,12 @@ def verdicts(view: Snapshot, asked: Asked, aligned: Callable[[], AlignedScores])
     """Return why each row can't take the pod; ``aligned`` is asked if there is a policy."""
     numa, rows = view.numa, view.row_numbers
     found, kinds = Codes(len(rows)), kinds_of(view, asked)
-    own = POLICIES.index(asked.policy)
-    if own:
-        of_nodes = numa.policy[rows]
-        found.add((of_nodes > 0) & (of_nodes != own), POLICY_MISMATCH)
-    _add_by_binding(found, view, asked, kinds)
+    if not asked.suits_all(numa.survey):
+        own = POLICIES.index(asked.policy)
+        if own:
+            of_nodes = numa.policy[rows]
+            found.add((of_nodes > 0) & (of_nodes != own), POLICY_MISMATCH)
+        _add_by_binding(found, view, asked, kinds)
     if kinds.may_be_strict:
         refused = ~aligned().admitted  # also where there are no NUMA nodes
         if kinds.only is None:
