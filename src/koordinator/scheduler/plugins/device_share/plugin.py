@@ -111,7 +111,7 @@ class DeviceShare:
             return Rejections.none(snapshot)
         verdicts = Verdicts.none(len(snapshot))
         self._add_unshareable(verdicts, snapshot, pod, claimed)
-        add_shortages(verdicts, snapshot, claimed)
+        add_shortages(verdicts, snapshot, claimed, self.scorer)
         return verdicts.rejections()
 
     def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
@@ -122,9 +122,8 @@ class DeviceShare:
         claimed = self.templates.claim(snapshot, pod)
         if not isinstance(claimed, Claimed):
             return np.zeros(len(snapshot), np.int64)
-        if self.aligner is None:
-            zones = np.zeros(len(snapshot), np.int64)
-        else:
+        zones = None
+        if self.aligner is not None and self.aligner.aligns(snapshot, pod):
             zones = self.aligner.numa_nodes(snapshot, pod)
         return scores_of(snapshot, claimed, self.scorer, zones)
 
@@ -162,7 +161,7 @@ class DeviceShare:
         claimed = self.templates.claim(snapshot, pod)
         if not isinstance(claimed, Claimed) or not self.aligns:
             return None
-        return hints_of(snapshot, claimed, sets)
+        return hints_of(snapshot, claimed, self.scorer, sets)
 
     def numa_hints_at(self, node: Snapshot, pod: PodClass) -> ResourceHints | str:
         claimed, row = self.templates.claim(node, pod), int(node.row_numbers[0])
@@ -172,7 +171,8 @@ class DeviceShare:
         on_model = claimed.on(node, int(node.devices.model[row]))
         if on_model.plan.never is not None:
             return on_model.plan.never.reason
-        (found,) = on_model.numa_hints(on_model.states(node, node.row_numbers))
+        states, _ = on_model.judged(node, node.row_numbers, self.scorer)
+        (found,) = on_model.numa_hints(states)
         if isinstance(found, Shortage):
             return found.reason
         hints = [Hint(mask_of(each.nodes), each.preferred, each.score) for each in found]
@@ -186,7 +186,9 @@ class DeviceShare:
         report = node.devices.reports.get(row)
         if not isinstance(claimed, Claimed) or report is None:
             return Holding()
-        zones = self.aligner.numa_nodes_at(node, pod) if self.aligner and self.aligns else 0
+        zones = 0
+        if self.aligner is not None and self.aligns and self.aligner.aligns(node, pod):
+            zones = self.aligner.numa_nodes_at(node, pod)
         if wish is None:
             allocation = self._allocation(node, row, claimed, zones)
         else:
