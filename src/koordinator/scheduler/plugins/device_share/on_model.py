@@ -125,6 +125,9 @@ class ClaimOnModel:
         #: what every node of the model lacks, as a number; 0: nothing
         self.never = number(self.plan.never)
         self._parts = tuple(map(_part_rows, self.plan.early))
+        early = {part.part.kind: part.asked for part in self._parts}
+        #: by type, what decides which devices have enough; None: what just is left
+        self.asked = tuple((want.kind, early.get(want.kind)) for want in claim.wants)
         self._bits = 2 * sum(part.width for part in self._parts)
         self._lacks: dict[int, int] = {}
         self._lines: dict[tuple[int, ...], dict[int, int]] = {}  # by sets, then state

@@ -192,7 +192,7 @@ class DeviceShare:
         if wish is None:
             allocation = self._allocation(node, row, claimed, zones)
         else:
-            allocation = self._allocate(node, row, claimed, zones, wish)
+            allocation = self._allocate(node, row, claimed, zones, wish, ranked=set())
         if isinstance(allocation, Shortage):
             return Refusal(allocation.reason, resolvable=allocation.resolvable)
         annotations = annotation_entry(allocation, report.ids)
@@ -206,25 +206,39 @@ class DeviceShare:
         self, node: Snapshot, row: int, claimed: Claimed, zones: int
     ) -> Allocation | Shortage:
         """Return what ``_allocate`` does, worked out once for nodes in the same state."""
-        kinds = (want.kind for want in claimed.claim.wants)
-        key = (self, zones, node.devices.state(row, kinds))
-        known: Allocation | Shortage | None = claimed.memo.get(key)
-        if known is None:
-            if len(claimed.memo) >= KEEP:
-                claimed.memo.clear()
-            known = claimed.memo[key] = self._allocate(node, row, claimed, zones, None)
-        return known
+        devices, on_model = node.devices, claimed.on(node, int(node.devices.model[row]))
+        key = zones, devices.standing(row, on_model.asked)
+        ranked = claimed.ranked.get(key)
+        if ranked is not None:
+            known = claimed.got.get((key, devices.amounts(row, ranked)))
+            if known is not None:
+                return known
+        now = set(ranked or ())
+        found = self._allocate(node, row, claimed, zones, None, ranked=now)
+        if len(claimed.got) >= KEEP:
+            claimed.ranked.clear()
+            claimed.got.clear()
+        ranked = claimed.ranked[key] = tuple(sorted(now))
+        claimed.got[key, devices.amounts(row, ranked)] = found
+        return found
 
     def _allocate(
-        self, node: Snapshot, row: int, claimed: Claimed, zones: int, wish: IntArray | None
+        self,
+        node: Snapshot,
+        row: int,
+        claimed: Claimed,
+        zones: int,
+        wish: IntArray | None,
+        *,
+        ranked: set[DeviceType],
     ) -> Allocation | Shortage:
-        """Return the devices that the claim gets of a row."""
+        """Return the devices that the claim gets of a row; note which types were ``ranked``."""
         plan, totals = (
             claimed.on(node, int(node.devices.model[row])).plan,
             node.devices.reports[row].totals,
         )
         rooms, numa = _rooms(node, row, plan), zones_of(zones) if zones else None
-        ranking, gpu = self.scorer.ranking(totals, rooms), claimed.claim.gpu
+        ranking, gpu = _noting(self.scorer.ranking(totals, rooms), ranked), claimed.claim.gpu
         if wish is not None and gpu is not None:
             ranking = _as_wished(ranking, wish)
             if gpu.is_share and gpu.count == 1:
@@ -237,6 +251,16 @@ class DeviceShare:
 
 def _rooms(node: Snapshot, row: int, plan: DevicePlan) -> dict[DeviceType, Room]:
     return {want.kind: node.devices.room(row, want.kind) for want in plan.claim.wants}
+
+
+def _noting(ranking: Ranking, ranked: set[DeviceType]) -> Ranking:
+    """Return a ranking that notes of which types devices were ranked."""
+
+    def rank(part: Part, *, in_scopes: bool) -> Sequence[int]:
+        ranked.add(part.kind)
+        return ranking(part, in_scopes=in_scopes)
+
+    return rank
 
 
 def _as_wished(ranking: Ranking, wish: IntArray) -> Ranking:
