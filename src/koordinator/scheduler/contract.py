@@ -345,6 +345,10 @@ class NumaHintProvider(Protocol):
 class NumaAligner(Protocol):
     """The plugin that decides from which NUMA nodes a pod gets what it takes."""
 
+    def aligns(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        """Return whether it may decide anything for such pods; like ``scores`` by traits only."""
+        ...
+
     def numa_nodes(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return ``(n,)`` masks of NUMA nodes as known before a node is chosen; 0: any of them."""
         ...

@@ -35,37 +35,69 @@ def percentages_left(
     return scores
 
 
-def _node_scores(  # noqa: PLR0917 (numba takes no keywords)
+def _judge_devices(  # noqa: PLR0917 (numba takes no keywords)
     total: IntArray,
     left: IntArray,
+    holders: IntArray,
+    functions: IntArray,
     rows: IntArray,
     zones: IntArray,
-    serving: IntArray,
     asked: IntArray,
+    enough: IntArray,
+    serving: IntArray,
     weights: IntArray,
     most: bool,
-    scores: IntArray,
+    shift: int,
+    out: IntArray,
 ) -> None:
+    width = len(enough)
+    here = left[rows, :width]
+    if shift >= 0:
+        bits = 1 << np.arange(width)
+        fits = np.logical_and.reduce(here >= asked, axis=2) & (enough > 0)
+        used = holders[rows, :width] > 0
+        unsure = (fits & (functions[rows, :width] >= enough)).any(axis=1)
+        out[0] |= (fits @ bits | (used @ bits) << width) << shift
+        out[1] += unsure
     near = (zones == 0)[:, None] | (serving & zones[:, None] > 0)
     may = (near & (serving & SELECTED > 0))[:, :, None]
-    totals = (total[rows, : len(serving)] * may).sum(axis=1)
-    free = (np.maximum(left[rows, : len(serving)], 0) * may).sum(axis=1)
-    scores += percentages_left(totals, free, asked, weights, most)
+    totals = (total[rows, :width] * may).sum(axis=1)
+    free = (np.maximum(here, 0) * may).sum(axis=1)
+    out[2] += percentages_left(totals, free, asked, weights, most)
 
 
-def _node_scores_loop(  # noqa: PLR0917 (numba takes no keywords)
+def _judge_devices_loop(  # noqa: C901, PLR0912, PLR0917 (one loop for numba)
     total: IntArray,
     left: IntArray,
+    holders: IntArray,
+    functions: IntArray,
     rows: IntArray,
     zones: IntArray,
-    serving: IntArray,
     asked: IntArray,
+    enough: IntArray,
+    serving: IntArray,
     weights: IntArray,
     most: bool,
-    scores: IntArray,
+    shift: int,
+    out: IntArray,
 ) -> None:
     for i in range(len(rows)):
         row = rows[i]
+        if shift >= 0:
+            fit = used = unsure = 0
+            for minor in range(len(enough)):
+                fits = enough[minor] > 0
+                for amount in range(len(asked)):
+                    if left[row, minor, amount] < asked[amount]:
+                        fits = False
+                if fits:
+                    fit |= 1 << minor
+                    if functions[row, minor] >= enough[minor]:
+                        unsure = 1
+                if holders[row, minor] > 0:
+                    used |= 1 << minor
+            out[0, i] |= (fit | used << len(enough)) << shift
+            out[1, i] += unsure
         near = zones[i]
         points = 0
         counted = 0
@@ -80,82 +112,25 @@ def _node_scores_loop(  # noqa: PLR0917 (numba takes no keywords)
                     capacity += total[row, minor, amount]
                     free += max(left[row, minor, amount], 0)
             if capacity > 0:
-                used = capacity - free + asked[amount] if capacity >= free else capacity
-                part = min(used, capacity) if most else max(capacity - used, 0)
+                used_up = capacity - free + asked[amount] if capacity >= free else capacity
+                part = min(used_up, capacity) if most else max(capacity - used_up, 0)
                 points += weights[amount] * (part * 100 // capacity)
                 counted += weights[amount]
         if counted > 0:
-            scores[i] += points // counted
-
-
-def _device_masks(  # noqa: PLR0917 (numba takes no keywords)
-    left: IntArray,
-    holders: IntArray,
-    functions: IntArray,
-    rows: IntArray,
-    asked: IntArray,
-    enough: IntArray,
-    shift: int,
-    out: IntArray,
-) -> None:
-    width = len(enough)
-    bits = 1 << np.arange(width)
-    fits = np.logical_and.reduce(left[rows, :width] >= asked, axis=2) & (enough > 0)
-    used = holders[rows, :width] > 0
-    unsure = (fits & (functions[rows, :width] >= enough)).any(axis=1)
-    out[0] |= (fits @ bits | (used @ bits) << width) << shift
-    out[1] += unsure
-
-
-def _device_masks_loop(  # noqa: PLR0917 (numba takes no keywords)
-    left: IntArray,
-    holders: IntArray,
-    functions: IntArray,
-    rows: IntArray,
-    asked: IntArray,
-    enough: IntArray,
-    shift: int,
-    out: IntArray,
-) -> None:
-    for i in range(len(rows)):
-        row = rows[i]
-        fit = used = unsure = 0
-        for minor in range(len(enough)):
-            fits = enough[minor] > 0
-            for amount in range(len(asked)):
-                if left[row, minor, amount] < asked[amount]:
-                    fits = False
-            if fits:
-                fit |= 1 << minor
-                if functions[row, minor] >= enough[minor]:
-                    unsure = 1
-            if holders[row, minor] > 0:
-                used |= 1 << minor
-        out[0, i] |= (fit | used << len(enough)) << shift
-        out[1, i] += unsure
-
-
-def _mask_signature(types: Any) -> Any:
-    table = types.Array(types.int64, 2, "C", readonly=True)
-    vector = types.Array(types.int64, 1, "A", readonly=True)
-    amounts = types.Array(types.int64, 3, "C", readonly=True)
-    out = types.Array(types.int64, 2, "C")
-    return amounts, table, table, vector, vector, vector, types.int64, out
-
-
-#: Adds to ``out``, ``(2, k)``: the devices with enough left and those that somebody holds, as masks
-#: side by side, from bit ``shift`` on; and 1 where one of the former has so many virtual functions
-#: taken that perhaps none is left that will do.
-device_masks = Kernel(_device_masks, _device_masks_loop, _mask_signature)
+            out[2, i] += points // counted
 
 
 def _signature(types: Any) -> Any:
     amounts = types.Array(types.int64, 3, "C", readonly=True)
+    table = types.Array(types.int64, 2, "C", readonly=True)
     vector = types.Array(types.int64, 1, "A", readonly=True)
-    out = types.Array(types.int64, 1, "C")
-    return amounts, amounts, vector, vector, vector, vector, vector, types.boolean, out
+    out = types.Array(types.int64, 2, "C")
+    vectors = (vector,) * 6
+    return amounts, amounts, table, table, *vectors, types.boolean, types.int64, out
 
 
-#: Adds to ``scores``, ``(k,)``: how full the devices that may serve on each of ``rows`` would be,
-#: of the NUMA nodes in ``zones`` (0: of all).
-node_scores = Kernel(_node_scores, _node_scores_loop, _signature)
+#: Adds to ``out``, ``(3, k)``, by the devices of a type on each of ``rows``: those with enough left
+#: and those that somebody holds, as masks side by side from bit ``shift`` on (-1: no masks); 1
+#: where one of the former has so many virtual functions taken that perhaps none is left that will
+#: do; how full those that may serve would be, of the NUMA nodes in ``zones`` (0: of all).
+judge_devices = Kernel(_judge_devices, _judge_devices_loop, _signature)

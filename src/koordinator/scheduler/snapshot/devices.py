@@ -134,17 +134,26 @@ class DeviceTable:
             {minor: frozenset(buses) for minor, buses in functions.items()},
         )
 
-    def state(self, row: int, kinds: Iterable[DeviceType]) -> Hashable:
-        """Return what is equal for rows whose devices of these types are in the same state."""
-        parts: list[Hashable] = [int(self.model[row]), self.reports[row].health]
-        for kind in kinds:
+    def standing(self, row: int, asked: Iterable[tuple[DeviceType, IntArray | None]]) -> Hashable:
+        """Return what is equal for rows where the same devices have the amounts asked for left.
+
+        Also those in use are the same.  None: just as much is left.
+        """
+        parts: list[Hashable] = [int(self.model[row])]
+        for kind, amounts in asked:
             columns = self.columns[kind]
+            left = columns.left[row]
             parts += (
-                columns.left[row].tobytes(),
-                columns.holders[row].tobytes(),
+                (left if amounts is None else left >= amounts).tobytes(),
+                (columns.holders[row] > 0).tobytes(),
                 columns.function_sets.get(row),
             )
         return tuple(parts)
+
+    def amounts(self, row: int, kinds: Iterable[DeviceType]) -> Hashable:
+        """Return what is equal for rows with as much left of as many healthy devices."""
+        left = (self.columns[kind].left[row].tobytes() for kind in kinds)
+        return self.reports[row].health, *left
 
     def validate(self, placed: Iterable[tuple[int, Allocation]]) -> None:
         """Derive again what pods hold and compare.  Raises BugError."""

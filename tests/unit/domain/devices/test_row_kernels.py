@@ -11,8 +11,7 @@ from koordinator.domain.devices.masks import masks_of
 from koordinator.domain.devices.row_kernels import (
     ANYWHERE,
     SELECTED,
-    device_masks,
-    node_scores,
+    judge_devices,
 )
 
 ROWS, MINORS, AMOUNTS = 4, 5, 3
@@ -45,16 +44,19 @@ def test_which_devices_fit(  # noqa: PLR0917 (the arguments of the loop)
     """Also where more is taken than there is, or few virtual functions are left."""
     left = left - used
     holders = (used.sum(axis=2) > 0).astype(np.int64)
-    arguments = (left, holders, taken, rows, asked, enough)
-    want, found = np.zeros((2, 2, len(rows)), np.int64)
+    nothing = np.zeros_like(asked)
+    arguments = (left, left, holders, taken, rows, np.zeros_like(rows))
+    arguments += (asked, enough, np.zeros_like(enough), nothing, False)
+    want, found = np.zeros((2, 3, len(rows)), np.int64)
     before = 5
-    for out, masks in ((want, device_masks.reference), (found, device_masks.compiled)):
+    for out, judge in ((want, judge_devices.reference), (found, judge_devices.compiled)):
         out[0] = before
-        masks(*arguments, 3, out)
+        judge(*arguments, 3, out)
 
     assert np.array_equal(found, want)
     assert (want[0] & 0b111).tolist() == [before] * len(rows)
     assert (want[0] >> 3 + MINORS).tolist() == masks_of(holders[rows] > 0)
+    assert not want[2].any()
 
 
 @pytest.mark.slow
@@ -81,10 +83,12 @@ def test_how_full_the_devices_would_be(  # noqa: PLR0917 (the arguments of the l
 ) -> None:
     """The most and the least, by any weights, of any NUMA nodes."""
     near = np.full(len(rows), zones, np.int64)
-    arguments = (total, total - used, rows, near, serving, asked, by, most)
+    counts = np.zeros((ROWS, MINORS), np.int64)
+    arguments = (total, total - used, counts, counts, rows, near, asked, counts[0], serving)
 
-    want, found = np.ones((2, len(rows)), np.int64)
-    node_scores.reference(*arguments, want)
-    node_scores.compiled(*arguments, found)
+    want, found = np.ones((2, 3, len(rows)), np.int64)
+    judge_devices.reference(*arguments, by, most, -1, want)
+    judge_devices.compiled(*arguments, by, most, -1, found)
 
+    assert (want[:2] == 1).all()
     assert np.array_equal(found, want)

@@ -33,6 +33,22 @@ def allocated(held: Holding | Refusal) -> dict[int, Mapping[str, str]]:
     return {entry["minor"]: entry["resources"] for entry in entries}
 
 
+def test_what_is_remembered_of_one_node_is_not_given_on_a_different_one(world: World) -> None:
+    """The same GPUs have enough left on both, but not as much of them."""
+    state = world(
+        *(obj for name in "ab" for obj in (node(name, **{CORE: 200, RATIO: 200}), device(name, 2))),
+        gpu_pod("a0", "a", gpu_core=30, gpu_memory_ratio=30, minors=[0]),
+        gpu_pod("a1", "a", gpu_core=50, gpu_memory_ratio=50, minors=[1]),
+        gpu_pod("b0", "b", gpu_core=50, gpu_memory_ratio=50, minors=[0]),
+        gpu_pod("b1", "b", gpu_core=30, gpu_memory_ratio=30, minors=[1]),
+    )
+    plugin, asked = built(PLUGIN, state), gpu_pod("p", gpu_core=20, gpu_memory_ratio=20)
+    views = (Snapshot(state)[np.array([state.nodes.rows[name]])] for name in "abab")
+    given = [allocated(plugin.reserve(view, state.classes.of(asked), None)) for view in views]
+
+    assert [list(minors) for minors in given] == [[0], [1], [0], [1]]
+
+
 # -- what is asked for -----------------------------------------------------------------------
 
 

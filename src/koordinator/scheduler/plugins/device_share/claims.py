@@ -1,10 +1,12 @@
 """What pods ask of devices, in view of the virtual templates that the cluster has."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
 
 from koordinator.api.config_map import ConfigMap
+from koordinator.api.device import DeviceType
 from koordinator.api.meta import ObjectMeta
+from koordinator.domain.devices.allocation import Allocation
 from koordinator.domain.devices.claim import DeviceClaim, device_claim
 from koordinator.domain.devices.requests import DeviceRequestError
 from koordinator.domain.devices.shortage import Shortage
@@ -19,8 +21,10 @@ class Claimed:
     """A claim and what it came to on the models of machines so far."""
 
     claim: DeviceClaim
-    #: what plugins want to remember, as long as the claim is what it is
-    memo: dict[Any, Any] = field(default_factory=dict)
+    #: of which types devices were ranked, by what decides which devices have enough …
+    ranked: dict[Hashable, tuple[DeviceType, ...]] = field(default_factory=dict)
+    #: … and what the claim got, also by how much was left of those
+    got: dict[Hashable, Allocation | Shortage] = field(default_factory=dict)
     #: what a node may lack; by number, 0 stands for nothing
     shortages: list[Shortage | None] = field(default_factory=lambda: [None])
     _models: dict[int, ClaimOnModel] = field(default_factory=dict)  # by number

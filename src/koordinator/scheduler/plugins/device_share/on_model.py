@@ -21,8 +21,7 @@ from koordinator.domain.devices.row_kernels import (
     ANYWHERE,
     MOST_BITS,
     SELECTED,
-    device_masks,
-    node_scores,
+    judge_devices,
 )
 from koordinator.domain.devices.scoring import Scorer
 from koordinator.domain.devices.shortage import Shortage
@@ -51,16 +50,35 @@ class PartRows:
         """All devices of the type."""
         return (1 << self.width) - 1
 
-    def add_masks(self, view: Snapshot, rows: IntArray, shift: int, out: IntArray) -> None:
-        """Add the devices that fit, and those in use, to ``out[0]``, if they fit into a number.
-
-        ``out[1]`` is for this only: 0 on each row.
-        """
-        columns = view.devices.columns[self.part.kind]
-        kernel = device_masks.compiled if view.is_large else device_masks.reference
-        left, taken = columns.left, columns.functions_taken
-        kernel(left, columns.holders, taken, rows, self.asked, self.enough, shift, out)
-        if self.part.functions is None:
+    def judge(  # noqa: PLR0917 (as the kernel)
+        self,
+        view: Snapshot,
+        rows: IntArray,
+        zones: IntArray,
+        scorer: Scorer,
+        shift: int,
+        out: IntArray,
+    ) -> None:
+        """Add to ``out``, ``(3, k)``, what the kernel does; ``out[1]`` is 0 before and after."""
+        kind = self.part.kind
+        columns = view.devices.columns[kind]
+        kernel = judge_devices.compiled if view.is_large else judge_devices.reference
+        kernel(
+            columns.total,
+            columns.left,
+            columns.holders,
+            columns.functions_taken,
+            rows,
+            zones,
+            self.asked,
+            self.enough,
+            self.serving,
+            scorer.weights[kind],
+            scorer.most_allocated,
+            shift,
+            out,
+        )
+        if self.part.functions is None or shift < 0:
             return
         for place in np.flatnonzero(out[1]).tolist():
             has = self._with_function(columns.function_sets.get(int(rows[place])))
@@ -107,21 +125,26 @@ class ClaimOnModel:
         #: what every node of the model lacks, as a number; 0: nothing
         self.never = number(self.plan.never)
         self._parts = tuple(map(_part_rows, self.plan.early))
+        early = {part.part.kind: part.asked for part in self._parts}
+        #: by type, what decides which devices have enough; None: what just is left
+        self.asked = tuple((want.kind, early.get(want.kind)) for want in claim.wants)
         self._bits = 2 * sum(part.width for part in self._parts)
         self._lacks: dict[int, int] = {}
         self._lines: dict[tuple[int, ...], dict[int, int]] = {}  # by sets, then state
         self._opinions: dict[tuple[int, ...], OtherHints] = {}
 
-    def states(self, view: Snapshot, rows: IntArray) -> list[int]:
-        """Return the state of each row."""
+    def judged(self, view: Snapshot, rows: IntArray, scorer: Scorer) -> tuple[list[int], IntArray]:
+        """Return the state of each row, and the sum of scores for all its devices together."""
+        shift, fits = 0, self._bits <= MOST_BITS
+        out, anywhere = np.zeros((3, len(rows)), np.int64), np.zeros(len(rows), np.int64)
+        for part in self._parts:
+            part.judge(view, rows, anywhere, scorer, shift if fits else -1, out)
+            shift += 2 * part.width
+        return out[0].tolist() if fits else self._wide_states(view, rows), out[2]
+
+    def _wide_states(self, view: Snapshot, rows: IntArray) -> list[int]:
+        """Return the states, of however many devices."""
         shift = 0
-        if self._bits <= MOST_BITS:
-            out = np.zeros((2, len(rows)), np.int64)
-            for part in self._parts:
-                part.add_masks(view, rows, shift, out)
-                shift += 2 * part.width
-            found: list[int] = out[0].tolist()
-            return found
         states = [0] * len(rows)
         for part in self._parts:
             by, masks = part.width, zip(*part.wide_masks(view, rows), strict=True)
@@ -161,22 +184,11 @@ class ClaimOnModel:
         )
 
     def scores(self, view: Snapshot, rows: IntArray, zones: IntArray, scorer: Scorer) -> IntArray:
-        """Return ``(k,)``: how full the devices of some NUMA nodes would be, 0 for all of them."""
-        scores = np.zeros(len(rows), np.int64)
-        kernel = node_scores.compiled if view.is_large else node_scores.reference
+        """Return ``(k,)``: how full the devices of some NUMA nodes would be."""
+        out = np.zeros((3, len(rows)), np.int64)
         for part in self._parts:
-            columns = view.devices.columns[part.part.kind]
-            kernel(
-                columns.total,
-                columns.left,
-                rows,
-                zones,
-                part.serving,
-                part.asked,
-                scorer.weights[part.part.kind],
-                scorer.most_allocated,
-                scores,
-            )
+            part.judge(view, rows, zones, scorer, -1, out)
+        scores: IntArray = out[2]
         return scores
 
     def _masks(self, state: int) -> State:

@@ -115,7 +115,7 @@ class DeviceShare:
             return Rejections.none(snapshot)
         verdicts = Verdicts.none(len(snapshot))
         self._add_unshareable(verdicts, snapshot, pod, claimed)
-        add_shortages(verdicts, snapshot, claimed)
+        add_shortages(verdicts, snapshot, claimed, self.scorer)
         return verdicts.rejections()
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
@@ -130,9 +130,8 @@ class DeviceShare:
         claimed = self.templates.claim(snapshot, pod)
         if not isinstance(claimed, Claimed):
             return np.zeros(len(snapshot), np.int64)
-        if self.aligner is None:
-            zones = np.zeros(len(snapshot), np.int64)
-        else:
+        zones = None
+        if self.aligner is not None and self.aligner.aligns(snapshot, pod):
             zones = self.aligner.numa_nodes(snapshot, pod)
         return scores_of(snapshot, claimed, self.scorer, zones)
 
@@ -170,7 +169,7 @@ class DeviceShare:
         claimed = self.templates.claim(snapshot, pod)
         if not isinstance(claimed, Claimed) or not self.aligns:
             return None
-        return hints_of(snapshot, claimed, sets)
+        return hints_of(snapshot, claimed, self.scorer, sets)
 
     def numa_hints_at(self, node: Snapshot, pod: PodClass) -> ResourceHints | str:
         claimed, row = self.templates.claim(node, pod), int(node.row_numbers[0])
@@ -195,11 +194,13 @@ class DeviceShare:
         report = node.devices.reports.get(row)
         if not isinstance(claimed, Claimed) or report is None:
             return Holding()
-        zones = self.aligner.numa_nodes_at(node, pod) if self.aligner and self.aligns else 0
+        zones = 0
+        if self.aligner is not None and self.aligns and self.aligner.aligns(node, pod):
+            zones = self.aligner.numa_nodes_at(node, pod)
         if wish is None:
             allocation = self._allocation(node, row, claimed, zones)
         else:
-            allocation = self._allocate(node, row, claimed, zones, wish)
+            allocation = self._allocate(node, row, claimed, zones, wish, ranked=set())
         if isinstance(allocation, Shortage):
             return Refusal(allocation.reason, resolvable=allocation.resolvable)
         annotations = annotation_entry(allocation, report.ids)
@@ -220,25 +221,39 @@ class DeviceShare:
         self, node: Snapshot, row: int, claimed: Claimed, zones: int
     ) -> Allocation | Shortage:
         """Return what ``_allocate`` does, worked out once for nodes in the same state."""
-        kinds = (want.kind for want in claimed.claim.wants)
-        key = (self, zones, node.devices.state(row, kinds))
-        known: Allocation | Shortage | None = claimed.memo.get(key)
-        if known is None:
-            if len(claimed.memo) >= KEEP:
-                claimed.memo.clear()
-            known = claimed.memo[key] = self._allocate(node, row, claimed, zones, None)
-        return known
+        devices, on_model = node.devices, claimed.on(node, int(node.devices.model[row]))
+        key = zones, devices.standing(row, on_model.asked)
+        ranked = claimed.ranked.get(key)
+        if ranked is not None:
+            known = claimed.got.get((key, devices.amounts(row, ranked)))
+            if known is not None:
+                return known
+        now = set(ranked or ())
+        found = self._allocate(node, row, claimed, zones, None, ranked=now)
+        if len(claimed.got) >= KEEP:
+            claimed.ranked.clear()
+            claimed.got.clear()
+        ranked = claimed.ranked[key] = tuple(sorted(now))
+        claimed.got[key, devices.amounts(row, ranked)] = found
+        return found
 
     def _allocate(
-        self, node: Snapshot, row: int, claimed: Claimed, zones: int, wish: IntArray | None
+        self,
+        node: Snapshot,
+        row: int,
+        claimed: Claimed,
+        zones: int,
+        wish: IntArray | None,
+        *,
+        ranked: set[DeviceType],
     ) -> Allocation | Shortage:
-        """Return the devices that the claim gets of a row."""
+        """Return the devices that the claim gets of a row; note which types were ``ranked``."""
         plan, totals = (
             claimed.on(node, int(node.devices.model[row])).plan,
             node.devices.reports[row].totals,
         )
         rooms, numa = _rooms(node, row, plan), zones_of(zones) if zones else None
-        ranking, gpu = self.scorer.ranking(totals, rooms), claimed.claim.gpu
+        ranking, gpu = _noting(self.scorer.ranking(totals, rooms), ranked), claimed.claim.gpu
         if wish is not None and gpu is not None:
             ranking = _as_wished(ranking, wish)
             if gpu.is_share and gpu.count == 1:
@@ -254,6 +269,16 @@ def _rooms(node: Snapshot, row: int, plan: DevicePlan) -> dict[DeviceType, Room]
     devices = node.devices
     kinds = [want.kind for want in plan.claim.wants]
     return {kind: node.derived((_rooms, kind), partial(devices.room, row, kind)) for kind in kinds}
+
+
+def _noting(ranking: Ranking, ranked: set[DeviceType]) -> Ranking:
+    """Return a ranking that notes of which types devices were ranked."""
+
+    def rank(part: Part, *, in_scopes: bool) -> Sequence[int]:
+        ranked.add(part.kind)
+        return ranking(part, in_scopes=in_scopes)
+
+    return rank
 
 
 def _as_wished(ranking: Ranking, wish: IntArray) -> Ranking:

@@ -68,22 +68,24 @@ def _by_model(view: Snapshot) -> Iterator[ModelRows]:
             yield ModelRows(model, where, rows[where])
 
 
-def states_of(view: Snapshot, claimed: Claimed, group: ModelRows) -> list[int]:
-    """Return the state of each row for the claim."""
+def judged_of(
+    view: Snapshot, claimed: Claimed, scorer: Scorer, group: ModelRows
+) -> tuple[list[int], IntArray]:
+    """Return the state of each row for the claim, and the raw score of all its devices."""
     return view.derived(
         (claimed, group.model),
-        lambda: claimed.on(view, group.model).states(view, group.rows),
+        lambda: claimed.on(view, group.model).judged(view, group.rows, scorer),
     )
 
 
-def add_shortages(verdicts: Verdicts, view: Snapshot, claimed: Claimed) -> None:
+def add_shortages(verdicts: Verdicts, view: Snapshot, claimed: Claimed, scorer: Scorer) -> None:
     """Reject the rows that have not enough."""
     for group in by_model(view):
         on_model = claimed.on(view, group.model)
         if on_model.never:
             found = [on_model.never] * len(group.rows)
         else:
-            found = on_model.lacks(states_of(view, claimed, group))
+            found = on_model.lacks(judged_of(view, claimed, scorer, group)[0])
         if any(found):
             lacks = np.zeros(len(view), np.int64)
             lacks[group.where] = found
@@ -93,29 +95,32 @@ def add_shortages(verdicts: Verdicts, view: Snapshot, claimed: Claimed) -> None:
                 verdicts.add(np.flatnonzero(lacks == number), shortage)
 
 
-def scores_of(view: Snapshot, claimed: Claimed, scorer: Scorer, zones: IntArray) -> IntArray:
+def scores_of(view: Snapshot, claimed: Claimed, scorer: Scorer, zones: IntArray | None) -> IntArray:
     """Return ``(n,)``: the raw scores; 0 where devices are not reported.
 
-    ``zones`` are masks of NUMA nodes, 0 for all of them.
+    ``zones`` are masks of NUMA nodes, 0 for all of them; None: for all of them on every row.
     """
     scores = np.zeros(len(view), np.int64)
     for group in by_model(view):
         on_model = claimed.on(view, group.model)
         if not on_model.never:
-            found = on_model.scores(view, group.rows, zones[group.where], scorer)
+            if zones is None:
+                found = judged_of(view, claimed, scorer, group)[1]
+            else:
+                found = on_model.scores(view, group.rows, zones[group.where], scorer)
             if isinstance(group.where, slice):
                 return found
             scores[group.where] = found
     return scores
 
 
-def hints_of(view: Snapshot, claimed: Claimed, sets: Sequence[int]) -> OtherHints:
+def hints_of(view: Snapshot, claimed: Claimed, scorer: Scorer, sets: Sequence[int]) -> OtherHints:
     """Return what the claim says of sets of NUMA nodes, by row."""
     groups = by_model(view)
     if len(groups) == 1 and isinstance(groups[0].where, slice):
         on_model = claimed.on(view, groups[0].model)
         if not on_model.never:
-            return on_model.opinions(states_of(view, claimed, groups[0]), sets)
+            return on_model.opinions(judged_of(view, claimed, scorer, groups[0])[0], sets)
     shape = (len(view), len(sets))
     prefers, named = np.ones(shape, bool), np.zeros(shape, bool)
     scores = np.zeros(shape, np.int64)
@@ -124,7 +129,7 @@ def hints_of(view: Snapshot, claimed: Claimed, sets: Sequence[int]) -> OtherHint
         if on_model.never:
             prefers[group.where], named[group.where] = False, True
             continue
-        found = on_model.opinions(states_of(view, claimed, group), sets)
+        found = on_model.opinions(judged_of(view, claimed, scorer, group)[0], sets)
         prefers[group.where], named[group.where] = found.prefers, found.named
         scores[group.where] = found.scores
     return OtherHints(prefers, named, scores)

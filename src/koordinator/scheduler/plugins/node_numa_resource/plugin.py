@@ -134,9 +134,13 @@ class NodeNumaResource:
 
     # -- which NUMA nodes --------------------------------------------------------------------
 
+    def aligns(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        asked = self._asked(snapshot, pod)
+        return isinstance(asked, Asked) and bool(asked.policy or snapshot.numa.traits[0])
+
     def numa_nodes(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         asked = self._asked(snapshot, pod)
-        if not isinstance(asked, Asked) or not (asked.policy or snapshot.numa.traits[0]):
+        if not isinstance(asked, Asked) or not self.aligns(snapshot, pod):
             return np.zeros(len(snapshot), np.int64)
         return self._aligned(snapshot, pod, asked).zones
 

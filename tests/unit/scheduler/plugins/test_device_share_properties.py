@@ -1,0 +1,42 @@
+"""What is remembered of devices never shows."""
+
+import numpy as np
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from tests.equipped_nodes import machine_pods, machines
+from tests.unit.scheduler.asking import built
+from tests.worlds import renamed, world
+
+from koordinator.scheduler.contract import Holding
+from koordinator.scheduler.plugins.device_share import PLUGIN
+from koordinator.scheduler.snapshot import Snapshot
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    phases=(Phase.generate,),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(data=st.data())
+def test_a_pod_gets_the_devices_that_a_new_plugin_gives(data: st.DataObject) -> None:
+    """While pods of few kinds come and go."""
+    state = world(*data.draw(machines("m0")), *data.draw(machines("m1")))
+    plugin, kinds = built(PLUGIN, state), [data.draw(machine_pods()) for _ in range(3)]
+    for turn in range(data.draw(st.integers(1, 25))):
+        pod, row = (
+            renamed(data.draw(st.sampled_from(kinds)), f"p{turn}"),
+            data.draw(st.integers(0, 1)),
+        )
+        pod_class, view = state.classes.of(pod), Snapshot(state)[np.array([row])]
+        if plugin.filter(view, pod_class).codes.any():
+            continue
+        held = plugin.reserve(view, pod_class, None)
+        assert held == built(PLUGIN, state).reserve(view, pod_class, None)
+        if isinstance(held, Holding):
+            state.place(pod.key, pod, pod_class, row, held.belongings)
+        for key in data.draw(
+            st.lists(st.sampled_from(sorted(state.pods.by_key) or [""]), max_size=1)
+        ):
+            state.displace(key)
