@@ -1,10 +1,14 @@
-"""Verdict and score of many nodes: one NumPy version and one compiled loop.
+"""Verdict and score of many nodes: each in one NumPy version and one compiled loop.
+
+What does not depend on the pod that is asked about is worked out once for every change of a node:
+``margins`` ``(capacity, len(Margin), r)``.  They follow from ``figures``
+``(capacity, FIGURES, r)`` and ``facts`` ``(capacity, FACTS)``.  All of them are by row of the whole
+cluster.
 
 ``rows`` ``(n,)`` are the rows that are asked about; ``times`` ``(n,)`` says how many more pods each
 of them has taken by then, and is empty where none has.  ``pods`` ``(5, r)`` has what each of these
-adds, by ``Sum``, and last the estimate of the pod that is asked about.  ``figures``
-``(capacity, len(Figure), r)`` and ``facts`` ``(capacity, len(Fact))`` are by row of the whole
-cluster.  ``options`` are by ``Option``, ``weights`` ``(r,)``.
+adds, by ``Sum``, and last the estimate of the pod that is asked about.  ``options`` are by
+``Option``, ``weights`` ``(r,)``.
 """
 
 from enum import IntEnum
@@ -14,11 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from koordinator.domain.load.pod_load import Sum
-from koordinator.domain.rounding import EXACT_BELOW, percent_floor, round_half_away_array
+from koordinator.domain.rounding import EXACT_BELOW, percent_floor
 from koordinator.foundation.kernel import Kernel
 
 IntArray = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.int8]
+BoolArray = npt.NDArray[np.bool_]
 
 _DELTA, _PROD_DELTA, _ESTIMATED, _PROD_USAGE = (int(one) for one in Sum)
 _INCOMING = len(Sum)
@@ -30,8 +35,8 @@ class Figure(IntEnum):
     HAS = 4  # not amplified
     LIMITED = 5  # the usage that has limits
     SCORED = 6  # the usage that scores look at
-    LIMIT = 7  # percent of HAS
-    PROD_LIMIT = 8
+    MOST = 7  # the most that usage may be; see ``limits.most_within``
+    PROD_MOST = 8  # the most that prod pods may use
 
 
 class Fact(IntEnum):
@@ -41,6 +46,21 @@ class Fact(IntEnum):
     KNOWS_LIMITED = 1  # 0: there is no usage over that window, and whole estimates count instead
     KNOWS_SCORED = 2
     IS_AGGREGATED = 3  # the usage that has limits is not the latest
+    HAS_LIMITS = 4
+    HAS_PROD_LIMITS = 5  # and so prod pods have those instead
+
+
+class Margin(IntEnum):
+    """What is left of a node by resource, negative where that is less than nothing.
+
+    Those for pods that are not prod come first: they lie in one line of the processor's cache.
+    """
+
+    HAS = 0  # all there is
+    ROOM = 1  # before a limit is exceeded
+    FREE = 2  # as scores see it
+    PROD_ROOM = 3
+    PROD_FREE = 4  # the same if only what prod pods use counts
 
 
 class Status(IntEnum):
@@ -61,146 +81,232 @@ class Option(IntEnum):
     DOMINANT = 3  # weight of the scarcest resource, once more
 
 
-FIGURES, FACTS = len(Sum) + len(Figure), len(Fact)
+FIGURES, FACTS, MARGINS = len(Sum) + len(Figure), len(Fact), len(Margin)
 
-_HAS, _LIMITED, _SCORED, _LIMIT, _PROD_LIMIT = (int(one) for one in Figure)
-_STATUS, _KNOWS_LIMITED, _KNOWS_SCORED, _IS_AGGREGATED = (int(one) for one in Fact)
+_HAS, _LIMITED, _SCORED, _MOST, _PROD_MOST = (int(one) for one in Figure)
+_STATUS, _KNOWS_LIMITED, _KNOWS_SCORED, _IS_AGGREGATED = (int(one) for one in list(Fact)[:4])
+_HAS_LIMITS, _HAS_PROD_LIMITS = int(Fact.HAS_LIMITS), int(Fact.HAS_PROD_LIMITS)
+_ALL, _ROOM, _FREE, _PROD_ROOM, _PROD_FREE = (int(one) for one in Margin)
 _FRESH, _EXPIRED, _EMPTY = int(Status.FRESH), int(Status.EXPIRED), int(Status.EMPTY)
 _REFUSE_EXPIRED, _USE_EXPIRED, _SCORE_BY_PROD, _DOMINANT = (int(one) for one in Option)
+
+
+def _weigh(rows: IntArray, figures: IntArray, facts: ByteArray, margins: IntArray) -> None:
+    now, known = figures[rows], facts[rows]
+    by_prod = now[:, _PROD_USAGE] + now[:, _PROD_DELTA]
+    limited, scored = (
+        np.where(known[:, which, None] != 0, now[:, usage] + now[:, _DELTA], now[:, _ESTIMATED])
+        for which, usage in ((_KNOWS_LIMITED, _LIMITED), (_KNOWS_SCORED, _SCORED))
+    )
+    own = known[:, _HAS_PROD_LIMITS, None] != 0
+    room = now[:, _MOST] - limited
+    margins[rows, _ALL] = now[:, _HAS]
+    margins[rows, _ROOM] = room
+    margins[rows, _FREE] = now[:, _HAS] - scored
+    margins[rows, _PROD_ROOM] = np.where(own, now[:, _PROD_MOST] - by_prod, room)
+    margins[rows, _PROD_FREE] = now[:, _HAS] - by_prod
+
+
+def _weigh_loop(rows: IntArray, figures: IntArray, facts: ByteArray, margins: IntArray) -> None:
+    for row in rows:
+        knows_limited, knows_scored = facts[row, _KNOWS_LIMITED], facts[row, _KNOWS_SCORED]
+        own = facts[row, _HAS_PROD_LIMITS] != 0
+        for r in range(figures.shape[2]):
+            has, delta = figures[row, _HAS, r], figures[row, _DELTA, r]
+            estimated = figures[row, _ESTIMATED, r]
+            limited = figures[row, _LIMITED, r] + delta if knows_limited else estimated
+            scored = figures[row, _SCORED, r] + delta if knows_scored else estimated
+            by_prod = figures[row, _PROD_USAGE, r] + figures[row, _PROD_DELTA, r]
+            room = figures[row, _MOST, r] - limited
+            margins[row, _ALL, r] = has
+            margins[row, _ROOM, r] = room
+            margins[row, _FREE, r] = has - scored
+            margins[row, _PROD_ROOM, r] = figures[row, _PROD_MOST, r] - by_prod if own else room
+            margins[row, _PROD_FREE, r] = has - by_prod
+
+
+def _count(  # noqa: PLR0917 (numba takes no keywords)
+    rows: IntArray,
+    times: IntArray,
+    pods: IntArray,
+    figures: IntArray,
+    facts: ByteArray,
+    margins: IntArray,
+) -> None:
+    figures[rows, :_INCOMING] += times[:, None, None] * pods[:_INCOMING]
+    _weigh(rows, figures, facts, margins)
+
+
+def _count_loop(  # noqa: PLR0917 (numba takes no keywords)
+    rows: IntArray,
+    times: IntArray,
+    pods: IntArray,
+    figures: IntArray,
+    facts: ByteArray,
+    margins: IntArray,
+) -> None:
+    for i in range(len(rows)):
+        row, more = rows[i], times[i]
+        knows_limited, knows_scored = facts[row, _KNOWS_LIMITED], facts[row, _KNOWS_SCORED]
+        own = facts[row, _HAS_PROD_LIMITS] != 0
+        for r in range(figures.shape[2]):
+            for which in range(_INCOMING):
+                figures[row, which, r] += more * pods[which, r]
+            delta, estimated = more * pods[_DELTA, r], more * pods[_ESTIMATED, r]
+            by_prod = more * (pods[_PROD_USAGE, r] + pods[_PROD_DELTA, r])
+            limited = delta if knows_limited else estimated
+            margins[row, _ROOM, r] -= limited
+            margins[row, _FREE, r] -= delta if knows_scored else estimated
+            margins[row, _PROD_ROOM, r] -= by_prod if own else limited
+            margins[row, _PROD_FREE, r] -= by_prod
 
 
 def _judged(  # noqa: PLR0917 (numba takes no keywords)
     rows: IntArray,
     times: IntArray,
     pods: IntArray,
-    figures: IntArray,
+    margins: IntArray,
     facts: ByteArray,
     options: IntArray,
     weights: IntArray,
     is_prod: bool,
 ) -> IntArray:
-    now, known = figures[rows], facts[rows]
+    now, known = margins[rows], facts[rows]
+    own = (known[:, _HAS_PROD_LIMITS] != 0) & is_prod
+    score_by_prod = is_prod and options[_SCORE_BY_PROD] != 0
+    room = now[:, _PROD_ROOM if is_prod else _ROOM] - pods[_INCOMING]
+    free = now[:, _PROD_FREE if score_by_prod else _FREE] - pods[_INCOMING]
     if len(times):
-        now[:, :_INCOMING] += pods[:_INCOMING] * times[:, None, None]
-    by_prod = now[:, _PROD_USAGE] + now[:, _PROD_DELTA]
-    limited, scored = (
-        np.where(known[:, which, None] != 0, now[:, usage] + now[:, _DELTA], now[:, _ESTIMATED])
-        for which, usage in ((_KNOWS_LIMITED, _LIMITED), (_KNOWS_SCORED, _SCORED))
-    )
-    limit = now[:, _LIMIT]
-    aggregated = known[:, _IS_AGGREGATED] != 0
-    if is_prod:
-        own = (now[:, _PROD_LIMIT] != 0).max(axis=1, keepdims=True)
-        limit = np.where(own, now[:, _PROD_LIMIT], limit)
-        limited = np.where(own, by_prod, limited)
-        aggregated &= ~own[:, 0]
-        if options[_SCORE_BY_PROD]:
-            scored = by_prod
+        by_prod = pods[_PROD_USAGE] + pods[_PROD_DELTA]
+        limited, scored = (
+            np.where(known[:, which, None] != 0, pods[_DELTA], pods[_ESTIMATED])
+            for which in (_KNOWS_LIMITED, _KNOWS_SCORED)
+        )
+        room -= times[:, None] * np.where(own[:, None], by_prod, limited)
+        free -= times[:, None] * (by_prod if score_by_prod else scored)
     out = np.empty((2, len(rows)), np.int64)
-    out[0] = _codes(limit, limited + pods[_INCOMING], now, known[:, _STATUS], aggregated, options)
-    out[1] = _scores(scored + pods[_INCOMING], now[:, _HAS], weights, int(options[_DOMINANT]))
+    out[0] = _codes(room, known, own, options)
+    out[1] = _scores(free, now[:, _ALL], weights, int(options[_DOMINANT]))
     out[1] *= known[:, _STATUS] == _FRESH
     return out
 
 
-def _codes(  # noqa: PLR0917 (a part of the above)
-    limit: IntArray,
-    load: IntArray,
-    now: IntArray,
-    status: ByteArray,
-    aggregated: npt.NDArray[np.bool_],
-    options: IntArray,
-) -> IntArray:
-    has, width = now[:, _HAS], limit.shape[1]
-    share = round_half_away_array(load / np.maximum(has, 1) * 100)
-    over = (limit != 0) & (has != 0) & (share > limit)
+def _codes(room: IntArray, known: ByteArray, own: BoolArray, options: IntArray) -> IntArray:
+    status = known[:, _STATUS]
+    over = room < 0
     over &= ((status == _FRESH) | ((status == _EXPIRED) & (options[_USE_EXPIRED] != 0)))[:, None]
-    place = 1 + over.argmax(axis=1) + width * aggregated
+    aggregated = (known[:, _IS_AGGREGATED] != 0) & ~own
+    place = 1 + over.argmax(axis=1) + room.shape[1] * aggregated
     codes = np.where(over.any(axis=1), np.left_shift(1, place), 0)
-    expired = ((status == _EXPIRED) | (status == _EMPTY)) & limit.any(axis=1)
+    expired = ((status == _EXPIRED) | (status == _EMPTY)) & (own | (known[:, _HAS_LIMITS] != 0))
     return np.where(expired & (options[_REFUSE_EXPIRED] != 0), 1, codes)
 
 
-def _scores(load: IntArray, has: IntArray, weights: IntArray, dominant: int) -> IntArray:
-    scores = percent_floor(np.maximum(has - load, 0), has) * (has > 0)
+def _scores(free: IntArray, has: IntArray, weights: IntArray, dominant: int) -> IntArray:
+    scores = percent_floor(np.maximum(free, 0), has) * (has > 0)
     total = scores @ weights + dominant * scores.min(axis=1)
     mean: IntArray = total // max(int(weights.sum()) + dominant, 1)
     return mean
 
 
-def _judged_loop(  # noqa: C901, PLR0912, PLR0917 (one loop for numba)
+def _judged_loop(  # noqa: PLR0917 (one loop for numba)
     rows: IntArray,
     times: IntArray,
     pods: IntArray,
-    figures: IntArray,
+    margins: IntArray,
     facts: ByteArray,
     options: IntArray,
     weights: IntArray,
     is_prod: bool,
 ) -> IntArray:
-    width = figures.shape[2]
+    width = margins.shape[2]
     out = np.zeros((2, len(rows)), np.int64)
     refuse, use = options[_REFUSE_EXPIRED] != 0, options[_USE_EXPIRED] != 0
     score_by_prod = is_prod and options[_SCORE_BY_PROD] != 0
     dominant = options[_DOMINANT]
-    whole = dominant + weights.sum()
+    whole = max(dominant + weights.sum(), 1)
     for i in range(len(rows)):
         row = rows[i]
         status = facts[row, _STATUS]
         if status == 0:
             continue
-        knows_limited, knows_scored = facts[row, _KNOWS_LIMITED], facts[row, _KNOWS_SCORED]
-        more = times[i] if len(times) else 0
-        own = False
-        if is_prod:
-            for r in range(width):
-                own = own or figures[row, _PROD_LIMIT, r] != 0
+        own = is_prod and facts[row, _HAS_PROD_LIMITS] != 0
         total, lowest, code = 0, 100, 0
+        if refuse and status != _FRESH and (own or facts[row, _HAS_LIMITS] != 0):
+            code = 1
+        judges = status == _FRESH or (use and status == _EXPIRED)
         for r in range(width):
-            has, estimate = figures[row, _HAS, r], pods[_INCOMING, r]
-            delta = figures[row, _DELTA, r] + more * pods[_DELTA, r] + estimate
-            estimated = figures[row, _ESTIMATED, r] + more * pods[_ESTIMATED, r] + estimate
-            by_prod = estimate
-            if own or score_by_prod:
-                by_prod += figures[row, _PROD_USAGE, r] + figures[row, _PROD_DELTA, r]
-                by_prod += more * (pods[_PROD_USAGE, r] + pods[_PROD_DELTA, r])
-            limit = figures[row, _PROD_LIMIT, r] if own else figures[row, _LIMIT, r]
-            if limit != 0 and code == 0:
-                if status != _FRESH and refuse:
-                    code = 1
-                elif has != 0 and (status == _FRESH or (status == _EXPIRED and use)):
-                    load = figures[row, _LIMITED, r] + delta if knows_limited else estimated
-                    if own:
-                        load = by_prod
-                    if load / has * 100 >= limit + 0.5:  # rounds to more than the limit
-                        above = width if facts[row, _IS_AGGREGATED] and not own else 0
-                        code = 1 << (1 + r + above)
-            load = figures[row, _SCORED, r] + delta if knows_scored else estimated
-            if score_by_prod:
-                load = by_prod
+            estimate = pods[_INCOMING, r]
+            has = margins[row, _ALL, r]
+            room = margins[row, _PROD_ROOM if is_prod else _ROOM, r] - estimate
+            free = margins[row, _PROD_FREE if score_by_prod else _FREE, r] - estimate
+            if len(times):
+                by_prod = pods[_PROD_USAGE, r] + pods[_PROD_DELTA, r]
+                knows = facts[row, _KNOWS_LIMITED] != 0
+                limited = pods[_DELTA, r] if knows else pods[_ESTIMATED, r]
+                knows = facts[row, _KNOWS_SCORED] != 0
+                scored = pods[_DELTA, r] if knows else pods[_ESTIMATED, r]
+                room -= times[i] * (by_prod if own else limited)
+                free -= times[i] * (by_prod if score_by_prod else scored)
+            if room < 0 and judges and code == 0:
+                above = width if facts[row, _IS_AGGREGATED] and not own else 0
+                code = 1 << (1 + r + above)
             score = 0
-            if load <= has < EXACT_BELOW:
-                score = int((has - load) * 100.0 / max(has, 1))
-            elif load <= has:
-                score = (has - load) * 100 // has
+            if free > 0 and has < EXACT_BELOW:
+                score = int(free * 100.0 / has)
+            elif free > 0:
+                score = free * 100 // has
             total += score * weights[r]
             lowest = min(lowest, score)
         out[0, i] = code
-        if status == _FRESH and whole > 0:
+        if status == _FRESH:
             out[1, i] = (total + lowest * dominant) // whole
     return out
 
 
-def _signature(types: Any) -> Any:
-    vector = types.Array(types.int64, 1, "C", readonly=True)
-    table = types.Array(types.int64, 2, "C", readonly=True)
-    figures = types.Array(types.int64, 3, "C", readonly=True)
-    facts = types.Array(types.int8, 2, "C", readonly=True)
-    return vector, vector, table, figures, facts, vector, vector, types.boolean
+def _vector(types: Any) -> Any:
+    return types.Array(types.int64, 1, "C", readonly=True)
 
 
+def _pods(types: Any) -> Any:
+    return types.Array(types.int64, 2, "C", readonly=True)
+
+
+def _facts(types: Any) -> Any:
+    return types.Array(types.int8, 2, "C", readonly=True)
+
+
+def _read(types: Any) -> Any:
+    return types.Array(types.int64, 3, "C", readonly=True)
+
+
+def _written(types: Any) -> Any:
+    return types.Array(types.int64, 3, "C")
+
+
+#: Writes the margins of rows: different ones, as for ``count``.
+weigh = Kernel(_weigh, _weigh_loop, lambda t: (_vector(t), _read(t), _facts(t), _written(t)))
+#: Adds ``times[i]`` pods to the figures of ``rows[i]``, and keeps its margins in step.
+count = Kernel(
+    _count,
+    _count_loop,
+    lambda t: (_vector(t), _vector(t), _pods(t), _written(t), _facts(t), _written(t)),
+)
 #: ``(2, n)``.  First the verdict as bits: none where the node takes the pod, bit 0 where its report
 #: has expired, bit 1 + i where the i-th resource is the first one above its limit, bit 1 + r + i
 #: where that is a limit of aggregated usage.  Then the score in 0..100: the weighted mean of what
 #: would be left of each resource, in percent; 0 where there is no fresh report.
-judged = Kernel(_judged, _judged_loop, _signature)
+judged = Kernel(
+    _judged,
+    _judged_loop,
+    lambda t: (
+        _vector(t),
+        _vector(t),
+        _pods(t),
+        _read(t),
+        _facts(t),
+        _vector(t),
+        _vector(t),
+        t.boolean,
+    ),
+)

@@ -1,4 +1,4 @@
-"""Thresholds of usage: those of the arguments, and those by which single nodes replace them.
+"""Thresholds of usage, of the arguments and of single nodes, and the amounts that they allow.
 
 Source: koordinator pkg/scheduler/plugins/loadaware/helper.go
 ``generateUsageThresholdsFilterProfile``.
@@ -8,6 +8,8 @@ from collections.abc import Mapping
 
 from koordinator.api.annotations.node import CustomUsageThresholds
 from koordinator.domain.load.rules import Limits, LoadRules, Window
+
+UNLIMITED = 1 << 62
 
 
 def limits_of(
@@ -47,3 +49,20 @@ def limits_on(rules: LoadRules, custom: CustomUsageThresholds | None) -> Limits:
         usage = rules.numbers(custom.usage_thresholds)
     prod = custom.prod_usage_thresholds
     return Limits(usage, rules.numbers(prod) if prod else general.prod, window)
+
+
+def most_within(has: int, percent: int) -> int:
+    """Return the most that may be used, the share of which rounds to no more than ``percent``.
+
+    ``UNLIMITED`` where there is nothing to check: 0 of either; -1 where nothing is little enough.
+    The share is a floating point number, and half a percent rounds up, as in the original.
+    """
+    if not has or not percent:
+        return UNLIMITED
+    above = percent + 0.5
+    most = min((2 * percent + 1) * has // 200, UNLIMITED)
+    while most >= 0 and most / has * 100 >= above:
+        most -= 1
+    while 0 <= most < UNLIMITED and (most + 1) / has * 100 < above:
+        most += 1
+    return max(most, -1)

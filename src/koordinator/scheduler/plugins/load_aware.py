@@ -87,7 +87,7 @@ class LoadAwareScheduling:
             snapshot.row_numbers,
             times,
             amounts,
-            ledger.figures,
+            ledger.margins,
             ledger.facts,
             self.options,
             self.weights,

@@ -63,10 +63,10 @@ class LoadTable:
 
     # -- writing -----------------------------------------------------------------------------
 
-    def grow(self, capacity: int) -> None:
-        """Make room for ``capacity`` rows."""
+    def grow(self) -> None:
+        """Make room for as many rows as there may be nodes now."""
         for ledger in self._ledgers.values():
-            ledger.grow(capacity)
+            ledger.grow()
 
     def set_node(self, row: int, node: Node | None) -> None:
         """Take over a node, None for one that is gone."""
@@ -134,8 +134,10 @@ class LoadTable:
 
         They do where something was measured of it.
         """
-        ledgers = self._ledgers.values()
-        if not any(ledger.reports(placed) for ledger in ledgers):
+        for ledger in self._ledgers.values():
+            if ledger.reports(placed):
+                break
+        else:
             placed.pod = pod
             return False
         self.charge(placed, -1)
@@ -153,16 +155,15 @@ class LoadTable:
         """Derive everything again and compare.  Raises BugError."""
         for kept in self._ledgers.values():
             derived = self._derived(kept.rules)
-            for name in ("figures", "facts", "measured", "reported"):
+            for name in ("figures", "facts", "margins", "measured", "reported"):
                 a, b = getattr(kept, name), getattr(derived, name)
                 if not (np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b):
                     raise BugError(f"loads of nodes: {name} differs from what it follows from")
 
     def _derived(self, rules: LoadRules) -> LoadLedger:
-        ledger = LoadLedger(rules, self._nodes.capacity)
+        ledger = LoadLedger(rules, self._nodes)
         for row, node in enumerate(self._nodes.objects):
-            if node is not None:
-                self._tell(ledger, row, node)
+            self._tell(ledger, row, node)
         for row, metric in self._metrics.items():
             ledger.report(row, metric, self._pods_on(row), self._now_s)
         return ledger

@@ -11,8 +11,18 @@ import numpy.typing as npt
 from koordinator.api.annotations.node import CustomUsageThresholds
 from koordinator.api.core import ResourceList
 from koordinator.api.node_metric import NodeMetric
-from koordinator.domain.load.kernels import FACTS, FIGURES, ByteArray, Fact, Figure, Status
-from koordinator.domain.load.limits import limits_on
+from koordinator.domain.load.kernels import (
+    FACTS,
+    FIGURES,
+    MARGINS,
+    ByteArray,
+    Fact,
+    Figure,
+    Status,
+    count,
+    weigh,
+)
+from koordinator.domain.load.limits import limits_on, most_within
 from koordinator.domain.load.measured import Measured, measured_by
 from koordinator.domain.load.pod_load import (
     Addends,
@@ -23,9 +33,11 @@ from koordinator.domain.load.pod_load import (
 from koordinator.domain.load.rules import Amounts, LoadRules, Window
 from koordinator.scheduler.snapshot.axis import IntArray
 from koordinator.scheduler.snapshot.classes import PodClass
+from koordinator.scheduler.snapshot.nodes import NodeTable
 from koordinator.scheduler.snapshot.pods import PlacedPod
 
 SUMS = len(Sum)
+_ONCE = {1: np.array((1,)), -1: np.array((-1,))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +52,16 @@ class ClassLoad:
 class LoadLedger:
     """The loads of all rows by one set of rules.  Written by ``LoadTable`` only."""
 
-    def __init__(self, rules: LoadRules, capacity: int) -> None:
+    def __init__(self, rules: LoadRules, nodes: NodeTable) -> None:
         self.rules = rules
+        self._nodes = nodes
+        capacity = nodes.capacity
         self.measured: list[Measured | None] = [None] * capacity
         #: (capacity, FIGURES, r) sums over the pods by Sum, and the rest by Figure
         self.figures: IntArray = np.zeros((capacity, FIGURES, len(rules.resources)), np.int64)
         self.facts: ByteArray = np.zeros((capacity, FACTS), np.int8)  # by Fact
+        #: (capacity, MARGINS, r) by Margin
+        self.margins: IntArray = np.zeros((capacity, MARGINS, len(rules.resources)), np.int64)
         self.reported: Counter[str] = Counter()  # keys of pods -> rows whose report names them
         self._is_reported = np.zeros(capacity, bool)
         self._windows: dict[int, Window | None] = {}  # that are limited, of nodes with limits
@@ -74,12 +90,13 @@ class LoadLedger:
 
     # -- writing -----------------------------------------------------------------------------
 
-    def grow(self, capacity: int) -> None:
-        """Make room for ``capacity`` rows."""
-        more = capacity - len(self.measured)
+    def grow(self) -> None:
+        """Make room for as many rows as there may be nodes now."""
+        more = self._nodes.capacity - len(self.measured)
         self.measured += [None] * more
         self.figures = np.pad(self.figures, ((0, more), (0, 0), (0, 0)))
         self.facts = np.pad(self.facts, ((0, more), (0, 0)))
+        self.margins = np.pad(self.margins, ((0, more), (0, 0), (0, 0)))
         self._is_reported = np.pad(self._is_reported, (0, more))
         self._expires_s = np.pad(self._expires_s, (0, more), constant_values=inf)
 
@@ -88,10 +105,13 @@ class LoadLedger:
     ) -> None:
         """Take over what a node has, and its own limits."""
         limits = limits_on(self.rules, custom)
-        figures = self.figures[row]
-        figures[Figure.HAS] = self.rules.amounts(amounts)
-        figures[Figure.LIMIT], figures[Figure.PROD_LIMIT] = limits.usage, limits.prod
-        self.facts[row, Fact.IS_AGGREGATED] = limits.window is not None
+        figures, facts = self.figures[row], self.facts[row]
+        has = self.rules.amounts(amounts)
+        figures[Figure.HAS] = has
+        figures[Figure.MOST] = list(map(most_within, has, limits.usage))
+        figures[Figure.PROD_MOST] = list(map(most_within, has, limits.prod))
+        facts[Fact.IS_AGGREGATED] = limits.window is not None
+        facts[Fact.HAS_LIMITS], facts[Fact.HAS_PROD_LIMITS] = any(limits.usage), any(limits.prod)
         if custom is None:
             self._windows.pop(row, None)
         else:
@@ -107,8 +127,8 @@ class LoadLedger:
         self._note_reported(old, new)
         self._is_reported[row] = new is not None
         self._set_status(row, new, now_s)
-        self._choose_usage(row)
         self.figures[row, :SUMS] = 0 if new is None else self._add_up(new, pods)
+        self._choose_usage(row)
 
     def charge(self, placed: PlacedPod, sign: int) -> None:
         """Count a pod on its row (1), or no more (-1)."""
@@ -118,18 +138,17 @@ class LoadLedger:
         if placed.key in measured.pods:
             added = np.array(self.added_by(placed))
         else:
-            added = class_load(placed.pod_class, self.rules).amounts[:SUMS]
-        sums = self.figures[placed.row, :SUMS]
-        if sign > 0:
-            sums += added
-        else:
-            sums -= added
+            added = class_load(placed.pod_class, self.rules).amounts
+        self._count(np.array((placed.row,)), _ONCE[sign], added)
 
     def charge_run(self, pod: PodClass, rows: IntArray, times: IntArray) -> None:
         """Count ``times[i]`` pods of a class, of which nothing was measured, on ``rows[i]``."""
         there = times * self._is_reported[rows]
-        added = class_load(pod, self.rules).amounts[:SUMS]
-        self.figures[rows, :SUMS] += there[:, None, None] * added
+        self._count(rows, there, class_load(pod, self.rules).amounts)
+
+    def _count(self, rows: IntArray, times: IntArray, added: IntArray) -> None:
+        kernel = count.compiled if self._nodes.is_large else count.reference
+        kernel(rows, times, added, self.figures, self.facts, self.margins)
 
     def expire(self, now_s: float) -> IntArray:
         """Return the rows whose report has expired since the last call."""
@@ -179,6 +198,8 @@ class LoadLedger:
             limited is not None,
             scored is not None,
         )
+        kernel = weigh.compiled if self._nodes.is_large else weigh.reference
+        kernel(np.array((row,)), self.figures, self.facts, self.margins)
 
     def _add_up(self, measured: Measured, pods: Iterable[PlacedPod]) -> Sequence[Amounts]:
         nothing = (0,) * len(self.rules.resources)

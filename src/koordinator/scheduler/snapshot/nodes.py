@@ -18,6 +18,7 @@ from koordinator.scheduler.snapshot.axis import BoolArray, IntArray, ResourceAxi
 from koordinator.scheduler.snapshot.devices import DeviceColumns, DeviceTable
 from koordinator.scheduler.snapshot.numa import NumaTable
 
+LARGE = 2000  # nodes
 MEMORY_OF_GPU, RATIO_OF_GPU = MEMORY, RATIO  # bytes, percent: places in the amounts of a GPU
 
 LabelIds = npt.NDArray[np.int32]
@@ -85,6 +86,11 @@ class NodeTable:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether there is enough to do for compiled kernels."""
+        return len(self.names) >= LARGE
 
     @property
     def allocatable(self) -> IntArray:

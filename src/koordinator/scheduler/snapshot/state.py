@@ -73,7 +73,7 @@ class ClusterState:
         row = self.nodes.put(node)
         if self.nodes.capacity != capacity:
             self.pods.grow(self.nodes.capacity)
-            self.load.grow(self.nodes.capacity)
+            self.load.grow()
         self.load.set_node(row, node)
         self.node_log.append(row)
         if new:

@@ -27,7 +27,6 @@ from koordinator.scheduler.snapshot.objects import ObjectTable
 from koordinator.scheduler.snapshot.pods import PlacedPod, PodCounter, TermKind
 from koordinator.scheduler.snapshot.state import ClusterState
 
-LARGE = 2000  # nodes
 _NONE: IntArray = np.zeros(0, np.int64)
 GPU_AMOUNTS = 3  # core, memory, memory ratio: what placement policies for GPUs look at
 
@@ -70,7 +69,7 @@ class Snapshot:
         self._nominated: Hold | None = None
         self._borrowed: tuple[Hold, ...] = ()
         self.rows = rows  # (n,) row numbers; None: all rows
-        self.is_large = len(state.nodes) >= LARGE  # worth compiled kernels
+        self.is_large = state.nodes.is_large
         self._added = added
         self._allocatable: IntArray | None = None
         self._requested: IntArray | None = None

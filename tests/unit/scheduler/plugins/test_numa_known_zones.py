@@ -11,7 +11,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.plugins.node_numa_resource.known_zones import KnownZones
-from koordinator.scheduler.snapshot import ClusterState, Snapshot, view
+from koordinator.scheduler.snapshot import ClusterState, Snapshot, nodes
 from koordinator.scheduler.snapshot.devices import DeviceTable
 from koordinator.scheduler.snapshot.numa import NumaTable
 
@@ -53,7 +53,7 @@ def decisions(cluster: list[KubeObject], pods: list[Pod], *, remembering: bool) 
             patch.setattr(NumaTable, "state", lambda *_: object())
             patch.setattr(DeviceTable, "state", lambda *_: object())
         else:
-            patch.setattr(view, "LARGE", 0)  # compiled loops, too
+            patch.setattr(nodes, "LARGE", 0)  # compiled loops, too
         for number, each in enumerate(pods):
             one.cluster.load([renamed(each, f"p{number}")])
             one.scheduler.step()
