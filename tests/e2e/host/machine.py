@@ -191,8 +191,8 @@ class PodsMachine:
         for name in HIERARCHIES:
             root = CGROUPS / name / self._own
             for folder in sorted(root.rglob("*/"), key=lambda path: -len(path.parts)):
-                _remove(folder)
-            _remove(root)
+                remove_cgroup(folder)
+            remove_cgroup(root)
 
     def _used_ns(self, view: PodView) -> int:
         return int(self.read("cpuacct", view.folder, "cpuacct.usage"))
@@ -217,7 +217,7 @@ class PodsMachine:
         temporary.replace(self._folder / "proc" / name)
 
 
-def _remove(folder: Path) -> None:
+def remove_cgroup(folder: Path) -> None:
     """Remove a cgroup; a process that has just ended may still count for a moment."""
     for _ in range(100):
         try:

@@ -1,20 +1,18 @@
 """Performance counters of real processes in a real cgroup."""
 
 import os
-import subprocess
-import sys
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.e2e.host.lone_cgroup import lone_cgroup
 
 from koordinator.foundation.errors import HostError, MissingFileError
 from koordinator.host.linux.perf_events import Event, LinuxPerfEvents
 
 # Where no hierarchy of v1 has them, the counters follow the cgroups of v2.
-_ROOTS = ("perf_event", "unified", ".")
+_HIERARCHIES = ("perf_event", "unified", ".")
 _CPU_CLOCK, _TASK_CLOCK = Event(1, 0), Event(1, 1)  # nanoseconds, counted by the kernel itself
 _CPUS = sorted(os.sched_getaffinity(0))
 
@@ -24,24 +22,8 @@ def cgroup() -> Iterator[Path]:
     """Make a cgroup in which a process spins."""
     if os.geteuid() != 0:
         pytest.skip("needs root to make cgroups")
-    roots = (Path("/sys/fs/cgroup") / name for name in _ROOTS)
-    root = next((path for path in roots if (path / "cgroup.procs").exists()), None)
-    if root is None:
-        pytest.skip("needs a cgroup hierarchy that perf events follow")
-    folder = root / f"koordlet-test-{uuid.uuid4().hex[:8]}"
-    folder.mkdir()
-    spinner = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
-    (folder / "cgroup.procs").write_text(str(spinner.pid))
-    yield folder
-    spinner.kill()
-    spinner.wait(10)
-    for _ in range(100):
-        try:
-            folder.rmdir()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
+    with lone_cgroup(_HIERARCHIES, 1) as folder:
+        yield folder
 
 
 def test_what_runs_in_a_cgroup_is_counted_on_all_cpus(cgroup: Path) -> None:

@@ -410,6 +410,7 @@ class Koordlet:
             pressures=self._pressure.last,
             cookies=self._executor.cookies.held,
             shows_each_cpu="PerCPUMetric" in gates,
+            shows_oom_scores="OOMScoreAdj" in gates,
             usage=self._usage if "NodeMetricPromMetrics" in gates else None,
         )
 

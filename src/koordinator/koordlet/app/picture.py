@@ -20,6 +20,8 @@ from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY,
 from koordinator.domain.cpus.cpu_list import cpu_ids
 from koordinator.koordlet.collectors.cpi import CYCLE, INSTRUCTION
 from koordinator.koordlet.collectors.pressure import Pressures
+from koordinator.koordlet.hooks.oom_score import plan_oom_scores
+from koordinator.koordlet.intents import SetOomScore
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.view.cpu_pools import CpuPools, cpu_pools
 from koordinator.koordlet.view.node_view import NodeView
@@ -47,6 +49,7 @@ class Picture:
     pressures: Pressures
     cookies: Mapping[str, tuple[str, int]]
     shows_each_cpu: bool = False
+    shows_oom_scores: bool = False
     usage: NodeMetricStatus | None = None
 
     @cached_property
@@ -156,6 +159,20 @@ def _cookies(picture: Picture) -> Iterator[Row]:
             yield (*labels, held[0], str(held[1])), 1
 
 
+def _best_effort_use(picture: Picture) -> Iterator[Row]:
+    found = picture.last(Metric.BE_CPU, "")
+    if found is not None:
+        yield (), found
+
+
+def _oom_scores(picture: Picture) -> Iterator[Row]:
+    planned = plan_oom_scores(picture.view) if picture.shows_oom_scores else ()
+    scores = {i.folder: i.value for i in planned if isinstance(i, SetOomScore)}
+    for container, (_, name, *of_pod) in picture.containers():
+        if container.folder in scores:
+            yield (name, *of_pod), scores[container.folder]
+
+
 def _node_allocatable(picture: Picture) -> Iterator[Row]:
     for name, unit in _UNITS.items():
         yield (name, unit), picture.view.machine.allocatable.get(name, 0)
@@ -246,6 +263,13 @@ _FAMILIES: Final = (
         "1 for the cookie of core scheduling that a container has.",
         (*_CONTAINER, "core_sched_group", "core_sched_cookie"),
         _cookies,
+    ),
+    _Family("be_suppress_be_used_cpu_cores", "CPU that best effort uses.", (), _best_effort_use),
+    _Family(
+        "container_oom_score_adj",
+        "What the annotation of a pod wants.",
+        ("container_name", *_POD),
+        _oom_scores,
     ),
     _Family("node_resource_allocatable", "Batch and mid resources.", _AMOUNT, _node_allocatable),
     _Family(

@@ -59,8 +59,9 @@ class CookieWriter:
                 groups.setdefault(each.intent.group, []).append(each)
         self._cookies = {group: c for group, c in self._cookies.items() if group in groups}
         self.held = {}
-        for group, members in groups.items():
-            changes += self._unite(group, members)
+        # The larger keeps a cookie that two have, as when a pod was moved while no agent ran.
+        for group in sorted(groups, key=lambda group: -_size(groups[group])):
+            changes += self._unite(group, groups[group])
         return changes
 
     def _clear(self, found: Sequence[_Members]) -> list[CookieChange]:
@@ -120,6 +121,10 @@ class CookieWriter:
             except HostError:
                 continue  # it has ended
         return cookies
+
+
+def _size(members: Sequence[_Members]) -> int:
+    return sum(len(each.cookies) for each in members)
 
 
 def _problem(attempt: Callable[[], None]) -> str:

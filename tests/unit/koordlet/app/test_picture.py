@@ -163,3 +163,16 @@ def test_the_reported_usage_is_shown_where_that_is_wanted(tree: Tree) -> None:
     assert shown(made, "node_metric_numa_node_usage") == of_node
     assert shown(made, "node_metric_numa_system_usage") == []
     assert shown(picture(tree), "node_metric_node_usage") == []
+
+
+def test_best_effort_and_oom_scores(tree: Tree) -> None:
+    """What the tier uses; what a pod wants of the kernel when memory runs out."""
+    own = {"koordinator.sh/oom-score-adj": "300"}
+    view = tree.add_pod(pod("a", "BE", annotations=own))
+    store = MetricStore(600, 1)
+    store.add(Metric.BE_CPU, "", START_S, 2.5)
+
+    assert shown(picture(tree, store=store), "be_suppress_be_used_cpu_cores") == [({}, 2.5)]
+    assert shown(picture(tree, view), "container_oom_score_adj") == []
+    made = picture(tree, view, shows_oom_scores=True)
+    assert shown(made, "container_oom_score_adj") == [({"container_name": "c0", **POD}, 300)]

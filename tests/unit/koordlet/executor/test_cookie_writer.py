@@ -1,5 +1,7 @@
 """Groups of pods get cookies of their own, and keep them."""
 
+import itertools
+
 from tests.core_scheduling import Kernel, absent
 from tests.nodes import START_S, Tree
 
@@ -65,7 +67,8 @@ def test_a_new_process_joins_its_group() -> None:
 
 def test_a_container_that_changes_its_group_changes_its_cookie() -> None:
     """Those that stay keep theirs; a restart in between makes no difference."""
-    for restarts in (False, True):
+    moved = {"b": "x", "c": "x", "a": "y"}
+    for restarts, order in itertools.product((False, True), ("bca", "abc")):
         kernel = Kernel(1, 2, 3)
         where = tree(a=[1], b=[2], c=[3])
         calls = LinuxCoreScheduling(kernel.prctl)
@@ -73,7 +76,7 @@ def test_a_container_that_changes_its_group_changes_its_cookie() -> None:
         writer.apply(wanted(a="x", b="x", c="x"))
         before = kernel.cookies[2]
         writer = CookieWriter(calls, where.cgroups) if restarts else writer
-        writer.apply(wanted(b="x", c="x", a="y"))
+        writer.apply(wanted(**{folder: moved[folder] for folder in order}))
 
         assert kernel.cookies[2] == kernel.cookies[3] == before
         assert kernel.cookies[1] not in {0, before}
