@@ -9,6 +9,7 @@ from koordinator.foundation.errors import InputError
 
 ONCE = "Once, without a cluster"
 _FILES = "File, folder or - for standard input; repeatable."
+BOOL = "true|false"  # of a flag that says one or the other, or nothing at all
 _NOW = "The time it is, RFC 3339; default: "
 
 Files = Annotated[list[str] | None, typer.Option("--filename", "-f", help=_FILES)]
@@ -27,7 +28,7 @@ OnceNow = Annotated[str, typer.Option(help=f"{_NOW}now.", rich_help_panel=ONCE)]
 OncePrint = Annotated[Output, typer.Option("--output", "-o", rich_help_panel=ONCE)]
 
 
-def parse_bool(text: str, source: str = "--leader-elect") -> bool:
+def parse_bool(text: str, source: str) -> bool:
     """Return what a flag such as ``--leader-elect=false`` says.  Raises InputError."""
     if text.lower() in ("true", "1", "t"):
         return True

@@ -1,6 +1,6 @@
 """``koord koordlet``: the node agent.  Flags are those of the original's koordlet.
 
-What the original has a flag for and this agent has not is refused, with the reason.
+What the original has a flag for and this agent has not is left out, with a warning.
 """
 
 import os
@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from koordinator.cli.absent_flags import AgentCommand
 from koordinator.cli.flags import Print, Verbosity, parse_bool
+from koordinator.cli.original_flags import KoordletGroup
 from koordinator.cli.output import Output, console, print_data
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
@@ -35,7 +35,7 @@ _M10 = Duration(minutes=10)
 
 koordlet = typer.Typer(
     name="koordlet",
-    cls=AgentCommand,
+    cls=KoordletGroup,
     help="Run the node agent, or read what it did.",
     invoke_without_command=True,
 )

@@ -16,6 +16,7 @@ from koordinator.cli.gang import gang
 from koordinator.cli.koordlet import koordlet
 from koordinator.cli.manager import manager
 from koordinator.cli.node_show import show as show_node
+from koordinator.cli.original_flags import ManagerCommand, SchedulerCommand
 from koordinator.cli.output import console
 from koordinator.cli.quota import app as quota
 from koordinator.cli.recording import record, replay
@@ -34,10 +35,10 @@ app = typer.Typer(
 )
 app.command()(schedule)
 app.command()(simulate)
-app.command()(scheduler)
+app.command(cls=SchedulerCommand)(scheduler)
 app.add_typer(gang, name="gang")
 app.add_typer(explain, name="explain")
-app.command()(manager)
+app.command(cls=ManagerCommand)(manager)
 app.command()(audit)
 app.command()(record)
 app.command()(replay)
@@ -71,7 +72,7 @@ def main() -> None:
     tell_warnings()
     errors = console(stderr=True)
     try:
-        app(["--leader-elect=true" if a == "--leader-elect" else a for a in sys.argv[1:]])
+        app()
     except (InputError, InvalidError) as error:
         errors.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         sys.exit(2)

@@ -12,7 +12,7 @@ import typer
 
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.slo_config import CONFIG_NAME
-from koordinator.cli.flags import ONCE, OnceFiles, OnceNow, OncePrint, Verbosity, parse_bool
+from koordinator.cli.flags import BOOL, ONCE, OnceFiles, OnceNow, OncePrint, Verbosity, parse_bool
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, print_data
 from koordinator.cli.times import parse_time
@@ -54,7 +54,7 @@ def manager(  # noqa: PLR0917 -- one parameter per flag
     slo_config_name: Annotated[str, typer.Option(help="Of the ConfigMap.")] = CONFIG_NAME,
     config_namespace: Annotated[str, typer.Option(help="Of the ConfigMap.")] = CONFIG_NAMESPACE,
     node_strategy_name_need_check: Annotated[
-        str, typer.Option(metavar="true|false", rich_help_panel=_ADMISSION)
+        str, typer.Option(metavar=BOOL, rich_help_panel=_ADMISSION)
     ] = "false",
     binding_admission_user_name: Annotated[str, _BINDING_TEXT] = "",
     binding_admission_dry_run: Annotated[str, _BINDING_TEXT] = "false",
@@ -68,7 +68,7 @@ def manager(  # noqa: PLR0917 -- one parameter per flag
         str,
         typer.Option(
             help="Also profiles without the label config.koordinator.sh/controller-managed=true.",
-            metavar="true|false",
+            metavar=BOOL,
             rich_help_panel=_PROFILES,
         ),
     ] = "false",
@@ -105,7 +105,7 @@ def manager(  # noqa: PLR0917 -- one parameter per flag
         str, typer.Option(help="Plain HTTP; 0: none.", rich_help_panel=_SERVING)
     ] = ":8000",
     enable_leader_election: Annotated[
-        str, typer.Option(metavar="true|false", rich_help_panel=_ELECTION)
+        str, typer.Option(metavar=BOOL, rich_help_panel=_ELECTION)
     ] = "true",
     leader_election_namespace: Annotated[
         str, typer.Option(rich_help_panel=_ELECTION)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.kubescheduler.gates import GATES
 from koordinator.cli.configuration import read_configuration, write_configuration
-from koordinator.cli.flags import ONCE, OnceFiles, OnceNow, OncePrint, Verbosity, parse_bool
+from koordinator.cli.flags import BOOL, ONCE, OnceFiles, OnceNow, OncePrint, Verbosity, parse_bool
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, print_data
 from koordinator.cli.times import parse_time
@@ -54,7 +54,7 @@ def scheduler(  # noqa: PLR0917 -- one parameter per flag
     leader_elect: Annotated[
         str,
         typer.Option(
-            metavar="true|false",
+            metavar=BOOL,
             help="Work only while holding the lease.",
             rich_help_panel=_ELECTION,
         ),
@@ -99,7 +99,7 @@ def scheduler(  # noqa: PLR0917 -- one parameter per flag
     enable_network_topology_manager: Annotated[
         str,
         typer.Option(
-            metavar="true|false",
+            metavar=BOOL,
             help="Write the network's domains to ClusterNetworkTopology; default: if a profile "
             "has awareNetworkTopology.",
         ),
@@ -137,7 +137,7 @@ def scheduler(  # noqa: PLR0917 -- one parameter per flag
         raise InputError("accepted together", source="--tls-cert-file, --tls-private-key-file")
     configuration = _with_election(
         configuration,
-        leader_elect=parse_bool(leader_elect) if leader_elect else None,
+        leader_elect=parse_bool(leader_elect, "--leader-elect") if leader_elect else None,
         lease_duration=leader_elect_lease_duration,
         renew_deadline=leader_elect_renew_deadline,
         retry_period=leader_elect_retry_period,

@@ -1,0 +1,239 @@
+"""Flags as Go programs take them, so that the original's Deployments run these commands unchanged.
+
+One dash or two, a boolean with or without its value.  Flags of the originals that have nothing to
+act on here are left out, with a warning that says why.
+Source: Go flag and spf13/pflag; k8s.io/klog/v2; kube-scheduler, koord-scheduler, koord-manager and
+koordlet.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
+
+from typer.core import TyperCommand, TyperGroup
+
+from koordinator.cli.flags import BOOL, parse_bool
+
+log = logging.getLogger(__name__)
+
+Reasons = Mapping[str, Sequence[str]]  # flags by why they are left out
+Ignored = Mapping[str, str]  # why, by flag
+
+
+def _by_flag(*reasons: Reasons) -> Ignored:
+    return MappingProxyType(
+        {flag: why for each in reasons for why, flags in each.items() for flag in flags}
+    )
+
+
+_LOGS: Final[Reasons] = {
+    "what is logged goes to standard error": (
+        "add-dir-header",
+        "alsologtostderr",
+        "legacy-stderr-threshold-behavior",
+        "log-backtrace-at",
+        "log-dir",
+        "log-file",
+        "log-file-max-size",
+        "log-flush-frequency",
+        "logtostderr",
+        "one-output",
+        "skip-headers",
+        "skip-log-headers",
+        "stderrthreshold",
+        "vmodule",
+    ),
+}
+_KUBELET = "pods come from the API server, and the kubelet is not asked"
+_RUNTIME = "no container runtime is asked: processes are found by their cgroups"
+_TSDB = "samples are in memory, for as long as the NodeMetric's windows are"
+_HOOKS = "hooks are applied to cgroups, no runtime calls them"
+_THREADS = "/debug/threads shows what the process is doing"
+_AUDIT = "koord audit and koord explain tell it"
+
+OF_SCHEDULER: Final = _by_flag(
+    _LOGS,
+    {
+        "who asks is looked up with the API server, by token": (
+            "authentication-skip-lookup",
+            "authentication-tolerate-lookup-failure",
+        ),
+        _THREADS: ("contention-profiling", "profiling"),
+        _AUDIT: (
+            "debug-diagnosis",
+            "debug-diagnosis-blocking",
+            "debug-diagnosis-queue-size",
+            "debug-diagnosis-worker-count",
+            "debug-filters",
+            "debug-scores",
+            "enable-workload-auditor",
+            "scheduler-monitor-period",
+            "scheduling-drop-unhandled-timeout",
+            "scheduling-timeout",
+            "workload-auditor-metric-labels",
+            "workload-auditor-scheduling-event-interval",
+            "workload-auditor-victim-deleting-retries",
+            "workload-auditor-victim-deletion-duration",
+            "workload-auditor-victim-reschedule-duration",
+        ),
+        "nothing is decided before everything that exists has been taken in": (
+            "sync-barrier-pod-name",
+            "sync-barrier-pod-namespace",
+            "sync-hard-timeout",
+        ),
+        "the API server is asked in JSON": ("kube-api-content-type",),
+    },
+)
+OF_MANAGER: Final = _by_flag(
+    _LOGS,
+    {
+        _THREADS: ("enable-pprof", "pprof-addr"),
+        "watches lose nothing, and what failed is tried again": ("sync-period",),
+    },
+)
+OF_KOORDLET: Final = _by_flag(
+    _LOGS,
+    {
+        _KUBELET: (
+            "disable-query-kubelet-config",
+            "enable-pod-taskids",
+            "kubelet-insecure-tls",
+            "kubelet-preferred-address-type",
+            "kubelet-read-only-port",
+            "kubelet-sync-interval",
+            "kubelet-sync-timeout",
+        ),
+        _RUNTIME: (
+            "containerd-endpoint",
+            "default-runtime-type",
+            "docker-endpoint",
+            "pouch-endpoint",
+            "run-root-dir",
+            "var-run-root-dir",
+        ),
+        _TSDB: (
+            "metric-expire-seconds",
+            "metric-gc-interval-seconds",
+            "tsdb-enable-prometheus-metric",
+            "tsdb-head-chunks-write-buffer-size",
+            "tsdb-max-block-chunk-segment-size",
+            "tsdb-max-block-duration",
+            "tsdb-max-bytes",
+            "tsdb-min-block-duration",
+            "tsdb-path",
+            "tsdb-retention-duration",
+            "tsdb-stripe-size",
+            "tsdb-wal-segment-size",
+        ),
+        _HOOKS: (
+            "enable-nri-runtime-hook",
+            "runtime-hooks-addr",
+            "runtime-hooks-config-path",
+            "runtime-hooks-disable-stages",
+            "runtime-hooks-failure-policy",
+            "runtime-hooks-host-endpoint",
+            "runtime-hooks-network",
+            "runtime-hooks-nri-backoff-cap",
+            "runtime-hooks-nri-backoff-duration",
+            "runtime-hooks-nri-backoff-factor",
+            "runtime-hooks-nri-backoff-steps",
+            "runtime-hooks-nri-connect-timeout",
+            "runtime-hooks-nri-plugin-index",
+            "runtime-hooks-nri-plugin-name",
+            "runtime-hooks-nri-socket-path",
+            "runtime-hooks-plugin-failure-policy",
+        ),
+        "there is no configuration but flags and the NodeSLO": (
+            "configmap-name",
+            "configmap-namespace",
+        ),
+        "the last 2,048 changes are kept for /events, whoever reads them": (
+            "audit-max-concurrent-readers",
+            "audit-max-events-limit",
+            "audit-verbose",
+        ),
+        _THREADS: ("enable-pprof", "pprof-addr"),
+        "disks are looked up when a limit names them": ("collect-node-storage-info-interval",),
+        "page cache is always measured": ("enable-pagecache-collector",),
+        "the NodeMetric says how often is reported": ("report-interval",),
+        "there are no strategies but those built in": ("qos-extension-plugins",),
+        "pods are asked to go by the API server": ("evict-by-copilot-agent",),
+        "slices of GPUs are not looked into": ("hami-core-library-directory-path",),
+        "the kubelet's list of devices is left as it is": ("pod-resources-proxy-path",),
+    },
+)
+
+
+def as_declared(
+    args: Sequence[str], declared: Mapping[str, Any], ignored: Ignored, stays: Callable[[str], bool]
+) -> list[str]:
+    """Return arguments as click takes them; ``declared`` are its parameters by option.
+
+    What ``stays`` is no value of a flag that is left out.
+    """
+    taken: list[str] = []
+    left = list(args)
+    while left:
+        arg = left.pop(0)
+        name, equals, value = arg.removeprefix("-").removeprefix("-").partition("=")
+        name = name.replace("_", "-")
+        option = declared.get(f"--{name}")
+        if arg == "--":
+            return [*taken, arg, *left]
+        if not arg.startswith("-") or not name:
+            taken.append(arg)
+        elif name == "v":
+            taken += ["-v", value] if equals else ["-v"]
+        elif option is not None:
+            taken += _as_option(option, name, value if equals else None)
+        elif name in ignored:
+            if not equals and left and not left[0].startswith("-") and not stays(left[0]):
+                left.pop(0)
+            log.warning("flag left out", extra={"flag": f"--{name}", "why": ignored[name]})
+        else:
+            taken.append(arg)
+    return taken
+
+
+def _as_option(option: Any, name: str, value: str | None) -> Iterable[str]:
+    """Return one option of click; its flags take no value, and the negative has another name."""
+    if option.is_flag:
+        if value is None or parse_bool(value, f"--{name}"):
+            return (f"--{name}",)
+        return tuple(option.secondary_opts[:1])
+    if value is None:
+        return (f"--{name}=true",) if option.metavar == BOOL else (f"--{name}",)
+    return (f"--{name}={value}",)
+
+
+def _declared(command: Any) -> Mapping[str, Any]:
+    return {option: each for each in command.params for option in each.opts}
+
+
+class _Command(TyperCommand):
+    ignored: ClassVar[Ignored]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        translated = as_declared(args, _declared(self), self.ignored, lambda _: False)
+        return super().parse_args(ctx, translated)
+
+
+class SchedulerCommand(_Command):
+    """``koord scheduler``, for typer."""
+
+    ignored = OF_SCHEDULER
+
+
+class ManagerCommand(_Command):
+    """``koord manager``, for typer."""
+
+    ignored = OF_MANAGER
+
+
+class KoordletGroup(TyperGroup):
+    """``koord koordlet``, for typer: it has further commands."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        translated = as_declared(args, _declared(self), OF_KOORDLET, self.commands.__contains__)
+        return super().parse_args(ctx, translated)

@@ -1,0 +1,107 @@
+"""Command lines of the original's Deployments, as its Helm chart writes them."""
+
+from collections.abc import Sequence
+
+import pytest
+from typer.main import get_group
+from typer.testing import CliRunner
+
+from koordinator.cli.main import app
+from koordinator.cli.original_flags import OF_KOORDLET, OF_MANAGER, OF_SCHEDULER, as_declared
+from koordinator.foundation.errors import InputError
+
+RUNNER = CliRunner()
+COMMANDS = get_group(app).commands
+DECLARED = {
+    name: {option: each for each in command.params for option in each.opts}
+    for name, command in COMMANDS.items()
+}
+IGNORED = {"scheduler": OF_SCHEDULER, "manager": OF_MANAGER, "koordlet": OF_KOORDLET}
+
+
+def taken(command: str, *args: str) -> list[str]:
+    return as_declared(args, DECLARED[command], IGNORED[command], lambda it: it == "audit")
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        (
+            "scheduler",
+            (
+                "--port=10251 --authentication-skip-lookup=true --v=4 --feature-gates= "
+                "--enable-network-topology-manager=true --kubeconfig=/none"
+            ),
+        ),
+        (
+            "manager",
+            (
+                "--enable-leader-election --metrics-addr=:8080 --health-probe-addr=:8000 "
+                "--logtostderr=true --leader-election-namespace=koordinator-system --v=4 "
+                "--feature-gates= --sync-period= --config-namespace=koordinator-system "
+                "--kubeconfig=/none"
+            ),
+        ),
+        (
+            "koordlet",
+            (
+                "-addr=:9316 -cgroup-root-dir=/host-cgroup/ "
+                "-feature-gates=BECPUEvict=true,BEMemoryEvict=true,CgroupReconcile=true,"
+                "Accelerators=true -runtime-hooks-host-endpoint=/var/run/koordlet/koordlet.sock "
+                "--logtostderr=true --evict-by-copilot-agent=true --v=4 --kubeconfig=/none"
+            ),
+        ),
+    ],
+)
+def test_the_deployments_of_the_original_start_these(
+    command: str, args: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All flags are understood: what is wrong is the kubeconfig that does not exist."""
+    monkeypatch.setenv("NODE_NAME", "n")
+    with pytest.raises(InputError, match="/none"):
+        RUNNER.invoke(app, [command, *args.split()], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["-leader-elect"], ["--leader-elect=true"]),
+        (["--leader-elect=false", "-v=2"], ["--leader-elect=false", "-v", "2"]),
+        (["--v", "2", "-f", "a.yaml"], ["-v", "2", "-f", "a.yaml"]),
+        (["--write_config_to", "x"], ["--write-config-to", "x"]),
+        (["--audit=true", "--once=false"], ["--audit"]),
+        (["--profiling", "--stderrthreshold", "2", "-o", "json"], ["-o", "json"]),
+        (["-f", "-", "--nobody-knows", "x"], ["-f", "-", "--nobody-knows", "x"]),
+        (["--", "--profiling"], ["--", "--profiling"]),
+    ],
+)
+def test_flags_are_taken_as_go_takes_them(args: Sequence[str], expected: Sequence[str]) -> None:
+    """One dash or two; booleans with or without a value; what is unknown stays for click."""
+    assert taken("scheduler", *args) == expected
+
+
+def test_what_is_left_out_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """With the reason; a command that follows is not taken for the flag's value."""
+    assert taken("koordlet", "--tsdb-path=/x", "--enable-pprof", "audit") == ["audit"]
+    assert taken("koordlet", "--no-enable-node-metric-report") == ["--no-enable-node-metric-report"]
+    assert taken("koordlet", "--enable-node-metric-report=false") == [
+        "--no-enable-node-metric-report"
+    ]
+
+    said = [(record.flag, record.why) for record in caplog.records]  # type: ignore[attr-defined]
+    assert said == [
+        ("--tsdb-path", "samples are in memory, for as long as the NodeMetric's windows are"),
+        ("--enable-pprof", "/debug/threads shows what the process is doing"),
+    ]
+
+
+def test_a_boolean_that_is_neither_is_named() -> None:
+    """As Go does."""
+    with pytest.raises(InputError, match="--audit: found 'maybe'; accepted is true or false"):
+        taken("scheduler", "--audit=maybe")
+
+
+def test_nothing_is_both_taken_and_left_out() -> None:
+    """Else the reason would be wrong."""
+    for command, ignored in IGNORED.items():
+        assert not {f"--{flag}" for flag in ignored} & DECLARED[command].keys()
