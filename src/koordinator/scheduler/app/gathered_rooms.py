@@ -8,17 +8,17 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from koordinator.domain.gangs import GangBook
+from koordinator.domain.gangs import GangAttempt, GangBook
 from koordinator.domain.network import OUTSIDE
 from koordinator.scheduler.app.binding import Binder
 from koordinator.scheduler.app.gang_placing import GangDecision, GangTurn, Wanted
 from koordinator.scheduler.app.gang_rooms import GangRooms, Room
 from koordinator.scheduler.app.gathering import Demand, Gatherer
-from koordinator.scheduler.cycle import Cycle, Nominations
-from koordinator.scheduler.snapshot import ClusterState, IntArray
+from koordinator.scheduler.cycle import Cycle, Nominations, priority_of
+from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray
 from koordinator.scheduler.transaction import Transaction
 
-MOST_DOMAINS = 8  # that are tried, those with the most free cpu first
+MOST_DOMAINS = 32  # of those that may be large enough; the most free cpu first
 
 
 class GatheredRooms:
@@ -44,14 +44,19 @@ class GatheredRooms:
         if demand.refusal:
             return Room()
         room = Room()
-        for rows in self._domains(demand, gangs, members):
+        for rows in self._domains(cycle, turn.attempt, demand, gangs, members):
             room = self._rooms.find(cycle, turn.attempt, decision, members, nominations, rows=rows)
             if room.pods and self._starts(cycle, gangs, turn, members, demand=demand, room=room):
                 return room
         return Room(message=room.message, is_asked=room.is_asked)
 
     def _domains(
-        self, demand: Demand, gangs: GangBook, members: Sequence[Wanted]
+        self,
+        cycle: Cycle,
+        attempt: GangAttempt,
+        demand: Demand,
+        gangs: GangBook,
+        members: Sequence[Wanted],
     ) -> Iterator[IntArray | None]:
         """Yield the rows of each domain that could take the gang; None: of all nodes."""
         tree = self._state.network.tree
@@ -67,6 +72,7 @@ class GatheredRooms:
         free = np.maximum(nodes.allocatable[0, :count] - nodes.requested[0, :count], 0)
         total = np.bincount(of_row[inside], free[inside])
         domains = np.unique(of_row[inside])
+        domains = domains[_may_do(cycle, attempt, members, of_row)[domains]]
         for domain in domains[np.argsort(-total[domains], kind="stable")][:MOST_DOMAINS].tolist():
             yield np.flatnonzero(inside & (of_row == domain))
 
@@ -90,3 +96,20 @@ class GatheredRooms:
             for assumed in reversed(decision.placed):
                 self._binder.forget(assumed)
         return not decision.is_lost
+
+
+def _may_do(
+    cycle: Cycle, attempt: GangAttempt, members: Sequence[Wanted], of_row: IntArray
+) -> BoolArray:
+    """Return ``(n_domains,)``: there may be room for all, if whoever is less important goes."""
+    enough = np.ones(int(of_row.max(initial=-1)) + 1, bool)
+    here = {queued.key: cycle.run_key(pod_class) for queued, pod_class in members}
+    if here.keys() != attempt.members.keys():
+        return enough  # others of them have places, or will ask another time
+    classes = {cycle.run_key(pod_class): pod_class for _, pod_class in members}
+    below = max(priority_of(queued.pod) for queued, _ in members)
+    for run_key, count in attempt.least(here).items():
+        bound = cycle.bound(classes[run_key])
+        if bound is not None:
+            enough &= bound.in_domains(below, of_row) >= count
+    return enough

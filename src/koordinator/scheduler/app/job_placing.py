@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from koordinator.domain.network import (
+    OUTSIDE,
     GatherRules,
     NetworkTree,
     Offer,
@@ -23,10 +24,11 @@ from koordinator.scheduler.app.binding import Assumed, Binder
 from koordinator.scheduler.app.gang_placing import Wanted
 from koordinator.scheduler.cycle import Choice, Cycle, Nominations, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis
-from koordinator.scheduler.snapshot import IntArray, PodClass
+from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass
 
 GATHERS = "Coscheduling"  # the plugin in whose name all this is done
-MOST_DOMAINS = 32  # that are tried for members of several kinds
+#: How many are tried for members of several kinds, of those that are large enough for all.
+MOST_DOMAINS = 128
 MOST_PLANS = 16  # after which a node that takes fewer than it said is not asked again
 
 
@@ -162,7 +164,7 @@ class JobPlacer:
         order = sorted(kinds, key=lambda kind: int(self.slots(kind).sum()))  # scarce places first
         tried = 0
         for level, domains in planners[id(largest)].candidates(len(largest.members)):
-            for domain in domains.tolist():
+            for domain in domains[self._have_amounts(kinds, level)[domains]].tolist():
                 if any(planners[id(k)].room[level][domain] < len(k.members) for k in kinds):
                     continue
                 if tried == MOST_DOMAINS:
@@ -177,6 +179,26 @@ class JobPlacer:
                     order.remove(failed)  # others may have taken what only this one can use
                     order.insert(0, failed)
         return None
+
+    def _have_amounts(self, kinds: Sequence[Kind], level: int) -> BoolArray:
+        """Return ``(n_domains,)``: what is free is as much as all members request together.
+
+        Anything may be, where more than that counts: they may use what is reserved.
+        """
+        each = [len(kind.members) * self._cycle.requests(kind.first[1]) for kind in kinds]
+        wanted: IntArray = np.sum(each, axis=0)
+        nodes, count = self._state.nodes, len(self._state.nodes)
+        of_row = self._tree.of_row(level, count)
+        inside = np.flatnonzero(of_row != OUTSIDE)
+        enough = np.ones(int(of_row.max(initial=-1)) + 1, bool)
+        if any(self._cycle.bound(kind.first[1]) is None for kind in kinds):
+            return enough
+        for column in np.flatnonzero(wanted).tolist():
+            free = nodes.allocatable[column, inside] - nodes.requested[column, inside]
+            sums = np.zeros(len(enough), np.int64)
+            np.add.at(sums, of_row[inside], np.maximum(free, 0))
+            enough &= sums >= wanted[column]
+        return enough
 
     def _fill(
         self, kinds: Sequence[Kind], level: int, domain: int

@@ -4,8 +4,7 @@ All gangs of one kind share a bound of how many of their pods could find a place
 that can't start whatever was freed is not even taken out of the queue.
 """
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from koordinator.api.pod import Pod
@@ -72,20 +71,20 @@ class WaitingGangs:
         if len(members) < len(found):
             return None
         run_keys = {key: cycle.run_key(pod_class) for key, (_, pod_class) in members.items()}
-        least = _least(attempt, run_keys)
-        total = _enough(attempt)
+        least, total = attempt.least(run_keys), attempt.enough
         if not total or speaker.key not in members:
             return None
+        order = sorted(least, key=str)
         self._class_of.update((run_keys[key], one) for key, (_, one) in members.items())
         asked = members[speaker.key][1]
         kind = _Kind(
             (run_keys[speaker.key], None if cycle.takes_amounts_only(asked) else asked.id),
-            tuple(least),
+            tuple(order),
             max(priority_of(pod) for pod, _ in members.values()),
             level,
             self._state.network.generation if level is not None else 0,
         )
-        return Need(kind, (total,) if len(least) == 1 else (total, *least.values()))
+        return Need(kind, (total,) if len(order) == 1 else (total, *(least[key] for key in order)))
 
     def changed(self, gangs: GangBook, pod: Pod, previous: Pod | None) -> None:
         """Let the gang of a pod that came, changed or went be asked about every event again.
@@ -132,22 +131,6 @@ class WaitingGangs:
         if len(classes) == 1:
             now[0] = cycle.limit(classes[0], now[0])
         return _Room(tuple(bounds), of_row, tuple(now))
-
-
-def _enough(attempt: GangAttempt) -> int:
-    """Return how many members of the strict gangs must find places."""
-    there = Counter(attempt.members.values())
-    return sum(max(there[gang] - max(spare, 0), 0) for gang, spare in attempt.spare.items())
-
-
-def _least(attempt: GangAttempt, run_keys: Mapping[str, Hashable]) -> dict[Hashable, int]:
-    """Return how many members of each run key must find places, whoever else is left out."""
-    least = dict[Hashable, int](dict.fromkeys(sorted(set(run_keys.values()), key=str), 0))
-    by_gang = Counter((gang, run_keys[key]) for key, gang in attempt.members.items())
-    for (gang, run_key), count in by_gang.items():
-        if gang in attempt.spare:
-            least[run_key] += max(count - max(attempt.spare[gang], 0), 0)
-    return least
 
 
 def _is_other(pod: Pod, previous: Pod | None) -> bool:

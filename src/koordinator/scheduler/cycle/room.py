@@ -200,15 +200,22 @@ class RoomBound:
 
         With the number of each row's domain, ``(n_rows,)``, it is about the best domain.
         """
+        if of_row is None:
+            return self.table.total(self._line(below))
+        return int(self.in_domains(below, of_row).max(initial=0))
+
+    def in_domains(self, below: int | None, of_row: IntArray) -> IntArray:
+        """Return ``(n_domains,)``: how many fit in each domain, likewise."""
+        fits, inside = self.table.by_row(self._line(below)), of_row != OUTSIDE
+        counts: IntArray = np.bincount(of_row[inside], fits[inside]).astype(np.int64)
+        return counts
+
+    def _line(self, below: int | None) -> int:
         line = (self.kinds, below)
         number = self.table.number(line, self.versions)
-        if number is None:
-            accepted = self.accepted(below)
-            number = self.table.estimate(line, self.versions, self.amounts(), accepted)
-        if of_row is None:
-            return self.table.total(number)
-        inside = of_row != OUTSIDE
-        return int(np.bincount(of_row[inside], self.table.by_row(number)[inside]).max(initial=0))
+        if number is not None:
+            return number
+        return self.table.estimate(line, self.versions, self.amounts(), self.accepted(below))
 
     def note(self, fits: IntArray) -> None:
         """Note how many of the one kind each row takes, ``(n_rows,)``, as things are."""

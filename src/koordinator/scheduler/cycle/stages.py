@@ -140,6 +140,10 @@ class Cycle:
             accepted |= evaluation.best != UNFIT if below is None else evaluation.eligible
         return accepted
 
+    def requests(self, pod: PodClass) -> IntArray:
+        """Return ``(n_columns,)``: what of the pod's requests is compared with what is free."""
+        return compared(self.profile, self.state, pod)
+
     def note_room(self, pod: PodClass, fits: IntArray) -> None:
         """Note how many such pods the rows take, ``(n_rows,)``, as things are."""
         bound = self.bound(pod)
