@@ -17,6 +17,7 @@ from koordinator.api.node_slo import (
 )
 from koordinator.api.resource_qos import ResourceQosStrategy
 
+CONFIG_NAMESPACE: Final = "koordinator-system"
 CONFIG_NAME: Final = "slo-controller-config"
 CONFIG_TYPE: Final = "slo-controller-config"  # of the label configmap-type
 

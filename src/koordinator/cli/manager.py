@@ -3,31 +3,21 @@
 Flags are those of koord-manager.
 """
 
-import sys
-from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, TypeVar
 
 import typer
 
-from koordinator.api.config_map import ConfigMap
-from koordinator.api.slo_config import CONFIG_NAME
+from koordinator.api.labels import BINDING_ADMISSION_BYPASS
+from koordinator.api.slo_config import CONFIG_NAME, CONFIG_NAMESPACE
 from koordinator.cli.flags import BOOL, ONCE, OnceFiles, OnceNow, OncePrint, Verbosity, parse_bool
-from koordinator.cli.manifests import read_manifests
-from koordinator.cli.output import Output, print_data
-from koordinator.cli.times import parse_time
-from koordinator.foundation.clock import SystemClock
+from koordinator.cli.output import Output
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
-from koordinator.manager.admission.binding import BindingRules
-from koordinator.manager.admission.gates import Gate, parse_gates
-from koordinator.manager.admission.hooks import HookOptions
-from koordinator.manager.app import CONFIG_NAMESPACE, Options
-from koordinator.manager.controllers.node_resource import NodePlugin
-from koordinator.manager.mirror import Controller
+from koordinator.manager.admission.gates import parse_gates
 from koordinator.manager.pace import ProfileOptions
-from koordinator.process.logs import LogFormat
-from koordinator.simulator.managed import manage_once
+from koordinator.manager.switches import Controller, NodePlugin
+from koordinator.process.logs import LogFormat, set_up_logging
 
 _ELECTION = "Leader election"
 _SERVING = "Serving"
@@ -60,9 +50,7 @@ def manager(  # noqa: PLR0917 -- one parameter per flag
     binding_admission_dry_run: Annotated[str, _BINDING_TEXT] = "false",
     binding_admission_namespaces: Annotated[str, _BINDING_TEXT] = "",
     binding_admission_exclude_namespaces: Annotated[str, _BINDING_TEXT] = "kube-system",
-    binding_admission_bypass_labels: Annotated[str, _BINDING_TEXT] = BindingRules().bypass_labels[
-        0
-    ],
+    binding_admission_bypass_labels: Annotated[str, _BINDING_TEXT] = BINDING_ADMISSION_BYPASS,
     binding_admission_bypass_annotations: Annotated[str, _BINDING_TEXT] = "",
     colocation_profile_reconcile_by_default: Annotated[
         str,
@@ -134,6 +122,12 @@ def manager(  # noqa: PLR0917 -- one parameter per flag
     if leader_elect_resource_lock != "leases":
         problem = f"found {leader_elect_resource_lock!r}; accepted is leases"
         raise InputError(problem, source="--leader-elect-resource-lock")
+    from koordinator.manager.admission.binding import BindingRules  # noqa: PLC0415 -- as above
+    from koordinator.manager.admission.hooks import (  # noqa: PLC0415 -- what manages is not loaded
+        HookOptions,  # for all other commands
+    )
+    from koordinator.manager.app import Options  # noqa: PLC0415 -- as above
+
     gates = parse_gates(feature_gates)
     profiles = "--colocation-profile"
     options = Options(
@@ -162,7 +156,10 @@ def manager(  # noqa: PLR0917 -- one parameter per flag
         ),
     )
     if once:
-        _run_once(options, gates, files=files or [], config=config, now=now, output=output)
+        set_up_logging(logging_format, verbosity)
+        from koordinator.cli.manager_once import run_once  # noqa: PLC0415 -- as above
+
+        run_once(options, gates, files=files or [], config=config, now=now, output=output)
         return
     if files or now or config:
         raise InputError("accepted together with --once only", source="--filename, --config, --now")
@@ -215,35 +212,6 @@ def parse_address(text: str, source: str) -> tuple[str, int] | None:
     if not port.isdecimal() or not int(port) < 1 << 16:
         raise InputError(f"found {text!r}; accepted is such as :8080, or 0", source=source)
     return host.strip("[]") or "::", int(port)
-
-
-def _run_once(
-    options: Options,
-    gates: Iterable[Gate],
-    *,
-    files: list[str],
-    config: str,
-    now: str,
-    output: Output,
-) -> None:
-    if not files:
-        raise InputError("required with --once, but missing", source="--filename")
-    if output is Output.TABLE:
-        raise InputError("found 'table'; accepted with --once is json or yaml", source="--output")
-    objects = read_manifests(files, sys.stdin.buffer)
-    if config:
-        objects += _config_map(config, options)
-    now_s = parse_time(now) if now else SystemClock().now_s()
-    print_data(manage_once(objects, options, gates, now_s=now_s).as_data(), output)
-
-
-def _config_map(file: str, options: Options) -> list[ConfigMap]:
-    wanted = f"{options.config_namespace}/{options.config_name}"
-    found = read_manifests([file], sys.stdin.buffer)
-    if len(found) != 1 or not isinstance(found[0], ConfigMap) or found[0].key != wanted:
-        kinds = ", ".join(f"{obj.KIND} {obj.key}" for obj in found) or "nothing"
-        raise InputError(f"found {kinds}; accepted is the ConfigMap {wanted}", source=file)
-    return [found[0]]
 
 
 def _seconds(text: str, source: str) -> float:

@@ -22,7 +22,7 @@ from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.node_slo import NodeSlo
 from koordinator.api.pod import Pod
-from koordinator.api.slo_config import CONFIG_NAME
+from koordinator.api.slo_config import CONFIG_NAME, CONFIG_NAMESPACE
 from koordinator.cluster.port import Cluster, EventType, Watch, WatchEvent
 from koordinator.cluster.reconcile import ReconcileQueue
 from koordinator.foundation.clock import Clock
@@ -40,7 +40,6 @@ from koordinator.manager.controllers.colocation_profile import chosen_pods, is_m
 from koordinator.manager.controllers.node_metric import reconcile_node_metric
 from koordinator.manager.controllers.node_resource import (
     ALL_PLUGINS,
-    NodePlugin,
     Synced,
     reconcile_node_resource,
 )
@@ -48,11 +47,10 @@ from koordinator.manager.controllers.node_slo import reconcile_node_slo
 from koordinator.manager.controllers.quota_profile import AGAIN_S, reconcile_quota_profile
 from koordinator.manager.events import warning
 from koordinator.manager.metrics import Metrics
-from koordinator.manager.mirror import Controller, Key, Mirror
+from koordinator.manager.mirror import Key, Mirror
 from koordinator.manager.pace import Pace, ProfileOptions
+from koordinator.manager.switches import Controller, NodePlugin
 from koordinator.manager.writes import Create, Delete, Patch, Write
-
-CONFIG_NAMESPACE = "koordinator-system"
 
 #: All that is watched by default; quotas and their profiles only by who keeps these.
 _KEPT_QUOTAS: tuple[type[KubeObject], ...] = (ElasticQuota, ElasticQuotaProfile)

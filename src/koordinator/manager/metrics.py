@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from koordinator.domain.colocation.amounts import milli, units
 from koordinator.manager.controllers.node_resource import NodeOutcome
-from koordinator.manager.mirror import Controller
+from koordinator.manager.switches import Controller
 
 _MILLIS = 1000.0
 _PREFIX = "slo_controller"

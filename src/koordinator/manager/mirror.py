@@ -4,7 +4,6 @@ A write's answer is put in at once, so nothing is written twice while its news a
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from enum import StrEnum
 from typing import Any
 
 from koordinator.api.annotations.node import (
@@ -27,17 +26,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koordinator.domain.colocation.node import NodePod, node_pod
 from koordinator.manager.controllers.node_resource import NodeView
-
-
-class Controller(StrEnum):
-    """What can be switched off by the flag ``--controllers``."""
-
-    NODE_METRIC = "nodemetric"
-    NODE_RESOURCE = "noderesource"
-    NODE_SLO = "nodeslo"
-    QUOTA_PROFILE = "quotaprofile"
-    COLOCATION_PROFILE = "colocationprofile"
-
+from koordinator.manager.switches import Controller
 
 Key = tuple[Controller, str]  # the object by its key
 _PENDING = "Pending"

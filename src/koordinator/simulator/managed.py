@@ -9,8 +9,6 @@ from koordinator.api.config_map import ConfigMap
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Pod
-from koordinator.api.priority import PriorityClass
-from koordinator.api.qos import SHIPPED_PRIORITY_CLASSES
 from koordinator.api.reservation import Reservation
 from koordinator.cluster.memory.admission import default_storage_class
 from koordinator.cluster.memory.server import MemoryCluster
@@ -19,6 +17,7 @@ from koordinator.manager.admission.gates import DEFAULT_GATES, Gate
 from koordinator.manager.admission.hooks import HookOptions
 from koordinator.manager.app import Manager, Options
 from koordinator.simulator.admission_hooks import admission_hooks
+from koordinator.simulator.colocation.objects import shipped_priority_classes
 from koordinator.simulator.embedded import keep_or_resolve_priority
 from koordinator.simulator.once import ChangeRecorder, Changes
 
@@ -107,20 +106,6 @@ def _is_new(obj: KubeObject) -> bool:
     if not isinstance(obj, _ADMITTED) or obj.metadata.uid:
         return False
     return not (isinstance(obj, Pod) and obj.spec.node_name)
-
-
-def shipped_priority_classes(given: Iterable[KubeObject]) -> list[KubeObject]:
-    """Return the priority classes that every installation has."""
-    known = {obj.metadata.name for obj in given if isinstance(obj, PriorityClass)}
-    return [
-        PriorityClass(
-            metadata=ObjectMeta(name=band),
-            value=value,
-            preemption_policy="PreemptLowerPriority",
-        )
-        for band, value in SHIPPED_PRIORITY_CLASSES.items()
-        if band not in known
-    ]
 
 
 def _without_identity(obj: KubeObject) -> object:

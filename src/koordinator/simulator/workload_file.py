@@ -13,12 +13,11 @@ import yaml
 
 from koordinator.api.kubescheduler import decode_struct
 from koordinator.api.meta import KubeObject
-from koordinator.api.slo_config import CONFIG_NAME
+from koordinator.api.slo_config import CONFIG_NAME, CONFIG_NAMESPACE
 from koordinator.api.validation import validate
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
-from koordinator.manager.app import CONFIG_NAMESPACE
 from koordinator.simulator.colocation.objects import is_configuration
 from koordinator.simulator.generation import other_objects
 from koordinator.simulator.node_pools import nodes_of

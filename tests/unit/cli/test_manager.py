@@ -1,6 +1,8 @@
 """``koord manager``: what it prints without a cluster, and what it refuses."""
 
 import json
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,18 @@ spec: {selector: {matchLabels: {app: etl}}, labels: {team: data}}
 """
 
 
+@pytest.fixture(autouse=True)
+def _logging_as_found() -> Iterator[None]:
+    """Put back what logs to the standard error of one test, which is closed after it."""
+    root, ours = logging.getLogger(), logging.getLogger("koordinator")
+    before = root.handlers[:], root.level, ours.level
+    root.handlers.clear()  # they are pytest's: not to be closed
+    yield
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+    ours.setLevel(before[2])
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[str, str]:
     """Return the files of a node and of the configuration."""
@@ -75,6 +89,19 @@ def test_what_is_different_is_printed(files: tuple[str, str]) -> None:
 
     assert batch("2026-01-01T00:15:00Z") == "6k"
     assert batch("2026-01-01T00:15:01Z") is None
+
+
+def test_a_configuration_that_is_not_taken_over_is_told(files: tuple[str, str]) -> None:
+    """With the section and the reason, also where no webhook would have refused it."""
+    node, config = files
+    text = Path(config).read_text("utf-8")
+    bad = text.replace('"enable": true', '"enable": true, "degradeTimeMinutes": -1')
+    Path(config).write_text(bad, "utf-8")
+    result = CliRunner().invoke(app, ["manager", "--once", "-f", node, "--config", config])
+
+    assert '"configuration not taken over" key="colocation-config"' in result.stderr
+    assert "DegradeTimeMinutes must be 1 or greater" in result.stderr
+    assert "batch-cpu" not in result.stdout
 
 
 def test_controllers_and_plugins_can_be_left_out(files: tuple[str, str]) -> None:

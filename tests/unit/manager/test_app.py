@@ -18,7 +18,7 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError, NotFoundError
 from koordinator.manager.app import Manager, Options
-from koordinator.manager.mirror import Controller
+from koordinator.manager.switches import Controller
 
 BATCH = "kubernetes.io/batch-cpu"
 ON = {"enable": True}
@@ -111,6 +111,26 @@ def test_who_deletes_or_bends_an_object_gets_it_back() -> None:
     policy = world.cluster.get(NodeMetric, "n").spec.metric_collect_policy
     assert policy is not None
     assert policy.report_interval_seconds == 60
+
+
+def test_only_whom_a_change_concerns_is_looked_at() -> None:
+    """A report concerns the resources of its node, what was published because of it nobody.
+
+    What somebody else makes of that does.
+    """
+    world = World()
+    world.configure(colocation=ON)
+    world.add(node(amounts(10, "10G"), annotations={"a": "b"}))
+    world.run()
+    world.report(metric(used=amounts(1, 0), system=amounts(1, 0)))
+    assert world.run() == 1
+    assert world.batch() == "5k"
+
+    world.cluster.patch(Node, "n", "", {"status": {"allocatable": {BATCH: "9k"}}}, "status")
+    assert world.run() == 1
+    assert world.batch() == "5k"
+    world.cluster.patch(Node, "n", "", {"metadata": {"labels": {"pool": "a"}}})
+    assert world.run() == 3  # with what is measured and protected there
 
 
 def test_a_report_that_stays_away_ends_the_promise() -> None:

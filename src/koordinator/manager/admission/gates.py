@@ -51,6 +51,7 @@ NOT_YET: Final = frozenset(
         "ElasticQuotaIgnorePodOverhead",
         "ElasticQuotaEvaluationTransformPod",
         "DisableDefaultQuota",
+        "DisablePVCReservation",
         "EnableQuotaAdmission",
         "EnableQuotaAdmissionOnUpdate",
         "PriorityTransformer",

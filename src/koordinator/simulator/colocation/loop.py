@@ -21,7 +21,7 @@ from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
 from koordinator.domain.colocation_report import ColocationReport
 from koordinator.koordlet.view.slo import effective_slo
 from koordinator.manager.app import Manager, Options
-from koordinator.manager.mirror import Controller
+from koordinator.manager.switches import Controller
 from koordinator.simulator.axes import FloatArray
 from koordinator.simulator.colocation.evicting import Evictors, Moment
 from koordinator.simulator.colocation.fleet import Fleet, Loads

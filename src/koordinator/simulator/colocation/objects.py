@@ -6,21 +6,24 @@ import numpy as np
 
 from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
 from koordinator.api.config_map import ConfigMap
-from koordinator.api.meta import KubeObject
-from koordinator.api.slo_config import CONFIG_NAME
+from koordinator.api.meta import KubeObject, ObjectMeta
+from koordinator.api.priority import PriorityClass
+from koordinator.api.qos import SHIPPED_PRIORITY_CLASSES
+from koordinator.api.slo_config import CONFIG_NAME, CONFIG_NAMESPACE
 from koordinator.cluster.memory.admission import Admission, default_storage_class
 from koordinator.manager.admission.gates import DEFAULT_GATES
-from koordinator.manager.admission.hooks import HookOptions
-from koordinator.manager.app import CONFIG_NAMESPACE
-from koordinator.simulator.admission_hooks import admission_hooks
 from koordinator.simulator.embedded import keep_or_resolve_priority
-from koordinator.simulator.managed import shipped_priority_classes
 
 _PERCENTS = 100
 
 
 def managed_admission(rng: np.random.Generator) -> Sequence[Admission]:
     """Return what becomes of objects where a manager's webhooks are asked."""
+    from koordinator.manager.admission.hooks import (  # noqa: PLC0415 -- admission is not loaded
+        HookOptions,  # for workloads without a manager, nor for all other commands
+    )
+    from koordinator.simulator.admission_hooks import admission_hooks  # noqa: PLC0415 -- as above
+
     hooks = HookOptions(gates=frozenset(DEFAULT_GATES), config=(CONFIG_NAMESPACE, CONFIG_NAME))
     asked = admission_hooks(hooks, lambda: int(rng.integers(_PERCENTS)))
     return (keep_or_resolve_priority, asked, default_storage_class)
@@ -48,3 +51,17 @@ def managed_objects(objects: Iterable[KubeObject]) -> list[KubeObject]:
     """Return the objects and what every installation of a manager has."""
     given = list(objects)
     return [*given, *shipped_priority_classes(given)]
+
+
+def shipped_priority_classes(given: Iterable[KubeObject]) -> list[KubeObject]:
+    """Return the priority classes that every installation has."""
+    known = {obj.metadata.name for obj in given if isinstance(obj, PriorityClass)}
+    return [
+        PriorityClass(
+            metadata=ObjectMeta(name=band),
+            value=value,
+            preemption_policy="PreemptLowerPriority",
+        )
+        for band, value in SHIPPED_PRIORITY_CLASSES.items()
+        if band not in known
+    ]

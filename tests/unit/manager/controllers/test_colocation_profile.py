@@ -11,8 +11,8 @@ from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.manager.app import PROFILE_CONTROLLER, Manager, Options
-from koordinator.manager.mirror import Controller
 from koordinator.manager.pace import ProfileOptions
+from koordinator.manager.switches import Controller
 
 MANAGED = {"config.koordinator.sh/controller-managed": "true"}
 ETL = {"matchLabels": {"app": "etl"}}

@@ -26,11 +26,11 @@ from koordinator.manager.configuration.strategies import Strategies
 from koordinator.manager.controllers.node_resource import (
     ALL_PLUGINS,
     NodeOutcome,
-    NodePlugin,
     NodeView,
     Synced,
     reconcile_node_resource,
 )
+from koordinator.manager.switches import NodePlugin
 from koordinator.manager.writes import Patch
 
 NOW_S = NOW.timestamp()

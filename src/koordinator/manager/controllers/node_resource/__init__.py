@@ -9,7 +9,6 @@ Source: koordinator pkg/slo-controller/noderesource.
 
 from koordinator.manager.controllers.node_resource.calculation import (
     ALL_PLUGINS,
-    NodePlugin,
     NodeView,
 )
 from koordinator.manager.controllers.node_resource.reconciling import (
@@ -21,7 +20,6 @@ from koordinator.manager.controllers.node_resource.reconciling import (
 __all__ = [
     "ALL_PLUGINS",
     "NodeOutcome",
-    "NodePlugin",
     "NodeView",
     "Synced",
     "reconcile_node_resource",

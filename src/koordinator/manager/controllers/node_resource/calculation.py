@@ -6,7 +6,6 @@ Source: koordinator pkg/slo-controller/noderesource/framework, plugins.
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
 
 from koordinator.api.annotations.node import read_cpu_normalization_ratio
@@ -32,18 +31,7 @@ from koordinator.domain.colocation.zones import has_zones, zone_terms
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
 from koordinator.manager.configuration.strategies import NodeStrategies
-
-
-class NodePlugin(StrEnum):
-    """What can be switched off by the flag ``--noderesource-plugins``."""
-
-    MID = "MidResource"
-    BATCH = "BatchResource"
-    NORMALIZATION = "CPUNormalization"
-    AMPLIFICATION = "ResourceAmplification"
-    GPU = "GPUDeviceResource"
-    RDMA = "RDMADeviceResource"
-
+from koordinator.manager.switches import NodePlugin
 
 ALL_PLUGINS: Final = frozenset(NodePlugin)
 _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))

@@ -22,7 +22,8 @@ from koordinator.domain.colocation.amounts import CpuMemory, milli, units
 from koordinator.domain.colocation.device_sums import GPU_RESOURCES
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
-from koordinator.manager.controllers.node_resource.calculation import Calculated, NodePlugin
+from koordinator.manager.controllers.node_resource.calculation import Calculated
+from koordinator.manager.switches import NodePlugin
 
 _NOTHING = Quantity(0)
 _MILLIS = 1000

@@ -29,12 +29,12 @@ from koordinator.manager.configuration.strategies import Strategies
 from koordinator.manager.controllers.node_resource.calculation import (
     ALL_PLUGINS,
     Calculated,
-    NodePlugin,
     NodeView,
     calculate,
     reset,
 )
 from koordinator.manager.controllers.node_resource.preparation import Prepared, prepare
+from koordinator.manager.switches import NodePlugin
 from koordinator.manager.writes import Patch, Write, difference
 
 _RESOURCES = {

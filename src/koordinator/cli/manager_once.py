@@ -1,0 +1,47 @@
+"""``koord manager --once``: what admission and controllers make of manifests."""
+
+import sys
+from collections.abc import Iterable
+
+from koordinator.api.config_map import ConfigMap
+from koordinator.cli.manifests import read_manifests
+from koordinator.cli.output import Output, print_data
+from koordinator.cli.times import parse_time
+from koordinator.foundation.clock import SystemClock
+from koordinator.foundation.errors import InputError
+from koordinator.manager.admission.gates import Gate
+from koordinator.manager.app import Options
+from koordinator.simulator.managed import manage_once
+
+
+def run_once(
+    options: Options,
+    gates: Iterable[Gate],
+    *,
+    files: list[str],
+    config: str,
+    now: str,
+    output: Output,
+) -> None:
+    """Print what is different once nothing moves any more.
+
+    Raises InputError for what the user got wrong, InvalidError for what admission refuses.
+    """
+    if not files:
+        raise InputError("required with --once, but missing", source="--filename")
+    if output is Output.TABLE:
+        raise InputError("found 'table'; accepted with --once is json or yaml", source="--output")
+    objects = read_manifests(files, sys.stdin.buffer)
+    if config:
+        objects += _config_map(config, options)
+    now_s = parse_time(now) if now else SystemClock().now_s()
+    print_data(manage_once(objects, options, gates, now_s=now_s).as_data(), output)
+
+
+def _config_map(file: str, options: Options) -> list[ConfigMap]:
+    wanted = f"{options.config_namespace}/{options.config_name}"
+    found = read_manifests([file], sys.stdin.buffer)
+    if len(found) != 1 or not isinstance(found[0], ConfigMap) or found[0].key != wanted:
+        kinds = ", ".join(f"{obj.KIND} {obj.key}" for obj in found) or "nothing"
+        raise InputError(f"found {kinds}; accepted is the ConfigMap {wanted}", source=file)
+    return [found[0]]
