@@ -19,7 +19,7 @@ from tests.unit.domain.devices.machines import (
 
 from koordinator.domain.devices.claim import DeviceClaim
 from koordinator.domain.devices.model import NodeDevices
-from koordinator.domain.devices.numa_hints import NumaHint, numa_hints
+from koordinator.domain.devices.numa_hints import NumaHint, NumaHintTable, numa_hints
 from koordinator.domain.devices.plan import DevicePlan
 from koordinator.domain.devices.room import rooms
 from koordinator.domain.devices.shortage import Shortage
@@ -29,7 +29,11 @@ NIC = "koordinator.sh/rdma"
 
 
 def hints(on: NodeDevices, wanted: DeviceClaim, used: Usage = NOTHING) -> list[NumaHint] | Shortage:
-    found = numa_hints(DevicePlan(on.model, wanted), rooms(on, used), on.totals)
+    """Return the hints, the same by what is left alone."""
+    plan, left = DevicePlan(on.model, wanted), rooms(on, used)
+    found = numa_hints(plan, left, on.totals)
+    if plan.never is None:
+        assert NumaHintTable(plan).of(plan.state(left)) == found
     return found if isinstance(found, Shortage) else list(found)
 
 

@@ -172,6 +172,25 @@ def test_a_row_is_rewritten_when_its_node_changes() -> None:
     assert np.array_equal(rows.capacity[0], rows.capacity[1])
 
 
+@pytest.mark.slow
+@given(numa_nodes())
+def test_what_pods_hold_is_written_as_if_the_row_were_new(node: NumaNode) -> None:
+    """Whatever others held before."""
+    layout = node.layout
+    assert layout is not None
+    before = NumaLedger()
+    for zone, cpus in layout.numa_nodes.items():
+        before.add(f"{zone}", NumaHolding(cpus, {zone: {"cpu": 1000, "memory": 3 * GIB}}))
+    before.add("all", NumaHolding(layout.cpus))
+    rows = NumaRows.of([replace(node, ledger=before)], RESOURCES)
+
+    rows.set_usage(0, node)
+
+    new = NumaRows.of([node], RESOURCES)
+    assert rows.numbers.tolist() == new.numbers.tolist()
+    assert rows.flags.tolist() == new.flags.tolist()
+
+
 def test_a_node_with_too_many_numa_nodes_has_no_row() -> None:
     """It has to be asked alone."""
     many = numa_node(machine(1, 12, 1, 1))

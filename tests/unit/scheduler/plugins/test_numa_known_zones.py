@@ -1,21 +1,44 @@
 """What was found out about NUMA nodes while nodes were compared is used when one is chosen."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.equipped_nodes import PLACES, machine, machine_pods, machines
-from tests.worlds import add, embedded, pod, renamed, world
+from tests.equipped_nodes import (
+    BIND,
+    NUMA_SPEC,
+    PLACES,
+    POLICY,
+    SPEC,
+    STATUS,
+    bound_pod,
+    machine,
+    machine_pods,
+    machines,
+)
+from tests.unit.scheduler.asking import built, refused
+from tests.worlds import add, embedded, node, pod, renamed, world
 
+from koordinator.api.annotations.numa import NumaTopologyPolicy
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import NotFoundError
+from koordinator.scheduler.plugins.node_numa_resource import PLUGIN
 from koordinator.scheduler.plugins.node_numa_resource.known_zones import KnownZones
 from koordinator.scheduler.snapshot import ClusterState, Snapshot, nodes
 from koordinator.scheduler.snapshot.devices import DeviceTable
-from koordinator.scheduler.snapshot.numa import NumaTable
+from koordinator.scheduler.snapshot.numa import POLICIES, NumaTable, Survey
 
 ROW = np.array([0])
+LABELS = {POLICY: "SingleNUMANode", BIND: "FullPCPUsOnly"}
+FULL_ZONE = {
+    "cpuset": "0-2,8-10",
+    "numaNodeResources": [{"node": 0, "resources": {"cpu": "6", "memory": "1Gi"}}],
+}
+surveyed: Callable[[NumaTable], Survey] = NumaTable.survey.fget  # type: ignore[attr-defined]
 
 
 def view_of(state: ClusterState) -> Snapshot:
@@ -43,6 +66,11 @@ def test_nodes_without_a_place_are_looked_at_again() -> None:
     assert known.at(view_of(state), "v", 0) is None
 
 
+def unlike(table: NumaTable) -> Survey:
+    """Return what is found out of nodes of which no two are alike."""
+    return replace(surveyed(table), alike=None, laid_out=False)
+
+
 def decisions(cluster: list[KubeObject], pods: list[Pod], *, remembering: bool) -> list[object]:
     """Return where pods go, one after the other, and what they get there."""
     one = embedded(*cluster, config=PLACES, report=False)
@@ -51,6 +79,7 @@ def decisions(cluster: list[KubeObject], pods: list[Pod], *, remembering: bool) 
         if not remembering:
             patch.setattr(KnownZones, "at", lambda *_: None)
             patch.setattr(NumaTable, "state", lambda *_: object())
+            patch.setattr(NumaTable, "survey", property(unlike))
             patch.setattr(DeviceTable, "state", lambda *_: object())
         else:
             patch.setattr(nodes, "LARGE", 0)  # compiled loops, too
@@ -67,6 +96,46 @@ def decisions(cluster: list[KubeObject], pods: list[Pod], *, remembering: bool) 
                 one.cluster.delete(Pod, f"p{number}", "default", grace_period_s=0)
     one.state.validate()
     return decided
+
+
+def test_what_is_true_of_all_nodes_is_asked_of_those_that_are_there() -> None:
+    """Not of the places of nodes that are gone; a node without a topology is one of them."""
+    single, loose = {POLICY: "SingleNUMANode"}, {POLICY: "BestEffort"}
+    state = world(*machine("a", labels=single), *machine("b", labels=single))
+    table, alike = state.nodes.numa, (0, POLICIES.index(NumaTopologyPolicy.SINGLE_NUMA_NODE))
+
+    assert (table.survey.alike, table.survey.laid_out) == (alike, True)
+    add(state, node("c", cpu=4))
+    assert (table.survey.alike, table.survey.laid_out) == (None, False)
+    state.drop_node("c")
+    assert (table.survey.alike, table.survey.laid_out) == (alike, True)
+    add(state, *machine("d", labels=loose))
+    assert table.survey.alike is None
+
+
+def test_a_pod_is_refused_the_same_way_among_equal_nodes_and_among_others() -> None:
+    """For its policy, for how it binds CPUs, for NUMA nodes that have not enough."""
+    alike = [obj for name in ("a", "b") for obj in machine(name, labels=LABELS)]
+    alike.append(bound_pod("big", 6, on="a", annotations={STATUS: FULL_ZONE}))
+    other = machine("c", labels={POLICY: "Restricted"})
+    wishes = (
+        {},
+        {SPEC: {"requiredCPUBindPolicy": "FullPCPUs"}},
+        {SPEC: {"requiredCPUBindPolicy": "SpreadByPCPUs"}},
+        {NUMA_SPEC: {"numaTopologyPolicy": "Restricted"}},
+    )
+    asked = [bound_pod("p", cpus, annotations=wish) for cpus in (3, 4, 8) for wish in wishes]
+
+    def refusals(*objects: KubeObject) -> list[dict[str, str]]:
+        state = world(*objects)
+        plugin = built(PLUGIN, state)
+        assert (state.nodes.numa.survey.alike is None) == (len(objects) > len(alike))
+        found = (refused(plugin, state, each) for each in asked)
+        return [{name: why for name, why in each.items() if name != "c"} for each in found]
+
+    together = refusals(*alike)
+    assert together == refusals(*alike, *other)
+    assert any(together)
 
 
 @pytest.mark.slow

@@ -60,11 +60,11 @@ class Asked:
     known_zones: KnownZones = field(default_factory=KnownZones)
     #: what its pods take, by NUMA nodes, how nodes bind CPUs and in which state they are
     held: dict[Hashable, Holding] = field(default_factory=dict)
-    #: for the last survey of the nodes, see ``suits_all``
-    _suits: tuple[Survey | None, bool] = (None, False)
     _formula: tuple[int, MeanShare] | None = None
     _prepared: dict[tuple[object, ...], KernelRequest] = field(default_factory=dict)
     _requests: dict[CpuBindPolicy | None, NumaRequest | None] = field(default_factory=dict)
+    #: for the last survey of the nodes, see ``suits_all``
+    _suits: tuple[Survey | None, bool] = (None, False)
 
     @property
     def cpu_milli(self) -> int:
@@ -83,25 +83,6 @@ class Asked:
             else:
                 self._requests[node_policy] = NumaRequest(self.amounts, binding)
         return self._requests[node_policy]
-
-    def suits_all(self, survey: Survey) -> bool:
-        """Return whether no node ever refuses the pod for how it binds CPUs, or for its policy."""
-        if self._suits[0] is not survey:
-            self._suits = (survey, self._suits_all(survey))
-        return self._suits[1]
-
-    def _suits_all(self, survey: Survey) -> bool:
-        _, _, amplified = survey.traits
-        if survey.alike is None or amplified:
-            return False
-        bind, policy = BIND_POLICIES[survey.alike[0]], POLICIES[survey.alike[1]]
-        request = self.request(bind)
-        if request is None or policy_on(policy, self.policy) is None:
-            return False
-        binding = request.binding
-        return binding is None or (
-            survey.laid_out and not binding.required and bind in {None, binding.policy}
-        )
 
     def formula(self, resources: Sequence[str], scorer: ZoneScorer) -> MeanShare:
         """Return how a whole node is scored."""
@@ -132,6 +113,25 @@ class Asked:
             known = kernel_request(rows, request, policy, scorers, self.exclusive)
             self._prepared[key] = known
         return known
+
+    def suits_all(self, survey: Survey) -> bool:
+        """Return whether no node ever refuses the pod for how it binds CPUs, or for its policy."""
+        if self._suits[0] is not survey:
+            self._suits = (survey, self._suits_all(survey))
+        return self._suits[1]
+
+    def _suits_all(self, survey: Survey) -> bool:
+        _, _, amplified = survey.traits
+        if survey.alike is None or amplified:
+            return False
+        bind, policy = BIND_POLICIES[survey.alike[0]], POLICIES[survey.alike[1]]
+        request = self.request(bind)
+        if request is None or policy_on(policy, self.policy) is None:
+            return False
+        binding = request.binding
+        return binding is None or (
+            survey.laid_out and not binding.required and bind in {None, binding.policy}
+        )
 
 
 def asked_of(snapshot: Snapshot, pod: PodClass, default_policy: str) -> Asked | str | None:
