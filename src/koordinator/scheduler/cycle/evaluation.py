@@ -5,6 +5,7 @@ them (``Evaluator.key``).  Results of plugins that read node facts only are shar
 plugin and key.
 """
 
+import operator
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -50,7 +51,8 @@ class Program:
     other_scores: tuple[Part, ...]
     relative: tuple[Part, ...]  # scores to be normalised over the feasible nodes
     linear: bool  # amounts and pod counts are all that placing such a pod changes for these plugins
-    versioned: tuple[ActivePlugin, ...]  # those with a ``version``
+    spreads: tuple[bool, ...]  # of these, whether they are scaled as ``Spread`` says
+    versions: tuple[Callable[[Snapshot], Hashable], ...]  # of the plugins that have one
 
     @property
     def key(self) -> Hashable:
@@ -87,12 +89,7 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
             lists[which].append(Part(active, part_key(active, pod)))
             linear &= moves_sums_only(active, snapshot, pod)
             linear &= which != "relative" or active.plugin.reads is Reads.NODE
-    versioned = tuple(
-        part.active
-        for parts in lists.values()
-        for part in parts
-        if hasattr(part.active.plugin, "version")
-    )
+    plugins = [part.active.plugin for parts in lists.values() for part in parts]
     compared = [p for p in lists["usage_f"] if hasattr(p.active.plugin, "compares")]
     said = [(part, formula_of(part.active, snapshot, pod)) for part in lists["usage_s"]]
     formulas = [(part, found) for part, found in said if found is not None]
@@ -114,7 +111,8 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
         other_scores=tuple(part for part, found in said if found is None),
         relative=tuple(lists["relative"]),
         linear=linear,
-        versioned=versioned,
+        spreads=tuple(hasattr(part.active.plugin, "spread") for part in lists["relative"]),
+        versions=tuple(plugin.version for plugin in plugins if hasattr(plugin, "version")),
     )
 
 
@@ -219,10 +217,7 @@ class Evaluation:
     @property
     def spreads(self) -> bool:
         """Whether relative scores that count are scaled as ``Spread`` says."""
-        return all(
-            flat or hasattr(part.active.plugin, "spread")
-            for part, flat in zip(self.program.relative, self.flat, strict=True)
-        )
+        return all(map(operator.or_, self.flat, self.program.spreads))
 
     @property
     def eligible(self) -> BoolArray:
@@ -357,6 +352,10 @@ class Evaluator:
             self._kept_bytes += kept.nbytes - before
         return kept
 
+    def is_linear(self, pod: PodClass, view: Snapshot) -> bool:
+        """Return whether amounts and pod counts are all that placing such pods changes."""
+        return self._program(pod, view)[0].linear
+
     def _program(self, pod: PodClass, view: Snapshot) -> tuple[Program, Hashable]:
         traits = (self.state.traits, view.loans is None)
         known: tuple[Program, Hashable, Hashable] | None = pod.facts.get(self)
@@ -374,10 +373,10 @@ class Evaluator:
 
     def versions(self, program: Program) -> Hashable:
         """Return the versions of the plugins that have one."""
-        if not program.versioned:
+        if not program.versions:
             return None
         snapshot = self.snapshot
-        return tuple(part_version(active, snapshot) for active in program.versioned)
+        return tuple([version(snapshot) for version in program.versions])
 
     def node_facts(self, method: str, part: Part, pod: PodClass) -> BoolArray | IntArray:
         """Return a ``Reads.NODE`` plugin's verdict or raw score for every row.

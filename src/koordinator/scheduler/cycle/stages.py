@@ -366,7 +366,10 @@ class Cycle:
         snapshot = self._evaluator.snapshot
         if any(wants_filter(a, snapshot, pod) for a in self._cluster_filters):
             return False
-        return self._evaluator.of(pod).program.linear
+        return self._is_linear(pod)
+
+    def _is_linear(self, pod: PodClass) -> bool:
+        return self._evaluator.is_linear(pod, self._evaluator.view(pod))
 
     def offers(
         self,
@@ -421,13 +424,15 @@ class Cycle:
         to be tried on its own: most likely it fits nowhere.
         """
         snapshot = self._evaluator.snapshot
+        if self.profile.find_one_node or not self._is_linear(pods[0]):
+            return None
         different = dict.fromkeys(pods)
         if any(self._goes_alone(snapshot, pod_class) for pod_class in different):
             return None
         if len({self._evaluator.key(pod_class) for pod_class in different}) > 1:
             return None  # what they have in common is not what it was when they were queued
         evaluation = self._evaluator.of(pods[0], snapshot)
-        if not evaluation.program.linear or not all(evaluation.flat) or self.profile.find_one_node:
+        if not all(evaluation.flat):
             return None
         count = self.limit(pods[0], len(pods))
         return merge_run(evaluation, snapshot, self.state.nodes.rank, count)
