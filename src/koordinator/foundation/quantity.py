@@ -64,8 +64,11 @@ class Quantity:
         self.nanos: Final = nanos
         self.notation: Final = notation
         self.text: Final = text  # as read; empty if computed
-        self._value: Final = _divide_away_from_zero(nanos, _NANOS)
-        self._milli: Final = _divide_away_from_zero(nanos, _NANOS_PER_MILLI)
+        rounds_up = nanos >= 0  # away from zero
+        self._value: Final = -(-nanos // _NANOS) if rounds_up else nanos // _NANOS
+        self._milli: Final = (
+            -(-nanos // _NANOS_PER_MILLI) if rounds_up else nanos // _NANOS_PER_MILLI
+        )
 
     @staticmethod
     def parse(amount: str | float) -> "Quantity":
@@ -140,8 +143,31 @@ class Quantity:
         return Quantity(-self.nanos, self.notation)
 
 
+#: What most texts are, digits and one of these suffixes, is multiplied by this many nanos.
+_PLAIN: Final = {
+    suffix: (Notation.DECIMAL_SI, 10 ** (9 + exponent))
+    for suffix, exponent in _DECIMAL_EXPONENTS.items()
+} | {
+    suffix: (Notation.BINARY_SI, _NANOS << exponent)
+    for suffix, exponent in _BINARY_EXPONENTS.items()
+}
+
+
 @lru_cache(maxsize=1 << 16)
 def _parse_text(text: str) -> Quantity:
+    digits = text.rstrip("numkKMGTPEi")
+    plain = _PLAIN.get(text[len(digits) :])
+    if plain is not None and digits.isdecimal() and text.isascii() and len(text) <= _MAX_TEXT:
+        notation, unit = plain
+        nanos = int(digits) * unit
+        return Quantity(
+            nanos if notation is Notation.DECIMAL_SI else min(nanos, _MAX_BINARY), notation, text
+        )
+    return _parse_any(text)
+
+
+def _parse_any(text: str) -> Quantity:
+    """Return the quantity of any text, by the grammar."""
     match = _TEXT.fullmatch(text.strip()) if len(text) <= _MAX_TEXT else None
     if match is None:
         raise _not_a_quantity(text)
@@ -173,10 +199,6 @@ def _not_a_quantity(found: object) -> InputError:
         "n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei, or exponent of at most two digits "
         "such as e3 (examples: 500m, 1.5, 2Gi)"
     )
-
-
-def _divide_away_from_zero(amount: int, divisor: int) -> int:
-    return -(-amount // divisor) if amount >= 0 else amount // divisor
 
 
 def _binary_text(units: int) -> str:
