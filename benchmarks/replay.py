@@ -1,29 +1,46 @@
 """An hour of a cluster, recorded and run again: whole seconds of ``koord replay`` on the file.
 
 Pods come evenly over the hour; each comes, gets its node, runs and ends, which is four events, as a
-watch shows them.  Making the recording is not part of it.
+watch shows them.  Every node reports its usage once a minute, at a time of its own, with what the
+defaults of koordlet say: five statistics over three windows, and the pods that run there.  Making
+the recording is not part of it.
 """
 
 import datetime as dt
+import heapq
 import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from benchmarks.benchmark import Benchmark
 from benchmarks.throughput import interleaved, nodes
 from koordinator.api.codec import encode
-from koordinator.api.meta import KubeObject
+from koordinator.api.meta import KubeObject, ObjectMeta
+from koordinator.api.node import Node
+from koordinator.api.node_metric import (
+    AggregatedUsage,
+    AggregationType,
+    NodeMetric,
+    NodeMetricStatus,
+    NodeUsage,
+    PodUsage,
+    ResourceMap,
+)
 from koordinator.api.pod import Pod
 from koordinator.domain.recording import RecordedBatch, RecordingHeader, to_line
 from koordinator.domain.recording.batch import FORMAT, RecordedEvent
 from koordinator.foundation.clock import UTC
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.recorder import RecordingFile
 
 NODES = 5_000
@@ -31,6 +48,8 @@ POD_EVENTS = 50_000
 HOUR_S = 3_600
 START_S = 1_700_000_000.0
 LIFE_S = 900
+REPORT_S = 60  # between two reports of a node
+WINDOWS = (Duration(minutes=5), Duration(minutes=10), Duration(minutes=30))
 PODS_PER_EVENT = 1 / 3.75  # the last quarter of the pods doesn't end within the hour
 CONFIGURATION = Path(__file__).with_name("koordinator.yaml")
 
@@ -57,20 +76,97 @@ def replay(scale: float) -> dict[str, Any]:
             "events": events,
             "placed": found["after"]["placed"],
             "MB": round(path.stat().st_size / 1e6, 1),
+            "reports": NODES * HOUR_S // REPORT_S,
         }
 
 
 def _record(path: Path, pods: int) -> int:
     """Write the recording of an hour; return the number of its events."""
     everyone = nodes(NODES)
+    reports = Reports(everyone)
     count = 0
     with RecordingFile(path) as file:
         file.write(to_line(RecordingHeader(FORMAT, START_S)))
-        file.write(_line(START_S, [("ADDED", node) for node in everyone]))
-        for at_s, kind, pod in sorted(_lives(pods), key=lambda it: it[0]):
-            file.write(_line(at_s, [(kind, pod)]))
-            count += 1
+        first = [("ADDED", obj) for obj in (*everyone, *map(reports.of, range(NODES)))]
+        file.write(_line(START_S, first))
+        happens = heapq.merge(
+            sorted(_lives(pods), key=lambda it: it[0]), reports.all(), key=lambda it: it[0]
+        )
+        for at_s, kind, what in happens:
+            if isinstance(what, Pod):
+                reports.learn(kind, what)
+                count += 1
+            obj = what if isinstance(what, Pod) else reports.of(what, at_s)
+            file.write(_line(at_s, [(kind, obj)]))
     return count
+
+
+class Reports:
+    """What the nodes report of themselves and of the pods on them."""
+
+    def __init__(self, everyone: list[Node]) -> None:
+        self._nodes = everyone
+        self._pods: dict[str, dict[str, Pod]] = defaultdict(dict)
+        self._random = np.random.default_rng(5)
+
+    def all(self) -> Iterator[tuple[float, str, int]]:
+        """Yield when each node reports, by its number, in order of time."""
+        for turn in range(HOUR_S // REPORT_S):
+            for number in range(NODES):
+                yield START_S + (turn + (number + 0.5) / NODES) * REPORT_S, "MODIFIED", number
+
+    def learn(self, kind: str, pod: Pod) -> None:
+        """Note which pods run where."""
+        if pod.spec.node_name:
+            running = self._pods[pod.spec.node_name]
+            running.pop(pod.key, None)
+            if kind != "DELETED":
+                running[pod.key] = pod
+
+    def of(self, number: int, at_s: float = START_S) -> NodeMetric:
+        """Return the report of a node."""
+        node = self._nodes[number]
+        has = node.status.allocatable
+        cpu, memory = has["cpu"].milli(), has["memory"].value()
+        used = self._random.uniform(0.05, 0.5, (1 + len(WINDOWS) * len(AggregationType), 2))
+        usages = [_usage(int(cpu * a), int(memory * b)) for a, b in used.tolist()]
+        statistics = iter(usages[1:])
+        windows = tuple(
+            AggregatedUsage(
+                usage={kind.value: next(statistics) for kind in AggregationType}, duration=window
+            )
+            for window in WINDOWS
+        )
+        pods = self._pods[node.metadata.name].values()
+        shares = self._random.uniform(0.1, 0.9, len(pods)).tolist()
+        return NodeMetric(
+            metadata=ObjectMeta(name=node.metadata.name, uid=f"m{number}"),
+            status=NodeMetricStatus(
+                update_time=dt.datetime.fromtimestamp(int(at_s), UTC),
+                node_metric=NodeUsage(
+                    node_usage=usages[0],
+                    system_usage=_usage(500, 1 << 30),
+                    aggregated_node_usages=windows,
+                ),
+                pods_metric=tuple(
+                    PodUsage(
+                        name=pod.metadata.name,
+                        namespace=pod.metadata.namespace,
+                        pod_usage=_usage(int(900 * share), int((2 << 30) * share)),
+                        priority="koord-prod",
+                    )
+                    for pod, share in zip(pods, shares, strict=True)
+                ),
+            ),
+        )
+
+
+def _usage(cpu_milli: int, memory_bytes: int) -> ResourceMap:
+    amounts = {
+        "cpu": Quantity.from_milli(cpu_milli),
+        "memory": Quantity.from_int(memory_bytes >> 10 << 10, binary=True),
+    }
+    return ResourceMap(resources=amounts)
 
 
 def _lives(count: int) -> Iterator[tuple[float, str, Pod]]:
@@ -98,5 +194,7 @@ def _line(at_s: float, events: list[tuple[str, KubeObject]]) -> bytes:
 
 
 BENCHMARKS = {
-    "replay": Benchmark("replay of an hour, 5,000 nodes, 50,000 pod events", "30 s", replay),
+    "replay": Benchmark(
+        "replay of an hour, 5,000 nodes, 50,000 pod events, reports each minute", "30 s", replay
+    ),
 }

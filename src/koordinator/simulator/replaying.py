@@ -24,7 +24,14 @@ from koordinator.api.pod_group import PodGroup
 from koordinator.api.reservation import Reservation
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 from koordinator.cluster.port import EventType
-from koordinator.domain.recording import Comparison, PodFate, Recorded, RecordedBatch, compare
+from koordinator.domain.recording import (
+    Comparison,
+    PodFate,
+    Recorded,
+    RecordedBatch,
+    RecordedEvent,
+    compare,
+)
 from koordinator.domain.volume_claims import SELECTED_NODE
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import NotFoundError
@@ -124,6 +131,7 @@ def replay(
         run.take_in(batch)
         if on_batch is not None:
             on_batch(batch.at_s)
+    run.finish()
     return Replayed(
         {story.name: story.recorded() for story in run.stories if story.counts},
         {story.name: story.fate() for story in run.stories if story.counts},
@@ -145,15 +153,25 @@ class _Replay:
         self._times: dict[str, int] = {}  # pods of a name so far
         self._ends: list[tuple[float, int, _Story]] = []  # planned; the number orders equal times
         self._planned = 0
+        self._put_off: dict[str, RecordedEvent] = {}  # the latest report of each node …
+        self._put_off_s = 0.0  # … when the last one came, and until when they may wait
+        self._put_off_until_s = math.inf
         self._is_first = True
         world.load([])  # the scheduler follows from here on, and ranks nodes as they come
 
     # -- time --------------------------------------------------------------------------------
 
     def take_in(self, batch: RecordedBatch) -> None:
-        """Let time pass until the batch, then let it happen and the scheduler reply."""
-        self._pass(batch.at_s)
+        """Let time pass until the batch, then let it happen and the scheduler reply.
+
+        Reports of usage wait while there is nothing to decide: of a node that has reported twice by
+        then, nobody has looked at the first.
+        """
         self.events += len(batch.events)
+        if self._puts_off(batch):
+            return
+        self._catch_up()
+        self._pass(batch.at_s)
         if self._is_first:
             self._begin(batch)
             self._is_first = False
@@ -162,11 +180,42 @@ class _Replay:
                 self._apply(EventType(kind), obj)
         self._settle()
 
+    def finish(self) -> None:
+        """Take in what has been put off."""
+        self._catch_up()
+        self._settle()
+
+    def _puts_off(self, batch: RecordedBatch) -> bool:
+        """Note a batch for later if it reports usage only, and nothing is to be decided yet."""
+        nodes = [event.reporting for event in batch.events]
+        if self._is_first or not all(nodes):
+            return False
+        if not self._put_off:
+            if any(self._scheduler.queue.counts().values()):
+                return False
+            self._put_off_until_s = self._due_s()
+        if batch.at_s > self._put_off_until_s:
+            return False
+        self._put_off.update(zip(nodes, batch.events, strict=True))
+        self._put_off_s = batch.at_s
+        return True
+
+    def _catch_up(self) -> None:
+        if self._put_off:
+            self._world.clock.advance_to(self._put_off_s)
+            for kind, obj in RecordedBatch(self._put_off_s, [*self._put_off.values()]).objects():
+                self._apply(EventType(kind), obj)
+            self._put_off.clear()
+
+    def _due_s(self) -> float:
+        """Return when something happens even without news."""
+        wakeup_s = self._scheduler.next_wakeup_s()
+        end_s = self._ends[0][0] if self._ends else math.inf
+        return min(math.inf if wakeup_s is None else wakeup_s, end_s)
+
     def _pass(self, until_s: float) -> None:
         while True:
-            wakeup_s = self._scheduler.next_wakeup_s()
-            end_s = self._ends[0][0] if self._ends else math.inf
-            next_s = min(math.inf if wakeup_s is None else wakeup_s, end_s)
+            next_s = self._due_s()
             if next_s >= until_s:  # what is due at that moment is decided with the batch
                 break
             self._world.clock.advance_to(next_s)

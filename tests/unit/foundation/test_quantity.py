@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.quantity import Quantity
+from koordinator.foundation.quantity import Quantity, _parse_any
 
 FACTORS = {
     "n": Fraction(1, 10**9),
@@ -148,6 +148,16 @@ def test_constructed_quantities_print_in_the_notation_asked_for() -> None:
     assert str(Quantity.from_int(2048)) == "2048"
     assert str(Quantity.from_int(2048, binary=True)) == "2Ki"
     assert str(Quantity.from_milli(1500)) == "1500m"
+
+
+@given(number=digits, suffix=st.sampled_from(sorted(FACTORS)))
+def test_plain_texts_are_what_the_grammar_says(number: str, suffix: str) -> None:
+    """Digits and a suffix are read without it."""
+    text = number + suffix
+    found, expected = Quantity.parse(text), _parse_any(text)
+
+    for name in ("nanos", "notation", "text"):
+        assert getattr(found, name) == getattr(expected, name)
 
 
 def test_a_text_is_parsed_once() -> None:

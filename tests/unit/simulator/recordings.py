@@ -8,6 +8,7 @@ from tests.worlds import START_S, configuration, pod
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
+from koordinator.api.node_metric import NodeMetric
 from koordinator.api.pod import Pod
 from koordinator.domain.recording import Anonymiser, read_recording
 from koordinator.scheduler.app import Bound, Evicted
@@ -78,6 +79,14 @@ class Session:
     def cordon(self, name: str, *, on: bool) -> None:
         stored = self.world.cluster.get(Node, name)
         self.world.cluster.update(replace(stored, spec=replace(stored.spec, unschedulable=on)))
+        self.happened()
+
+    def report(self, metric: NodeMetric) -> None:
+        """Let a node report its usage."""
+        cluster, name = self.world.cluster, metric.metadata.name
+        known = [it for it in cluster.list(NodeMetric).items if it.metadata.name == name]
+        stored = known[0] if known else cluster.create(metric)
+        cluster.update_status(replace(stored, status=metric.status))
         self.happened()
 
     def finish(self, name: str, phase: str = "Succeeded") -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.simulator.recordings import Session, new_pod
-from tests.worlds import configuration, node, pod
+from tests.worlds import configuration, metric, node, pod
 
 from koordinator.cluster.port import Binding
 from koordinator.domain.recording import read_recording
@@ -22,6 +22,8 @@ MOST_ALLOCATED = configuration(
         }
     ]
 )
+
+LOAD_AWARE = configuration(plugins={"multiPoint": {"enabled": [{"name": "LoadAwareScheduling"}]}})
 
 
 def nodes(found: Replayed) -> dict[str, str]:
@@ -45,6 +47,39 @@ def test_the_same_configuration_decides_the_same() -> None:
     }
     assert found.comparison().differences == ()
     assert found.fates["default/huge"].why.startswith("0/2 nodes are available")
+
+
+def test_pods_go_by_what_nodes_reported_last() -> None:
+    """However many reports have come while nothing was to be decided."""
+    one = Session(node("a", cpu=4), node("b", cpu=4), config=LOAD_AWARE)
+    for cpu_of_a, cpu_of_b in (("1", "3"), ("3", "1"), ("100m", "200m"), ("3", "100m")):
+        one.report(metric(on="a", cpu=cpu_of_a))
+        one.report(metric(on="b", cpu=cpu_of_b))
+        one.wait(5)
+    one.submit(new_pod("p", cpu=1))
+    one.report(metric(on="b", cpu="3"))
+    one.submit(new_pod("q", cpu=1))
+    one.wait(20)
+    one.report(metric(on="a", cpu="100m"))
+    one.wait(20)
+    one.report(metric(on="a", cpu="200m"))
+    found = one.replayed()
+
+    assert nodes(found) == one.nodes_of == {"default/p": "b", "default/q": "a"}
+    assert found.comparison().differences == ()
+    assert found.to_s == one.world.clock.now_s()
+
+
+def test_a_report_helps_a_pod_that_waits_at_once() -> None:
+    """Even if the recorded scheduler, which did not look at reports, never let it wait."""
+    one = Session(node("a", cpu=4))
+    one.report(metric(on="a", cpu="3"))
+    one.submit(new_pod("p", cpu=1))
+    for cpu in ("2900m", "100m", "200m"):
+        one.wait(20)
+        one.report(metric(on="a", cpu=cpu))
+
+    assert one.replayed(LOAD_AWARE).fates["default/p"].waited_s == 40
 
 
 def test_another_configuration_is_compared_pod_by_pod() -> None:
@@ -161,6 +196,7 @@ DEED = st.one_of(
     st.tuples(st.sampled_from(["finish", "delete"]), st.integers(0, 30)),
     st.tuples(st.just("node"), st.integers(2, 9)),
     st.tuples(st.sampled_from(["cordon", "uncordon"]), st.integers(0, 5)),
+    st.tuples(st.just("report"), st.tuples(st.integers(0, 5), st.integers(0, 9))),
 )
 
 
@@ -168,7 +204,8 @@ DEED = st.one_of(
 @given(deeds=st.lists(DEED, max_size=14))
 def test_replays_decide_as_was_decided(deeds: list[tuple[str, Any]]) -> None:
     """Whatever others do, in whatever order: same configuration, same decisions."""
-    one, node_count, pods = Session(node("n0", cpu=8), node("n1", cpu=5)), 2, list[str]()
+    one = Session(node("n0", cpu=8), node("n1", cpu=5), config=LOAD_AWARE)
+    node_count, pods = 2, list[str]()
     for deed, what in deeds:
         if deed == "submit":
             new = [
@@ -182,6 +219,9 @@ def test_replays_decide_as_was_decided(deeds: list[tuple[str, Any]]) -> None:
         elif deed == "node":
             one.add(node(f"n{node_count}", cpu=what))
             node_count += 1
+        elif deed == "report":
+            number, cpu = what
+            one.report(metric(on=f"n{number % node_count}", cpu=str(cpu)))
         elif deed in ("cordon", "uncordon"):
             one.cordon(f"n{what % node_count}", on=deed == "cordon")
         elif pods and one.exists(name := pods[what % len(pods)]):

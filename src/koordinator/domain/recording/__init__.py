@@ -9,6 +9,7 @@ from koordinator.domain.recording.anonymous import Anonymiser
 from koordinator.domain.recording.batch import (
     Recorded,
     RecordedBatch,
+    RecordedEvent,
     RecordingHeader,
     read_recording,
     to_line,
@@ -21,6 +22,7 @@ __all__ = [
     "PodFate",
     "Recorded",
     "RecordedBatch",
+    "RecordedEvent",
     "RecordingHeader",
     "compare",
     "read_recording",

@@ -12,6 +12,7 @@ import msgspec
 
 from koordinator.api.codec import decode_object
 from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.api.node_metric import NodeMetric
 from koordinator.foundation.errors import InputError
 
 FORMAT = "koordinator-recording/v1"
@@ -32,6 +33,17 @@ class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
     type: str
     object: msgspec.Raw
 
+    @property
+    def reporting(self) -> str:
+        """The node whose usage it reports; empty if it is anything else."""
+        if self.type == "DELETED":
+            return ""
+        try:
+            head = _HEAD.decode(self.object)
+        except msgspec.MsgspecError:  # whoever wants the object will say so
+            return ""
+        return head.metadata.name if head.kind == NodeMetric.KIND else ""
+
 
 class RecordedBatch(msgspec.Struct, frozen=True, rename="camel"):
     """What arrived together."""
@@ -45,6 +57,17 @@ class RecordedBatch(msgspec.Struct, frozen=True, rename="camel"):
             yield event.type, decode_object(event.object)
 
 
+class _Name(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """What of an object is read to know whether it has to be read."""
+
+    kind: str = ""
+    metadata: _Name = _Name()
+
+
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """A recording that is read while it is looked at: ``batches`` can be gone through once."""
@@ -53,6 +76,7 @@ class Recorded:
     batches: Iterator[RecordedBatch]
 
 
+_HEAD = msgspec.json.Decoder(_Head)
 _HEADER = msgspec.json.Decoder(RecordingHeader)
 _BATCH = msgspec.json.Decoder(RecordedBatch)
 
