@@ -7,6 +7,7 @@ brought up to date when somebody asks.  A cluster in which nobody reports a topo
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import Final
 
 import numpy as np
@@ -31,6 +32,7 @@ from koordinator.foundation.errors import BugError, InputError
 #: What the numbers in ``NumaTable.bind_policy`` and ``NumaTable.policy`` stand for.
 BIND_POLICIES: Final = (None, CpuBindPolicy.FULL_PCPUS, CpuBindPolicy.SPREAD_BY_PCPUS)
 POLICIES: Final = tuple(NumaTopologyPolicy)
+KEEP_KINDS: Final = 1 << 12  # kinds of nodes that are known again
 
 
 @dataclass(frozen=True)
@@ -104,9 +106,10 @@ class NumaTable:
         self._arrays = NumaRows.empty(0, (), 0)
         self._stale: set[int] = set()  # rows to be written to the arrays
         self._charged: set[int] = set()  # rows of which only what pods hold is to be written
-        self.any_wide = False
-        self._kinds: dict[Hashable, int] = {}
-        self._kind: dict[int, int] = {}  # by row
+        self.any_wide = False  # some row is
+        self._kinds: dict[Hashable, int] = {}  # the number of each
+        self._kind: dict[int, int] = {}  # the number by row
+        self._numbers = count()  # of kinds: none is given twice
         self._survey: Survey | None = None
 
     # -- reading -----------------------------------------------------------------------------
@@ -234,9 +237,15 @@ class NumaTable:
         number = self._kind.get(row)
         if number is None:
             facts = self.facts.get(row)
-            kinds = self._kinds
-            number = kinds.setdefault(facts.kind, len(kinds)) if facts is not None else -1
-            self._kind[row] = number
+            number = self._kind[row] = self._number(facts.kind) if facts is not None else -1
+        return number
+
+    def _number(self, kind: Hashable) -> int:
+        number = self._kinds.get(kind)
+        if number is None:
+            if len(self._kinds) >= KEEP_KINDS:
+                self._kinds.clear()
+            number = self._kinds[kind] = next(self._numbers)
         return number
 
     def _take_over(self, row: int, facts: NodeFacts) -> None:

@@ -28,7 +28,7 @@ from koordinator.api.pod import Pod
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.plugins.node_numa_resource import PLUGIN
 from koordinator.scheduler.plugins.node_numa_resource.known_zones import KnownZones
-from koordinator.scheduler.snapshot import ClusterState, Snapshot, nodes
+from koordinator.scheduler.snapshot import ClusterState, Snapshot, nodes, numa
 from koordinator.scheduler.snapshot.devices import DeviceTable
 from koordinator.scheduler.snapshot.numa import POLICIES, NumaTable, Survey
 
@@ -111,6 +111,19 @@ def test_what_is_true_of_all_nodes_is_asked_of_those_that_are_there() -> None:
     assert (table.survey.alike, table.survey.laid_out) == (alike, True)
     add(state, *machine("d", labels=loose))
     assert table.survey.alike is None
+
+
+def test_nodes_in_equal_states_are_known_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is different never passes for equal, even when a kind of node has been forgotten."""
+    state = world(*machine("a"), *machine("b"), *machine("c", cores=2), *machine("d"))
+    table, rows = state.nodes.numa, state.nodes.rows
+    first = table.state(rows["a"])
+
+    assert first == table.state(rows["b"])
+    monkeypatch.setattr(numa, "KEEP_KINDS", 1)
+    assert table.state(rows["c"]) not in {first, table.state(rows["d"])}
+    add(state, bound_pod("p", 2, on="b", annotations={STATUS: FULL_ZONE}))
+    assert first == table.state(rows["a"]) != table.state(rows["b"])
 
 
 def test_a_pod_is_refused_the_same_way_among_equal_nodes_and_among_others() -> None:
