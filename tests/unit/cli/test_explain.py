@@ -79,10 +79,6 @@ def explained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Ask about all of them at once, with the configuration that is installed."""
     configuration = scheduler_configuration()
     del configuration["leaderElection"]
-    (profile,) = configuration["profiles"]
-    profile["schedulerName"] = "default-scheduler"
-    arguments = {"awareNetworkTopology": True}
-    profile["pluginConfig"].append({"name": "Coscheduling", "args": arguments})
     path = tmp_path_factory.mktemp("explain") / "config.yaml"
     path.write_text(yaml.safe_dump(configuration))
     done = CliRunner().invoke(app, asking(path, "-o", "json"))

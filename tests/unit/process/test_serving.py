@@ -54,13 +54,14 @@ def test_answers_are_sent_at_once(servers: list[Server]) -> None:
     servers.append(Server(hello, "localhost", 0, self_signed_context(["localhost"], SystemClock())))
     servers[0].start()
     certificate = certificate_of(servers[0].port)
-    took_s = []
-    for _ in range(5):
-        began = time.monotonic()
-        ask(servers[0].port, "/x", trusted=certificate)
-        took_s.append(time.monotonic() - began)
 
-    assert min(took_s) < 0.035
+    def asked_s() -> float:
+        began_s = time.monotonic()
+        ask(servers[0].port, "/x", trusted=certificate)
+        return time.monotonic() - began_s
+
+    # A busy machine takes longer, but not every time; one that holds back is never faster.
+    assert any(asked_s() < 0.035 for _ in range(500))
 
 
 def test_any_address_is_any_of_both_versions(servers: list[Server]) -> None:

@@ -80,7 +80,7 @@ def decisions(cluster: list[KubeObject], pods: list[Pod], *, remembering: bool) 
             patch.setattr(KnownZones, "at", lambda *_: None)
             patch.setattr(NumaTable, "state", lambda *_: object())
             patch.setattr(NumaTable, "survey", property(unlike))
-            patch.setattr(DeviceTable, "state", lambda *_: object())
+            patch.setattr(DeviceTable, "standing", lambda *_: object())
         else:
             patch.setattr(nodes, "LARGE", 0)  # compiled loops, too
         for number, each in enumerate(pods):
