@@ -93,7 +93,7 @@ class Usage(NamedTuple):
     requested: IntArray  # (n_resources, capacity)
     nonzero: IntArray  # (2, capacity): cpu and memory, with defaults for who asks for nothing
     allocatable: IntArray  # (n_resources, capacity)
-    rows: IntArray  # (n,)
+    rows: IntArray  # (n,); empty: the first ones
     times: IntArray  # (n,): how many more pods each row has taken; empty where none has
     each: IntArray  # (n_resources,): what each of these requests
     each_nonzero: IntArray  # (2,)
@@ -146,7 +146,8 @@ def _judge(  # noqa: PLR0917 (numba takes no keywords)
     fits: BoolArray,
     total: IntArray,
 ) -> None:
-    held, more, capacity = requested[:, rows], nonzero[:, rows], allocatable[:, rows]
+    where = rows if len(rows) else np.arange(len(fits))
+    held, more, capacity = requested[:, where], nonzero[:, where], allocatable[:, where]
     if len(times):
         held += each[:, None] * times
         more += each_nonzero[:, None] * times
@@ -217,59 +218,58 @@ def _judge_loop(  # noqa: C901, PLR0912, PLR0917 (one loop for numba)
     fits: BoolArray,
     total: IntArray,
 ) -> None:
-    fractions = np.empty(len(terms))
-    for i in range(len(rows)):
-        row = rows[i]
-        taken = times[i] if len(times) else 0
-        fit = fits[i]
-        for check in range(len(checks)):
-            column = checks[check, 0]
-            held = requested[column, row]
-            if taken:
-                held += taken * each[column]
-            if held + checks[check, 1] > allocatable[column, row]:
-                fit = False
-        fits[i] = fit
-        if not fit:
-            continue
-        start = 0
-        for formula in range(len(formulas)):
-            kind, end = formulas[formula, 0], formulas[formula, 3]
-            number, points, weights, fraction_sum = 0, 0, 0, 0.0
-            for term in range(start, end):
-                column = terms[term, 0]
-                capacity = allocatable[column, row]
-                if capacity <= 0:
+    n, more, some = len(fits), len(times) > 0, len(rows) > 0
+    for check in range(len(checks)):
+        column, amount = checks[check, 0], checks[check, 1]
+        held, capacity, step = requested[column], allocatable[column], each[column] if more else 0
+        for i in range(n):
+            row = rows[i] if some else i
+            used = held[row] + amount + (times[i] * step if more else 0)
+            fits[i] &= used <= capacity[row]
+    points, weights = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    fractions, sums = np.zeros((len(terms), n)), np.zeros(n)
+    start = 0
+    for formula in range(len(formulas)):
+        kind, times_score, end = formulas[formula, 0], formulas[formula, 1], formulas[formula, 3]
+        points[:], weights[:], sums[:] = 0, 0, 0.0
+        for term in range(start, end):
+            column, amount, weight = terms[term, 0], terms[term, 1], terms[term, 2]
+            held, capacity, step = requested[column], allocatable[column], 0
+            if formulas[formula, 2] and column < 2:  # noqa: PLR2004 (cpu, memory)
+                held = nonzero[column]
+                step = each_nonzero[column] if more else 0
+            elif more:
+                step = each[column]
+            for i in range(n):
+                row = rows[i] if some else i
+                has = capacity[row]
+                if has <= 0:
                     continue
-                counts_nonzero = formulas[formula, 2] and column < 2  # noqa: PLR2004 (cpu, memory)
-                used = nonzero[column, row] if counts_nonzero else requested[column, row]
-                used += terms[term, 1]
-                if taken:
-                    used += taken * (each_nonzero[column] if counts_nonzero else each[column])
+                used = held[row] + amount + (times[i] * step if more else 0)
                 if kind == _BALANCE:
-                    fractions[number] = min(used / capacity, 1.0)
-                    fraction_sum += fractions[number]
-                    number += 1
+                    fraction = min(used / has, 1.0)
+                    fractions[weights[i], i] = fraction
+                    sums[i] += fraction
+                    weights[i] += 1
                 else:
-                    part = min(used, capacity) if kind == _USED else max(capacity - used, 0)
-                    points += terms[term, 2] * (part * 100 // capacity)
-                    weights += terms[term, 2]
-            start = end
-            score = 0
-            if kind == _BALANCE:
-                deviation = 0.0
+                    part = min(used, has) if kind == _USED else max(has - used, 0)
+                    points[i] += weight * (part * 100 // has)
+                    weights[i] += weight
+        start = end
+        for i in range(n):
+            if fits[i] and kind == _BALANCE:
+                number, deviation = weights[i], 0.0
                 if number == 2:  # noqa: PLR2004 (as in the reference)
-                    deviation = abs(fractions[0] - fractions[1]) / 2
+                    deviation = abs(fractions[0, i] - fractions[1, i]) / 2
                 elif number > 2:  # noqa: PLR2004 (as in the reference)
-                    mean = fraction_sum / number
+                    mean = sums[i] / number
                     squares = 0.0
                     for one in range(number):
-                        squares += (fractions[one] - mean) * (fractions[one] - mean)
+                        squares += (fractions[one, i] - mean) * (fractions[one, i] - mean)
                     deviation = np.sqrt(squares / number)
-                score = int((1.0 - deviation) * MAX_SCORE)
-            elif weights > 0:
-                score = points // weights
-            total[i] += formulas[formula, 1] * score
+                total[i] += times_score * int((1.0 - deviation) * MAX_SCORE)
+            elif fits[i] and weights[i] > 0:
+                total[i] += times_score * (points[i] // weights[i])
 
 
 def _judge_signature(types: Any) -> Any:

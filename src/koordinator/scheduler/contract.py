@@ -282,6 +282,10 @@ class Holding:
 
     def joined(self, other: "Holding") -> "Holding":
         """Return both together."""
+        if other is NOTHING:
+            return self
+        if self is NOTHING:
+            return other
         return Holding(
             self.belongings.joined(other.belongings),
             {**self.annotations, **other.annotations},

@@ -202,7 +202,7 @@ class Snapshot:
             nodes.requested,
             nodes.nonzero,
             nodes.allocatable,
-            self.row_numbers,
+            _NONE if self.rows is None else self.rows,
             times,
             each,
             each_nonzero,

@@ -34,6 +34,7 @@ from koordinator.domain.numa.hints import Hint, ResourceHints
 from koordinator.domain.numa.masks import mask_of, zones_of
 from koordinator.domain.numa.rows_align import OtherHints
 from koordinator.scheduler.contract import (
+    NOTHING,
     Action,
     EventHint,
     Holding,
@@ -193,7 +194,7 @@ class DeviceShare:
         claimed, row = self.templates.claim(node, pod), int(node.row_numbers[0])
         report = node.devices.reports.get(row)
         if not isinstance(claimed, Claimed) or report is None:
-            return Holding()
+            return NOTHING
         zones = 0
         if self.aligner is not None and self.aligns and self.aligner.aligns(node, pod):
             zones = self.aligner.numa_nodes_at(node, pod)

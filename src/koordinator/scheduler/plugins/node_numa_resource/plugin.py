@@ -21,6 +21,7 @@ from koordinator.domain.numa.scoring import ZoneScorer
 from koordinator.domain.numa.trial import INVALID_LAYOUT, NumaTrial, Shortage
 from koordinator.domain.usage_kernels import MeanShare
 from koordinator.scheduler.contract import (
+    NOTHING,
     Action,
     EventHint,
     Holding,
@@ -154,13 +155,13 @@ class NodeNumaResource:
     def reserve(self, node: Snapshot, pod: PodClass, _wish: IntArray | None) -> Holding | Refusal:
         """Take CPUs, and amounts of NUMA nodes."""
         asked, row = self._asked(node, pod), int(node.row_numbers[0])
-        if not isinstance(asked, Asked):
-            return Holding()
+        if not isinstance(asked, Asked) or is_plain(node, asked):
+            return NOTHING
         request, policy = request_at(row, node, asked), policy_at(row, node, asked)
         if request is None:
             return Refusal(FRACTIONAL_CPUS)
         if request.binding is None and policy is NumaTopologyPolicy.NONE:
-            return Holding()
+            return NOTHING
         if request.binding is not None and not node.numa.layout[row]:
             return Refusal(INVALID_LAYOUT)
         found = self._aligned_at(node, pod, asked)
