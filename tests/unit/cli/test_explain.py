@@ -79,6 +79,7 @@ def explained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Ask about all of them at once, with the configuration that is installed."""
     configuration = scheduler_configuration()
     del configuration["leaderElection"]
+    configuration["profiles"][0]["schedulerName"] = "default-scheduler"
     path = tmp_path_factory.mktemp("explain") / "config.yaml"
     path.write_text(yaml.safe_dump(configuration))
     done = CliRunner().invoke(app, asking(path, "-o", "json"))
