@@ -141,8 +141,31 @@ class Quantity:
         return Quantity(-self.nanos, self.notation)
 
 
+#: What most texts are, digits and one of these suffixes, is multiplied by this many nanos.
+_PLAIN: Final = {
+    suffix: (Notation.DECIMAL_SI, 10 ** (9 + exponent))
+    for suffix, exponent in _DECIMAL_EXPONENTS.items()
+} | {
+    suffix: (Notation.BINARY_SI, _NANOS << exponent)
+    for suffix, exponent in _BINARY_EXPONENTS.items()
+}
+
+
 @lru_cache(maxsize=1 << 16)
 def _parse_text(text: str) -> Quantity:
+    digits = text.rstrip("numkKMGTPEi")
+    plain = _PLAIN.get(text[len(digits) :])
+    if plain is not None and digits.isdecimal() and text.isascii() and len(text) <= _MAX_TEXT:
+        notation, unit = plain
+        nanos = int(digits) * unit
+        return Quantity(
+            nanos if notation is Notation.DECIMAL_SI else min(nanos, _MAX_BINARY), notation, text
+        )
+    return _parse_any(text)
+
+
+def _parse_any(text: str) -> Quantity:
+    """Return the quantity of any text, by the grammar."""
     match = _TEXT.fullmatch(text.strip()) if len(text) <= _MAX_TEXT else None
     if match is None:
         raise _not_a_quantity(text)
