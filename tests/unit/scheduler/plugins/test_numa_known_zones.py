@@ -51,7 +51,7 @@ def decisions(cluster: list[KubeObject], pods: list[Pod], *, remembering: bool) 
         if not remembering:
             patch.setattr(KnownZones, "at", lambda *_: None)
             patch.setattr(NumaTable, "state", lambda *_: object())
-            patch.setattr(DeviceTable, "state", lambda *_: object())
+            patch.setattr(DeviceTable, "standing", lambda *_: object())
         else:
             patch.setattr(view, "LARGE", 0)  # compiled loops, too
         for number, each in enumerate(pods):
