@@ -17,7 +17,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.manager.admission.gates import parse_gates
 from koordinator.manager.pace import ProfileOptions
 from koordinator.manager.switches import Controller, NodePlugin
-from koordinator.process.logs import LogFormat, set_up_logging
+from koordinator.process.logs import LogFormat
 
 _ELECTION = "Leader election"
 _SERVING = "Serving"
@@ -156,7 +156,6 @@ def manager(  # noqa: PLR0917 -- one parameter per flag
         ),
     )
     if once:
-        set_up_logging(logging_format, verbosity)
         from koordinator.cli.manager_once import run_once  # noqa: PLC0415 -- as above
 
         run_once(options, gates, files=files or [], config=config, now=now, output=output)

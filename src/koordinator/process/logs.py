@@ -80,6 +80,7 @@ def tell_warnings(stream: TextIO | None = None) -> None:
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(PlainFormatter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.getLogger(_OURS).setLevel(logging.WARNING)
 
 
 def set_up_logging(

@@ -91,7 +91,9 @@ def test_what_is_different_is_printed(files: tuple[str, str]) -> None:
     assert batch("2026-01-01T00:15:01Z") is None
 
 
-def test_a_configuration_that_is_not_taken_over_is_told(files: tuple[str, str]) -> None:
+def test_a_configuration_that_is_not_taken_over_is_told(
+    files: tuple[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
     """With the section and the reason, also where no webhook would have refused it."""
     node, config = files
     text = Path(config).read_text("utf-8")
@@ -99,8 +101,10 @@ def test_a_configuration_that_is_not_taken_over_is_told(files: tuple[str, str]) 
     Path(config).write_text(bad, "utf-8")
     result = CliRunner().invoke(app, ["manager", "--once", "-f", node, "--config", config])
 
-    assert '"configuration not taken over" key="colocation-config"' in result.stderr
-    assert "DegradeTimeMinutes must be 1 or greater" in result.stderr
+    (told,) = caplog.records
+    assert told.message == "configuration not taken over"
+    assert told.key == "colocation-config"  # type: ignore[attr-defined]  # an extra
+    assert "DegradeTimeMinutes must be 1 or greater" in told.error  # type: ignore[attr-defined]
     assert "batch-cpu" not in result.stdout
 
 
