@@ -151,11 +151,11 @@ def wanted_quota_us(capacity_milli: int, room_milli: int, current_us: int) -> in
     """Return the quota that best effort is to have, None if it may stay as it is."""
     quota = max(room_milli * CFS_PERIOD_US // _MILLI, MIN_QUOTA_US)
     all_cpus = -(-capacity_milli // _MILLI) * CFS_PERIOD_US
+    if current_us == UNLIMITED:
+        return quota
     if abs(quota - current_us) < all_cpus * MIN_CHANGE and quota != MIN_QUOTA_US:
         return None
-    if current_us != UNLIMITED and quota - current_us > all_cpus * MAX_GROWTH:
-        return current_us + int(all_cpus * MAX_GROWTH)
-    return quota
+    return min(quota, current_us + int(all_cpus * MAX_GROWTH))
 
 
 def _by_cpus(view: NodeView, room: int, reason: str) -> tuple[list[Intent], float | None]:

@@ -37,9 +37,8 @@ def next_quota_us(capacity: IntArray, room: IntArray, current: IntArray) -> IntA
     wanted = np.maximum(room * CFS_PERIOD_US // _MILLI, MIN_QUOTA_US)
     whole = -(-capacity // _MILLI) * CFS_PERIOD_US
     stays = (np.abs(wanted - current) < whole * MIN_CHANGE) & (wanted != MIN_QUOTA_US)
-    grows = (current != UNLIMITED) & (wanted - current > whole * MAX_GROWTH)
-    grown = current + (whole * MAX_GROWTH).astype(np.int64)
-    after: IntArray = np.where(stays, current, np.where(grows, grown, wanted))
+    grown = np.minimum(wanted, current + (whole * MAX_GROWTH).astype(np.int64))
+    after: IntArray = np.where(current == UNLIMITED, wanted, np.where(stays, current, grown))
     return after
 
 

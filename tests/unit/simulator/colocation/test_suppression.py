@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.nodes import Tree, machine
 
@@ -71,6 +71,7 @@ def test_the_number_of_cpus_of_a_round_is_the_same(cpus: int, room: int, current
 
 
 @given(capacities, st.lists(st.integers(0, 256_000), min_size=1, max_size=4), st.booleans())
+@example(18_000, [11_521], True)  # the room is nearly as small as "unlimited" is as a number
 def test_best_effort_and_services_stay_below_the_threshold(
     capacity: int, loads: list[int], by_quota: bool
 ) -> None:
