@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import put, team
@@ -53,6 +53,19 @@ events = st.lists(
     min_size=4,
     max_size=16,
 )
+
+
+#: What a quota is full of could go, and in the end there is a node for what comes then.
+FULL_QUOTA = [
+    ("pod", 1, 0),
+    ("pod", 1, 0),
+    ("node", 1),
+    ("node", 1),
+    ("job", 3, 0, 1, 0, "quota"),
+    ("pod", 1, 0),
+    ("job", 1, 0, 2, 10, "quota"),
+    ("node", 2),
+]
 
 
 def machine(name: str, cpu: int) -> KubeObject:
@@ -148,6 +161,7 @@ CONFIGS = {
 @pytest.mark.parametrize("name", list(CONFIGS))
 @settings(max_examples=20, deadline=None)
 @given(events=events)
+@example(events=FULL_QUOTA)
 def test_whoever_could_start_has_started(name: str, events: list[Sequence[Any]]) -> None:
     """After any changes, a scheduler that remembers nothing finds nobody to start, or to evict."""
     config = CONFIGS[name]

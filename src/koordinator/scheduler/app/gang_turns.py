@@ -373,6 +373,9 @@ class GangTurns:
             never = never_fits(verdict, self._state, pod_class)
             main, plugins = (plugin, f"{reason}; {never}" if never else reason), verdict.plugins
             message = verdict.message(said)
+            if verdict.refused_by and not verdict.behind and cycle.profile.post_filter:
+                # Others of the quota may have to go as soon as there is a node for this one.
+                plugins |= {active.name for active in cycle.profile.filter}
         if again:
             now_s = self._clock.now_s()
             self._queue.reject(queued, plugins, frozenset(), queued.message, now_s, need=need)
