@@ -67,7 +67,7 @@ def test_nobody_goes_for_a_job_that_cannot_start(user: User) -> None:
 
     user.apply(group("train", 2), member("w-0", "train", **HIGH), member("w-1", "train", **HIGH))
 
-    user.wait_for_refusal("w-0", "no room for 2 members even without the 1 pods")
+    user.wait_for_refusal("w-0", "no room for 2 members even without all pods of lower priority")
     assert "deletionTimestamp" not in user.get("pods", "survivor")["metadata"]
 
 

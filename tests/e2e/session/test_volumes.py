@@ -61,12 +61,14 @@ def test_a_disk_of_a_node_decides_where_the_pod_runs(
         "name": "data",
         "uid": bound["metadata"]["uid"],
     }
-    claim_bound = first(
-        user.history("persistentvolumeclaims", "data", before),
-        lambda it: it["status"]["phase"] == "Bound",
-    )
+    claim_bound = first(user.history("persistentvolumeclaims", "data", before), is_bound)
     pod_bound = first(user.history("pods", "database", before), lambda it: "nodeName" in it["spec"])
     assert claim_bound < pod_bound
+
+
+def is_bound(claim: Manifest) -> bool:
+    """Whether a claim has its volume for good; its phase, for people, is written after that."""
+    return "pv.kubernetes.io/bind-completed" in claim["metadata"].get("annotations", {})
 
 
 def first(states: list[Manifest], holds: Callable[[Manifest], bool]) -> int:
