@@ -6,7 +6,7 @@ charged to the node; the original takes it off, too.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from koordinator.domain.reservations.offer import AllocatePolicy, Amounts, Offer
 
@@ -25,19 +25,6 @@ class Ignored:
 
     def __contains__(self, name: str) -> bool:
         return name in self.names or ("/" in name and name.partition("/")[0] in self.groups)
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """Why a pod doesn't fit: resources that the node lacks, and reasons of the reservation."""
-
-    short_on_node: tuple[str, ...] = ()
-    reasons: tuple[str, ...] = field(default=())
-
-    @property
-    def fits(self) -> bool:
-        """Whether it does."""
-        return not self.short_on_node and not self.reasons
 
 
 def remaining(offer: Offer, used: Amounts) -> Amounts:

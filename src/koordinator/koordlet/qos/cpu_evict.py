@@ -12,7 +12,6 @@ from koordinator.koordlet.qos.eviction import (
     Candidate,
     Target,
     Task,
-    band_request,
     best_effort_pods,
     by_priority,
     requested_task,
@@ -154,9 +153,9 @@ def _candidates(
     return by_priority(
         situation.view,
         feature,
+        CPU,
         highest_priority=highest,
         used=lambda pod: _used_milli(situation, pod),
-        requested=lambda pod: float(band_request(pod, CPU)[1]),
         weight=weight,
     )
 

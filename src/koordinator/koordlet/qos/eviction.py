@@ -97,10 +97,10 @@ def may_be_evicted(pod: PodView, feature: str) -> bool:
 def by_priority(
     view: NodeView,
     feature: str,
+    resource: str,
     *,
     highest_priority: int,
     used: Callable[[PodView], float | None],
-    requested: Callable[[PodView], float],
     weight: Callable[[Candidate], float],
 ) -> list[Candidate]:
     """Return the pods that agreed to be evicted, the least important first, then the heaviest.
@@ -117,7 +117,7 @@ def by_priority(
             and may_be_evicted(pod, feature)
             and priority_of(pod.pod) <= highest_priority
         ):
-            found.append(Candidate(pod, amount, requested(pod)))
+            found.append(Candidate(pod, amount, float(band_request(pod, resource)[1])))
     return sorted(found, key=lambda each: (*_importance(each.pod), -weight(each)))
 
 

@@ -13,7 +13,6 @@ from koordinator.koordlet.qos.eviction import (
     Candidate,
     Target,
     Task,
-    band_request,
     best_effort_pods,
     by_priority,
     requested_task,
@@ -107,9 +106,9 @@ def _candidates(
     return by_priority(
         situation.view,
         feature,
+        MEMORY,
         highest_priority=highest,
         used=lambda pod: _used(situation, pod),
-        requested=lambda pod: float(band_request(pod, MEMORY)[1]),
         weight=weight,
     )
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from koordinator.api.labels import POD_MUTATING_UPDATE
+from koordinator.api.labels import CONFIG_MAP_TYPE, POD_MUTATING_UPDATE
 from koordinator.api.meta import JsonObject
-from koordinator.api.slo_config import CONFIG_NAME
+from koordinator.api.slo_config import CONFIG_NAME, CONFIG_NAMESPACE, CONFIG_TYPE
 from koordinator.manager.admission.binding import BindingRules, validate_binding
 from koordinator.manager.admission.config_maps import validate_config_map
 from koordinator.manager.admission.gates import Gate
@@ -34,7 +34,7 @@ class HookOptions:
     """What the command line says about admission."""
 
     gates: AbstractSet[Gate]
-    config: tuple[str, str] = ("koordinator-system", CONFIG_NAME)  # namespace and name
+    config: tuple[str, str] = (CONFIG_NAMESPACE, CONFIG_NAME)  # namespace and name
     needs_names: bool = False
     binding: BindingRules = field(default_factory=BindingRules)
 
@@ -157,7 +157,7 @@ def all_hooks(options: HookOptions) -> tuple[Hook, ...]:
                 Entry(
                     name="vconfigmap.koordinator.sh",
                     operations=("CREATE", "UPDATE"),
-                    label=("koordinator.sh/configmap-type", CONFIG_NAME),
+                    label=(CONFIG_MAP_TYPE, CONFIG_TYPE),
                 ),
             ),
             gate=Gate.CONFIG_MAP_VALIDATING,

@@ -1,6 +1,6 @@
 """From a place to a binding: permits, what a pod needs on its node, the bind, and the way back."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from koordinator.api.pod import Pod
@@ -107,10 +107,7 @@ class BindingCycle:
     def settle_waiting(self) -> None:
         """Ask again for those that wait for a permit, and give up those who waited too long."""
         now_s = self._clock.now_s()
-        for key, assumed in list(self._waiting.items()):
-            if self._waiting.get(key) is not assumed:
-                continue  # it lost its place with another member of its gang
-            del self._waiting[key]
+        for assumed in _taken(self._waiting):
             if now_s >= assumed.deadline_s:
                 self._binder.forget(assumed)
                 self._end_wait(assumed, "timeout")
@@ -151,10 +148,7 @@ class BindingCycle:
     def settle_preparing(self) -> None:
         """Bind those that have what they need by now."""
         now_s = self._clock.now_s()
-        for key, assumed in list(self._preparing.items()):
-            if self._preparing.get(key) is not assumed:
-                continue  # it lost its place with another member of its gang
-            del self._preparing[key]
+        for assumed in _taken(self._preparing):
             if now_s >= assumed.deadline_s:
                 self._binder.forget(assumed)
                 self._fail(assumed, "binding failed: timed out waiting for its volumes")
@@ -303,3 +297,11 @@ class BindingCycle:
 
     def _cycle_of(self, assumed: Assumed) -> Cycle:
         return self._cycles[assumed.queued.pod.spec.scheduler_name]
+
+
+def _taken(waiting: dict[str, Assumed]) -> Iterator[Assumed]:
+    """Take out one after the other of those who wait now; who comes back meanwhile stays."""
+    for key, assumed in list(waiting.items()):
+        if waiting.get(key) is assumed:  # else it lost its place with another member of its gang
+            del waiting[key]
+            yield assumed

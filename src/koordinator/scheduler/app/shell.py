@@ -495,9 +495,7 @@ class Scheduler:
                 self._decide(run)
                 if is_reserve_pod(run[-1].pod.metadata):
                     self._bindings.begin()  # the next pod may be the one that it is for
-            elif not self._bindings.decided and not (
-                self._keeper is not None and self._keeper.step()
-            ):
+            elif not (self._bindings.decided or self._keeps_reservations()):
                 break
             if not run or self._bindings.decided >= self.options.in_flight:
                 self._exchange()
