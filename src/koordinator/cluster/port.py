@@ -15,7 +15,7 @@ is not known whether a write happened.  Watches don't fail: they reconnect.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
@@ -65,8 +65,7 @@ class WatchEvent(msgspec.Struct, frozen=True, gc=False):  # a struct: one is mad
     previous: KubeObject | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(msgspec.Struct, frozen=True, gc=False):  # a struct: one is made per pod
     """Puts one pod on a node.
 
     ``annotations`` and ``labels`` are merged into those of the pod in the same write.  ``uid``
@@ -77,8 +76,8 @@ class Binding:
     name: str
     node: str
     uid: str = ""
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = {}
+    labels: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)

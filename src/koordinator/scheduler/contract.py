@@ -12,6 +12,9 @@ its arguments.
                     returns Skip)
 ``scores``          ``(snapshot, pod) -> bool``: False leaves the plugin out (kube: PreScore returns
                     Skip)
+``ignores``         ``(pod) -> bool``: True spares the question of such pods, whatever the cluster
+                    is like: ``prefilter`` passes them, ``filters``, ``scores`` are False,
+                    ``prefer_nodes`` is empty, ``pre_bind`` allows
 ``version``         ``(snapshot) -> Hashable``: when it changes, everything cached of the plugin is
                     stale
 ``prefilter``       ``(snapshot, pod) -> Refusal | Shortlist | None``: the pod can't run anywhere,
@@ -91,7 +94,7 @@ cacheable row by row.
 
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, Flag, StrEnum, auto
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
@@ -475,6 +478,33 @@ class Profile:
     post_bind: tuple[ActivePlugin, ...] = ()
     judge: Callable[[Arithmetic, Snapshot, BoolArray, IntArray], None] = Arithmetic.judge
     events: Mapping[str, tuple[EventHint, ...]] = field(default_factory=dict)
+
+    def concerning(self, pod: PodClass) -> "Profile":
+        """Return the profile without the plugins that have nothing to say about such a pod."""
+
+        def left(actives: tuple[ActivePlugin, ...]) -> tuple[ActivePlugin, ...]:
+            return tuple([a for a in actives if not _ignores(a, pod)])
+
+        return replace(
+            self,
+            pre_filter=left(self.pre_filter),
+            prefer_nodes=left(self.prefer_nodes),
+            filter=left(self.filter),
+            score=left(self.score),
+            reserve=left(self.reserve),
+            permit=tuple([active for active in self.permit if _permits(active, pod)]),
+            pre_bind=left(self.pre_bind),
+        )
+
+
+def _ignores(active: ActivePlugin, pod: PodClass) -> bool:
+    ask = getattr(active.plugin, "ignores", None)
+    return ask is not None and ask(pod)
+
+
+def _permits(active: ActivePlugin, pod: PodClass) -> bool:
+    ask = getattr(active.plugin, "permits", None)
+    return ask is None or ask(pod)
 
 
 class Spread(Enum):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.annotations.reservation import RESERVATION_NAME
 from koordinator.api.device import Device
+from koordinator.api.labels import OPERATING_MODE
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
@@ -178,6 +179,29 @@ class Ingest:
         held = self._belongings_of(new)
         state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, held)
         return _updated(old or before, new)
+
+    def is_bare_bind(self, placed: PlacedPod, new: Pod) -> bool:
+        """Return whether a pod has been bound where it is placed, and nothing else has changed.
+
+        Told by identity: what isn't the same object may differ.
+        """
+        old, a, b = placed.pod, placed.pod.spec, new.spec
+        return (
+            b.node_name == self._state.nodes.names[placed.row]
+            and not a.node_name
+            and placed.belongings is NO_BELONGINGS
+            and a.containers is b.containers
+            and a.init_containers is b.init_containers
+            and a.overhead is b.overhead
+            and a.resources is b.resources
+            and a.priority == b.priority
+            and old.metadata.labels is new.metadata.labels
+            and old.metadata.annotations is new.metadata.annotations
+            and OPERATING_MODE not in new.metadata.labels
+            and not is_reserve_pod(new.metadata)
+            and new.metadata.deletion_timestamp is None
+            and not is_over(new)
+        )
 
     def _holds_otherwise(self, placed: PlacedPod, new: Pod) -> bool:
         """Return whether the annotations say something else than what is charged."""

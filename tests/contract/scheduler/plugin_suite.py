@@ -273,6 +273,20 @@ def check_a_filter_left_out_rejects_nothing(exam: Exam) -> None:
             assert verdicts(plugin, state, pod) == {}
 
 
+def check_ignored_pods_are_let_alone(exam: Exam) -> None:
+    """Whom the plugin ignores it neither refuses, nor filters, nor scores."""
+    state, plugin, classes = exam.sit()
+    active = ActivePlugin("", plugin)
+    for pod in classes if hasattr(plugin, "ignores") else ():
+        if not plugin.ignores(pod):
+            continue
+        snapshot = seen_by(plugin, state, pod)
+        assert not hasattr(plugin, "prefilter") or plugin.prefilter(snapshot, pod) is None
+        assert not exam.filters or not wants_filter(active, snapshot, pod)
+        assert not exam.scores or not wants_score(active, snapshot, pod)
+        assert not hasattr(plugin, "prefer_nodes") or not plugin.prefer_nodes(snapshot, pod)
+
+
 def check_a_score_left_out_says_nothing(exam: Exam) -> None:
     """With ``scores`` False: all nodes would get the same."""
     state, plugin, classes = exam.sit()
@@ -321,6 +335,7 @@ CHECKS: tuple[Check, ...] = (
     check_key_is_honest,
     check_what_is_left_out_depends_on_the_pod,
     check_a_filter_left_out_rejects_nothing,
+    check_ignored_pods_are_let_alone,
     check_a_score_left_out_says_nothing,
     check_follows_sums,
     check_arithmetic_says_the_same,

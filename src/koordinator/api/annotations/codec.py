@@ -3,6 +3,7 @@
 Source: koordinator apis/extension (every Get and Set function).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -41,6 +42,10 @@ class AnnotationCodec(Generic[ValueT]):
             if text and (text := text.strip()):
                 return self._parse(key, text.encode())
         return None
+
+    def is_in(self, annotations: Mapping[str, str]) -> bool:
+        """Return whether there is such an annotation, whatever it says."""
+        return self.key in annotations or self.former_key in annotations
 
     def write(self, value: ValueT) -> str:
         """Return the text of the annotation."""

@@ -36,9 +36,10 @@ def bound(pod: Pod, binding: Binding, now: dt.datetime) -> Pod:
         raise ConflictError(f"pod {pod.key} has non-empty .spec.schedulingGates")
     if status.nominated_node_name:
         status = replace(status, nominated_node_name="")
+    merged = _merged_metadata(pod, binding)
     return replace(
         pod,
-        metadata=replace(meta, **_merged_metadata(pod, binding)),
+        metadata=replace(meta, **merged) if merged else meta,
         spec=replace(spec, node_name=binding.node),
         status=with_condition(status, _SCHEDULED, now),
     )

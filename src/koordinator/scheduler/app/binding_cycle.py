@@ -18,7 +18,7 @@ from koordinator.scheduler.app.binding import Assumed, Binder
 from koordinator.scheduler.app.journal import Journal
 from koordinator.scheduler.app.reporter import Reporter
 from koordinator.scheduler.app.reservations import ReservationKeeper
-from koordinator.scheduler.contract import Action, ClusterEvent, Holding
+from koordinator.scheduler.contract import Action, ClusterEvent, Holding, Profile
 from koordinator.scheduler.cycle import Cycle
 from koordinator.scheduler.queue import QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
@@ -84,7 +84,7 @@ class BindingCycle:
     def permit(self, assumed: Assumed) -> None:
         """Ask whether a pod may be bound: now, later or never."""
         wait_s = 0.0
-        for active in self._cycle_of(assumed).profile.permit:
+        for active in self._concerned(assumed).permit:
             permit = active.plugin.permit(assumed.queued.pod, assumed.node)
             if permit.annotations:
                 more = Holding(annotations=permit.annotations)
@@ -196,7 +196,8 @@ class BindingCycle:
     def _is_prepared(self, assumed: Assumed) -> bool:
         if assumed.transaction is None:  # of a run: nobody has anything to prepare
             return True
-        if not self._cycle_of(assumed).profile.pre_bind and not assumed.holding.node_lock:
+        holding = assumed.holding
+        if not (self._concerned(assumed).pre_bind or holding.objects or holding.node_lock):
             return True
         error = self._binder.prepare(assumed)
         if error is not None:
@@ -207,7 +208,7 @@ class BindingCycle:
     def _is_ready(self, assumed: Assumed) -> bool:
         """Ask whether a pod may be bound now; one that must wait is asked again with every step."""
         wait_s = 0.0
-        for active in self._cycle_of(assumed).profile.pre_bind:
+        for active in self._concerned(assumed).pre_bind:
             answer = active.plugin.pre_bind(self._state.objects, assumed.queued.pod, assumed.node)
             if answer.refusal:
                 self._binder.forget(assumed)
@@ -226,6 +227,12 @@ class BindingCycle:
                 self._tell_queue(ClusterEvent("AssignedPod", Action.ADD, None, assumed.queued.pod))
 
     # -- the way back ------------------------------------------------------------------------
+
+    def holds(self, key: str) -> bool:
+        """Return whether a pod has its place and its binding has not begun."""
+        if key in self._waiting or key in self._preparing or key in self._beginning:
+            return True
+        return any(assumed.queued.key == key for assumed in self._to_bind)
 
     def withdraw(self, key: str) -> Assumed | None:
         """Stop a pod that has its place and whose binding has not begun, if it is one."""
@@ -294,6 +301,9 @@ class BindingCycle:
 
     def _tell_queue(self, event: ClusterEvent) -> None:
         self._queue.on_event(event, self._clock.now_s())
+
+    def _concerned(self, assumed: Assumed) -> Profile:
+        return self._cycle_of(assumed).concerning(assumed.placed.pod_class)
 
     def _cycle_of(self, assumed: Assumed) -> Cycle:
         return self._cycles[assumed.queued.pod.spec.scheduler_name]

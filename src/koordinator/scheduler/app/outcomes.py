@@ -1,19 +1,20 @@
 """What the scheduler did, as data for those who embed it: the CLI, the simulator, a notebook."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import msgspec
 
 from koordinator.scheduler.cycle import Scorecard
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True, gc=False):  # a struct: one is made per pod
     """A pod has its node, in the cluster too."""
 
     pod: str  # namespace/name
     node: str
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = {}
+    labels: Mapping[str, str] = {}
     scorecard: Scorecard | None = None  # kept on demand (``Options.explain``)
     reservation: str = ""  # the one that got the node; ``pod`` only stands for it
 

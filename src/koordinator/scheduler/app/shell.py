@@ -276,17 +276,8 @@ class Scheduler:
 
     def _handle(self, event: WatchEvent) -> None:
         if isinstance(event.object, Pod):
-            previous = event.previous
-            old = as_scheduled(previous) if isinstance(previous, Pod) else None
-            used = self._used_by(event.object)
-            holds = OPERATING_MODE in event.object.metadata.labels
-            handle = self._handle_holder if holds else self._handle_pod
-            handle(event.type, as_scheduled(event.object), old)
-            if self.options.heeds_other_schedulers:
-                self._heed(event.type, as_scheduled(event.object))
-            if self._keeper is not None:
-                for uid in filter(None, {used, self._used_by(event.object)}):
-                    self._keeper.touch_user(uid)
+            if not self._is_known_bind(event, event.object):
+                self._handle_any_pod(event, event.object)
             return
         change = self._ingested(event)
         if isinstance(event.object, PodGroup):
@@ -301,6 +292,38 @@ class Scheduler:
                 self._handle_reservation(self._keeper, event.type, event.object, event.previous)
             elif isinstance(event.object, Node) and event.type is EventType.DELETED:
                 self._keeper.touch_node(event.object.metadata.name)
+
+    def _handle_any_pod(self, event: WatchEvent, pod: Pod) -> None:
+        previous, new = event.previous, as_scheduled(pod)
+        old = as_scheduled(previous) if isinstance(previous, Pod) else None
+        used = self._used_by(pod)
+        holds = OPERATING_MODE in pod.metadata.labels
+        handle = self._handle_holder if holds else self._handle_pod
+        handle(event.type, new, old)
+        if self.options.heeds_other_schedulers:
+            self._heed(event.type, new)
+        if self._keeper is not None:
+            for uid in filter(None, {used, self._used_by(pod)}):
+                self._keeper.touch_user(uid)
+
+    def _is_known_bind(self, event: WatchEvent, pod: Pod) -> bool:
+        """Take in a bind of ours to which nobody has added anything, if that is the news.
+
+        As ``_handle_any_pod`` would; most news in a busy cluster are of this kind.
+        """
+        placed = self.state.pods.by_key.get(pod.key)
+        if (
+            placed is None
+            or placed.pod is not event.previous
+            or not self._ingest.is_bare_bind(placed, pod)
+            or self._bindings.holds(placed.key)
+            or self.options.heeds_other_schedulers
+            or any(gangs.is_member(pod) for gangs in self.gangs)
+        ):
+            return False
+        self.state.drop_unbound(placed.key)
+        self.state.renew(placed, pod)
+        return True
 
     def _ingested(self, event: WatchEvent) -> ClusterEvent:
         """Take anything but a pod into the state; return what that means for the queue."""
@@ -655,8 +678,9 @@ class Scheduler:
             self.nominator.remove(queued.key)  # in its place it must not count twice
             assumed = self._binder.assume(queued, pod_class, choice)
             assumed.scorecard, assumed.began_s = scorecard, self._journal.began_s
-            for gangs in self.gangs:
-                gangs.hold(queued.pod)
+            if queued.run_key is None:  # else it is in no gang
+                for gangs in self.gangs:
+                    gangs.hold(queued.pod)
             self._job_queues.started(queued.pod)
             self._bindings.permit(assumed)
         elif isinstance(choice, Refused):
@@ -754,11 +778,7 @@ def _keeper(
 
 def _permits(cycle: Cycle, classes: Sequence[PodClass]) -> bool:
     """Return whether a permit plugin has a say about one of these pods."""
-    for active in cycle.profile.permit:
-        ask = getattr(active.plugin, "permits", None)
-        if ask is None or any(ask(pod_class) for pod_class in dict.fromkeys(classes)):
-            return True
-    return False
+    return any(cycle.concerning(pod_class).permit for pod_class in dict.fromkeys(classes))
 
 
 def _label(event: WatchEvent) -> str:

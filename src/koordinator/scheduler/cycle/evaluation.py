@@ -314,7 +314,6 @@ class Evaluator:
         self.state = state
         self._keep_bytes = keep_bytes
         self._kept: OrderedDict[Hashable, Evaluation] = OrderedDict()
-        self._kept_bytes = 0
         self._facts: OrderedDict[Hashable, NodeFacts] = OrderedDict()
 
     @property
@@ -341,15 +340,12 @@ class Evaluator:
         if kept is None:
             kept = self._kept[key] = Evaluation(program, pod)
             kept.refresh(self, view)
-            self._kept_bytes += kept.nbytes
-            while self._kept_bytes > self._keep_bytes and len(self._kept) > 1:
-                _, dropped = self._kept.popitem(last=False)
-                self._kept_bytes -= dropped.nbytes
+            most = max(1, self._keep_bytes // max(kept.nbytes, 1))  # they are about as large
+            while len(self._kept) > most:
+                self._kept.popitem(last=False)
         else:
             self._kept.move_to_end(key)
-            before = kept.nbytes
             kept.refresh(self, view)
-            self._kept_bytes += kept.nbytes - before
         return kept
 
     def is_linear(self, pod: PodClass, view: Snapshot) -> bool:

@@ -53,6 +53,24 @@ class Refused:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Concerned:
+    """The plugins that may have something to say about a kind of pod."""
+
+    profile: Profile
+    cluster_filters: tuple[ActivePlugin, ...]
+    cluster_scores: tuple[ActivePlugin, ...]
+
+    @classmethod
+    def with_pod(cls, profile: Profile, pod: PodClass) -> "Concerned":
+        profile = profile.concerning(pod)
+        return cls(profile, _of_cluster(profile.filter), _of_cluster(profile.score))
+
+
+def _of_cluster(actives: Sequence[ActivePlugin]) -> tuple[ActivePlugin, ...]:
+    return tuple([active for active in actives if active.plugin.reads is Reads.CLUSTER])
+
+
 class Cycle:
     """Scheduling decisions of one profile on one state.  Decides; the caller places and binds."""
 
@@ -62,8 +80,6 @@ class Cycle:
         self._evaluator = Evaluator(profile, state)
         self._rooms = RoomTable(state)
         self._run_numbers: dict[Hashable, int] = {}
-        self._cluster_filters = [a for a in profile.filter if a.plugin.reads is Reads.CLUSTER]
-        self._cluster_scores = [a for a in profile.score if a.plugin.reads is Reads.CLUSTER]
         self._counts_requests = any(a.name == "NodeResourcesFit" for a in profile.filter)
         self._learning = [a for a in profile.score if hasattr(a.plugin, "arrived")]
         self.limiting = [a for a in profile.pre_filter if hasattr(a.plugin, "run_limit")]
@@ -83,6 +99,16 @@ class Cycle:
             known = pod.facts[self, "run"] = (self.profile.scheduler_name, number)
         key: Hashable = known
         return key
+
+    def concerning(self, pod: PodClass) -> Profile:
+        """Return the plugins that may have something to say about such a pod."""
+        return self._concerned(pod).profile
+
+    def _concerned(self, pod: PodClass) -> Concerned:
+        known: Concerned | None = pod.facts.get(self)
+        if known is None:
+            known = pod.facts[self] = Concerned.with_pod(self.profile, pod)
+        return known
 
     def scorecard(self, pod: PodClass) -> Scorecard:
         """Return every node's verdict and scores, computed from scratch."""
@@ -207,7 +233,7 @@ class Cycle:
         lowest rank is chosen (row order, unless told otherwise).
         """
         snapshot = self._evaluator.view(pod_class)
-        if prefilter(self.profile, snapshot, pod_class) is not None:
+        if prefilter(self.concerning(pod_class), snapshot, pod_class) is not None:
             return None
         for active in self._learning if first_attempt else ():
             active.plugin.arrived(snapshot, pod_class)
@@ -246,7 +272,7 @@ class Cycle:
     ) -> BoolArray | None:
         """Return ``(n,)`` where the pod fits; None when ``evaluation.best`` says it all."""
         feasible: BoolArray | None = None
-        for active in self._cluster_filters:
+        for active in self._concerned(pod_class).cluster_filters:
             if wants_filter(active, snapshot, pod_class):
                 accepted = active.plugin.filter(snapshot, pod_class).codes == 0
                 feasible = accepted if feasible is None else feasible & accepted
@@ -269,7 +295,8 @@ class Cycle:
         pod_class: PodClass,
         feasible: BoolArray | None,
     ) -> int | None:
-        scorers = [a for a in self._cluster_scores if wants_score(a, snapshot, pod_class)]
+        concerned = self._concerned(pod_class).cluster_scores
+        scorers = [active for active in concerned if wants_score(active, snapshot, pod_class)]
         best = evaluation.best
         preferred = self._preferred(snapshot, pod_class)
         if not scorers and not preferred:
@@ -333,7 +360,7 @@ class Cycle:
         """Return the rows to try first, in order."""
         return [
             row
-            for active in self.profile.prefer_nodes
+            for active in self.concerning(pod_class).prefer_nodes
             for row in active.plugin.prefer_nodes(snapshot, pod_class)
         ]
 
@@ -353,7 +380,7 @@ class Cycle:
         return int(rows[np.argmin(self.state.nodes.rank[rows])])
 
     def _reserve(self, snapshot: Snapshot, pod_class: PodClass, row: int) -> Choice | Refused:
-        held = reserve(self.profile, snapshot, pod_class, row)
+        held = reserve(self.concerning(pod_class), snapshot, pod_class, row)
         if isinstance(held, Holding):
             return Choice(row, self.state.nodes.names[row], held)
         plugin, refusal = held
@@ -364,7 +391,7 @@ class Cycle:
     def takes_amounts_only(self, pod: PodClass) -> bool:
         """Return whether amounts are all that such pods take, and no other node matters to them."""
         snapshot = self._evaluator.snapshot
-        if any(wants_filter(a, snapshot, pod) for a in self._cluster_filters):
+        if any(wants_filter(a, snapshot, pod) for a in self._concerned(pod).cluster_filters):
             return False
         return self._is_linear(pod)
 
@@ -387,10 +414,11 @@ class Cycle:
         """
         snapshot = self._evaluator.snapshot
         slots = np.zeros(len(snapshot), np.int64)
-        if prefilter(self.profile, snapshot, pod_class) is not None:
+        concerned = self._concerned(pod_class)
+        if prefilter(concerned.profile, snapshot, pod_class) is not None:
             return slots
         among = np.arange(len(snapshot)) if rows is None else rows
-        cluster = [a for a in self._cluster_filters if wants_filter(a, snapshot, pod_class)]
+        cluster = [a for a in concerned.cluster_filters if wants_filter(a, snapshot, pod_class)]
         with Transaction(self.state) as transaction:
             for node, rivals in (rivals_of(pod, nominated) if nominated else {}).items():
                 row = self.state.nodes.rows.get(node)
@@ -406,7 +434,7 @@ class Cycle:
 
     def is_refused(self, pod: PodClass) -> bool:
         """Return whether the pod is refused whatever the node."""
-        return prefilter(self.profile, self._evaluator.snapshot, pod) is not None
+        return prefilter(self.concerning(pod), self._evaluator.snapshot, pod) is not None
 
     def choose_on(self, pod: PodClass, row: int) -> Choice | Refused:
         """Return what a pod holds on a row that was chosen for it, if every filter accepts it."""
@@ -439,11 +467,12 @@ class Cycle:
 
     def _goes_alone(self, snapshot: Snapshot, pod: PodClass) -> bool:
         """Return whether more than its own node counts for each such pod, or it has loans."""
+        concerned = self._concerned(pod)
         return (
             self._evaluator.view(pod).loans is not None
-            or prefilter(self.profile, snapshot, pod) is not None
-            or any(wants_filter(a, snapshot, pod) for a in self._cluster_filters)
-            or any(wants_score(a, snapshot, pod) for a in self._cluster_scores)
+            or prefilter(concerned.profile, snapshot, pod) is not None
+            or any(wants_filter(a, snapshot, pod) for a in concerned.cluster_filters)
+            or any(wants_score(a, snapshot, pod) for a in concerned.cluster_scores)
             or bool(self._preferred(snapshot, pod))
         )
 

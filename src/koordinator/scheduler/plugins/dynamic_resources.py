@@ -27,6 +27,9 @@ class DynamicResources:
 
     reads: ClassVar = Reads.CLUSTER
 
+    def ignores(self, pod: PodClass) -> bool:
+        return not pod.spec.resource_claims
+
     def prefilter(self, _snapshot: Snapshot, pod: PodClass) -> Refusal | None:
         return Refusal(REASON) if pod.spec.resource_claims else None
 

@@ -60,6 +60,9 @@ class NodeAffinity:
     reads: ClassVar = Reads.NODE
     spread: ClassVar = Spread.HIGHEST
 
+    def ignores(self, pod: PodClass) -> bool:
+        return self.added is None and not (pod.spec.affinity or pod.spec.node_selector)
+
     def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
         own = pod.spec.affinity.node_affinity if pod.spec.affinity else None
         terms = (own, self.added)

@@ -5,7 +5,8 @@ scoring.go, plugin.go.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -63,16 +64,19 @@ class Constraint:
     honor_taints: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PodTopologySpread:
     """Hard constraints filter, soft ones score.
 
     A pod without any may get the profile's defaults.
     """
 
-    defaults: tuple[TopologySpreadConstraint, ...]
+    defaults: Mapping[str, Sequence[TopologySpreadConstraint]]  # by what happens if unsatisfiable
     system_defaults: bool
     reads: ClassVar = Reads.CLUSTER
+
+    def ignores(self, pod: PodClass) -> bool:
+        return not (self.defaults or pod.spec.topology_spread_constraints)
 
     def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
         return bool(self._constraints(snapshot, pod, HARD))
@@ -184,14 +188,11 @@ class PodTopologySpread:
                 known = tuple(_own(c, pod) for c in own if c.when_unsatisfiable == mode)
                 pod.facts[PodTopologySpread, mode] = known
             return known
-        if not any(c.when_unsatisfiable == mode for c in self.defaults):
+        defaults = self.defaults.get(mode)
+        selector = _owners_selector(snapshot, pod) if defaults else None
+        if not defaults or selector is None:
             return ()
-        selector = _owners_selector(snapshot, pod)
-        if selector is None:
-            return ()
-        return tuple(
-            _resolved(c, selector, pod) for c in self.defaults if c.when_unsatisfiable == mode
-        )
+        return tuple(_resolved(c, selector, pod) for c in defaults)
 
 
 def _own(constraint: TopologySpreadConstraint, pod: PodClass) -> Constraint:
@@ -295,8 +296,10 @@ def _of_rows(rejections: Rejections, snapshot: Snapshot) -> Rejections:
 
 def build(args: PodTopologySpreadArgs, _axis: ResourceAxis) -> PodTopologySpread:
     system = args.defaulting_type == "System"
-    defaults = SYSTEM_DEFAULTS if system else tuple(args.default_constraints)
-    return PodTopologySpread(defaults, system)
+    defaults = defaultdict[str, list[TopologySpreadConstraint]](list)
+    for constraint in SYSTEM_DEFAULTS if system else args.default_constraints:
+        defaults[constraint.when_unsatisfiable].append(constraint)
+    return PodTopologySpread(dict(defaults), system)
 
 
 PLUGIN = PluginSpec(

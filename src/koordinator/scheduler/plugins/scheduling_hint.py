@@ -28,6 +28,9 @@ class HintedNodes:
     most: int  # preferred nodes beyond this number are not tried
     reads: ClassVar = Reads.NODE
 
+    def ignores(self, pod: PodClass) -> bool:
+        return not SCHEDULING_HINT.is_in(pod.annotations)
+
     def prefilter(self, _snapshot: Snapshot, pod: PodClass) -> Refusal | None:
         hint = _read(pod)
         return Refusal(str(hint)) if isinstance(hint, InputError) else None

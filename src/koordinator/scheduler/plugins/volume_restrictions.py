@@ -41,9 +41,10 @@ class VolumeRestrictions:
 
     reads: ClassVar = Reads.CLUSTER
 
+    def ignores(self, pod: PodClass) -> bool:
+        return not pod.spec.volumes
+
     def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        if not pod.spec.volumes:
-            return False
         return bool(_disks(pod)) or _is_claim_taken(snapshot, pod)
 
     def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:

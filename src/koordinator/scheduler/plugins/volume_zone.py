@@ -58,8 +58,11 @@ class VolumeZone:
 
     reads: ClassVar = Reads.CLUSTER
 
+    def ignores(self, pod: PodClass) -> bool:
+        return not pod.spec.volumes
+
     def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        return bool(pod.spec.volumes and _places(snapshot, pod))
+        return bool(_places(snapshot, pod))
 
     def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
         """Refuse a pod with a claim whose volume can't be known before the pod has a node."""

@@ -5,7 +5,7 @@ spreading and pod affinity never walk over pods.  Equal selectors share one coun
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Generic, TypeVar
@@ -237,14 +237,10 @@ class PodTable:
         """Return the labels of a namespace; none if it is not known."""
         return self.namespaces.get(name, _EMPTY)
 
-    def terms_about(self, pod_class: PodClass, kinds: Iterable[TermKind]) -> list[PodCounter]:
+    def terms_about(self, pod_class: PodClass, kinds: Collection[TermKind]) -> list[PodCounter]:
         """Return the terms, held by some placed pod, that cover a pod of this class."""
-        wanted = set(kinds)
-        return [
-            term
-            for term in self._labelsets[pod_class.labelset].terms
-            if term.total and term.kind in wanted
-        ]
+        terms = self._labelsets[pod_class.labelset].terms
+        return [term for term in terms if term.total and term.kind in kinds] if terms else []
 
     def without_holders(
         self, terms: Sequence[PodCounter], holders: Iterable[PlacedPod]

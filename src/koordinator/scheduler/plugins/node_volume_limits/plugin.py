@@ -47,6 +47,9 @@ class NodeVolumeLimits:
 
     reads: ClassVar = Reads.CLUSTER
 
+    def ignores(self, pod: PodClass) -> bool:
+        return not pod.spec.volumes
+
     def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
         return bool(countable(pod))
 
