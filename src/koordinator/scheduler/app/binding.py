@@ -7,8 +7,10 @@ than the answer: a pod that is seen on its node is bound.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+
+from msgspec import Struct
 
 from koordinator.api.annotations.codec import annotation_path
 from koordinator.api.codec import merge_patch
@@ -29,8 +31,7 @@ from koordinator.scheduler.transaction import Transaction
 NANOS = 10**9
 
 
-@dataclass(slots=True, eq=False)
-class Assumed:
+class Assumed(Struct, eq=False):  # a struct: one is made per pod
     """A pod on its way to its node."""
 
     queued: QueuedPod

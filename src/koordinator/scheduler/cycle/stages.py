@@ -4,6 +4,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from koordinator.api.pod import Pod
 from koordinator.scheduler.contract import (
@@ -36,8 +37,7 @@ from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, Po
 from koordinator.scheduler.transaction import Transaction
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):  # a struct: one is made per pod
     """Where a pod goes and what it takes there besides its requests."""
 
     row: int

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Generic, TypeVar
 
 import numpy as np
+from msgspec import Struct
 
 from koordinator.api.annotations.reservation import RESERVE_POD
 from koordinator.api.pod import Pod
@@ -34,8 +35,7 @@ class TermKind(StrEnum):
     PREFERRED = "preferred affinity"  # weights add up; anti-affinity counts negative
 
 
-@dataclass(slots=True, eq=False)
-class PlacedPod:
+class PlacedPod(Struct, eq=False):  # a struct: one is made per pod
     """A pod that has a node, assumed or bound; the same one while its node goes and returns."""
 
     key: str
