@@ -242,7 +242,7 @@ def _send(api: Endpoint, calls: Iterable[Call]) -> list[Any]:
 
 async def _send_all(api: Endpoint, calls: Iterator[Call]) -> list[Any]:
     answers: list[Any] = []
-    connector = aiohttp.TCPConnector(ssl=api.tls, limit=IN_FLIGHT)
+    connector = aiohttp.TCPConnector(ssl=api.tls or True, limit=IN_FLIGHT)
     headers = {"Authorization": f"Bearer {api.token}"}
     async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
 

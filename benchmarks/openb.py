@@ -5,6 +5,7 @@ the checkout.
 """
 
 import functools
+import math
 import os
 import subprocess
 import sys
@@ -41,11 +42,12 @@ def allocation(workload: str, policy: str, scale: float) -> dict[str, Any]:
         return MISSING
     trace = read_trace(FOLDER, workload)
     seeds = list(SEEDS)[: max(1, round(len(SEEDS) * scale))]
-    at = {100: [], 130: []}
+    at: dict[int, list[float]] = {100: [], 130: []}
     for seed in seeds:
         result = replay(trace, arrivals(trace, seed, folder=FOLDER), seed, policy)
         for mark, values in at.items():
-            values.append(result.allocation_at(mark))
+            found = result.allocation_at(mark)
+            values.append(math.nan if found is None else found)
     return {
         "at 100 %": round(float(np.mean(at[100])), 2),
         "at 130 %": round(float(np.mean(at[130])), 2),

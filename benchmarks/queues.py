@@ -40,7 +40,7 @@ def jobs(count: int, size: int, cpu: int) -> Iterator[KubeObject]:
             meta = replace(obj.metadata, namespace=f"ns{number % 10}")
             if isinstance(obj, Pod):
                 meta = replace(meta, labels={**meta.labels, QUOTA_NAME: "team"})
-            yield replace(obj, metadata=meta)  # type: ignore[call-arg]  # of any kind
+            yield replace(obj, metadata=meta)
 
 
 def single(name: str, cpu: int = 1) -> Pod:

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -89,14 +90,15 @@ def _record(path: Path, pods: int) -> int:
         file.write(to_line(RecordingHeader(FORMAT, START_S)))
         first = [("ADDED", obj) for obj in (*everyone, *map(reports.of, range(NODES)))]
         file.write(_line(START_S, first))
-        happens = heapq.merge(
-            sorted(_lives(pods), key=lambda it: it[0]), reports.all(), key=lambda it: it[0]
+        lives: Iterator[tuple[float, str, Pod | int]] = iter(
+            sorted(_lives(pods), key=itemgetter(0))
         )
+        happens = heapq.merge(lives, reports.all(), key=itemgetter(0))
         for at_s, kind, what in happens:
             if isinstance(what, Pod):
                 reports.learn(kind, what)
                 count += 1
-            obj = what if isinstance(what, Pod) else reports.of(what, at_s)
+            obj = reports.of(what, at_s) if isinstance(what, int) else what
             file.write(_line(at_s, [(kind, obj)]))
     return count
 
@@ -109,7 +111,7 @@ class Reports:
         self._pods: dict[str, dict[str, Pod]] = defaultdict(dict)
         self._random = np.random.default_rng(5)
 
-    def all(self) -> Iterator[tuple[float, str, int]]:
+    def all(self) -> Iterator[tuple[float, str, Pod | int]]:
         """Yield when each node reports, by its number, in order of time."""
         for turn in range(HOUR_S // REPORT_S):
             for number in range(NODES):

@@ -60,7 +60,8 @@ def place(
     """Return (node, members) in the original's order; None if it finds no place."""
     multiples = multiples or {}
     _sum(root, slots, near or {}, multiples)
-    level, fitting = root.inside(must), []
+    level = root.inside(must)
+    fitting: list[Domain] = []
     while level:
         level = [one for one in level if one.slots >= count]
         fitting = level or fitting
