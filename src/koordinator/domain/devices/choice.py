@@ -10,7 +10,7 @@ Source: koordinator pkg/scheduler/plugins/deviceshare: device_allocator.go ``All
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from koordinator.api.device import DeviceType
 from koordinator.domain.devices.claim import DeviceClaim
@@ -30,6 +30,8 @@ from koordinator.domain.devices.shortage import (
     Shortage,
 )
 from koordinator.domain.devices.templates import model_key
+
+NO_WISH: Final = PartitionWish()
 
 
 class Standing(NamedTuple):
@@ -51,8 +53,7 @@ class Ranking(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """The devices taken of each type, in the order in which they were chosen."""
 
     minors: Mapping[DeviceType, tuple[int, ...]]
@@ -64,7 +65,7 @@ def all_alike(part: Part, *, in_scopes: bool) -> Sequence[int]:  # noqa: ARG001 
     return [0] * part.group.width
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Chooser:
     """Chooses devices for a claim on one node."""
 
@@ -122,7 +123,7 @@ class Chooser:
             standing, wish = self.standings[part.kind], self.claim.partition
             partition = choose_partition(
                 self.model.partitions,
-                wish or PartitionWish(),
+                wish or NO_WISH,
                 part.count,
                 standing.fit,
                 standing.used,
@@ -146,10 +147,12 @@ class Chooser:
         scopes, standing = self.model.scopes, self.standings[part.kind]
         level = max(self.claim.scope, 1)
         if scopes is not None and part.is_share:
-            scores = self.ranking(part, in_scopes=True)
-            minor = scopes.choose_for_share(level, standing.fit, standing.used, scores)
-            if minor is not None:
-                return (minor,)
+            minors = scopes.for_share(level, standing.fit, standing.used)
+            if len(minors) > 1:
+                scores = self.ranking(part, in_scopes=True)
+                return (max(minors, key=scores.__getitem__),)
+            if minors:
+                return (minors[0],)
         elif scopes is not None:
             chosen = scopes.choose(part.count, level, standing.fit, standing.used)
             if chosen is not None:

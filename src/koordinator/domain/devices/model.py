@@ -6,6 +6,7 @@ Equal machines share one ``NodeModel``; ``NodeDevices`` has what each node has o
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 from operator import attrgetter
 
 import numpy as np
@@ -83,8 +84,11 @@ class DeviceGroup:
 
     def on_numa(self, numa: Iterable[int]) -> int:
         """Return the devices on these NUMA nodes, and those on none in particular."""
-        there = self.by_numa
-        mask = there.get(NUMA_UNKNOWN, 0)
+        return self.just_on_numa(numa) | self.by_numa.get(NUMA_UNKNOWN, 0)
+
+    def just_on_numa(self, numa: Iterable[int]) -> int:
+        """Return the devices on these NUMA nodes."""
+        there, mask = self.by_numa, 0
         for node in numa:
             mask |= there.get(node, 0)
         return mask
@@ -137,10 +141,12 @@ class NodeModel:
         return Scopes(places) if gpus and len(places) == len(gpus.devices) else None
 
     @cached_property
-    def numa_nodes(self) -> tuple[int, ...]:
-        """NUMA nodes that have devices, ascending."""
+    def numa_sets(self) -> tuple[tuple[int, ...], ...]:
+        """The sets of NUMA nodes that have devices: by size, then in lexicographic order."""
         found = {device.numa for group in self.groups for device in group.devices}
-        return tuple(sorted(numa for numa in found if numa is not None and numa != NUMA_UNKNOWN))
+        nodes = sorted(numa for numa in found if numa is not None and numa != NUMA_UNKNOWN)
+        sizes = range(1, len(nodes) + 1)
+        return tuple(chosen for size in sizes for chosen in combinations(nodes, size))
 
 
 class NodeModels:

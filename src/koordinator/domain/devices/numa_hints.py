@@ -3,8 +3,7 @@
 Source: koordinator pkg/scheduler/plugins/deviceshare/topology_hint.go, ``generateTopologyHints``.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from itertools import combinations
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from koordinator.api.device import DeviceType
@@ -72,7 +71,7 @@ def _hints(
     """Return the hints; ``gpus_on`` says which GPUs some NUMA nodes would give."""
     found: list[tuple[tuple[int, ...], frozenset[int]]] = []
     whole: frozenset[int] | Shortage = frozenset()
-    for nodes in _subsets(plan.model.numa_nodes):
+    for nodes in plan.model.numa_sets:
         whole = NO_NUMA_NODE if _is_too_few(plan, nodes) else gpus_on(nodes)
         if not isinstance(whole, Shortage):
             found.append((nodes, whole))
@@ -87,15 +86,4 @@ def _hints(
 
 def _is_too_few(plan: DevicePlan, nodes: Collection[int]) -> bool:
     """Return whether some type has devices there, but fewer than are asked for."""
-    for part in plan.early:
-        by_numa = part.group.by_numa
-        there = sum(by_numa.get(node, 0).bit_count() for node in nodes)
-        if 0 < there < part.count:
-            return True
-    return False
-
-
-def _subsets(nodes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Yield the subsets by size, then in lexicographic order; not the empty one."""
-    for size in range(1, len(nodes) + 1):
-        yield from combinations(nodes, size)
+    return any(0 < part.group.just_on_numa(nodes).bit_count() < part.count for part in plan.early)

@@ -6,7 +6,6 @@ Source: koordinator pkg/scheduler/plugins/deviceshare: devicehandler_default.go
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from koordinator.api.annotations.devices import DeviceAllocateStrategy
 from koordinator.api.device import DeviceType, VirtualFunction
@@ -17,26 +16,22 @@ from koordinator.domain.devices.model import DeviceGroup, NodeModel
 from koordinator.domain.devices.shortage import NO_VIRTUAL_FUNCTION, NOT_REPORTED, Shortage
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Part:
     """``count`` devices of one type, each with these amounts."""
 
     group: DeviceGroup
     count: int
     amounts: Amounts
+    asked: tuple[tuple[int, int], ...]  # those of them that are asked for at all, with their places
     selected: int  # the devices whose labels are as the pod wants
     is_share: bool = False
     #: virtual functions that will do, by minor and in their order; None: none is needed
     functions: Mapping[int, tuple[VirtualFunction, ...]] | None = None
 
-    @cached_property
+    @property
     def kind(self) -> DeviceType:
         return self.group.kind
-
-    @cached_property
-    def asked(self) -> tuple[tuple[int, int], ...]:
-        """The amounts that are asked for at all, with their places."""
-        return tuple((place, amount) for place, amount in enumerate(self.amounts) if amount)
 
     def candidates(self, offered: int, numa: Collection[int] | None) -> int:
         """Return the devices that may serve: offered, selected, on these NUMA nodes if any."""
@@ -114,6 +109,7 @@ def _part(want: Want, group: DeviceGroup | None) -> Part | Shortage:
         group=group,
         count=count,
         amounts=amounts,
+        asked=tuple([(place, amount) for place, amount in enumerate(amounts) if amount]),
         selected=selected,
         is_share=want.request.is_share,
         functions=None

@@ -4,7 +4,7 @@ Source: koordinator pkg/scheduler/plugins/deviceshare: device_allocator.go
 ``defaultAllocateDevices``; device_resources.go ``sortDeviceResourcesByPreferredPCIe``.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from koordinator.domain.devices.masks import minors_of
 from koordinator.domain.devices.model import DeviceGroup
@@ -24,11 +24,7 @@ def ordered(
     do, taking turns: the best of every root, then the second of every root, …  Otherwise,
     and within each turn, by highest score (``scores`` are by minor), then lowest minor.
     """
-
-    def by_score(minors: Iterable[int]) -> list[int]:
-        return sorted(minors, key=lambda minor: (-scores[minor], minor))
-
-    everyone = by_score(minors_of(offered))
+    everyone = sorted(minors_of(offered), key=lambda minor: -scores[minor])
     if preferred:
         return sorted(everyone, key=lambda minor: not preferred >> minor & 1)
     if not roots:
@@ -45,4 +41,4 @@ def ordered(
         if turn == len(turns):
             turns.append([])
         turns[turn].append(minor)
-    return [minor for turn in turns for minor in by_score(turn)] + others
+    return [minor for turn in turns for minor in turn] + others

@@ -4,10 +4,9 @@ Source: koordinator pkg/scheduler/plugins/deviceshare/device_cache.go, ``calcFre
 ``filter``; allocator_gpu.go, ``getRealUsed``.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-
-import numpy as np
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 from koordinator.api.device import DeviceType
 from koordinator.domain.devices.amounts import Amounts, IntArray
@@ -19,30 +18,30 @@ from koordinator.domain.devices.usage import Held, Usage
 _NOBODY = Usage()
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(NamedTuple):
     """What may be taken of the devices of one type."""
 
-    free: IntArray  # (width, n_amounts), at least 0
+    free: Sequence[Sequence[int]]  # (width, n_amounts), at least 0
     offered: int  # the devices that may be taken from
     held: int  # of all devices: somebody holds some of it
     used: int  # of the offered: there is less than all of it
     #: bus ids of the virtual functions that are taken, by minor; none: not mentioned
-    functions: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    functions: Mapping[int, Collection[str]] = MappingProxyType({})
 
     def fitting(self, part: Part) -> int:
         """Return the devices that have enough left, and a virtual function if one is needed.
 
         A device with nothing left does not fit.
         """
-        asked, fit = part.asked, 0
-        for minor, free in enumerate(self.free.tolist()):
+        asked, fit, bit = part.asked, 0, 1
+        for free in self.free:
             for place, amount in asked:
                 if free[place] < amount:
                     break
             else:
                 if any(free):
-                    fit |= 1 << minor
+                    fit |= bit
+            bit <<= 1
         fit &= self.offered
         return fit if part.functions is None else fit & part.with_function(self.functions)
 
@@ -96,7 +95,7 @@ def _room(
             most = only[minor].amounts
             free[minor] = tuple(min(pair) for pair in zip(free[minor], most, strict=True))
             used |= (list(free[minor]) != totals[minor].tolist()) << minor
-    return Room(np.array(free, np.int64), offered, mask_of(held), used, functions)
+    return Room(free, offered, mask_of(held), used, functions)
 
 
 def _less(have: Iterable[int], gone: Iterable[int]) -> Amounts:

@@ -17,7 +17,7 @@ from koordinator.foundation.kernel import Kernel
 MOST_BITS: Final = 62  # of a number to the loops
 SELECTED: Final = 1 << MOST_BITS  # in ``serving``: the device may serve at all
 ANYWHERE: Final = (1 << MOST_BITS) - 1 | SELECTED  # on whatever NUMA nodes
-_MAX_SCORE: Final = 100
+MAX_SCORE: Final = 100
 
 
 def percentages_left(
@@ -29,7 +29,7 @@ def percentages_left(
     """
     used = np.where(total >= free, total - free + asked, total)
     part = np.minimum(used, total) if most else np.maximum(total - used, 0)
-    each = part * _MAX_SCORE // np.maximum(total, 1)
+    each = part * MAX_SCORE // np.maximum(total, 1)
     counted = weights * (total > 0)
     scores: IntArray = (each * counted).sum(axis=1) // np.maximum(counted.sum(axis=1), 1)
     return scores

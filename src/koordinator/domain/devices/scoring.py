@@ -14,7 +14,9 @@ from koordinator.domain.devices.choice import Ranking
 from koordinator.domain.devices.masks import minors_of
 from koordinator.domain.devices.parts import Part
 from koordinator.domain.devices.room import Room
-from koordinator.domain.devices.row_kernels import percentages_left
+from koordinator.domain.devices.row_kernels import MAX_SCORE
+
+Rows = Sequence[Sequence[int]]  # (n, n_amounts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +25,30 @@ class Scorer:
 
     most_allocated: bool
     weights: Mapping[DeviceType, IntArray]  # (n_amounts,)
+    counted: Mapping[DeviceType, tuple[tuple[int, int], ...]]  # (place, weight) of those above 0
 
-    def scores(
-        self, kind: DeviceType, amounts: Amounts, total: IntArray, free: IntArray
-    ) -> IntArray:
+    def scores(self, kind: DeviceType, amounts: Amounts, total: Rows, free: Rows) -> list[int]:
         """Return 0..100 for each of n devices, or nodes by the sums of their devices.
 
-        ``total`` and ``free`` are ``(n, n_amounts)``.  Amounts of which there are none in
+        What ``row_kernels.percentages_left`` does for many: amounts of which there are none in
         total don't count; what is left over of a device that has more free than in total
         does not either.
         """
-        return percentages_left(
-            total, free, np.array(amounts, np.int64), self.weights[kind], self.most_allocated
-        )
+        counted = [(place, weight, amounts[place]) for place, weight in self.counted[kind]]
+        return [self._score(counted, *device) for device in zip(total, free, strict=True)]
+
+    def _score(
+        self, counted: Sequence[tuple[int, int, int]], total: Sequence[int], free: Sequence[int]
+    ) -> int:
+        points = weights = 0
+        for place, weight, asked in counted:
+            capacity, left = total[place], free[place]
+            if capacity > 0:
+                used = capacity - left + asked if left <= capacity else capacity
+                part = min(used, capacity) if self.most_allocated else max(capacity - used, 0)
+                points += part * MAX_SCORE // capacity * weight
+                weights += weight
+        return points // weights if weights > 0 else 0
 
     def node_score(
         self,
@@ -52,9 +65,9 @@ class Scorer:
         for part in parts:
             room = rooms[part.kind]
             rows = list(minors_of(part.candidates(room.offered, numa)))
-            total = totals[part.kind][rows].sum(axis=0, keepdims=True)
-            free = room.free[rows].sum(axis=0, keepdims=True)
-            score += int(self.scores(part.kind, part.amounts, total, free)[0])
+            total = totals[part.kind][rows].sum(axis=0).tolist()
+            free = np.array(room.free, np.int64)[rows].sum(axis=0).tolist()
+            score += self.scores(part.kind, part.amounts, [total], [free])[0]
         return score
 
     def ranking(
@@ -63,21 +76,22 @@ class Scorer:
         """Return how to rank the devices of one node."""
 
         def rank(part: Part, *, in_scopes: bool) -> Sequence[int]:
-            total, free = totals[part.kind], rooms[part.kind].free
+            total, free = totals[part.kind].tolist(), rooms[part.kind].free
             if in_scopes:  # the original hands them over in the wrong order
                 total, free = free, total
-            ranked: list[int] = self.scores(part.kind, part.amounts, total, free).tolist()
-            return ranked
+            return self.scores(part.kind, part.amounts, total, free)
 
         return rank
 
 
 def scorer_of(weights: Mapping[str, int], *, most_allocated: bool) -> Scorer:
     """Return the scorer that weighs resources by name; others don't count."""
+    by_place = {kind: [weights.get(name, 0) for name in names] for kind, names in NAMES.items()}
     return Scorer(
         most_allocated,
+        {kind: np.array(listed, np.int64) for kind, listed in by_place.items()},
         {
-            kind: np.array([weights.get(name, 0) for name in names], np.int64)
-            for kind, names in NAMES.items()
+            kind: tuple((place, weight) for place, weight in enumerate(listed) if weight)
+            for kind, listed in by_place.items()
         },
     )

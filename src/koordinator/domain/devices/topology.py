@@ -28,7 +28,7 @@ class Scope:
 
     def used_around(self, used: int) -> int:
         """Return how many of these scopes have a used GPU."""
-        return sum(mask & used > 0 for mask in self.around)
+        return sum([mask & used > 0 for mask in self.around])
 
 
 class Scopes:
@@ -77,18 +77,20 @@ class Scopes:
             return None
         return lowest(max(able, key=lambda scope: scope.used_around(used)).mask & fit, count)
 
-    def choose_for_share(
-        self, level: int, fit: int, used: int, scores: Sequence[int]
-    ) -> int | None:
-        """Return the minor of one GPU, as ``choose``; but equally used scopes go by best score.
+    def for_share(self, level: int, fit: int, used: int) -> list[int]:
+        """Return the minors of GPUs of which one may be shared; the first of the best is taken.
 
-        ``scores`` are by minor; in a scope the highest counts, the lowest minor among equals.
+        They are those of ``fit`` in the scopes that ``choose`` would find equal.
         """
-        options = []
-        for scope in self._able(1, level, fit):
-            minor = max(minors_of(scope.mask & fit), key=lambda each: scores[each])
-            options.append((scope.used_around(used), scores[minor], minor))
-        return max(options, key=lambda option: option[:2])[2] if options else None
+        able = self._able(1, level, fit)
+        around = [scope.used_around(used) for scope in able]
+        most = max(around, default=0)
+        return [
+            minor
+            for scope, number in zip(able, around, strict=True)
+            if number == most
+            for minor in minors_of(scope.mask & fit)
+        ]
 
     def _able(self, count: int, level: int, fit: int) -> list[Scope]:
         """Return the scopes that have enough, of the deepest level where there are any."""

@@ -15,7 +15,10 @@ MAX_COMBINED: Final = 8
 
 def mask_of(zones: Iterable[int]) -> int:
     """Return the set of some NUMA nodes."""
-    return sum(1 << zone for zone in set(zones))
+    mask = 0
+    for zone in zones:
+        mask |= 1 << zone
+    return mask
 
 
 @lru_cache(maxsize=256)

@@ -120,19 +120,12 @@ class DeviceTable:
         columns, group = self.columns[kind], self.reports[row].model.group(kind)
         if group is None:
             raise BugError(f"row {row} has no {kind} devices")
-        width = group.width
-        free = np.maximum(columns.left[row, :width], 0)
-        held = mask_of(m for m, count in enumerate(columns.holders[row].tolist()) if count > 0)
+        free = np.maximum(columns.left[row, : group.width], 0).tolist()
+        held = mask_of([m for m, count in enumerate(columns.holders[row].tolist()) if count > 0])
         functions: dict[int, set[str]] = {}
         for minor, bus_id in columns.function_sets.get(row, ()):
             functions.setdefault(minor, set()).add(bus_id)
-        return Room(
-            free,
-            group.mask,
-            held,
-            held,
-            {minor: frozenset(buses) for minor, buses in functions.items()},
-        )
+        return Room(free, group.mask, held, held, functions)
 
     def standing(self, row: int, asked: Iterable[tuple[DeviceType, IntArray | None]]) -> Hashable:
         """Return what is equal for rows where the same devices have the amounts asked for left.

@@ -5,6 +5,8 @@ Cases of koordinator pkg/scheduler/plugins/deviceshare/scoring_test.go among the
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.domain.devices.machines import (
     CORE,
     GPU,
@@ -22,9 +24,11 @@ from tests.unit.domain.devices.machines import (
     using,
 )
 
+from koordinator.domain.devices.amounts import NAMES
 from koordinator.domain.devices.model import NodeDevices
 from koordinator.domain.devices.plan import DevicePlan
 from koordinator.domain.devices.room import rooms
+from koordinator.domain.devices.row_kernels import percentages_left
 from koordinator.domain.devices.scoring import Scorer, scorer_of
 from koordinator.domain.devices.usage import Usage
 
@@ -91,9 +95,31 @@ def test_only_weighed_resources_count() -> None:
 
 def test_many_nodes_at_once() -> None:
     """Rows are nodes by the sums of their devices; one without devices scores 0."""
-    total = np.array([[0, 0, 400, 0, 0, 0], [0, 0, 100, 0, 0, 0], [0] * 6])
-    free = np.array([[0, 0, 300, 0, 0, 0], [0, 0, 20, 0, 0, 0], [0] * 6])
+    total = [[0, 0, 400, 0, 0, 0], [0, 0, 100, 0, 0, 0], [0] * 6]
+    free = [[0, 0, 300, 0, 0, 0], [0, 0, 20, 0, 0, 0], [0] * 6]
     amounts = (0, 0, 50, 0, 0, 0)
 
-    assert LEAST.scores(GPU, amounts, total, free).tolist() == [62, 0, 0]
-    assert MOST.scores(GPU, amounts, total, free).tolist() == [37, 100, 0]
+    assert LEAST.scores(GPU, amounts, total, free) == [62, 0, 0]
+    assert MOST.scores(GPU, amounts, total, free) == [37, 100, 0]
+
+
+AMOUNTS = st.lists(st.integers(0, 5), min_size=6, max_size=6)
+
+
+@given(
+    st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=4),
+    AMOUNTS,
+    st.lists(st.integers(0, 3), min_size=6, max_size=6),
+    st.booleans(),
+)
+def test_one_by_one_as_in_arrays(
+    devices: list[tuple[list[int], list[int]]], asked: list[int], weights: list[int], most: bool
+) -> None:
+    """Also where more is free than there is in all."""
+    total, free = ([device[place] for device in devices] for place in range(2))
+    scorer = scorer_of(dict(zip(NAMES[GPU], weights, strict=True)), most_allocated=most)
+    found = percentages_left(
+        np.array(total), np.array(free), np.array(asked), np.array(weights), most
+    )
+
+    assert scorer.scores(GPU, tuple(asked), total, free) == found.tolist()
