@@ -9,7 +9,6 @@ Source: koordinator pkg/scheduler/plugins/deviceshare: device_allocator.go ``All
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from koordinator.api.device import DeviceType
@@ -18,7 +17,7 @@ from koordinator.domain.devices.masks import minors_of
 from koordinator.domain.devices.model import NodeModel
 from koordinator.domain.devices.partitions import Partition, PartitionWish, choose_partition
 from koordinator.domain.devices.parts import Part
-from koordinator.domain.devices.plain_list import ordered
+from koordinator.domain.devices.plain_list import best_first, in_turns
 from koordinator.domain.devices.shortage import (
     NO_DEVICE,
     NO_GPU,
@@ -46,8 +45,8 @@ class Standing(NamedTuple):
 class Ranking(Protocol):
     """Scores devices."""
 
-    def __call__(self, part: Part, *, in_scopes: bool) -> Sequence[int]:
-        """Return scores by minor, the higher the better.
+    def __call__(self, part: Part, minors: Sequence[int], *, in_scopes: bool) -> Sequence[int]:
+        """Return the score of each of these devices, the higher the better.
 
         ``in_scopes``: to compare places for a share in the tree of scopes, not in a row.
         """
@@ -60,11 +59,6 @@ class Choice(NamedTuple):
     template: str = ""  # the virtual template of the GPU, if it needs one
 
 
-def all_alike(part: Part, *, in_scopes: bool) -> Sequence[int]:  # noqa: ARG001 (a Ranking)
-    """Rank nothing: the lowest minor is taken."""
-    return [0] * part.group.width
-
-
 @dataclass(slots=True)
 class Chooser:
     """Chooses devices for a claim on one node."""
@@ -73,7 +67,7 @@ class Chooser:
     claim: DeviceClaim
     parts: Sequence[Part]
     standings: Mapping[DeviceType, Standing]
-    ranking: Ranking = all_alike
+    ranking: Ranking | None = None  # None: all are alike, the lowest minor is taken
 
     def choose(self) -> Choice | Shortage:
         """Return the devices, or why there are not enough."""
@@ -148,9 +142,9 @@ class Chooser:
         level = max(self.claim.scope, 1)
         if scopes is not None and part.is_share:
             minors = scopes.for_share(level, standing.fit, standing.used)
-            if len(minors) > 1:
-                scores = self.ranking(part, in_scopes=True)
-                return (max(minors, key=scores.__getitem__),)
+            if len(minors) > 1 and self.ranking is not None:
+                scores = self.ranking(part, minors, in_scopes=True)
+                return (minors[scores.index(max(scores))],)
             if minors:
                 return (minors[0],)
         elif scopes is not None:
@@ -179,14 +173,14 @@ class Chooser:
     ) -> tuple[int, ...] | Shortage:
         """Take up to ``most`` devices of the list, but no fewer than ``count``."""
         standing = self.standings[part.kind]
-        minors = ordered(
-            part.group,
-            standing.offered,
-            self.ranking(part, in_scopes=False),
-            preferred=standing.preferred,
-            roots=roots,
-        )
-        taken = tuple(islice((m for m in minors if standing.fit >> m & 1), most))
+        minors = list(minors_of(standing.offered))
+        if self.ranking is not None:
+            minors = best_first(minors, self.ranking(part, minors, in_scopes=False))
+        if standing.preferred:
+            minors.sort(key=lambda minor: not standing.preferred >> minor & 1)
+        elif roots:
+            minors = in_turns(part.group, minors, roots)
+        taken = tuple([minor for minor in minors if standing.fit >> minor & 1][:most])
         return taken if len(taken) >= count else NO_DEVICE[part.kind]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -84,11 +85,8 @@ class DeviceGroup:
 
     def on_numa(self, numa: Iterable[int]) -> int:
         """Return the devices on these NUMA nodes, and those on none in particular."""
-        return self.just_on_numa(numa) | self.by_numa.get(NUMA_UNKNOWN, 0)
-
-    def just_on_numa(self, numa: Iterable[int]) -> int:
-        """Return the devices on these NUMA nodes."""
-        there, mask = self.by_numa, 0
+        there = self.by_numa
+        mask = there.get(NUMA_UNKNOWN, 0)
         for node in numa:
             mask |= there.get(node, 0)
         return mask
@@ -108,6 +106,14 @@ class DeviceGroup:
             for function in group.functions
         )
         return tuple(sorted(found, key=attrgetter("bus_id")))
+
+
+class NumaSet(NamedTuple):
+    """Some NUMA nodes."""
+
+    nodes: tuple[int, ...]  # ascending
+    near: Mapping[DeviceType, int]  # the devices there, and those on no NUMA node in particular
+    there: Mapping[DeviceType, int]  # how many of them are just there
 
 
 @dataclass(frozen=True)
@@ -141,12 +147,23 @@ class NodeModel:
         return Scopes(places) if gpus and len(places) == len(gpus.devices) else None
 
     @cached_property
-    def numa_sets(self) -> tuple[tuple[int, ...], ...]:
+    def numa_sets(self) -> tuple[NumaSet, ...]:
         """The sets of NUMA nodes that have devices: by size, then in lexicographic order."""
         found = {device.numa for group in self.groups for device in group.devices}
         nodes = sorted(numa for numa in found if numa is not None and numa != NUMA_UNKNOWN)
         sizes = range(1, len(nodes) + 1)
-        return tuple(chosen for size in sizes for chosen in combinations(nodes, size))
+        return tuple(
+            NumaSet(
+                chosen,
+                {group.kind: group.on_numa(chosen) for group in self.groups},
+                {
+                    group.kind: sum(group.by_numa.get(node, 0).bit_count() for node in chosen)
+                    for group in self.groups
+                },
+            )
+            for size in sizes
+            for chosen in combinations(nodes, size)
+        )
 
 
 class NodeModels:

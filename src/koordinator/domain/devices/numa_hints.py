@@ -3,11 +3,12 @@
 Source: koordinator pkg/scheduler/plugins/deviceshare/topology_hint.go, ``generateTopologyHints``.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from koordinator.api.device import DeviceType
 from koordinator.domain.devices.amounts import IntArray
+from koordinator.domain.devices.model import NumaSet
 from koordinator.domain.devices.plan import DevicePlan, State
 from koordinator.domain.devices.room import Room
 from koordinator.domain.devices.shortage import NO_NUMA_NODE, Shortage
@@ -32,8 +33,8 @@ def numa_hints(
     None at all if no device is on a NUMA node: then the claim has no opinion.
     """
 
-    def gpus_on(nodes: Collection[int]) -> frozenset[int] | Shortage:
-        allocation = plan.allocate(rooms, totals, numa=nodes, early=True)
+    def gpus_on(place: NumaSet) -> frozenset[int] | Shortage:
+        allocation = plan.allocate(rooms, totals, numa=place.nodes, early=True)
         if isinstance(allocation, Shortage):
             return allocation
         return frozenset(taken.minor for taken in allocation.get(DeviceType.GPU, ()))
@@ -56,8 +57,8 @@ class NumaHintTable:
         return known
 
     def _of(self, state: State) -> tuple[NumaHint, ...] | Shortage:
-        def gpus_on(nodes: Collection[int]) -> frozenset[int] | Shortage:
-            choice = self._plan.choose(state, nodes)
+        def gpus_on(place: NumaSet) -> frozenset[int] | Shortage:
+            choice = self._plan.choose(state, place.near)
             if isinstance(choice, Shortage):
                 return choice
             return frozenset(choice.minors.get(DeviceType.GPU, ()))
@@ -66,24 +67,24 @@ class NumaHintTable:
 
 
 def _hints(
-    plan: DevicePlan, gpus_on: Callable[[Collection[int]], frozenset[int] | Shortage]
+    plan: DevicePlan, gpus_on: Callable[[NumaSet], frozenset[int] | Shortage]
 ) -> tuple[NumaHint, ...] | Shortage:
     """Return the hints; ``gpus_on`` says which GPUs some NUMA nodes would give."""
     found: list[tuple[tuple[int, ...], frozenset[int]]] = []
     whole: frozenset[int] | Shortage = frozenset()
-    for nodes in plan.model.numa_sets:
-        whole = NO_NUMA_NODE if _is_too_few(plan, nodes) else gpus_on(nodes)
+    for place in plan.model.numa_sets:
+        whole = NO_NUMA_NODE if _is_too_few(plan, place) else gpus_on(place)
         if not isinstance(whole, Shortage):
-            found.append((nodes, whole))
+            found.append((place.nodes, whole))
     if isinstance(whole, Shortage):  # the last one was of all NUMA nodes
         return whole
-    fewest = min((len(nodes) for nodes, _ in found), default=0)
+    fewest = len(found[0][0]) if found else 0  # they ascend
     return tuple(
         NumaHint(nodes, preferred=len(nodes) == fewest, score=SAME_GPUS if gpus == whole else 0)
         for nodes, gpus in found
     )
 
 
-def _is_too_few(plan: DevicePlan, nodes: Collection[int]) -> bool:
+def _is_too_few(plan: DevicePlan, place: NumaSet) -> bool:
     """Return whether some type has devices there, but fewer than are asked for."""
-    return any(0 < part.group.just_on_numa(nodes).bit_count() < part.count for part in plan.early)
+    return any(0 < place.there[part.kind] < part.count for part in plan.early)

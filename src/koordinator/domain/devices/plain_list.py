@@ -6,33 +6,25 @@ Source: koordinator pkg/scheduler/plugins/deviceshare: device_allocator.go
 
 from collections.abc import Collection, Sequence
 
-from koordinator.domain.devices.masks import minors_of
 from koordinator.domain.devices.model import DeviceGroup
 
 
-def ordered(
-    group: DeviceGroup,
-    offered: int,
-    scores: Sequence[int],
-    *,
-    preferred: int = 0,
-    roots: Collection[str] = (),
-) -> list[int]:
-    """Return the minors of the ``offered`` devices, the best first.
+def best_first(minors: Sequence[int], scores: Sequence[int]) -> list[int]:
+    """Return devices by highest score, those of equal score in the order they are in."""
+    ranked = sorted(zip(scores, minors, strict=True), key=lambda each: -each[0])
+    return [minor for _, minor in ranked]
 
-    ``preferred`` devices go before others.  If there are none, those on the PCIe ``roots``
-    do, taking turns: the best of every root, then the second of every root, …  Otherwise,
-    and within each turn, by highest score (``scores`` are by minor), then lowest minor.
+
+def in_turns(group: DeviceGroup, minors: Sequence[int], roots: Collection[str]) -> list[int]:
+    """Return those on the PCIe ``roots`` before others.
+
+    The roots take turns: the first of every root, then the second of every root, ….  Within each
+    turn, and among the others, the order stays as it is.
     """
-    everyone = sorted(minors_of(offered), key=lambda minor: -scores[minor])
-    if preferred:
-        return sorted(everyone, key=lambda minor: not preferred >> minor & 1)
-    if not roots:
-        return everyone
     turns: list[list[int]] = []
     others: list[int] = []
     seen: dict[str, int] = {}
-    for minor in everyone:
+    for minor in minors:
         root = group.by_minor[minor].pcie
         if root is None or root not in roots:
             others.append(minor)

@@ -9,7 +9,7 @@ from koordinator.api.annotations.devices import AllocatedVirtualFunction
 from koordinator.api.device import DeviceType, VirtualFunction
 from koordinator.domain.devices.allocation import Allocation, Taken, completed
 from koordinator.domain.devices.amounts import IntArray
-from koordinator.domain.devices.choice import Choice, Chooser, Ranking, Standing, all_alike
+from koordinator.domain.devices.choice import Choice, Chooser, Ranking, Standing
 from koordinator.domain.devices.claim import DeviceClaim
 from koordinator.domain.devices.masks import mask_of
 from koordinator.domain.devices.model import NodeModel
@@ -49,7 +49,7 @@ class DevicePlan:
         rooms: Mapping[DeviceType, Room],
         totals: Mapping[DeviceType, IntArray],
         *,
-        ranking: Ranking = all_alike,
+        ranking: Ranking | None = None,
         numa: Collection[int] | None = None,
         preferred: Mapping[DeviceType, Collection[int]] | None = None,
         early: bool = False,
@@ -89,11 +89,16 @@ class DevicePlan:
             masks += (room.fitting(part), room.held)
         return tuple(masks)
 
-    def choose(self, state: State, numa: Collection[int] | None = None) -> Choice | Shortage:
-        """Return the early choice for one state, of NUMA nodes if some are given."""
+    def choose(
+        self, state: State, near: Mapping[DeviceType, int] | None = None
+    ) -> Choice | Shortage:
+        """Return the early choice for one state, of the devices ``near`` some NUMA nodes if given.
+
+        Those have all types of the model.
+        """
         standings = {}
         for part, fit, used in zip(self.early, state[::2], state[1::2], strict=True):
-            offered = part.candidates(part.group.mask, numa)
+            offered = part.selected if near is None else part.selected & near[part.kind]
             standings[part.kind] = Standing(offered, fit & offered, used)
         return Chooser(self.model, self.claim, self.early, standings).choose()
 

@@ -75,8 +75,9 @@ class Scorer:
     ) -> Ranking:
         """Return how to rank the devices of one node."""
 
-        def rank(part: Part, *, in_scopes: bool) -> Sequence[int]:
-            total, free = totals[part.kind].tolist(), rooms[part.kind].free
+        def rank(part: Part, minors: Sequence[int], *, in_scopes: bool) -> Sequence[int]:
+            everything, left = totals[part.kind].tolist(), rooms[part.kind].free
+            total, free = [everything[m] for m in minors], [left[m] for m in minors]
             if in_scopes:  # the original hands them over in the wrong order
                 total, free = free, total
             return self.scores(part.kind, part.amounts, total, free)

@@ -28,7 +28,12 @@ class Scope:
 
     def used_around(self, used: int) -> int:
         """Return how many of these scopes have a used GPU."""
-        return sum([mask & used > 0 for mask in self.around])
+        number = len(self.around)
+        for mask in reversed(self.around):
+            if mask & used:  # then so have those around it
+                break
+            number -= 1
+        return number
 
 
 class Scopes:
@@ -82,15 +87,15 @@ class Scopes:
 
         They are those of ``fit`` in the scopes that ``choose`` would find equal.
         """
-        able = self._able(1, level, fit)
-        around = [scope.used_around(used) for scope in able]
-        most = max(around, default=0)
-        return [
-            minor
-            for scope, number in zip(able, around, strict=True)
-            if number == most
-            for minor in minors_of(scope.mask & fit)
-        ]
+        most = -1
+        minors: list[int] = []
+        for scope in self._able(1, level, fit):
+            number = scope.used_around(used)
+            if number > most:
+                most, minors = number, []
+            if number == most:
+                minors += minors_of(scope.mask & fit)
+        return minors
 
     def _able(self, count: int, level: int, fit: int) -> list[Scope]:
         """Return the scopes that have enough, of the deepest level where there are any."""

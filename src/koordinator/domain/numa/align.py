@@ -11,7 +11,7 @@ BestEffort only.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import product
+from itertools import chain, product
 from math import prod
 from operator import and_
 from typing import Final
@@ -47,25 +47,25 @@ def align(
     """
     if policy is NumaTopologyPolicy.NONE:
         return Alignment(admitted=True)
-    opinions = {
-        (number, resource): listed
-        for number, hints in enumerate(providers)
+    opinions = [
+        (resource, listed)
+        for hints in providers
         for resource, listed in hints.items()
         if listed is not None
-    }
-    lists = list(opinions.values())
-    unsatisfied = [name for (_, name), listed in opinions.items() if not listed]
+    ]
+    lists = [listed for _, listed in opinions]
+    unsatisfied = [name for name, listed in opinions if not listed]
     if policy is NumaTopologyPolicy.BEST_EFFORT:
         return _best_preferred(lists, machine, exclusive) or _best_effort(lists, machine)
     if unsatisfied:
         reasons = tuple(f"Unsatisfied NUMA {resource}" for resource in unsatisfied)
         return Alignment(admitted=False, reasons=reasons)
     single = policy is NumaTopologyPolicy.SINGLE_NUMA_NODE
-    best = _best_preferred(
-        [[*filter(_is_single, hints)] for hints in lists] if single else lists, machine, exclusive
-    )
+    if single:
+        lists = [[hint for hint in hints if _is_single(hint)] for hints in lists]
+    best = _best_preferred(lists, machine, exclusive)
     if best is None:
-        parts = sorted(_summary(name, listed) for (_, name), listed in opinions.items())
+        parts = sorted(_summary(name, listed) for name, listed in opinions)
         cause = ("," if single else " & ").join(parts)
         return Alignment(admitted=False, reasons=(f"Unaligned NUMA Hint cause {cause}",))
     return Alignment(admitted=True) if single and best.zones == machine.all_zones else best
@@ -79,17 +79,19 @@ def _best_preferred(
     lists: Sequence[Sequence[Hint]], machine: Machine, exclusive: str
 ) -> Alignment | None:
     """Return the best of the sets that every resource prefers."""
-    preferred = [{hint.zones: hint for hint in hints if hint.preferred} for hints in lists]
-    named = set().union(*preferred)
+    preferred = [{hint.zones: hint.score for hint in hints if hint.preferred} for hints in lists]
+    strict = [scores.keys() for scores in preferred if None not in scores]
+    named = (
+        set(strict[0]).intersection(*strict)
+        if strict
+        else {*chain([machine.all_zones], *preferred)}
+    )
     best, best_score = 0, 0
     for zones in subsets(machine.zones):
-        if zones.bit_count() > (best or machine.all_zones).bit_count():
+        if best and zones.bit_count() > best.bit_count():
             break
-        if zones not in named and zones != machine.all_zones:
-            continue
-        agreed = all(zones in hints or None in hints for hints in preferred)
-        if agreed and machine.accepts(zones, exclusive):
-            score = sum([hints[zones].score for hints in preferred if zones in hints])
+        if zones in named and machine.accepts(zones, exclusive):
+            score = sum([scores.get(zones, 0) for scores in preferred])
             if not best or _is_better(zones, score, best, best_score):
                 best, best_score = zones, score
     return Alignment(admitted=True, zones=best, score=best_score) if best else None

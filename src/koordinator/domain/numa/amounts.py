@@ -29,7 +29,11 @@ def subtract(total: dict[str, int], less: Amounts) -> None:
 
 def remaining(amounts: Amounts, used: Amounts) -> dict[str, int]:
     """Return what is left of each, at least 0."""
-    return {name: max(amount - used.get(name, 0), 0) for name, amount in amounts.items()}
+    left = {}
+    for name, amount in amounts.items():
+        rest = amount - used.get(name, 0)
+        left[name] = max(0, rest)
+    return left
 
 
 def total(of: Iterable[Amounts]) -> dict[str, int]:

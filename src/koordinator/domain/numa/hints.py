@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 from typing import NamedTuple
 
 from koordinator.api.annotations.numa import NumaTopologyExclusive
@@ -30,18 +29,18 @@ class ZoneState(StrEnum):
     SHARED = "shared"  # also pods that are on several
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Machine:
     """The NUMA nodes of a node, ascending, and who has bound CPUs there."""
 
     states: Mapping[int, ZoneState]
 
-    @cached_property
+    @property
     def zones(self) -> tuple[int, ...]:
         """The ids."""
         return tuple(self.states)
 
-    @cached_property
+    @property
     def all_zones(self) -> int:
         """The set of all."""
         return mask_of(self.states)

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
+from koordinator.api.annotations.numa import NumaTopologyExclusive
 from koordinator.api.resource_names import CPU
 from koordinator.domain.cpus.free import FreeCpus
 from koordinator.domain.cpus.layout import CpuLayout
 from koordinator.domain.numa.amounts import ZoneAmounts, amplified, remaining
-from koordinator.domain.numa.hints import Machine
+from koordinator.domain.numa.hints import Machine, ZoneState
 from koordinator.domain.numa.ledger import NumaLedger
 from koordinator.domain.numa.request import Reusable
 
@@ -32,6 +33,15 @@ class NumaNode:
     def machine(self) -> Machine:
         """The NUMA nodes, and who has bound CPUs there."""
         return Machine(self.ledger.states(self.layout, self.zones))
+
+    def machine_for(self, exclusive: str) -> Machine:
+        """Return the same for a pod with this NumaTopologyExclusive.
+
+        Who has bound CPUs is not looked at where it does not matter.
+        """
+        if exclusive == NumaTopologyExclusive.REQUIRED:
+            return self.machine
+        return Machine(dict.fromkeys(self.zones, ZoneState.IDLE))
 
     def free_cpus(self, reusable: Reusable) -> FreeCpus:
         """Return the CPUs that may be bound; none if the layout is unknown."""

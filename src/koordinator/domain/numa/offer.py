@@ -4,7 +4,7 @@ Source: koordinator pkg/scheduler/plugins/nodenumaresource/resource_manager.go,
 ``GetTopologyHints``, ``generateResourceHints``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from koordinator.api.annotations.numa import NumaTopologyPolicy
@@ -33,23 +33,29 @@ def resource_hints(
     node, fits = trial.node, fits or trial.fits
     there = set().union(*node.zones.values())
     reported = [name for name in trial.request.amounts if name in there]
-    lacking = {
-        name: sum(1 << zone for zone, here in trial.available.items() if not here.get(name))
-        for name in reported
-    }
-    found: dict[str, list[tuple[int, int]]] = {name: [] for name in reported}
-    for zones in subsets(tuple(node.zones)):
-        if zones.bit_count() > largest or not fits(zones):
-            continue
-        score = score_zones(trial, zones, scorer)
-        for name in reported:
-            if not zones & lacking[name]:
-                found[name].append((zones, score))
+    found = [
+        (zones, score_zones(trial, zones, scorer))
+        for zones in subsets(tuple(node.zones))
+        if zones.bit_count() <= largest and fits(zones)
+    ]
     restricted = policy is NumaTopologyPolicy.RESTRICTED
-    hints = {}
-    for name, sets in found.items():
-        smallest = min((zones.bit_count() for zones, _ in sets), default=0)
-        hints[name] = [
-            Hint(zones, restricted or zones.bit_count() == smallest, score) for zones, score in sets
-        ]
-    return hints
+    everywhere = _hints(found, restricted=restricted)
+    lacking = dict.fromkeys(reported, 0)
+    for zone, here in trial.available.items():
+        for name in reported:
+            if not here.get(name):
+                lacking[name] |= 1 << zone
+    return {
+        name: everywhere
+        if not empty
+        else _hints([each for each in found if not each[0] & empty], restricted=restricted)
+        for name, empty in lacking.items()
+    }
+
+
+def _hints(sets: Sequence[tuple[int, int]], *, restricted: bool) -> list[Hint]:
+    """Return the hints for sets of NUMA nodes, which ascend in size, with their scores."""
+    smallest = sets[0][0].bit_count() if sets else 0
+    return [
+        Hint(zones, restricted or zones.bit_count() == smallest, score) for zones, score in sets
+    ]

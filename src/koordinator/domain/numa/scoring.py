@@ -8,7 +8,7 @@ most_allocated.go.
 from dataclasses import dataclass
 
 from koordinator.api.resource_names import CPU, EPHEMERAL_STORAGE, MEMORY
-from koordinator.domain.numa.amounts import Amounts, ZoneAmounts, amplified, total
+from koordinator.domain.numa.amounts import Amounts, ZoneAmounts, amplified, remaining, total
 from koordinator.domain.numa.ledger import NumaHolding
 from koordinator.domain.numa.masks import zones_of
 from koordinator.domain.numa.node import MILLI
@@ -50,8 +50,7 @@ def score_zones(trial: NumaTrial, zones: int, scorer: ZoneScorer) -> int:
     """Return how full some NUMA nodes would be, whatever part the pod takes of which."""
     node = trial.node
     allocatable = _summed(node.zones, zones)
-    free = _summed(trial.available, zones)
-    requested = {name: max(all_ - free.get(name, 0), 0) for name, all_ in allocatable.items()}
+    requested = remaining(allocatable, _summed(trial.available, zones))
     return scorer.score(requested, allocatable, trial.request.counted(node.cpu_ratio))
 
 

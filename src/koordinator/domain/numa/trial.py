@@ -6,7 +6,6 @@ are asked first, also where there are more than two; the original compares by po
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 from koordinator.api.annotations.numa import CpuBindPolicy
@@ -42,15 +41,22 @@ class NumaTrial:
 
     def __init__(self, node: NumaNode, request: NumaRequest, reusable: Reusable = NOTHING) -> None:
         self.node, self.request, self.reusable = node, request, reusable
+        self._available: ZoneAmounts | None = None
+        self._divisions: dict[int, Shares | Shortage] = {}  # by NUMA nodes
         free = node.free_cpus(reusable)
         policy = request.required_policy
         if policy and node.layout is not None:
             free = free.within(usable_under(policy, node.layout, free.cpus))
         self._free = free
 
-    @cached_property
+    @property
     def available(self) -> ZoneAmounts:
         """What the pod may take by NUMA node; of CPU no more than can be bound as required."""
+        if self._available is None:
+            self._available = self._find_available()
+        return self._available
+
+    def _find_available(self) -> ZoneAmounts:
         available = self.reusable.only or self.node.available(self.reusable.zones)
         if not self.request.required_policy or self.node.layout is None:
             return available
@@ -61,9 +67,11 @@ class NumaTrial:
             for zone, amounts in available.items()
         }
 
-    @cached_property
     def _divided(self) -> list[tuple[str, int]]:
-        """What is divided over NUMA nodes: they have nothing to do with what none reports."""
+        """Return what is divided over NUMA nodes.
+
+        They have nothing to do with what none of them reports.
+        """
         there = set().union(*self.available.values())
         return [(name, much) for name, much in self.request.amounts.items() if name in there]
 
@@ -116,9 +124,16 @@ class NumaTrial:
         return (self._free.cpus & cpus).bit_count()
 
     def _divide(self, zones: int | None) -> Shares | Shortage:
-        """Divide the request over NUMA nodes, those that have least first."""
+        """Divide the request over NUMA nodes (None: over none).  Not to be written to."""
         if zones is None:
             return {}
+        known = self._divisions.get(zones)
+        if known is None:
+            known = self._divisions[zones] = self._divided_over(zones)
+        return known
+
+    def _divided_over(self, zones: int) -> Shares | Shortage:
+        """Divide the request over NUMA nodes, those that have least first."""
         if not self.node.zones:
             return Shortage((NO_ZONES,))
         among = zones_of(zones)
@@ -126,7 +141,7 @@ class NumaTrial:
             return self._take_of(among[0])
         shares: Shares = {}
         short = []
-        for name, amount in self._divided:
+        for name, amount in self._divided():
             has = {zone: self.available.get(zone, {}).get(name, 0) for zone in among}
             left = amount
             for index, zone in enumerate(sorted(among, key=has.__getitem__)):
@@ -144,7 +159,7 @@ class NumaTrial:
         """Return the request as the share of one NUMA node."""
         here = self.available.get(zone, {})
         shares, short = {}, []
-        for name, amount in self._divided:
+        for name, amount in self._divided():
             share = min(here.get(name, 0), self._part(name, amount, 1))
             if share < amount:
                 short.append(f"Insufficient NUMA {name}")

@@ -76,8 +76,11 @@ def test_masks_of_numa_nodes_and_labels() -> None:
     assert (gpus.mask, gpus.width) == (0b1111, 4)
     assert gpus.on_numa([1]) == 0b0110
     assert gpus.on_numa([]) == 0b0100
-    assert gpus.just_on_numa([1]) == 0b0010
-    assert found.numa_sets == ((0,), (1,), (0, 1))
+    assert [(each.nodes, each.near[GPU], each.there[GPU]) for each in found.numa_sets] == [
+        ((0,), 0b0101, 1),
+        ((1,), 0b0110, 1),
+        ((0, 1), 0b0111, 2),
+    ]
     assert gpus.labelled(None) == 0b1111
     assert gpus.labelled(LabelSelector(match_labels={"tier": "x"})) == 0b0010
     assert found.group(RDMA) is None

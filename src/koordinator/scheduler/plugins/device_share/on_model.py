@@ -7,6 +7,7 @@ nodes, so that answers are looked up.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -124,18 +125,20 @@ class ClaimOnModel:
         self._number = number
         #: what every node of the model lacks, as a number; 0: nothing
         self.never = number(self.plan.never)
-        self._parts = tuple(map(_part_rows, self.plan.early))
-        early = {part.part.kind: part.asked for part in self._parts}
+        early = {part.kind: np.array(part.amounts, np.int64) for part in self.plan.early}
         #: by type, what decides which devices have enough; None: what just is left
-        self.asked = tuple((want.kind, early.get(want.kind)) for want in claim.wants)
-        self._bits = 2 * sum(part.width for part in self._parts)
+        self.asked = tuple([(want.kind, early.get(want.kind)) for want in claim.wants])
         self._lacks: dict[int, int] = {}
         self._lines: dict[tuple[int, ...], dict[int, int]] = {}  # by sets, then state
         self._opinions: dict[tuple[int, ...], OtherHints] = {}
 
+    @cached_property
+    def _parts(self) -> tuple[PartRows, ...]:
+        return tuple(map(_part_rows, self.plan.early))
+
     def judged(self, view: Snapshot, rows: IntArray, scorer: Scorer) -> tuple[list[int], IntArray]:
         """Return the state of each row, and the sum of scores for all its devices together."""
-        shift, fits = 0, self._bits <= MOST_BITS
+        shift, fits = 0, 2 * sum([part.width for part in self._parts]) <= MOST_BITS
         out, anywhere = np.zeros((3, len(rows)), np.int64), np.zeros(len(rows), np.int64)
         for part in self._parts:
             part.judge(view, rows, anywhere, scorer, shift if fits else -1, out)

@@ -275,9 +275,9 @@ def _rooms(node: Snapshot, row: int, plan: DevicePlan) -> dict[DeviceType, Room]
 def _noting(ranking: Ranking, ranked: set[DeviceType]) -> Ranking:
     """Return a ranking that notes of which types devices were ranked."""
 
-    def rank(part: Part, *, in_scopes: bool) -> Sequence[int]:
+    def rank(part: Part, minors: Sequence[int], *, in_scopes: bool) -> Sequence[int]:
         ranked.add(part.kind)
-        return ranking(part, in_scopes=in_scopes)
+        return ranking(part, minors, in_scopes=in_scopes)
 
     return rank
 
@@ -285,11 +285,11 @@ def _noting(ranking: Ranking, ranked: set[DeviceType]) -> Ranking:
 def _as_wished(ranking: Ranking, wish: IntArray) -> Ranking:
     """Return a ranking in which GPUs in a row are ranked by the wish."""
 
-    def rank(part: Part, *, in_scopes: bool) -> Sequence[int]:
+    def rank(part: Part, minors: Sequence[int], *, in_scopes: bool) -> Sequence[int]:
         if part.kind is DeviceType.GPU:
-            ranked: list[int] = wish.tolist()
+            ranked: list[int] = wish[minors].tolist()
             return ranked
-        return ranking(part, in_scopes=in_scopes)
+        return ranking(part, minors, in_scopes=in_scopes)
 
     return rank
 

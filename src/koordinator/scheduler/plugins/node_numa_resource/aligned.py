@@ -242,9 +242,10 @@ def align_at(
         return tuple(refusals)
     # Larger sets than single ones matter to SingleNUMANode only when it tells what there is.
     single = policy is NumaTopologyPolicy.SINGLE_NUMA_NODE
+    machine = node.machine_for(asked.exclusive)
     for largest in (1, MAX_COMBINED) if single else (MAX_COMBINED,):
         own = resource_hints(trial, policy, settings.zone_scorer, largest=largest)
-        answer = align(policy, [own, *hints], node.machine, asked.exclusive)
+        answer = align(policy, [own, *hints], machine, asked.exclusive)
         if answer.admitted:
             held = trial.allocate(answer.zones)
             if isinstance(held, Shortage):
