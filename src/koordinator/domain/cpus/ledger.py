@@ -41,10 +41,12 @@ class CpuLedger:
         """All CPUs that pods hold."""
         return self._counts.held
 
-    @property
-    def state(self) -> Hashable:
-        """What is equal for ledgers that leave the same CPUs free to pods that share none."""
-        held = self._counts.held
+    def state(self, cpus: int) -> Hashable:
+        """Return what is equal for ledgers that leave the same of ``cpus`` free.
+
+        That is, to pods that share no CPU.
+        """
+        held = self._counts.held & cpus
         return held, self._core_exclusive.held & held, self._numa_exclusive.held & held
 
     def held_without(self, given_back: int) -> int:

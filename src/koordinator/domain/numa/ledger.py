@@ -4,7 +4,7 @@ Source: koordinator pkg/scheduler/plugins/nodenumaresource/node_allocation.go, p
 ``updatePod``.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -96,11 +96,13 @@ class NumaLedger:
         """What each pod holds, by its uid."""
         return self._holdings
 
-    @property
-    def state(self) -> Hashable:
-        """What is equal for ledgers that leave the same to pods that share no CPU."""
-        zones = tuple((zone, *amounts.items()) for zone, amounts in self._zones.items())
-        return self.cpus.state, zones
+    def state(self, zones: Sequence[int], cpus: int) -> Hashable:
+        """Return what is equal for ledgers that leave the same to pods that share no CPU.
+
+        The same of these NUMA nodes' amounts, and of these CPUs.
+        """
+        amounts = [tuple(self._zones.get(zone, {}).items()) for zone in zones]
+        return self.cpus.state(cpus), *amounts
 
     def add(self, uid: str, holding: NumaHolding) -> None:
         """Note what a pod holds, in place of what it held before."""

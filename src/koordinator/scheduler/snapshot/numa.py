@@ -22,7 +22,7 @@ from koordinator.domain.cpus.binding import node_bind_policy, packs
 from koordinator.domain.numa.amounts import ZoneAmounts
 from koordinator.domain.numa.amplification import FloatArray
 from koordinator.domain.numa.ledger import NumaHolding, NumaLedger
-from koordinator.domain.numa.masks import MAX_COMBINED
+from koordinator.domain.numa.masks import MAX_COMBINED, zones_of
 from koordinator.domain.numa.node import NumaNode
 from koordinator.domain.numa.policy import node_policy
 from koordinator.domain.numa.rows import NumaRows
@@ -161,10 +161,20 @@ class NumaTable:
             return NumaNode(None, self.ledger(row), {}, pack=pack)
         return facts.numa_node(self.ledger(row), pack=pack)
 
-    def state(self, row: int) -> Hashable:
-        """Return what is equal for rows that have, and have left, the same CPUs and amounts."""
-        ledger = self._ledgers.get(row)
-        return self._kind_of(row), ledger.state if ledger is not None else None
+    def state(self, row: int, zones: int) -> Hashable:
+        """Return what is equal for rows of which a pod gets the same of some NUMA nodes.
+
+        They have, and have left, the same CPUs and amounts there.  ``zones`` 0: as many CPUs are
+        left anywhere; amounts don't matter where none are charged.
+        """
+        ledger, facts = self._ledgers.get(row), self.facts.get(row)
+        if ledger is None or facts is None:
+            return self._kind_of(row), None
+        layout, among = facts.topology.layout if facts.topology else None, zones_of(zones)
+        cpus = -1
+        if among and layout is not None:
+            cpus = sum([layout.numa_nodes.get(zone, 0) for zone in among])
+        return self._kind_of(row), ledger.state(among, cpus)
 
     # -- writing -----------------------------------------------------------------------------
 

@@ -117,13 +117,31 @@ def test_nodes_in_equal_states_are_known_by_it(monkeypatch: pytest.MonkeyPatch) 
     """What is different never passes for equal, even when a kind of node has been forgotten."""
     state = world(*machine("a"), *machine("b"), *machine("c", cores=2), *machine("d"))
     table, rows = state.nodes.numa, state.nodes.rows
-    first = table.state(rows["a"])
+    first = table.state(rows["a"], 0b01)
 
-    assert first == table.state(rows["b"])
+    assert first == table.state(rows["b"], 0b01)
     monkeypatch.setattr(numa, "KEEP_KINDS", 1)
-    assert table.state(rows["c"]) not in {first, table.state(rows["d"])}
+    assert table.state(rows["c"], 0b01) not in {first, table.state(rows["d"], 0b01)}
     add(state, bound_pod("p", 2, on="b", annotations={STATUS: FULL_ZONE}))
-    assert first == table.state(rows["a"]) != table.state(rows["b"])
+    assert first == table.state(rows["a"], 0b01) != table.state(rows["b"], 0b01)
+
+
+def test_of_some_numa_nodes_what_is_held_of_others_makes_no_difference() -> None:
+    """Neither CPUs nor amounts; where no amounts are charged, only CPUs make one."""
+    state = world(*machine("a"), *machine("b"), *machine("c"))
+    table, rows = state.nodes.numa, state.nodes.rows
+    there = {**FULL_ZONE, "cpuset": "4", "numaNodeResources": [{"node": 1}]}
+    more = {**FULL_ZONE, "numaNodeResources": [{"node": 0, "resources": {"cpu": "5"}}]}
+    for name, held in (("a", FULL_ZONE), ("b", FULL_ZONE), ("c", more)):
+        add(state, bound_pod(name, 2, on=name, annotations={STATUS: held}))
+    add(state, bound_pod("there", 2, on="b", annotations={STATUS: there}))
+
+    def same(one: str, other: str) -> list[bool]:
+        sets = (0b01, 0b10, 0b11, 0)
+        return [table.state(rows[one], z) == table.state(rows[other], z) for z in sets]
+
+    assert same("a", "b") == [True, False, False, False]
+    assert same("a", "c") == [False, True, False, True]
 
 
 def test_a_pod_is_refused_the_same_way_among_equal_nodes_and_among_others() -> None:

@@ -176,7 +176,7 @@ class NodeNumaResource:
         if found.held is not None:
             return _holding(found.held, asked, request)
         row = int(node.row_numbers[0])
-        key = (found.zones, int(node.numa.bind_policy[row]), node.numa.state(row))
+        key = (found.zones, int(node.numa.bind_policy[row]), node.numa.state(row, found.zones))
         known = asked.held.get(key)
         if known is None:
             numa_node = node.numa.node(row, pack=self.settings.pack)
