@@ -1,10 +1,9 @@
 """The CPUs that may be taken, and what of their surroundings matters to the choice."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class FreeCpus:
+class FreeCpus(NamedTuple):
     """CPUs by the number of pods that hold them already: none, one and so on.
 
     One group unless CPUs may be shared.
@@ -26,7 +25,7 @@ class FreeCpus:
 
     def within(self, cpus: int) -> "FreeCpus":
         """Keep only these."""
-        groups = tuple(group & cpus for group in self.groups)
+        groups = tuple([group & cpus for group in self.groups])
         return FreeCpus(groups, self.core_exclusive, self.numa_exclusive)
 
     def without(self, cpus: int) -> "FreeCpus":

@@ -91,12 +91,15 @@ class CpuLedger:
                 counts = self._counts.copy() if counts is self._counts else counts
                 counts.remove(cpus)
         usable, held = layout.cpus & ~unusable, counts.held
-        shared = (
+        shared = [
             counts.at_least(number) & usable & ~counts.at_least(number + 1)
             for number in range(1, max_holders)
+        ]
+        return FreeCpus(
+            (usable & ~held, *shared),
+            self._core_exclusive.held & held,
+            self._numa_exclusive.held & held,
         )
-        groups = (usable & ~held, *shared) if max_holders > 1 else (usable & ~held,)
-        return FreeCpus(groups, self._core_exclusive.held & held, self._numa_exclusive.held & held)
 
     def validate(self) -> None:
         """Raise BugError unless the counts are those of the holdings."""

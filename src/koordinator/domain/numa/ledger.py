@@ -133,13 +133,15 @@ class NumaLedger:
         states = dict.fromkeys(zones, ZoneState.IDLE)
         if layout is None:
             return states
-        own = [(zone, layout.numa_nodes.get(zone, 0)) for zone in states]
-        for holding in self.cpus:
-            touched = [zone for zone, cpus in own if holding.cpus & cpus]
-            if len(touched) > 1:
-                states.update(dict.fromkeys(touched, ZoneState.SHARED))
-            elif touched and states[touched[0]] is ZoneState.IDLE:
-                states[touched[0]] = ZoneState.SINGLE
+        own = {zone: layout.numa_nodes.get(zone, 0) for zone in states}
+        everywhere = sum(own.values())
+        held = [holding.cpus for holding in self.cpus]
+        for zone, here in own.items():
+            elsewhere = everywhere & ~here
+            on_it = [cpus for cpus in held if cpus & here]
+            if on_it:
+                shared = [cpus for cpus in on_it if cpus & elsewhere]
+                states[zone] = ZoneState.SHARED if shared else ZoneState.SINGLE
         return states
 
     def validate(self) -> None:
