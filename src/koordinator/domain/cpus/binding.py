@@ -7,7 +7,6 @@ numa_aware.go, ``GetNodeCPUBindPolicy``.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -43,8 +42,7 @@ class FractionalCpuError(ValueError):
         super().__init__(FRACTIONAL_CPUS)
 
 
-@dataclass(frozen=True, slots=True)
-class CpuBinding:
+class CpuBinding(msgspec.Struct, frozen=True):
     """A number of CPUs for one pod alone."""
 
     count: int
@@ -105,7 +103,7 @@ def binding_on(
     if node_policy is None or (own is not None and own.required):
         return own
     if own is not None:
-        return replace(own, policy=node_policy, required=True)
+        return msgspec.structs.replace(own, policy=node_policy, required=True)
     return _binding(cpu_milli, node_policy, required=True)
 
 

@@ -8,7 +8,8 @@ of the pod seen last; here it is that of both.
 """
 
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from koordinator.api.annotations.numa import CpuExclusivePolicy
 from koordinator.domain.cpus.free import FreeCpus
@@ -17,8 +18,7 @@ from koordinator.domain.cpus.layout import CpuLayout
 from koordinator.foundation.errors import BugError
 
 
-@dataclass(frozen=True, slots=True)
-class CpuHolding:
+class CpuHolding(Struct, frozen=True):
     """The CPUs of a pod, and with whom it would rather not share (a CpuExclusivePolicy)."""
 
     cpus: int

@@ -1,7 +1,8 @@
 """A choice of CPUs under way: what is free, what is taken, what is still needed."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from koordinator.api.annotations.numa import CpuExclusivePolicy
 from koordinator.domain.cpus.cpu_list import lowest
@@ -9,8 +10,7 @@ from koordinator.domain.cpus.free import FreeCpus
 from koordinator.domain.cpus.layout import CpuLayout
 
 
-@dataclass(frozen=True, slots=True)
-class CpuWish:
+class CpuWish(Struct, frozen=True):
     """How a pod would like its CPUs."""
 
     bind_policy: str  # a CpuBindPolicy; what isn't FullPCPUs spreads

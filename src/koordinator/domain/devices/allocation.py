@@ -5,10 +5,9 @@ pkg/scheduler/plugins/deviceshare/utils.go, ``fillGPUTotalMem``.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from koordinator.api.annotations.devices import (
     ALLOCATED,
@@ -24,8 +23,7 @@ from koordinator.domain.devices.amounts import MEMORY, RATIO, Amounts, amounts_o
 from koordinator.domain.devices.masks import MAX_MINOR
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(Struct, frozen=True):
     """What was taken of one device."""
 
     minor: int

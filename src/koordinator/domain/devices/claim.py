@@ -5,7 +5,8 @@ Source: koordinator pkg/scheduler/plugins/deviceshare/utils.go, ``preparePod``,
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from koordinator.api.annotations.devices import (
     ALLOCATE_HINTS,
@@ -32,8 +33,7 @@ from koordinator.domain.devices.templates import TemplateTable
 from koordinator.domain.devices.topology import LEVELS
 
 
-@dataclass(frozen=True, slots=True)
-class Want:
+class Want(Struct, frozen=True):
     """What is asked of one type of device."""
 
     request: DeviceRequest
@@ -47,8 +47,7 @@ class Want:
         return self.request.kind
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceClaim:
+class DeviceClaim(Struct, frozen=True):
     """What a pod asks of a node's devices."""
 
     wants: tuple[Want, ...]  # at least one, in the order of ``DeviceType``

@@ -5,7 +5,8 @@ devicehandler_gpu.go, ``calcDesiredRequestsAndCountForGPU``; devicehandler_defau
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from koordinator.api.device import DeviceType
 from koordinator.api.resource_names import (
@@ -39,8 +40,7 @@ class DeviceRequestError(ValueError):
     """No device can be what the pod asks for."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRequest:
+class DeviceRequest(Struct, frozen=True):
     """``count`` devices, each with these amounts; 0 is not asked for."""
 
     kind: DeviceType

@@ -9,12 +9,13 @@ BestEffort only.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import chain, product
 from math import prod
 from operator import and_
 from typing import Final
+
+from msgspec import Struct
 
 from koordinator.api.annotations.numa import NumaTopologyPolicy
 from koordinator.domain.numa.hints import Hint, Machine, ResourceHints
@@ -24,8 +25,7 @@ from koordinator.domain.numa.masks import mask_text, subsets
 MAX_COMBINATIONS: Final = 15**3
 
 
-@dataclass(frozen=True, slots=True)
-class Alignment:
+class Alignment(Struct, frozen=True):
     """The answer of a policy.  ``zones`` None: admitted without regard to NUMA nodes."""
 
     admitted: bool

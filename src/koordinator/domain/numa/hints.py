@@ -1,9 +1,10 @@
 """Which NUMA nodes each resource of a pod could come from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from koordinator.api.annotations.numa import NumaTopologyExclusive
 from koordinator.domain.numa.masks import mask_of, zones_of
@@ -29,8 +30,7 @@ class ZoneState(StrEnum):
     SHARED = "shared"  # also pods that are on several
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """The NUMA nodes of a node, ascending, and who has bound CPUs there."""
 
     states: Mapping[int, ZoneState]

@@ -5,8 +5,9 @@ Source: koordinator pkg/scheduler/plugins/nodenumaresource/node_allocation.go, p
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from msgspec import Struct, field
 
 from koordinator.api.annotations.numa import (
     RESOURCE_SPEC,
@@ -26,8 +27,7 @@ from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.quantity import Notation, Quantity
 
 
-@dataclass(frozen=True, slots=True)
-class NumaHolding:
+class NumaHolding(Struct, frozen=True):
     """What a pod got: CPUs of its own, and amounts by NUMA node; either may be empty."""
 
     cpus: int = 0

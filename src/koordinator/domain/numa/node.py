@@ -1,6 +1,6 @@
 """One node as a pod finds it: CPUs, NUMA nodes, and what is taken of them."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from koordinator.api.annotations.numa import NumaTopologyExclusive
 from koordinator.api.resource_names import CPU
@@ -14,8 +14,7 @@ from koordinator.domain.numa.request import Reusable
 MILLI = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class NumaNode:
+class NumaNode(Struct, frozen=True):
     """Facts of the topology, the ledger of the pods, settings of the node.
 
     ``zones`` are amounts by NUMA node, amplified.

@@ -1,16 +1,16 @@
 """What a pod asks of the NUMA nodes of a node, and what it may take from others."""
 
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
+
+from msgspec import Struct, field
 
 from koordinator.api.resource_names import CPU
 from koordinator.domain.cpus.binding import CpuBinding
 from koordinator.domain.numa.amounts import Amounts, ZoneAmounts, amplified
 
 
-@dataclass(frozen=True, slots=True)
-class NumaRequest:
+class NumaRequest(Struct, frozen=True):
     """Amounts above 0, canonical; ``binding`` if the CPUs are for the pod alone."""
 
     amounts: Amounts
@@ -28,8 +28,7 @@ class NumaRequest:
         return {**self.amounts, CPU: amplified(self.amounts[CPU], cpu_ratio)}
 
 
-@dataclass(frozen=True, slots=True)
-class Reusable:
+class Reusable(Struct, frozen=True):
     """What others hold and this pod may take: from reservations, and from victims."""
 
     preferred_cpus: int = 0  # taken before any others

@@ -14,9 +14,12 @@ from koordinator.domain.reservations.offer import Offer
 from koordinator.foundation.errors import InputError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # making a frozen one takes three times as long
 class Belongings:
-    """Devices with their virtual functions, CPUs of its own, amounts of NUMA nodes."""
+    """Devices with their virtual functions, CPUs of its own, amounts of NUMA nodes.
+
+    Not to be written to.
+    """
 
     devices: Allocation = field(default_factory=dict)
     numa: NumaHolding | None = None

@@ -1,11 +1,10 @@
 """Many nodes at once give the answers of one after the other."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.machines import GIB, machine, numa_node
 
 from koordinator.api.annotations.numa import CpuBindPolicy, NumaTopologyPolicy

@@ -1,9 +1,8 @@
 """How full NUMA nodes would be."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from tests.machines import GIB, machine, numa_node
 
 from koordinator.domain.cpus.binding import CpuBinding

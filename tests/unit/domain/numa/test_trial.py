@@ -1,13 +1,13 @@
 """One pod on one node."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.machines import GIB, machine, numa_node
 
 from koordinator.api.annotations.numa import CpuBindPolicy, NumaTopologyPolicy
