@@ -6,7 +6,7 @@ from koordinator.api.annotations.numa import NumaTopologyExclusive
 from koordinator.api.resource_names import CPU
 from koordinator.domain.cpus.free import FreeCpus
 from koordinator.domain.cpus.layout import CpuLayout
-from koordinator.domain.numa.amounts import ZoneAmounts, amplified, remaining
+from koordinator.domain.numa.amounts import Amounts, ZoneAmounts, amplified, remaining
 from koordinator.domain.numa.hints import Machine, ZoneState
 from koordinator.domain.numa.ledger import NumaLedger
 from koordinator.domain.numa.request import Reusable
@@ -73,5 +73,18 @@ class NumaNode(Struct, frozen=True):
 
     def available(self, reusable: ZoneAmounts) -> dict[int, dict[str, int]]:
         """Return what is left of each NUMA node."""
-        used = self.used(reusable)
-        return {zone: remaining(amounts, used[zone]) for zone, amounts in self.zones.items()}
+        if reusable or self.cpu_ratio > 1:
+            used = self.used(reusable)
+            return {zone: remaining(amounts, used[zone]) for zone, amounts in self.zones.items()}
+        of_pods = self.ledger.zones
+        return {zone: _left(amounts, of_pods.get(zone)) for zone, amounts in self.zones.items()}
+
+
+def _left(amounts: Amounts, charged: Amounts | None) -> dict[str, int]:
+    """Return what is left of each, at least 0 and at most all."""
+    if not charged:
+        return dict(amounts)
+    return {
+        name: amount - min(charged[name], amount) if charged.get(name, 0) > 0 else amount
+        for name, amount in amounts.items()
+    }

@@ -55,8 +55,10 @@ def score_zones(trial: NumaTrial, zones: int, scorer: ZoneScorer) -> int:
 
 
 def _summed(amounts: ZoneAmounts, zones: int) -> Amounts:
-    here = [amounts[zone] for zone in zones_of(zones) if zone in amounts]
-    return here[0] if len(here) == 1 else total(here)
+    among = zones_of(zones)
+    if len(among) == 1:
+        return amounts.get(among[0], {})
+    return total([amounts[zone] for zone in among if zone in amounts])
 
 
 def score_holding(trial: NumaTrial, holding: NumaHolding, scorer: ZoneScorer) -> int:

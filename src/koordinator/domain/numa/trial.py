@@ -67,13 +67,9 @@ class NumaTrial:
             for zone, amounts in available.items()
         }
 
-    def _divided(self) -> list[tuple[str, int]]:
-        """Return what is divided over NUMA nodes.
-
-        They have nothing to do with what none of them reports.
-        """
-        there = set().union(*self.available.values())
-        return [(name, much) for name, much in self.request.amounts.items() if name in there]
+    def _is_reported(self, name: str) -> bool:
+        """Return whether any NUMA node reports it; they have nothing to do with what none does."""
+        return any(name in here for here in self.available.values())
 
     def allocate(self, zones: int | None) -> NumaHolding | Shortage:
         """Return what the pod gets of some NUMA nodes.
@@ -141,7 +137,9 @@ class NumaTrial:
             return self._take_of(among[0])
         shares: Shares = {}
         short = []
-        for name, amount in self._divided():
+        for name, amount in self.request.amounts.items():
+            if not self._is_reported(name):
+                continue
             has = {zone: self.available.get(zone, {}).get(name, 0) for zone in among}
             left = amount
             for index, zone in enumerate(sorted(among, key=has.__getitem__)):
@@ -157,14 +155,17 @@ class NumaTrial:
 
     def _take_of(self, zone: int) -> Shares | Shortage:
         """Return the request as the share of one NUMA node."""
-        here = self.available.get(zone, {})
+        here, is_bound = self.available.get(zone, {}), self.request.binding is not None
         shares, short = {}, []
-        for name, amount in self._divided():
-            share = min(here.get(name, 0), self._part(name, amount, 1))
-            if share < amount:
+        for name, amount in self.request.amounts.items():
+            has = here.get(name)
+            if has is None and not self._is_reported(name):
+                continue
+            whole = self._part(name, amount, 1) if is_bound and name == CPU else amount
+            if has is None or min(has, whole) < amount:
                 short.append(f"Insufficient NUMA {name}")
-            elif share:
-                shares[name] = share
+            else:
+                shares[name] = min(has, whole)
         if short:
             return Shortage(tuple(short))
         return {zone: shares} if shares else {}
