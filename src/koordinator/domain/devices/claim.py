@@ -5,6 +5,7 @@ Source: koordinator pkg/scheduler/plugins/deviceshare/utils.go, ``preparePod``,
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import Final
 
 from msgspec import Struct
 
@@ -31,6 +32,9 @@ from koordinator.domain.devices.requests import (
 from koordinator.domain.devices.shortage import NO_TEMPLATE
 from koordinator.domain.devices.templates import TemplateTable
 from koordinator.domain.devices.topology import LEVELS
+
+#: The annotations of a pod that say what it wishes.
+WISHES: Final = (ALLOCATE_HINTS.key, JOINT_ALLOCATE.key, GPU_PARTITION_SPEC.key)
 
 
 class Want(Struct, frozen=True):

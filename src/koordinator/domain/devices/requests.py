@@ -5,11 +5,13 @@ devicehandler_gpu.go, ``calcDesiredRequestsAndCountForGPU``; devicehandler_defau
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from msgspec import Struct
 
 from koordinator.api.device import DeviceType
 from koordinator.api.resource_names import (
+    CURRENT_DEVICE_NAMES,
     GPU,
     GPU_CORE,
     GPU_MEMORY_RATIO,
@@ -34,6 +36,8 @@ _NAMES_OF: Mapping[DeviceType, frozenset[str]] = {
     DeviceType.FPGA: frozenset(NAMES[DeviceType.FPGA]),
 }
 _KIND_OF = {name: kind for kind, names in _NAMES_OF.items() for name in names}
+#: All resources of devices, by their former names as well.
+DEVICE_NAMES: Final = frozenset({*_KIND_OF, *CURRENT_DEVICE_NAMES})
 
 
 class DeviceRequestError(ValueError):

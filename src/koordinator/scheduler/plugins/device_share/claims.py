@@ -1,19 +1,21 @@
 """What pods ask of devices, in view of the virtual templates that the cluster has."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.device import DeviceType
 from koordinator.api.meta import ObjectMeta
 from koordinator.domain.devices.allocation import Allocation
-from koordinator.domain.devices.claim import DeviceClaim, device_claim
-from koordinator.domain.devices.requests import DeviceRequestError
+from koordinator.domain.devices.claim import WISHES, DeviceClaim, device_claim
+from koordinator.domain.devices.requests import DEVICE_NAMES, DeviceRequestError
 from koordinator.domain.devices.shortage import Shortage
 from koordinator.domain.devices.templates import TemplateTable, read_templates
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.plugins.device_share.on_model import ClaimOnModel
 from koordinator.scheduler.snapshot import PodClass, Snapshot
+
+KEEP_CLAIMS = 1 << 12
 
 
 @dataclass(slots=True, eq=False)
@@ -50,36 +52,60 @@ class Templates:
     config_map: str  # namespace/name
     resources: tuple[str, ...]
 
-    def _table(self, snapshot: Snapshot, version: int) -> TemplateTable:
-        """Return the templates.  A table that can't be read changes nothing."""
+    def _claims(self, snapshot: Snapshot, version: int) -> "Claims":
+        """Return the templates and what is claimed in view of them.
+
+        A table that can't be read changes nothing.
+        """
         memo = snapshot.memo
-        known: tuple[int, TemplateTable] = memo.get(self, (-1, TemplateTable()))
-        if known[0] != version:
+        known: Claims = memo.get(self) or Claims(-1, TemplateTable())
+        if known.version != version:
             found = snapshot.objects.get(ConfigMap, self.config_map)
             try:
                 table = read_templates(found) if found is not None else TemplateTable()
             except InputError:
-                table = known[1]
-            known = memo[self] = (version, table)
-        return known[1]
+                table = known.table
+            known = memo[self] = Claims(version, table)
+        return known
 
     def claim(self, snapshot: Snapshot, pod: PodClass) -> Claimed | str | None:
         """Return what the pod asks of devices: None if nothing, a text if that can't be."""
         version = snapshot.objects.version(ConfigMap)
         known: tuple[int, Claimed | str | None] | None = pod.facts.get(self)
         if known is None or known[0] != version:
-            claimed = self._claim(snapshot, pod, self._table(snapshot, version))
+            claimed = self._claim(snapshot, pod, self._claims(snapshot, version))
             known = pod.facts[self] = (version, claimed)
         return known[1]
 
-    def _claim(
-        self, snapshot: Snapshot, pod: PodClass, table: TemplateTable
-    ) -> Claimed | str | None:
+    def _claim(self, snapshot: Snapshot, pod: PodClass, claims: "Claims") -> Claimed | str | None:
         names = snapshot.resources
-        asked = {names[column]: amount for column, amount in pod.demand}
-        meta = ObjectMeta(labels=dict(pod.labels), annotations=dict(pod.annotations))
+        asked = {names[at]: amount for at, amount in pod.demand if names[at] in DEVICE_NAMES}
+        if not asked:
+            return None
+        wishes = {key: pod.annotations[key] for key in WISHES if key in pod.annotations}
+        key = (*asked.items(), *wishes.items())
+        known = claims.known.get(key)
+        if known is None:
+            if len(claims.known) >= KEEP_CLAIMS:
+                claims.known.clear()
+            known = claims.known[key] = self._read(asked, wishes, claims.table)
+        return known or None
+
+    def _read(
+        self, asked: Mapping[str, int], wishes: dict[str, str], table: TemplateTable
+    ) -> Claimed | str:
         try:
-            claim = device_claim(meta, asked, table, self.resources)
+            claim = device_claim(ObjectMeta(annotations=wishes), asked, table, self.resources)
         except (DeviceRequestError, InputError) as error:
             return str(error)
-        return None if claim is None else Claimed(claim)
+        return "" if claim is None else Claimed(claim)
+
+
+@dataclass(slots=True, eq=False)
+class Claims:
+    """The templates in one version, and what pods claim: those that ask the same share a claim."""
+
+    version: int
+    table: TemplateTable
+    #: by what is read of pods; a text if that can't be, empty if nothing is claimed
+    known: dict[Hashable, Claimed | str] = field(default_factory=dict)
