@@ -5,9 +5,10 @@ Source: koordinator pkg/scheduler/plugins/loadaware/pod_assign_cache.go
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import msgspec
 
 from koordinator.api.node_metric import AggregatedUsage, NodeMetric, NodeMetricStatus
 from koordinator.api.qos import PriorityBand
@@ -15,6 +16,7 @@ from koordinator.domain.load.rules import Amounts, LoadRules, Window
 from koordinator.foundation.clock import to_epoch_s
 
 REPORT_INTERVAL_S = 60.0  # of a koordlet that has not been told otherwise
+_PROD: Final = str(PriorityBand.PROD)
 
 
 class PodReport(NamedTuple):
@@ -24,8 +26,7 @@ class PodReport(NamedTuple):
     is_prod: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(msgspec.Struct, frozen=True):  # a struct: one is made per report
     """The newest measurement of a node."""
 
     updated_s: float  # since the epoch; -inf if the report doesn't say
@@ -71,10 +72,9 @@ def measured_by(metric: NodeMetric, rules: LoadRules) -> Measured:
 
 
 def _pods(status: NodeMetricStatus, rules: LoadRules) -> Mapping[str, PodReport]:
-    found: dict[str, PodReport] = {}
-    for report in status.pods_metric:
-        used = report.pod_usage.resources
-        if used:
-            is_prod = report.priority == PriorityBand.PROD
-            found[f"{report.namespace}/{report.name}"] = PodReport(rules.amounts(used), is_prod)
-    return found
+    amounts = rules.amounts
+    return {
+        f"{report.namespace}/{report.name}": PodReport(amounts(used), report.priority == _PROD)
+        for report in status.pods_metric
+        if (used := report.pod_usage.resources)
+    }

@@ -77,18 +77,18 @@ class PodLoad:
 
         ``got_s`` is when it got its node, unless it says so itself.
         """
-        nothing = (0,) * len(self.estimate)
+        estimate = self.estimate
+        nothing = (0,) * len(estimate)
         if not self.counts:
             return nothing, nothing, nothing, nothing
-        prod_usage = report.usage if self.is_prod and report.is_prod else nothing
-        prod_delta = delta = nothing
+        delta = nothing
         if self._counts_as_estimated(measured, pod, got_s):
-            prod_delta = delta = tuple(map(_beyond, self.estimate, report.usage))
+            delta = tuple(map(_beyond, estimate, report.usage))
         if not self.is_prod:
-            prod_delta = nothing
-        elif not report.is_prod:
-            prod_delta = self.estimate
-        return delta, prod_delta, self.estimate, prod_usage
+            return delta, nothing, estimate, nothing
+        if not report.is_prod:
+            return delta, estimate, estimate, nothing
+        return delta, delta, estimate, report.usage
 
     def _counts_as_estimated(self, measured: Measured, pod: Pod, got_s: float) -> bool:
         """Return whether the measurement is too old, or wanted to be taken for too old."""
@@ -181,5 +181,5 @@ def _true_since(pod: Pod, kind: str) -> float | None:
     for condition in pod.status.conditions:
         if condition.type == kind:
             since = condition.last_transition_time
-            return to_epoch_s(since) if condition.status == "True" and since else None
+            return to_epoch_s(since) if since and condition.status == "True" else None
     return None
