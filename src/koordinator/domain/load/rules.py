@@ -55,14 +55,14 @@ class LoadRules:
 
     def amounts(self, quantities: Mapping[str, Quantity]) -> Amounts:
         """Return quantities in canonical units, 0 where there is none or less."""
-        return tuple(
-            [
-                0
-                if (quantity := quantities.get(name)) is None or quantity.nanos <= 0
-                else (quantity.milli() if name == "cpu" else quantity.value())
-                for name in self.resources
-            ]
-        )
+        found = []
+        for name in self.resources:
+            quantity = quantities.get(name)
+            if quantity is None or quantity.nanos <= 0:
+                found.append(0)
+            else:
+                found.append(quantity.milli() if name == "cpu" else quantity.value())
+        return tuple(found)
 
     def numbers(self, of: Mapping[str, int]) -> Amounts:
         """Return plain numbers by resource, 0 where there is none."""

@@ -92,10 +92,11 @@ class LoadLedger:
         return self._added(measured, placed)
 
     def _added(self, measured: Measured, placed: PlacedPod) -> Addends:
-        kind, report = class_load(placed.pod_class, self.rules), measured.pods.get(placed.key)
+        rules, report = self.rules, measured.pods.get(placed.key)
+        kind = class_load(placed.pod_class, rules)
         if report is None:
             return kind.addends
-        return kind.load.reported(measured, report, placed.pod, placed.assigned_s)
+        return kind.load.reported(measured, report, rules, placed.pod, placed.assigned_s)
 
     # -- writing -----------------------------------------------------------------------------
 
