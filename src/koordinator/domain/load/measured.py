@@ -56,9 +56,9 @@ def measured_by(metric: NodeMetric, rules: LoadRules) -> Measured:
         interval_s=REPORT_INTERVAL_S if interval_s is None else float(interval_s),
         usage=None if body is None else rules.amounts(body.node_usage.resources),
         windows=() if body is None else body.aggregated_node_usages,
-        system=rules.amounts(
-            body.system_usage.resources if body is not None and rules.includes_system else {}
-        ),
+        system=rules.nothing
+        if body is None or not rules.includes_system
+        else rules.amounts(body.system_usage.resources),
         pods={
             f"{report.namespace}/{report.name}": report
             for report in status.pods_metric

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import inf
 
@@ -40,6 +41,7 @@ SUMS = len(Sum)
 
 #: A row, what it reports, None if that is nothing any more, and the pods that are there.
 Report = tuple[int, NodeMetric | None, Iterable[PlacedPod]]
+_NO_KEYS: AbstractSet[str] = frozenset()
 _ONCE = {1: np.array((1,)), -1: np.array((-1,))}
 
 
@@ -70,7 +72,8 @@ class LoadLedger:
         self._windows: dict[int, Window | None] = {}  # that are limited, of nodes with limits
         self._expires_s: npt.NDArray[np.float64] = np.full(capacity, inf)
         self._next_expiry_s = inf  # at the earliest
-        self._nothing: Addends = ((0,) * len(rules.resources),) * 4
+        self._nothing: Addends = (rules.nothing,) * 4
+        self._one_row = np.zeros(1, np.int64)  # for kernels, instead of a new array for each pod
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -153,7 +156,8 @@ class LoadLedger:
             added = np.array(self.added_by(placed))
         else:
             added = class_load(placed.pod_class, self.rules).amounts
-        self._count(np.array((placed.row,)), _ONCE[sign], added)
+        self._one_row[0] = placed.row
+        self._count(self._one_row, _ONCE[sign], added)
 
     def charge_run(self, pod: PodClass, rows: IntArray, times: IntArray) -> None:
         """Count ``times[i]`` pods of a class, of which nothing was measured, on ``rows[i]``."""
@@ -176,7 +180,10 @@ class LoadLedger:
         return expired
 
     def _note_reported(self, old: Measured | None, new: Measured | None) -> None:
-        before, after = old.pods.keys() if old else set(), new.pods.keys() if new else set()
+        before = old.pods.keys() if old is not None else _NO_KEYS
+        after = new.pods.keys() if new is not None else _NO_KEYS
+        if before == after:
+            return
         for key in before - after:
             self.reported[key] -= 1
             if not self.reported[key]:
@@ -196,7 +203,7 @@ class LoadLedger:
         self._next_expiry_s = min(self._next_expiry_s, float(expires_s.min()))
 
     def _choose_usage(self, rows: Sequence[int]) -> None:
-        rules, nothing = self.rules, self._nothing[0]
+        rules, nothing = self.rules, self.rules.nothing
         limited: list[Amounts | None] = []
         scored: list[Amounts | None] = []
         for row in rows:
@@ -219,7 +226,7 @@ class LoadLedger:
         kernel(where, figures, facts, self.margins)
 
     def _add_up(self, measured: Measured, pods: Iterable[PlacedPod]) -> Sequence[Amounts]:
-        nothing = self._nothing[0]
+        nothing = self.rules.nothing
         system = measured.system if self.rules.includes_system else nothing
         addends = [self._added(measured, placed) for placed in pods]
         if not addends:
