@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from koordinator.api.core import MicroTime
+from koordinator.api.late import Late
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.registry import find_kind
 from koordinator.api.syntax import join_path
@@ -48,7 +49,7 @@ def decode(data: JsonObject | bytes | msgspec.Raw, kind: type[ValueT]) -> ValueT
         if isinstance(data, dict):
             return _convert(data, kind)
         key: Any = kind  # mypy doubts that a type can be hashed
-        obj: ValueT = _decoder(key).decode(data)
+        obj: ValueT = json_decoder(key).decode(data)
     except msgspec.ValidationError:
         return _decode_without_nulls(data, kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -118,7 +119,7 @@ def spelt_out(value: object) -> Any:
             return {f.encode_name: spelt_out(getattr(value, f.name)) for f in fields}
         case Mapping():
             return {str(key): spelt_out(item) for key, item in value.items()}
-        case list() | tuple() | set() | frozenset():
+        case list() | tuple() | set() | frozenset() | Late():
             return [spelt_out(item) for item in value]
         case bytes():
             return f"({len(value)} bytes)"
@@ -184,9 +185,11 @@ def _from_json(wanted: type, found: Any) -> Any:
     raise BugError(f"no decoder for {wanted}")
 
 
-def _to_json(value: Any) -> str:
+def _to_json(value: Any) -> Any:
     if isinstance(value, _SPELT):
         return str(value)
+    if isinstance(value, Late):
+        return value.text
     if isinstance(value, MicroTime):
         utc = value.astimezone(dt.UTC)
         return utc.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -200,7 +203,8 @@ _HEADER_DECODER = msgspec.json.Decoder(_Header)
 
 
 @cache
-def _decoder(kind: type[ValueT]) -> msgspec.json.Decoder[ValueT]:
+def json_decoder(kind: type[ValueT]) -> msgspec.json.Decoder[ValueT]:
+    """Return what decodes a type as ``decode`` does, but knows neither nulls nor good messages."""
     return msgspec.json.Decoder(kind, dec_hook=_from_json)
 
 

@@ -1,6 +1,7 @@
 """``koord record`` and ``koord replay``: what a scheduler saw, in one file, and run again."""
 
 import gzip
+import io
 import os
 import zlib
 from contextlib import ExitStack
@@ -41,6 +42,7 @@ from koordinator.simulator.replaying import Replayed
 from koordinator.simulator.replaying import replay as run
 
 SECRET_BYTES = 16
+READ_BYTES = 1 << 20  # at once: lines come out of a buffer
 
 
 def record(
@@ -113,7 +115,7 @@ def replay(
 ) -> None:
     """Decide anew what was recorded, and show what is different, pod by pod and in totals."""
     try:
-        with gzip.open(path) as lines:
+        with io.BufferedReader(gzip.GzipFile(path), READ_BYTES) as lines:
             recorded = read_recording(lines, str(path))
             replayed = run(
                 recorded,

@@ -32,6 +32,9 @@ its arguments.
                     follows
 ``formula``         ``(snapshot, pod) -> Formula | None``: what ``score`` computes, if that is
                     arithmetic on amounts and no more; may look at what ``scores`` may look at
+``judge``           ``(snapshot, pod, weight, fits, total)``: ``filter`` and ``score`` at once:
+                    makes ``fits``, ``(n,)``, False where the one rejects, and adds ``weight`` times
+                    the other to ``total``, ``(n,)``, at least elsewhere
 ``score_among``     ``(snapshot, pod, feasible rows) -> (k,)``: instead of ``score``, for a
                     ``Reads.CLUSTER`` plugin whose raw score depends on which nodes are feasible
 ``normalize``       ``(raw (k,)) -> (k,)`` in 0..max_score: raw scores of the feasible nodes to

@@ -32,6 +32,7 @@ from koordinator.domain.recording import (
     RecordedEvent,
     compare,
 )
+from koordinator.domain.recording.reports import read_report
 from koordinator.domain.volume_claims import SELECTED_NODE
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import NotFoundError
@@ -203,8 +204,8 @@ class _Replay:
     def _catch_up(self) -> None:
         if self._put_off:
             self._world.clock.advance_to(self._put_off_s)
-            for kind, obj in RecordedBatch(self._put_off_s, [*self._put_off.values()]).objects():
-                self._apply(EventType(kind), obj)
+            for event in self._put_off.values():
+                self._store(read_report(event.object))
             self._put_off.clear()
 
     def _due_s(self) -> float:
@@ -274,14 +275,18 @@ class _Replay:
         elif kind is EventType.DELETED:
             self._lose(obj)
         elif not self._is_own_volume(obj):
-            stored = self._find(obj)
-            if isinstance(obj, _OWN_STATUS):
-                status = type(obj.status)() if stored is None else stored.status  # type: ignore[attr-defined]
-                obj = replace(obj, status=status)
-            if stored is None:
-                self._cluster.load([obj])
-            else:
-                self._overwrite(obj)
+            self._store(obj)
+
+    def _store(self, obj: KubeObject) -> None:
+        """Store what is no pod as it is, but for a status that is the scheduler's own."""
+        stored = self._find(obj)
+        if isinstance(obj, _OWN_STATUS):
+            status = type(obj.status)() if stored is None else stored.status  # type: ignore[attr-defined]
+            obj = replace(obj, status=status)
+        if stored is None:
+            self._cluster.load([obj])
+        else:
+            self._replace(stored, obj)
 
     def _apply_pod(self, kind: EventType, pod: Pod) -> None:
         story = self._live.get(pod.key)
@@ -413,11 +418,13 @@ class _Replay:
         except NotFoundError:
             return None
 
-    def _overwrite(self, obj: KubeObject) -> None:
+    def _overwrite(self, pod: Pod) -> None:
         """Store what has changed; a pod that is gone here stays so."""
-        stored = self._find(obj)
-        if stored is None:
-            return
+        stored = self._find(pod)
+        if stored is not None:
+            self._replace(stored, pod)
+
+    def _replace(self, stored: KubeObject, obj: KubeObject) -> None:
         version = stored.metadata.resource_version
         obj = replace(obj, metadata=replace(obj.metadata, resource_version=version))
         if obj != stored:

@@ -314,7 +314,7 @@ def check_follows_sums(exam: Exam) -> None:
 
 
 def check_arithmetic_says_the_same(exam: Exam) -> None:
-    """Filter and score do what ``compares`` and ``formula`` tell, and no more."""
+    """Filter and score do what ``compares``, ``formula`` and ``judge`` tell, and no more."""
     state, plugin, classes = exam.sit()
     active, snapshot = ActivePlugin("", plugin), Snapshot(state)
     for pod in classes:
@@ -325,6 +325,13 @@ def check_arithmetic_says_the_same(exam: Exam) -> None:
         formula = formula_of(active, snapshot, pod)
         if formula is not None and wants_score(active, snapshot, pod):
             assert np.array_equal(snapshot.score(formula), plugin.score(snapshot, pod))
+        if hasattr(plugin, "judge") and wants_filter(active, snapshot, pod):
+            fits, total = np.arange(len(snapshot)) % 3 > 0, np.arange(len(snapshot))
+            accepted = fits & (plugin.filter(snapshot, pod).codes == 0)
+            expected = total + 2 * plugin.score(snapshot, pod)
+            plugin.judge(snapshot, pod, 2, fits, total)
+            assert np.array_equal(fits, accepted)
+            assert np.array_equal(total[fits], expected[fits])
 
 
 CHECKS: tuple[Check, ...] = (

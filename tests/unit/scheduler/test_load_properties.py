@@ -16,7 +16,17 @@ from tests.measured_nodes import (
     measured_pods,
     reports,
 )
-from tests.worlds import START_S, configuration, embedded, renamed
+from tests.worlds import (
+    START_S,
+    configuration,
+    embedded,
+    metric,
+    node,
+    placed_on,
+    pod,
+    renamed,
+    used,
+)
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.meta import Condition, JsonObject, KubeObject
@@ -51,18 +61,19 @@ def load_aware(args: JsonObject) -> KubeSchedulerConfiguration:
 def test_the_load_kept_is_the_load_computed_anew(
     cluster: list[KubeObject], args: JsonObject, data: st.DataObject
 ) -> None:
-    """While reports, pods and nodes come, change and go, and while time passes."""
+    """While reports, pods and nodes come, change and go, one by one or some at once."""
     one = embedded(*cluster, config=load_aware(args), report=False)
     kinds = [data.draw(measured_pods()) for _ in range(3)]
     for turn in range(data.draw(st.integers(2, 6))):
-        change(one, turn, data)
+        for index in range(data.draw(st.sampled_from((1, 1, 3)))):
+            change(one, f"{turn}-{index}", data)
         one.scheduler.step()
         one.state.validate()
         for kind in kinds:
             kept_equals_computed(one, kind)
 
 
-def change(one: Embedded, turn: int, data: st.DataObject) -> None:
+def change(one: Embedded, turn: str, data: st.DataObject) -> None:
     """Let one thing happen to the cluster."""
     cluster = one.cluster
     nodes = [node.metadata.name for node in cluster.list(Node).items]
@@ -90,12 +101,12 @@ def change(one: Embedded, turn: int, data: st.DataObject) -> None:
         meta = data.draw(st.sampled_from(pods)).metadata
         cluster.delete(Pod, meta.name, meta.namespace)
     elif kind == "status" and pods:
-        pod = data.draw(st.sampled_from(pods))
+        told = data.draw(st.sampled_from(pods))
         since = to_datetime(START_S - data.draw(st.integers(0, 300)))
         named = data.draw(st.sampled_from(("PodScheduled", "Initialized")))
         condition = Condition(type=named, status="True", last_transition_time=since)
-        status = msgspec.structs.replace(pod.status, conditions=(condition,))
-        cluster.update_status(msgspec.structs.replace(pod, status=status))
+        status = msgspec.structs.replace(told.status, conditions=(condition,))
+        cluster.update_status(msgspec.structs.replace(told, status=status))
 
 
 def report(one: Embedded, said: NodeMetric) -> None:
@@ -147,3 +158,34 @@ def test_runs_go_where_pods_one_by_one_would(
         found.append({pod.key: pod.spec.node_name for pod in one.cluster.list(Pod).items})
 
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("deed", ["come", "run", "go", "renew", "time", "gone"])
+def test_pods_come_and_go_while_news_wait(deed: str) -> None:
+    """A report is taken over once somebody looks, whatever happened on its node meanwhile."""
+    there = [placed_on(pod(name, cpu=1), "n") for name in ("a", "b")]
+    one = embedded(node("n"), metric("n", 1), *there, config=load_aware({}), report=False)
+    kept_equals_computed(one, pod("asked"))  # from now on, somebody looks at loads
+    state, new = one.state, copies(pod("new", cpu=1), 3)
+    state.objects.put(metric("n", 2, pods={"a": used(3), "new-1": used(2)}))
+    state.set_load("n")
+    items = [(it.key, it, state.classes.of(it), 0) for it in new]
+    if deed == "come":
+        state.place(*items[1])
+    elif deed == "run":
+        state.place_run(items)
+    elif deed == "go":
+        state.displace("default/a")
+    elif deed == "renew":
+        when = to_datetime(START_S - 90)
+        condition = Condition(type="PodScheduled", status="True", last_transition_time=when)
+        placed = state.pods.by_key["default/a"]
+        status = msgspec.structs.replace(placed.pod.status, conditions=(condition,))
+        state.renew(placed, msgspec.structs.replace(placed.pod, status=status))
+    elif deed == "time":
+        state.advance(START_S + 1000)
+    else:
+        state.drop_node("n")
+
+    state.validate()
+    kept_equals_computed(one, pod("asked"))

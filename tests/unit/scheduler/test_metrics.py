@@ -4,7 +4,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from tests.reservations import reservation
 from tests.unit.scheduler.watching import restarted
-from tests.worlds import START_S, made, node, pod
+from tests.worlds import START_S, configuration, made, metric, node, pod
 
 from koordinator.api.meta import KubeObject
 from koordinator.cluster.memory.server import MemoryCluster
@@ -87,6 +87,26 @@ def test_plugins_and_extension_points_have_durations() -> None:
     for name in ("PreEnqueue", "Filter", "Score", "Bind"):
         point = {"extension_point": name, "status": "Success", **PROFILE}
         assert value(series, point) == 1, name
+
+
+def test_a_plugin_that_filters_and_scores_at_once_shows_up_at_both_points() -> None:
+    """With half of the time each."""
+    clock, registry = VirtualClock(START_S), CollectorRegistry()
+    cluster = MemoryCluster(clock)
+    cluster.load([node("n", cpu=2), node("m", cpu=2), metric("n", cpu=1), pod("a", cpu=1)])
+    config = configuration(plugins={"multiPoint": {"enabled": [{"name": "LoadAwareScheduling"}]}})
+    restarted(cluster, clock, config, metrics=Metrics(registry)).step()
+
+    seconds = "scheduler_plugin_execution_duration_seconds_sum"
+    filtering, scoring = (
+        registry.get_sample_value(
+            seconds,
+            {"plugin": "LoadAwareScheduling", "extension_point": point, "status": "Success"},
+        )
+        for point in ("Filter", "Score")
+    )
+    assert filtering == scoring
+    assert (filtering or 0) > 0
 
 
 def test_events_have_durations() -> None:

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.simulator.recordings import Session, new_pod
-from tests.worlds import configuration, metric, node, pod
+from tests.worlds import configuration, metric, node, pod, used
 
 from koordinator.cluster.port import Binding
 from koordinator.domain.recording import read_recording
 from koordinator.foundation.errors import InputError
-from koordinator.simulator.replaying import Replayed
+from koordinator.simulator.replaying import Replayed, replay
 
 MOST_ALLOCATED = configuration(
     pluginConfig=[
@@ -80,6 +80,25 @@ def test_a_report_helps_a_pod_that_waits_at_once() -> None:
         one.report(metric(on="a", cpu=cpu))
 
     assert one.replayed(LOAD_AWARE).fates["default/p"].waited_s == 40
+
+
+def test_windows_are_read_by_who_goes_by_them() -> None:
+    """One that can't be meant is told then, with the object and the field."""
+    one = Session(node("a", cpu=4), node("b", cpu=4))
+    for name, cpu in (("a", "3"), ("b", "100m")):
+        one.report(metric(on=name, cpu="1", windows={("5m", "p95"): used(cpu)}))
+    one.submit(new_pod("p", cpu=1))
+    spoilt = [line.replace(b'"100m"', b'"100x"') for line in one.lines]
+    arguments = {"aggregated": {"scoreAggregationType": "p95"}}
+    by_window = configuration(
+        pluginConfig=[{"name": "LoadAwareScheduling", "args": arguments}],
+        plugins={"multiPoint": {"enabled": [{"name": "LoadAwareScheduling"}]}},
+    )
+
+    assert nodes(one.replayed(by_window)) == {"default/p": "b"}
+    assert nodes(replay(read_recording(spoilt, "spoilt"), LOAD_AWARE)) == {"default/p": "a"}
+    with pytest.raises(InputError, match=r"NodeMetric b: status\.nodeMetric\.aggregatedNodeUsages"):
+        replay(read_recording(spoilt, "spoilt"), by_window)
 
 
 def test_another_configuration_is_compared_pod_by_pod() -> None:

@@ -170,7 +170,11 @@ def _judged(  # noqa: PLR0917 (numba takes no keywords)
     options: IntArray,
     weights: IntArray,
     is_prod: bool,
-) -> IntArray:
+    weight: int,
+    codes: IntArray,
+    fits: BoolArray,
+    total: IntArray,
+) -> None:
     now, known = margins[rows], facts[rows]
     own = (known[:, _HAS_PROD_LIMITS] != 0) & is_prod
     score_by_prod = is_prod and options[_SCORE_BY_PROD] != 0
@@ -184,11 +188,12 @@ def _judged(  # noqa: PLR0917 (numba takes no keywords)
         )
         room -= times[:, None] * np.where(own[:, None], by_prod, limited)
         free -= times[:, None] * (by_prod if score_by_prod else scored)
-    out = np.empty((2, len(rows)), np.int64)
-    out[0] = _codes(room, known, own, options)
-    out[1] = _scores(free, now[:, _ALL], weights, int(options[_DOMINANT]))
-    out[1] *= known[:, _STATUS] == _FRESH
-    return out
+    verdict = _codes(room, known, own, options)
+    scores = _scores(free, now[:, _ALL], weights, int(options[_DOMINANT]))
+    total += weight * scores * (known[:, _STATUS] == _FRESH)
+    fits &= verdict == 0
+    if len(codes):
+        codes[:] = verdict
 
 
 def _codes(room: IntArray, known: ByteArray, own: BoolArray, options: IntArray) -> IntArray:
@@ -209,7 +214,7 @@ def _scores(free: IntArray, has: IntArray, weights: IntArray, dominant: int) -> 
     return mean
 
 
-def _judged_loop(  # noqa: PLR0917 (one loop for numba)
+def _judged_loop(  # noqa: C901, PLR0917 (one loop for numba)
     rows: IntArray,
     times: IntArray,
     pods: IntArray,
@@ -218,9 +223,12 @@ def _judged_loop(  # noqa: PLR0917 (one loop for numba)
     options: IntArray,
     weights: IntArray,
     is_prod: bool,
-) -> IntArray:
-    width = margins.shape[2]
-    out = np.zeros((2, len(rows)), np.int64)
+    weight: int,
+    codes: IntArray,
+    fits: BoolArray,
+    total: IntArray,
+) -> None:
+    width, tells = margins.shape[2], len(codes) > 0
     refuse, use = options[_REFUSE_EXPIRED] != 0, options[_USE_EXPIRED] != 0
     score_by_prod = is_prod and options[_SCORE_BY_PROD] != 0
     dominant = options[_DOMINANT]
@@ -228,10 +236,12 @@ def _judged_loop(  # noqa: PLR0917 (one loop for numba)
     for i in range(len(rows)):
         row = rows[i]
         status = facts[row, _STATUS]
+        if tells:
+            codes[i] = 0
         if status == 0:
             continue
         own = is_prod and facts[row, _HAS_PROD_LIMITS] != 0
-        total, lowest, code = 0, 100, 0
+        points, lowest, code = 0, 100, 0
         if refuse and status != _FRESH and (own or facts[row, _HAS_LIMITS] != 0):
             code = 1
         judges = status == _FRESH or (use and status == _EXPIRED)
@@ -256,12 +266,14 @@ def _judged_loop(  # noqa: PLR0917 (one loop for numba)
                 score = int(free * 100.0 / has)
             elif free > 0:
                 score = free * 100 // has
-            total += score * weights[r]
+            points += score * weights[r]
             lowest = min(lowest, score)
-        out[0, i] = code
+        if code != 0:
+            fits[i] = False
+            if tells:
+                codes[i] = code
         if status == _FRESH:
-            out[1, i] = (total + lowest * dominant) // whole
-    return out
+            total[i] += weight * ((points + lowest * dominant) // whole)
 
 
 def _vector(types: Any) -> Any:
@@ -292,10 +304,12 @@ count = Kernel(
     _count_loop,
     lambda t: (_vector(t), _vector(t), _pods(t), _written(t), _facts(t), _written(t)),
 )
-#: ``(2, n)``.  First the verdict as bits: none where the node takes the pod, bit 0 where its report
-#: has expired, bit 1 + i where the i-th resource is the first one above its limit, bit 1 + r + i
-#: where that is a limit of aggregated usage.  Then the score in 0..100: the weighted mean of what
-#: would be left of each resource, in percent; 0 where there is no fresh report.
+#: Adds ``weight`` times the score to ``total``, and makes ``fits`` False where the verdict is no.
+#: ``codes``, unless it is empty, becomes the verdict as bits: none where the node takes the pod,
+#: bit 0 where its report has expired, bit 1 + i where the i-th resource is the first one above its
+#: limit, bit 1 + r + i where that is a limit of aggregated usage.  The score is in 0..100: the
+#: weighted mean of what would be left of each resource, in percent; 0 where there is no fresh
+#: report.  All three are ``(n,)``.
 judged = Kernel(
     _judged,
     _judged_loop,
@@ -308,5 +322,9 @@ judged = Kernel(
         _vector(t),
         _vector(t),
         t.boolean,
+        t.int64,
+        t.Array(t.int64, 1, "C"),
+        t.Array(t.boolean, 1, "C"),
+        t.Array(t.int64, 1, "C"),
     ),
 )

@@ -5,35 +5,26 @@ Source: koordinator pkg/scheduler/plugins/loadaware/pod_assign_cache.go
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
 
-from koordinator.api.node_metric import AggregatedUsage, NodeMetric, NodeMetricStatus
-from koordinator.api.qos import PriorityBand
+import msgspec
+
+from koordinator.api.node_metric import AggregatedUsage, NodeMetric, PodUsage
 from koordinator.domain.load.rules import Amounts, LoadRules, Window
 from koordinator.foundation.clock import to_epoch_s
 
 REPORT_INTERVAL_S = 60.0  # of a koordlet that has not been told otherwise
 
 
-class PodReport(NamedTuple):
-    """What was measured of a pod, and whether it was of band koord-prod then."""
-
-    usage: Amounts
-    is_prod: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(msgspec.Struct, frozen=True):  # a struct: one is made per report
     """The newest measurement of a node."""
 
     updated_s: float  # since the epoch; -inf if the report doesn't say
     interval_s: float  # between two reports
     usage: Amounts | None  # the latest; None: the report has no body
     windows: tuple[AggregatedUsage, ...]
-    system: Amounts  # the part of the usage that is no pod's
-    pods: Mapping[str, PodReport]  # by ``namespace/name``
+    system: Amounts  # the part of the usage that is no pod's, as far as the rules count it
+    pods: Mapping[str, PodUsage]  # those of which anything was, by ``namespace/name``
 
     def over(self, window: Window | None, rules: LoadRules) -> Amounts | None:
         """Return the usage over a window.
@@ -65,16 +56,12 @@ def measured_by(metric: NodeMetric, rules: LoadRules) -> Measured:
         interval_s=REPORT_INTERVAL_S if interval_s is None else float(interval_s),
         usage=None if body is None else rules.amounts(body.node_usage.resources),
         windows=() if body is None else body.aggregated_node_usages,
-        system=rules.amounts({} if body is None else body.system_usage.resources),
-        pods=_pods(status, rules),
+        system=rules.nothing
+        if body is None or not rules.includes_system
+        else rules.amounts(body.system_usage.resources),
+        pods={
+            f"{report.namespace}/{report.name}": report
+            for report in status.pods_metric
+            if report.pod_usage.resources
+        },
     )
-
-
-def _pods(status: NodeMetricStatus, rules: LoadRules) -> Mapping[str, PodReport]:
-    found: dict[str, PodReport] = {}
-    for report in status.pods_metric:
-        used = report.pod_usage.resources
-        if used:
-            is_prod = report.priority == PriorityBand.PROD
-            found[f"{report.namespace}/{report.name}"] = PodReport(rules.amounts(used), is_prod)
-    return found

@@ -9,6 +9,7 @@ pod_assign_cache.go (``addPod``, ``shouldEstimatePodDeadline``); apis/extension/
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 from koordinator.api.annotations.pod_qos import (
     ESTIMATED_SCALING_FACTORS,
@@ -17,6 +18,7 @@ from koordinator.api.annotations.pod_qos import (
 )
 from koordinator.api.annotations.reservation import RESERVE_POD
 from koordinator.api.meta import ObjectMeta
+from koordinator.api.node_metric import PodUsage
 from koordinator.api.pod import Pod, PodSpec
 from koordinator.api.qos import PriorityBand, band_of
 from koordinator.api.resource_names import (
@@ -26,7 +28,7 @@ from koordinator.api.resource_names import (
     MEMORY,
     resource_of_band,
 )
-from koordinator.domain.load.measured import Measured, PodReport
+from koordinator.domain.load.measured import Measured
 from koordinator.domain.load.rules import Amounts, LoadRules
 from koordinator.domain.pod_requests import pod_limits, pod_requests
 from koordinator.domain.rounding import round_half_away
@@ -40,6 +42,9 @@ DEFAULT_USE: Mapping[str, int] = {
     MEMORY: 200 * 1024 * 1024,
     BATCH_MEMORY: 200 * 1024 * 1024,
 }
+
+
+_PROD: Final = str(PriorityBand.PROD)
 
 
 class Sum(IntEnum):
@@ -72,27 +77,30 @@ class PodLoad:
         use = self.estimate
         return use, use if self.is_prod else nothing, use, nothing
 
-    def reported(self, measured: Measured, report: PodReport, pod: Pod, got_s: float) -> Addends:
+    def reported(
+        self, measured: Measured, report: PodUsage, rules: LoadRules, pod: Pod, got_s: float
+    ) -> Addends:
         """Return what a pod adds of which something has been measured.
 
         ``got_s`` is when it got its node, unless it says so itself.
         """
-        nothing = (0,) * len(self.estimate)
+        nothing, estimate = (0,) * len(self.estimate), self.estimate
         if not self.counts:
             return nothing, nothing, nothing, nothing
-        prod_usage = report.usage if self.is_prod and report.is_prod else nothing
-        prod_delta = delta = nothing
-        if self._counts_as_estimated(measured, pod, got_s):
-            prod_delta = delta = tuple(map(_beyond, self.estimate, report.usage))
+        is_estimated = self._counts_as_estimated(measured, pod, got_s)
+        if not (is_estimated or self.is_prod):
+            return nothing, nothing, estimate, nothing  # most pods: whatever was measured
+        usage = rules.amounts(report.pod_usage.resources)
+        delta = tuple(map(_beyond, estimate, usage)) if is_estimated else nothing
         if not self.is_prod:
-            prod_delta = nothing
-        elif not report.is_prod:
-            prod_delta = self.estimate
-        return delta, prod_delta, self.estimate, prod_usage
+            return delta, nothing, estimate, nothing
+        if report.priority != _PROD:
+            return delta, estimate, estimate, nothing
+        return delta, delta, estimate, usage
 
     def _counts_as_estimated(self, measured: Measured, pod: Pod, got_s: float) -> bool:
         """Return whether the measurement is too old, or wanted to be taken for too old."""
-        bound_s = scheduled_s(pod)
+        bound_s = _true_since(pod, "PodScheduled")
         since_s = got_s if bound_s is None else bound_s
         if since_s > measured.updated_s - measured.interval_s:
             return True
@@ -181,5 +189,5 @@ def _true_since(pod: Pod, kind: str) -> float | None:
     for condition in pod.status.conditions:
         if condition.type == kind:
             since = condition.last_transition_time
-            return to_epoch_s(since) if condition.status == "True" and since else None
+            return to_epoch_s(since) if since and condition.status == "True" else None
     return None

@@ -53,6 +53,11 @@ class LoadRules:
         """Equal for equal rules; text, for its hash is computed once."""
         return repr(self)
 
+    @cached_property
+    def nothing(self) -> Amounts:
+        """Zeros."""
+        return (0,) * len(self.resources)
+
     def amounts(self, quantities: Mapping[str, Quantity]) -> Amounts:
         """Return quantities in canonical units, 0 where there is none or less."""
         found = []

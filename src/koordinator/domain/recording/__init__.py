@@ -1,6 +1,7 @@
 """What a scheduler saw, in one file, and what became of its pods.
 
 ``batch``       the lines of a recording: what arrived together, and when
+``reports``     those of usage, whose windows stay text until somebody looks at them
 ``anonymous``   names replaced, the same one always by the same
 ``comparison``  the decisions of two runs, pod by pod and in totals
 """

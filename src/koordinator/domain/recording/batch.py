@@ -13,6 +13,7 @@ import msgspec
 from koordinator.api.codec import decode_object
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node_metric import NodeMetric
+from koordinator.domain.recording.reports import read_report
 from koordinator.foundation.errors import InputError
 
 FORMAT = "koordinator-recording/v1"
@@ -42,7 +43,18 @@ class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
             head = _HEAD.decode(self.object)
         except msgspec.MsgspecError:  # whoever wants the object will say so
             return ""
-        return head.metadata.name if head.kind == NodeMetric.KIND else ""
+        return head.metadata.name if head.is_report else ""
+
+    def decoded(self) -> KubeObject:
+        """Return the object; of a report of usage, windows are decoded once they are looked at.
+
+        Raises InputError for what is no object.
+        """
+        try:
+            is_report = _HEAD.decode(self.object).is_report
+        except msgspec.MsgspecError:
+            is_report = False
+        return read_report(self.object) if is_report else decode_object(self.object)
 
 
 class RecordedBatch(msgspec.Struct, frozen=True, rename="camel"):
@@ -54,18 +66,23 @@ class RecordedBatch(msgspec.Struct, frozen=True, rename="camel"):
     def objects(self) -> Iterator[tuple[str, KubeObject]]:
         """Yield type and object of each event.  Raises InputError for what is no object."""
         for event in self.events:
-            yield event.type, decode_object(event.object)
+            yield event.type, event.decoded()
 
 
-class _Name(msgspec.Struct, frozen=True):
+class _Name(msgspec.Struct, frozen=True, gc=False):
     name: str = ""
 
 
-class _Head(msgspec.Struct, frozen=True):
+class _Head(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """What of an object is read to know whether it has to be read."""
 
     kind: str = ""
+    api_version: str = ""
     metadata: _Name = _Name()
+
+    @property
+    def is_report(self) -> bool:
+        return self.kind == NodeMetric.KIND and self.api_version == NodeMetric.API_VERSION
 
 
 @dataclass(frozen=True, slots=True)

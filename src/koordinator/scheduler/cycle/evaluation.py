@@ -47,6 +47,7 @@ class Program:
     usage_scores: tuple[Part, ...]
     arithmetic: Arithmetic  # of the usage filters and scores that are no more than that
     judge: Callable[[Arithmetic, Snapshot, BoolArray, IntArray], None]
+    joint: tuple[Part, ...]  # those of plugins that do both at once
     other_filters: tuple[Part, ...]  # those that are more
     other_scores: tuple[Part, ...]
     relative: tuple[Part, ...]  # scores to be normalised over the feasible nodes
@@ -93,6 +94,13 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
     compared = [p for p in lists["usage_f"] if hasattr(p.active.plugin, "compares")]
     said = [(part, formula_of(part.active, snapshot, pod)) for part in lists["usage_s"]]
     formulas = [(part, found) for part, found in said if found is not None]
+    filtering = {part.active.name for part in lists["usage_f"]}
+    joint = {
+        part.active.name: part
+        for part in lists["usage_s"]
+        if hasattr(part.active.plugin, "judge") and part.active.name in filtering
+    }
+    others = [part for part in lists["usage_f"] if part.active.name not in joint]
     return Program(
         node_filters=tuple(lists["node_f"]),
         node_scores=tuple(lists["node_s"]),
@@ -107,8 +115,9 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
             tuple(part.active.name for part, _ in formulas),
         ),
         judge=profile.judge,
-        other_filters=tuple(part for part in lists["usage_f"] if part not in compared),
-        other_scores=tuple(part for part, found in said if found is None),
+        joint=tuple(joint.values()),
+        other_filters=tuple(part for part in others if part not in compared),
+        other_scores=tuple(p for p, found in said if found is None and p.active.name not in joint),
         relative=tuple(lists["relative"]),
         linear=linear,
         spreads=tuple(hasattr(part.active.plugin, "spread") for part in lists["relative"]),
@@ -288,6 +297,8 @@ class Evaluation:
         """
         program, pod = self.program, self.pod
         program.judge(program.arithmetic, view, ok, total)
+        for part in program.joint:
+            part.active.plugin.judge(view, pod, part.active.weight, ok, total)
         for part in program.other_filters:
             ok &= part.active.plugin.filter(view, pod).codes == 0
         for part in program.other_scores:

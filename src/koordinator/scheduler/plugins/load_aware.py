@@ -32,12 +32,12 @@ from koordinator.scheduler.contract import (
     Reads,
     Rejections,
 )
-from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.load_ledger import class_load
 
 EXPIRED = "node(s) nodeMetric expired"
 DAEMON_SET = "DaemonSet"
-_NONE_MORE: IntArray = np.zeros(0, np.int64)
+_NONE: IntArray = np.zeros(0, np.int64)
 MOST_RESOURCES = 31  # two reasons each have to fit into the codes of a verdict
 
 
@@ -67,23 +67,40 @@ class LoadAwareScheduling:
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the weighted mean share that would be left; 0 without a fresh measurement."""
-        score: IntArray = self._judged(snapshot, pod)[1]
-        return score
+        return self._judged(snapshot, pod)[1]
 
-    def _judged(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
-        """Return ``(2, n)``: codes and scores, which are asked for one after the other."""
-        return snapshot.derived((self, pod), lambda: self._judge(snapshot, pod))
+    def judge(
+        self, snapshot: Snapshot, pod: PodClass, weight: int, fits: BoolArray, total: IntArray
+    ) -> None:
+        """Filter and score at once."""
+        self._judge(snapshot, pod, weight, (_NONE, fits, total))
 
-    def _judge(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+    def _judged(self, snapshot: Snapshot, pod: PodClass) -> tuple[IntArray, IntArray]:
+        """Return codes and scores, each ``(n,)``, which are asked for one after the other."""
+
+        def judged() -> tuple[IntArray, IntArray]:
+            codes, scores = np.zeros((2, len(snapshot)), np.int64)
+            self._judge(snapshot, pod, 1, (codes, np.ones(len(snapshot), bool), scores))
+            return codes, scores
+
+        return snapshot.derived((self, pod), judged)
+
+    def _judge(
+        self,
+        snapshot: Snapshot,
+        pod: PodClass,
+        weight: int,
+        out: tuple[IntArray, BoolArray, IntArray],
+    ) -> None:
         ledger, asked = snapshot.load(self.rules), class_load(pod, self.rules)
-        amounts, times = asked.amounts, _NONE_MORE
+        amounts, times = asked.amounts, _NONE
         if snapshot.added is not None:
             added, times = snapshot.added
             if added is not pod:
                 amounts = amounts.copy()
                 amounts[: len(Sum)] = class_load(added, self.rules).amounts[: len(Sum)]
         kernel = judged.compiled if snapshot.is_large else judged.reference
-        return kernel(
+        kernel(
             snapshot.row_numbers,
             times,
             amounts,
@@ -92,6 +109,8 @@ class LoadAwareScheduling:
             self.options,
             self.weights,
             asked.load.is_prod,
+            weight,
+            *out,
         )
 
 

@@ -207,6 +207,8 @@ class SchedulingQueue:
 
     def on_event(self, event: ClusterEvent, now_s: float) -> list[str]:
         """Ask the plugins concerned; return the keys of pods that went to active or backoff."""
+        if not self._pools.pods:
+            return []
         listeners = self._hints.listeners(event)
         everyone = event.resource == EVERYTHING
         if not listeners and not everyone:

@@ -37,6 +37,7 @@ class LoadTable:
         self._pods = pods
         self._now_s = 0.0
         self._metrics: dict[int, NodeMetric] = {}
+        self._news: set[int] = set()  # rows that have reported since somebody looked at a ledger
         self._custom: dict[int, CustomUsageThresholds] = {}
         self._raw: dict[int, ResourceList] = {}
         self._ledgers: dict[str, LoadLedger] = {}
@@ -48,10 +49,12 @@ class LoadTable:
     @property
     def ledgers(self) -> Mapping[str, LoadLedger]:
         """Those that somebody has asked for, by key of their rules."""
+        self._catch_up()
         return self._ledgers
 
     def by(self, rules: LoadRules) -> LoadLedger:
         """Return the loads by these rules.  Not to be written to."""
+        self._catch_up()
         ledger = self._ledgers.get(rules.key)
         if ledger is None:
             ledger = self._ledgers[rules.key] = self._derived(rules)
@@ -59,6 +62,11 @@ class LoadTable:
 
     def names_any(self, keys: Iterable[str]) -> bool:
         """Return whether some report names one of these pods, whatever node it is on."""
+        self._catch_up()
+        return self._named_any(keys)
+
+    def _named_any(self, keys: Iterable[str]) -> bool:
+        """Return the same of the reports that ledgers know."""
         return any(not ledger.reported.keys().isdisjoint(keys) for ledger in self._ledgers.values())
 
     # -- writing -----------------------------------------------------------------------------
@@ -102,8 +110,20 @@ class LoadTable:
             self._metrics.pop(row, None)
         else:
             self._metrics[row] = metric
-        for ledger in self._ledgers.values():
-            ledger.report(row, metric, self._pods_on(row), self._now_s)
+        if self._ledgers:
+            self._news.add(row)
+
+    def _catch_up(self) -> None:
+        """Let the ledgers take over what has been reported, all at once: that costs them less.
+
+        Then they add up the pods of these rows anew: what they counted there since then, or not,
+        does not matter.  So nothing may call this between a pod's coming and its being counted.
+        """
+        if self._news:
+            reports = [(row, self._metrics.get(row), self._pods_on(row)) for row in self._news]
+            self._news.clear()
+            for ledger in self._ledgers.values():
+                ledger.report(reports, self._now_s)
 
     def _pods_on(self, row: int) -> list[PlacedPod]:
         """Return the pods of a row; what stands for a reservation uses nothing."""
@@ -121,7 +141,7 @@ class LoadTable:
         if not self._ledgers:
             return
         kinds = list({placed.pod_class.id: placed.pod_class for placed in pods}.values())
-        reported = self.names_any([placed.key for placed in pods])
+        reported = self._named_any([placed.key for placed in pods])
         for ledger in self._ledgers.values():
             if reported or not ledger.are_alike(kinds):
                 for placed in pods:
@@ -132,8 +152,11 @@ class LoadTable:
     def renew(self, placed: PlacedPod, pod: Pod) -> bool:
         """Take over a version of a pod that differs in its times; return whether they matter.
 
-        They do where something was measured of it.
+        They do where something was measured of it.  Where there are news, it is added up anew.
         """
+        if placed.row in self._news:
+            placed.pod = pod
+            return False
         for ledger in self._ledgers.values():
             if ledger.reports(placed):
                 break
@@ -153,6 +176,7 @@ class LoadTable:
 
     def validate(self) -> None:
         """Derive everything again and compare.  Raises BugError."""
+        self._catch_up()
         for kept in self._ledgers.values():
             derived = self._derived(kept.rules)
             for name in ("figures", "facts", "margins", "measured", "reported"):
@@ -164,8 +188,9 @@ class LoadTable:
         ledger = LoadLedger(rules, self._nodes)
         for row, node in enumerate(self._nodes.objects):
             self._tell(ledger, row, node)
-        for row, metric in self._metrics.items():
-            ledger.report(row, metric, self._pods_on(row), self._now_s)
+        reports = [(row, metric, self._pods_on(row)) for row, metric in self._metrics.items()]
+        if reports:
+            ledger.report(reports, self._now_s)
         return ledger
 
     def _tell(self, ledger: LoadLedger, row: int, node: Node | None) -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import inf
 
@@ -37,6 +38,10 @@ from koordinator.scheduler.snapshot.nodes import NodeTable
 from koordinator.scheduler.snapshot.pods import PlacedPod
 
 SUMS = len(Sum)
+
+#: A row, what it reports, None if that is nothing any more, and the pods that are there.
+Report = tuple[int, NodeMetric | None, Iterable[PlacedPod]]
+_NO_KEYS: AbstractSet[str] = frozenset()
 _ONCE = {1: np.array((1,)), -1: np.array((-1,))}
 
 
@@ -67,6 +72,8 @@ class LoadLedger:
         self._windows: dict[int, Window | None] = {}  # that are limited, of nodes with limits
         self._expires_s: npt.NDArray[np.float64] = np.full(capacity, inf)
         self._next_expiry_s = inf  # at the earliest
+        self._nothing: Addends = (rules.nothing,) * 4
+        self._one_row = np.zeros(1, np.int64)  # for kernels, instead of a new array for each pod
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -82,11 +89,17 @@ class LoadLedger:
 
     def added_by(self, placed: PlacedPod) -> Addends:
         """Return what a pod adds to its node, which has been measured."""
-        measured, kind = self.measured[placed.row], class_load(placed.pod_class, self.rules)
-        report = measured.pods.get(placed.key) if measured is not None else None
-        if measured is None or report is None:
+        measured = self.measured[placed.row]
+        if measured is None:
+            return class_load(placed.pod_class, self.rules).addends
+        return self._added(measured, placed)
+
+    def _added(self, measured: Measured, placed: PlacedPod) -> Addends:
+        rules, report = self.rules, measured.pods.get(placed.key)
+        kind = class_load(placed.pod_class, rules)
+        if report is None:
             return kind.addends
-        return kind.load.reported(measured, report, placed.pod, placed.assigned_s)
+        return kind.load.reported(measured, report, rules, placed.pod, placed.assigned_s)
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -116,19 +129,23 @@ class LoadLedger:
             self._windows.pop(row, None)
         else:
             self._windows[row] = limits.window
-        self._choose_usage(row)
+        self._choose_usage([row])
 
-    def report(
-        self, row: int, metric: NodeMetric | None, pods: Iterable[PlacedPod], now_s: float
-    ) -> None:
-        """Take over a report, None if there is none any more; ``pods`` are those on the row."""
-        old = self.measured[row]
-        new = self.measured[row] = None if metric is None else measured_by(metric, self.rules)
-        self._note_reported(old, new)
-        self._is_reported[row] = new is not None
-        self._set_status(row, new, now_s)
-        self.figures[row, :SUMS] = 0 if new is None else self._add_up(new, pods)
-        self._choose_usage(row)
+    def report(self, reports: Sequence[Report], now_s: float) -> None:
+        """Take over reports, each of another row."""
+        rows = [row for row, _, _ in reports]
+        where, rules = np.array(rows), self.rules
+        news = [None if metric is None else measured_by(metric, rules) for _, metric, _ in reports]
+        for row, new in zip(rows, news, strict=True):
+            self._note_reported(self.measured[row], new)
+            self.measured[row] = new
+        self._is_reported[where] = [new is not None for new in news]
+        self._set_status(where, news, now_s)
+        self.figures[where, :SUMS] = [
+            self._nothing if new is None else self._add_up(new, pods)
+            for new, (_, _, pods) in zip(news, reports, strict=True)
+        ]
+        self._choose_usage(rows)
 
     def charge(self, placed: PlacedPod, sign: int) -> None:
         """Count a pod on its row (1), or no more (-1)."""
@@ -139,7 +156,8 @@ class LoadLedger:
             added = np.array(self.added_by(placed))
         else:
             added = class_load(placed.pod_class, self.rules).amounts
-        self._count(np.array((placed.row,)), _ONCE[sign], added)
+        self._one_row[0] = placed.row
+        self._count(self._one_row, _ONCE[sign], added)
 
     def charge_run(self, pod: PodClass, rows: IntArray, times: IntArray) -> None:
         """Count ``times[i]`` pods of a class, of which nothing was measured, on ``rows[i]``."""
@@ -162,7 +180,10 @@ class LoadLedger:
         return expired
 
     def _note_reported(self, old: Measured | None, new: Measured | None) -> None:
-        before, after = old.pods.keys() if old else set(), new.pods.keys() if new else set()
+        before = old.pods.keys() if old is not None else _NO_KEYS
+        after = new.pods.keys() if new is not None else _NO_KEYS
+        if before == after:
+            return
         for key in before - after:
             self.reported[key] -= 1
             if not self.reported[key]:
@@ -170,41 +191,47 @@ class LoadLedger:
         for key in after - before:
             self.reported[key] += 1
 
-    def _set_status(self, row: int, measured: Measured | None, now_s: float) -> None:
-        expires_s = inf
-        status = Status.UNKNOWN
-        if measured is not None:
-            expires_s = measured.updated_s + self.rules.expiration_s
-            is_empty = measured.usage is None
-            if expires_s <= now_s:
-                expires_s = inf
-                status = Status.EMPTY if is_empty else Status.EXPIRED
-            elif not is_empty:
-                status = Status.FRESH
-        self.facts[row, Fact.STATUS] = status
-        self._expires_s[row] = expires_s
-        self._next_expiry_s = min(self._next_expiry_s, expires_s)
+    def _set_status(self, rows: IntArray, news: Sequence[Measured | None], now_s: float) -> None:
+        lasts_s = self.rules.expiration_s
+        expires_s = np.array([inf if new is None else new.updated_s + lasts_s for new in news])
+        has_body = np.array([new is not None and new.usage is not None for new in news])
+        expired = expires_s <= now_s
+        fresh = np.where(has_body, Status.FRESH, Status.UNKNOWN)
+        old = np.where(has_body, Status.EXPIRED, Status.EMPTY)
+        self.facts[rows, Fact.STATUS] = np.where(expired, old, fresh)
+        self._expires_s[rows] = expires_s = np.where(expired, inf, expires_s)
+        self._next_expiry_s = min(self._next_expiry_s, float(expires_s.min()))
 
-    def _choose_usage(self, row: int) -> None:
-        limited = scored = None
-        measured = self.measured[row]
-        if measured is not None:
-            rules = self.rules
-            limited = measured.over(self._windows.get(row, rules.limits.window), rules)
-            scored = measured.over(rules.scored, rules)
-        figures, facts = self.figures[row], self.facts[row]
-        figures[Figure.LIMITED], figures[Figure.SCORED] = limited or 0, scored or 0
-        facts[Fact.KNOWS_LIMITED], facts[Fact.KNOWS_SCORED] = (
-            limited is not None,
-            scored is not None,
-        )
+    def _choose_usage(self, rows: Sequence[int]) -> None:
+        rules, nothing = self.rules, self.rules.nothing
+        limited: list[Amounts | None] = []
+        scored: list[Amounts | None] = []
+        for row in rows:
+            measured = self.measured[row]
+            if measured is None:
+                limited.append(None)
+                scored.append(None)
+            else:
+                window = self._windows.get(row, rules.limits.window)
+                limited.append(measured.over(window, rules))
+                scored.append(measured.over(rules.scored, rules))
+        where, figures, facts = np.array(rows), self.figures, self.facts
+        for usages, figure, fact in (
+            (limited, Figure.LIMITED, Fact.KNOWS_LIMITED),
+            (scored, Figure.SCORED, Fact.KNOWS_SCORED),
+        ):
+            figures[where, figure] = [nothing if usage is None else usage for usage in usages]
+            facts[where, fact] = [usage is not None for usage in usages]
         kernel = weigh.compiled if self._nodes.is_large else weigh.reference
-        kernel(np.array((row,)), self.figures, self.facts, self.margins)
+        kernel(where, figures, facts, self.margins)
 
     def _add_up(self, measured: Measured, pods: Iterable[PlacedPod]) -> Sequence[Amounts]:
-        nothing = (0,) * len(self.rules.resources)
+        nothing = self.rules.nothing
         system = measured.system if self.rules.includes_system else nothing
-        addends = [(nothing, nothing, nothing, system), *map(self.added_by, pods)]
+        addends = [self._added(measured, placed) for placed in pods]
+        if not addends:
+            return nothing, nothing, nothing, system
+        addends.append((nothing, nothing, nothing, system))
         return [tuple(map(sum, zip(*each, strict=True))) for each in zip(*addends, strict=True)]
 
 

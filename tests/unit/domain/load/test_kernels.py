@@ -54,5 +54,11 @@ def test_compiled_and_array_code_agree(data: st.DataObject, is_prod: bool) -> No
     assert np.array_equal(figures, likewise)
     assert np.array_equal(margins, also)
     for more in (times, times[:0]):
-        asked = rows, more, pods, margins, facts, options, weights, is_prod
-        assert np.array_equal(judged.compiled(*asked), judged.reference(*asked))
+        asked = rows, more, pods, margins, facts, options, weights, is_prod, 3
+        told = [(np.full(4, 9), np.arange(4) > 0, np.arange(4)) for _ in range(2)]
+        judged.compiled(*asked, *told[0])
+        judged.reference(*asked, *told[1])
+        assert all(map(np.array_equal, *told))
+        untold = np.zeros(0, np.int64), np.arange(4) > 0, np.arange(4)
+        judged.compiled(*asked, *untold)
+        assert all(map(np.array_equal, untold[1:], told[0][1:]))

@@ -1,5 +1,6 @@
 """What a NodeMetric says about a node."""
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -44,6 +45,18 @@ def test_pods_of_which_nothing_was_measured_are_left_out() -> None:
     pods = {"a": used("1", "5"), "b": used("2"), "c": {}}
     report = metric("n", pods=pods, prod=["b"], interval_s=30)
     measured = measured_by(report, RULES)
+    found = {
+        key: (RULES.amounts(pod.pod_usage.resources), pod.priority)
+        for key, pod in measured.pods.items()
+    }
 
-    assert measured.pods == {"default/a": ((1000, 5), False), "default/b": ((2000, 0), True)}
+    assert found == {"default/a": ((1000, 5), ""), "default/b": ((2000, 0), "koord-prod")}
     assert measured.interval_s == 30
+
+
+def test_what_is_no_pods_counts_if_the_rules_say_so() -> None:
+    """As much as is reported."""
+    report = metric("n", cpu=1, system=used("2", "7"))
+
+    assert measured_by(report, RULES).system == (0, 0)
+    assert measured_by(report, replace(RULES, includes_system=True)).system == (2000, 7)
