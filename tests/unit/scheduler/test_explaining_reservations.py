@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
-from tests.reservations import affinity, config, exactly, reservation
+from tests.reservations import affinity, config, exactly, reservation, uid
 from tests.unit.scheduler.test_explaining import decisive, explained
 from tests.worlds import node, pod
 
+from koordinator.api.annotations.reservation import ALLOCATED, ReservationAllocated
 from koordinator.scheduler.explain import Explanation
 
 WEB = {"app": "web"}
@@ -86,3 +87,28 @@ def test_a_reservation_that_waits_is_explained() -> None:
 
     assert found.pod == "reservation/big"
     assert decisive(found) == {"Insufficient cpu"}
+
+
+def test_what_is_reserved_for_a_pod_stays_when_others_go() -> None:
+    """A pod that needs the reservation is told of its users, not that it can never run."""
+    held = reservation("r", 6, on="n", policy="Restricted")
+    used = ALLOCATED.entry(ReservationAllocated(name="r", uid=uid("r")))
+    user = pod("user", 4, on="n", labels=WEB, annotations=used)
+    needs = pod("p", 3, labels=WEB, annotations=affinity())
+    found = asked(node("n", cpu=8), held, user, needs)
+
+    assert found.empty_cluster is not None
+    assert (found.empty_cluster.fits, found.empty_cluster.node) == (True, "n")
+    (remedy,) = found.remedies  # a node more would have no reservation
+    assert (remedy.kind, remedy.pods, remedy.sufficient) == ("fewer-pods", (user.key,), True)
+
+
+def test_what_never_fits_into_a_reservation_is_told_so() -> None:
+    """It is the reservation that is too small, whoever uses it."""
+    held = reservation("r", 2, on="n", policy="Restricted")
+    needs = pod("p", 3, labels=WEB, annotations=affinity(name="r"))
+    found = asked(node("n", cpu=8), held, needs)
+
+    assert found.empty_cluster is not None
+    assert (found.empty_cluster.fits, found.empty_cluster.why) == (False, SHORT)
+    assert not found.remedies

@@ -87,5 +87,5 @@ def empty_cluster(question: Question) -> EmptyCluster | None:
         for index, cause in enumerate(found.causes)
         if found.hopeless[index].any() and cause in decisive
     }
-    lasting.update(reason for row in hopeful for reason in question.left_when_empty(row))
+    lasting.update(reason for row in hopeful for reason in question.left_without_others(row))
     return EmptyCluster(fits=False, why=", ".join(sorted(lasting)))

@@ -95,6 +95,19 @@ class Question:
         pods = list(self.state.pods.on_row[row].values())
         return self._what_if.why_not(self.pod_class, row, pods)
 
+    def left_without_others(self, row: int) -> tuple[str, ...]:
+        """Return the same where nobody else runs, but what is reserved for the pod may stay."""
+        reasons, kept = self.left_when_empty(row), self.reserved(row)
+        if not reasons or not kept:
+            return reasons
+        pods = [p for key, p in self.state.pods.on_row[row].items() if key not in kept]
+        return self._what_if.why_not(self.pod_class, row, pods)
+
+    def reserved(self, row: int) -> frozenset[str]:
+        """Return the keys of what holds room on a node that the pod may use."""
+        loans = view_for(self.profile, self.state, self.pod_class).loans
+        return frozenset(hold.placed.key for hold in loans.at(row)) if loans else frozenset()
+
     def hopeful_rows(self, most: int) -> list[int]:
         """Return the nearest nodes on which removing pods could help."""
         order = self.order
@@ -102,9 +115,9 @@ class Question:
         return rows
 
     def empty_home(self, most: int) -> int | None:
-        """Return the first of the nearest nodes that would take the pod if it were empty."""
+        """Return the first of the nearest nodes that would take the pod without others on it."""
         for row in self.hopeful_rows(most):
-            if not self.left_when_empty(row):
+            if not self.left_without_others(row):
                 return row
         return None
 
