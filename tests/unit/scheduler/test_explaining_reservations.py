@@ -112,3 +112,25 @@ def test_what_never_fits_into_a_reservation_is_told_so() -> None:
     assert found.empty_cluster is not None
     assert (found.empty_cluster.fits, found.empty_cluster.why) == (False, SHORT)
     assert not found.remedies
+
+
+@pytest.mark.parametrize(
+    ("policy", "needs", "lacking"),
+    [
+        ("Restricted", {}, "5"),  # too small to be used: what is beside it has to do
+        ("Aligned", {}, "3"),
+        ("Aligned", affinity(), "3"),
+    ],
+)
+def test_what_a_node_lacks_is_what_would_have_to_be_added(
+    policy: str, needs: dict[str, str], lacking: str
+) -> None:
+    """A pod uses one reservation, not what all of them hold together."""
+    held = [reservation(name, 2, on="n", policy=policy) for name in ("r1", "r2")]
+    wanted = pod("p", 5, labels=WEB, annotations=needs)
+
+    (near,) = asked(node("n", cpu=4), *held, wanted).nearest
+    assert near.lacks == {"cpu": lacking}
+
+    more = node("n", cpu=4 + int(lacking))
+    assert asked(more, *held, wanted).verdict == "placed"

@@ -53,7 +53,7 @@ def nearest_nodes(question: Question) -> Iterator[NearNode]:
         yield NearNode(
             node=found.names[index],
             reasons=tuple(cause.reason for cause in against),
-            lacks=question.lacks.of(index),
+            lacks={n: quantity(n, amount) for n, amount in question.lacking(index).items()},
             hopeless=bool(found.never[index]),
             details=tuple(dict.fromkeys(details)),
         )

@@ -117,9 +117,7 @@ def _asking_less(asked: Question) -> Iterator[Remedy]:
     for index in asked.order.tolist():
         if any(cause.plugin != FIT for cause in found.against(index)):
             continue
-        short = {
-            name: n for name, n in zip(lacks.names, lacks.lacking[index].tolist(), strict=True) if n
-        }
+        short = asked.lacking(index)
         wanted = dict(zip(lacks.names, lacks.asked.tolist(), strict=True))
         left = {name: wanted[name] - n for name, n in short.items()}
         if not left or min(left.values()) <= 0:

@@ -303,6 +303,13 @@ class Reservations:
         snapshot, pod = attempt.what_if.snapshot, attempt.pod_class
         return self._told(snapshot, pod, lambda row: attempt.what_if.why_not(pod, row, ()))
 
+    def lacking(self, view: Snapshot, pod: PodClass) -> dict[str, int] | None:
+        known, loans = self._known(view, pod), view.loans
+        here = tuple(loans.at(int(view.row_numbers[0]))) if loans is not None else ()
+        if not here or not isinstance(known, Known) or known.asking.wish.ignores:
+            return None
+        return self._judge(view, pod, known).lacking(0, here)
+
     def refusal_detail(self, snapshot: Snapshot, pod: PodClass) -> str:
         """Tell what is against the reservations of which the pod is an owner."""
         return ", ".join(self._told(snapshot, pod, lambda _: ()))
