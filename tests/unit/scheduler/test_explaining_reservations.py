@@ -134,3 +134,11 @@ def test_what_a_node_lacks_is_what_would_have_to_be_added(
 
     more = node("n", cpu=4 + int(lacking))
     assert asked(more, *held, wanted).verdict == "placed"
+
+
+def test_a_pod_without_a_reservation_that_it_needs_never_starts() -> None:
+    """However empty the cluster is."""
+    found = asked(node("n", cpu=8), pod("p", 1, annotations=affinity()))
+
+    assert found.empty_cluster is not None
+    assert (found.empty_cluster.fits, found.empty_cluster.why) == (False, NO_MATCH)

@@ -66,6 +66,8 @@ def empty_cluster(question: Question) -> EmptyCluster | None:
     emptied at a time.
     """
     found, nodes = question.found, question.state.nodes
+    if found.lasting:
+        return EmptyCluster(fits=False, why=", ".join(c.reason for c in found.lasting))
     if not len(found.rows):
         return EmptyCluster(fits=False, why="there are no nodes")
     row = question.empty_home(HOMES_TRIED)
