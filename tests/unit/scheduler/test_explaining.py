@@ -135,7 +135,10 @@ def test_a_gang_short_of_members_says_so() -> None:
     assert len(found.causes) == 1
     assert "needs 3 members" in found.causes[0].reason
     assert found.queue is not None
-    assert found.queue.woken_by[0].startswith("Coscheduling: a member of its gang comes")
+    (woken_by,) = found.queue.woken_by
+    assert woken_by == (
+        "Coscheduling: a member of its gang comes or loses its gates, its PodGroup comes or changes"
+    )
 
 
 def test_pods_that_end_are_waited_for() -> None:
