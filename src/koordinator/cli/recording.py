@@ -3,6 +3,7 @@
 import gzip
 import os
 import zlib
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -83,7 +84,7 @@ def record(
     with ExitStack() as cleanup:
         credentials = Credentials(find_connection(kubeconfig, context), clock)
         cluster = cleanup.enter_context(KubernetesCluster(credentials, clock))
-        file = cleanup.enter_context(RecordingFile(path))
+        file = cleanup.enter_context(RecordingFile(path, clock))
         recorder = Recorder(
             cluster,
             clock,
@@ -114,7 +115,7 @@ def replay(
     """Decide anew what was recorded, and show what is different, pod by pod and in totals."""
     try:
         with gzip.open(path) as lines:
-            recorded = read_recording(lines, str(path))
+            recorded = read_recording(_until_torn(lines, path), str(path))
             replayed = run(
                 recorded,
                 _configuration(config, recorded.header, str(path)),
@@ -122,7 +123,9 @@ def replay(
                 source=str(config or path),
                 gates=FeatureGates.parse(feature_gates),
             )
-    except (OSError, EOFError, zlib.error) as error:
+    except InputError as error:
+        raise error.within(source=str(path)) from None
+    except (OSError, zlib.error) as error:
         text = f"can't be read: {getattr(error, 'strerror', None) or error}"
         raise InputError(text, source=str(path)) from None
     for name, pods in sorted(replayed.foreign.items()):
@@ -132,6 +135,15 @@ def replay(
         _print(console(), replayed, replayed.comparison())
     else:
         print_data(as_data(replayed), output)
+
+
+def _until_torn(lines: Iterable[bytes], path: Path) -> Iterator[bytes]:
+    """Yield what there is of a recording whose recorder, or whose copy, was stopped hard."""
+    try:
+        yield from lines
+    except EOFError:
+        text = f"warning: {path} ends in the middle; replayed is what comes before"
+        console(stderr=True).print(text, style="yellow", markup=False)
 
 
 def as_data(replayed: Replayed) -> dict[str, Any]:
