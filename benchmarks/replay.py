@@ -38,8 +38,8 @@ from koordinator.api.node_metric import (
 )
 from koordinator.api.pod import Pod
 from koordinator.domain.recording import RecordedBatch, RecordingHeader, to_line
-from koordinator.domain.recording.batch import FORMAT, RecordedEvent
-from koordinator.foundation.clock import UTC
+from koordinator.domain.recording.batch import FORMAT, EventKind, RecordedEvent
+from koordinator.foundation.clock import UTC, VirtualClock
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.recorder import RecordingFile
@@ -86,11 +86,13 @@ def _record(path: Path, pods: int) -> int:
     everyone = nodes(NODES)
     reports = Reports(everyone)
     count = 0
-    with RecordingFile(path) as file:
+    with RecordingFile(path, VirtualClock(START_S)) as file:
         file.write(to_line(RecordingHeader(FORMAT, START_S)))
-        first = [("ADDED", obj) for obj in (*everyone, *map(reports.of, range(NODES)))]
+        first: list[tuple[EventKind, KubeObject]] = [
+            ("ADDED", obj) for obj in (*everyone, *map(reports.of, range(NODES)))
+        ]
         file.write(_line(START_S, first))
-        lives: Iterator[tuple[float, str, Pod | int]] = iter(
+        lives: Iterator[tuple[float, EventKind, Pod | int]] = iter(
             sorted(_lives(pods), key=itemgetter(0))
         )
         happens = heapq.merge(lives, reports.all(), key=itemgetter(0))
@@ -111,7 +113,7 @@ class Reports:
         self._pods: dict[str, dict[str, Pod]] = defaultdict(dict)
         self._random = np.random.default_rng(5)
 
-    def all(self) -> Iterator[tuple[float, str, Pod | int]]:
+    def all(self) -> Iterator[tuple[float, EventKind, Pod | int]]:
         """Yield when each node reports, by its number, in order of time."""
         for turn in range(HOUR_S // REPORT_S):
             for number in range(NODES):
@@ -171,7 +173,7 @@ def _usage(cpu_milli: int, memory_bytes: int) -> ResourceMap:
     return ResourceMap(resources=amounts)
 
 
-def _lives(count: int) -> Iterator[tuple[float, str, Pod]]:
+def _lives(count: int) -> Iterator[tuple[float, EventKind, Pod]]:
     for number, pod in enumerate(interleaved(count)):
         came_s = START_S + 1 + number * (HOUR_S - 2) / count
         created = dt.datetime.fromtimestamp(int(came_s), UTC)
@@ -180,17 +182,18 @@ def _lives(count: int) -> Iterator[tuple[float, str, Pod]]:
         node = f"n{number * 7919 % NODES:05d}"
         bound = replace(pending, spec=replace(pending.spec, node_name=node))
         running = replace(bound, status=replace(bound.status, phase="Running"))
-        for after_s, kind, state in (
+        stages: tuple[tuple[float, EventKind, Pod], ...] = (
             (0.0, "ADDED", pending),
             (0.01, "MODIFIED", bound),
             (1.5, "MODIFIED", running),
             (LIFE_S, "DELETED", running),
-        ):
+        )
+        for after_s, kind, state in stages:
             if came_s + after_s <= START_S + HOUR_S:
                 yield came_s + after_s, kind, state
 
 
-def _line(at_s: float, events: list[tuple[str, KubeObject]]) -> bytes:
+def _line(at_s: float, events: list[tuple[EventKind, KubeObject]]) -> bytes:
     texts = [RecordedEvent(kind, msgspec.Raw(encode(obj))) for kind, obj in events]
     return to_line(RecordedBatch(at_s, texts))
 

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import inspect
 
 from koordinator.api.core import MicroTime
 from koordinator.api.late import Late
@@ -284,6 +285,8 @@ def _explain(tree: Any, kind: type[Any], message: str) -> InputError:
     if expected := _EXPECTED.fullmatch(problem):
         accepted = expected["accepted"].replace(" | ", " or ") + expected["more"]
         problem = f"found {_show(found)}; accepted is {accepted}"
+    elif choices := _choices(kind, steps):
+        problem = f"found {_show(found)}; accepted is {' or '.join(choices)}"
     elif problem.startswith("Invalid"):
         problem = f"found {_show(found)}: {problem[0].lower()}{problem[1:]}"
     return InputError(problem, subject=subject, path=path)
@@ -316,6 +319,37 @@ def _locate(tree: Any, kind: type[Any], steps: str, message: str) -> tuple[str, 
                     break
             path, found = join_path(path, key), found[key]
     return path, found
+
+
+def _choices(kind: type[Any], steps: str) -> tuple[str, ...]:
+    """Return the words that a field may be; empty: it is not about words."""
+    wanted = inspect.type_info(kind)
+    for step in _STEP.finditer(steps):
+        match _without_none(wanted):
+            case inspect.StructType(fields=fields):
+                wanted = next(each.type for each in fields if each.encode_name == step["name"])
+            case inspect.DictType(value_type=inner) | inspect.VarTupleType(item_type=inner):
+                wanted = inner
+            case _:
+                return ()
+    match _without_none(wanted):
+        case inspect.LiteralType(values):
+            return tuple(map(str, values))
+        case inspect.EnumType(cls):
+            return tuple(str(each.value) for each in cls)
+        case _:
+            return ()
+
+
+def _without_none(wanted: inspect.Type) -> inspect.Type:
+    """Return what a field is if it is there; a value with constraints counts as the value."""
+    match wanted:
+        case inspect.UnionType(types):
+            return next(each for each in types if not isinstance(each, inspect.NoneType))
+        case inspect.Metadata(type=inner):
+            return _without_none(inner)
+        case _:
+            return wanted
 
 
 def _refusal(tree: Any, kind: type[Any]) -> str:

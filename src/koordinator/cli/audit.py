@@ -1,6 +1,7 @@
 """``koord audit``: what a scheduler has decided, from its files or from the running one."""
 
 import datetime as dt
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -30,6 +31,7 @@ from koordinator.foundation.errors import ClusterError, InputError
 AnswerT = TypeVar("AnswerT")
 
 _SERVER = "Asking a server"
+_NAME = re.compile(r"audit\.jsonl(\.[0-9]+)?")
 
 
 class _Entries(msgspec.Struct):
@@ -146,21 +148,26 @@ def _read(paths: Iterable[Path]) -> Iterator[AuditEntry]:
     """Yield the entries, of a folder the oldest file first."""
     for path in paths:
         if str(path) == "-":
-            yield from from_lines(sys.stdin.buffer, "-")
+            yield from from_lines(sys.stdin.buffer, "-", _warn)
             continue
         files = [path]
         if path.is_dir():
-            files = sorted(path.glob("audit.jsonl*"), key=_age, reverse=True)
+            files = [file for file in path.iterdir() if _NAME.fullmatch(file.name)]
+            files.sort(key=_age, reverse=True)
             if not files:
                 text = "found no audit.jsonl; accepted is a folder of koord scheduler --audit-dir"
                 raise InputError(text, source=str(path))
         for file in files:
             try:
                 with file.open("rb") as lines:
-                    yield from from_lines(lines, str(file))
+                    yield from from_lines(lines, str(file), _warn)
             except OSError as error:
                 text = f"can't be read: {error.strerror}"
                 raise InputError(text, source=str(file)) from None
+
+
+def _warn(text: str) -> None:
+    console(stderr=True).print(f"warning: {text}", style="yellow", markup=False)
 
 
 def _age(file: Path) -> int:

@@ -89,8 +89,10 @@ def _print(printer: Console, one: Explanation) -> None:
     _say(printer, f"[bold]{escape(one.pod)}[/] {one.verdict}: {escape(one.summary)}")
     _print_causes(printer, one)
     _print_nearest(printer, one)
-    if one.empty_cluster is not None and not one.empty_cluster.fits:
-        _say(printer, f"  not even if all other pods were gone: {escape(one.empty_cluster.why)}")
+    told = {cause.reason for cause in one.causes if not cause.nodes}
+    never = "" if one.empty_cluster is None or one.empty_cluster.fits else one.empty_cluster.why
+    if never and never not in told:
+        _say(printer, f"  not even if all other pods were gone: {escape(never)}")
     if one.remedies:
         _say(printer, "  what would help:")
     for remedy in one.remedies:

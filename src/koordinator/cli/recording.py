@@ -1,9 +1,9 @@
 """``koord record`` and ``koord replay``: what a scheduler saw, in one file, and run again."""
 
 import gzip
-import io
 import os
 import zlib
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -85,7 +85,7 @@ def record(
     with ExitStack() as cleanup:
         credentials = Credentials(find_connection(kubeconfig, context), clock)
         cluster = cleanup.enter_context(KubernetesCluster(credentials, clock))
-        file = cleanup.enter_context(RecordingFile(path))
+        file = cleanup.enter_context(RecordingFile(path, clock))
         recorder = Recorder(
             cluster,
             clock,
@@ -115,8 +115,8 @@ def replay(
 ) -> None:
     """Decide anew what was recorded, and show what is different, pod by pod and in totals."""
     try:
-        with io.BufferedReader(gzip.GzipFile(path), READ_BYTES) as lines:
-            recorded = read_recording(lines, str(path))
+        with gzip.open(path) as file:
+            recorded = read_recording(_lines(file, path), str(path))
             replayed = run(
                 recorded,
                 _configuration(config, recorded.header, str(path)),
@@ -124,7 +124,9 @@ def replay(
                 source=str(config or path),
                 gates=FeatureGates.parse(feature_gates),
             )
-    except (OSError, EOFError, zlib.error) as error:
+    except InputError as error:
+        raise error.within(source=str(path)) from None
+    except (OSError, zlib.error) as error:
         text = f"can't be read: {getattr(error, 'strerror', None) or error}"
         raise InputError(text, source=str(path)) from None
     for name, pods in sorted(replayed.foreign.items()):
@@ -134,6 +136,20 @@ def replay(
         _print(console(), replayed, replayed.comparison())
     else:
         print_data(as_data(replayed), output)
+
+
+def _lines(file: gzip.GzipFile, path: Path) -> Iterator[bytes]:
+    """Yield the lines of a recording; what there is if its recorder, or copy, was stopped hard."""
+    torn = b""
+    try:
+        while part := file.read1(READ_BYTES):
+            lines = (torn + part).splitlines(keepends=True)
+            torn = b"" if lines[-1].endswith(b"\n") else lines.pop()
+            yield from lines
+    except EOFError:
+        text = f"warning: {path} ends in the middle; replayed is what comes before"
+        console(stderr=True).print(text, style="yellow", markup=False)
+    yield torn
 
 
 def as_data(replayed: Replayed) -> dict[str, Any]:

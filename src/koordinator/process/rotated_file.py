@@ -1,8 +1,8 @@
 """Lines on disk, in files that are exchanged before they grow too large."""
 
 import logging
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from koordinator.foundation.errors import InputError
 
@@ -16,7 +16,8 @@ class RotatedFile:
     """Appends to a file; at ``largest_bytes`` it becomes ``NAME.1``, that ``NAME.2``, and so on.
 
     The oldest of ``kept`` former files is deleted.  A disk that is full costs lines, not the
-    process: what can't be written is dropped, and said once.
+    process: what can't be written is dropped, and said once.  Nothing is appended to a line that a
+    full disk, or the end of a process, has torn.
     Raises InputError if the folder can't be used.
     """
 
@@ -24,10 +25,10 @@ class RotatedFile:
         self, folder: Path, name: str, *, largest_bytes: int = LARGEST_BYTES, kept: int = KEPT
     ) -> None:
         self._path, self._largest_bytes, self._kept = folder / name, largest_bytes, kept
-        self._failed = False
+        self._failed = self._is_torn = False
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file: BinaryIO = self._open()
+            self._file = self._open()
         except OSError as error:
             raise InputError(f"can't be written: {error.strerror}", source=str(folder)) from None
 
@@ -36,20 +37,33 @@ class RotatedFile:
         try:
             if self._file.tell() and self._file.tell() + len(lines) > self._largest_bytes:
                 self._rotate()
-            self._file.write(lines)
+            if self._is_torn:
+                lines = b"\n" + lines
+            written = self._file.write(lines)
         except OSError as error:
-            if not self._failed:
-                extra = {"path": str(self._path), "error": error.strerror}
-                log.warning("lines are lost", extra=extra)
-            self._failed = True
+            self._lose(error.strerror)
         else:
-            self._failed = False
+            self._is_torn = written < len(lines)
+            if self._is_torn:
+                self._lose("the disk is full")
+            else:
+                self._failed = False
+
+    def _lose(self, why: str | None) -> None:
+        if not self._failed:
+            log.warning("lines are lost", extra={"path": str(self._path), "error": why})
+        self._failed = True
 
     def close(self) -> None:
         self._file.close()
 
-    def _open(self) -> BinaryIO:
-        return self._path.open("ab", buffering=0)
+    def _open(self) -> FileIO:
+        file = FileIO(self._path, "a+")
+        size = file.tell()
+        if size:
+            file.seek(size - 1)
+        self._is_torn = bool(size) and file.read(1) != b"\n"
+        return file
 
     def _rotate(self) -> None:
         for number in range(self._kept - 1, 0, -1):

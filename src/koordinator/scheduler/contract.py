@@ -73,6 +73,9 @@ its arguments.
                     a node
 ``node_remedy``     ``(row view, pod) -> str``: for people, what to change about a node so that the
                     filter accepts it; empty: nothing that an operator should
+``lacking``         ``(row view, pod) -> {resource: amount} | None``: what the node of a pod with
+                    loans has too little of, as the pod may not use all of them together; None:
+                    there are no loans on the row
 ``reaches``         ``(row view, pod) -> bool``: whether what the filter has against a node would
                     hold for a new node like it as well, because of pods on others
 ``refusal_detail``  ``(snapshot, pod) -> str``: for people, what exactly ``prefilter`` means where

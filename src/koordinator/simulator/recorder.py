@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 import msgspec
 
@@ -18,7 +18,7 @@ from koordinator.api.priority import PriorityClass
 from koordinator.api.schedule_explanation import ScheduleExplanation
 from koordinator.cluster.port import NO_SELECTORS, Cluster, EventType
 from koordinator.domain.recording import Anonymiser, RecordedBatch, RecordingHeader, to_line
-from koordinator.domain.recording.batch import FORMAT, RecordedEvent
+from koordinator.domain.recording.batch import FORMAT, EventKind, RecordedEvent
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError, InputError
 from koordinator.scheduler.ingest import is_over
@@ -34,6 +34,7 @@ RECORDED: Sequence[type[KubeObject]] = (
 )
 PATIENCE_S = 120.0  # until all that exists has been read
 LONGEST_WAIT_S = 0.5  # between two looks at signals and at the time
+FLUSHED_S = 10.0  # after which what was written survives whatever becomes of the recorder
 _LEVEL = 3  # of compression: higher ones take twice the time for a tenth of the size
 
 
@@ -102,7 +103,8 @@ class Recorder:
                 events = [*(self._first or ()), *events]
                 self._first = None
             elif event.previous is not None or not _is_past(event.object):
-                events.append(RecordedEvent(str(event.type), self._text(event.object)))
+                kind = cast("EventKind", str(event.type))
+                events.append(RecordedEvent(kind, self._text(event.object)))
         if self._first is not None:
             self._first += events
         elif events:
@@ -125,7 +127,8 @@ def _is_past(obj: KubeObject) -> bool:
 class RecordingFile:
     """A compressed file that is written.  Raises InputError if it can't be."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._clock, self._flushed_s = clock, clock.now_s()
         try:
             self._file = gzip.open(path, "wb", compresslevel=_LEVEL)  # noqa: SIM115 -- see __exit__
         except OSError as error:
@@ -133,6 +136,10 @@ class RecordingFile:
 
     def write(self, line: bytes) -> None:
         self._file.write(line)
+        now_s = self._clock.now_s()
+        if now_s >= self._flushed_s + FLUSHED_S:
+            self._file.flush()
+            self._flushed_s = now_s
 
     def __enter__(self) -> Self:
         return self

@@ -271,3 +271,32 @@ def test_every_kind_declares_how_the_api_serves_it(kind: type[Pod]) -> None:
     assert kind.PLURAL.islower()
     assert kind.KIND[0].isupper()
     assert kind.API_VERSION.rpartition("/")[2].startswith("v")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            {"allocatePolicy": "Default"},
+            'spec.allocatePolicy: found "Default"; accepted is Aligned or Restricted',
+        ),
+        (
+            {"preAllocationPolicy": {"mode": "Any"}},
+            'spec.preAllocationPolicy.mode: found "Any"; accepted is Cluster or Default',
+        ),
+    ],
+)
+def test_a_wrong_word_is_told_which_there_are(spec: dict[str, Any], message: str) -> None:
+    """Also where the field may be left out."""
+    template = {"spec": {"containers": [{"name": "c"}]}}
+    data = {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Reservation",
+        "metadata": {"name": "r"},
+        "spec": {"owners": [{"labelSelector": {}}], "template": template, **spec},
+    }
+
+    with pytest.raises(InputError) as refused:
+        decode_object(data)
+
+    assert str(refused.value) == f"Reservation r: {message}"

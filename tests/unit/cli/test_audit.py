@@ -72,3 +72,16 @@ def test_a_folder_without_a_trail_is_a_mistake(tmp_path: Path) -> None:
 
     assert isinstance(done.exception, InputError)
     assert "found no audit.jsonl" in str(done.exception)
+
+
+def test_lines_that_are_torn_are_left_out(trail: str) -> None:
+    """One that is being written tells nothing yet; others are complained about."""
+    former, current = Path(trail) / "audit.jsonl.1", Path(trail) / "audit.jsonl"
+    former.write_bytes(b'{"atS":0,"outc\n' + former.read_bytes())
+    current.write_bytes(current.read_bytes() + b'{"atS":3,"outc')
+    (Path(trail) / "audit.jsonl.gz").write_bytes(b"not ours")
+    done = CliRunner().invoke(app, ["audit", trail, "--list", "-o", "json"])
+
+    assert len(json.loads(done.stdout)["entries"]) == 2
+    assert done.stderr.startswith("warning: 1 lines are left out, the first: ")
+    assert "audit.jsonl.1:1" in done.stderr

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zlib
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,36 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes) -> None
 
     assert isinstance(done.exception, InputError)
     assert "other.gz" in str(done.exception)
+
+
+def test_a_recorder_that_was_stopped_hard_leaves_what_is_whole(
+    recording: str, tmp_path: Path
+) -> None:
+    """Also where the file ends in the middle of what is compressed together."""
+    lines = gzip.decompress(Path(recording).read_bytes())
+    torn = zlib.compressobj(wbits=31)
+    path = tmp_path / "torn.gz"
+    path.write_bytes(torn.compress(lines + b'{"atS"') + torn.flush(zlib.Z_SYNC_FLUSH))
+    done = CliRunner().invoke(app, ["replay", str(path), "-o", "json"])
+
+    assert json.loads(done.stdout)["same"] == 2
+    assert "torn.gz ends in the middle" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("field", "told"), [("type", "'WHAT'"), ("object", "accepted is an object")]
+)
+def test_an_event_that_can_not_be_meant_is_refused(
+    recording: str, tmp_path: Path, field: str, told: str
+) -> None:
+    """With the name of the file."""
+    *lines, last = gzip.decompress(Path(recording).read_bytes()).splitlines(keepends=True)
+    batch = json.loads(last)
+    batch["events"][0][field] = "WHAT"
+    path = tmp_path / "odd.gz"
+    path.write_bytes(gzip.compress(b"".join([*lines, json.dumps(batch).encode() + b"\n"])))
+    done = CliRunner().invoke(app, ["replay", str(path)])
+
+    assert isinstance(done.exception, InputError)
+    assert "odd.gz" in str(done.exception)
+    assert told in str(done.exception)

@@ -1,6 +1,8 @@
 """The audit trail: what was decided, by whom, and what that says together."""
 
+from io import FileIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +17,7 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.domain.audit import AuditChoice, AuditEntry, AuditOutcome
 from koordinator.domain.audit.entry import from_lines
 from koordinator.foundation.errors import InputError
+from koordinator.process import rotated_file
 from koordinator.process.rotated_file import RotatedFile
 from koordinator.scheduler.app.audit import Audit
 from koordinator.scheduler.app.audit_pages import audit_services
@@ -212,3 +215,34 @@ def test_the_endpoint_takes_the_choice() -> None:
         pages["/audit"]({"outcome": "lost"})
     with pytest.raises(InputError, match="limit"):
         pages["/audit"]({"limit": "0"})
+
+
+def test_a_line_that_was_torn_stays_alone(tmp_path: Path) -> None:
+    """By the end of a process, or by a disk that was full for a while."""
+    path = tmp_path / "audit.jsonl"
+    path.write_bytes(b'{"atS":1')
+    kept = RotatedFile(tmp_path, "audit.jsonl")
+    kept.write(b"whole\n")
+    kept.write(b"next\n")
+    kept.close()
+
+    assert path.read_bytes() == b'{"atS":1\nwhole\nnext\n'
+
+
+def test_a_disk_that_is_full_tears_one_line_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written when there is room again can be read."""
+    room = iter([3, 100])
+
+    class Full(FileIO):
+        def write(self, lines: Any) -> int:
+            return super().write(lines[: next(room)])
+
+    monkeypatch.setattr(rotated_file, "FileIO", Full)
+    kept = rotated_file.RotatedFile(tmp_path, "audit.jsonl")
+    kept.write(b"first\n")
+    kept.write(b"second\n")
+    kept.close()
+
+    assert (tmp_path / "audit.jsonl").read_bytes() == b"fir\nsecond\n"

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
+from tests.reservations import reservation
 from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import team
 from tests.unit.scheduler.test_gangs import group, members
@@ -133,7 +135,10 @@ def test_a_gang_short_of_members_says_so() -> None:
     assert len(found.causes) == 1
     assert "needs 3 members" in found.causes[0].reason
     assert found.queue is not None
-    assert found.queue.woken_by[0].startswith("Coscheduling: a member of its gang comes")
+    (woken_by,) = found.queue.woken_by
+    assert woken_by == (
+        "Coscheduling: a member of its gang comes or loses its gates, its PodGroup comes or changes"
+    )
 
 
 def test_pods_that_end_are_waited_for() -> None:
@@ -170,6 +175,38 @@ def test_a_pod_of_another_scheduler_is_told_so() -> None:
     found = explained(node("n", cpu=2), pod("p", 1, schedulerName="other"))
 
     assert found.summary.startswith("no profile schedules it")
+
+
+def test_a_pod_that_is_being_deleted_is_told_so() -> None:
+    """Nobody schedules it any more, whatever its profile."""
+    going = pod("p", 1, deleted=True)
+    going = replace(going, metadata=replace(going.metadata, finalizers=("x.io/last",)))
+    found = explained(node("n", cpu=2), going)
+
+    assert found.summary == (
+        "it is being deleted, so nobody schedules it any more; "
+        "it goes when its finalizers [x.io/last] have"
+    )
+
+
+@pytest.mark.parametrize(
+    ("there", "name", "told"),
+    [
+        (pod("p", phase="Succeeded", on="n"), "default/p", "it has ended: Succeeded"),
+        (pod("p", phase="Failed"), "default/p", "it has ended: Failed"),
+        (pod("p", on="m"), "default/p", "it is bound to node m, which does not exist"),
+        (
+            reservation("r", 1),
+            "reservation/r",
+            "no profile has the plugin Reservation, so nobody schedules it",
+        ),
+    ],
+)
+def test_what_no_scheduler_looks_at_is_told_so(there: KubeObject, name: str, told: str) -> None:
+    """It is there, so it is no mistake to ask; but it does not wait."""
+    (found,) = explain_pods([node("n", cpu=2), there], [name])
+
+    assert (found.pod, found.summary, found.causes) == (name, told, ())
 
 
 def test_placed_and_unknown_pods() -> None:

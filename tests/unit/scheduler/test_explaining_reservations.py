@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
-from tests.reservations import affinity, config, exactly, reservation
+from tests.reservations import affinity, config, exactly, reservation, uid
 from tests.unit.scheduler.test_explaining import decisive, explained
 from tests.worlds import node, pod
 
+from koordinator.api.annotations.reservation import ALLOCATED, ReservationAllocated
 from koordinator.scheduler.explain import Explanation
 
 WEB = {"app": "web"}
@@ -86,3 +87,58 @@ def test_a_reservation_that_waits_is_explained() -> None:
 
     assert found.pod == "reservation/big"
     assert decisive(found) == {"Insufficient cpu"}
+
+
+def test_what_is_reserved_for_a_pod_stays_when_others_go() -> None:
+    """A pod that needs the reservation is told of its users, not that it can never run."""
+    held = reservation("r", 6, on="n", policy="Restricted")
+    used = ALLOCATED.entry(ReservationAllocated(name="r", uid=uid("r")))
+    user = pod("user", 4, on="n", labels=WEB, annotations=used)
+    needs = pod("p", 3, labels=WEB, annotations=affinity())
+    found = asked(node("n", cpu=8), held, user, needs)
+
+    assert found.empty_cluster is not None
+    assert (found.empty_cluster.fits, found.empty_cluster.node) == (True, "n")
+    (remedy,) = found.remedies  # a node more would have no reservation
+    assert (remedy.kind, remedy.pods, remedy.sufficient) == ("fewer-pods", (user.key,), True)
+
+
+def test_what_never_fits_into_a_reservation_is_told_so() -> None:
+    """It is the reservation that is too small, whoever uses it."""
+    held = reservation("r", 2, on="n", policy="Restricted")
+    needs = pod("p", 3, labels=WEB, annotations=affinity(name="r"))
+    found = asked(node("n", cpu=8), held, needs)
+
+    assert found.empty_cluster is not None
+    assert (found.empty_cluster.fits, found.empty_cluster.why) == (False, SHORT)
+    assert not found.remedies
+
+
+@pytest.mark.parametrize(
+    ("policy", "needs", "lacking"),
+    [
+        ("Restricted", {}, "5"),  # too small to be used: what is beside it has to do
+        ("Aligned", {}, "3"),
+        ("Aligned", affinity(), "3"),
+    ],
+)
+def test_what_a_node_lacks_is_what_would_have_to_be_added(
+    policy: str, needs: dict[str, str], lacking: str
+) -> None:
+    """A pod uses one reservation, not what all of them hold together."""
+    held = [reservation(name, 2, on="n", policy=policy) for name in ("r1", "r2")]
+    wanted = pod("p", 5, labels=WEB, annotations=needs)
+
+    (near,) = asked(node("n", cpu=4), *held, wanted).nearest
+    assert near.lacks == {"cpu": lacking}
+
+    more = node("n", cpu=4 + int(lacking))
+    assert asked(more, *held, wanted).verdict == "placed"
+
+
+def test_a_pod_without_a_reservation_that_it_needs_never_starts() -> None:
+    """However empty the cluster is."""
+    found = asked(node("n", cpu=8), pod("p", 1, annotations=affinity()))
+
+    assert found.empty_cluster is not None
+    assert (found.empty_cluster.fits, found.empty_cluster.why) == (False, NO_MATCH)

@@ -428,6 +428,18 @@ def test_a_pod_that_ignores_reservations_takes_what_they_hold(play: Any) -> None
     assert (played.nodes()["p"], played.uses("p")) == ("n", "")
 
 
+def test_a_pod_that_ignores_reservations_may_still_need_their_nodes(play: Any) -> None:
+    """With an affinity it goes only where something is reserved, for whomever."""
+    label = {"scheduling.koordinator.sh/reservation-ignored": "true"}
+    ignoring = pod("p", 1, labels=label, annotations=affinity())
+
+    played = play(node("free"), node("n"), reservation("r", 4, on="n"), ignoring)
+    assert (played.nodes()["p"], played.uses("p")) == ("n", "")
+
+    said = play(node("free"), ignoring)
+    assert "no reservations match reservation affinity" in said.message("p")
+
+
 def test_an_annotation_that_cannot_be_read_keeps_the_pod_waiting(play: Any) -> None:
     """The message names it."""
     bad = {"scheduling.koordinator.sh/reservation-affinity": "{"}

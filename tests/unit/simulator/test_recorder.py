@@ -1,7 +1,9 @@
 """How long a recording lasts."""
 
+import gzip
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from koordinator.cluster.memory.watch import MemoryWatch
 from koordinator.domain.recording import read_recording
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError
-from koordinator.simulator.recorder import PATIENCE_S, Recorder
+from koordinator.simulator.recorder import FLUSHED_S, PATIENCE_S, Recorder, RecordingFile
 
 
 class Living(MemoryCluster):
@@ -84,3 +86,16 @@ def test_a_cluster_that_does_not_answer_ends_the_recording() -> None:
 
     with pytest.raises(ClusterError, match="could not be read within 120 s"):
         recorder.follow(threading.Event(), 3600)
+
+
+def test_what_was_written_a_while_ago_is_in_the_file(tmp_path: Path) -> None:
+    """Whatever becomes of the process."""
+    clock = VirtualClock(START_S)
+    path = tmp_path / "r.gz"
+    with RecordingFile(path, clock) as file:
+        file.write(b"first\n")
+        clock.advance_to(START_S + FLUSHED_S)
+        file.write(b"second\n")
+
+        with gzip.open(path) as lines:
+            assert [next(lines), next(lines)] == [b"first\n", b"second\n"]

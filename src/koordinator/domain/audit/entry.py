@@ -1,6 +1,6 @@
 """One entry of the audit trail, and its form as a line of JSON."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -66,6 +66,7 @@ class AuditEntry(
 
 _DECODER = msgspec.json.Decoder(AuditEntry)
 _ENCODER = msgspec.json.Encoder()
+_BEGIN = b'{"atS":'  # of every entry
 
 
 def to_lines(entries: Iterable[AuditEntry]) -> bytes:
@@ -73,17 +74,33 @@ def to_lines(entries: Iterable[AuditEntry]) -> bytes:
     return _ENCODER.encode_lines(list(entries))
 
 
-def from_lines(lines: Iterable[bytes], source: str) -> Iterator[AuditEntry]:
+def from_lines(
+    lines: Iterable[bytes], source: str, complain: Callable[[str], object] = lambda _: None
+) -> Iterator[AuditEntry]:
     """Yield the entries of lines of JSON; empty lines are skipped.
 
-    Raises InputError that names the line.
+    A last line that is being written is left out; so are others that are no entries, such as those
+    that a crash or a full disk has torn, with a complaint.
+    Raises InputError that names the line if there are no others.
     """
+    entries, odd = 0, 0
+    first: InputError | None = None
     for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                yield _DECODER.decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                accepted = "an entry of the audit trail, as koord scheduler --audit-dir writes it"
-                raise InputError(
-                    f"found {str(error)[:200]}; accepted is {accepted}", source=f"{source}:{number}"
-                ) from None
+        if not line.strip():
+            continue
+        try:
+            entry = _DECODER.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            if line.startswith(_BEGIN) and not line.endswith(b"\n"):
+                break
+            accepted = "an entry of the audit trail, as koord scheduler --audit-dir writes it"
+            text = f"found {str(error)[:200]}; accepted is {accepted}"
+            odd += 1
+            first = first or InputError(text, source=f"{source}:{number}")
+        else:
+            entries += 1
+            yield entry
+    if first is not None and not entries:
+        raise first
+    if first is not None:
+        complain(f"{odd} lines are left out, the first: {first}")

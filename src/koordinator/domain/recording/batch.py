@@ -7,6 +7,7 @@ whose recorder was stopped hard; what is whole counts.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 
@@ -28,10 +29,13 @@ class RecordingHeader(msgspec.Struct, frozen=True, rename="camel", omit_defaults
     configuration: JsonObject | None = None
 
 
-class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
-    """A watch event; ``type`` is ADDED, MODIFIED or DELETED."""
+EventKind = Literal["ADDED", "MODIFIED", "DELETED"]
 
-    type: str
+
+class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
+    """A watch event."""
+
+    type: EventKind
     object: msgspec.Raw
 
     @property

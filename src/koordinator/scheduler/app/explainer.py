@@ -50,7 +50,7 @@ def explain(scheduler: Scheduler, key: str) -> Explanation:
         raise NotFoundError(f"no pod {key} waits for a node, and none of that name has one")
     pod, pod_class = unbound
     if queued is None:
-        return _foreign(pod, scheduler.cycles)
+        return _not_queued(pod, scheduler.cycles)
     return _Explainer(scheduler, queued).explain(pod_class)
 
 
@@ -64,13 +64,18 @@ def key_of(scheduler: Scheduler, name: str) -> str:
     return name
 
 
-def _foreign(pod: Pod, cycles: Mapping[str, object]) -> Explanation:
-    reason = (
-        f"no profile schedules it: spec.schedulerName is {pod.spec.scheduler_name!r}, "
-        f"the profiles are {', '.join(sorted(cycles))}"
-    )
+def _not_queued(pod: Pod, cycles: Mapping[str, object]) -> Explanation:
+    if pod.metadata.deletion_timestamp is not None:
+        reason = "it is being deleted, so nobody schedules it any more"
+        if pod.metadata.finalizers:
+            reason += f"; it goes when its finalizers [{' '.join(pod.metadata.finalizers)}] have"
+    else:
+        reason = (
+            f"no profile schedules it: spec.schedulerName is {pod.spec.scheduler_name!r}, "
+            f"the profiles are {', '.join(sorted(cycles))}"
+        )
     told = (CauseTold(plugin="", reason=reason),)
-    return Explanation(pod=pod.key, verdict=WAITS, summary=reason, causes=told)
+    return Explanation(pod=spoken_name(pod), verdict=WAITS, summary=reason, causes=told)
 
 
 class _Explainer:

@@ -71,7 +71,7 @@ class Explanation(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     """Everything that is known of a pod's waiting."""
 
     pod: str
-    verdict: str  # placed, fits, waits
+    verdict: str  # placed, fits, waits; of objects in manifests also ended, lost
     summary: str
     node: str = ""
     causes: tuple[CauseTold, ...] = ()

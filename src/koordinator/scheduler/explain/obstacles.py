@@ -45,6 +45,7 @@ class Obstacles:
     blocked: BoolArray  # (n_causes, n)
     hopeless: BoolArray  # (n_causes, n)
     refusals: tuple[Cause, ...] = ()  # what holds whatever the node
+    lasting: tuple[Cause, ...] = ()  # those of them that would hold without any other pod
     #: plugins whose filters only repeat a refusal
     silent: frozenset[str] = frozenset()
     #: ways out: each is a set of causes that together are all there is against some node, and
@@ -109,7 +110,7 @@ def obstacles(
     snapshot = view_for(profile, state, pod)
     rows = np.flatnonzero(snapshot.alive)
     table = _Table(len(rows))
-    refusals = _refusals(profile, snapshot, pod)
+    refusals, lasting = _refusals(profile, snapshot, pod)
     refused_by = {name for cause in refusals for name in cause.plugins}
     with snapshot.lending():
         for active in profile.filter:
@@ -123,17 +124,26 @@ def obstacles(
     names = [snapshot.node_names[row] for row in rows.tolist()]
     causes, blocked, hopeless = table.arrays()
     silenced = frozenset(refused_by | repeating)
-    return Obstacles(rows, names, causes, blocked, hopeless, tuple(refusals), silenced)
+    return Obstacles(rows, names, causes, blocked, hopeless, refusals, lasting, silenced)
 
 
-def _refusals(profile: Profile, snapshot: Snapshot, pod: PodClass) -> list[Cause]:
-    """Return why PreFilter plugins refuse the pod; each reason once, whoever gives it."""
+def _refusals(
+    profile: Profile, snapshot: Snapshot, pod: PodClass
+) -> tuple[tuple[Cause, ...], tuple[Cause, ...]]:
+    """Return why PreFilter plugins refuse the pod, and what of it would hold without other pods.
+
+    Each reason once, whoever gives it.
+    """
     by_reason: dict[str, list[str]] = {}
+    passing: set[str] = set()
     for active in profile.pre_filter:
         answer = active.plugin.prefilter(snapshot, pod)
         if isinstance(answer, Refusal):
             by_reason.setdefault(answer.reason, []).append(active.name)
-    return [Cause(", ".join(plugins), reason) for reason, plugins in by_reason.items()]
+            if answer.resolvable or hasattr(active.plugin, "run_limit"):  # it counts pods
+                passing.add(answer.reason)
+    found = tuple(Cause(", ".join(plugins), reason) for reason, plugins in by_reason.items())
+    return found, tuple(cause for cause in found if cause.reason not in passing)
 
 
 class _Table:

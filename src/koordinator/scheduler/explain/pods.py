@@ -53,7 +53,7 @@ def nearest_nodes(question: Question) -> Iterator[NearNode]:
         yield NearNode(
             node=found.names[index],
             reasons=tuple(cause.reason for cause in against),
-            lacks=question.lacks.of(index),
+            lacks={n: quantity(n, amount) for n, amount in question.lacking(index).items()},
             hopeless=bool(found.never[index]),
             details=tuple(dict.fromkeys(details)),
         )
@@ -66,6 +66,8 @@ def empty_cluster(question: Question) -> EmptyCluster | None:
     emptied at a time.
     """
     found, nodes = question.found, question.state.nodes
+    if found.lasting:
+        return EmptyCluster(fits=False, why=", ".join(c.reason for c in found.lasting))
     if not len(found.rows):
         return EmptyCluster(fits=False, why="there are no nodes")
     row = question.empty_home(HOMES_TRIED)
@@ -87,5 +89,5 @@ def empty_cluster(question: Question) -> EmptyCluster | None:
         for index, cause in enumerate(found.causes)
         if found.hopeless[index].any() and cause in decisive
     }
-    lasting.update(reason for row in hopeful for reason in question.left_when_empty(row))
+    lasting.update(reason for row in hopeful for reason in question.left_without_others(row))
     return EmptyCluster(fits=False, why=", ".join(sorted(lasting)))

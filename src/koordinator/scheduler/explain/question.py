@@ -10,7 +10,6 @@ from koordinator.scheduler.contract import Profile, Reads
 from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.cycle.rivals import Nominations
 from koordinator.scheduler.cycle.what_if import StateWhatIf
-from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass, Snapshot
 
@@ -23,10 +22,10 @@ class Shortages:
     asked: IntArray  # (n_requests,)
     names: tuple[str, ...]  # (n_requests,)
 
-    def of(self, index: int) -> dict[str, str]:
-        """Return the shortages of one node as quantities."""
+    def of(self, index: int) -> dict[str, int]:
+        """Return the shortages of one node."""
         found = zip(self.names, self.lacking[index].tolist(), strict=True)
-        return {name: quantity(name, amount) for name, amount in found if amount > 0}
+        return {name: amount for name, amount in found if amount > 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class Question:
     pod: Pod
     pod_class: PodClass
     found: Obstacles
-    lacks: Shortages
+    lacks: Shortages  # as if the pod could use all that is reserved for it together
     order: IntArray  # indices of the nodes, the nearest first
     _what_if: StateWhatIf
 
@@ -50,6 +49,14 @@ class Question:
     def detail(self, plugin: str, row: int) -> str:
         """Return what exactly a plugin has against a node; empty if it doesn't say more."""
         return self._told("detail", plugin, row)
+
+    def lacking(self, index: int) -> dict[str, int]:
+        """Return how much of what the pod asks for is missing on a node, by resource."""
+        for active in self.profile.filter:
+            found = self._ask("lacking", active.name, int(self.found.rows[index]))
+            if isinstance(found, dict):
+                return found
+        return self.lacks.of(index)
 
     def node_remedy(self, plugin: str, row: int) -> str:
         """Return what to change about a node for a plugin to accept it; empty: nothing."""
@@ -95,6 +102,19 @@ class Question:
         pods = list(self.state.pods.on_row[row].values())
         return self._what_if.why_not(self.pod_class, row, pods)
 
+    def left_without_others(self, row: int) -> tuple[str, ...]:
+        """Return the same where nobody else runs, but what is reserved for the pod may stay."""
+        reasons, kept = self.left_when_empty(row), self.reserved(row)
+        if not reasons or not kept:
+            return reasons
+        pods = [p for key, p in self.state.pods.on_row[row].items() if key not in kept]
+        return self._what_if.why_not(self.pod_class, row, pods)
+
+    def reserved(self, row: int) -> frozenset[str]:
+        """Return the keys of what holds room on a node that the pod may use."""
+        loans = view_for(self.profile, self.state, self.pod_class).loans
+        return frozenset(hold.placed.key for hold in loans.at(row)) if loans else frozenset()
+
     def hopeful_rows(self, most: int) -> list[int]:
         """Return the nearest nodes on which removing pods could help."""
         order = self.order
@@ -102,9 +122,9 @@ class Question:
         return rows
 
     def empty_home(self, most: int) -> int | None:
-        """Return the first of the nearest nodes that would take the pod if it were empty."""
+        """Return the first of the nearest nodes that would take the pod without others on it."""
         for row in self.hopeful_rows(most):
-            if not self.left_when_empty(row):
+            if not self.left_without_others(row):
                 return row
         return None
 

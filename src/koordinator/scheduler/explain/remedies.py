@@ -117,9 +117,7 @@ def _asking_less(asked: Question) -> Iterator[Remedy]:
     for index in asked.order.tolist():
         if any(cause.plugin != FIT for cause in found.against(index)):
             continue
-        short = {
-            name: n for name, n in zip(lacks.names, lacks.lacking[index].tolist(), strict=True) if n
-        }
+        short = asked.lacking(index)
         wanted = dict(zip(lacks.names, lacks.asked.tolist(), strict=True))
         left = {name: wanted[name] - n for name, n in short.items()}
         if not left or min(left.values()) <= 0:
@@ -155,7 +153,10 @@ def _remedy(
 
 
 def _enough(asked: Question, row: int) -> list[PlacedPod]:
-    """Return the least important pods of a row whose leaving is enough; empty: none is."""
+    """Return the least important pods of a row whose leaving is enough; empty: none is.
+
+    What is reserved for the pod goes only where the pod can do without it.
+    """
     wanted = dict(asked.pod_class.demand)
 
     def size(placed: PlacedPod) -> float:
@@ -164,7 +165,13 @@ def _enough(asked: Question, row: int) -> list[PlacedPod]:
     # Members of its own gang are there in thought only.
     there = (p for key, p in asked.state.pods.on_row[row].items() if key not in asked.state.unbound)
     pods = sorted(there, key=lambda p: (p.priority, -size(p), p.key))
-    return _shortest(pods, lambda gone: _takes_without(asked, row, gone))
+    kept = asked.reserved(row)
+    others = [placed for placed in pods if placed.key not in kept]
+    for leaving in (others, pods) if kept else (pods,):
+        found = _shortest(leaving, lambda gone: _takes_without(asked, row, gone))
+        if found:
+            return found
+    return []
 
 
 def _shortest(

@@ -52,8 +52,12 @@ def wakers(queued: QueuedPod, profile: Profile) -> tuple[str, ...]:
     limiting = {a.name for a in profile.pre_filter if hasattr(a.plugin, "run_limit")}
     short = {a.name for a in profile.gangs if a.plugin.gangs.shortage(queued.pod)}
     for plugin in sorted(queued.rejectors):
-        words = ["a member of its gang comes"] if plugin in short else []
-        words += [text for hint in profile.events.get(plugin, ()) for text in _words(hint)]
+        words = [text for hint in profile.events.get(plugin, ()) for text in _words(hint)]
+        if plugin in short:  # and nothing else helps
+            words = [
+                "a member of its gang comes or loses its gates",
+                "its PodGroup comes or changes",
+            ]
         if plugin in limiting:
             words.append("there is room again in what it counts")
         if words:

@@ -63,9 +63,7 @@ class Judge:
             if affinity is None and not any(requests.get(n) for n in offer.amounts if n != PODS):
                 continue
             lacking = short_on_node(requests, free, remaining(offer, hold.used), self.ignored)
-            inside = short_in_reservation(
-                requests, offer, hold.used, len(hold.users), self.ignored, detailed=detailed
-            )
+            inside = self._short_inside(hold, detailed=detailed)
             if not lacking and not inside:
                 parts = self._short_of_parts(place, hold, alone=len(holds) == 1)
                 if not parts:
@@ -79,6 +77,42 @@ class Judge:
         if affinity is not None:
             return Judgement(reasons=(*by_node, *reasons) or (NOT_ENOUGH,))
         return Judgement(reasons=by_node or self._without(place, free))
+
+    def lacking(self, place: int, holds: Iterable[Hold]) -> dict[str, int]:
+        """Return what the node has too little of, on the way on which least is missing.
+
+        A pod uses one of the holds, or none unless it needs one.  If all that it could use are too
+        small, more on the node would not help; then it is what the node lacks beside each of them.
+        """
+        holds, requests = tuple(holds), self.asking.requests
+        free = self._free(place, holds)
+
+        def part(missing: Mapping[str, int]) -> float:
+            return sum(amount / requests.get(name, 1) for name, amount in missing.items())
+
+        ways = [self._missing(free, h) for h in holds if not self._short_inside(h, detailed=False)]
+        if self.asking.wish.affinity is None:
+            ways.append(self._missing(free, None))
+        if ways:
+            return min(ways, key=part)
+        return max((self._missing(free, hold) for hold in holds), key=part)
+
+    def _missing(self, free: Mapping[str, int], hold: Hold | None) -> dict[str, int]:
+        given = {} if hold is None else remaining(hold.offer, hold.used)
+        there = {name: free.get(name, 0) + given.get(name, 0) for name in self.asking.requests}
+        there[PODS] = free.get(PODS, 0)
+        short = short_on_node(self.asking.requests, there, {}, self.ignored)
+        return {name: self.asking.requests.get(name, 1) - there[name] for name in short}
+
+    def _short_inside(self, hold: Hold, *, detailed: bool) -> tuple[str, ...]:
+        return short_in_reservation(
+            self.asking.requests,
+            hold.offer,
+            hold.used,
+            len(hold.users),
+            self.ignored,
+            detailed=detailed,
+        )
 
     def _without(self, place: int, free: Mapping[str, int]) -> tuple[str, ...]:
         """Return why the node doesn't take the pod beside all reservations; empty: it does."""

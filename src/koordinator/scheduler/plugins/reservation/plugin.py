@@ -121,7 +121,7 @@ class Reservations:
         if isinstance(known, PreAllocation):
             refusal = known.refusal()
             return Refusal(refusal) if refusal else None
-        if known is None or not self._is_required(known) or known.asking.wish.ignores:
+        if known is None or not self._is_required(known):
             return None
         if snapshot.loans is None:
             return Refusal(NO_MATCH)
@@ -141,10 +141,10 @@ class Reservations:
             return placing(snapshot, pod, AllocatePolicy(self._terms(pod).allocate_policy))
         if isinstance(known, PreAllocation):
             return self._filter_over_pods(snapshot, pod, known)
-        if isinstance(known, str) or known.asking.wish.ignores:
+        required = self._is_required(known)
+        if isinstance(known, str) or (known.asking.wish.ignores and not required):
             return Rejections.none(snapshot)
         judged = self._judged(snapshot, pod, known)
-        required = self._is_required(known)
         codes = np.full(len(snapshot), int(required), np.int64)
         for place, judgement in judged.items():
             codes[place] = bool(judgement.reasons)
@@ -193,21 +193,25 @@ class Reservations:
         return snapshot.derived((self, "plans", pod.id), derive)
 
     def _judged(self, snapshot: Snapshot, pod: PodClass, known: Known) -> dict[int, Judgement]:
-        """Return what came of the rows with loans, by place in the view."""
-        loans = snapshot.loans
+        """Return what came of the rows with loans, by place in the view.
+
+        To a pod that ignores what is reserved, each of them is as good as a free node.
+        """
+        loans, ignores = snapshot.loans, known.asking.wish.ignores
         if loans is None:
             return {}
 
         def derive() -> dict[int, Judgement]:
             judge = self._judge(snapshot, pod, known)
             on_row = loans.on_row
+
+            def at(place: int, row: int) -> Judgement:
+                return Judgement() if ignores else judge.at(place, on_row[row].values())
+
             if snapshot.rows is None:
-                return {row: judge.at(row, holds.values()) for row, holds in on_row.items()}
-            return {
-                place: judge.at(place, on_row[row].values())
-                for place, row in enumerate(snapshot.rows.tolist())
-                if row in on_row
-            }
+                return {row: at(row, row) for row in on_row}
+            rows = enumerate(snapshot.rows.tolist())
+            return {place: at(place, row) for place, row in rows if row in on_row}
 
         return snapshot.derived((self, "judged", pod.id), derive)
 
@@ -302,6 +306,13 @@ class Reservations:
     def _summary(self, attempt: Attempt) -> list[str]:
         snapshot, pod = attempt.what_if.snapshot, attempt.pod_class
         return self._told(snapshot, pod, lambda row: attempt.what_if.why_not(pod, row, ()))
+
+    def lacking(self, view: Snapshot, pod: PodClass) -> dict[str, int] | None:
+        known, loans = self._known(view, pod), view.loans
+        here = tuple(loans.at(int(view.row_numbers[0]))) if loans is not None else ()
+        if not here or not isinstance(known, Known) or known.asking.wish.ignores:
+            return None
+        return self._judge(view, pod, known).lacking(0, here)
 
     def refusal_detail(self, snapshot: Snapshot, pod: PodClass) -> str:
         """Tell what is against the reservations of which the pod is an owner."""
