@@ -3,8 +3,7 @@
 Source: koordinator pkg/scheduler/plugins/deviceshare/topology_hint.go, ``generateTopologyHints``.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from itertools import combinations
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from koordinator.api.device import DeviceType
@@ -12,6 +11,7 @@ from koordinator.domain.devices.amounts import IntArray
 from koordinator.domain.devices.plan import DevicePlan, State
 from koordinator.domain.devices.room import Room
 from koordinator.domain.devices.shortage import NO_NUMA_NODE, Shortage
+from koordinator.domain.numa.masks import subsets, zones_of
 
 #: Of NUMA nodes with the GPUs that would be taken anyway; more than CPU and memory ever get.
 SAME_GPUS = 500
@@ -72,7 +72,7 @@ def _hints(
     """Return the hints; ``gpus_on`` says which GPUs some NUMA nodes would give."""
     found: list[tuple[tuple[int, ...], frozenset[int]]] = []
     whole: frozenset[int] | Shortage = frozenset()
-    for nodes in _subsets(plan.model.numa_nodes):
+    for nodes in map(zones_of, subsets(plan.model.numa_nodes)):
         whole = NO_NUMA_NODE if _is_too_few(plan, nodes) else gpus_on(nodes)
         if not isinstance(whole, Shortage):
             found.append((nodes, whole))
@@ -93,9 +93,3 @@ def _is_too_few(plan: DevicePlan, nodes: Collection[int]) -> bool:
         if 0 < there < part.count:
             return True
     return False
-
-
-def _subsets(nodes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Yield the subsets by size, then in lexicographic order; not the empty one."""
-    for size in range(1, len(nodes) + 1):
-        yield from combinations(nodes, size)

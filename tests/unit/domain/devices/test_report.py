@@ -115,6 +115,21 @@ def test_a_device_without_usable_minor_is_left_out(minor: int | None) -> None:
     assert found.healthy == {GPU: 0b1, RDMA: 0b10}
 
 
+@pytest.mark.parametrize("numa", [-5, 1024, (1 << 31) - 1])
+def test_a_numa_node_that_can_not_be_is_none_in_particular(numa: int) -> None:
+    """The device is given out, from whatever NUMA nodes a pod gets; -1 says so, too."""
+    found = node(gpu(0, "a", numa), gpu(1, "a", -1), gpu(2, "b", 1023))
+    group = found.model.group(GPU)
+
+    (problem,) = found.problems
+    assert str(problem) == (
+        f"Device n: spec.devices[0].topology.nodeID: found {numa}; "
+        "accepted is a number from -1 to 1023"
+    )
+    assert group is not None
+    assert [device.numa for device in group.devices] == [-1, -1, 1023]
+
+
 def test_of_two_devices_with_one_minor_the_first_is_taken() -> None:
     """Types count for themselves; a type that nobody knows is nobody's business."""
     found = node(gpu(1), nic(1), gpu(1) | {"id": "twin"}, gpu(1) | {"type": "tpu"})
