@@ -165,6 +165,17 @@ def test_policies_that_contradict(world: World) -> None:
     }
 
 
+def test_of_many_numa_nodes_a_pod_gets_one_or_all(world: World) -> None:
+    """Other sets are not looked at where there are more than eight."""
+    state = world(*machine("m", zones=12, cores=1, labels={POLICY: "Restricted"}))
+    plugin = built(PLUGIN, state)
+    small, large = pod("small", cpu=2, memory="1Gi"), pod("large", cpu=12, memory="12Gi")
+
+    assert refused(plugin, state, small) == refused(plugin, state, large) == {}
+    assert len(status(state, small)["numaNodeResources"]) == 1
+    assert len(status(state, large)["numaNodeResources"]) == 12
+
+
 def test_a_node_without_numa_nodes(world: World) -> None:
     """Can't keep any policy."""
     state = world(node("n", labels={POLICY: "Restricted"}))
