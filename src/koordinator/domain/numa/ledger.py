@@ -19,9 +19,8 @@ from koordinator.api.resource_names import CPU, MEMORY
 from koordinator.domain.cpus.cpu_list import format_cpu_list, parse_cpu_list
 from koordinator.domain.cpus.layout import CpuLayout
 from koordinator.domain.cpus.ledger import CpuHolding, CpuLedger
-from koordinator.domain.numa.amounts import Amounts, ZoneAmounts, add, subtract
+from koordinator.domain.numa.amounts import Amounts, ZoneAmounts, add, read_amounts, subtract
 from koordinator.domain.numa.hints import ZoneState
-from koordinator.domain.pod_requests import canonical
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.quantity import Notation, Quantity
 
@@ -69,7 +68,7 @@ def read_holding(meta: ObjectMeta) -> NumaHolding | None:
     zones: dict[int, dict[str, int]] = {}
     for part in status.numa_node_resources:
         here = zones.setdefault(part.node, {})
-        add(here, {name: canonical(name, amount) for name, amount in part.resources.items()})
+        add(here, {name: much for name, much in read_amounts(part.resources).items() if much})
     if not cpus and not zones:
         return None
     spec = RESOURCE_SPEC.read(meta)

@@ -236,6 +236,31 @@ def test_bound_cpus_count_for_more_on_an_amplified_node(world: World) -> None:
     assert refused(plugin, state, pod("p", cpu=25)) == {"m": "Insufficient amplified cpu"}
 
 
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        {"annotations": {AMPLIFICATION: '{"cpu": 1e300}'}},
+        {"annotations": {AMPLIFICATION: '{"cpu": 1.5, "memory": 2}'}, "memory": 1 << 33},
+    ],
+    ids=["ratio", "amount"],
+)
+def test_numbers_that_can_not_be_are_no_harm(world: World, nonsense: Any) -> None:
+    """What others write must not stop the scheduler; nor do two pods who hold all of a node."""
+    everything = [{"node": 0, "resources": {"cpu": "9E", "memory": "9E"}}]
+    state = world(
+        *machine("bad", labels={POLICY: "Restricted"}, **nonsense),
+        *machine("m", labels={POLICY: "SingleNUMANode"}),
+        running("a", numaNodeResources=everything),
+        running("b", numaNodeResources=everything),
+        running("c", numaNodeResources=[{"node": 1, "resources": {"cpu": "-9", "memory": "0"}}]),
+    )
+
+    assert "m" not in refused(built(PLUGIN, state), state, pod("p", cpu=2))
+    (taken,) = status(state, pod("p", cpu=2))["numaNodeResources"]
+    assert taken["node"] == 1
+    state.validate()
+
+
 def test_an_amplification_that_can_not_be_read(world: World) -> None:
     """Keeps pods with CPU away."""
     state = world(*machine("m", annotations={AMPLIFICATION: "much"}))
