@@ -50,17 +50,13 @@ def read_belongings(meta: ObjectMeta, problems: list[InputError]) -> Belongings:
     if not meta.annotations:
         return NO_BELONGINGS
     devices: Allocation = {}
-    numa: NumaHolding | None = None
     uses = ""
     try:
         allocated = ALLOCATED.read(meta)
         devices = from_annotation(allocated) if allocated else {}
     except InputError as error:
         problems.append(error)
-    try:
-        numa = read_holding(meta)
-    except InputError as error:
-        problems.append(error)
+    numa = read_holding(meta, problems)
     try:
         used = RESERVATION_ALLOCATED.read(meta)
         uses = used.uid if used else ""
