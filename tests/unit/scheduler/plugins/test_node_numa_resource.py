@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from tests.equipped_nodes import (
     AMPLIFICATION,
     BIND,
@@ -21,6 +22,7 @@ from tests.unit.scheduler.asking import built, hopeless, refused, scored
 from tests.unit.scheduler.conftest import World
 from tests.worlds import add, configuration, embedded, made, node, pod, renamed
 
+from koordinator.api.device import Device, DeviceTopology
 from koordinator.api.pod import Pod
 from koordinator.scheduler.contract import Holding, Refusal
 from koordinator.scheduler.cycle import Choice, Cycle
@@ -215,6 +217,36 @@ def test_devices_and_cpus_come_from_one_numa_node(world: World) -> None:
 
     assert zones == [([0], [0]), ([1], [1])]
     assert cycle.choose(renamed(first, "r"), state.classes.of(first), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("place", "zones", "wanted", "reasons"),
+    [
+        (None, 2, SINGLE, {"m": "Insufficient gpu devices"}),
+        (None, 2, {}, {}),
+        (None, 1, SINGLE, {}),
+        (-1, 2, SINGLE, {}),
+    ],
+    ids=["unknown", "no policy", "one NUMA node", "on none in particular"],
+)
+def test_devices_that_may_be_anywhere_are_not_aligned(
+    world: World, place: int | None, zones: int, wanted: Any, reasons: dict[str, str]
+) -> None:
+    """The filter says so: were it for Reserve to find out, the pod would be stuck with the node."""
+    *others, report = machine("m", zones=zones, gpus=2)
+    assert isinstance(report, Device)
+    topology = DeviceTopology(socket_id=-1, node_id=place, pcie_id="a") if place else None
+    devices = tuple(replace(each, topology=topology) for each in report.spec.devices)
+    state = world(*others, replace(report, spec=replace(report.spec, devices=devices)))
+    (profile,) = build_profiles(PLACES, state.axis).profiles
+    (plugin,) = (each.plugin for each in profile.filter if each.name == "DeviceShare")
+    said = {key: json.dumps(value) for key, value in wanted.items()}
+    asked = pod("p", cpu=2, memory="1Gi", requests={"nvidia.com/gpu": 1}, annotations=said)
+
+    assert refused(plugin, state, asked) == reasons
+    assert (Cycle(profile, state).choose(asked, state.classes.of(asked), {}) is None) == bool(
+        reasons
+    )
 
 
 # -- amplification ---------------------------------------------------------------------------
