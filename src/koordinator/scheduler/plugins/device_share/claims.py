@@ -9,7 +9,7 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.domain.devices.allocation import Allocation
 from koordinator.domain.devices.claim import DeviceClaim, device_claim
 from koordinator.domain.devices.requests import DeviceRequestError
-from koordinator.domain.devices.shortage import Shortage
+from koordinator.domain.devices.shortage import NO_TEMPLATE, Shortage
 from koordinator.domain.devices.templates import TemplateTable, read_templates
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.plugins.device_share.on_model import ClaimOnModel
@@ -50,25 +50,32 @@ class Templates:
     config_map: str  # namespace/name
     resources: tuple[str, ...]
 
-    def _table(self, snapshot: Snapshot, version: int) -> TemplateTable:
-        """Return the templates.  A table that can't be read changes nothing."""
+    def _table(self, snapshot: Snapshot, version: int) -> tuple[TemplateTable, str]:
+        """Return the templates, and why they are not those that the cluster has now.
+
+        A table that can't be read changes nothing.
+        """
         memo = snapshot.memo
-        known: tuple[int, TemplateTable] = memo.get(self, (-1, TemplateTable()))
+        known: tuple[int, TemplateTable, str] = memo.get(self, (-1, TemplateTable(), ""))
         if known[0] != version:
             found = snapshot.objects.get(ConfigMap, self.config_map)
+            table, problem = TemplateTable(), ""
             try:
-                table = read_templates(found) if found is not None else TemplateTable()
-            except InputError:
-                table = known[1]
-            known = memo[self] = (version, table)
-        return known[1]
+                table = read_templates(found) if found is not None else table
+            except InputError as error:
+                table, problem = known[1], str(error)
+            known = memo[self] = (version, table, problem)
+        return known[1:]
 
     def claim(self, snapshot: Snapshot, pod: PodClass) -> Claimed | str | None:
         """Return what the pod asks of devices: None if nothing, a text if that can't be."""
         version = snapshot.objects.version(ConfigMap)
         known: tuple[int, Claimed | str | None] | None = pod.facts.get(self)
         if known is None or known[0] != version:
-            claimed = self._claim(snapshot, pod, self._table(snapshot, version))
+            table, problem = self._table(snapshot, version)
+            claimed = self._claim(snapshot, pod, table)
+            if problem and claimed == NO_TEMPLATE.reason:
+                claimed = f"{claimed}; {problem}"
             known = pod.facts[self] = (version, claimed)
         return known[1]
 
