@@ -96,14 +96,16 @@ class DeviceGroup:
         return mask_of(d.minor for d in self.devices if matches(selector, dict(d.labels)))
 
     def functions(self, minor: int, selector: LabelSelector) -> tuple[VirtualFunction, ...]:
-        """Return the virtual functions in groups whose labels match, by bus id."""
-        found = (
-            function
-            for group in self.by_minor[minor].groups
-            if matches(selector, dict(group.labels))
-            for function in group.functions
-        )
-        return tuple(sorted(found, key=attrgetter("bus_id")))
+        """Return the virtual functions in groups whose labels match, by bus id.
+
+        One that is in several groups, or twice in one, is still one.
+        """
+        found: dict[str, VirtualFunction] = {}
+        for group in self.by_minor[minor].groups:
+            if matches(selector, dict(group.labels)):
+                for function in group.functions:
+                    found.setdefault(function.bus_id, function)
+        return tuple(sorted(found.values(), key=attrgetter("bus_id")))
 
 
 @dataclass(frozen=True)

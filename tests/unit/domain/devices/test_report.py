@@ -97,6 +97,14 @@ def test_virtual_functions_are_in_the_order_of_their_bus_ids() -> None:
     assert [f.bus_id for f in cards.functions(1, fast)] == ["1f:00.10"]
 
 
+def test_a_virtual_function_of_several_groups_is_one() -> None:
+    """Else a card seemed to have one left when all were taken."""
+    cards = node(nic(1, functions={"slow": ["1f:00.2"], "any": ["1f:00.2"]})).model.group(RDMA)
+    assert cards is not None
+
+    assert [f.bus_id for f in cards.functions(1, LabelSelector())] == ["1f:00.2"]
+
+
 def test_the_tree_of_scopes_needs_the_place_of_every_gpu() -> None:
     """Of NICs it does not."""
     assert node(gpu(0, "a"), nic(1)).model.scopes is not None
