@@ -23,6 +23,7 @@ from tests.unit.scheduler.conftest import World
 from tests.worlds import add, configuration, embedded, made, node, pod, renamed
 
 from koordinator.api.device import Device, DeviceTopology
+from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
 from koordinator.scheduler.contract import Holding, Refusal
 from koordinator.scheduler.cycle import Choice, Cycle
@@ -176,6 +177,24 @@ def test_of_many_numa_nodes_a_pod_gets_one_or_all(world: World) -> None:
     assert refused(plugin, state, small) == refused(plugin, state, large) == {}
     assert len(status(state, small)["numaNodeResources"]) == 1
     assert len(status(state, large)["numaNodeResources"]) == 12
+
+
+@pytest.mark.parametrize("policy", ["Restricted", "SingleNUMANode"])
+@pytest.mark.parametrize("spec", [FULL, {}])
+def test_where_nobody_reports_cpus_of_numa_nodes(world: World, policy: str, spec: Any) -> None:
+    """Neither a cluster without any topology nor zones of memory alone."""
+    asked = bound_pod("p", 2, annotations={**spec, NUMA_SPEC: {"numaTopologyPolicy": policy}})
+    whole, topology = machine("m")
+    assert isinstance(topology, NodeResourceTopology)
+    memory = tuple(
+        replace(zone, resources=tuple(r for r in zone.resources if r.name != "cpu"))
+        for zone in topology.zones
+    )
+    bare, poor = world(whole), world(whole, replace(topology, zones=memory))
+
+    assert refused(built(PLUGIN, bare), bare, asked) == {"m": "node(s) invalid CPU Topology"}
+    assert set(refused(built(PLUGIN, poor), poor, asked)) == {"m"}
+    assert scored(built(PLUGIN, poor), poor, asked) == {"m": 0}
 
 
 def test_a_node_without_numa_nodes(world: World) -> None:
