@@ -73,6 +73,7 @@ def _sockets(numa: NumaNode, letters: Letters) -> Iterator[RenderableType]:
         inside = [part for zone in zones for part in _zone(numa, layout, zone, letters)]
         title = f"socket {number}"
         yield Panel(Group(*inside), title=title, title_align="left", expand=False)
+    yield from (_amounts(numa, zone) for zone in numa.zones if zone not in layout.numa_nodes)
 
 
 def _zone(
@@ -111,7 +112,8 @@ def _amounts(numa: NumaNode, zone: int) -> Text:
 def _amount(name: str, amount: int) -> str:
     if name == CPU:
         return Quantity.from_milli(amount).canonical()
-    return Quantity.from_int(amount, binary=name == MEMORY).canonical()
+    is_binary = name.endswith(MEMORY) or name.startswith("hugepages-")
+    return Quantity.from_int(amount, binary=is_binary).canonical()
 
 
 # -- devices ---------------------------------------------------------------------------------

@@ -55,7 +55,9 @@ class Offered:
 
 
 def as_offered(node: Node) -> Offered:
-    """Return the node without what its annotation reserves for others than pods."""
+    """Return the node under current resource names, without what its annotation reserves."""
+    if not _FORMER.isdisjoint(node.status.allocatable):
+        node = _offering(node, _current(node.status.allocatable))
     try:
         reservation = NODE_RESERVATION.read(node.metadata)
         taken = {} if reservation is None else _reserved(reservation)
@@ -65,9 +67,11 @@ def as_offered(node: Node) -> Offered:
     for name, amount in taken.items():
         if name in allocatable:
             allocatable[name] = max(allocatable[name] - amount, _NOTHING)
-    if allocatable == node.status.allocatable:
-        return Offered(node)
-    return Offered(replace(node, status=replace(node.status, allocatable=allocatable)))
+    return Offered(node if allocatable == node.status.allocatable else _offering(node, allocatable))
+
+
+def _offering(node: Node, allocatable: ResourceList) -> Node:
+    return replace(node, status=replace(node.status, allocatable=allocatable))
 
 
 def _reserved(reservation: NodeReservation) -> Mapping[str, Quantity]:

@@ -6,16 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 from tests.equipped_nodes import HINT, PLACES, SPEC, bound_pod, machine
 from tests.worlds import embedded, pod
 
 from koordinator.api.codec import to_manifest
 from koordinator.api.meta import KubeObject
+from koordinator.api.node_resource_topology import NodeResourceTopology, Zone, ZoneResource
 from koordinator.api.pod import Pod
 from koordinator.cli.main import app
 from koordinator.cli.node_picture import picture
 from koordinator.cli.node_show import state_of
+from koordinator.foundation.quantity import Quantity
 
 
 def drawn(objects: Sequence[KubeObject], name: str) -> str:
@@ -50,6 +53,26 @@ def test_who_holds_what() -> None:
     assert "unhealthy" in text
     assert "a 10 0000:30:01.0" in text
     assert "default/web    CPUs 0,8" in text
+
+
+def test_a_numa_node_without_cpus() -> None:
+    """Memory behind a bus is outside of the sockets; sizes are written as people write them."""
+    node, topology = machine("m")
+    assert isinstance(topology, NodeResourceTopology)
+    names = ("memory", "hugepages-2Mi", "kubernetes.io/batch-memory")
+    much = Quantity.parse("64Gi")
+    far = Zone(
+        name="node-2",
+        type="Node",
+        resources=tuple(
+            ZoneResource(name=name, capacity=much, allocatable=much, available=much)
+            for name in names
+        ),
+    )
+    text = drawn([node, replace(topology, zones=(*topology.zones, far))], "m")
+
+    said = ", ".join(f"{name} 0 of 64Gi" for name in names)
+    assert f"│ NUMA node 2  {said}" in text
 
 
 def test_a_node_of_which_nothing_is_known() -> None:

@@ -32,6 +32,19 @@ def reserving(annotation: str) -> Node:
     return replace(whole, metadata=replace(whole.metadata, annotations={RESERVATION: annotation}))
 
 
+def test_former_resource_names_of_a_node_count_as_the_current_ones() -> None:
+    """A node that old device plugins report still takes the pods; the current name goes first."""
+    old = node(
+        "n", **{"kubernetes.io/gpu": 200, "kubernetes.io/rdma": 100, "koordinator.sh/rdma": 7}
+    )
+    offered = as_offered(old).node.status.allocatable
+
+    assert offered["koordinator.sh/gpu"] == Quantity.parse("200")
+    assert offered["koordinator.sh/rdma"] == Quantity.parse("7")
+    assert offered.keys().isdisjoint({"kubernetes.io/gpu", "kubernetes.io/rdma"})
+    assert as_offered(node("n")).node == node("n")
+
+
 def test_a_pod_without_former_names_is_the_same_object() -> None:
     """Nothing is copied for the many that need nothing."""
     plain = pod("p", cpu=1)

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.scheduler.conftest import NewEmbedded
 from tests.worlds import configuration, device, gpu_pod, node, pod
 
+from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.device import Device
 from koordinator.api.event import Event
 from koordinator.api.pod import Pod
@@ -96,6 +97,43 @@ def test_a_bound_pod_with_a_device_that_its_node_lacks_has_an_event(embedded: Ne
     assert reason == "InvalidPod"
     assert "names gpu devices [6], which node n does not report" in note
     assert one.cluster.get(Pod, "new", "default").spec.node_name == "n"
+
+
+HALF_READABLE = [
+    {"minor": 0, "resources": {f"{GPU}-core": "100", f"{GPU}-memory-ratio": "100"}},
+    {"minor": 1},
+    {"minor": 5000, "resources": {}},
+    {"minor": -1, "resources": {}},
+]
+
+
+def test_of_an_annotation_what_can_be_counts(embedded: NewEmbedded) -> None:
+    """Of minor 0 everything is taken, of minor 1 nothing; what else it says is told."""
+    text = json.dumps({"gpu": HALF_READABLE})
+    old = pod("old", on="n", requests={GPU: 200}, annotations={ALLOCATED.key: text})
+    report, room = device("n", gpus=4), node("n", **ROOM)
+    one = embedded(room, report, old, gpu_pod("new", gpu=200), config=GPUS)
+    one.run_to_fixed_point()
+
+    ((reason, note),) = told(one, "Pod", "old")
+    assert reason == "InvalidPod"
+    assert "gpu: found minors [5000, -1]; accepted are numbers from 0 to 1023" in note
+    new = ALLOCATED.read(one.cluster.get(Pod, "new", "default").metadata)
+    assert [taken.minor for taken in (new or {})["gpu"]] == [1, 2]
+
+
+def test_amounts_that_can_not_be_are_no_harm(embedded: NewEmbedded) -> None:
+    """Their sums must not turn negative, which would give the GPU away again."""
+    much = [{"minor": 0, "resources": dict.fromkeys((f"{GPU}-core", f"{GPU}-memory"), "9E")}]
+    said = {ALLOCATED.key: json.dumps({"gpu": much})}
+    held = [pod(name, on="n", requests={GPU: 100}, annotations=said) for name in "abc"]
+    one = embedded(
+        node("n", **ROOM), device("n", gpus=4), *held, gpu_pod("p", gpu=100), config=GPUS
+    )
+    one.run_to_fixed_point()
+
+    taken = ALLOCATED.read(one.cluster.get(Pod, "p", "default").metadata)
+    assert [each.minor for each in (taken or {})["gpu"]] == [1]
 
 
 @pytest.mark.parametrize(

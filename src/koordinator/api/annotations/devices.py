@@ -116,7 +116,7 @@ class DeviceAllocation(ApiStruct, frozen=True, kw_only=True):
     """What a pod got of one device."""
 
     minor: int
-    resources: ResourceList
+    resources: ResourceList = {}
     id: str = ""
     extension: DeviceAllocationExtension | None = None
 

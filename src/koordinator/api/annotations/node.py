@@ -29,6 +29,8 @@ AMPLIFICATION_RATIOS: Final = "node.koordinator.sh/resource-amplification-ratio"
 YARN_NODE_ID: Final = "yarn.hadoop.apache.org/node-id"  # of pods; host:port
 YARN_CLUSTER_ID: Final = "yarn.hadoop.apache.org/cluster-id"  # of pods
 
+MAX_RATIO: Final = 100  # by which a resource is amplified
+
 _RATIOS = AnnotationCodec(AMPLIFICATION_RATIOS, dict[str, float])
 
 
@@ -131,9 +133,16 @@ def cpu_normalization_entry(ratio: float) -> dict[str, str]:
 def read_amplification_ratios(meta: ObjectMeta) -> dict[str, float] | None:
     """Return by how much the node shows more of a resource than it has.
 
-    Raises InputError if the annotation can't be read.
+    Raises InputError if the annotation can't be read, or can't be meant.
     """
-    return _RATIOS.read(meta)
+    ratios = _RATIOS.read(meta)
+    for name, ratio in (ratios or {}).items():
+        if not ratio <= MAX_RATIO:
+            raise InputError(
+                f"found {ratio} for {name}; accepted is a number up to {MAX_RATIO}",
+                path=_RATIOS.path,
+            )
+    return ratios
 
 
 def amplification_entry(ratios: dict[str, float]) -> dict[str, str]:

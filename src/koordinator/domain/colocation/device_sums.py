@@ -9,30 +9,12 @@ from typing import Final
 from koordinator.api.core import ResourceList
 from koordinator.api.device import Device, DeviceInfo, DeviceType
 from koordinator.api.labels import GPU_DRIVER_VERSION, GPU_MODEL, GPU_VENDOR, GpuVendor
-from koordinator.api.resource_names import (
-    GPU,
-    GPU_CORE,
-    GPU_MEMORY,
-    GPU_MEMORY_RATIO,
-    GPU_SHARED,
-    NPU_CORE,
-    NPU_CPU,
-    NPU_DVPP,
-    RDMA,
-    WHOLE_DEVICE,
-)
+from koordinator.api.resource_names import GPU, GPU_CORE, GPU_SHARED, RDMA, WHOLE_DEVICE
+from koordinator.domain.devices.amounts import NAMES
 from koordinator.foundation.quantity import Quantity
 
-GPU_RESOURCES: Final = (
-    GPU,
-    GPU_CORE,
-    NPU_CORE,
-    NPU_CPU,
-    NPU_DVPP,
-    GPU_MEMORY,
-    GPU_MEMORY_RATIO,
-    GPU_SHARED,
-)
+#: Those of single vendors among them.
+GPU_RESOURCES: Final = (GPU, *NAMES[DeviceType.GPU], GPU_SHARED)
 GPU_LABELS: Final = (GPU_VENDOR, GPU_MODEL, GPU_DRIVER_VERSION)
 _WRAPPED = frozenset(("", GpuVendor.NVIDIA))  # vendors whose GPUs are also called by one name
 

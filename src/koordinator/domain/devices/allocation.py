@@ -4,7 +4,7 @@ Source: koordinator apis/extension/device_share.go, ``DeviceAllocations``;
 pkg/scheduler/plugins/deviceshare/utils.go, ``fillGPUTotalMem``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from msgspec import Raw, Struct
@@ -21,6 +21,7 @@ from koordinator.api.device import DeviceType
 from koordinator.api.meta import ApiStruct
 from koordinator.domain.devices.amounts import MEMORY, RATIO, Amounts, amounts_of, resources_of
 from koordinator.domain.devices.masks import MAX_MINOR
+from koordinator.foundation.errors import InputError
 
 
 class Taken(Struct, frozen=True):
@@ -116,6 +117,17 @@ def from_annotation(allocations: DeviceAllocations) -> Allocation:
         for kind in DeviceType
         if kind in allocations
     }
+
+
+def impossible_minors(allocations: DeviceAllocations) -> Iterator[InputError]:
+    """Yield what is left out of the annotation because no device has such a minor."""
+    for kind, devices in allocations.items():
+        wrong = [device.minor for device in devices if not 0 <= device.minor <= MAX_MINOR]
+        if wrong:
+            accepted = f"numbers from 0 to {MAX_MINOR}"
+            yield InputError(
+                f"found minors {wrong}; accepted are {accepted}", path=f"{ALLOCATED.path}.{kind}"
+            )
 
 
 def _extension(taken: Taken) -> DeviceAllocationExtension | None:

@@ -18,6 +18,7 @@ from koordinator.api.resource_names import (
     RDMA,
 )
 from koordinator.domain.devices.vendors import VENDORS
+from koordinator.domain.numa.amounts import LARGEST
 from koordinator.foundation.quantity import Quantity
 
 Amounts = tuple[int, ...]  # one per name of the device type, whole units
@@ -44,9 +45,14 @@ Value = TypeVar("Value")
 
 
 def amounts_of(kind: DeviceType, resources: ResourceList) -> Amounts:
-    """Return the amounts; 0 for what is not named or negative, former names count."""
+    """Return the amounts, none below 0 or above LARGEST.
+
+    0 for what is not named; former names count.
+    """
     named = current_names(resources)
-    return tuple(max(named[name].value(), 0) if name in named else 0 for name in NAMES[kind])
+    return tuple(
+        min(max(named[name].value(), 0), LARGEST) if name in named else 0 for name in NAMES[kind]
+    )
 
 
 def resources_of(kind: DeviceType, amounts: Amounts) -> ResourceList:

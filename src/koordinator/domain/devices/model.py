@@ -6,7 +6,6 @@ Equal machines share one ``NodeModel``; ``NodeDevices`` has what each node has o
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from koordinator.domain.devices.amounts import NAMES, Amounts, IntArray
 from koordinator.domain.devices.masks import mask_of
 from koordinator.domain.devices.partitions import PartitionTable
 from koordinator.domain.devices.topology import Scopes
+from koordinator.domain.numa.masks import subsets, zones_of
 from koordinator.foundation.errors import InputError
 
 Labels = tuple[tuple[str, str], ...]  # sorted
@@ -98,14 +98,16 @@ class DeviceGroup:
         return mask_of(d.minor for d in self.devices if matches(selector, dict(d.labels)))
 
     def functions(self, minor: int, selector: LabelSelector) -> tuple[VirtualFunction, ...]:
-        """Return the virtual functions in groups whose labels match, by bus id."""
-        found = (
-            function
-            for group in self.by_minor[minor].groups
-            if matches(selector, dict(group.labels))
-            for function in group.functions
-        )
-        return tuple(sorted(found, key=attrgetter("bus_id")))
+        """Return the virtual functions in groups whose labels match, by bus id.
+
+        One that is in several groups, or twice in one, is still one.
+        """
+        found: dict[str, VirtualFunction] = {}
+        for group in self.by_minor[minor].groups:
+            if matches(selector, dict(group.labels)):
+                for function in group.functions:
+                    found.setdefault(function.bus_id, function)
+        return tuple(sorted(found.values(), key=attrgetter("bus_id")))
 
 
 class NumaSet(NamedTuple):
@@ -148,10 +150,9 @@ class NodeModel:
 
     @cached_property
     def numa_sets(self) -> tuple[NumaSet, ...]:
-        """The sets of NUMA nodes that have devices: by size, then in lexicographic order."""
+        """Sets of NUMA nodes that have devices: by size, then in lexicographic order."""
         found = {device.numa for group in self.groups for device in group.devices}
         nodes = sorted(numa for numa in found if numa is not None and numa != NUMA_UNKNOWN)
-        sizes = range(1, len(nodes) + 1)
         return tuple(
             NumaSet(
                 chosen,
@@ -161,8 +162,7 @@ class NodeModel:
                     for group in self.groups
                 },
             )
-            for size in sizes
-            for chosen in combinations(nodes, size)
+            for chosen in map(zones_of, subsets(tuple(nodes)))
         )
 
 

@@ -5,8 +5,10 @@ What can't be meant is left out and told; the rest of the node goes on.
 
 from collections.abc import Iterator, Mapping
 
+from msgspec.structs import replace
+
 from koordinator.api.annotations.devices import GpuPartitionTable, read_gpu_partitions
-from koordinator.api.device import Device, DeviceInfo, DeviceType
+from koordinator.api.device import NUMA_UNKNOWN, Device, DeviceInfo, DeviceType
 from koordinator.api.labels import (
     GPU_MODEL,
     GPU_VENDOR,
@@ -28,6 +30,7 @@ from koordinator.domain.devices.model import (
 )
 from koordinator.domain.devices.partitions import check_partitions, partition_table
 from koordinator.domain.devices.vendors import vendor_named
+from koordinator.domain.numa.masks import MAX_ZONE
 from koordinator.foundation.errors import InputError
 
 
@@ -85,8 +88,19 @@ def _devices(device: Device, problems: list[InputError]) -> dict[DeviceType, dic
             accepted = f"another minor for every {kind} device"
             problems.append(InputError(f"found {minor} again; accepted is {accepted}", path=path))
         else:
-            mine[minor] = info
+            path = f"spec.devices[{index}].topology.nodeID"
+            mine[minor] = _somewhere(info, path, problems)
     return {kind: infos for kind, infos in found.items() if infos}
+
+
+def _somewhere(info: DeviceInfo, path: str, problems: list[InputError]) -> DeviceInfo:
+    """Return the device; on no NUMA node in particular if the report names one that can't be."""
+    place = info.topology
+    if place is None or NUMA_UNKNOWN <= place.node_id <= MAX_ZONE:
+        return info
+    accepted = f"a number from {NUMA_UNKNOWN} to {MAX_ZONE}"
+    problems.append(InputError(f"found {place.node_id}; accepted is {accepted}", path=path))
+    return replace(info, topology=replace(place, node_id=NUMA_UNKNOWN))
 
 
 def _partitions(device: Device, known: int, problems: list[InputError]) -> GpuPartitionTable | None:

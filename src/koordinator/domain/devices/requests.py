@@ -101,6 +101,8 @@ def _gpus(asked: Mapping[str, int]) -> DeviceRequest:
     whole = ratio // WHOLE_DEVICE if ratio > WHOLE_DEVICE and not ratio % WHOLE_DEVICE else 1
     count = asked.get(GPU_SHARED, 0) or whole
     amounts = tuple(asked.get(name, 0) // count for name in NAMES[DeviceType.GPU])
+    if not any(amounts):  # less than one unit of each device, so nothing that could be lacking
+        raise _wrong_unit(next(name for name in NAMES[DeviceType.GPU] if name in asked), asked)
     return DeviceRequest(DeviceType.GPU, count, amounts)
 
 

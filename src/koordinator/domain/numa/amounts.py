@@ -6,9 +6,25 @@ pkg/quota/v1/resources.go, ``SubtractWithNonNegativeResult``.
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Final
+
+from koordinator.api.core import ResourceList
+from koordinator.domain.pod_requests import canonical
+
+#: More than any NUMA node or device has (256 Ti): what others write must not overflow 64 bits once
+#: it is summed, amplified and taken times 100.
+LARGEST: Final = 1 << 48
 
 Amounts = Mapping[str, int]  # by resource
 ZoneAmounts = Mapping[int, Amounts]  # by NUMA node
+
+
+def read_amounts(resources: ResourceList) -> dict[str, int]:
+    """Return amounts that somebody has written down, none below 0 or above LARGEST."""
+    return {
+        name: min(max(canonical(name, quantity), 0), LARGEST)
+        for name, quantity in resources.items()
+    }
 
 
 def add(total: dict[str, int], more: Amounts) -> None:

@@ -7,7 +7,7 @@ Source: koordinator pkg/scheduler/plugins/nodenumaresource/node_allocation.go, p
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from koordinator.api.annotations.numa import (
     RESOURCE_SPEC,
@@ -20,9 +20,8 @@ from koordinator.api.resource_names import CPU, MEMORY
 from koordinator.domain.cpus.cpu_list import format_cpu_list, parse_cpu_list
 from koordinator.domain.cpus.layout import CpuLayout
 from koordinator.domain.cpus.ledger import CpuHolding, CpuLedger
-from koordinator.domain.numa.amounts import Amounts, ZoneAmounts, add, subtract
+from koordinator.domain.numa.amounts import Amounts, ZoneAmounts, add, read_amounts, subtract
 from koordinator.domain.numa.hints import ZoneState
-from koordinator.domain.pod_requests import canonical
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.quantity import Notation, Quantity
 
@@ -54,11 +53,28 @@ class NumaHolding(Struct, frozen=True):
         )
 
 
-def read_holding(meta: ObjectMeta) -> NumaHolding | None:
+def read_holding(meta: ObjectMeta, problems: list[InputError]) -> NumaHolding | None:
     """Return what a placed pod (or reservation) holds as its annotations say; None if nothing.
 
-    Raises InputError that names the annotation if one can't be read.
+    What can't be read is nothing, and told among the ``problems``.  CPUs are held whether or not
+    one can read how exclusively.
     """
+    try:
+        holding = _read_status(meta)
+    except InputError as error:
+        problems.append(error)
+        return None
+    try:
+        spec = RESOURCE_SPEC.read(meta) if holding is not None else None
+    except InputError as error:
+        problems.append(error)
+        return holding
+    if holding is None or spec is None:
+        return holding
+    return structs.replace(holding, exclusive_policy=spec.preferred_cpu_exclusive_policy)
+
+
+def _read_status(meta: ObjectMeta) -> NumaHolding | None:
     status = RESOURCE_STATUS.read(meta)
     if status is None:
         return None
@@ -68,12 +84,10 @@ def read_holding(meta: ObjectMeta) -> NumaHolding | None:
         raise error.within(path=f"{RESOURCE_STATUS.path}.cpuset") from None
     zones: dict[int, dict[str, int]] = {}
     for part in status.numa_node_resources:
-        here = zones.setdefault(part.node, {})
-        add(here, {name: canonical(name, amount) for name, amount in part.resources.items()})
-    if not cpus and not zones:
-        return None
-    spec = RESOURCE_SPEC.read(meta)
-    return NumaHolding(cpus, zones, spec.preferred_cpu_exclusive_policy if spec else "")
+        amounts = {name: much for name, much in read_amounts(part.resources).items() if much}
+        if amounts:
+            add(zones.setdefault(part.node, {}), amounts)
+    return NumaHolding(cpus, zones) if cpus or zones else None
 
 
 class NumaLedger:

@@ -12,6 +12,10 @@ from typing import Final
 #: doubles with each.
 MAX_COMBINED: Final = 8
 
+#: The largest id of a NUMA node that counts, as in Linux: what others write must not make masks
+#: large.
+MAX_ZONE: Final = 1023
+
 
 def mask_of(zones: Iterable[int]) -> int:
     """Return the set of some NUMA nodes."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from koordinator.api.annotations.numa import NumaTopologyPolicy
 from koordinator.domain.numa.hints import Hint
-from koordinator.domain.numa.masks import MAX_COMBINED, subsets
+from koordinator.domain.numa.masks import MAX_ZONE, subsets
 from koordinator.domain.numa.scoring import ZoneScorer, score_zones
 from koordinator.domain.numa.trial import NumaTrial
 
@@ -21,7 +21,7 @@ def resource_hints(
     policy: NumaTopologyPolicy,
     scorer: ZoneScorer,
     fits: Callable[[int], bool] | None = None,
-    largest: int = MAX_COMBINED,
+    largest: int = MAX_ZONE + 1,
 ) -> dict[str, list[Hint]]:
     """Return the sets of NUMA nodes that have enough for the whole pod, by resource.
 

@@ -21,8 +21,8 @@ from koordinator.api.node_resource_topology import NUMA_ZONE, NodeResourceTopolo
 from koordinator.api.resource_names import CPU
 from koordinator.domain.cpus.cpu_list import parse_cpu_list
 from koordinator.domain.cpus.layout import CpuLayout, read_layout
-from koordinator.domain.numa.amounts import ZoneAmounts, amplified
-from koordinator.domain.pod_requests import canonical
+from koordinator.domain.numa.amounts import ZoneAmounts, amplified, read_amounts
+from koordinator.domain.numa.masks import MAX_ZONE
 from koordinator.foundation.errors import InputError
 
 _MILLI = 1000
@@ -124,8 +124,10 @@ def _zones(zones: tuple[Zone, ...]) -> dict[int, dict[str, int]]:
     for zone in zones:
         _, dash, number = zone.name.partition("node-")
         if zone.type == NUMA_ZONE and dash and number.isascii() and number.isdigit():
-            found[int(number)] = {
-                resource.name: canonical(resource.name, resource.allocatable)
-                for resource in zone.resources
-            }
+            if len(number) > len(str(MAX_ZONE)) or int(number) > MAX_ZONE:
+                accepted = f"node- and a number from 0 to {MAX_ZONE}"
+                raise InputError(f"found {zone.name}; accepted is {accepted}", path="zones.name")
+            found[int(number)] = read_amounts(
+                {resource.name: resource.allocatable for resource in zone.resources}
+            )
     return found

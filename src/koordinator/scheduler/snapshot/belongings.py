@@ -8,7 +8,7 @@ from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.annotations.numa import RESOURCE_STATUS
 from koordinator.api.annotations.reservation import ALLOCATED as RESERVATION_ALLOCATED
 from koordinator.api.meta import ObjectMeta
-from koordinator.domain.devices.allocation import Allocation, from_annotation
+from koordinator.domain.devices.allocation import Allocation, from_annotation, impossible_minors
 from koordinator.domain.numa.ledger import NumaHolding, read_holding
 from koordinator.domain.reservations.offer import Offer
 from koordinator.foundation.errors import InputError
@@ -53,17 +53,15 @@ def read_belongings(meta: ObjectMeta, problems: list[InputError]) -> Belongings:
     if not meta.annotations:
         return NO_BELONGINGS
     devices: Allocation = {}
-    numa: NumaHolding | None = None
     uses = ""
     try:
         allocated = ALLOCATED.read(meta)
-        devices = from_annotation(allocated) if allocated else {}
+        if allocated:
+            devices = from_annotation(allocated)
+            problems += impossible_minors(allocated)
     except InputError as error:
         problems.append(error)
-    try:
-        numa = read_holding(meta)
-    except InputError as error:
-        problems.append(error)
+    numa = read_holding(meta, problems)
     try:
         used = RESERVATION_ALLOCATED.read(meta)
         uses = used.uid if used else ""

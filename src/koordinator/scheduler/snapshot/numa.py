@@ -273,7 +273,8 @@ class NumaTable:
         rows = self._arrays
         stale = [row for row in self._stale if row in self.facts or row in self._ledgers]
         gone = self._stale.difference(stale)
-        resources, zones = set(rows.resources), rows.exists.shape[1]
+        # CPU has a column even if no NUMA node reports any: bound CPUs are looked for there.
+        resources, zones = {CPU, *rows.resources}, rows.exists.shape[1]
         for row in stale:
             facts = self.facts.get(row)
             for zone, amounts in (facts.topology.zones if facts and facts.topology else {}).items():

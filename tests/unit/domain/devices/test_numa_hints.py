@@ -84,3 +84,12 @@ def test_what_the_whole_node_lacks_is_told() -> None:
 def test_devices_on_no_numa_node_have_no_opinion() -> None:
     """Neither those of which nobody knows nor those on none in particular."""
     assert hints(node(gpu(0), nic(1, "a", -1)), claim({WHOLE: 1})) == []
+
+
+def test_of_many_numa_nodes_single_ones_and_all_are_looked_at() -> None:
+    """As for CPUs and memory: the number of sets doubles with each NUMA node."""
+    on = node(*(gpu(minor, "a", minor) for minor in range(18)))
+    found = hints(on, claim({WHOLE: 1}))
+
+    assert isinstance(found, list)
+    assert [hint.nodes for hint in found] == [*((n,) for n in range(18)), tuple(range(18))]

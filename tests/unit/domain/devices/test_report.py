@@ -101,6 +101,14 @@ def test_virtual_functions_are_in_the_order_of_their_bus_ids() -> None:
     assert [f.bus_id for f in cards.functions(1, fast)] == ["1f:00.10"]
 
 
+def test_a_virtual_function_of_several_groups_is_one() -> None:
+    """Else a card seemed to have one left when all were taken."""
+    cards = node(nic(1, functions={"slow": ["1f:00.2"], "any": ["1f:00.2"]})).model.group(RDMA)
+    assert cards is not None
+
+    assert [f.bus_id for f in cards.functions(1, LabelSelector())] == ["1f:00.2"]
+
+
 def test_the_tree_of_scopes_needs_the_place_of_every_gpu() -> None:
     """Of NICs it does not."""
     assert node(gpu(0, "a"), nic(1)).model.scopes is not None
@@ -117,6 +125,21 @@ def test_a_device_without_usable_minor_is_left_out(minor: int | None) -> None:
         f"Device n: spec.devices[1].minor: found {minor}; accepted is a number from 0 to 1023"
     ]
     assert found.healthy == {GPU: 0b1, RDMA: 0b10}
+
+
+@pytest.mark.parametrize("numa", [-5, 1024, (1 << 31) - 1])
+def test_a_numa_node_that_can_not_be_is_none_in_particular(numa: int) -> None:
+    """The device is given out, from whatever NUMA nodes a pod gets; -1 says so, too."""
+    found = node(gpu(0, "a", numa), gpu(1, "a", -1), gpu(2, "b", 1023))
+    group = found.model.group(GPU)
+
+    (problem,) = found.problems
+    assert str(problem) == (
+        f"Device n: spec.devices[0].topology.nodeID: found {numa}; "
+        "accepted is a number from -1 to 1023"
+    )
+    assert group is not None
+    assert [device.numa for device in group.devices] == [-1, -1, 1023]
 
 
 def test_of_two_devices_with_one_minor_the_first_is_taken() -> None:

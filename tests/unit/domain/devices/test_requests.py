@@ -118,6 +118,7 @@ def test_names_that_do_not_go_together_are_refused(requests: dict[str, int]) -> 
         ({CORE: 101, MEMORY: GIB}, CORE),
         ({NPU_CORE: 20, RATIO: 250}, RATIO),
         ({SHARED: 2, RATIO: 51}, RATIO),
+        ({SHARED: 2, MEMORY: 1}, MEMORY),
         ({SHARED: 2, RATIO: 202}, RATIO),
         ({SHARED: 2, CORE: 33, RATIO: 50}, CORE),
         ({SHARED: 2, NPU_CORE: 4, NPU_CPU: 2, MEMORY: GIB}, SHARED),

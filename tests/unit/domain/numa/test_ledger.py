@@ -59,7 +59,7 @@ def test_a_ledger_is_rebuilt_from_annotations_in_any_order(
     """The scheduler restarts and finds everything as it was."""
     again = NumaLedger()
     for uid in data.draw(st.permutations(list(ledger.holdings))):
-        holding = read_holding(annotated(ledger.holdings[uid]))
+        holding = read_holding(annotated(ledger.holdings[uid]), [])
         if holding is not None:
             again.add(uid, holding)
 
@@ -123,17 +123,46 @@ def test_who_is_where() -> None:
     assert ledger.states(None, range(2)) == {0: idle, 1: idle}
 
 
-@pytest.mark.parametrize("annotations", [{}, {STATUS: "{}"}, {STATUS: '{"cpuset":""}'}])
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {},
+        {STATUS: "{}"},
+        {STATUS: '{"cpuset":""}'},
+        {STATUS: '{"numaNodeResources":[{"node":0},{"node":1,"resources":{"cpu":"0"}}]}'},
+    ],
+)
 def test_a_pod_that_holds_nothing(annotations: dict[str, str]) -> None:
     """Most pods."""
-    assert read_holding(ObjectMeta(annotations=annotations)) is None
+    assert read_holding(ObjectMeta(annotations=annotations), []) is None
 
 
 def test_a_broken_annotation_is_named() -> None:
     """With the field."""
-    meta = ObjectMeta(annotations={STATUS: '{"cpuset":"4-"}'})
+    problems: list[InputError] = []
 
-    with pytest.raises(InputError) as refusal:
-        read_holding(meta)
+    assert read_holding(ObjectMeta(annotations={STATUS: '{"cpuset":"4-"}'}), problems) is None
+    assert [problem.path for problem in problems] == [f"{RESOURCE_STATUS.path}.cpuset"]
 
-    assert refusal.value.path == f"{RESOURCE_STATUS.path}.cpuset"
+
+def test_a_numa_node_of_which_nothing_is_held_does_not_count() -> None:
+    """Two pods that name it come and go."""
+    ledger = NumaLedger()
+    text = '{"cpuset":"4-7","numaNodeResources":[{"node":0}]}'
+    holding = read_holding(ObjectMeta(annotations={STATUS: text}), [])
+    assert holding is not None
+    for uid in "ab":
+        ledger.add(uid, holding)
+    for uid in "ab":
+        ledger.remove(uid)
+
+    assert not ledger.zones
+
+
+def test_cpus_are_held_whatever_is_said_about_how() -> None:
+    """Else they would be given to a second pod."""
+    problems: list[InputError] = []
+    meta = ObjectMeta(annotations={STATUS: '{"cpuset":"4-7"}', RESOURCE_SPEC.key: "broken"})
+
+    assert read_holding(meta, problems) == NumaHolding(parse_cpu_list("4-7"))
+    assert [problem.path for problem in problems] == [RESOURCE_SPEC.path]

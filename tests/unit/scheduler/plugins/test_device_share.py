@@ -10,13 +10,21 @@ from tests.unit.scheduler.conftest import World
 from tests.worlds import add, device, gpu_pod, node, pod
 
 from koordinator.api.annotations.devices import ALLOCATED
+from koordinator.api.config_map import ConfigMap
+from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.scheduler.contract import Holding, Refusal
 from koordinator.scheduler.plugins.device_share import PLUGIN
 from koordinator.scheduler.snapshot import ClusterState, Snapshot
 
 REASON = "Insufficient gpu devices"
+TEMPLATES = "koordinator-system/gpu-shared-resource-templates"
 CORE, MEMORY, RATIO = (f"koordinator.sh/gpu-{what}" for what in ("core", "memory", "memory-ratio"))
+
+
+def templates(text: str) -> ConfigMap:
+    namespace, name = TEMPLATES.split("/")
+    return ConfigMap(metadata=ObjectMeta(name=name, namespace=namespace), data={"data.yaml": text})
 
 
 def reserve(state: ClusterState, asked: Pod, on: str = "n", **args: object) -> Holding | Refusal:
@@ -242,3 +250,29 @@ def test_a_broken_annotation_holds_nothing(world: World) -> None:
     state = world(node("n"), device("n", gpus=1), *broken)
 
     assert refused(built(PLUGIN, state), state, gpu_pod("p", gpu=100)) == {}
+
+
+def test_a_table_of_templates_that_can_not_be_read_is_told_to_who_needs_it(world: World) -> None:
+    """What was read before goes on to count."""
+    share = {"koordinator.sh/gpu.shared": 1, "huawei.com/npu-core": 5, "huawei.com/npu-cpu": 1}
+    small, other = (pod("p", requests={**share, MEMORY: much}) for much in ("16Gi", "8Gi"))
+    state = world(
+        node("n"),
+        templates(
+            "{huawei-A: {small: {huawei.com/npu-core: 5, "
+            f"huawei.com/npu-cpu: 1, {MEMORY}: 16Gi}}}}}}"
+        ),
+    )
+    plugin = built(PLUGIN, state)
+
+    def refusal(asked: Pod) -> Refusal | None:
+        found: Refusal | None = plugin.prefilter(Snapshot(state), state.classes.of(asked))
+        return found
+
+    plain = "no matched GPU shared resource template"
+    assert (refusal(small), refusal(other)) == (None, Refusal(plain))
+    add(state, templates("{: ]["))
+    assert refusal(small) is None
+    told = refusal(other)
+    assert told is not None
+    assert told.reason.startswith(f"{plain}; ConfigMap {TEMPLATES}: data[data.yaml]: is not YAML")

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from tests.equipped_nodes import (
     AMPLIFICATION,
     BIND,
@@ -21,6 +22,8 @@ from tests.unit.scheduler.asking import built, hopeless, refused, scored
 from tests.unit.scheduler.conftest import World
 from tests.worlds import add, configuration, embedded, made, node, pod, renamed
 
+from koordinator.api.device import Device, DeviceTopology
+from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
 from koordinator.scheduler.contract import Holding, Refusal
 from koordinator.scheduler.cycle import Choice, Cycle
@@ -165,6 +168,35 @@ def test_policies_that_contradict(world: World) -> None:
     }
 
 
+def test_of_many_numa_nodes_a_pod_gets_one_or_all(world: World) -> None:
+    """Other sets are not looked at where there are more than eight."""
+    state = world(*machine("m", zones=12, cores=1, labels={POLICY: "Restricted"}))
+    plugin = built(PLUGIN, state)
+    small, large = pod("small", cpu=2, memory="1Gi"), pod("large", cpu=12, memory="12Gi")
+
+    assert refused(plugin, state, small) == refused(plugin, state, large) == {}
+    assert len(status(state, small)["numaNodeResources"]) == 1
+    assert len(status(state, large)["numaNodeResources"]) == 12
+
+
+@pytest.mark.parametrize("policy", ["Restricted", "SingleNUMANode"])
+@pytest.mark.parametrize("spec", [FULL, {}])
+def test_where_nobody_reports_cpus_of_numa_nodes(world: World, policy: str, spec: Any) -> None:
+    """Neither a cluster without any topology nor zones of memory alone."""
+    asked = bound_pod("p", 2, annotations={**spec, NUMA_SPEC: {"numaTopologyPolicy": policy}})
+    whole, topology = machine("m")
+    assert isinstance(topology, NodeResourceTopology)
+    memory = tuple(
+        replace(zone, resources=tuple(r for r in zone.resources if r.name != "cpu"))
+        for zone in topology.zones
+    )
+    bare, poor = world(whole), world(whole, replace(topology, zones=memory))
+
+    assert refused(built(PLUGIN, bare), bare, asked) == {"m": "node(s) invalid CPU Topology"}
+    assert set(refused(built(PLUGIN, poor), poor, asked)) == {"m"}
+    assert scored(built(PLUGIN, poor), poor, asked) == {"m": 0}
+
+
 def test_a_node_without_numa_nodes(world: World) -> None:
     """Can't keep any policy."""
     state = world(node("n", labels={POLICY: "Restricted"}))
@@ -206,6 +238,36 @@ def test_devices_and_cpus_come_from_one_numa_node(world: World) -> None:
     assert cycle.choose(renamed(first, "r"), state.classes.of(first), {}) is None
 
 
+@pytest.mark.parametrize(
+    ("place", "zones", "wanted", "reasons"),
+    [
+        (None, 2, SINGLE, {"m": "Insufficient gpu devices"}),
+        (None, 2, {}, {}),
+        (None, 1, SINGLE, {}),
+        (-1, 2, SINGLE, {}),
+    ],
+    ids=["unknown", "no policy", "one NUMA node", "on none in particular"],
+)
+def test_devices_that_may_be_anywhere_are_not_aligned(
+    world: World, place: int | None, zones: int, wanted: Any, reasons: dict[str, str]
+) -> None:
+    """The filter says so: were it for Reserve to find out, the pod would be stuck with the node."""
+    *others, report = machine("m", zones=zones, gpus=2)
+    assert isinstance(report, Device)
+    topology = DeviceTopology(socket_id=-1, node_id=place, pcie_id="a") if place else None
+    devices = tuple(replace(each, topology=topology) for each in report.spec.devices)
+    state = world(*others, replace(report, spec=replace(report.spec, devices=devices)))
+    (profile,) = build_profiles(PLACES, state.axis).profiles
+    (plugin,) = (each.plugin for each in profile.filter if each.name == "DeviceShare")
+    said = {key: json.dumps(value) for key, value in wanted.items()}
+    asked = pod("p", cpu=2, memory="1Gi", requests={"nvidia.com/gpu": 1}, annotations=said)
+
+    assert refused(plugin, state, asked) == reasons
+    assert (Cycle(profile, state).choose(asked, state.classes.of(asked), {}) is None) == bool(
+        reasons
+    )
+
+
 # -- amplification ---------------------------------------------------------------------------
 
 
@@ -223,6 +285,31 @@ def test_bound_cpus_count_for_more_on_an_amplified_node(world: World) -> None:
     assert refused(plugin, state, bound_pod("p", 13)) == {"m": "Insufficient amplified cpu"}
     assert refused(plugin, state, pod("p", cpu=24)) == {}
     assert refused(plugin, state, pod("p", cpu=25)) == {"m": "Insufficient amplified cpu"}
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        {"annotations": {AMPLIFICATION: '{"cpu": 1e300}'}},
+        {"annotations": {AMPLIFICATION: '{"cpu": 1.5, "memory": 2}'}, "memory": 1 << 33},
+    ],
+    ids=["ratio", "amount"],
+)
+def test_numbers_that_can_not_be_are_no_harm(world: World, nonsense: Any) -> None:
+    """What others write must not stop the scheduler; nor do two pods who hold all of a node."""
+    everything = [{"node": 0, "resources": {"cpu": "9E", "memory": "9E"}}]
+    state = world(
+        *machine("bad", labels={POLICY: "Restricted"}, **nonsense),
+        *machine("m", labels={POLICY: "SingleNUMANode"}),
+        running("a", numaNodeResources=everything),
+        running("b", numaNodeResources=everything),
+        running("c", numaNodeResources=[{"node": 1, "resources": {"cpu": "-9", "memory": "0"}}]),
+    )
+
+    assert "m" not in refused(built(PLUGIN, state), state, pod("p", cpu=2))
+    (taken,) = status(state, pod("p", cpu=2))["numaNodeResources"]
+    assert taken["node"] == 1
+    state.validate()
 
 
 def test_an_amplification_that_can_not_be_read(world: World) -> None:

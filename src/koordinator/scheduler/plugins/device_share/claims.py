@@ -9,7 +9,7 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.domain.devices.allocation import Allocation
 from koordinator.domain.devices.claim import WISHES, DeviceClaim, device_claim
 from koordinator.domain.devices.requests import DEVICE_NAMES, DeviceRequestError
-from koordinator.domain.devices.shortage import Shortage
+from koordinator.domain.devices.shortage import NO_TEMPLATE, Shortage
 from koordinator.domain.devices.templates import TemplateTable, read_templates
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.plugins.device_share.on_model import ClaimOnModel
@@ -61,11 +61,12 @@ class Templates:
         known: Claims = memo.get(self) or Claims(-1, TemplateTable())
         if known.version != version:
             found = snapshot.objects.get(ConfigMap, self.config_map)
+            table, problem = TemplateTable(), ""
             try:
-                table = read_templates(found) if found is not None else TemplateTable()
-            except InputError:
-                table = known.table
-            known = memo[self] = Claims(version, table)
+                table = read_templates(found) if found is not None else table
+            except InputError as error:
+                table, problem = known.table, str(error)
+            known = memo[self] = Claims(version, table, problem)
         return known
 
     def claim(self, snapshot: Snapshot, pod: PodClass) -> Claimed | str | None:
@@ -88,16 +89,19 @@ class Templates:
         if known is None:
             if len(claims.known) >= KEEP_CLAIMS:
                 claims.known.clear()
-            known = claims.known[key] = self._read(asked, wishes, claims.table)
+            known = claims.known[key] = self._read(asked, wishes, claims)
         return known or None
 
     def _read(
-        self, asked: Mapping[str, int], wishes: dict[str, str], table: TemplateTable
+        self, asked: Mapping[str, int], wishes: dict[str, str], claims: "Claims"
     ) -> Claimed | str:
+        meta = ObjectMeta(annotations=wishes)
         try:
-            claim = device_claim(ObjectMeta(annotations=wishes), asked, table, self.resources)
+            claim = device_claim(meta, asked, claims.table, self.resources)
         except (DeviceRequestError, InputError) as error:
-            return str(error)
+            said = str(error)
+            is_old = claims.problem and said == NO_TEMPLATE.reason
+            return f"{said}; {claims.problem}" if is_old else said
         return "" if claim is None else Claimed(claim)
 
 
@@ -107,5 +111,6 @@ class Claims:
 
     version: int
     table: TemplateTable
+    problem: str = ""  # why these are not the templates that the cluster has now
     #: by what is read of pods; a text if that can't be, empty if nothing is claimed
     known: dict[Hashable, Claimed | str] = field(default_factory=dict)

@@ -168,6 +168,16 @@ class ClaimOnModel:
                 known[state] = self._number(self.plan.shortage(self._masks(state)))
             return [known[state] for state in states]
 
+    def lacks_anywhere(self, states: Sequence[int]) -> list[int]:
+        """Return likewise what lacks of devices that are on no NUMA node in particular."""
+        near = {group.kind: group.on_numa(()) for group in self.plan.model.groups}
+        found = {state: self.plan.choose(self._masks(state), near) for state in set(states)}
+        lacks = {
+            state: self._number(choice) if isinstance(choice, Shortage) else 0
+            for state, choice in found.items()
+        }
+        return [lacks[state] for state in states]
+
     def numa_hints(self, state: State) -> tuple[NumaHint, ...] | Shortage:
         """Return what the claim prefers of the NUMA nodes of a row in that state."""
         return self._hints.of(state)

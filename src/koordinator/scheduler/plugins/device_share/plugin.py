@@ -53,6 +53,7 @@ from koordinator.scheduler.plugins.device_share.resizing import resized
 from koordinator.scheduler.plugins.device_share.rows import (
     Verdicts,
     add_shortages,
+    add_unplaced,
     hints_of,
     scores_of,
 )
@@ -117,6 +118,9 @@ class DeviceShare:
         verdicts = Verdicts.none(len(snapshot))
         self._add_unshareable(verdicts, snapshot, pod, claimed)
         add_shortages(verdicts, snapshot, claimed, self.scorer)
+        if self.aligns and self.aligner is not None and self.aligner.aligns(snapshot, pod):
+            zones = partial(self.aligner.numa_nodes, snapshot, pod)
+            add_unplaced(verdicts, snapshot, claimed, self.scorer, zones)
         return verdicts.rejections()
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:

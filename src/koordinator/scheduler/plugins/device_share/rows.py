@@ -1,6 +1,6 @@
 """One claim on many nodes at once: shortages, scores and hints, row by row."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,10 +89,39 @@ def add_shortages(verdicts: Verdicts, view: Snapshot, claimed: Claimed, scorer: 
         if any(found):
             lacks = np.zeros(len(view), np.int64)
             lacks[group.where] = found
-            for number in sorted(set(found) - {0}):
-                shortage = claimed.shortages[number]
-                assert shortage is not None  # noqa: S101 (0 alone stands for nothing)
-                verdicts.add(np.flatnonzero(lacks == number), shortage)
+            _add_numbered(verdicts, claimed, lacks)
+
+
+def add_unplaced(
+    verdicts: Verdicts,
+    view: Snapshot,
+    claimed: Claimed,
+    scorer: Scorer,
+    zones: Callable[[], IntArray],
+) -> None:
+    """Reject rows where the pod is kept to NUMA nodes, and none of the devices is known to be on.
+
+    Such devices have no opinion of NUMA nodes, so that nobody has looked whether there are enough;
+    those on none in particular serve all the same.  ``zones`` returns masks as for ``scores_of``.
+    """
+    for group in by_model(view):
+        on_model = claimed.on(view, group.model)
+        if on_model.never or on_model.plan.model.numa_sets:
+            continue
+        found = on_model.lacks_anywhere(judged_of(view, claimed, scorer, group)[0])
+        if any(found):
+            lacks = np.zeros(len(view), np.int64)
+            lacks[group.where] = found
+            lacks[zones() == 0] = 0
+            _add_numbered(verdicts, claimed, lacks)
+
+
+def _add_numbered(verdicts: Verdicts, claimed: Claimed, lacks: IntArray) -> None:
+    """Reject the rows that lack something, ``(n,)`` by number."""
+    for number in sorted(set(lacks.tolist()) - {0}):
+        shortage = claimed.shortages[number]
+        assert shortage is not None  # noqa: S101 (0 alone stands for nothing)
+        verdicts.add(np.flatnonzero(lacks == number), shortage)
 
 
 def scores_of(view: Snapshot, claimed: Claimed, scorer: Scorer, zones: IntArray | None) -> IntArray:

@@ -11,7 +11,7 @@ from koordinator.domain.numa.align import align
 from koordinator.domain.numa.align_kernel import AlignedScores, align_and_score
 from koordinator.domain.numa.hints import ResourceHints
 from koordinator.domain.numa.ledger import NumaHolding
-from koordinator.domain.numa.masks import MAX_COMBINED, subsets
+from koordinator.domain.numa.masks import subsets
 from koordinator.domain.numa.node import NumaNode
 from koordinator.domain.numa.offer import MISSING_ZONES, resource_hints
 from koordinator.domain.numa.policy import policy_on
@@ -243,7 +243,7 @@ def align_at(
     # Larger sets than single ones matter to SingleNUMANode only when it tells what there is.
     single = policy is NumaTopologyPolicy.SINGLE_NUMA_NODE
     machine = node.machine_for(asked.exclusive)
-    for largest in (1, MAX_COMBINED) if single else (MAX_COMBINED,):
+    for largest in (1, len(node.zones)) if single else (len(node.zones),):
         own = resource_hints(trial, policy, settings.zone_scorer, largest=largest)
         answer = align(policy, [own, *hints], machine, asked.exclusive)
         if answer.admitted:
