@@ -78,16 +78,13 @@ class PodLoad:
         return use, use if self.is_prod else nothing, use, nothing
 
     def reported(
-        self, measured: Measured, report: PodUsage, rules: LoadRules, pod: Pod, got_s: float
+        self, measured: Measured, report: PodUsage, rules: LoadRules, pod: Pod, since_s: float
     ) -> Addends:
-        """Return what a pod adds of which something has been measured.
-
-        ``got_s`` is when it got its node, unless it says so itself.
-        """
+        """Return what a pod adds, with its node since then, of which something was measured."""
         nothing, estimate = (0,) * len(self.estimate), self.estimate
         if not self.counts:
             return nothing, nothing, nothing, nothing
-        is_estimated = self._counts_as_estimated(measured, pod, got_s)
+        is_estimated = self._counts_as_estimated(measured, pod, since_s)
         if not (is_estimated or self.is_prod):
             return nothing, nothing, estimate, nothing  # most pods: whatever was measured
         usage = rules.amounts(report.pod_usage.resources)
@@ -98,10 +95,8 @@ class PodLoad:
             return delta, estimate, estimate, nothing
         return delta, delta, estimate, usage
 
-    def _counts_as_estimated(self, measured: Measured, pod: Pod, got_s: float) -> bool:
+    def _counts_as_estimated(self, measured: Measured, pod: Pod, since_s: float) -> bool:
         """Return whether the measurement is too old, or wanted to be taken for too old."""
-        bound_s = _true_since(pod, "PodScheduled")
-        since_s = got_s if bound_s is None else bound_s
         if since_s > measured.updated_s - measured.interval_s:
             return True
         if self.after_initialized_s > 0:

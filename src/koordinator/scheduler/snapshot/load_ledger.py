@@ -12,6 +12,7 @@ import numpy.typing as npt
 from koordinator.api.annotations.node import CustomUsageThresholds
 from koordinator.api.core import ResourceList
 from koordinator.api.node_metric import NodeMetric
+from koordinator.api.pod import Pod
 from koordinator.domain.load.kernels import (
     FACTS,
     FIGURES,
@@ -30,6 +31,7 @@ from koordinator.domain.load.pod_load import (
     PodLoad,
     Sum,
     pod_load,
+    scheduled_s,
 )
 from koordinator.domain.load.rules import Amounts, LoadRules, Window
 from koordinator.scheduler.snapshot.axis import IntArray
@@ -41,6 +43,7 @@ SUMS = len(Sum)
 
 #: A row, what it reports, None if that is nothing any more, and the pods that are there.
 Report = tuple[int, NodeMetric | None, Iterable[PlacedPod]]
+_UNSEEN: tuple[Pod | None, float] = (None, 0.0)
 _NO_KEYS: AbstractSet[str] = frozenset()
 _ONCE = {1: np.array((1,)), -1: np.array((-1,))}
 
@@ -73,6 +76,9 @@ class LoadLedger:
         self._expires_s: npt.NDArray[np.float64] = np.full(capacity, inf)
         self._next_expiry_s = inf  # at the earliest
         self._nothing: Addends = (rules.nothing,) * 4
+        #: by row, of pods of which something was measured: their version and since when they had
+        #: the node by that; to look it up in the pod takes longer than all else
+        self._since: dict[int, dict[PlacedPod, tuple[Pod | None, float]]] = {}
         self._one_row = np.zeros(1, np.int64)  # for kernels, instead of a new array for each pod
 
     # -- reading -----------------------------------------------------------------------------
@@ -90,16 +96,11 @@ class LoadLedger:
     def added_by(self, placed: PlacedPod) -> Addends:
         """Return what a pod adds to its node, which has been measured."""
         measured = self.measured[placed.row]
-        if measured is None:
-            return class_load(placed.pod_class, self.rules).addends
-        return self._added(measured, placed)
-
-    def _added(self, measured: Measured, placed: PlacedPod) -> Addends:
-        rules, report = self.rules, measured.pods.get(placed.key)
-        kind = class_load(placed.pod_class, rules)
-        if report is None:
+        report = measured.pods.get(placed.key) if measured is not None else None
+        kind = class_load(placed.pod_class, self.rules)
+        if measured is None or report is None:
             return kind.addends
-        return kind.load.reported(measured, report, rules, placed.pod, placed.assigned_s)
+        return kind.load.reported(measured, report, self.rules, placed.pod, _since_s(placed))
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -139,11 +140,13 @@ class LoadLedger:
         for row, new in zip(rows, news, strict=True):
             self._note_reported(self.measured[row], new)
             self.measured[row] = new
+            if new is None:
+                self._since.pop(row, None)
         self._is_reported[where] = [new is not None for new in news]
         self._set_status(where, news, now_s)
         self.figures[where, :SUMS] = [
-            self._nothing if new is None else self._add_up(new, pods)
-            for new, (_, _, pods) in zip(news, reports, strict=True)
+            self._nothing if new is None else self._add_up(row, new, pods)
+            for new, (row, _, pods) in zip(news, reports, strict=True)
         ]
         self._choose_usage(rows)
 
@@ -225,14 +228,30 @@ class LoadLedger:
         kernel = weigh.compiled if self._nodes.is_large else weigh.reference
         kernel(where, figures, facts, self.margins)
 
-    def _add_up(self, measured: Measured, pods: Iterable[PlacedPod]) -> Sequence[Amounts]:
-        nothing = self.rules.nothing
-        system = measured.system if self.rules.includes_system else nothing
-        addends = [self._added(measured, placed) for placed in pods]
-        if not addends:
-            return nothing, nothing, nothing, system
-        addends.append((nothing, nothing, nothing, system))
+    def _add_up(self, row: int, measured: Measured, pods: Iterable[PlacedPod]) -> Sequence[Amounts]:
+        rules, nothing = self.rules, self.rules.nothing
+        addends = [(nothing, nothing, nothing, measured.system)]
+        known = self._since.get(row, {})
+        seen = self._since[row] = {}
+        for placed in pods:
+            kind, report = class_load(placed.pod_class, rules), measured.pods.get(placed.key)
+            if report is None:
+                addends.append(kind.addends)
+                continue
+            pod, since_s = known.get(placed, _UNSEEN)
+            if pod is not placed.pod:
+                pod, since_s = placed.pod, _since_s(placed)
+            seen[placed] = pod, since_s
+            addends.append(kind.load.reported(measured, report, rules, pod, since_s))
+        if len(addends) == 1:
+            return addends[0]
         return [tuple(map(sum, zip(*each, strict=True))) for each in zip(*addends, strict=True)]
+
+
+def _since_s(placed: PlacedPod) -> float:
+    """Return when a pod got its node."""
+    bound_s = scheduled_s(placed.pod)
+    return placed.assigned_s if bound_s is None else bound_s
 
 
 def class_load(pod: PodClass, rules: LoadRules) -> ClassLoad:
