@@ -56,7 +56,7 @@ class Quantity:
     Not a dataclass: msgspec would decode one field by field.
     """
 
-    __slots__ = ("_milli", "_value", "nanos", "notation", "text")
+    __slots__ = ("nanos", "notation", "text")
 
     def __init__(
         self, nanos: int, notation: Notation = Notation.DECIMAL_SI, text: str = ""
@@ -64,9 +64,6 @@ class Quantity:
         self.nanos: Final = nanos
         self.notation: Final = notation
         self.text: Final = text  # as read; empty if computed
-        sign = -1 if nanos >= 0 else 1  # // rounds down, these are rounded away from zero
-        self._value: Final = sign * (sign * nanos // _NANOS)
-        self._milli: Final = sign * (sign * nanos // _NANOS_PER_MILLI)
 
     @staticmethod
     def parse(amount: str | float) -> "Quantity":
@@ -96,11 +93,11 @@ class Quantity:
 
     def value(self) -> int:
         """Return whole units, rounded away from zero."""
-        return self._value
+        return _rounded(self.nanos, _NANOS)
 
     def milli(self) -> int:
         """Return thousandths, rounded away from zero."""
-        return self._milli
+        return _rounded(self.nanos, _NANOS_PER_MILLI)
 
     def canonical(self) -> str:
         """Return the one spelling that the Go library prints for this amount and notation.
@@ -141,6 +138,10 @@ class Quantity:
         return Quantity(-self.nanos, self.notation)
 
 
+def _rounded(nanos: int, unit: int) -> int:
+    return nanos // unit if nanos < 0 else -(-nanos // unit)
+
+
 #: What most texts are, digits and one of these suffixes, is multiplied by this many nanos.
 _PLAIN: Final = {
     suffix: (Notation.DECIMAL_SI, 10 ** (9 + exponent))
@@ -151,7 +152,7 @@ _PLAIN: Final = {
 }
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 12)
 def _parse_text(text: str) -> Quantity:
     digits = text.rstrip("numkKMGTPEi")
     plain = _PLAIN.get(text[len(digits) :])

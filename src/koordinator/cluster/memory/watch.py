@@ -49,9 +49,11 @@ class EventLog:
         self.trim()
 
     def trim(self) -> None:
-        """Forget what all readers have seen."""
+        """Forget what all readers have seen, if there is much."""
+        if len(self._events) < _TRIM:
+            return
         seen = min((reader.version for reader in self._readers), default=self.version)
-        if seen - self._forgotten >= _TRIM or seen == self.version:
+        if seen - self._forgotten >= _TRIM:
             del self._events[: seen - self._forgotten]
             self._forgotten = seen
 
