@@ -9,7 +9,7 @@ from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import team
 from tests.unit.scheduler.test_gangs import group, members
 from tests.unit.scheduler.test_gangs_in_quotas import BOTH
-from tests.worlds import embedded, node, pod
+from tests.worlds import configuration, embedded, metric, node, pod, used
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
@@ -258,3 +258,31 @@ def test_what_a_node_is_can_not_be_changed_by_a_label() -> None:
 
     other = explained(node("n", cpu=2), pod("p", 1, nodeSelector={"disk": "ssd"}))
     assert [r.text for r in other.remedies] == ["label n (disk=ssd)"]
+
+
+@pytest.mark.parametrize(
+    ("report", "args", "told"),
+    [
+        (metric("n", cpu=8), {}, "cpu: 8 in use and 850m of the pod, of 6549m at most"),
+        (
+            metric("n", cpu=1, at="20:00:00"),
+            {},
+            "reported last at 2023-11-14T20:00:00Z",
+        ),
+        (metric("n", cpu=1, at=""), {}, "its report has no updateTime"),
+        (
+            metric("n", cpu=8, windows={("5m", "p95"): used(7)}),
+            {"aggregated": {"usageThresholds": {"cpu": 50}, "usageAggregationType": "p95"}},
+            "cpu: 7 in use and 850m of the pod, of 5049m at most",
+        ),
+    ],
+)
+def test_a_busy_node_tells_by_how_much(report: KubeObject, args: dict[str, Any], told: str) -> None:
+    """Usage and estimates, and what is allowed; or how old the last report is."""
+    config = configuration(
+        pluginConfig=[{"name": "LoadAwareScheduling", "args": args}],
+        plugins={"filter": {"enabled": [{"name": "LoadAwareScheduling"}]}},
+    )
+    found = explained(node("n", cpu=10), report, pod("p", 1), config=config)
+
+    assert [near.details for near in found.nearest] == [(told,)]
