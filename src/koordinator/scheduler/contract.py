@@ -62,6 +62,8 @@ its arguments.
                     ``reserve`` was asked about
 ``postfilter``      ``(attempt) -> PostFilterResult``: what could be done about a pod that fits
                     nowhere, or about a gang of which too few members do
+``may_preempt``     ``(pod object, placed pod) -> bool``: with ``postfilter``: whether a more
+                    important pod could have another one evicted, on whatever node
 ``post_bind``       ``(pod object, node) -> None``: the pod has been bound
 ``next_pod``        ``(queue state look-up) -> key | None``: a pod to try before the head of the
                     queue (Koordinator: NextPodPlugin)

@@ -17,7 +17,6 @@ from koordinator.scheduler.snapshot import PlacedPod, Snapshot
 TRIED = 3  # nearest nodes on which pods are removed in thought
 FIT = "NodeResourcesFit"
 HARD = "DoNotSchedule"
-PREEMPTING = "DefaultPreemption"
 HIGHEST_OF_USERS = 1_000_000_000  # what a PriorityClass may have
 NAMED = 3  # nodes or pods that a text names before it only counts
 
@@ -105,8 +104,9 @@ def _fewer_pods(asked: Question) -> Iterator[Remedy]:
 
 
 def _can_be_preempted(asked: Question, pods: Sequence[PlacedPod]) -> bool:
-    """Return whether a pod of any priority that users may give could preempt these."""
-    return any(active.name == PREEMPTING for active in asked.profile.post_filter) and all(
+    """Return whether the pod could preempt these with a priority that users may give it."""
+    asking = (getattr(active.plugin, "may_preempt", None) for active in asked.profile.post_filter)
+    return any(may and all(may(asked.pod, placed) for placed in pods) for may in asking) and all(
         placed.priority < HIGHEST_OF_USERS for placed in pods
     )
 
