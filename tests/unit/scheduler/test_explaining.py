@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.equipped_nodes import PLACES, machine
 from tests.reservations import reservation
 from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import team
@@ -286,3 +287,16 @@ def test_a_busy_node_tells_by_how_much(report: KubeObject, args: dict[str, Any],
     found = explained(node("n", cpu=10), report, pod("p", 1), config=config)
 
     assert [near.details for near in found.nearest] == [(told,)]
+
+
+def test_a_node_that_could_not_hold_what_the_pod_takes_is_no_way_out() -> None:
+    """Filters of BestEffort accept the node, but it has not so many CPUs, whoever runs there."""
+    kept = {"node.koordinator.sh/reservation": '{"reservedCPUs": "0,1"}'}
+    policy = {"node.koordinator.sh/numa-topology-policy": "BestEffort"}
+    small = machine("m", zones=1, cores=2, topology=kept, labels=policy)
+    found = explained(*small, pod("there", 1, on="m"), pod("p", 3), config=PLACES)
+
+    assert found.summary == "Insufficient NUMA cpu"
+    assert found.empty_cluster is not None
+    assert (found.empty_cluster.fits, found.empty_cluster.why) == (False, "Insufficient NUMA cpu")
+    assert not found.remedies

@@ -171,3 +171,12 @@ def test_reservations_are_called_by_name_where_others_are_asked_for() -> None:
     """Nobody knows the uid that the scheduler calls them by."""
     with pytest.raises(InputError, match=r"accepted is one of reservation/r$"):
         explain_pods([node("n", cpu=1), reservation("r", 4)], ["default/x"], config())
+
+
+def test_what_no_node_has_is_lacking_nowhere() -> None:
+    """Also beside a reservation; that nobody has it is the cause."""
+    wanted = pod("p", 1, labels=WEB, requests={"example.com/tpu": 1})
+    found = asked(node("n", cpu=4), reservation("r", 1, on="n"), wanted)
+
+    assert [near.lacks for near in found.nearest] == [{}]
+    assert decisive(found) == {"Insufficient example.com/tpu"}

@@ -165,9 +165,9 @@ def _enough(asked: Question, row: int) -> list[PlacedPod]:
     # Members of its own gang are there in thought only.
     there = (p for key, p in asked.state.pods.on_row[row].items() if key not in asked.state.unbound)
     pods = sorted(there, key=lambda p: (p.priority, -size(p), p.key))
-    kept = asked.reserved(row)
-    others = [placed for placed in pods if placed.key not in kept]
-    for leaving in (others, pods) if kept else (pods,):
+    reserved = asked.reserved(row)
+    for kept in (reserved, *({key} for key in sorted(reserved)), ()) if reserved else ((),):
+        leaving = [placed for placed in pods if placed.key not in kept]
         found = _shortest(leaving, lambda gone: _takes_without(asked, row, gone))
         if found:
             return found
