@@ -40,9 +40,9 @@ def _for_refusals(asked: Question) -> Iterator[Remedy]:
     for active in asked.profile.pre_filter:
         ask = getattr(active.plugin, "remedy", None)
         if active.name in refusing and ask is not None:
-            text = ask(Snapshot(asked.state), asked.pod_class)
+            text, helps = ask(Snapshot(asked.state), asked.pod_class)
             if text:
-                yield Remedy(kind="refusal", text=text, sufficient=enough)
+                yield Remedy(kind="refusal", text=text, sufficient=enough and helps)
 
 
 def _waiting(asked: Question) -> Iterator[Remedy]:
