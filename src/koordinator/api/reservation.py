@@ -13,7 +13,10 @@ from msgspec import Meta
 from koordinator.api.core import ObjectReference, ResourceList, Taint
 from koordinator.api.crd import CustomResource, PrinterColumn, UntypedPodTemplate
 from koordinator.api.meta import ApiStruct, Condition, LabelSelector
+from koordinator.api.pod_validation import TAINT_EFFECTS
+from koordinator.api.resource_validation import check_amounts
 from koordinator.api.selector_validation import check_label_selector
+from koordinator.api.syntax import check_one_of
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 
@@ -78,7 +81,8 @@ class ReservationSpec(ApiStruct, frozen=True, kw_only=True):
     """What is kept, and for whom.
 
     An ``allocate_policy`` of None is Aligned that shares no node with reservations of the other
-    policies.  A ``ttl`` of 0 means for ever; ``expires`` goes before ``ttl``.
+    policies.  A ``ttl`` of 0 means for ever, whatever ``expires`` says; else the earlier of both
+    counts.
     """
 
     template: UntypedPodTemplate
@@ -125,8 +129,18 @@ class Reservation(CustomResource, frozen=True, kw_only=True):
 
 
 def validate_reservation(reservation: Reservation) -> None:
-    """Raise InputError for an owner that names nobody or a selector that can't be read."""
-    check_owners(reservation.spec.owners, "spec.owners")
+    """Raise InputError for owners, amounts or taints that can't be meant."""
+    spec = reservation.spec
+    check_owners(spec.owners, "spec.owners")
+    for field, containers in (
+        ("containers", spec.template.spec.containers),
+        ("initContainers", spec.template.spec.init_containers),
+    ):
+        for index, container in enumerate(containers):
+            path = f"spec.template.spec.{field}[{index}].resources.requests"
+            check_amounts(container.resources.requests, path)
+    for index, taint in enumerate(spec.taints):
+        check_one_of(taint.effect, TAINT_EFFECTS, f"spec.taints[{index}].effect")
 
 
 def check_owners(owners: tuple[ReservationOwner, ...], path: str) -> None:

@@ -62,6 +62,8 @@ its arguments.
                     ``reserve`` was asked about
 ``postfilter``      ``(attempt) -> PostFilterResult``: what could be done about a pod that fits
                     nowhere, or about a gang of which too few members do
+``may_preempt``     ``(pod object, placed pod) -> bool``: with ``postfilter``: whether a more
+                    important pod could have another one evicted, on whatever node
 ``post_bind``       ``(pod object, node) -> None``: the pod has been bound
 ``next_pod``        ``(queue state look-up) -> key | None``: a pod to try before the head of the
                     queue (Koordinator: NextPodPlugin)
@@ -80,8 +82,8 @@ its arguments.
                     hold for a new node like it as well, because of pods on others
 ``refusal_detail``  ``(snapshot, pod) -> str``: for people, what exactly ``prefilter`` means where
                     it refuses the pod
-``remedy``          ``(snapshot, pod) -> str``: for people, what would let pass a pod that
-                    ``prefilter`` refuses; empty: unknown
+``remedy``          ``(snapshot, pod) -> (str, bool)``: for people, what would let pass a pod that
+                    ``prefilter`` refuses, and whether it would be enough; empty: unknown
 ``with_gates``      ``(feature gates) -> plugin``: the plugin as the gates that are on change it
 ``arrived``         ``(snapshot, pod) -> None``: a pod is tried for the first time (for policies
                     that learn the mix)

@@ -9,7 +9,7 @@ from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerC
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
-from koordinator.domain.reservations.reserve_pod import OVER
+from koordinator.domain.reservations.reserve_pod import OVER, spoken_name
 from koordinator.foundation.errors import InputError, NotFoundError
 from koordinator.scheduler.app import Bound, Options, Outcome
 from koordinator.scheduler.app.explainer import PLACED, explain, key_of
@@ -62,7 +62,8 @@ def explain_pods(
     for name in keys or waiting:
         key = key_of(now.scheduler, name)
         if key not in state.pods.by_key and key not in state.unbound:
-            told.append(_out_of_sight(now, name, waiting))
+            names = [spoken_name(state.unbound[key][0]) for key in waiting]
+            told.append(_out_of_sight(now, name, names))
             continue
         one = explain(now.scheduler, key)
         if one.verdict == PLACED and key in bound:

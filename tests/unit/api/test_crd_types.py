@@ -371,6 +371,18 @@ def test_quota_without_parent_belongs_to_the_root(name: str, parent: str) -> Non
             {"matchExpressions": [{"key": "a", "operator": "Is"}]},
             "spec.owners[0].labelSelector.matchExpressions[0].operator: found 'Is'; accepted is In",
         ),
+        (
+            "Reservation",
+            "spec/taints/0/effect",
+            "Never",
+            "spec.taints[0].effect: found 'Never'; accepted is NoSchedule or",
+        ),
+        (
+            "Reservation",
+            "spec/template/spec/containers/0/resources/requests/cpu",
+            "-6",
+            "spec.template.spec.containers[0].resources.requests.cpu: found '-6'; accepted is",
+        ),
         ("Device", "spec/devices/0/minor", 2**31, "spec.devices[0].minor: "),
         ("Device", "spec/devices/0/topology", {}, "spec.devices[0].topology.socketID: required"),
         (

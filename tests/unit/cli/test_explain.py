@@ -43,7 +43,7 @@ ON_NODE: dict[str, tuple[str, set[str], str]] = {
     "load": (
         "hot",
         {"node(s) cpu usage exceed threshold"},
-        "node(s) cpu usage exceed threshold",
+        "cpu: 7600m in use and 850m of the pod, of 5239m at most",
     ),
     "device-broken": (
         "gpu",

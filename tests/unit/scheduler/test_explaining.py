@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.equipped_nodes import PLACES, machine
 from tests.reservations import reservation
 from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import team
 from tests.unit.scheduler.test_gangs import group, members
 from tests.unit.scheduler.test_gangs_in_quotas import BOTH
-from tests.worlds import embedded, node, pod
+from tests.worlds import configuration, embedded, metric, node, pod, used
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
@@ -258,3 +259,44 @@ def test_what_a_node_is_can_not_be_changed_by_a_label() -> None:
 
     other = explained(node("n", cpu=2), pod("p", 1, nodeSelector={"disk": "ssd"}))
     assert [r.text for r in other.remedies] == ["label n (disk=ssd)"]
+
+
+@pytest.mark.parametrize(
+    ("report", "args", "told"),
+    [
+        (metric("n", cpu=8), {}, "cpu: 8 in use and 850m of the pod, of 6549m at most"),
+        (
+            metric("n", cpu=1, at="20:00:00"),
+            {},
+            "reported last at 2023-11-14T20:00:00Z",
+        ),
+        (metric("n", cpu=1, at=""), {}, "its report has no updateTime"),
+        (
+            metric("n", cpu=8, windows={("5m", "p95"): used(7)}),
+            {"aggregated": {"usageThresholds": {"cpu": 50}, "usageAggregationType": "p95"}},
+            "cpu: 7 in use and 850m of the pod, of 5049m at most",
+        ),
+    ],
+)
+def test_a_busy_node_tells_by_how_much(report: KubeObject, args: dict[str, Any], told: str) -> None:
+    """Usage and estimates, and what is allowed; or how old the last report is."""
+    config = configuration(
+        pluginConfig=[{"name": "LoadAwareScheduling", "args": args}],
+        plugins={"filter": {"enabled": [{"name": "LoadAwareScheduling"}]}},
+    )
+    found = explained(node("n", cpu=10), report, pod("p", 1), config=config)
+
+    assert [near.details for near in found.nearest] == [(told,)]
+
+
+def test_a_node_that_could_not_hold_what_the_pod_takes_is_no_way_out() -> None:
+    """Filters of BestEffort accept the node, but it has not so many CPUs, whoever runs there."""
+    kept = {"node.koordinator.sh/reservation": '{"reservedCPUs": "0,1"}'}
+    policy = {"node.koordinator.sh/numa-topology-policy": "BestEffort"}
+    small = machine("m", zones=1, cores=2, topology=kept, labels=policy)
+    found = explained(*small, pod("there", 1, on="m"), pod("p", 3), config=PLACES)
+
+    assert found.summary == "Insufficient NUMA cpu"
+    assert found.empty_cluster is not None
+    assert (found.empty_cluster.fits, found.empty_cluster.why) == (False, "Insufficient NUMA cpu")
+    assert not found.remedies

@@ -1,22 +1,30 @@
 """What explain says would help is tried for real: on clusters with every kind of obstacle."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.reservations import config, reserved_rooms, reserving_pods
 from tests.unit.scheduler.test_explaining import explained
 from tests.worlds import embedded, node, placed_on, pod
 
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Container, ContainerPort, Pod
-from koordinator.scheduler.explain import Remedy
+from koordinator.api.reservation import Reservation
+from koordinator.domain.reservations.reserve_pod import is_available
+from koordinator.foundation.quantity import Quantity
+from koordinator.scheduler.explain import NearNode, Remedy
 from koordinator.simulator import Embedded
+from koordinator.simulator.embedded import STOCK
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "zone"
 WEB = {"app": "web"}
 NEAR_WEB = {"labelSelector": {"matchLabels": WEB}}
+RESERVING = config()
 PORT = (ContainerPort(container_port=80, host_port=80, protocol="TCP"),)
 
 #: What the pod asks for besides amounts.
@@ -125,6 +133,50 @@ def test_every_sufficient_remedy_lets_the_pod_start(
         assert not _starts(*made, wanted)
 
 
+@settings(max_examples=120, deadline=None)
+@given(there=reserved_rooms(), wanted=reserving_pods())
+def test_what_is_told_holds_where_something_is_reserved(
+    there: list[KubeObject], wanted: Pod
+) -> None:
+    """Remedies, what nodes lack, and what would be so if no other pod ran."""
+    stays = {_key(o) for o in _reservations_after(*there) if is_available(o)}
+    there = [o for o in there if not isinstance(o, Reservation) or _key(o) in stays]
+    found = explained(*there, wanted, config=RESERVING)
+
+    if found.verdict == "placed":
+        return
+    nodes = [one for one in there if isinstance(one, Node)]
+    held = [one for one in there if isinstance(one, Reservation)]
+    for remedy in found.remedies:
+        if remedy.sufficient and remedy.kind == "fewer-pods":
+            rest = [one for one in there if _key(one) not in remedy.pods]
+            assert _starts(*rest, wanted, config=RESERVING), remedy
+    for near in found.nearest:
+        if set(near.lacks) == {"cpu"}:
+            grown = [_grown(one, near) if isinstance(one, Node) else one for one in there]
+            again = explained(*grown, wanted, config=RESERVING)
+            left = next((it for it in again.nearest if it.node == near.node), None)
+            assert left is None or not any(it.startswith("Insufficient") for it in left.reasons)
+    if found.empty_cluster is not None:
+        one_stays = [(), *((one,) for one in held)]
+        assert found.empty_cluster.fits == any(
+            _starts(*nodes, *one, wanted, config=RESERVING) for one in one_stays
+        )
+
+
+def _key(one: KubeObject) -> str:
+    return f"default/{one.metadata.uid}" if isinstance(one, Reservation) else one.key
+
+
+def _grown(one: Node, near: NearNode) -> Node:
+    """Return the node with what is said to be lacking."""
+    if one.metadata.name != near.node:
+        return one
+    more = one.status.allocatable["cpu"].milli() + Quantity.parse(near.lacks["cpu"]).milli()
+    allocatable = {**one.status.allocatable, "cpu": Quantity.from_milli(more)}
+    return replace(one, status=replace(one.status, allocatable=allocatable))
+
+
 def listening(one: Pod) -> Pod:
     """Return the pod with a host port."""
     containers: tuple[Container, ...] = (replace(one.spec.containers[0], ports=PORT),)
@@ -160,7 +212,13 @@ def _mended(one: Node, name: str) -> Node:
     )
 
 
-def _starts(*objects: KubeObject) -> bool:
-    one: Embedded = embedded(*objects)
+def _reservations_after(*objects: KubeObject) -> Sequence[Reservation]:
+    one: Embedded = embedded(*objects, config=RESERVING)
+    one.run_to_fixed_point()
+    return one.cluster.list(Reservation).items
+
+
+def _starts(*objects: KubeObject, config: KubeSchedulerConfiguration = STOCK) -> bool:
+    one: Embedded = embedded(*objects, config=config)
     one.run_to_fixed_point()
     return bool(one.cluster.get(Pod, "p", "default").spec.node_name)

@@ -8,7 +8,9 @@ from tests.unit.scheduler.test_explaining import decisive, explained
 from tests.worlds import node, pod
 
 from koordinator.api.annotations.reservation import ALLOCATED, ReservationAllocated
+from koordinator.foundation.errors import InputError
 from koordinator.scheduler.explain import Explanation
+from koordinator.simulator.explaining import explain_pods
 
 WEB = {"app": "web"}
 NO_MATCH = "node(s) no reservations match reservation affinity"
@@ -142,3 +144,39 @@ def test_a_pod_without_a_reservation_that_it_needs_never_starts() -> None:
 
     assert found.empty_cluster is not None
     assert (found.empty_cluster.fits, found.empty_cluster.why) == (False, NO_MATCH)
+
+
+@pytest.mark.parametrize(
+    ("may", "labels", "kind"),
+    [
+        (False, {}, "fewer-pods"),
+        (True, {}, "preempt"),
+        (True, {"scheduling.koordinator.sh/disable-preemptible": "true"}, "fewer-pods"),
+    ],
+)
+def test_whether_a_reservation_may_preempt_is_up_to_its_plugin(
+    may: bool, labels: dict[str, str], kind: str
+) -> None:
+    """And to the label of pods that are not to be evicted; other pods ask DefaultPreemption."""
+    there = pod("there", 4, on="n", labels=labels)
+    waiting = reservation("r", 4, template={"preemptionPolicy": "Never"})
+    found = explained(
+        node("n", cpu=4), there, waiting, config=config(enablePreemption=may), name="reservation/r"
+    )
+
+    assert found.remedies[0].kind == kind
+
+
+def test_reservations_are_called_by_name_where_others_are_asked_for() -> None:
+    """Nobody knows the uid that the scheduler calls them by."""
+    with pytest.raises(InputError, match=r"accepted is one of reservation/r$"):
+        explain_pods([node("n", cpu=1), reservation("r", 4)], ["default/x"], config())
+
+
+def test_what_no_node_has_is_lacking_nowhere() -> None:
+    """Also beside a reservation; that nobody has it is the cause."""
+    wanted = pod("p", 1, labels=WEB, requests={"example.com/tpu": 1})
+    found = asked(node("n", cpu=4), reservation("r", 1, on="n"), wanted)
+
+    assert [near.lacks for near in found.nearest] == [{}]
+    assert decisive(found) == {"Insufficient example.com/tpu"}

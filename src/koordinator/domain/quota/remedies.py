@@ -1,45 +1,127 @@
 """What would make room in a quota for a pod that it refuses."""
 
-from koordinator.domain.quota.admission import AdmissionRules, limit_of
+from collections.abc import Iterator
+from dataclasses import replace
+
+from koordinator.domain.quota.admission import AdmissionRules, limit_of, why_not
 from koordinator.domain.quota.amounts import Amounts, exceeded, named_by, plus, to_text
 from koordinator.domain.quota.pods import QuotaPod
+from koordinator.domain.quota.spec import QuotaSpec
 from koordinator.domain.quota.tree import QuotaTree
 
 
-def what_helps(tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules) -> str:
-    """Return what has to change so that the pod is let in; empty if it is.
+def what_helps(
+    tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules
+) -> tuple[str, bool]:
+    """Return what has to change so that the pod is let in, and whether that is enough.
 
-    The amounts are what lacks now; a limit that is shared may have to be raised by more.
+    Empty if it is let in.  It is tried on the tree, which is as before in the end.  A limit that is
+    shared may have to be raised by more than what lacks now: then it is not enough.
     """
-    node = tree.node(name)
-    request = node.counted(pod)
-    steps = [_at(tree, name, plus(node.used, request), rules)]
-    if not pod.is_preemptible:
-        short = _short(plus(node.non_preemptible_used, request), node.min)
+    trial = _Trial(tree, rules)
+    try:
+        steps = [*trial.steps(name, pod)]
+        return "; and ".join(steps), not why_not(tree, name, pod, rules) and trial.is_allowed
+    finally:
+        trial.undo()
+
+
+class _Trial:
+    def __init__(self, tree: QuotaTree, rules: AdmissionRules) -> None:
+        self._tree, self._rules = tree, rules
+        self._before: list[QuotaSpec] = []  # what has been changed, as it was
+        self.is_allowed = True  # no minimum is beyond that of its parent
+
+    def undo(self) -> None:
+        for spec in reversed(self._before):
+            self._tree.put(spec)
+
+    def steps(self, name: str, pod: QuotaPod) -> Iterator[str]:
+        """Yield what has to be done; each has been done when the next one is asked for."""
+        tree, node = self._tree, self._tree.node(name)
+        request = node.counted(pod)
+        levels = [(name, plus(node.used, request))]
+        for ancestor in tree.path(name)[1:] if self._rules.checks_parents else ():
+            wanted = named_by(plus(tree.node(ancestor).used, request), request)
+            levels.append((ancestor, wanted))
+        for level, wanted in levels:
+            yield from self._raised_max(level, wanted)
+        if not pod.is_preemptible:
+            short = _short(plus(node.non_preemptible_used, request), node.min)
+            if short:
+                self._raise_min(name, short)
+                yield (
+                    f"raise the min of quota {name} by {to_text(short)}, "
+                    "or let the pod be preemptible: such pods are not held to the min"
+                )
+        for level, wanted in levels:
+            yield from self._raised_share(level, wanted)
+
+    def _raised_max(self, name: str, wanted: Amounts) -> Iterator[str]:
+        short = _short(wanted, self._tree.node(name).max)
         if short:
-            steps.append(
-                f"raise the min of quota {name} by {to_text(short)}, "
-                "or let the pod be preemptible: such pods are not held to the min"
+            ends = self._ends(name, _short(wanted, limit_of(self._tree, name, self._rules)))
+            self._raise_max(name, short)
+            yield f"raise the max of quota {name} by {to_text(short)}{ends}"
+
+    def _raised_share(self, name: str, wanted: Amounts) -> Iterator[str]:
+        """Raise what a quota gets of what it shares with others."""
+        short = _short(wanted, limit_of(self._tree, name, self._rules))
+        if not short:
+            return
+        ends = self._ends(name, short)
+        waiting = f"{ends} or" if ends else ", or wait until"
+        waiting += " the others give back"
+        why = f"quota {name} may use less than its max now, since others use the rest"
+        above = self._tree.path(name)[1:]
+        tried = len(self._before)
+        for count, ancestor in enumerate(above, start=1):
+            self._raise_max(ancestor, short)
+            if not _short(wanted, limit_of(self._tree, name, self._rules)):
+                quotas = " and ".join(above[:count])
+                yield f"{why}: raise the max of quota {quotas} by {to_text(short)}{waiting}"
+                return
+        for spec in reversed(self._before[tried:]):
+            self._tree.put(spec)
+        del self._before[tried:]
+        self._raise_min(name, short)
+        yield f"{why}: raise its min by {to_text(short)}{waiting}"
+
+    def _ends(self, name: str, short: Amounts) -> str:
+        """Return that pods could end, if the quota has such as use so much."""
+        if exceeded(short, {**dict.fromkeys(short, 0), **self._tree.node(name).used}):
+            return ""
+        return f", or wait until pods of quota {name} that use {to_text(short)} end"
+
+    def _raise_max(self, name: str, more: Amounts) -> None:
+        """Raise a maximum, and the weight that follows from it."""
+        spec = self._spec(name)
+        most = _raised(spec.max, more)
+        weight = most if spec.weight == spec.max else spec.weight
+        self._tree.put(replace(spec, max=most, weight=weight))
+
+    def _raise_min(self, name: str, more: Amounts) -> None:
+        spec = self._spec(name)
+        self._tree.put(replace(spec, min=_raised(spec.min, more)))
+        above = self._tree.path(name)[1:]
+        if above:
+            parent = self._tree.node(above[0])
+            taken = [child.min for child in parent.children.values()]
+            self.is_allowed &= all(
+                sum(each.get(resource, 0) for each in taken) <= parent.min.get(resource, 0)
+                for resource in more
             )
-    for ancestor in tree.path(name)[1:] if rules.checks_parents else ():
-        wanted = named_by(plus(tree.node(ancestor).used, request), request)
-        steps.append(_at(tree, ancestor, wanted, rules))
-    return "; and ".join(filter(None, steps))
+
+    def _spec(self, name: str) -> QuotaSpec:
+        """Return what a quota is, to be changed."""
+        spec = self._tree.node(name).spec
+        assert spec is not None  # noqa: S101 -- it is on the path of a quota
+        self._before.append(spec)
+        return spec
 
 
-def _at(tree: QuotaTree, name: str, wanted: Amounts, rules: AdmissionRules) -> str:
-    """Return what one quota needs to let so much be used."""
-    most = tree.node(name).max
-    short, short_of_max = _short(wanted, limit_of(tree, name, rules)), _short(wanted, most)
-    if not short:
-        return ""
-    ends = f"pods of quota {name} that use {to_text(short)} end"
-    if short_of_max:
-        return f"raise the max of quota {name} by {to_text(short_of_max)}, or wait until {ends}"
-    return (
-        f"quota {name} may use less than its max now, since others use the rest: "
-        f"raise its min by {to_text(short)}, or wait until {ends} or the others give back"
-    )
+def _raised(amounts: Amounts, more: Amounts) -> Amounts:
+    return {**amounts, **{name: amounts.get(name, 0) + amount for name, amount in more.items()}}
 
 
 def _short(wanted: Amounts, limit: Amounts) -> dict[str, int]:

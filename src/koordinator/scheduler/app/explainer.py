@@ -70,9 +70,10 @@ def _not_queued(pod: Pod, cycles: Mapping[str, object]) -> Explanation:
         if pod.metadata.finalizers:
             reason += f"; it goes when its finalizers [{' '.join(pod.metadata.finalizers)}] have"
     else:
+        template = "template.spec." if is_reserve_pod(pod.metadata) else ""
         reason = (
-            f"no profile schedules it: spec.schedulerName is {pod.spec.scheduler_name!r}, "
-            f"the profiles are {', '.join(sorted(cycles))}"
+            f"no profile schedules it: spec.{template}schedulerName is "
+            f"{pod.spec.scheduler_name!r}, the profiles are {', '.join(sorted(cycles))}"
         )
     told = (CauseTold(plugin="", reason=reason),)
     return Explanation(pod=spoken_name(pod), verdict=WAITS, summary=reason, causes=told)

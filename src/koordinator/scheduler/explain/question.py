@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from koordinator.api.pod import Pod
-from koordinator.scheduler.contract import Profile, Reads
+from koordinator.scheduler.contract import Holding, Profile, Reads
 from koordinator.scheduler.cycle.evaluation import view_for
+from koordinator.scheduler.cycle.reserving import reserve
 from koordinator.scheduler.cycle.rivals import Nominations
 from koordinator.scheduler.cycle.what_if import StateWhatIf
 from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
-from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass, Snapshot
+from koordinator.scheduler.snapshot import ClusterState, IntArray, PlacedPod, PodClass, Snapshot
+from koordinator.scheduler.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +42,26 @@ class Question:
     lacks: Shortages  # as if the pod could use all that is reserved for it together
     order: IntArray  # indices of the nodes, the nearest first
     _what_if: StateWhatIf
+    _asking: Profile  # without plugins that refuse the pod anyway
 
     def takes_without(self, row: int, gone: Sequence[str]) -> bool:
         """Whether a node would take the pod if those pods, by key, were not there."""
         on_row = self.state.pods.on_row[row]
-        return not self._what_if.why_not(self.pod_class, row, [on_row[key] for key in gone])
+        return not self._left(row, [on_row[key] for key in gone])
 
     def detail(self, plugin: str, row: int) -> str:
         """Return what exactly a plugin has against a node; empty if it doesn't say more."""
         return self._told("detail", plugin, row)
 
     def lacking(self, index: int) -> dict[str, int]:
-        """Return how much of what the pod asks for is missing on a node, by resource."""
+        """Return how much of what the pod asks for is missing on a node, by resource.
+
+        What no node has at all is not told.
+        """
         for active in self.profile.filter:
             found = self._ask("lacking", active.name, int(self.found.rows[index]))
             if isinstance(found, dict):
-                return found
+                return {name: n for name, n in found.items() if name in self.lacks.names}
         return self.lacks.of(index)
 
     def node_remedy(self, plugin: str, row: int) -> str:
@@ -99,16 +105,29 @@ class Question:
 
     def left_when_empty(self, row: int) -> tuple[str, ...]:
         """Return why a node would not take the pod if it were empty; nothing: it would."""
-        pods = list(self.state.pods.on_row[row].values())
-        return self._what_if.why_not(self.pod_class, row, pods)
+        return self._left(row, list(self.state.pods.on_row[row].values()))
 
     def left_without_others(self, row: int) -> tuple[str, ...]:
-        """Return the same where nobody else runs, but what is reserved for the pod may stay."""
-        reasons, kept = self.left_when_empty(row), self.reserved(row)
-        if not reasons or not kept:
+        """Return the same where nobody else runs, but something reserved for the pod may stay."""
+        reasons = self.left_when_empty(row)
+        for kept in sorted(self.reserved(row)):
+            if not reasons:
+                break
+            pods = [p for key, p in self.state.pods.on_row[row].items() if key != kept]
+            reasons = self._left(row, pods)
+        return reasons
+
+    def _left(self, row: int, gone: Sequence[PlacedPod]) -> tuple[str, ...]:
+        """Return why a node would not take the pod without some of its pods, reserving included."""
+        reasons = self._what_if.why_not(self.pod_class, row, gone)
+        if reasons:
             return reasons
-        pods = [p for key, p in self.state.pods.on_row[row].items() if key not in kept]
-        return self._what_if.why_not(self.pod_class, row, pods)
+        with Transaction(self.state) as transaction:
+            for placed in gone:
+                transaction.displace(placed)
+            snapshot = view_for(self._asking, self.state, self.pod_class)
+            held = reserve(self._asking, snapshot, self.pod_class, row)
+        return () if isinstance(held, Holding) else (held[1].reason,)
 
     def reserved(self, row: int) -> frozenset[str]:
         """Return the keys of what holds room on a node that the pod may use."""
@@ -137,9 +156,13 @@ def ask(
     with view_for(profile, state, pod_class).lending():
         lacks = _shortages(state, pod_class, found.rows)
     order = _by_nearness(found, lacks)
-    asking = tuple(active for active in profile.filter if active.name not in found.silent)
-    what_if = StateWhatIf(replace(profile, filter=asking), state, rivals)
-    return Question(profile, state, pod, pod_class, found, lacks, order, what_if)
+    filters, reserves = (
+        tuple(active for active in point if active.name not in found.silent)
+        for point in (profile.filter, profile.reserve)
+    )
+    asking = replace(profile, filter=filters, reserve=reserves)
+    what_if = StateWhatIf(asking, state, rivals)
+    return Question(profile, state, pod, pod_class, found, lacks, order, what_if, asking)
 
 
 def _shortages(state: ClusterState, pod: PodClass, rows: IntArray) -> Shortages:

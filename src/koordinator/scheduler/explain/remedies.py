@@ -17,7 +17,6 @@ from koordinator.scheduler.snapshot import PlacedPod, Snapshot
 TRIED = 3  # nearest nodes on which pods are removed in thought
 FIT = "NodeResourcesFit"
 HARD = "DoNotSchedule"
-PREEMPTING = "DefaultPreemption"
 HIGHEST_OF_USERS = 1_000_000_000  # what a PriorityClass may have
 NAMED = 3  # nodes or pods that a text names before it only counts
 
@@ -41,9 +40,9 @@ def _for_refusals(asked: Question) -> Iterator[Remedy]:
     for active in asked.profile.pre_filter:
         ask = getattr(active.plugin, "remedy", None)
         if active.name in refusing and ask is not None:
-            text = ask(Snapshot(asked.state), asked.pod_class)
+            text, helps = ask(Snapshot(asked.state), asked.pod_class)
             if text:
-                yield Remedy(kind="refusal", text=text, sufficient=enough)
+                yield Remedy(kind="refusal", text=text, sufficient=enough and helps)
 
 
 def _waiting(asked: Question) -> Iterator[Remedy]:
@@ -105,8 +104,9 @@ def _fewer_pods(asked: Question) -> Iterator[Remedy]:
 
 
 def _can_be_preempted(asked: Question, pods: Sequence[PlacedPod]) -> bool:
-    """Return whether a pod of any priority that users may give could preempt these."""
-    return any(active.name == PREEMPTING for active in asked.profile.post_filter) and all(
+    """Return whether the pod could preempt these with a priority that users may give it."""
+    asking = (getattr(active.plugin, "may_preempt", None) for active in asked.profile.post_filter)
+    return any(may and all(may(asked.pod, placed) for placed in pods) for may in asking) and all(
         placed.priority < HIGHEST_OF_USERS for placed in pods
     )
 
@@ -165,9 +165,9 @@ def _enough(asked: Question, row: int) -> list[PlacedPod]:
     # Members of its own gang are there in thought only.
     there = (p for key, p in asked.state.pods.on_row[row].items() if key not in asked.state.unbound)
     pods = sorted(there, key=lambda p: (p.priority, -size(p), p.key))
-    kept = asked.reserved(row)
-    others = [placed for placed in pods if placed.key not in kept]
-    for leaving in (others, pods) if kept else (pods,):
+    reserved = asked.reserved(row)
+    for kept in (reserved, *({key} for key in sorted(reserved)), ()) if reserved else ((),):
+        leaving = [placed for placed in pods if placed.key not in kept]
         found = _shortest(leaving, lambda gone: _takes_without(asked, row, gone))
         if found:
             return found

@@ -9,10 +9,11 @@ Source: kubernetes pkg/scheduler/framework/plugins/defaultpreemption and framewo
 from dataclasses import dataclass
 
 from koordinator.api.kubescheduler import DefaultPreemptionArgs
+from koordinator.api.pod import Pod
 from koordinator.domain.reservations.reserve_pod import is_reserve_pod
 from koordinator.scheduler.contract import Action, Attempt, EventHint, PluginSpec, PostFilterResult
 from koordinator.scheduler.preemption import preempt, room_for_job
-from koordinator.scheduler.snapshot import ResourceAxis
+from koordinator.scheduler.snapshot import PlacedPod, ResourceAxis
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,9 @@ class DefaultPreemption:
 
     min_percentage: int
     min_absolute: int
+
+    def may_preempt(self, pod: Pod, _victim: PlacedPod) -> bool:
+        return not is_reserve_pod(pod.metadata)
 
     def postfilter(self, attempt: Attempt) -> PostFilterResult:
         """Nominate a node and name its victims, or say why not; for a gang, all of its nodes.

@@ -7,6 +7,7 @@ Source: koordinator pkg/scheduler/plugins/loadaware/load_aware.go.
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from math import isfinite
 from typing import ClassVar
 
 import numpy as np
@@ -17,10 +18,11 @@ from koordinator.api.kubescheduler import (
 )
 from koordinator.api.meta import KubeObject
 from koordinator.api.node_metric import NodeMetric
-from koordinator.domain.load.kernels import Option, judged
+from koordinator.domain.load.kernels import Fact, Figure, Margin, Option, judged
 from koordinator.domain.load.limits import limits_of
 from koordinator.domain.load.pod_load import Sum
 from koordinator.domain.load.rules import LoadRules, Window, tracked_resources
+from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import (
@@ -32,6 +34,7 @@ from koordinator.scheduler.contract import (
     Reads,
     Rejections,
 )
+from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.load_ledger import class_load
 
@@ -64,6 +67,26 @@ class LoadAwareScheduling:
         if pod.owner_kind == DAEMON_SET:
             return Rejections.none(snapshot)
         return Rejections(self._judged(snapshot, pod)[0], self.reasons)
+
+    def detail(self, view: Snapshot, pod: PodClass) -> str:
+        """Tell of each resource how much would be used, and how much may be."""
+        ledger, asked = view.load(self.rules), class_load(pod, self.rules).load
+        row = int(view.row_numbers[0])
+        measured = ledger.measured[row]
+        if measured is not None and self._judged(view, pod)[0][0] == 1:
+            if not isfinite(measured.updated_s):
+                return "its report has no updateTime"
+            return f"reported last at {to_datetime(measured.updated_s):%Y-%m-%dT%H:%M:%SZ}"
+        by_prod = asked.is_prod and ledger.facts[row, Fact.HAS_PROD_LIMITS]
+        limits = ledger.figures[row, Figure.PROD_MOST if by_prod else Figure.MOST].tolist()
+        rooms = ledger.margins[row, Margin.PROD_ROOM if by_prod else Margin.ROOM].tolist()
+        told = []
+        of_all = zip(self.rules.resources, limits, rooms, asked.estimate, strict=True)
+        for name, limit, room, own in of_all:
+            if own > room:
+                used, more, most = (quantity(name, n) for n in (limit - room, own, limit))
+                told.append(f"{name}: {used} in use and {more} of the pod, of {most} at most")
+        return "; ".join(told)
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the weighted mean share that would be left; 0 without a fresh measurement."""

@@ -110,12 +110,12 @@ class ElasticQuotaPlugin:
         said = ledger.hooks.why_not(name, asked) if self.hooks else ""
         return Refusal(said) if said else None  # nobody is evicted for what only hooks know
 
-    def remedy(self, snapshot: Snapshot, pod: PodClass) -> str:
+    def remedy(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, bool]:
         """Return by how much its quota would have to be raised."""
         ledger = self.ledger(snapshot)
         trees, asked = ledger.trees, ledger.quota_pod(pod)
         name = trees.quota_for(asked)
-        return what_helps(trees.tree_of(name), name, asked, self.admission) if name else ""
+        return what_helps(trees.tree_of(name), name, asked, self.admission) if name else ("", False)
 
     def run_limit(self, snapshot: Snapshot, pod: PodClass, most: int) -> int:
         """Return how many pods like one that is accepted are so in a row, at most ``most``."""

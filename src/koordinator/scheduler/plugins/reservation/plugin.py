@@ -10,6 +10,7 @@ from koordinator.api.kubescheduler import NO_GATES, FeatureGates, ReservationArg
 from koordinator.api.kubescheduler.gates import OMIT_NODE_LABELS
 from koordinator.api.labels import is_preemptible
 from koordinator.api.meta import ObjectMeta
+from koordinator.api.pod import Pod
 from koordinator.domain.reservations.fitting import Ignored
 from koordinator.domain.reservations.offer import AllocatePolicy
 from koordinator.domain.reservations.reserve_pod import TERMS, Terms
@@ -287,6 +288,9 @@ class Reservations:
         return Holding(Belongings(uses=hold.offer.uid, annotations=annotations), annotations)
 
     # -- why not -----------------------------------------------------------------------------
+
+    def may_preempt(self, _pod: Pod, victim: PlacedPod) -> bool:
+        return self.args.enable_preemption and _may_go(victim)
 
     def postfilter(self, attempt: Attempt) -> PostFilterResult:
         """Make room if that is allowed; else say how many reservations would do but for what."""
