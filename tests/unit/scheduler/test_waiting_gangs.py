@@ -87,8 +87,8 @@ def happen(one: Embedded, number: int, event: Sequence[Any]) -> None:
             if "mixed" in kind:
                 priority += 10 * ("priorities" in kind)
                 others = members(name, count, 4 - cpu, priority=priority)
-                pods = [*pods[::2], *others[1::2]]
-            one.load(pods)
+                pods[1::2] = others[1::2]
+            one.load(pods)  # in the order in which a restarted scheduler sees them: it matters
         case "pod", cpu, priority:
             one.load([pod(f"p{number}", cpu, priority=priority)])
         case "node", cpu:
