@@ -6,6 +6,7 @@ pkg/scheduler/util/pod_resources.go.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from koordinator.api.pod import Container, PodSpec
 from koordinator.foundation.quantity import Quantity
@@ -13,12 +14,20 @@ from koordinator.foundation.quantity import Quantity
 Requests = dict[str, int]  # resource name -> canonical amount (milli for cpu)
 
 NONZERO_DEFAULTS: Requests = {"cpu": 100, "memory": 200 * 1024 * 1024}
+#: More than a node has of anything (1 Pi): what somebody writes must not overflow 64 bits once the
+#: amounts of a node's pods are added up.
+LARGEST: Final = 1 << 50
 POD_LEVEL = ("cpu", "memory")  # and hugepages-*
 
 
 def canonical(name: str, quantity: Quantity) -> int:
     """Return milli-CPU for ``cpu``, whole units (rounded up) for everything else."""
     return quantity.milli() if name == "cpu" else quantity.value()
+
+
+def bounded(name: str, quantity: Quantity) -> int:
+    """Return the canonical amount of something on one node, LARGEST if it is more."""
+    return min(canonical(name, quantity), LARGEST)
 
 
 def pod_requests(
@@ -36,9 +45,9 @@ def pod_requests(
         stated = {**(spec.resources.limits or {}), **(spec.resources.requests or {})}
         for name, quantity in stated.items():
             if name in POD_LEVEL or name.startswith("hugepages-"):
-                running[name] = canonical(name, quantity)
+                running[name] = bounded(name, quantity)
     if overhead:
-        _add(running, {name: canonical(name, q) for name, q in (spec.overhead or {}).items()})
+        _add(running, {name: bounded(name, q) for name, q in (spec.overhead or {}).items()})
     return running
 
 
@@ -88,7 +97,7 @@ def _container(container: Container, defaults: Mapping[str, int] | None) -> Requ
 
 
 def _canonical(amounts: Mapping[str, Quantity] | None) -> Requests:
-    return {name: canonical(name, quantity) for name, quantity in (amounts or {}).items()}
+    return {name: bounded(name, quantity) for name, quantity in (amounts or {}).items()}
 
 
 def _add(total: Requests, more: Requests) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from koordinator.domain.pod_requests import bounded
 from koordinator.foundation.quantity import Quantity
 
 #: One number per resource of the rules, canonical units (milli-CPU, bytes) or percent.
@@ -66,7 +67,7 @@ class LoadRules:
             if quantity is None or quantity.nanos <= 0:
                 found.append(0)
             else:
-                found.append(quantity.milli() if name == "cpu" else quantity.value())
+                found.append(bounded(name, quantity))
         return tuple(found)
 
     def numbers(self, of: Mapping[str, int]) -> Amounts:

@@ -17,7 +17,7 @@ from koordinator.api.core import ObjectReference, ResourceList, Taint
 from koordinator.api.labels import reservation_order
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation, ReservationOwner
-from koordinator.domain.pod_requests import canonical, pod_requests
+from koordinator.domain.pod_requests import bounded, pod_requests
 from koordinator.domain.reservations.reserve_pod import held_amounts
 
 Amounts = Mapping[str, int]  # canonical, by resource
@@ -106,4 +106,4 @@ def offer_of_pod(pod: Pod) -> Offer:
 
 
 def _canonical(resources: ResourceList) -> Amounts:
-    return {name: canonical(name, quantity) for name, quantity in resources.items()}
+    return {name: bounded(name, quantity) for name, quantity in resources.items()}

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from koordinator.domain.pod_requests import bounded
 from koordinator.foundation.quantity import Quantity
 
 IntArray = npt.NDArray[np.int64]
@@ -47,7 +48,4 @@ class ResourceAxis:
 
     def amounts(self, resources: Mapping[str, Quantity]) -> dict[int, int]:
         """Return ``{column: amount}`` in canonical units."""
-        return {
-            self.index(name): quantity.milli() if name == "cpu" else quantity.value()
-            for name, quantity in resources.items()
-        }
+        return {self.index(name): bounded(name, q) for name, q in resources.items()}

@@ -15,6 +15,7 @@ from koordinator.api.volume import (
     PersistentVolumeClaim,
     StorageClass,
 )
+from koordinator.domain.pod_requests import bounded
 from koordinator.domain.volume_claims import (
     NO_PROVISIONER,
     STORAGE,
@@ -59,7 +60,7 @@ def find_room(objects: ObjectTable, claim: PersistentVolumeClaim, reach: Reach) 
             continue
         near = reach.of_topology(place.node_topology)
         if place.capacity is not None:
-            capacity[near[~enough[near]]] = place.capacity.value()
+            capacity[near[~enough[near]]] = bounded(STORAGE, place.capacity)
         enough[near] = True
     return Room(allowed, enough, capacity)
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from koordinator.domain.curves import Curve
-from koordinator.domain.volume_claims import capacity, requested, storage_class_name
+from koordinator.domain.pod_requests import bounded
+from koordinator.domain.volume_claims import STORAGE, capacity, requested, storage_class_name
 from koordinator.scheduler.plugins.volume_binding.matching import NONE
 from koordinator.scheduler.plugins.volume_binding.outcome import Outcome
 from koordinator.scheduler.snapshot import IntArray
@@ -43,17 +44,17 @@ def _fillings(outcome: Outcome, rows: int) -> list[Filling]:
         lambda: Filling(np.zeros(rows, np.int64), np.zeros(rows, np.int64))
     )
     matches = outcome.matches
-    sizes = np.array([capacity(volume).value() for volume in matches.volumes], np.int64)
+    sizes = np.array([bounded(STORAGE, capacity(volume)) for volume in matches.volumes], np.int64)
     matched = np.zeros(rows, bool)
     for match in matches.matches:
         here = match.choice != NONE
         filling = by_class[storage_class_name(match.claim)]
-        filling.requested[here] += requested(match.claim).value()
+        filling.requested[here] += bounded(STORAGE, requested(match.claim))
         filling.capacity[here] += sizes[match.choice[here]]
         matched |= here
     for provision in outcome.provisions:
         here = provision.needed & ~matched & (provision.room.capacity > 0)
         filling = by_class[storage_class_name(provision.claim)]
-        filling.requested[here] += requested(provision.claim).value()
+        filling.requested[here] += bounded(STORAGE, requested(provision.claim))
         filling.capacity[here] = provision.room.capacity[here]
     return list(by_class.values())

@@ -1,0 +1,47 @@
+"""Amounts that nobody has, written by somebody: they harm no other pod, and no scheduler."""
+
+import pytest
+from tests.unit.scheduler.conftest import NewEmbedded
+from tests.unit.scheduler.watching import only, places
+from tests.worlds import node, pod
+
+from koordinator.scheduler.app import Unschedulable
+
+
+@pytest.mark.parametrize("amount", ["9E", "8Ei", "9223372036854775807", "1e30"])
+def test_a_pod_that_asks_for_the_impossible_waits_alone(embedded: NewEmbedded, amount: str) -> None:
+    """It fits nowhere, is told so, and the pod behind it gets its place."""
+    one = embedded(
+        node("n", cpu=4),
+        pod("absurd", cpu=amount, memory=amount, priority=10),
+        pod("p", cpu=1),
+    )
+    done = one.run_to_fixed_point()
+
+    assert places(done) == {"p": "n"}
+    (failed,) = {outcome.pod: outcome for outcome in only(Unschedulable, done)}.values()
+    assert failed.pod == "default/absurd"
+    assert "Insufficient cpu" in failed.message
+    one.state.validate()
+
+
+@pytest.mark.parametrize("amount", ["9E", "8Ei"])
+def test_what_is_held_beyond_all_measure_does_not_wrap_around(
+    embedded: NewEmbedded, amount: str
+) -> None:
+    """Two pods that hold more than 64 bits count leave nothing on their node."""
+    one = embedded(
+        node("full", cpu=64),
+        node("n", cpu=1),
+        *(pod(name, cpu=amount, memory=amount, on="full") for name in "abc"),
+        pod("p", cpu=1),
+    )
+
+    assert places(one.run_to_fixed_point()) == {"p": "n"}
+
+
+def test_a_node_that_claims_to_have_everything_takes_pods(embedded: NewEmbedded) -> None:
+    """Its scores stay in their range."""
+    one = embedded(node("vast", cpu="9E", memory="15Ei"), node("n", cpu=1), pod("p", cpu=2))
+
+    assert places(one.run_to_fixed_point()) == {"p": "vast"}
