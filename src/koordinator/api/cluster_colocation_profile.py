@@ -6,8 +6,8 @@ Source: koordinator apis/config/v1alpha1/cluster_colocation_profile_types.go.
 import re
 from typing import ClassVar, Literal
 
-from koordinator.api.crd import CustomResource, Int32, IntOrString, UntypedObject
-from koordinator.api.meta import ApiStruct, LabelSelector
+from koordinator.api.crd import CustomResource, IntOrString, UntypedObject
+from koordinator.api.meta import ApiStruct, Int32, LabelSelector
 from koordinator.api.selector_validation import check_label_selector
 from koordinator.api.syntax import refusal
 

@@ -6,8 +6,8 @@ pkg/scheduler/plugins/coscheduling/networktopology (how the tree is made).
 
 from typing import ClassVar
 
-from koordinator.api.crd import CustomResource, Int32, StandardCondition
-from koordinator.api.meta import ApiStruct
+from koordinator.api.crd import CustomResource, StandardCondition
+from koordinator.api.meta import ApiStruct, Int32
 from koordinator.api.syntax import check_label_key, refusal
 from koordinator.foundation.errors import InputError
 

@@ -5,7 +5,7 @@ Source: k8s.io/api core/v1/types.go.
 
 import datetime as dt
 
-from koordinator.api.meta import ApiStruct, LabelSelector
+from koordinator.api.meta import ApiStruct, Int32, Int64, LabelSelector
 from koordinator.foundation.quantity import Quantity
 
 ResourceList = dict[str, Quantity]  # resource name to amount
@@ -67,7 +67,7 @@ class Toleration(ApiStruct, frozen=True, kw_only=True):
     operator: str = ""  # Exists, Equal (also if empty), Lt or Gt
     value: str = ""
     effect: str = ""
-    toleration_seconds: int | None = None  # of a NoExecute taint; None is for ever
+    toleration_seconds: Int64 | None = None  # of a NoExecute taint; None is for ever
 
 
 class NodeSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
@@ -94,7 +94,7 @@ class NodeSelector(ApiStruct, frozen=True, kw_only=True):
 class PreferredSchedulingTerm(ApiStruct, frozen=True, kw_only=True):
     """``weight`` is 1..100."""
 
-    weight: int
+    weight: Int32
     preference: NodeSelectorTerm
 
 
@@ -123,7 +123,7 @@ class PodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
 class WeightedPodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
     """``weight`` is 1..100."""
 
-    weight: int
+    weight: Int32
     pod_affinity_term: PodAffinityTerm
 
 
@@ -145,11 +145,11 @@ class Affinity(ApiStruct, frozen=True, kw_only=True):
 class TopologySpreadConstraint(ApiStruct, frozen=True, kw_only=True):
     """``when_unsatisfiable`` is DoNotSchedule or ScheduleAnyway."""
 
-    max_skew: int
+    max_skew: Int32
     topology_key: str
     when_unsatisfiable: str
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str | None = None  # Honor (also if None) or Ignore
     node_taints_policy: str | None = None  # Honor or Ignore (also if None)
     match_label_keys: tuple[str, ...] = ()

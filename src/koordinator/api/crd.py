@@ -17,7 +17,6 @@ from koordinator.api.pod import PodTemplateSpec
 
 _UNTYPED: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
 
-Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Percent = Annotated[int, Meta(ge=0, le=100)]
 NotNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]

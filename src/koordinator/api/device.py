@@ -9,8 +9,8 @@ from typing import ClassVar
 from msgspec import field
 
 from koordinator.api.core import ResourceList
-from koordinator.api.crd import CustomResource, Int32, StandardCondition
-from koordinator.api.meta import ApiStruct
+from koordinator.api.crd import CustomResource, StandardCondition
+from koordinator.api.meta import ApiStruct, Int32
 from koordinator.api.resource_validation import check_amounts
 
 

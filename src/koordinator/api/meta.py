@@ -4,10 +4,13 @@ Source: k8s.io/apimachinery pkg/apis/meta/v1/types.go.
 """
 
 import datetime as dt
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
+from msgspec import Meta
 
+Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 JsonObject = dict[str, Any]  # a decoded JSON object whose fields we don't type
 
 
@@ -36,10 +39,10 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
+    generation: Int64 = 0
     creation_timestamp: dt.datetime | None = None
     deletion_timestamp: dt.datetime | None = None
-    deletion_grace_period_seconds: int | None = None
+    deletion_grace_period_seconds: Int64 | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
@@ -68,7 +71,7 @@ class Condition(ApiStruct, frozen=True, kw_only=True):
     status: str
     reason: str = ""
     message: str = ""
-    observed_generation: int = 0
+    observed_generation: Int64 = 0
     last_probe_time: dt.datetime | None = None
     last_transition_time: dt.datetime | None = None
     last_heartbeat_time: dt.datetime | None = None

@@ -10,9 +10,9 @@ from typing import ClassVar, Literal
 from msgspec import field
 
 from koordinator.api.core import ResourceList
-from koordinator.api.crd import CustomResource, Int32, UntypedObject
+from koordinator.api.crd import CustomResource, UntypedObject
 from koordinator.api.device import DeviceInfo
-from koordinator.api.meta import ApiStruct
+from koordinator.api.meta import ApiStruct, Int32
 from koordinator.foundation.duration import Duration
 
 MemoryCollectPolicy = Literal[

@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
 
-from koordinator.api.crd import CustomResource, Int32, NotNegative, Percent, UntypedObject
-from koordinator.api.meta import ApiStruct
+from koordinator.api.crd import CustomResource, NotNegative, Percent, UntypedObject
+from koordinator.api.meta import ApiStruct, Int32
 from koordinator.api.resource_qos import ResourceQosStrategy
 from koordinator.foundation.quantity import Quantity
 

@@ -15,7 +15,7 @@ from koordinator.api.core import (
     Toleration,
     TopologySpreadConstraint,
 )
-from koordinator.api.meta import ApiStruct, Condition, KubeObject, ObjectMeta
+from koordinator.api.meta import ApiStruct, Condition, Int32, Int64, KubeObject, ObjectMeta
 from koordinator.api.volume import Volume
 
 DISRUPTION_TARGET = "DisruptionTarget"  # condition of a pod that is about to be evicted
@@ -25,9 +25,9 @@ PREEMPTED = "PreemptionByScheduler"  # its reason where a scheduler makes room
 class ContainerPort(ApiStruct, frozen=True, kw_only=True):
     """``host_port`` 0 takes no port of the node."""
 
-    container_port: int
+    container_port: Int32
     name: str = ""
-    host_port: int = 0
+    host_port: Int32 = 0
     host_ip: str = field(name="hostIP", default="")
     protocol: str = ""
 
@@ -63,7 +63,7 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
     init_containers: tuple[Container, ...] = ()
     node_name: str = ""
     scheduler_name: str = ""
-    priority: int | None = None
+    priority: Int32 | None = None
     priority_class_name: str = ""
     preemption_policy: str | None = None
     resources: ResourceRequirements | None = None  # of the whole pod
@@ -77,8 +77,8 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
     resource_claims: tuple[PodResourceClaim, ...] = ()
     host_network: bool = False
     restart_policy: str = ""
-    termination_grace_period_seconds: int | None = None
-    active_deadline_seconds: int | None = None
+    termination_grace_period_seconds: Int64 | None = None
+    active_deadline_seconds: Int64 | None = None
     service_account_name: str = ""
     runtime_class_name: str | None = None
 
@@ -89,7 +89,7 @@ class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
     name: str = ""
     container_id: str = field(name="containerID", default="")
     ready: bool = False
-    restart_count: int = 0
+    restart_count: Int32 = 0
     allocated_resources: ResourceList = {}
     resources: ResourceRequirements | None = None
 

@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import ClassVar
 
 from koordinator.api.core import ResourceList
-from koordinator.api.crd import CustomResource, Int32, StandardCondition
-from koordinator.api.meta import ApiStruct
+from koordinator.api.crd import CustomResource, StandardCondition
+from koordinator.api.meta import ApiStruct, Int32
 
 
 class PodGroupPhase(StrEnum):

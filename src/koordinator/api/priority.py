@@ -5,7 +5,7 @@ Source: k8s.io/api scheduling/v1/types.go.
 
 from typing import ClassVar
 
-from koordinator.api.meta import KubeObject
+from koordinator.api.meta import Int32, KubeObject
 
 
 class PriorityClass(KubeObject, frozen=True, kw_only=True):
@@ -16,7 +16,7 @@ class PriorityClass(KubeObject, frozen=True, kw_only=True):
     PLURAL: ClassVar[str] = "priorityclasses"
     NAMESPACED: ClassVar[bool] = False
 
-    value: int
+    value: Int32
     global_default: bool = False
     description: str = ""
     preemption_policy: str | None = None

@@ -49,6 +49,7 @@ _INT_OR_STRING: JsonObject = {
     "x-kubernetes-int-or-string": True,
 }
 _INT32 = (-(2**31), 2**31 - 1)
+_INT64 = (-(2**63), 2**63 - 1)
 _APPROVAL = "api-approved.kubernetes.io"
 
 
@@ -152,6 +153,8 @@ def _scalar(node: Type) -> JsonObject:
     match node:
         case IntType() if (node.ge, node.le) == _INT32:
             made = {"type": "integer", "format": "int32"}
+        case IntType() if (node.ge, node.le) == _INT64:
+            made = {"type": "integer", "format": "int64"}
         case IntType():
             number = {"type": "integer", "format": "int64"}
             made = number | _present(minimum=node.ge, maximum=node.le)

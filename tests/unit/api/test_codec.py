@@ -120,6 +120,11 @@ def test_null_means_absent() -> None:
     ("spec", "message"),
     [
         ({"priority": "high"}, 'spec.priority: found "high"; accepted is int or null'),
+        ({"priority": 2**40}, "spec.priority: found 1099511627776; accepted is int <= 2147483647"),
+        (
+            {"topologySpreadConstraints": [{"maxSkew": -(10**30)}]},
+            "spec.topologySpreadConstraints[0].maxSkew: found -1000000000000000000000000000000;",
+        ),
         ({"containers": [{}]}, "spec.containers[0].name: required, but missing"),
         ({"containers": {}}, "spec.containers: found {}; accepted is array"),
         (
