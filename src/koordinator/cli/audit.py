@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from koordinator.cli.flags import Print
-from koordinator.cli.output import Output, console, print_data
+from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.cli.times import parse_time
 from koordinator.domain.audit import (
     AuditChoice,
@@ -148,7 +148,7 @@ def _read(paths: Iterable[Path]) -> Iterator[AuditEntry]:
     """Yield the entries, of a folder the oldest file first."""
     for path in paths:
         if str(path) == "-":
-            yield from from_lines(sys.stdin.buffer, "-", _warn)
+            yield from from_lines(sys.stdin.buffer, "-", warn)
             continue
         files = [path]
         if path.is_dir():
@@ -160,14 +160,10 @@ def _read(paths: Iterable[Path]) -> Iterator[AuditEntry]:
         for file in files:
             try:
                 with file.open("rb") as lines:
-                    yield from from_lines(lines, str(file), _warn)
+                    yield from from_lines(lines, str(file), warn)
             except OSError as error:
                 text = f"can't be read: {error.strerror}"
                 raise InputError(text, source=str(file)) from None
-
-
-def _warn(text: str) -> None:
-    console(stderr=True).print(f"warning: {text}", style="yellow", markup=False)
 
 
 def _age(file: Path) -> int:

@@ -13,7 +13,7 @@ from koordinator.cli.flags import Files
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.node_picture import picture
-from koordinator.cli.output import console
+from koordinator.cli.output import console, warn
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.ingest import Ingest, is_over
 from koordinator.scheduler.snapshot import ClusterState
@@ -38,7 +38,7 @@ def show(
     state, complaints = state_of(given)
     console().print(picture(state, name))
     for complaint in complaints:
-        console(stderr=True).print(f"warning: {complaint}", style="yellow", markup=False)
+        warn(complaint)
 
 
 def state_of(objects: Sequence[KubeObject]) -> tuple[ClusterState, list[str]]:

@@ -37,6 +37,11 @@ def console(*, stderr: bool = False) -> Console:
     )
 
 
+def warn(about: object) -> None:
+    """Tell people on standard error of what is left out, or is not what they may think."""
+    console(stderr=True).print(f"warning: {about}", style="yellow", markup=False)
+
+
 def print_report(report: RunReport, output: Output) -> None:
     """Print to standard output, which gets nothing else."""
     if output is Output.TABLE:

@@ -25,7 +25,7 @@ from koordinator.cli.configuration import read_configuration
 from koordinator.cli.flags import Files, GatesOfScheduler, Print
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
-from koordinator.cli.output import Output, console, print_data
+from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.quota import (
     Loan,
@@ -80,7 +80,7 @@ def tree(
     args = args_of(read_configuration(config))
     trees, complaints = counted(objects, QuotaRules.of(args, gates))
     for complaint in complaints:
-        console(stderr=True).print(f"warning: {complaint}", style="yellow", markup=False)
+        warn(complaint)
     if output is Output.TABLE:
         console().print(as_table(trees, args))
     else:

@@ -23,7 +23,7 @@ from koordinator.api.kubescheduler import (
 from koordinator.api.meta import JsonObject
 from koordinator.cli.configuration import read_configuration
 from koordinator.cli.flags import GatesOfScheduler, Print
-from koordinator.cli.output import Output, console, print_data
+from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.domain.recording import (
     Anonymiser,
     Comparison,
@@ -130,8 +130,7 @@ def replay(
         text = f"can't be read: {getattr(error, 'strerror', None) or error}"
         raise InputError(text, source=str(path)) from None
     for name, pods in sorted(replayed.foreign.items()):
-        text = f"warning: no profile is {name!r}: {pods} pods went where they were recorded to go"
-        console(stderr=True).print(text, style="yellow", markup=False)
+        warn(f"no profile is {name!r}: {pods} pods went where they were recorded to go")
     if output is Output.TABLE:
         _print(console(), replayed, replayed.comparison())
     else:
@@ -147,8 +146,7 @@ def _lines(file: gzip.GzipFile, path: Path) -> Iterator[bytes]:
             torn = b"" if lines[-1].endswith(b"\n") else lines.pop()
             yield from lines
     except EOFError:
-        text = f"warning: {path} ends in the middle; replayed is what comes before"
-        console(stderr=True).print(text, style="yellow", markup=False)
+        warn(f"{path} ends in the middle; replayed is what comes before")
     yield torn
 
 

@@ -112,7 +112,7 @@ def from_annotation(allocations: DeviceAllocations) -> Allocation:
                 template=device.extension.gpu_shared_resource_template if device.extension else "",
             )
             for device in allocations[kind]
-            if 0 <= device.minor <= MAX_MINOR
+            if _can_be(device.minor)
         )
         for kind in DeviceType
         if kind in allocations
@@ -122,12 +122,16 @@ def from_annotation(allocations: DeviceAllocations) -> Allocation:
 def impossible_minors(allocations: DeviceAllocations) -> Iterator[InputError]:
     """Yield what is left out of the annotation because no device has such a minor."""
     for kind, devices in allocations.items():
-        wrong = [device.minor for device in devices if not 0 <= device.minor <= MAX_MINOR]
+        wrong = [device.minor for device in devices if not _can_be(device.minor)]
         if wrong:
             accepted = f"numbers from 0 to {MAX_MINOR}"
             yield InputError(
                 f"found minors {wrong}; accepted are {accepted}", path=f"{ALLOCATED.path}.{kind}"
             )
+
+
+def _can_be(minor: int) -> bool:
+    return 0 <= minor <= MAX_MINOR
 
 
 def _extension(taken: Taken) -> DeviceAllocationExtension | None:

@@ -18,7 +18,7 @@ from koordinator.api.resource_names import (
     RDMA,
 )
 from koordinator.domain.devices.vendors import VENDORS
-from koordinator.domain.numa.amounts import LARGEST
+from koordinator.domain.numa.amounts import read_amounts
 from koordinator.foundation.quantity import Quantity
 
 Amounts = tuple[int, ...]  # one per name of the device type, whole units
@@ -49,10 +49,8 @@ def amounts_of(kind: DeviceType, resources: ResourceList) -> Amounts:
 
     0 for what is not named; former names count.
     """
-    named = current_names(resources)
-    return tuple(
-        min(max(named[name].value(), 0), LARGEST) if name in named else 0 for name in NAMES[kind]
-    )
+    named = read_amounts(current_names(resources))
+    return tuple(named.get(name, 0) for name in NAMES[kind])
 
 
 def resources_of(kind: DeviceType, amounts: Amounts) -> ResourceList:

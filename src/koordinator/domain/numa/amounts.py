@@ -8,8 +8,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from koordinator.api.core import ResourceList
 from koordinator.domain.pod_requests import canonical
+from koordinator.foundation.quantity import Quantity
 
 #: More than any NUMA node or device has (256 Ti): what others write must not overflow 64 bits once
 #: it is summed, amplified and taken times 100.
@@ -19,7 +19,7 @@ Amounts = Mapping[str, int]  # by resource
 ZoneAmounts = Mapping[int, Amounts]  # by NUMA node
 
 
-def read_amounts(resources: ResourceList) -> dict[str, int]:
+def read_amounts(resources: Mapping[str, Quantity]) -> dict[str, int]:
     """Return amounts that somebody has written down, none below 0 or above LARGEST."""
     return {
         name: min(max(canonical(name, quantity), 0), LARGEST)
