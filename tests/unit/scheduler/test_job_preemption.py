@@ -171,6 +171,16 @@ def test_a_gang_gives_what_it_has_to_spare() -> None:
     assert len([name for name in placed(one) if name.startswith("old")]) == 2
 
 
+def test_members_are_not_spared_twice() -> None:
+    """One of three may go alone; two pods that come at once make the gang go as a whole."""
+    nodes = [node(f"n{i}", cpu=4) for i in range(3)]
+    gang = [group("low", 2), *(member(f"low-{i}", "low", 4, on=f"n{i}") for i in range(3))]
+    one = world(*nodes, *gang)
+    one.load(pod(f"high-{i}", 4, priority=HIGH) for i in range(2))
+
+    assert settled(one) == ["low-0", "low-1", "low-2"]
+
+
 def test_a_gang_that_may_not_be_lost_gives_no_more_than_it_can_spare() -> None:
     """One member is too important to go: then the job is not broken."""
     one = world(

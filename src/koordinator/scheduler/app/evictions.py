@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import structs
+
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import Cluster
 from koordinator.domain.gangs import GangAttempt, GangBook
-from koordinator.foundation.clock import Clock
+from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import ClusterError, ConflictError, NotFoundError
 from koordinator.scheduler.app.binding_cycle import BindingCycle
 from koordinator.scheduler.app.gang_rooms import Room
@@ -118,6 +120,15 @@ class Evictions:
             return None  # gone already, or another pod by now
         except ClusterError as error:
             return error
+        self._note_leaving(victim)
         self._reporter.preempted(victim.pod, by, job, node)
         self._journal.note(Evicted(victim.key, by.key, f"Preempted by {job} on node {node}"))
         return None
+
+    def _note_leaving(self, victim: PlacedPod) -> None:
+        """Note what the news will say: who is evicted next must not count on this pod."""
+        if self._state.pods.by_key.get(victim.key) is victim:
+            now = to_datetime(self._clock.now_s())
+            meta = structs.replace(victim.pod.metadata, deletion_timestamp=now)
+            leaving = structs.replace(victim.pod, metadata=meta)
+            self._state.update_placed(victim, leaving, self._state.classes.of(leaving))
