@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from koordinator.api.pod import Container, PodSpec
-from koordinator.foundation.quantity import Quantity
+from koordinator.foundation.quantity import NANOS, NANOS_PER_MILLI, Quantity
 
 Requests = dict[str, int]  # resource name -> canonical amount (milli for cpu)
 
@@ -23,6 +23,11 @@ POD_LEVEL = ("cpu", "memory")  # and hugepages-*
 def canonical(name: str, quantity: Quantity) -> int:
     """Return milli-CPU for ``cpu``, whole units (rounded up) for everything else."""
     return quantity.milli() if name == "cpu" else quantity.value()
+
+
+def nanos_of_one(name: str) -> int:
+    """Return what one canonical unit of a resource is in nanos."""
+    return NANOS_PER_MILLI if name == "cpu" else NANOS
 
 
 def bounded(name: str, quantity: Quantity) -> int:

@@ -13,9 +13,9 @@ from typing import Final, final
 
 from koordinator.foundation.errors import InputError
 
-_NANOS = 10**9
-_NANOS_PER_MILLI = 10**6
-_MAX_BINARY = (2**63 - 1) * _NANOS  # what Kubernetes caps an amount with a binary suffix at
+NANOS: Final = 10**9  # in one
+NANOS_PER_MILLI: Final = 10**6
+_MAX_BINARY = (2**63 - 1) * NANOS  # what Kubernetes caps an amount with a binary suffix at
 _MAX_TEXT = 100  # characters; bounds the work that one text can cause
 
 _DECIMAL_EXPONENTS = {
@@ -82,22 +82,22 @@ class Quantity:
     @staticmethod
     def from_milli(milli: int) -> "Quantity":
         """Return ``milli`` thousandths, printed with decimal suffixes."""
-        return Quantity(milli * _NANOS_PER_MILLI)
+        return Quantity(milli * NANOS_PER_MILLI)
 
     @staticmethod
     def from_int(amount: int, *, binary: bool = False) -> "Quantity":
         """Return ``amount`` whole units, printed as ``Ki``, ``Mi``, … if ``binary``."""
         return Quantity(
-            amount * _NANOS, notation=Notation.BINARY_SI if binary else Notation.DECIMAL_SI
+            amount * NANOS, notation=Notation.BINARY_SI if binary else Notation.DECIMAL_SI
         )
 
     def value(self) -> int:
         """Return whole units, rounded away from zero."""
-        return _rounded(self.nanos, _NANOS)
+        return _rounded(self.nanos, NANOS)
 
     def milli(self) -> int:
         """Return thousandths, rounded away from zero."""
-        return _rounded(self.nanos, _NANOS_PER_MILLI)
+        return _rounded(self.nanos, NANOS_PER_MILLI)
 
     def canonical(self) -> str:
         """Return the one spelling that the Go library prints for this amount and notation.
@@ -108,7 +108,7 @@ class Quantity:
         if not self.nanos:
             return "0"
         if self.notation is Notation.BINARY_SI:
-            units, rest = divmod(self.nanos, _NANOS)
+            units, rest = divmod(self.nanos, NANOS)
             if not rest and abs(units) >= 1024:  # noqa: PLR2004 -- the base of the notation
                 return _binary_text(units)
         return _decimal_text(self.nanos, with_exponent=self.notation is Notation.DECIMAL_EXPONENT)
@@ -147,7 +147,7 @@ _PLAIN: Final = {
     suffix: (Notation.DECIMAL_SI, 10 ** (9 + exponent))
     for suffix, exponent in _DECIMAL_EXPONENTS.items()
 } | {
-    suffix: (Notation.BINARY_SI, _NANOS << exponent)
+    suffix: (Notation.BINARY_SI, NANOS << exponent)
     for suffix, exponent in _BINARY_EXPONENTS.items()
 }
 
@@ -184,7 +184,7 @@ def _parse_any(text: str) -> Quantity:
     nanos = nanos * 10**power if power >= 0 else -(-nanos // 10**-power)
     if notation is Notation.BINARY_SI:
         nanos = min(nanos, _MAX_BINARY)
-        if 0 < nanos < _NANOS:
+        if 0 < nanos < NANOS:
             notation = Notation.DECIMAL_SI
     return Quantity(-nanos if match["sign"] == "-" else nanos, notation, text)
 

@@ -2,22 +2,24 @@
 
 What does not depend on the pod that is asked about is worked out once for every change of a node:
 ``margins`` ``(capacity, len(Margin), r)``.  They follow from ``figures``
-``(capacity, FIGURES, r)`` and ``facts`` ``(capacity, FACTS)``.  All of them are by row of the whole
-cluster.
+``(capacity, FIGURES, r)``, from ``facts`` ``(capacity, FACTS)``, both by row of the whole cluster,
+and from what is in use there.  A pod that comes takes of them what ``takes``
+``(CASES + 1, MARGINS, r)`` says, by the case of its node; the last of these is what the pod takes
+that is asked about.
 
 ``rows`` ``(n,)`` are the rows that are asked about; ``times`` ``(n,)`` says how many more pods each
-of them has taken by then, and is empty where none has.  ``pods`` ``(5, r)`` has what each of these
-adds, by ``Sum``, and last the estimate of the pod that is asked about.  ``options`` are by
-``Option``, ``weights`` ``(r,)``.
+of them has taken by then, and is empty where none has.  ``options`` are by ``Option``, ``weights``
+``(r,)``.
 """
 
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from koordinator.domain.load.pod_load import Sum
+from koordinator.domain.load.pod_load import Addends, Sum
+from koordinator.domain.load.rules import Amounts
 from koordinator.domain.rounding import EXACT_BELOW, percent_floor
 from koordinator.foundation.kernel import Kernel
 
@@ -25,29 +27,41 @@ IntArray = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.int8]
 BoolArray = npt.NDArray[np.bool_]
 
+_SUMS = len(Sum)
 _DELTA, _PROD_DELTA, _ESTIMATED, _PROD_USAGE = (int(one) for one in Sum)
-_INCOMING = len(Sum)
+
+
+class Used(IntEnum):
+    """Amounts in use on a node by resource; the first ones are its sums, by ``Sum``."""
+
+    LIMITED = 4  # the usage that has limits, 0 where it is not known
+    SCORED = 5  # the usage that scores look at, likewise
 
 
 class Figure(IntEnum):
-    """Amounts of a node by resource; the first ones are its sums, by ``Sum``."""
+    """Other amounts of a node by resource."""
 
-    HAS = 4  # not amplified
-    LIMITED = 5  # the usage that has limits
-    SCORED = 6  # the usage that scores look at
-    MOST = 7  # the most that usage may be; see ``limits.most_within``
-    PROD_MOST = 8  # the most that prod pods may use
+    HAS = 0  # not amplified
+    MOST = 1  # the most that usage may be; see ``limits.most_within``
+    PROD_MOST = 2  # the most that prod pods may use
 
 
 class Fact(IntEnum):
     """What else is known of a node."""
 
     STATUS = 0  # a Status
-    KNOWS_LIMITED = 1  # 0: there is no usage over that window, and whole estimates count instead
-    KNOWS_SCORED = 2
-    IS_AGGREGATED = 3  # the usage that has limits is not the latest
-    HAS_LIMITS = 4
-    HAS_PROD_LIMITS = 5  # and so prod pods have those instead
+    CASE = 1  # a Case
+    IS_AGGREGATED = 2  # the usage that has limits is not the latest
+    HAS_LIMITS = 3
+
+
+class Case(IntFlag):
+    """What decides how much a pod takes of the margins of its node."""
+
+    #: There is a usage over the window that has limits; else whole estimates count instead.
+    KNOWS_LIMITED = 1
+    KNOWS_SCORED = 2  # the same of the window that is scored
+    HAS_PROD_LIMITS = 4  # and so prod pods have those instead
 
 
 class Margin(IntEnum):
@@ -81,90 +95,80 @@ class Option(IntEnum):
     DOMINANT = 3  # weight of the scarcest resource, once more
 
 
-FIGURES, FACTS, MARGINS = len(Sum) + len(Figure), len(Fact), len(Margin)
+USED, FIGURES, FACTS, MARGINS = _SUMS + len(Used), len(Figure), len(Fact), len(Margin)
+CASES = 1 << len(Case)
 
-_HAS, _LIMITED, _SCORED, _MOST, _PROD_MOST = (int(one) for one in Figure)
-_STATUS, _KNOWS_LIMITED, _KNOWS_SCORED, _IS_AGGREGATED = (int(one) for one in list(Fact)[:4])
-_HAS_LIMITS, _HAS_PROD_LIMITS = int(Fact.HAS_LIMITS), int(Fact.HAS_PROD_LIMITS)
+_LIMITED, _SCORED = (int(one) for one in Used)
+_HAS, _MOST, _PROD_MOST = (int(one) for one in Figure)
+_STATUS, _CASE, _IS_AGGREGATED, _HAS_LIMITS = (int(one) for one in Fact)
+_KNOWS_LIMITED, _KNOWS_SCORED, _HAS_PROD_LIMITS = (int(one) for one in Case)
 _ALL, _ROOM, _FREE, _PROD_ROOM, _PROD_FREE = (int(one) for one in Margin)
 _FRESH, _EXPIRED, _EMPTY = int(Status.FRESH), int(Status.EXPIRED), int(Status.EMPTY)
 _REFUSE_EXPIRED, _USE_EXPIRED, _SCORE_BY_PROD, _DOMINANT = (int(one) for one in Option)
 
 
-def _weigh(rows: IntArray, figures: IntArray, facts: ByteArray, margins: IntArray) -> None:
-    now, known = figures[rows], facts[rows]
-    by_prod = now[:, _PROD_USAGE] + now[:, _PROD_DELTA]
+def taken(addends: Addends, case: int) -> IntArray:
+    """Return ``(MARGINS, r)``: what a pod takes of the margins of a node where it adds that."""
+    delta, prod_delta, estimated, prod_usage = np.array(addends, np.int64).reshape(_SUMS, -1)
+    limited = delta if case & _KNOWS_LIMITED else estimated
+    scored = delta if case & _KNOWS_SCORED else estimated
+    by_prod = prod_delta + prod_usage
+    own = by_prod if case & _HAS_PROD_LIMITS else limited
+    return np.array((np.zeros_like(delta), limited, scored, own, by_prod))
+
+
+def takes_of(addends: Addends, estimate: Amounts) -> IntArray:
+    """Return ``takes`` of pods: what they add once they are there, and before that the estimate."""
+    asked = [(0,) * len(estimate)] + [estimate] * (MARGINS - 1)
+    return np.array([*(taken(addends, case) for case in range(CASES)), asked])
+
+
+def _weigh(
+    rows: IntArray, used: IntArray, figures: IntArray, facts: ByteArray, margins: IntArray
+) -> None:
+    has, most, prod_most = figures[rows].transpose(1, 0, 2)
+    case = facts[rows, _CASE, None]
+    by_prod = used[:, _PROD_USAGE] + used[:, _PROD_DELTA]
     limited, scored = (
-        np.where(known[:, which, None] != 0, now[:, usage] + now[:, _DELTA], now[:, _ESTIMATED])
-        for which, usage in ((_KNOWS_LIMITED, _LIMITED), (_KNOWS_SCORED, _SCORED))
+        used[:, usage] + np.where(case & knows, used[:, _DELTA], used[:, _ESTIMATED])
+        for knows, usage in ((_KNOWS_LIMITED, _LIMITED), (_KNOWS_SCORED, _SCORED))
     )
-    own = known[:, _HAS_PROD_LIMITS, None] != 0
-    room = now[:, _MOST] - limited
-    margins[rows, _ALL] = now[:, _HAS]
+    room = most - limited
+    margins[rows, _ALL] = has
     margins[rows, _ROOM] = room
-    margins[rows, _FREE] = now[:, _HAS] - scored
-    margins[rows, _PROD_ROOM] = np.where(own, now[:, _PROD_MOST] - by_prod, room)
-    margins[rows, _PROD_FREE] = now[:, _HAS] - by_prod
+    margins[rows, _FREE] = has - scored
+    margins[rows, _PROD_ROOM] = np.where(case & _HAS_PROD_LIMITS, prod_most - by_prod, room)
+    margins[rows, _PROD_FREE] = has - by_prod
 
 
-def _weigh_loop(rows: IntArray, figures: IntArray, facts: ByteArray, margins: IntArray) -> None:
-    for row in rows:
-        knows_limited, knows_scored = facts[row, _KNOWS_LIMITED], facts[row, _KNOWS_SCORED]
-        own = facts[row, _HAS_PROD_LIMITS] != 0
+def _weigh_loop(
+    rows: IntArray, used: IntArray, figures: IntArray, facts: ByteArray, margins: IntArray
+) -> None:
+    for i in range(len(rows)):
+        row = rows[i]
+        case = facts[row, _CASE]
         for r in range(figures.shape[2]):
-            has, delta = figures[row, _HAS, r], figures[row, _DELTA, r]
-            estimated = figures[row, _ESTIMATED, r]
-            limited = figures[row, _LIMITED, r] + delta if knows_limited else estimated
-            scored = figures[row, _SCORED, r] + delta if knows_scored else estimated
-            by_prod = figures[row, _PROD_USAGE, r] + figures[row, _PROD_DELTA, r]
+            has, delta, estimated = (
+                figures[row, _HAS, r],
+                used[i, _DELTA, r],
+                used[i, _ESTIMATED, r],
+            )
+            limited = used[i, _LIMITED, r] + (delta if case & _KNOWS_LIMITED else estimated)
+            scored = used[i, _SCORED, r] + (delta if case & _KNOWS_SCORED else estimated)
+            by_prod = used[i, _PROD_USAGE, r] + used[i, _PROD_DELTA, r]
             room = figures[row, _MOST, r] - limited
+            own = figures[row, _PROD_MOST, r] - by_prod
             margins[row, _ALL, r] = has
             margins[row, _ROOM, r] = room
             margins[row, _FREE, r] = has - scored
-            margins[row, _PROD_ROOM, r] = figures[row, _PROD_MOST, r] - by_prod if own else room
+            margins[row, _PROD_ROOM, r] = own if case & _HAS_PROD_LIMITS else room
             margins[row, _PROD_FREE, r] = has - by_prod
-
-
-def _count(  # noqa: PLR0917 (numba takes no keywords)
-    rows: IntArray,
-    times: IntArray,
-    pods: IntArray,
-    figures: IntArray,
-    facts: ByteArray,
-    margins: IntArray,
-) -> None:
-    figures[rows, :_INCOMING] += times[:, None, None] * pods[:_INCOMING]
-    _weigh(rows, figures, facts, margins)
-
-
-def _count_loop(  # noqa: PLR0917 (numba takes no keywords)
-    rows: IntArray,
-    times: IntArray,
-    pods: IntArray,
-    figures: IntArray,
-    facts: ByteArray,
-    margins: IntArray,
-) -> None:
-    for i in range(len(rows)):
-        row, more = rows[i], times[i]
-        knows_limited, knows_scored = facts[row, _KNOWS_LIMITED], facts[row, _KNOWS_SCORED]
-        own = facts[row, _HAS_PROD_LIMITS] != 0
-        for r in range(figures.shape[2]):
-            for which in range(_INCOMING):
-                figures[row, which, r] += more * pods[which, r]
-            delta, estimated = more * pods[_DELTA, r], more * pods[_ESTIMATED, r]
-            by_prod = more * (pods[_PROD_USAGE, r] + pods[_PROD_DELTA, r])
-            limited = delta if knows_limited else estimated
-            margins[row, _ROOM, r] -= limited
-            margins[row, _FREE, r] -= delta if knows_scored else estimated
-            margins[row, _PROD_ROOM, r] -= by_prod if own else limited
-            margins[row, _PROD_FREE, r] -= by_prod
 
 
 def _judged(  # noqa: PLR0917 (numba takes no keywords)
     rows: IntArray,
     times: IntArray,
-    pods: IntArray,
+    takes: IntArray,
     margins: IntArray,
     facts: ByteArray,
     options: IntArray,
@@ -175,20 +179,12 @@ def _judged(  # noqa: PLR0917 (numba takes no keywords)
     fits: BoolArray,
     total: IntArray,
 ) -> None:
-    now, known = margins[rows], facts[rows]
-    own = (known[:, _HAS_PROD_LIMITS] != 0) & is_prod
-    score_by_prod = is_prod and options[_SCORE_BY_PROD] != 0
-    room = now[:, _PROD_ROOM if is_prod else _ROOM] - pods[_INCOMING]
-    free = now[:, _PROD_FREE if score_by_prod else _FREE] - pods[_INCOMING]
+    now, known = margins[rows] - takes[CASES], facts[rows]
     if len(times):
-        by_prod = pods[_PROD_USAGE] + pods[_PROD_DELTA]
-        limited, scored = (
-            np.where(known[:, which, None] != 0, pods[_DELTA], pods[_ESTIMATED])
-            for which in (_KNOWS_LIMITED, _KNOWS_SCORED)
-        )
-        room -= times[:, None] * np.where(own[:, None], by_prod, limited)
-        free -= times[:, None] * (by_prod if score_by_prod else scored)
-    verdict = _codes(room, known, own, options)
+        now -= times[:, None, None] * takes[known[:, _CASE]]
+    own = (known[:, _CASE] & _HAS_PROD_LIMITS != 0) & is_prod
+    verdict = _codes(now[:, _PROD_ROOM if is_prod else _ROOM], known, own, options)
+    free = now[:, _PROD_FREE if is_prod and options[_SCORE_BY_PROD] else _FREE]
     scores = _scores(free, now[:, _ALL], weights, int(options[_DOMINANT]))
     total += weight * scores * (known[:, _STATUS] == _FRESH)
     fits &= verdict == 0
@@ -217,7 +213,7 @@ def _scores(free: IntArray, has: IntArray, weights: IntArray, dominant: int) -> 
 def _judged_loop(  # noqa: C901, PLR0917 (one loop for numba)
     rows: IntArray,
     times: IntArray,
-    pods: IntArray,
+    takes: IntArray,
     margins: IntArray,
     facts: ByteArray,
     options: IntArray,
@@ -228,36 +224,31 @@ def _judged_loop(  # noqa: C901, PLR0917 (one loop for numba)
     fits: BoolArray,
     total: IntArray,
 ) -> None:
-    width, tells = margins.shape[2], len(codes) > 0
+    width, tells, adds = margins.shape[2], len(codes) > 0, len(times) > 0
     refuse, use = options[_REFUSE_EXPIRED] != 0, options[_USE_EXPIRED] != 0
-    score_by_prod = is_prod and options[_SCORE_BY_PROD] != 0
+    room_at = _PROD_ROOM if is_prod else _ROOM
+    free_at = _PROD_FREE if is_prod and options[_SCORE_BY_PROD] != 0 else _FREE
     dominant = options[_DOMINANT]
     whole = max(dominant + weights.sum(), 1)
     for i in range(len(rows)):
         row = rows[i]
-        status = facts[row, _STATUS]
+        status, case = facts[row, _STATUS], facts[row, _CASE]
         if tells:
             codes[i] = 0
         if status == 0:
             continue
-        own = is_prod and facts[row, _HAS_PROD_LIMITS] != 0
+        own = is_prod and case & _HAS_PROD_LIMITS != 0
         points, lowest, code = 0, 100, 0
         if refuse and status != _FRESH and (own or facts[row, _HAS_LIMITS] != 0):
             code = 1
         judges = status == _FRESH or (use and status == _EXPIRED)
         for r in range(width):
-            estimate = pods[_INCOMING, r]
             has = margins[row, _ALL, r]
-            room = margins[row, _PROD_ROOM if is_prod else _ROOM, r] - estimate
-            free = margins[row, _PROD_FREE if score_by_prod else _FREE, r] - estimate
-            if len(times):
-                by_prod = pods[_PROD_USAGE, r] + pods[_PROD_DELTA, r]
-                knows = facts[row, _KNOWS_LIMITED] != 0
-                limited = pods[_DELTA, r] if knows else pods[_ESTIMATED, r]
-                knows = facts[row, _KNOWS_SCORED] != 0
-                scored = pods[_DELTA, r] if knows else pods[_ESTIMATED, r]
-                room -= times[i] * (by_prod if own else limited)
-                free -= times[i] * (by_prod if score_by_prod else scored)
+            room = margins[row, room_at, r] - takes[CASES, room_at, r]
+            free = margins[row, free_at, r] - takes[CASES, free_at, r]
+            if adds:
+                room -= times[i] * takes[case, room_at, r]
+                free -= times[i] * takes[case, free_at, r]
             if room < 0 and judges and code == 0:
                 above = width if facts[row, _IS_AGGREGATED] and not own else 0
                 code = 1 << (1 + r + above)
@@ -280,10 +271,6 @@ def _vector(types: Any) -> Any:
     return types.Array(types.int64, 1, "C", readonly=True)
 
 
-def _pods(types: Any) -> Any:
-    return types.Array(types.int64, 2, "C", readonly=True)
-
-
 def _facts(types: Any) -> Any:
     return types.Array(types.int8, 2, "C", readonly=True)
 
@@ -296,13 +283,9 @@ def _written(types: Any) -> Any:
     return types.Array(types.int64, 3, "C")
 
 
-#: Writes the margins of rows: different ones, as for ``count``.
-weigh = Kernel(_weigh, _weigh_loop, lambda t: (_vector(t), _read(t), _facts(t), _written(t)))
-#: Adds ``times[i]`` pods to the figures of ``rows[i]``, and keeps its margins in step.
-count = Kernel(
-    _count,
-    _count_loop,
-    lambda t: (_vector(t), _vector(t), _pods(t), _written(t), _facts(t), _written(t)),
+#: Writes the margins of rows, of which ``used`` ``(n, USED, r)`` is in use.
+weigh = Kernel(
+    _weigh, _weigh_loop, lambda t: (_vector(t), _read(t), _read(t), _facts(t), _written(t))
 )
 #: Adds ``weight`` times the score to ``total``, and makes ``fits`` False where the verdict is no.
 #: ``codes``, unless it is empty, becomes the verdict as bits: none where the node takes the pod,
@@ -316,7 +299,7 @@ judged = Kernel(
     lambda t: (
         _vector(t),
         _vector(t),
-        _pods(t),
+        _read(t),
         _read(t),
         _facts(t),
         _vector(t),

@@ -56,7 +56,8 @@ class Sum(IntEnum):
     PROD_USAGE = 3  # measured of pods that are prod, and were when it was measured
 
 
-Addends = tuple[Amounts, Amounts, Amounts, Amounts]  # by Sum
+#: What a pod adds to the sums of its node: by Sum, and in each by resource of the rules.
+Addends = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +72,22 @@ class PodLoad:
 
     def unreported(self) -> Addends:
         """Return what a pod adds of which nothing has been measured."""
+        use, nothing = self.estimate, (0,) * len(self.estimate)
+        if not self.counts:
+            return nothing * len(Sum)
+        return use + (use if self.is_prod else nothing) + use + nothing
+
+    def settled(self) -> Addends | None:
+        """Return what a pod adds once a measurement shows it in full.
+
+        None: that depends on the measurement, or on when the pod was scheduled.
+        """
         nothing = (0,) * len(self.estimate)
         if not self.counts:
-            return nothing, nothing, nothing, nothing
-        use = self.estimate
-        return use, use if self.is_prod else nothing, use, nothing
+            return nothing * len(Sum)
+        if self.is_prod or self.after_scheduled_s or self.after_initialized_s:
+            return None
+        return nothing + nothing + self.estimate + nothing
 
     def reported(
         self, measured: Measured, report: PodUsage, rules: LoadRules, pod: Pod, since_s: float
@@ -83,17 +95,17 @@ class PodLoad:
         """Return what a pod adds, with its node since then, of which something was measured."""
         nothing, estimate = (0,) * len(self.estimate), self.estimate
         if not self.counts:
-            return nothing, nothing, nothing, nothing
+            return nothing * len(Sum)
         is_estimated = self._counts_as_estimated(measured, pod, since_s)
         if not (is_estimated or self.is_prod):
-            return nothing, nothing, estimate, nothing  # most pods: whatever was measured
+            return nothing + nothing + estimate + nothing
         usage = rules.amounts(report.pod_usage.resources)
         delta = tuple(map(_beyond, estimate, usage)) if is_estimated else nothing
         if not self.is_prod:
-            return delta, nothing, estimate, nothing
+            return delta + nothing + estimate + nothing
         if report.priority != _PROD:
-            return delta, estimate, estimate, nothing
-        return delta, delta, estimate, usage
+            return delta + estimate + estimate + nothing
+        return delta + delta + estimate + usage
 
     def _counts_as_estimated(self, measured: Measured, pod: Pod, since_s: float) -> bool:
         """Return whether the measurement is too old, or wanted to be taken for too old."""

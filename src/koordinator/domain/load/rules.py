@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from koordinator.domain.pod_requests import bounded
+from koordinator.domain.pod_requests import LARGEST, nanos_of_one
 from koordinator.foundation.quantity import Quantity
 
 #: One number per resource of the rules, canonical units (milli-CPU, bytes) or percent.
@@ -62,13 +62,16 @@ class LoadRules:
     def amounts(self, quantities: Mapping[str, Quantity]) -> Amounts:
         """Return quantities in canonical units, 0 where there is none or less."""
         found = []
-        for name in self.resources:
+        for name, unit in self._units:
             quantity = quantities.get(name)
-            if quantity is None or quantity.nanos <= 0:
-                found.append(0)
-            else:
-                found.append(bounded(name, quantity))
+            amount = 0 if quantity is None else -(-quantity.nanos // unit)
+            found.append(max(0, min(amount, LARGEST)))
         return tuple(found)
+
+    @cached_property
+    def _units(self) -> tuple[tuple[str, int], ...]:
+        """The resources, each with what one unit of it is in nanos."""
+        return tuple((name, nanos_of_one(name)) for name in self.resources)
 
     def numbers(self, of: Mapping[str, int]) -> Amounts:
         """Return plain numbers by resource, 0 where there is none."""

@@ -6,7 +6,7 @@ Source: koordinator pkg/scheduler/plugins/loadaware/service.go.
 from typing import Any
 
 from koordinator.api.codec import to_manifest
-from koordinator.domain.load.pod_load import Sum, scheduled_s
+from koordinator.domain.load.pod_load import Addends, Sum
 from koordinator.domain.load.rules import Amounts, LoadRules
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.quantity import Quantity
@@ -28,10 +28,11 @@ def load_page(state: ClusterState, name: str) -> dict[str, Any]:
     ledger = next(iter(state.load.ledgers.values()), None)
     if row is None or ledger is None:
         return {}
-    pods = sorted(state.pods.on_row[row].values(), key=_assigned_s)
+    pods = sorted(state.pods.on_row[row].values(), key=lambda placed: placed.since_s)
     page: dict[str, Any] = {"pods": [_pod(placed) for placed in pods]} if pods else {}
-    if ledger.measured[row] is not None:
-        sums = ledger.figures[row].tolist()
+    measured = ledger.measured[row]
+    if measured is not None:
+        sums = _by_sum(ledger.sums(measured, pods))
         page |= {text: _quantities(ledger.rules, sums[which]) for which, text in _SUMS.items()}
         page |= {
             f"{_SUMS[which]}Pods": _adding(ledger, pods, which)
@@ -41,17 +42,17 @@ def load_page(state: ClusterState, name: str) -> dict[str, Any]:
 
 
 def _adding(ledger: LoadLedger, pods: list[PlacedPod], which: Sum) -> list[str]:
-    return sorted(placed.key for placed in pods if any(ledger.added_by(placed)[which]))
+    return sorted(placed.key for placed in pods if any(_by_sum(ledger.added_by(placed))[which]))
+
+
+def _by_sum(addends: Addends) -> list[Amounts]:
+    width = len(addends) // len(Sum)
+    return [addends[width * which : width * (which + 1)] for which in Sum]
 
 
 def _pod(placed: PlacedPod) -> dict[str, Any]:
-    when = to_datetime(_assigned_s(placed)).isoformat().replace("+00:00", "Z")
+    when = to_datetime(placed.since_s).isoformat().replace("+00:00", "Z")
     return {"timestamp": when, "pod": to_manifest(placed.pod)}
-
-
-def _assigned_s(placed: PlacedPod) -> float:
-    since_s = scheduled_s(placed.pod)
-    return placed.assigned_s if since_s is None else since_s
 
 
 def _quantities(rules: LoadRules, amounts: Amounts) -> dict[str, str]:

@@ -18,9 +18,8 @@ from koordinator.api.kubescheduler import (
 )
 from koordinator.api.meta import KubeObject
 from koordinator.api.node_metric import NodeMetric
-from koordinator.domain.load.kernels import Fact, Figure, Margin, Option, judged
+from koordinator.domain.load.kernels import Case, Fact, Figure, Margin, Option, judged
 from koordinator.domain.load.limits import limits_of
-from koordinator.domain.load.pod_load import Sum
 from koordinator.domain.load.rules import LoadRules, Window, tracked_resources
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.duration import Duration
@@ -77,7 +76,7 @@ class LoadAwareScheduling:
             if not isfinite(measured.updated_s):
                 return "its report has no updateTime"
             return f"reported last at {to_datetime(measured.updated_s):%Y-%m-%dT%H:%M:%SZ}"
-        by_prod = asked.is_prod and ledger.facts[row, Fact.HAS_PROD_LIMITS]
+        by_prod = asked.is_prod and ledger.facts[row, Fact.CASE] & Case.HAS_PROD_LIMITS
         limits = ledger.figures[row, Figure.PROD_MOST if by_prod else Figure.MOST].tolist()
         rooms = ledger.margins[row, Margin.PROD_ROOM if by_prod else Margin.ROOM].tolist()
         told = []
@@ -116,17 +115,16 @@ class LoadAwareScheduling:
         out: tuple[IntArray, BoolArray, IntArray],
     ) -> None:
         ledger, asked = snapshot.load(self.rules), class_load(pod, self.rules)
-        amounts, times = asked.amounts, _NONE
+        takes, times = asked.takes, _NONE
         if snapshot.added is not None:
             added, times = snapshot.added
             if added is not pod:
-                amounts = amounts.copy()
-                amounts[: len(Sum)] = class_load(added, self.rules).amounts[: len(Sum)]
+                takes = np.concatenate((class_load(added, self.rules).takes[:-1], takes[-1:]))
         kernel = judged.compiled if snapshot.is_large else judged.reference
         kernel(
             snapshot.row_numbers,
             times,
-            amounts,
+            takes,
             ledger.margins,
             ledger.facts,
             self.options,

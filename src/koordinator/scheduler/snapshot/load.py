@@ -13,7 +13,6 @@ from koordinator.api.annotations.node import (
     USAGE_THRESHOLDS,
     CustomUsageThresholds,
 )
-from koordinator.api.annotations.reservation import RESERVE_POD
 from koordinator.api.core import ResourceList
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
@@ -125,14 +124,11 @@ class LoadTable:
             for ledger in self._ledgers.values():
                 ledger.report(reports, self._now_s)
 
-    def _pods_on(self, row: int) -> list[PlacedPod]:
-        """Return the pods of a row; what stands for a reservation uses nothing."""
-        return [placed for placed in self._pods.on_row[row].values() if _is_real(placed)]
+    def _pods_on(self, row: int) -> Iterable[PlacedPod]:
+        return self._pods.on_row[row].values()
 
     def charge(self, placed: PlacedPod, sign: int) -> None:
         """Count a pod on its row (1), or no more (-1)."""
-        if not _is_real(placed):
-            return
         for ledger in self._ledgers.values():
             ledger.charge(placed, sign)
 
@@ -154,17 +150,14 @@ class LoadTable:
 
         They do where something was measured of it.  Where there are news, it is added up anew.
         """
-        if placed.row in self._news:
-            placed.pod = pod
-            return False
         for ledger in self._ledgers.values():
-            if ledger.reports(placed):
+            if ledger.reports(placed) and placed.row not in self._news:
                 break
         else:
-            placed.pod = pod
+            placed.renew(pod)
             return False
         self.charge(placed, -1)
-        placed.pod = pod
+        placed.renew(pod)
         self.charge(placed, 1)
         return True
 
@@ -198,8 +191,4 @@ class LoadTable:
         raw = self._raw.get(row)
         if raw is not None:
             amounts = {**amounts, **raw}
-        ledger.set_node(row, amounts, self._custom.get(row))
-
-
-def _is_real(placed: PlacedPod) -> bool:
-    return RESERVE_POD not in placed.pod_class.annotations
+        ledger.set_node(row, amounts, self._custom.get(row), self._pods_on(row))

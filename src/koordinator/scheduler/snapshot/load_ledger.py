@@ -12,49 +12,42 @@ import numpy.typing as npt
 from koordinator.api.annotations.node import CustomUsageThresholds
 from koordinator.api.core import ResourceList
 from koordinator.api.node_metric import NodeMetric
-from koordinator.api.pod import Pod
 from koordinator.domain.load.kernels import (
     FACTS,
     FIGURES,
     MARGINS,
+    USED,
     ByteArray,
+    Case,
     Fact,
     Figure,
     Status,
-    count,
+    taken,
+    takes_of,
     weigh,
 )
 from koordinator.domain.load.limits import limits_on, most_within
 from koordinator.domain.load.measured import Measured, measured_by
-from koordinator.domain.load.pod_load import (
-    Addends,
-    PodLoad,
-    Sum,
-    pod_load,
-    scheduled_s,
-)
-from koordinator.domain.load.rules import Amounts, LoadRules, Window
+from koordinator.domain.load.pod_load import Addends, PodLoad, Sum, pod_load
+from koordinator.domain.load.rules import LoadRules, Window
 from koordinator.scheduler.snapshot.axis import IntArray
 from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.nodes import NodeTable
 from koordinator.scheduler.snapshot.pods import PlacedPod
 
-SUMS = len(Sum)
-
 #: A row, what it reports, None if that is nothing any more, and the pods that are there.
 Report = tuple[int, NodeMetric | None, Iterable[PlacedPod]]
-_UNSEEN: tuple[Pod | None, float] = (None, 0.0)
 _NO_KEYS: AbstractSet[str] = frozenset()
-_ONCE = {1: np.array((1,)), -1: np.array((-1,))}
 
 
 @dataclass(frozen=True, slots=True)
 class ClassLoad:
-    """What pods of a class use and add, also as an array."""
+    """What pods of a class use and add."""
 
     load: PodLoad
-    addends: Addends  # where nothing was measured of it
-    amounts: IntArray  # (5, r): the addends, and the estimate
+    unreported: Addends  # where nothing was measured of it
+    settled: Addends | None  # where it was measured in full; None: that alone does not say it
+    takes: IntArray  # (CASES + 1, MARGINS, r) of margins where nothing was measured of it
 
 
 class LoadLedger:
@@ -65,7 +58,7 @@ class LoadLedger:
         self._nodes = nodes
         capacity = nodes.capacity
         self.measured: list[Measured | None] = [None] * capacity
-        #: (capacity, FIGURES, r) sums over the pods by Sum, and the rest by Figure
+        #: (capacity, FIGURES, r) by Figure
         self.figures: IntArray = np.zeros((capacity, FIGURES, len(rules.resources)), np.int64)
         self.facts: ByteArray = np.zeros((capacity, FACTS), np.int8)  # by Fact
         #: (capacity, MARGINS, r) by Margin
@@ -75,11 +68,6 @@ class LoadLedger:
         self._windows: dict[int, Window | None] = {}  # that are limited, of nodes with limits
         self._expires_s: npt.NDArray[np.float64] = np.full(capacity, inf)
         self._next_expiry_s = inf  # at the earliest
-        self._nothing: Addends = (rules.nothing,) * 4
-        #: by row, of pods of which something was measured: their version and since when they had
-        #: the node by that; to look it up in the pod takes longer than all else
-        self._since: dict[int, dict[PlacedPod, tuple[Pod | None, float]]] = {}
-        self._one_row = np.zeros(1, np.int64)  # for kernels, instead of a new array for each pod
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -90,8 +78,8 @@ class LoadLedger:
 
     def are_alike(self, kinds: Sequence[PodClass]) -> bool:
         """Return whether pods of all these classes add the same."""
-        first = class_load(kinds[0], self.rules).addends
-        return all(class_load(kind, self.rules).addends == first for kind in kinds[1:])
+        first = class_load(kinds[0], self.rules).unreported
+        return all(class_load(kind, self.rules).unreported == first for kind in kinds[1:])
 
     def added_by(self, placed: PlacedPod) -> Addends:
         """Return what a pod adds to its node, which has been measured."""
@@ -99,8 +87,25 @@ class LoadLedger:
         report = measured.pods.get(placed.key) if measured is not None else None
         kind = class_load(placed.pod_class, self.rules)
         if measured is None or report is None:
-            return kind.addends
-        return kind.load.reported(measured, report, self.rules, placed.pod, _since_s(placed))
+            return kind.unreported
+        return kind.load.reported(measured, report, self.rules, placed.pod, placed.since_s)
+
+    def sums(self, measured: Measured, pods: Iterable[PlacedPod]) -> Addends:
+        """Return what all pods of a measured node add, and what was measured of no pod."""
+        rules, key, named = self.rules, self.rules.key, measured.pods
+        in_full_s = measured.updated_s - measured.interval_s
+        addends = [rules.nothing * Sum.PROD_USAGE + measured.system]
+        for placed in pods:
+            kind: ClassLoad = placed.pod_class.facts.get(key) or class_load(placed.pod_class, rules)
+            report = named.get(placed.key)
+            if report is None:
+                addends.append(kind.unreported)
+            elif kind.settled is not None and placed.since_s <= in_full_s:
+                addends.append(kind.settled)
+            else:
+                pod, since_s = placed.pod, placed.since_s
+                addends.append(kind.load.reported(measured, report, rules, pod, since_s))
+        return tuple(map(sum, zip(*addends, strict=True)))
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -115,61 +120,59 @@ class LoadLedger:
         self._expires_s = np.pad(self._expires_s, (0, more), constant_values=inf)
 
     def set_node(
-        self, row: int, amounts: ResourceList, custom: CustomUsageThresholds | None
+        self,
+        row: int,
+        amounts: ResourceList,
+        custom: CustomUsageThresholds | None,
+        pods: Iterable[PlacedPod],
     ) -> None:
-        """Take over what a node has, and its own limits."""
+        """Take over what a node has, its own limits, and the pods that are there."""
         limits = limits_on(self.rules, custom)
         figures, facts = self.figures[row], self.facts[row]
         has = self.rules.amounts(amounts)
         figures[Figure.HAS] = has
         figures[Figure.MOST] = list(map(most_within, has, limits.usage))
         figures[Figure.PROD_MOST] = list(map(most_within, has, limits.prod))
+        facts[Fact.CASE] = Case.HAS_PROD_LIMITS * any(limits.prod)
         facts[Fact.IS_AGGREGATED] = limits.window is not None
-        facts[Fact.HAS_LIMITS], facts[Fact.HAS_PROD_LIMITS] = any(limits.usage), any(limits.prod)
+        facts[Fact.HAS_LIMITS] = any(limits.usage)
         if custom is None:
             self._windows.pop(row, None)
         else:
             self._windows[row] = limits.window
-        self._choose_usage([row])
+        self._weigh([row], [pods])
 
     def report(self, reports: Sequence[Report], now_s: float) -> None:
         """Take over reports, each of another row."""
         rows = [row for row, _, _ in reports]
-        where, rules = np.array(rows), self.rules
-        news = [None if metric is None else measured_by(metric, rules) for _, metric, _ in reports]
+        news = [
+            None if metric is None else measured_by(metric, self.rules) for _, metric, _ in reports
+        ]
         for row, new in zip(rows, news, strict=True):
             self._note_reported(self.measured[row], new)
             self.measured[row] = new
-            if new is None:
-                self._since.pop(row, None)
-        self._is_reported[where] = [new is not None for new in news]
-        self._set_status(where, news, now_s)
-        self.figures[where, :SUMS] = [
-            self._nothing if new is None else self._add_up(row, new, pods)
-            for new, (row, _, pods) in zip(news, reports, strict=True)
-        ]
-        self._choose_usage(rows)
+        self._is_reported[rows] = [new is not None for new in news]
+        self._set_status(rows, news, now_s)
+        self._weigh(rows, [pods for _, _, pods in reports])
 
     def charge(self, placed: PlacedPod, sign: int) -> None:
         """Count a pod on its row (1), or no more (-1)."""
-        measured = self.measured[placed.row]
+        row = placed.row
+        measured = self.measured[row]
         if measured is None:
             return
+        case, margins = self.facts[row, Fact.CASE], self.margins[row]
         if placed.key in measured.pods:
-            added = np.array(self.added_by(placed))
+            takes = taken(self.added_by(placed), case)
         else:
-            added = class_load(placed.pod_class, self.rules).amounts
-        self._one_row[0] = placed.row
-        self._count(self._one_row, _ONCE[sign], added)
+            takes = class_load(placed.pod_class, self.rules).takes[case]
+        move = np.subtract if sign > 0 else np.add
+        move(margins, takes, out=margins)
 
     def charge_run(self, pod: PodClass, rows: IntArray, times: IntArray) -> None:
         """Count ``times[i]`` pods of a class, of which nothing was measured, on ``rows[i]``."""
-        there = times * self._is_reported[rows]
-        self._count(rows, there, class_load(pod, self.rules).amounts)
-
-    def _count(self, rows: IntArray, times: IntArray, added: IntArray) -> None:
-        kernel = count.compiled if self._nodes.is_large else count.reference
-        kernel(rows, times, added, self.figures, self.facts, self.margins)
+        takes = class_load(pod, self.rules).takes[self.facts[rows, Fact.CASE]]
+        self.margins[rows] -= (times * self._is_reported[rows])[:, None, None] * takes
 
     def expire(self, now_s: float) -> IntArray:
         """Return the rows whose report has expired since the last call."""
@@ -194,7 +197,9 @@ class LoadLedger:
         for key in after - before:
             self.reported[key] += 1
 
-    def _set_status(self, rows: IntArray, news: Sequence[Measured | None], now_s: float) -> None:
+    def _set_status(
+        self, rows: Sequence[int], news: Sequence[Measured | None], now_s: float
+    ) -> None:
         lasts_s = self.rules.expiration_s
         expires_s = np.array([inf if new is None else new.updated_s + lasts_s for new in news])
         has_body = np.array([new is not None and new.usage is not None for new in news])
@@ -205,53 +210,28 @@ class LoadLedger:
         self._expires_s[rows] = expires_s = np.where(expired, inf, expires_s)
         self._next_expiry_s = min(self._next_expiry_s, float(expires_s.min()))
 
-    def _choose_usage(self, rows: Sequence[int]) -> None:
+    def _weigh(self, rows: Sequence[int], pods: Iterable[Iterable[PlacedPod]]) -> None:
+        """Work out anew what is left of these rows."""
         rules, nothing = self.rules, self.rules.nothing
-        limited: list[Amounts | None] = []
-        scored: list[Amounts | None] = []
-        for row in rows:
+        used: list[tuple[int, ...]] = []
+        knows: list[int] = []
+        for row, there in zip(rows, pods, strict=True):
             measured = self.measured[row]
             if measured is None:
-                limited.append(None)
-                scored.append(None)
-            else:
-                window = self._windows.get(row, rules.limits.window)
-                limited.append(measured.over(window, rules))
-                scored.append(measured.over(rules.scored, rules))
-        where, figures, facts = np.array(rows), self.figures, self.facts
-        for usages, figure, fact in (
-            (limited, Figure.LIMITED, Fact.KNOWS_LIMITED),
-            (scored, Figure.SCORED, Fact.KNOWS_SCORED),
-        ):
-            figures[where, figure] = [nothing if usage is None else usage for usage in usages]
-            facts[where, fact] = [usage is not None for usage in usages]
-        kernel = weigh.compiled if self._nodes.is_large else weigh.reference
-        kernel(where, figures, facts, self.margins)
-
-    def _add_up(self, row: int, measured: Measured, pods: Iterable[PlacedPod]) -> Sequence[Amounts]:
-        rules, nothing = self.rules, self.rules.nothing
-        addends = [(nothing, nothing, nothing, measured.system)]
-        known = self._since.get(row, {})
-        seen = self._since[row] = {}
-        for placed in pods:
-            kind, report = class_load(placed.pod_class, rules), measured.pods.get(placed.key)
-            if report is None:
-                addends.append(kind.addends)
+                used.append(nothing * USED)
+                knows.append(0)
                 continue
-            pod, since_s = known.get(placed, _UNSEEN)
-            if pod is not placed.pod:
-                pod, since_s = placed.pod, _since_s(placed)
-            seen[placed] = pod, since_s
-            addends.append(kind.load.reported(measured, report, rules, pod, since_s))
-        if len(addends) == 1:
-            return addends[0]
-        return [tuple(map(sum, zip(*each, strict=True))) for each in zip(*addends, strict=True)]
-
-
-def _since_s(placed: PlacedPod) -> float:
-    """Return when a pod got its node."""
-    bound_s = scheduled_s(placed.pod)
-    return placed.assigned_s if bound_s is None else bound_s
+            limited = measured.over(self._windows.get(row, rules.limits.window), rules)
+            scored = measured.over(rules.scored, rules)
+            used.append(self.sums(measured, there) + (limited or nothing) + (scored or nothing))
+            known = Case.KNOWS_LIMITED * (limited is not None)
+            knows.append(known + Case.KNOWS_SCORED * (scored is not None))
+        where = np.array(rows)
+        facts = self.facts
+        facts[where, Fact.CASE] = facts[where, Fact.CASE] & Case.HAS_PROD_LIMITS | knows
+        amounts = np.array(used, np.int64).reshape(len(rows), USED, -1)
+        kernel = weigh.compiled if self._nodes.is_large else weigh.reference
+        kernel(where, amounts, self.figures, facts, self.margins)
 
 
 def class_load(pod: PodClass, rules: LoadRules) -> ClassLoad:
@@ -259,7 +239,7 @@ def class_load(pod: PodClass, rules: LoadRules) -> ClassLoad:
     known: ClassLoad | None = pod.facts.get(rules.key)
     if known is None:
         load = pod_load(pod.labels, pod.annotations, pod.spec, rules)
-        addends = load.unreported()
-        amounts = np.array((*addends, load.estimate), np.int64)
-        known = pod.facts[rules.key] = ClassLoad(load, addends, amounts)
+        unreported = load.unreported()
+        takes = takes_of(unreported, load.estimate)
+        known = pod.facts[rules.key] = ClassLoad(load, unreported, load.settled(), takes)
     return known

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from koordinator.api.annotations.reservation import RESERVE_POD
 from koordinator.api.pod import Pod
+from koordinator.domain.load.pod_load import scheduled_s
 from koordinator.domain.pod_affinity import PodScope, scope_of
 from koordinator.domain.reservations.reserve_pod import HIGHEST_PRIORITY
 from koordinator.foundation.errors import BugError
@@ -45,6 +46,19 @@ class PlacedPod(Struct, eq=False):  # a struct: one is made per pod
     slot: int = -1  # place in the table's columns
     belongings: Belongings = NO_BELONGINGS
     assigned_s: float = 0.0  # when it got its node, as far as it does not say so itself
+    _since_s: float | None = None  # None: not looked up in this version of the pod
+
+    @property
+    def since_s(self) -> float:
+        """When it got its node."""
+        if self._since_s is None:
+            bound_s = scheduled_s(self.pod)
+            self._since_s = self.assigned_s if bound_s is None else bound_s
+        return self._since_s
+
+    def renew(self, pod: Pod) -> None:
+        """Take over another version of the pod."""
+        self.pod, self._since_s = pod, None
 
     @property
     def priority(self) -> int:

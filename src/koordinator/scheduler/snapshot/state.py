@@ -231,7 +231,7 @@ class ClusterState:
             return False
         self.load.charge(placed, -1)
         self.pods.reclassify(placed, pod_class)
-        placed.pod = pod
+        placed.renew(pod)
         self.ledgers.note_pod(placed.key)
         self.load.charge(placed, 1)
         self.usage_log.append(placed.row)
@@ -241,7 +241,7 @@ class ClusterState:
     def renew(self, placed: PlacedPod, pod: Pod) -> None:
         """Take over a version of a placed pod that plugins can't tell from the last one."""
         if placed.pod.status.conditions == pod.status.conditions:
-            placed.pod = pod
+            placed.renew(pod)
         elif self.load.renew(placed, pod):
             self.usage_log.append(placed.row)
 
