@@ -1,7 +1,7 @@
 """Verdict and score of many nodes: each in one NumPy version and one compiled loop.
 
 What does not depend on the pod that is asked about is worked out once for every change of a node:
-``margins`` ``(capacity, len(Margin), r)``.  They follow from ``figures``
+``margins`` ``(capacity, MARGINS, r)``.  They follow from ``figures``
 ``(capacity, FIGURES, r)``, from ``facts`` ``(capacity, FACTS)``, both by row of the whole cluster,
 and from what is in use there.  A pod that comes takes of them what ``takes``
 ``(CASES + 1, MARGINS, r)`` says, by the case of its node; the last of these is what the pod takes
@@ -67,14 +67,14 @@ class Case(IntFlag):
 class Margin(IntEnum):
     """What is left of a node by resource, negative where that is less than nothing.
 
-    Those for pods that are not prod come first: they lie in one line of the processor's cache.
+    Those for pods that are not prod come first, and then, in place of a margin, the facts.
     """
 
     HAS = 0  # all there is
     ROOM = 1  # before a limit is exceeded
     FREE = 2  # as scores see it
-    PROD_ROOM = 3
-    PROD_FREE = 4  # the same if only what prod pods use counts
+    PROD_ROOM = 4
+    PROD_FREE = 5  # the same if only what prod pods use counts
 
 
 class Status(IntEnum):
@@ -95,8 +95,10 @@ class Option(IntEnum):
     DOMINANT = 3  # weight of the scarcest resource, once more
 
 
-USED, FIGURES, FACTS, MARGINS = _SUMS + len(Used), len(Figure), len(Fact), len(Margin)
+USED, FIGURES, FACTS = _SUMS + len(Used), len(Figure), len(Fact)
+MARGINS = 8  # with two resources, two lines of the processor's cache
 CASES = 1 << len(Case)
+_LINE = 64  # bytes
 
 _LIMITED, _SCORED = (int(one) for one in Used)
 _HAS, _MOST, _PROD_MOST = (int(one) for one in Figure)
@@ -107,19 +109,36 @@ _FRESH, _EXPIRED, _EMPTY = int(Status.FRESH), int(Status.EXPIRED), int(Status.EM
 _REFUSE_EXPIRED, _USE_EXPIRED, _SCORE_BY_PROD, _DOMINANT = (int(one) for one in Option)
 
 
+def blank(capacity: int, width: int) -> tuple[IntArray, ByteArray]:
+    """Return margins and facts of so many rows, all 0; the facts lie among the margins.
+
+    So that what is read of a row lies in one line of the cache, if two resources are tracked: to
+    fetch it takes longer than the arithmetic.
+    """
+    numbers = capacity * MARGINS * width
+    memory = np.zeros(numbers + _LINE // 8, np.int64)
+    start = -memory.ctypes.data % _LINE // 8
+    margins = memory[start : start + numbers].reshape(capacity, MARGINS, width)
+    return margins, margins[:, Margin.FREE + 1].view(np.int8)[:, :FACTS]
+
+
 def taken(addends: Addends, case: int) -> IntArray:
     """Return ``(MARGINS, r)``: what a pod takes of the margins of a node where it adds that."""
     delta, prod_delta, estimated, prod_usage = np.array(addends, np.int64).reshape(_SUMS, -1)
     limited = delta if case & _KNOWS_LIMITED else estimated
     scored = delta if case & _KNOWS_SCORED else estimated
     by_prod = prod_delta + prod_usage
-    own = by_prod if case & _HAS_PROD_LIMITS else limited
-    return np.array((np.zeros_like(delta), limited, scored, own, by_prod))
+    takes = np.zeros((MARGINS, len(delta)), np.int64)
+    takes[_ROOM], takes[_FREE] = limited, scored
+    takes[_PROD_ROOM] = by_prod if case & _HAS_PROD_LIMITS else limited
+    takes[_PROD_FREE] = by_prod
+    return takes
 
 
 def takes_of(addends: Addends, estimate: Amounts) -> IntArray:
     """Return ``takes`` of pods: what they add once they are there, and before that the estimate."""
-    asked = [(0,) * len(estimate)] + [estimate] * (MARGINS - 1)
+    asked = np.zeros((MARGINS, len(estimate)), np.int64)
+    asked[[_ROOM, _FREE, _PROD_ROOM, _PROD_FREE]] = estimate
     return np.array([*(taken(addends, case) for case in range(CASES)), asked])
 
 
@@ -210,7 +229,7 @@ def _scores(free: IntArray, has: IntArray, weights: IntArray, dominant: int) -> 
     return mean
 
 
-def _judged_loop(  # noqa: C901, PLR0917 (one loop for numba)
+def _judged_loop(  # noqa: C901, PLR0912, PLR0917 (one loop for numba)
     rows: IntArray,
     times: IntArray,
     takes: IntArray,
@@ -226,10 +245,14 @@ def _judged_loop(  # noqa: C901, PLR0917 (one loop for numba)
 ) -> None:
     width, tells, adds = margins.shape[2], len(codes) > 0, len(times) > 0
     refuse, use = options[_REFUSE_EXPIRED] != 0, options[_USE_EXPIRED] != 0
-    room_at = _PROD_ROOM if is_prod else _ROOM
     free_at = _PROD_FREE if is_prod and options[_SCORE_BY_PROD] != 0 else _FREE
     dominant = options[_DOMINANT]
     whole = max(dominant + weights.sum(), 1)
+    largest = 0  # looked for first: it fetches all rows, where the long loop would wait for each
+    for row in rows:
+        for r in range(width):
+            largest = max(largest, margins[row, _ALL, r])
+    exact = largest < EXACT_BELOW
     for i in range(len(rows)):
         row = rows[i]
         status, case = facts[row, _STATUS], facts[row, _CASE]
@@ -238,6 +261,7 @@ def _judged_loop(  # noqa: C901, PLR0917 (one loop for numba)
         if status == 0:
             continue
         own = is_prod and case & _HAS_PROD_LIMITS != 0
+        room_at = _PROD_ROOM if own else _ROOM  # the same where it has no limits of its own
         points, lowest, code = 0, 100, 0
         if refuse and status != _FRESH and (own or facts[row, _HAS_LIMITS] != 0):
             code = 1
@@ -253,7 +277,7 @@ def _judged_loop(  # noqa: C901, PLR0917 (one loop for numba)
                 above = width if facts[row, _IS_AGGREGATED] and not own else 0
                 code = 1 << (1 + r + above)
             score = 0
-            if free > 0 and has < EXACT_BELOW:
+            if free > 0 and exact:
                 score = int(free * 100.0 / has)
             elif free > 0:
                 score = free * 100 // has
@@ -272,7 +296,7 @@ def _vector(types: Any) -> Any:
 
 
 def _facts(types: Any) -> Any:
-    return types.Array(types.int8, 2, "C", readonly=True)
+    return types.Array(types.int8, 2, "A", readonly=True)
 
 
 def _read(types: Any) -> Any:

@@ -91,35 +91,33 @@ class LoadAwareScheduling:
         """Return the weighted mean share that would be left; 0 without a fresh measurement."""
         return self._judged(snapshot, pod)[1]
 
-    def judge(
-        self, snapshot: Snapshot, pod: PodClass, weight: int, fits: BoolArray, total: IntArray
-    ) -> None:
-        """Filter and score at once."""
-        self._judge(snapshot, pod, weight, (_NONE, fits, total))
-
     def _judged(self, snapshot: Snapshot, pod: PodClass) -> tuple[IntArray, IntArray]:
         """Return codes and scores, each ``(n,)``, which are asked for one after the other."""
 
         def judged() -> tuple[IntArray, IntArray]:
             codes, scores = np.zeros((2, len(snapshot)), np.int64)
-            self._judge(snapshot, pod, 1, (codes, np.ones(len(snapshot), bool), scores))
+            self.judge(snapshot, pod, 1, np.ones(len(snapshot), bool), scores, codes=codes)
             return codes, scores
 
         return snapshot.derived((self, pod), judged)
 
-    def _judge(
+    def judge(
         self,
         snapshot: Snapshot,
         pod: PodClass,
         weight: int,
-        out: tuple[IntArray, BoolArray, IntArray],
+        fits: BoolArray,
+        total: IntArray,
+        *,
+        codes: IntArray = _NONE,
     ) -> None:
+        """Filter and score at once; ``codes`` ``(n,)``, unless it is empty, says why not."""
         ledger, asked = snapshot.load(self.rules), class_load(pod, self.rules)
-        takes, times = asked.takes, _NONE
-        if snapshot.added is not None:
-            added, times = snapshot.added
-            if added is not pod:
-                takes = np.concatenate((class_load(added, self.rules).takes[:-1], takes[-1:]))
+        takes, times, added = asked.takes, _NONE, snapshot.added
+        if added is not None:
+            others, times = added
+            if others is not pod:
+                takes = np.concatenate((class_load(others, self.rules).takes[:-1], takes[-1:]))
         kernel = judged.compiled if snapshot.is_large else judged.reference
         kernel(
             snapshot.row_numbers,
@@ -131,7 +129,9 @@ class LoadAwareScheduling:
             self.weights,
             asked.load.is_prod,
             weight,
-            *out,
+            codes,
+            fits,
+            total,
         )
 
 

@@ -53,7 +53,8 @@ class LoadTable:
 
     def by(self, rules: LoadRules) -> LoadLedger:
         """Return the loads by these rules.  Not to be written to."""
-        self._catch_up()
+        if self._news:
+            self._catch_up()
         ledger = self._ledgers.get(rules.key)
         if ledger is None:
             ledger = self._ledgers[rules.key] = self._derived(rules)

@@ -13,15 +13,13 @@ from koordinator.api.annotations.node import CustomUsageThresholds
 from koordinator.api.core import ResourceList
 from koordinator.api.node_metric import NodeMetric
 from koordinator.domain.load.kernels import (
-    FACTS,
     FIGURES,
-    MARGINS,
     USED,
-    ByteArray,
     Case,
     Fact,
     Figure,
     Status,
+    blank,
     taken,
     takes_of,
     weigh,
@@ -38,6 +36,7 @@ from koordinator.scheduler.snapshot.pods import PlacedPod
 #: A row, what it reports, None if that is nothing any more, and the pods that are there.
 Report = tuple[int, NodeMetric | None, Iterable[PlacedPod]]
 _NO_KEYS: AbstractSet[str] = frozenset()
+_CASE = int(Fact.CASE)  # a plain number is quicker where one is used for every pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +59,8 @@ class LoadLedger:
         self.measured: list[Measured | None] = [None] * capacity
         #: (capacity, FIGURES, r) by Figure
         self.figures: IntArray = np.zeros((capacity, FIGURES, len(rules.resources)), np.int64)
-        self.facts: ByteArray = np.zeros((capacity, FACTS), np.int8)  # by Fact
-        #: (capacity, MARGINS, r) by Margin
-        self.margins: IntArray = np.zeros((capacity, MARGINS, len(rules.resources)), np.int64)
+        #: (capacity, MARGINS, r) by Margin, (capacity, FACTS) by Fact
+        self.margins, self.facts = blank(capacity, len(rules.resources))
         self.reported: Counter[str] = Counter()  # keys of pods -> rows whose report names them
         self._is_reported = np.zeros(capacity, bool)
         self._windows: dict[int, Window | None] = {}  # that are limited, of nodes with limits
@@ -114,8 +112,9 @@ class LoadLedger:
         more = self._nodes.capacity - len(self.measured)
         self.measured += [None] * more
         self.figures = np.pad(self.figures, ((0, more), (0, 0), (0, 0)))
-        self.facts = np.pad(self.facts, ((0, more), (0, 0)))
-        self.margins = np.pad(self.margins, ((0, more), (0, 0), (0, 0)))
+        known, width = self.margins, len(self.rules.resources)
+        self.margins, self.facts = blank(self._nodes.capacity, width)
+        self.margins[: len(known)] = known
         self._is_reported = np.pad(self._is_reported, (0, more))
         self._expires_s = np.pad(self._expires_s, (0, more), constant_values=inf)
 
@@ -161,7 +160,7 @@ class LoadLedger:
         measured = self.measured[row]
         if measured is None:
             return
-        case, margins = self.facts[row, Fact.CASE], self.margins[row]
+        case, margins = self.facts[row, _CASE], self.margins[row]
         if placed.key in measured.pods:
             takes = taken(self.added_by(placed), case)
         else:
