@@ -25,6 +25,8 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 STORAGE = "storage"
 
+UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
+
 _NOTHING = Quantity.from_int(0)
 
 

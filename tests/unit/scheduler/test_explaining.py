@@ -10,7 +10,7 @@ from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import team
 from tests.unit.scheduler.test_gangs import group, members
 from tests.unit.scheduler.test_gangs_in_quotas import BOTH
-from tests.worlds import configuration, embedded, metric, node, pod, used
+from tests.worlds import ZONE, configuration, embedded, made, metric, node, pod, spread, used
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
@@ -300,3 +300,75 @@ def test_a_node_that_could_not_hold_what_the_pod_takes_is_no_way_out() -> None:
     assert found.empty_cluster is not None
     assert (found.empty_cluster.fits, found.empty_cluster.why) == (False, "Insufficient NUMA cpu")
     assert not found.remedies
+
+
+def test_what_two_plugins_say_of_one_claim_is_one_cause() -> None:
+    """To VolumeZone, a claim that nobody has bound yet is a volume without a name."""
+    at_once = made(
+        "StorageClass",
+        "at-once",
+        "storage.k8s.io/v1",
+        provisioner="x.io/p",
+        volumeBindingMode="Immediate",
+    )
+    claim = made(
+        "PersistentVolumeClaim",
+        "data",
+        metadata={"namespace": "default"},
+        spec={"storageClassName": "at-once", "accessModes": ["ReadWriteOnce"]},
+    )
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    found = explained(node("n"), at_once, claim, pod("p", 1, volumes=volumes))
+
+    assert [(cause.plugin, cause.reason) for cause in found.causes] == [
+        ("VolumeBinding, VolumeZone", "pod has unbound immediate PersistentVolumeClaims")
+    ]
+
+
+def test_a_claim_for_one_pod_is_taken_on_new_nodes_too() -> None:
+    """One node more does not help; the pod that has the claim has to go."""
+    volume = made(
+        "PersistentVolume",
+        "pv",
+        spec={
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOncePod"],
+            "claimRef": {"namespace": "default", "name": "data"},
+            "hostPath": {"path": "/data"},
+        },
+    )
+    claim = made(
+        "PersistentVolumeClaim",
+        "data",
+        metadata={
+            "namespace": "default",
+            "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+        },
+        spec={"volumeName": "pv", "storageClassName": "", "accessModes": ["ReadWriteOncePod"]},
+    )
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    found = explained(
+        node("n"),
+        volume,
+        claim,
+        pod("there", 1, on="n", volumes=volumes),
+        pod("p", 1, volumes=volumes),
+    )
+
+    assert [remedy.kind for remedy in found.remedies] == ["fewer-pods"]
+
+
+def test_too_few_domains_are_told_as_that() -> None:
+    """Spreading over three zones where there are two is no matter of how full they are."""
+    labels = {"app": "web"}
+    found = explained(
+        node("a", zone="1"),
+        node("b", zone="2"),
+        *(pod(f"on-{name}", 1, on=name, labels=labels) for name in "ab"),
+        pod("p", 1, labels=labels, topologySpreadConstraints=[spread(minDomains=3)]),
+    )
+
+    assert [near.details for near in found.nearest] == [
+        (f"{ZONE}={zone} has 1 such pods, there are 2 domains where minDomains is 3, maxSkew is 1",)
+        for zone in "12"
+    ]

@@ -134,14 +134,16 @@ def _refusals(
 
     Each reason once, whoever gives it.
     """
+    answers = ((a, a.plugin.prefilter(snapshot, pod)) for a in profile.pre_filter)
+    refusals = [(active, answer) for active, answer in answers if isinstance(answer, Refusal)]
+    said = {answer.reason for _, answer in refusals}
     by_reason: dict[str, list[str]] = {}
     passing: set[str] = set()
-    for active in profile.pre_filter:
-        answer = active.plugin.prefilter(snapshot, pod)
-        if isinstance(answer, Refusal):
-            by_reason.setdefault(answer.reason, []).append(active.name)
-            if answer.resolvable or hasattr(active.plugin, "run_limit"):  # it counts pods
-                passing.add(answer.reason)
+    for active, answer in refusals:
+        reason = answer.same_as if answer.same_as in said else answer.reason
+        by_reason.setdefault(reason, []).append(active.name)
+        if answer.resolvable or hasattr(active.plugin, "run_limit"):  # it counts pods
+            passing.add(reason)
     found = tuple(Cause(", ".join(plugins), reason) for reason, plugins in by_reason.items())
     return found, tuple(cause for cause in found if cause.reason not in passing)
 

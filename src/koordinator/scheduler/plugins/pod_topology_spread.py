@@ -95,7 +95,7 @@ class PodTopologySpread:
         skewed = np.zeros(len(whole), bool)
         for constraint in constraints:
             domains = whole.label(constraint.key)[0]
-            counts, minimum = _spread(whole, pod, constraint, labelled)
+            counts, minimum, _ = _spread(whole, pod, constraint, labelled)
             skew = counts[domains] + constraint.matches_self - minimum
             skewed |= (domains >= 0) & (skew > constraint.max_skew) & ~missing
             missing |= (domains < 0) & ~skewed
@@ -106,18 +106,17 @@ class PodTopologySpread:
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Tell of each constraint that is broken how many pods there are here and where fewest."""
         return "; ".join(
-            f"{one.key}={value} has {here} such pods, another domain {minimum}, "
-            f"maxSkew is {one.max_skew}"
+            f"{one.key}={value} has {here} such pods, {others}, maxSkew is {one.max_skew}"
             if value
             else f"it has no label {one.key}"
-            for one, value, here, minimum in self._broken(view, pod)
+            for one, value, here, others in self._broken(view, pod)
         )
 
     def reaches(self, view: Snapshot, pod: PodClass) -> bool:
         return any(one.key != HOSTNAME for one, *_ in self._broken(view, pod))
 
-    def _broken(self, view: Snapshot, pod: PodClass) -> Iterator[tuple[Constraint, str, int, int]]:
-        """Yield constraints against a node: its domain, the pods there and where there are fewest.
+    def _broken(self, view: Snapshot, pod: PodClass) -> Iterator[tuple[Constraint, str, int, str]]:
+        """Yield constraints against a node: its domain, the pods there, what of other domains.
 
         No domain: the node lacks the label.
         """
@@ -128,12 +127,15 @@ class PodTopologySpread:
             domains, values = view.label(constraint.key)
             domain = int(domains[0])
             if domain < 0:
-                yield constraint, "", 0, 0
+                yield constraint, "", 0, ""
                 continue
-            counts, minimum = _spread(whole, pod, constraint, labelled)
+            counts, minimum, size = _spread(whole, pod, constraint, labelled)
             here = int(counts[domain])
             if here + constraint.matches_self - minimum > constraint.max_skew:
-                yield constraint, values[domain], here, minimum
+                few = size < constraint.min_domains
+                others = f"there are {size} domains where minDomains is {constraint.min_domains}"
+                others = others if few else f"another domain {minimum}"
+                yield constraint, values[domain], here, others
 
     # -- score -------------------------------------------------------------------------------
 
@@ -249,8 +251,11 @@ def _owners_selector(snapshot: Snapshot, pod: PodClass) -> LabelSelector | None:
 
 def _spread(
     whole: Snapshot, pod: PodClass, constraint: Constraint, labelled: BoolArray
-) -> tuple[IntArray, int]:
-    """Return the pods that count, by domain, and the number from which the skew is measured."""
+) -> tuple[IntArray, int, int]:
+    """Return the pods that count, by domain, the number from which the skew is measured.
+
+    And how many domains there are.
+    """
     domains, values = whole.label(constraint.key)
     counted = whole.alive & labelled & _eligible(whole, pod, constraint)
     pods = whole.count_pods(constraint.scope, terminating=False)
@@ -258,7 +263,8 @@ def _spread(
     present = np.zeros(len(values) + 1, bool)
     present[domains[counted]] = True
     minimum = int(counts[present].min()) if present.any() else NO_MINIMUM
-    return counts, 0 if np.count_nonzero(present) < constraint.min_domains else minimum
+    size = int(np.count_nonzero(present))
+    return counts, 0 if size < constraint.min_domains else minimum, size
 
 
 def _has_all_keys(snapshot: Snapshot, constraints: tuple[Constraint, ...]) -> BoolArray:

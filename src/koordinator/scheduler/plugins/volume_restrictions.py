@@ -62,6 +62,9 @@ class VolumeRestrictions:
             disk, claim = disk[snapshot.rows], claim[snapshot.rows]
         return Rejections.by_column((disk, claim), (REASON_DISK, REASON_CLAIM))
 
+    def reaches(self, view: Snapshot, pod: PodClass) -> bool:
+        return _is_claim_taken(view.whole, pod)
+
 
 class InUse:
     """Who uses what, by row.  Follows the log of rows whose pods changed."""

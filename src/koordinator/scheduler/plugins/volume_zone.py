@@ -15,6 +15,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 from koordinator.domain.volume_claims import (
+    UNBOUND,
     claim_not_found,
     named_claims,
     storage_class_name,
@@ -67,9 +68,9 @@ class VolumeZone:
     def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
         """Refuse a pod with a claim whose volume can't be known before the pod has a node."""
         for name in named_claims(pod.spec.volumes):
-            reason = _unknown_volume(snapshot, f"{pod.namespace}/{name}", name)
-            if reason:
-                return Refusal(reason)
+            refusal = _unknown_volume(snapshot, f"{pod.namespace}/{name}", name)
+            if refusal is not None:
+                return refusal
         return None
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
@@ -107,22 +108,26 @@ def _labelled_places(volume: PersistentVolume) -> Iterator[Place]:
             yield Place(label, values)
 
 
-def _unknown_volume(snapshot: Snapshot, key: str, name: str) -> str:
-    """Return why the claim's volume is not known; empty if it is or waits for the pod's node."""
+def _unknown_volume(snapshot: Snapshot, key: str, name: str) -> Refusal | None:
+    """Return why the claim's volume is not known; None if it is or waits for the pod's node."""
     claim = snapshot.objects.get(PersistentVolumeClaim, key)
     if claim is None:
-        return claim_not_found(name)
+        return Refusal(claim_not_found(name))
     volume_name = claim.spec.volume_name
     if volume_name:
         known = snapshot.objects.get(PersistentVolume, volume_name) is not None
-        return "" if known else f'persistentvolume "{volume_name}" not found'
+        return None if known else Refusal(f'persistentvolume "{volume_name}" not found')
     class_name = storage_class_name(claim)
     if not class_name:
-        return "PersistentVolumeClaim had no pv name and storageClass name"
+        return Refusal(
+            "PersistentVolumeClaim had no pv name and storageClass name", same_as=UNBOUND
+        )
     storage_class = snapshot.objects.get(StorageClass, class_name)
     if storage_class is None:
-        return f'storageclass.storage.k8s.io "{class_name}" not found'
-    return "" if waits_for_pod(storage_class) else "PersistentVolume had no name"
+        return Refusal(f'storageclass.storage.k8s.io "{class_name}" not found')
+    if waits_for_pod(storage_class):
+        return None
+    return Refusal("PersistentVolume had no name", same_as=UNBOUND)
 
 
 def _on_storage_class(_pod: KubeObject, event: ClusterEvent) -> Hint:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from koordinator.api.volume import PersistentVolumeClaim, StorageClass, Volume
 from koordinator.domain.volume_claims import (
+    UNBOUND,
     claim_name,
     claim_not_created,
     claim_not_found,
@@ -22,8 +23,6 @@ from koordinator.domain.volume_claims import (
 from koordinator.scheduler.contract import Refusal
 from koordinator.scheduler.snapshot import PodClass
 from koordinator.scheduler.snapshot.objects import ObjectTable
-
-UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 
 
 @dataclass(frozen=True, slots=True)
