@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.equipped_nodes import PLACES, machine
+from tests.reservations import config as reserving
 from tests.reservations import reservation
 from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import team
@@ -302,6 +303,20 @@ def test_a_node_that_could_not_hold_what_the_pod_takes_is_no_way_out() -> None:
     assert not found.remedies
 
 
+def measured(*objects: KubeObject, **options: Any) -> Explanation:
+    """Ask where nodes may be used up to 65 % of their CPU."""
+    load = {"filter": {"enabled": [{"name": "LoadAwareScheduling"}]}}
+    return explained(*objects, config=configuration(plugins=load), **options)
+
+
+def test_without_nodes_that_is_the_cause() -> None:
+    """Programs read causes, not summaries."""
+    found = explained(pod("p", 1))
+
+    assert [cause.reason for cause in found.causes] == ["there are no nodes"]
+    assert found.summary == "there are no nodes"
+
+
 def test_what_two_plugins_say_of_one_claim_is_one_cause() -> None:
     """To VolumeZone, a claim that nobody has bound yet is a volume without a name."""
     at_once = made(
@@ -358,6 +373,14 @@ def test_a_claim_for_one_pod_is_taken_on_new_nodes_too() -> None:
     assert [remedy.kind for remedy in found.remedies] == ["fewer-pods"]
 
 
+def test_asking_for_less_does_not_make_what_no_node_has() -> None:
+    """With fewer CPUs, the pod would wait for its GPU all the same."""
+    found = explained(node("n", cpu=8), pod("p", 12, requests={"example.com/gpu": 1}))
+
+    assert decisive(found) == {CPU, "Insufficient example.com/gpu"}
+    assert not found.remedies
+
+
 def test_too_few_domains_are_told_as_that() -> None:
     """Spreading over three zones where there are two is no matter of how full they are."""
     labels = {"app": "web"}
@@ -371,4 +394,43 @@ def test_too_few_domains_are_told_as_that() -> None:
     assert [near.details for near in found.nearest] == [
         (f"{ZONE}={zone} has 1 such pods, there are 2 domains where minDomains is 3, maxSkew is 1",)
         for zone in "12"
+    ]
+
+
+def test_a_change_of_the_node_and_pods_that_end_are_enough_together() -> None:
+    """Neither of them alone; both are told in one remedy, and were tried together."""
+    found = explained(
+        node("n", cpu=2, unschedulable=True), pod("there", "1500m", on="n"), pod("p", 1)
+    )
+
+    assert [(r.kind, r.text, r.sufficient, r.pods) for r in found.remedies] == [
+        (
+            "change-node",
+            "uncordon n, then it takes it when default/there has ended",
+            True,
+            ("default/there",),
+        )
+    ]
+
+
+def test_nobody_knows_what_a_busy_node_would_use_without_its_pods() -> None:
+    """What was measured of pods that are gone in thought is measured still."""
+    found = measured(
+        node("n", cpu=10),
+        metric("n", cpu=9, pods={"there": used(9)}),
+        pod("there", 1, on="n"),
+        pod("p", 1),
+    )
+
+    assert decisive(found) == {"node(s) cpu usage exceed threshold"}
+    assert found.empty_cluster is None
+
+
+def test_a_reservation_in_the_way_is_named_as_users_do() -> None:
+    """Not by the pod that stands for it inside the scheduler."""
+    kept = reservation("kept", 7, on="n")
+    found = explained(node("n", cpu=8), kept, pod("p", 2), config=reserving())
+
+    assert [remedy.pods for remedy in found.remedies if remedy.kind == "fewer-pods"] == [
+        ("reservation/kept",)
     ]

@@ -165,7 +165,7 @@ def test_what_is_told_holds_where_something_is_reserved(
 
 
 def _key(one: KubeObject) -> str:
-    return f"default/{one.metadata.uid}" if isinstance(one, Reservation) else one.key
+    return f"reservation/{one.metadata.name}" if isinstance(one, Reservation) else one.key
 
 
 def _grown(one: Node, near: NearNode) -> Node:
@@ -198,7 +198,8 @@ def _after(remedy: Remedy, nodes: list[Node], pods: list[Pod], wanted: Pod) -> l
             spec = replace(wanted.spec, containers=(container,))
             return [*nodes, *pods, replace(wanted, spec=spec)]
         case _:
-            return [*(_mended(n, remedy.nodes[0]) for n in nodes), *pods, wanted]
+            rest = (p for p in pods if p.key not in remedy.pods)
+            return [*(_mended(n, remedy.nodes[0]) for n in nodes), *rest, wanted]
 
 
 def _mended(one: Node, name: str) -> Node:

@@ -200,6 +200,4 @@ def _summary(asked: Question, told: tuple[CauseTold, ...], node: str, gang: str)
     if asked.found.rejected.all() and len(asked.found.rows):
         listed = ", ".join(f"{c.nodes} {c.reason}" for c in decisive)
         parts.append(f"none of {len(asked.found.rows)} nodes takes it: {listed}")
-    elif not len(asked.found.rows):
-        parts.append("there are no nodes")
     return "; ".join(filter(None, (gang, *parts)))

@@ -10,6 +10,7 @@ from koordinator.scheduler.explain.question import Question
 NAMED = 100  # nodes that a cause names before it only counts
 NEAREST = 5  # nodes that are described
 HOMES_TRIED = 8  # nodes that are emptied in thought
+NO_NODES = "there are no nodes"
 
 
 def causes(question: Question, gates: Sequence[Cause] = ()) -> Iterator[CauseTold]:
@@ -21,6 +22,8 @@ def causes(question: Question, gates: Sequence[Cause] = ()) -> Iterator[CauseTol
     for cause in (*gates, *found.refusals):
         detail = question.refusal_detail(cause.plugins)
         yield CauseTold(plugin=cause.plugin, reason=cause.reason, detail=detail)
+    if not len(found.rows):
+        yield CauseTold(plugin="", reason=NO_NODES)
     if not found.rejected.all():
         return  # a node takes it: what is against others is no cause
     decisive = found.decisive
@@ -62,14 +65,14 @@ def nearest_nodes(question: Question) -> Iterator[NearNode]:
 def empty_cluster(question: Question) -> EmptyCluster | None:
     """Tell whether the pod could ever run on the nodes that there are.
 
-    None if there are too many to try, or if pods on several nodes are against it: one node is
-    emptied at a time.
+    None if there are too many to try, if pods on several nodes are against it, as one node is
+    emptied at a time, or if what was measured of nodes is, which pods have their part in.
     """
     found, nodes = question.found, question.state.nodes
     if found.lasting:
         return EmptyCluster(fits=False, why=", ".join(c.reason for c in found.lasting))
     if not len(found.rows):
-        return EmptyCluster(fits=False, why="there are no nodes")
+        return EmptyCluster(fits=False, why=NO_NODES)
     row = question.empty_home(HOMES_TRIED)
     if row is not None:
         return EmptyCluster(fits=True, node=nodes.names[row])

@@ -15,6 +15,8 @@ from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PlacedPod, PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
 
+MEASURING = "LoadAwareScheduling"  # does not know what a node would use without its pods
+
 
 @dataclass(frozen=True, slots=True)
 class Shortages:
@@ -41,8 +43,15 @@ class Question:
     found: Obstacles
     lacks: Shortages  # as if the pod could use all that is reserved for it together
     order: IntArray  # indices of the nodes, the nearest first
-    _what_if: StateWhatIf
+    _rivals: Nominations
     _asking: Profile  # without plugins that refuse the pod anyway
+    _what_if: StateWhatIf  # of those plugins
+
+    def assuming(self, plugins: Collection[str]) -> "Question":
+        """Return the question as if some filters had nothing against the pod anywhere."""
+        asking = _without(self._asking, plugins)
+        what_if = StateWhatIf(asking, self.state, self._rivals)
+        return replace(self, _asking=asking, _what_if=what_if)
 
     def takes_without(self, row: int, gone: Sequence[str]) -> bool:
         """Whether a node would take the pod if those pods, by key, were not there."""
@@ -73,9 +82,12 @@ class Question:
         return any(bool(self._ask("reaches", cause.plugin, row)) for cause in self._against(row))
 
     def depends_on_others(self, causes: Collection[Cause]) -> bool:
-        """Return whether some of the causes have to do with pods on other nodes."""
+        """Return whether some of the causes have to do with more than the pods on the node.
+
+        That is with pods on other nodes, or with measurements that its pods have their part in.
+        """
         wide = {a.name for a in self.profile.filter if a.plugin.reads is Reads.CLUSTER}
-        return any(cause.plugin in wide for cause in causes)
+        return any(cause.plugin in {MEASURING, *wide} for cause in causes)
 
     def _against(self, row: int) -> list[Cause]:
         return self.found.against(int(np.flatnonzero(self.found.rows == row)[0]))
@@ -156,13 +168,18 @@ def ask(
     with view_for(profile, state, pod_class).lending():
         lacks = _shortages(state, pod_class, found.rows)
     order = _by_nearness(found, lacks)
+    asking = _without(profile, found.silent)
+    what_if = StateWhatIf(asking, state, rivals)
+    return Question(profile, state, pod, pod_class, found, lacks, order, rivals, asking, what_if)
+
+
+def _without(profile: Profile, plugins: Collection[str]) -> Profile:
+    """Return the profile that asks some plugins neither to filter nor to reserve."""
     filters, reserves = (
-        tuple(active for active in point if active.name not in found.silent)
+        tuple(active for active in point if active.name not in plugins)
         for point in (profile.filter, profile.reserve)
     )
-    asking = replace(profile, filter=filters, reserve=reserves)
-    what_if = StateWhatIf(asking, state, rivals)
-    return Question(profile, state, pod, pod_class, found, lacks, order, what_if, asking)
+    return replace(profile, filter=filters, reserve=reserves)
 
 
 def _shortages(state: ClusterState, pod: PodClass, rows: IntArray) -> Shortages:

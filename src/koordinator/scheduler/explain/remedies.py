@@ -26,8 +26,8 @@ def remedies(asked: Question) -> Iterator[Remedy]:
     yield from _for_refusals(asked)
     if asked.found.rejected.all():
         yield from _waiting(asked)
-        yield from _changed_nodes(asked)
-        yield from _fewer_pods(asked)
+        changes = [*_changed_nodes(asked), *_fewer_pods(asked)]
+        yield from changes or _changed_nodes_with_fewer_pods(asked)
         yield from _asking_less(asked)
         yield from _one_node_more(asked)
 
@@ -59,8 +59,8 @@ def _waiting(asked: Question) -> Iterator[Remedy]:
 
 def _changed_nodes(asked: Question) -> Iterator[Remedy]:
     """Look for nodes that what an operator can change about them would be enough for."""
-    if any(one.when_unsatisfiable == HARD for one in asked.pod.spec.topology_spread_constraints):
-        return  # which nodes count depends on labels and taints, and so does what is against them
+    if _counts_nodes(asked):
+        return
     names = asked.state.nodes.names
     for way in asked.found.ways:
         rows = asked.found.only(way).tolist()
@@ -72,17 +72,33 @@ def _changed_nodes(asked: Question) -> Iterator[Remedy]:
         yield _remedy(asked, "change-node", " and ".join(steps) + more, nodes)
 
 
+def _counts_nodes(asked: Question) -> bool:
+    """Return whether labels and taints decide which nodes count, and so what is against them."""
+    return any(one.when_unsatisfiable == HARD for one in asked.pod.spec.topology_spread_constraints)
+
+
+def _changed_nodes_with_fewer_pods(asked: Question) -> Iterator[Remedy]:
+    """Look for a near node that an operator's change and fewer pods are enough for together."""
+    if _counts_nodes(asked):
+        return
+    for index in asked.order[:TRIED].tolist():
+        row = int(asked.found.rows[index])
+        plugins = {cause.plugin for cause in asked.found.against(index)}
+        told = {name: asked.node_remedy(name, row) for name in sorted(plugins)}
+        steps = {name: text for name, text in told.items() if text}
+        leaving = _leaving(asked.assuming(steps), row) if steps else ()
+        if leaving:
+            first = " and ".join(steps.values())
+            text = f"{first}, then it takes it when {_listed(leaving)} {_have(leaving)} ended"
+            yield _remedy(asked, "change-node", text, (asked.found.names[index],), leaving)
+            return
+
+
 def _fewer_pods(asked: Question) -> Iterator[Remedy]:
     """Look for the node that has to lose the fewest pods, and say how they could be lost."""
     best: tuple[PlacedPod, ...] = ()
-    budgets = list(asked.state.objects.all(PodDisruptionBudget))
     for row in asked.hopeful_rows(TRIED):
-        enough = _enough(asked, row)
-
-        def fits(gone: Sequence[PlacedPod], row: int = row) -> bool:
-            return _takes_without(asked, row, gone)
-
-        leaving = minimal("", enough, budgets, fits).victims if enough else ()
+        leaving = _leaving(asked, row)
         if leaving and (not best or _price(leaving) < _price(best)):
             best = leaving
     if not best:
@@ -118,6 +134,8 @@ def _asking_less(asked: Question) -> Iterator[Remedy]:
         if any(cause.plugin != FIT for cause in found.against(index)):
             continue
         short = asked.lacking(index)
+        if len(short) < len(found.against(index)):
+            continue  # it lacks something that no node has, which asking for less can't be of
         wanted = dict(zip(lacks.names, lacks.asked.tolist(), strict=True))
         left = {name: wanted[name] - n for name, n in short.items()}
         if not left or min(left.values()) <= 0:
@@ -148,8 +166,23 @@ def _remedy(
 ) -> Remedy:
     enough = not asked.found.refusals
     return Remedy(
-        kind=kind, text=text, sufficient=enough, nodes=nodes, pods=tuple(p.key for p in pods)
+        kind=kind,
+        text=text,
+        sufficient=enough,
+        nodes=nodes,
+        pods=tuple(spoken_name(placed.pod) for placed in pods),
     )
+
+
+def _leaving(asked: Question, row: int) -> tuple[PlacedPod, ...]:
+    """Return the fewest of a row's least important pods that have to go; empty: it is no use."""
+    enough = _enough(asked, row)
+    budgets = list(asked.state.objects.all(PodDisruptionBudget))
+
+    def fits(gone: Sequence[PlacedPod]) -> bool:
+        return _takes_without(asked, row, gone)
+
+    return minimal("", enough, budgets, fits).victims if enough else ()
 
 
 def _enough(asked: Question, row: int) -> list[PlacedPod]:
