@@ -7,7 +7,7 @@ from tests.worlds import embedded, made, node, pod
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.schedule_explanation import ScheduleExplanation, ScheduleExplanationStatus
-from koordinator.scheduler.app.explanations import AGAIN_S, Explanations
+from koordinator.scheduler.app.explanations import AGAIN_S, HEARTBEAT_S, Explanations
 from koordinator.simulator import Embedded
 
 
@@ -84,6 +84,29 @@ def test_a_question_about_nobody_is_answered() -> None:
     asked(one)
 
     assert "no pod default/nobody" in status(one).failed_message
+
+
+def test_an_answer_that_stays_the_same_shows_that_it_is_current() -> None:
+    """``lastUpdateTime`` is at most a minute old, whatever is new."""
+    one = embedded(node("n", cpu=1), pod("p", 2), question("default/p"))
+    explanations = asked(one)
+    for _ in range(5):
+        one.clock.advance_to(one.clock.now_s() + AGAIN_S)
+        explanations.step()
+        written = status(one).last_update_time
+        assert written is not None
+        assert one.clock.now_s() - written.timestamp() < HEARTBEAT_S
+
+
+def test_a_gang_that_runs_is_said_to_be_schedulable() -> None:
+    """As its members are; the question is the gang's name still."""
+    one = embedded(
+        node("n", cpu=8), group("g", 2), *members("g", 2), question("default/g"), config=config()
+    )
+    asked(one)
+
+    assert status(one).schedulable
+    assert not status(one).failed_message
 
 
 def test_answers_follow_what_happens() -> None:

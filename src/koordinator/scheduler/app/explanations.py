@@ -30,6 +30,7 @@ from koordinator.scheduler.app.shell import Scheduler
 from koordinator.scheduler.explain import Explanation
 
 AGAIN_S = 30.0  # after which a question about a pod that waits is answered again
+HEARTBEAT_S = 60.0  # age at which an answer is written again, though it be the same
 MOST = 4  # answers in one step: each takes some 10 ms, and is waited for
 
 log = logging.getLogger(__name__)
@@ -74,9 +75,9 @@ class Explanations:
         now_s = self._clock.now_s()
         self._due_s[one.key, one.spec.question_object_key] = now_s + AGAIN_S
         status = self._status(one.spec.question_object_key, to_datetime(now_s))
-        if one.status.last_update_time is not None and status == replace(
-            one.status, last_update_time=status.last_update_time
-        ):
+        written_s = to_epoch_s(one.status.last_update_time)
+        is_current = now_s - written_s < HEARTBEAT_S
+        if is_current and status == replace(one.status, last_update_time=status.last_update_time):
             return  # only the time has changed
         self._write(one, merge_patch(one, replace(one, status=status)))
 
@@ -95,13 +96,13 @@ class Explanations:
         )
 
     def _pod_of(self, question: str) -> str:
-        """Return the pod that a question is about: of a gang group, one that is not bound."""
+        """Return the pod that a question is about: of a gang group, one not bound if there is."""
         for cycle in self._scheduler.cycles.values():
             for active in cycle.profile.gangs:
                 gang = active.plugin.gangs.gangs.get(question.split(",", maxsplit=1)[0])
-                waiting: list[str] = [] if gang is None else list(gang.pending)
-                if waiting:
-                    return waiting[0]
+                if gang is not None and gang.members:
+                    member: str = next(iter(gang.pending or gang.members))
+                    return member
         return question
 
     def _domain(self, found: Explanation) -> DomainExplanation:
