@@ -165,10 +165,12 @@ def test_a_node_is_shown_as_the_scheduler_sees_it(
     controlplane.api.request("POST", "/api/v1/nodes", node("n1", cpu="4"))
     for name, cpu in {"small": "1500m", "big": "3"}.items():
         controlplane.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod(name, cpu))
-    shown = eventually(lambda: (page := admin.request("GET", "/apis/v1/nodes/n1"))["pods"] and page)
+    shown = eventually(
+        lambda: (page := admin.request("GET", "/apis/v1/nodes/n1")).get("pods") and page
+    )
 
-    assert shown["pods"] == [f"{namespace}/small"]
-    assert (shown["requested"]["cpu"], shown["remaining"]["cpu"]) == (1500, 2500)
+    assert [it["Pod"]["metadata"]["name"] for it in shown["pods"]] == ["small"]
+    assert (shown["requested"]["MilliCPU"], shown["remaining"]["MilliCPU"]) == (1500, 2500)
     assert status(admin, "/apis/v1/nodes/n2") == 404
     eventually(lambda: waiting(admin) == [f"{namespace}/big"])
     assert "/apis/v1/queue" in admin.request("GET", "/apis/v1/__services__")["GET"]
@@ -197,7 +199,7 @@ def test_metrics_have_the_names_of_kube_scheduler(
     for name, cpu in {"fits": "500m", "waits": "5"}.items():
         controlplane.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod(name, cpu))
     eventually(lambda: waiting(admin) == [f"{namespace}/waits"])
-    eventually(lambda: admin.request("GET", "/apis/v1/nodes/n1")["pods"])
+    eventually(lambda: admin.request("GET", "/apis/v1/nodes/n1").get("pods"))
 
     text = admin.request("GET", "/metrics")
     types = dict(line.split()[2:] for line in text.splitlines() if line.startswith("# TYPE"))

@@ -1,6 +1,6 @@
 """What the scheduler tells about its data under /apis/v1.
 
-Source: koordinator pkg/scheduler/frameworkext/services/node.go (the node page and its fields).
+Source: koordinator pkg/scheduler/frameworkext/services (the paths).
 """
 
 from collections.abc import Callable, Mapping
@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 
 from koordinator.domain.gangs import GangBook
-from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.app.audit import Audit
 from koordinator.scheduler.app.audit_pages import audit_services
 from koordinator.scheduler.app.device_pages import device_summaries, device_summary
 from koordinator.scheduler.app.explainer import explain
 from koordinator.scheduler.app.gang_pages import gang_page, gangs_page
 from koordinator.scheduler.app.load_page import load_page
+from koordinator.scheduler.app.node_page import node_page
 from koordinator.scheduler.app.numa_pages import numa_page
 from koordinator.scheduler.app.quota_pages import quota_page, quotas_page
 from koordinator.scheduler.app.reservation_pages import SELECTOR_INDEX, node_reservations_page
@@ -92,26 +92,6 @@ def _gang_services(gangs: GangBook, state: ClusterState, ask: Ask) -> dict[str, 
     return {
         "/plugins/Coscheduling/gang/{namespace}/{name}": one,
         "/plugins/Coscheduling/gangs": lambda _: ask(partial(gangs_page, gangs, state)),
-    }
-
-
-def node_page(state: ClusterState, name: str) -> dict[str, Any]:
-    """Return what counts on a node.  Raises NotFoundError."""
-    row = state.nodes.rows.get(name)
-    if row is None:
-        raise NotFoundError(f"cannot find node {name}")
-    allocatable = state.nodes.allocatable[:, row].tolist()
-    requested = state.nodes.requested[:, row].tolist()
-    names = state.axis.names
-    remaining = [a - r for a, r in zip(allocatable, requested, strict=True)]
-    cpu, memory = state.nodes.nonzero[:, row].tolist()
-    return {
-        "node": name,
-        "pods": sorted(state.pods.on_row[row]),
-        "requested": dict(zip(names, requested, strict=False)),
-        "nonZeroRequested": {"cpu": cpu, "memory": memory},
-        "remaining": dict(zip(names, remaining, strict=False)),
-        "allocatable": dict(zip(names, allocatable, strict=False)),
     }
 
 

@@ -16,17 +16,11 @@ from koordinator.domain.reservations.fitting import remaining
 from koordinator.domain.reservations.offer import Amounts, Offer, offer_of_pod
 from koordinator.domain.reservations.reserve_pod import is_for_others
 from koordinator.foundation.errors import InputError
+from koordinator.scheduler.app.go_amounts import go_amounts
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 
 #: There is no index of labels as the original may keep one.
 SELECTOR_INDEX = {"enabled": False, "prefixes": None, "indexedReservations": 0}
-
-_FIELDS = {
-    "cpu": "MilliCPU",
-    "memory": "Memory",
-    "ephemeral-storage": "EphemeralStorage",
-    "pods": "AllowedPodNumber",
-}
 
 
 def node_reservations_page(state: ClusterState, name: str) -> dict[str, Any]:
@@ -73,8 +67,8 @@ def _item(
         "allocated": to_texts(used),
         "allocatablePorts": _ports(placed),
         "allocatedPorts": _ports(*users),
-        "availableResource": _amounts(remaining(offer, used)),
-        "allocatedResource": _amounts(used),
+        "availableResource": go_amounts(remaining(offer, used)),
+        "allocatedResource": go_amounts(used),
         "owners": msgspec.json.decode(encode_part(offer.owners)),
         "allocatePolicy": offer.policy.value,
         "assignedPods": sorted(assigned, key=lambda user: str(user["UID"])),
@@ -101,15 +95,6 @@ def _requirement(
         "UID": uid,
         "Requests": requests or {},
         "Ports": ports or None,
-    }
-
-
-def _amounts(amounts: Amounts) -> dict[str, Any]:
-    """Return amounts in fields of their own, as kube-scheduler keeps them."""
-    scalars = {name: amount for name, amount in amounts.items() if name not in _FIELDS}
-    return {
-        **{spelt: amounts.get(name, 0) for name, spelt in _FIELDS.items()},
-        "ScalarResources": scalars or None,
     }
 
 
