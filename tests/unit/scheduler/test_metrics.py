@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
 from tests.reservations import reservation
 from tests.unit.scheduler.watching import restarted
 from tests.worlds import START_S, configuration, made, metric, node, pod
@@ -11,6 +12,7 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.app import Scheduler
+from koordinator.scheduler.app.instruments import exponential
 from koordinator.scheduler.app.metrics import Metrics
 
 PROFILE = {"profile": "default-scheduler"}
@@ -188,3 +190,31 @@ def test_hints_are_timed_by_their_answers() -> None:
 def claim(name: str) -> KubeObject:
     metadata, spec = {"namespace": "default"}, {"accessModes": ["ReadWriteOnce"]}
     return made("PersistentVolumeClaim", name, metadata=metadata, spec=spec)
+
+
+def test_durations_are_counted_in_the_buckets_of_the_originals() -> None:
+    """Down to the last digit: the bounds are labels, which queries compare as text."""
+    gangs = (0.1, 0.5, 1, 2, 3, 5, 7.5, 10, 12.5, 15, 20, 25, 30, 45, 60, 120)
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    metrics.jobs.gang_decided(3, 1.0, placed=True)
+    metrics.jobs.hook_called("x", "y", 1.0)
+    metrics.preempted_for_job("default/j", "success", 1, 1.0)
+
+    found = {family.name: bounds(family) for family in registry.collect() if bounds(family)}
+    assert found["scheduler_gang_schedule_cycle_duration_seconds"] == [*map(str, map(float, gangs))]
+    hooks = found["scheduler_elastic_quota_hook_plugin_latency"]
+    jobs = found["scheduler_job_preemption_duration_seconds"]
+    assert (hooks[0], len(hooks)) == ("1e-06", 24)
+    assert (jobs[0], len(jobs)) == ("0.001", 20)
+
+
+def test_bounds_are_rounded_one_after_the_other() -> None:
+    """Each is the one before it times the factor, as Go has them."""
+    assert exponential(1e-5, 1.5, 6)[-1] == 1e-5 * 1.5 * 1.5 * 1.5 * 1.5 * 1.5
+
+
+def bounds(family: Metric) -> list[str]:
+    """Return the upper bounds of a histogram's buckets, but for the last."""
+    found = dict.fromkeys(s.labels["le"] for s in family.samples if "le" in s.labels)
+    return [bound for bound in found if bound != "+Inf"]

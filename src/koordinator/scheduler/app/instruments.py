@@ -3,14 +3,19 @@
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from operator import mul
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.utils import floatToGoString
 
 
 def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
-    """Return bucket bounds that grow by a factor."""
-    return tuple(start * factor**power for power in range(count))
+    """Return bucket bounds that grow by a factor, each from the one before it.
+
+    So they are rounded as the originals are, whose text stands in the labels of series.
+    Source: client_golang prometheus/histogram.go ``ExponentialBuckets``.
+    """
+    return tuple(accumulate([factor] * (count - 1), mul, initial=start))
 
 
 class Histogram:

@@ -16,6 +16,8 @@ from koordinator.scheduler.app.instruments import Histogram, exponential
 PLACED = "gang is already succeed"  # reasons for the end of a gang's turn, as the original has them
 NOT_PLACED = "all pending pods is already been attempted"
 _SIZE_STEP, _LARGEST = 100, 1000
+_BELOW_MINUTE_S = (0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 12.5, 15.0, 20.0, 25.0, 30.0, 45.0)
+_TURN_BUCKETS_S = (*_BELOW_MINUTE_S, 60.0, 120.0)
 
 
 class JobMetrics:
@@ -26,7 +28,7 @@ class JobMetrics:
             "gang_schedule_cycle_duration_seconds",
             "Time to decide on all members of a gang group that need a place.",
             ["reason", "job_size"],
-            exponential(0.001, 2, 15),
+            _TURN_BUCKETS_S,
         )
         self._status_seconds = Histogram(
             "update_elastic_quota_status_duration_seconds",
@@ -44,7 +46,7 @@ class JobMetrics:
             "elastic_quota_hook_plugin_latency",
             "Time of one call of a hook plugin, in seconds.",
             ["plugin", "operation"],
-            exponential(0.00001, 2, 24),
+            exponential(0.000001, 2, 24),
         )
         self._gangs: Sequence[GangBook] = ()
         self._quotas: Callable[[], Mapping[str, QuotaGauges]] = dict

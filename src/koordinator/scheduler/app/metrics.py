@@ -98,7 +98,7 @@ class Metrics:
             "job_preemption_duration_seconds",
             "Time of looking for room for a whole job.",
             ["jobName", "result"],
-            exponential(0.001, 2, 15),
+            exponential(0.001, 2, 20),
         )
         self._point_seconds = Histogram(
             "framework_extension_point_duration_seconds",
@@ -130,7 +130,7 @@ class Metrics:
             "queueing_hint_execution_duration_seconds",
             "Time in which a plugin says whether an event may help a pod.",
             ["plugin", "event", "hint"],
-            exponential(0.00001, 2, 12),
+            exponential(0.00001, 1.5, 20),
         )
         self._spent: dict[tuple[str, str], float] = {}  # in this attempt, by profile and point
         self.spent: Mapping[tuple[str, str], float] = {}  # in the last one
