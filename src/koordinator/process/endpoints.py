@@ -160,7 +160,10 @@ def _leaders_page(answer: Answer, is_leader: Callable[[], bool]) -> _Handler:
 
 
 def _index(services: Mapping[str, Answer]) -> Answer:
-    return lambda _: {"GET": sorted(SERVICES + path for path in services)}
+    """Return the list of services; what varies in a path is spelt ``:name``, as clients know it."""
+    paths = (path.replace("{", ":").replace("}", "") for path in services)
+    listed = sorted(SERVICES + path for path in paths)
+    return lambda _: {"GET": listed}
 
 
 def _flag(setter: Setter) -> Callable[[Request], object]:

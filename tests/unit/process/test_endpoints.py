@@ -153,7 +153,7 @@ def test_services_answer_as_json(component: Component) -> None:
 
     assert reply.json == {"name": "n1", "detail": "true"}
     assert reply.headers["content-type"] == "application/json"
-    assert ask(component.port, "/apis/v1/__services__").json == {"GET": ["/apis/v1/nodes/{name}"]}
+    assert ask(component.port, "/apis/v1/__services__").json == {"GET": ["/apis/v1/nodes/:name"]}
 
 
 def test_services_are_the_leaders(component: Component) -> None:
