@@ -1,11 +1,16 @@
 """What /apis/v1/plugins/LoadAwareScheduling/node/NAME tells."""
 
-from tests.unit.scheduler.asking import built, scored
-from tests.unit.scheduler.conftest import World
-from tests.worlds import START_S, add, metric, node, pod, used
+from typing import Any
 
+from tests.unit.scheduler.conftest import World
+from tests.worlds import START_S, add, configuration, embedded, metric, node, pod, used
+
+from koordinator.scheduler.app.inspection import services
 from koordinator.scheduler.app.load_page import load_page
 from koordinator.scheduler.plugins.load_aware import PLUGIN
+from koordinator.scheduler.snapshot import ResourceAxis
+
+RULES = PLUGIN.build(PLUGIN.args(), ResourceAxis()).rules
 
 
 def test_a_node_shows_its_pods_and_what_they_add(world: World) -> None:
@@ -15,9 +20,7 @@ def test_a_node_shows_its_pods_and_what_they_add(world: World) -> None:
     state.advance(START_S)
     add(state, pod("new", cpu=2, memory="1Gi", on="n"))
     add(state, metric("n", cpu=1, pods={"old": used("300m", "1Gi")}, prod=["old"]))
-    assert scored(built(PLUGIN, state), state, pod("asking"))
-
-    page = load_page(state, "n")
+    page = load_page(state, RULES, "n")
 
     assert [(it["timestamp"], it["pod"]["metadata"]["name"]) for it in page.pop("pods")] == [
         ("1970-01-01T00:00:00Z", "old"),
@@ -35,9 +38,24 @@ def test_a_node_shows_its_pods_and_what_they_add(world: World) -> None:
 
 
 def test_of_unknown_nodes_nothing_is_told(world: World) -> None:
-    """Nor where no profile looks at loads; without a report there are only the pods."""
-    state = world(node("n"), pod("p", on="n"))
-    assert load_page(state, "n") == load_page(state, "m") == {}
-    scored(built(PLUGIN, state), state, pod("asking"))
+    """Without a report there are only the pods; what is empty is left out."""
+    state = world(node("n"), pod("p", on="n"), node("idle"), metric("idle", cpu=1))
 
-    assert load_page(state, "n").keys() == {"pods"}
+    assert load_page(state, RULES, "m") == {}
+    assert load_page(state, RULES, "n").keys() == {"pods"}
+    assert load_page(state, RULES, "idle").keys() == {
+        "prodUsage",
+        "nodeDelta",
+        "prodDelta",
+        "nodeEstimated",
+    }
+
+
+def test_a_node_is_shown_before_any_pod_has_been_scheduled() -> None:
+    """By the rules of the first profile that has the plugin."""
+    config = configuration(plugins={"filter": {"enabled": [{"name": PLUGIN.name}]}})
+    one = embedded(node("n"), metric("n", cpu=1), pod("p", 1, on="n"), config=config)
+    pages = services(one.scheduler, lambda question: question())
+
+    shown: Any = pages["/plugins/LoadAwareScheduling/node/{nodeName}"]({"nodeName": "n"})
+    assert shown["nodeDeltaPods"] == ["default/p"]

@@ -22,6 +22,7 @@ from koordinator.scheduler.app.quota_pages import quota_page, quotas_page
 from koordinator.scheduler.app.reservation_pages import SELECTOR_INDEX, node_reservations_page
 from koordinator.scheduler.app.shell import Scheduler
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
+from koordinator.scheduler.plugins.load_aware import LoadAwareScheduling
 from koordinator.scheduler.queue import QueuedPod, QueueState
 from koordinator.scheduler.snapshot import ClusterState, Snapshot
 
@@ -51,10 +52,8 @@ def services(scheduler: Scheduler, ask: Ask, audit: Audit | None = None) -> dict
 def _node_services(scheduler: Scheduler, ask: Ask) -> dict[str, Page]:
     """Return the pages of plugins that filter nodes, of those that some profile has."""
     state = scheduler.state
+    filters = [active for cycle in scheduler.cycles.values() for active in cycle.profile.filter]
     pages: dict[str, Page] = {
-        "/plugins/LoadAwareScheduling/node/{nodeName}": lambda given: ask(
-            partial(load_page, state, given["nodeName"])
-        ),
         "/plugins/DeviceShare/nodeDeviceSummaries": lambda _: ask(partial(device_summaries, state)),
         "/plugins/DeviceShare/nodeDeviceSummaries/{name}": lambda given: ask(
             partial(device_summary, state, given["name"])
@@ -67,7 +66,12 @@ def _node_services(scheduler: Scheduler, ask: Ask) -> dict[str, Page]:
         ),
         "/plugins/Reservation/reservationSelectorIndex": lambda _: SELECTOR_INDEX,
     }
-    on = {active.name for cycle in scheduler.cycles.values() for active in cycle.profile.filter}
+    load = next((a.plugin for a in filters if isinstance(a.plugin, LoadAwareScheduling)), None)
+    if load is not None:  # that of the first profile which has it
+        pages["/plugins/LoadAwareScheduling/node/{nodeName}"] = lambda given: ask(
+            partial(load_page, state, load.rules, given["nodeName"])
+        )
+    on = {active.name for active in filters}
     return {path: page for path, page in pages.items() if path.split("/")[2] in on}
 
 

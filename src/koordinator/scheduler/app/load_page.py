@@ -1,4 +1,4 @@
-"""What load-aware scheduling makes of a node, by the rules of the first profile that asked.
+"""What load-aware scheduling makes of a node.
 
 Source: koordinator pkg/scheduler/plugins/loadaware/service.go.
 """
@@ -22,12 +22,12 @@ _SUMS = {
 _KIBI = 1024
 
 
-def load_page(state: ClusterState, name: str) -> dict[str, Any]:
+def load_page(state: ClusterState, rules: LoadRules, name: str) -> dict[str, Any]:
     """Return the pods of a node and what they add to its load; empty if nothing is known."""
     row = state.nodes.rows.get(name)
-    ledger = next(iter(state.load.ledgers.values()), None)
-    if row is None or ledger is None:
+    if row is None:
         return {}
+    ledger = state.load.by(rules)
     pods = sorted(state.pods.on_row[row].values(), key=lambda placed: placed.since_s)
     page: dict[str, Any] = {"pods": [_pod(placed) for placed in pods]} if pods else {}
     measured = ledger.measured[row]
@@ -35,8 +35,9 @@ def load_page(state: ClusterState, name: str) -> dict[str, Any]:
         sums = _by_sum(ledger.sums(measured, pods))
         page |= {text: _quantities(ledger.rules, sums[which]) for which, text in _SUMS.items()}
         page |= {
-            f"{_SUMS[which]}Pods": _adding(ledger, pods, which)
+            f"{_SUMS[which]}Pods": adding
             for which in (Sum.DELTA, Sum.PROD_DELTA, Sum.ESTIMATED)
+            if (adding := _adding(ledger, pods, which))
         }
     return page
 
