@@ -26,6 +26,7 @@ NO_PROVISIONER = "kubernetes.io/no-provisioner"
 STORAGE = "storage"
 
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
+VOLUME_MISSING = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 
 _NOTHING = Quantity.from_int(0)
 

@@ -272,7 +272,7 @@ class Refusal:
 
     reason: str
     resolvable: bool = False  # whether preempting pods could help
-    same_as: str = ""  # what another plugin refuses the pod with for the same fact
+    same_as: str = ""  # what another plugin says, of the pod or of nodes, for the same fact
 
 
 @dataclass(slots=True, unsafe_hash=True)  # making a frozen one takes three times as long

@@ -340,6 +340,23 @@ def test_what_two_plugins_say_of_one_claim_is_one_cause() -> None:
     ]
 
 
+def test_a_volume_that_is_gone_is_one_cause() -> None:
+    """Whatever each plugin calls it, and whether it says so of the pod or of every node."""
+    claim = made(
+        "PersistentVolumeClaim",
+        "data",
+        metadata={
+            "namespace": "default",
+            "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+        },
+        spec={"volumeName": "gone", "storageClassName": "", "accessModes": ["ReadWriteOnce"]},
+    )
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    found = explained(node("n"), claim, pod("p", 1, volumes=volumes))
+
+    assert [cause.reason for cause in found.causes] == ['persistentvolume "gone" not found']
+
+
 def test_a_claim_for_one_pod_is_taken_on_new_nodes_too() -> None:
     """One node more does not help; the pod that has the claim has to go."""
     volume = made(
@@ -434,3 +451,29 @@ def test_a_reservation_in_the_way_is_named_as_users_do() -> None:
     assert [remedy.pods for remedy in found.remedies if remedy.kind == "fewer-pods"] == [
         ("reservation/kept",)
     ]
+
+
+def test_a_gang_is_not_said_to_fit_because_its_last_member_would() -> None:
+    """Nobody has tried all of them on empty nodes; that one alone fits nowhere is known."""
+    one = explained(
+        node("n", cpu=3), group("g", 4), *members("g", 4), config=BOTH, name="default/g-0"
+    )
+    assert one.empty_cluster is None
+
+    big = explained(
+        node("n", cpu=3), group("h", 2), *members("h", 2, cpu=4), config=BOTH, name="default/h-0"
+    )
+    assert big.empty_cluster is not None
+    assert not big.empty_cluster.fits
+
+
+def test_a_node_kept_for_another_pod_is_not_kept_where_that_is_gone() -> None:
+    """In a cluster without others, nobody is nominated either."""
+    going = pod("there", 2, on="n", priority=1, deleted=True)
+    going = replace(going, metadata=replace(going.metadata, finalizers=("x.io/last",)))
+    first = pod("first", 2, priority=9)
+    first = replace(first, status=replace(first.status, nominated_node_name="n"))
+    found = explained(node("n", cpu=2), going, first, pod("p", 1, priority=5))
+
+    assert found.empty_cluster is not None
+    assert found.empty_cluster.fits

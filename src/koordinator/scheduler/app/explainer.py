@@ -106,6 +106,9 @@ class _Explainer:
             told = tuple(causes(asked, [*gates, *held]))
             fits = isinstance(choice, Choice) and not gates and not held
             node = choice.node if isinstance(choice, Choice) and fits else ""
+            room = empty_cluster(asked)
+            if gang is not None and room is not None and room.fits:
+                room = None  # for this member; whether for all of them together, nobody has tried
             return Explanation(
                 pod=spoken_name(queued.pod),
                 verdict=FITS if fits else WAITS,
@@ -114,7 +117,7 @@ class _Explainer:
                 causes=told,
                 gang=gang[2] if gang else "",
                 nearest=tuple(nearest_nodes(asked)) if not fits else (),
-                empty_cluster=empty_cluster(asked),
+                empty_cluster=room,
                 remedies=() if fits else self._remedies(asked, [*gates, *held], is_last=is_last),
                 queue=turn(self._scheduler.queue, queued, self._profile),
                 last_message=queued.message,

@@ -110,13 +110,13 @@ def obstacles(
     snapshot = view_for(profile, state, pod)
     rows = np.flatnonzero(snapshot.alive)
     table = _Table(len(rows))
-    refusals, lasting = _refusals(profile, snapshot, pod)
+    refusals, lasting, echoed = _refusals(profile, snapshot, pod)
     refused_by = {name for cause in refusals for name in cause.plugins}
     with snapshot.lending():
         for active in profile.filter:
             if active.name not in refused_by and wants_filter(active, snapshot, pod):
                 table.add(active.name, active.plugin.filter(snapshot, pod), rows)
-    repeating = table.forget({cause.reason for cause in refusals})
+    repeating = table.forget({cause.reason for cause in refusals} | echoed)
     table.merge_shortages()
     if rivals:
         what_if = StateWhatIf(profile, state, rivals)
@@ -129,10 +129,10 @@ def obstacles(
 
 def _refusals(
     profile: Profile, snapshot: Snapshot, pod: PodClass
-) -> tuple[tuple[Cause, ...], tuple[Cause, ...]]:
+) -> tuple[tuple[Cause, ...], tuple[Cause, ...], frozenset[str]]:
     """Return why PreFilter plugins refuse the pod, and what of it would hold without other pods.
 
-    Each reason once, whoever gives it.
+    Each reason once, whoever gives it.  And what others may say of nodes for the same facts.
     """
     answers = ((a, a.plugin.prefilter(snapshot, pod)) for a in profile.pre_filter)
     refusals = [(active, answer) for active, answer in answers if isinstance(answer, Refusal)]
@@ -145,7 +145,8 @@ def _refusals(
         if answer.resolvable or hasattr(active.plugin, "run_limit"):  # it counts pods
             passing.add(reason)
     found = tuple(Cause(", ".join(plugins), reason) for reason, plugins in by_reason.items())
-    return found, tuple(cause for cause in found if cause.reason not in passing)
+    lasting = tuple(cause for cause in found if cause.reason not in passing)
+    return found, lasting, frozenset(answer.same_as for _, answer in refusals if answer.same_as)
 
 
 class _Table:

@@ -68,6 +68,7 @@ def empty_cluster(question: Question) -> EmptyCluster | None:
     None if there are too many to try, if pods on several nodes are against it, as one node is
     emptied at a time, or if what was measured of nodes is, which pods have their part in.
     """
+    question = question.undisturbed()
     found, nodes = question.found, question.state.nodes
     if found.lasting:
         return EmptyCluster(fits=False, why=", ".join(c.reason for c in found.lasting))

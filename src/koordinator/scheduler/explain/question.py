@@ -53,6 +53,10 @@ class Question:
         what_if = StateWhatIf(asking, self.state, self._rivals)
         return replace(self, _asking=asking, _what_if=what_if)
 
+    def undisturbed(self) -> "Question":
+        """Return the question as if no node were kept for another pod."""
+        return replace(self, _rivals={}, _what_if=StateWhatIf(self._asking, self.state, {}))
+
     def takes_without(self, row: int, gone: Sequence[str]) -> bool:
         """Whether a node would take the pod if those pods, by key, were not there."""
         on_row = self.state.pods.on_row[row]

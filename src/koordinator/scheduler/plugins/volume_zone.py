@@ -16,6 +16,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 from koordinator.domain.volume_claims import (
     UNBOUND,
+    VOLUME_MISSING,
     claim_not_found,
     named_claims,
     storage_class_name,
@@ -116,7 +117,8 @@ def _unknown_volume(snapshot: Snapshot, key: str, name: str) -> Refusal | None:
     volume_name = claim.spec.volume_name
     if volume_name:
         known = snapshot.objects.get(PersistentVolume, volume_name) is not None
-        return None if known else Refusal(f'persistentvolume "{volume_name}" not found')
+        missing = f'persistentvolume "{volume_name}" not found'
+        return None if known else Refusal(missing, same_as=VOLUME_MISSING)
     class_name = storage_class_name(claim)
     if not class_name:
         return Refusal(

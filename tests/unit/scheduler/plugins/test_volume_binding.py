@@ -41,6 +41,7 @@ from koordinator.domain.volume_claims import (
     BOUND_BY_CONTROLLER,
     NO_PROVISIONER,
     SELECTED_NODE,
+    VOLUME_MISSING,
     claim_not_created,
 )
 from koordinator.foundation.quantity import Quantity
@@ -49,7 +50,6 @@ from koordinator.scheduler.plugins.volume_binding import PLUGIN
 from koordinator.scheduler.plugins.volume_binding.claims import UNBOUND
 from koordinator.scheduler.plugins.volume_binding.outcome import (
     REASON_AFFINITY,
-    REASON_MISSING,
     REASON_NONE,
     REASON_SPACE,
 )
@@ -142,7 +142,7 @@ def test_a_bound_claim_whose_volume_is_gone_rejects_every_node() -> None:
     """The claim will never work again."""
     world = World(NODES, bound(claim("data"), "v"))
 
-    assert world.reasons(BINDING, POD) == dict.fromkeys(NODES, REASON_MISSING)
+    assert world.reasons(BINDING, POD) == dict.fromkeys(NODES, VOLUME_MISSING)
 
 
 # -- existing volumes for waiting claims ---------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim
-from koordinator.domain.volume_claims import SELECTED_NODE, bind, select_node
+from koordinator.domain.volume_claims import SELECTED_NODE, VOLUME_MISSING, bind, select_node
 from koordinator.scheduler.contract import Rejections
 from koordinator.scheduler.plugins.volume_binding.claims import PodClaims
 from koordinator.scheduler.plugins.volume_binding.matching import NONE, Matches, match_volumes
@@ -23,8 +23,7 @@ from koordinator.scheduler.snapshot.objects import ObjectTable
 REASON_AFFINITY = "node(s) didn't match PersistentVolume's node affinity"
 REASON_NONE = "node(s) didn't find available persistent volumes to bind"
 REASON_SPACE = "node(s) did not have enough free storage"
-REASON_MISSING = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
-REASONS = (REASON_AFFINITY, REASON_NONE, REASON_SPACE, REASON_MISSING)
+REASONS = (REASON_AFFINITY, REASON_NONE, REASON_SPACE, VOLUME_MISSING)
 
 
 @dataclass(frozen=True, slots=True)
