@@ -397,6 +397,11 @@ def test_asking_for_less_does_not_make_what_no_node_has() -> None:
     assert decisive(found) == {CPU, "Insufficient example.com/gpu"}
     assert not found.remedies
 
+    kept = reservation("kept", 1, on="n", policy="Restricted")
+    owner = pod("p", 8, requests={"example.com/gpu": 1}, labels={"app": "web"})
+    beside = explained(node("n", cpu=8), kept, owner, config=reserving())
+    assert not [remedy for remedy in beside.remedies if remedy.kind == "ask-less"]
+
 
 def test_too_few_domains_are_told_as_that() -> None:
     """Spreading over three zones where there are two is no matter of how full they are."""

@@ -16,6 +16,7 @@ from koordinator.scheduler.snapshot import PlacedPod, Snapshot
 
 TRIED = 3  # nearest nodes on which pods are removed in thought
 FIT = "NodeResourcesFit"
+SHORT = "Insufficient "  # how its reasons begin
 HARD = "DoNotSchedule"
 HIGHEST_OF_USERS = 1_000_000_000  # what a PriorityClass may have
 NAMED = 3  # nodes or pods that a text names before it only counts
@@ -134,8 +135,8 @@ def _asking_less(asked: Question) -> Iterator[Remedy]:
         if any(cause.plugin != FIT for cause in found.against(index)):
             continue
         short = asked.lacking(index)
-        if len(short) < len(found.against(index)):
-            continue  # it lacks something that no node has, which asking for less can't be of
+        if any(cause.reason.removeprefix(SHORT) not in short for cause in found.against(index)):
+            continue  # of what no node has, nobody can ask for less
         wanted = dict(zip(lacks.names, lacks.asked.tolist(), strict=True))
         left = {name: wanted[name] - n for name, n in short.items()}
         if not left or min(left.values()) <= 0:
