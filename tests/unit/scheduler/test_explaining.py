@@ -482,3 +482,20 @@ def test_a_node_kept_for_another_pod_is_not_kept_where_that_is_gone() -> None:
 
     assert found.empty_cluster is not None
     assert found.empty_cluster.fits
+
+
+def test_who_waits_with_it_and_goes_first_is_before_it() -> None:
+    """More important pods, and those that have waited longer; none whose gates are closed."""
+    gates = [{"name": "x.io/approval"}]
+    waiting = [
+        pod("low", 2, priority=1),
+        pod("first", 2, priority=5),
+        pod("gated", 2, priority=9, schedulingGates=gates),
+        pod("high", 2, priority=9),
+        pod("p", 2, priority=5),
+    ]
+    found = explained(node("n", cpu=1), *waiting)
+
+    assert found.queue is not None
+    assert found.queue.ahead == ("default/high", "default/first")
+    assert found.queue.position == 3

@@ -7,6 +7,9 @@ from koordinator.scheduler.queue import QueuedPod, QueueState, SchedulingQueue
 
 NAMED = 5  # of the pods ahead
 
+_ACTIVE = (QueueState.ACTIVE,)
+_WOKEN = (QueueState.ACTIVE, QueueState.BACKOFF, QueueState.UNSCHEDULABLE)
+
 _WHAT = {
     "AssignedPod": "a pod on a node",
     "Pod": "the pod itself",
@@ -28,10 +31,13 @@ _HAPPENS = {
 
 
 def turn(queue: SchedulingQueue, queued: QueuedPod, profile: Profile) -> Turn:
-    """Return where a pod of the queue is."""
+    """Return where a pod of the queue is.
+
+    Before one that waits for something are all that would be tried before it if it happened now.
+    """
     mine = _rank(queued)
-    active = queue.pods(QueueState.ACTIVE)
-    before = sorted((o for o in active if o is not queued and _rank(o) < mine), key=_rank)
+    rivals = queue.pods(*(_ACTIVE if queued.state is QueueState.ACTIVE else _WOKEN))
+    before = sorted((o for o in rivals if o is not queued and _rank(o) < mine), key=_rank)
     retry_s = queue.due_s(queued)
     return Turn(
         state=str(queued.state),

@@ -311,9 +311,9 @@ class SchedulingQueue:
         """Return how many pods are in each state."""
         return dict(self._pools.counts)
 
-    def pods(self, state: QueueState) -> list[QueuedPod]:
-        """Return the pods in one state, in the order in which they were added."""
-        return [queued for queued in self._pools.pods.values() if queued.state is state]
+    def pods(self, *states: QueueState) -> list[QueuedPod]:
+        """Return the pods in one of the states, in the order in which they were added."""
+        return [queued for queued in self._pools.pods.values() if queued.state in states]
 
     def rejections(self) -> Mapping[tuple[str, str], int]:
         """Return how many pods wait because of a plugin: by plugin and scheduler name."""
