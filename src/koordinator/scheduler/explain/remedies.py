@@ -6,13 +6,15 @@ From the cheapest to the dearest: wait for pods that go anyway, change a node's 
 
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
+
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.domain.reservations.reserve_pod import spoken_name
 from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.explain.explanation import Remedy
 from koordinator.scheduler.explain.question import Question
 from koordinator.scheduler.preemption import minimal
-from koordinator.scheduler.snapshot import PlacedPod, Snapshot
+from koordinator.scheduler.snapshot import BoolArray, PlacedPod, Snapshot
 
 TRIED = 3  # nearest nodes on which pods are removed in thought
 FIT = "NodeResourcesFit"
@@ -131,12 +133,10 @@ def _can_be_preempted(asked: Question, pods: Sequence[PlacedPod]) -> bool:
 def _asking_less(asked: Question) -> Iterator[Remedy]:
     """Look for a node that lacks nothing but amounts, and say what it has left."""
     found, lacks = asked.found, asked.lacks
-    for index in asked.order.tolist():
-        if any(cause.plugin != FIT for cause in found.against(index)):
-            continue
+    for index in asked.order[_offers_some(asked)[asked.order]].tolist():
         short = asked.lacking(index)
         if any(cause.reason.removeprefix(SHORT) not in short for cause in found.against(index)):
-            continue  # of what no node has, nobody can ask for less
+            continue  # what is reserved for the pod makes up for it, but is too little of others
         wanted = dict(zip(lacks.names, lacks.asked.tolist(), strict=True))
         left = {name: wanted[name] - n for name, n in short.items()}
         if not left or min(left.values()) <= 0:
@@ -146,6 +146,20 @@ def _asking_less(asked: Question) -> Iterator[Remedy]:
         text = f"ask for at most {listed}: {node} has that free"
         yield _remedy(asked, "ask-less", text, (node,))
         return
+
+
+def _offers_some(asked: Question) -> BoolArray:
+    """Return which nodes lack nothing but amounts, and have something of each, ``(n,)``.
+
+    What is reserved for the pod counts as if it could be used together.  Of what no node has,
+    nobody can ask for less.
+    """
+    found, lacks = asked.found, asked.lacks
+    amounts = {(FIT, f"{SHORT}{name}") for name in lacks.names}
+    others = np.array([(cause.plugin, cause.reason) not in amounts for cause in found.causes], bool)
+    none_left = (lacks.lacking > 0) & (lacks.lacking >= lacks.asked)
+    offers: BoolArray = ~found.blocked[others].any(axis=0) & ~none_left.any(axis=1)
+    return offers
 
 
 def _one_node_more(asked: Question) -> Iterator[Remedy]:
