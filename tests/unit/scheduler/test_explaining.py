@@ -11,7 +11,7 @@ from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import team
 from tests.unit.scheduler.test_gangs import group, members
 from tests.unit.scheduler.test_gangs_in_quotas import BOTH
-from tests.worlds import ZONE, configuration, embedded, made, metric, node, pod, spread, used
+from tests.worlds import ZONE, configuration, embedded, made, metric, near, node, pod, spread, used
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
@@ -499,3 +499,17 @@ def test_who_waits_with_it_and_goes_first_is_before_it() -> None:
     assert found.queue is not None
     assert found.queue.ahead == ("default/high", "default/first")
     assert found.queue.position == 3
+
+
+def test_a_pod_that_wants_others_near_is_not_said_to_fit_without_them() -> None:
+    """One node is emptied in thought; those whom it wants run on the other one."""
+    found = explained(
+        node("n", cpu=2, zone="z"),
+        node("m", cpu=1, zone="z"),
+        pod("there", 2, on="n"),
+        pod("wanted", 1, on="m", labels={"app": "db"}),
+        pod("p", 2, affinity={"podAffinity": near("db")}),
+    )
+
+    assert found.verdict == "waits"
+    assert found.empty_cluster is None

@@ -65,8 +65,8 @@ def nearest_nodes(question: Question) -> Iterator[NearNode]:
 def empty_cluster(question: Question) -> EmptyCluster | None:
     """Tell whether the pod could ever run on the nodes that there are.
 
-    None if there are too many to try, if pods on several nodes are against it, as one node is
-    emptied at a time, or if what was measured of nodes is, which pods have their part in.
+    None if there are too many to try, if pods on several nodes are against or for it, as one node
+    is emptied at a time, or if what was measured of nodes is, which pods have their part in.
     """
     question = question.undisturbed()
     found, nodes = question.found, question.state.nodes
@@ -76,7 +76,7 @@ def empty_cluster(question: Question) -> EmptyCluster | None:
         return EmptyCluster(fits=False, why=NO_NODES)
     row = question.empty_home(HOMES_TRIED)
     if row is not None:
-        return EmptyCluster(fits=True, node=nodes.names[row])
+        return None if question.wants_company else EmptyCluster(fits=True, node=nodes.names[row])
     for column, amount in question.pod_class.demand:
         name = question.state.axis.names[column]
         most = int(nodes.allocatable[column, found.rows].max())

@@ -66,6 +66,13 @@ class Question:
         """Return what exactly a plugin has against a node; empty if it doesn't say more."""
         return self._told("detail", plugin, row)
 
+    @property
+    def wants_company(self) -> bool:
+        """Whether the pod can only run near others."""
+        affinity = self.pod.spec.affinity
+        near = affinity.pod_affinity if affinity is not None else None
+        return near is not None and bool(near.required_during_scheduling_ignored_during_execution)
+
     def lacking(self, index: int) -> dict[str, int]:
         """Return how much of what the pod asks for is missing on a node, by resource.
 
