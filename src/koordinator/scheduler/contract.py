@@ -329,11 +329,13 @@ class Shortlist:
 class Nomination:
     """Which of the holds on its node a pod uses (None: it takes what is not reserved).
 
-    ``lent`` are those from which it may take devices and CPUs.
+    ``lent`` are those from which it may take devices and CPUs, ``first`` those from which it does
+    before it takes others.
     """
 
     uses: Hold | None = None
     lent: tuple[Hold, ...] = ()
+    first: tuple[Hold, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

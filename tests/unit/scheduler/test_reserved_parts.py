@@ -90,6 +90,19 @@ def test_an_aligned_owner_takes_free_devices_on_top(play: Any) -> None:
     assert refused.nodes()["p"] == ""
 
 
+@pytest.mark.parametrize(("kept", "asked", "expected"), [(2, 3, [0, 2, 3]), (1, 2, [2, 3])])
+def test_devices_on_top_come_after_those_that_were_kept(
+    play: Any, kept: int, asked: int, expected: list[int]
+) -> None:
+    """And near them: else these would stay kept for nobody; others get what is left."""
+    played = play(*machine("m", gpus=4), gpus(2, "before"))
+    played.add(reservation("r", 1, requests={GPU: kept})).delete(Pod, "before")
+    played.add(gpus(asked, "p", labels=WEB), gpus(4 - asked, "other"))
+
+    assert (of_pod(played, "p"), played.uses("p")) == (expected, "r")
+    assert sorted(of_pod(played, "p") + of_pod(played, "other")) == [0, 1, 2, 3]
+
+
 def test_a_restricted_reservation_gives_its_own_devices_or_none(play: Any) -> None:
     """A pod of several shared parts must find them among the reserved ones."""
     share = {"koordinator.sh/gpu-core": 60, "koordinator.sh/gpu-memory-ratio": 60}
@@ -196,6 +209,15 @@ def test_a_restricted_reservation_gives_no_other_cpus(play: Any) -> None:
     strict = play(*machine("m", zones=1, cores=4), kept_cpus(2, policy="Restricted"))
     strict.add(cpus(4, "p", labels=WEB, annotations=affinity(name="r")))
     assert strict.nodes()["p"] == ""
+
+
+def test_cpus_on_top_come_after_those_that_were_kept(play: Any) -> None:
+    """Else these would stay kept for nobody; others get what is left."""
+    played = play(*machine("m", zones=1, cores=4), cpus(4, "before"))
+    played.add(kept_cpus(2)).delete(Pod, "before").add(cpus(4, "p", labels=WEB), cpus(4, "other"))
+
+    assert json.loads(played.get("r").metadata.annotations[STATUS])["cpuset"] == "2,6"
+    assert (cpus_of(played, "p"), cpus_of(played, "other")) == ("0,2,4,6", "1,3,5,7")
 
 
 def test_amounts_of_a_numa_node_are_kept_for_owners(play: Any) -> None:

@@ -39,7 +39,7 @@ class Standing(NamedTuple):
     offered: int  # may be taken if there is enough left
     fit: int  # of the offered: have enough left, and a virtual function if the pod needs one
     used: int  # of all: somebody holds some of it
-    preferred: int = 0  # go first where each device counts for itself
+    preferred: int = 0  # go first, but for the partitions of a node
 
 
 class Ranking(Protocol):
@@ -139,16 +139,18 @@ class Chooser:
 
     def _in_scopes(self, part: Part) -> tuple[int, ...] | Shortage:
         scopes, standing = self.model.scopes, self.standings[part.kind]
-        level = max(self.claim.scope, 1)
+        level, kept = max(self.claim.scope, 1), standing.preferred & standing.fit
         if scopes is not None and part.is_share:
-            minors = scopes.for_share(level, standing.fit, standing.used)
+            minors = scopes.for_share(level, kept or standing.fit, standing.used)
             if len(minors) > 1 and self.ranking is not None:
                 scores = self.ranking(part, minors, in_scopes=True)
                 return (minors[scores.index(max(scores))],)
             if minors:
                 return (minors[0],)
         elif scopes is not None:
-            chosen = scopes.choose(part.count, level, standing.fit, standing.used)
+            chosen = scopes.choose_with(kept, part.count, level, standing.fit) if kept else None
+            if chosen is None:
+                chosen = scopes.choose(part.count, level, standing.fit, standing.used)
             if chosen is not None:
                 return tuple(minors_of(chosen))
         return NO_SCOPE if self.claim.scope else NO_GPU

@@ -57,8 +57,8 @@ class DevicePlan:
         """Return the devices for the claim on a node, or why there are not enough.
 
         ``totals`` are those of ``NodeDevices``.  ``numa``: only devices on these NUMA nodes.
-        ``preferred`` minors, such as those of a reservation, go first where each device counts for
-        itself.  ``early``: only what has to be looked at before a node is chosen.
+        ``preferred`` minors, such as those of a reservation, go first; partitions are taken as
+        they are.  ``early``: only what has to be looked at before a node is chosen.
         """
         if self.never is not None:
             return self.never

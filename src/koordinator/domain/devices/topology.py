@@ -82,6 +82,20 @@ class Scopes:
             return None
         return lowest(max(able, key=lambda scope: scope.used_around(used)).mask & fit, count)
 
+    def choose_with(self, kept: int, count: int, level: int, fit: int) -> int | None:
+        """Return ``count`` GPUs of ``fit``, as many as possible of them ``kept`` for the pod.
+
+        They are in the smallest scope that has enough and all that are kept; None if none has.
+        """
+        kept &= fit
+        if kept.bit_count() >= count:
+            return self.choose(count, level, kept, 0)
+        for scopes in reversed(self.levels[level - 1 :]):
+            for scope in scopes:
+                if not kept & ~scope.mask and (scope.mask & fit).bit_count() >= count:
+                    return kept | lowest(scope.mask & fit & ~kept, count - kept.bit_count())
+        return None
+
     def for_share(self, level: int, fit: int, used: int) -> list[int]:
         """Return the minors of GPUs of which one may be shared; the first of the best is taken.
 

@@ -24,7 +24,8 @@ def reserve(
 def _reserve_lent(profile: Profile, view: Snapshot, pod_class: PodClass) -> Holding | Refused:
     """Reserve what a pod with loans takes.
 
-    Parts of the node come from the nominated reservation if it has enough of them.
+    Parts of the node come from the nominated reservation: all of them if it has enough, else those
+    that it has and others besides.
     """
     lender = profile.lenders[0]
     nomination = lender.plugin.nominate(view, pod_class)
@@ -33,10 +34,10 @@ def _reserve_lent(profile: Profile, view: Snapshot, pod_class: PodClass) -> Hold
     hold = nomination.uses
     if hold is not None and hold.has_parts:
         with view.lending_only(hold, restricted=True):
-            holding = _hold(profile, view.nominating(hold, nomination.lent), pod_class)
+            holding = _hold(profile, view.nominating(hold), pod_class)
         if isinstance(holding, Holding) or hold.offer.is_restricted:
             return holding
-    view = view.nominating(hold, nomination.lent)
+    view = view.nominating(hold, nomination.first)
     parted = [each for each in nomination.lent if each.has_parts]
     if not parted:
         return _hold(profile, view, pod_class)

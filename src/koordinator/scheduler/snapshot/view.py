@@ -139,10 +139,10 @@ class Snapshot:
 
     @property
     def borrowed(self) -> tuple[Hold, ...]:
-        """The holds on the one row of this view from which the pod may take, once decided."""
+        """The holds of whose devices and CPUs the pod takes first, once that is decided."""
         return self._borrowed
 
-    def nominating(self, hold: Hold | None, borrowed: tuple[Hold, ...]) -> "Snapshot":
+    def nominating(self, hold: Hold | None, borrowed: tuple[Hold, ...] = ()) -> "Snapshot":
         """Return the view of the one row for a pod that will use the hold."""
         view = Snapshot(self._state, self.rows, loans=self._loans)
         view._nominated, view._borrowed = hold, borrowed

@@ -170,6 +170,32 @@ def test_reserved_minors_go_first_in_a_row() -> None:
     assert take(on, claim({WHOLE: 2}), preferred={GPU: [3, 2]}, scorer=LEAST) == {"gpu": [2, 3]}
 
 
+@pytest.mark.parametrize(
+    ("kept", "count", "taken"),
+    [
+        ([5], 1, [5]),
+        ([5], 2, [4, 5]),
+        ([5], 3, [4, 5, 6]),
+        ([1, 5], 2, [1, 5]),
+        ([1, 5], 3, [0, 1, 5]),
+        ([1, 2, 3, 4], 2, [2, 3]),
+    ],
+)
+def test_reserved_minors_go_first_in_the_tree(
+    kept: list[int], count: int, taken: list[int]
+) -> None:
+    """Others come from the smallest scope that has all of them."""
+    assert take(pairs(), claim({WHOLE: count}), preferred={GPU: kept}) == {"gpu": taken}
+    assert take(pairs(), claim({PERCENT: 50}), preferred={GPU: [6]}) == {"gpu": [6]}
+
+
+def test_a_required_scope_is_kept_whatever_is_reserved() -> None:
+    """Where the reserved ones are too far from each other, they count as any."""
+    near = claim({WHOLE: 2}, hints={"gpu": {"requiredTopologyScope": "PCIe"}})
+
+    assert take(pairs(), near, preferred={GPU: [1, 5]}) == {"gpu": [0, 1]}
+
+
 # -- amounts ---------------------------------------------------------------------------------
 
 

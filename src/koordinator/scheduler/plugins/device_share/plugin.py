@@ -3,9 +3,10 @@
 A node whose devices nobody reports is left to its kubelet: it passes and nothing is allocated.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -61,6 +62,9 @@ from koordinator.scheduler.plugins.device_share.telling import shortage_in_words
 from koordinator.scheduler.snapshot import Belongings, PodClass, ResourceAxis, Snapshot
 
 _LABELS = (GPU_ISOLATION_PROVIDER, POD_QOS_CLASS, POD_PRIORITY_CLASS)
+
+First = Mapping[DeviceType, frozenset[int]]  # minors that are taken before others
+NOT_KEPT: Final[First] = MappingProxyType({})
 
 
 class DeviceShare:
@@ -194,7 +198,10 @@ class DeviceShare:
     # -- which devices -----------------------------------------------------------------------
 
     def reserve(self, node: Snapshot, pod: PodClass, wish: IntArray | None) -> Holding | Refusal:
-        """Take devices; of GPUs to be shared, if possible, the one that ``wish`` ranks highest."""
+        """Take devices: those that are kept for the pod, then the GPUs that ``wish`` ranks highest.
+
+        The wish is not asked about GPUs where some are kept.
+        """
         claimed, row = self.templates.claim(node, pod), int(node.row_numbers[0])
         report = node.devices.reports.get(row)
         if not isinstance(claimed, Claimed) or report is None:
@@ -202,10 +209,11 @@ class DeviceShare:
         zones = 0
         if self.aligner is not None and self.aligns and self.aligner.aligns(node, pod):
             zones = self.aligner.numa_nodes_at(node, pod)
-        if wish is None:
-            allocation = self._allocation(node, row, claimed, zones)
+        first = _first(node)
+        if wish is None or DeviceType.GPU in first:
+            allocation = self._allocation(node, row, claimed, zones, first)
         else:
-            allocation = self._allocate(node, row, claimed, zones, wish, ranked=set())
+            allocation = self._allocate(node, row, claimed, zones, wish, ranked=set(), first=first)
         if isinstance(allocation, Shortage):
             return Refusal(allocation.reason, resolvable=allocation.resolvable)
         annotations = annotation_entry(allocation, report.ids)
@@ -223,18 +231,18 @@ class DeviceShare:
         return holding
 
     def _allocation(
-        self, node: Snapshot, row: int, claimed: Claimed, zones: int
+        self, node: Snapshot, row: int, claimed: Claimed, zones: int, first: First
     ) -> Allocation | Shortage:
         """Return what ``_allocate`` does, worked out once for nodes in the same state."""
         devices, on_model = node.devices, claimed.on(node, int(node.devices.model[row]))
-        key = zones, devices.standing(row, on_model.asked)
+        key = zones, devices.standing(row, on_model.asked), frozenset(first.items())
         ranked = claimed.ranked.get(key)
         if ranked is not None:
             known = claimed.got.get((key, devices.amounts(row, ranked)))
             if known is not None:
                 return known
         now = set(ranked or ())
-        found = self._allocate(node, row, claimed, zones, None, ranked=now)
+        found = self._allocate(node, row, claimed, zones, None, ranked=now, first=first)
         if len(claimed.got) >= KEEP:
             claimed.ranked.clear()
             claimed.got.clear()
@@ -251,6 +259,7 @@ class DeviceShare:
         wish: IntArray | None,
         *,
         ranked: set[DeviceType],
+        first: First = NOT_KEPT,
     ) -> Allocation | Shortage:
         """Return the devices that the claim gets of a row; note which types were ``ranked``."""
         plan, totals = (
@@ -263,10 +272,22 @@ class DeviceShare:
             ranking = _as_wished(ranking, wish)
             if gpu.is_share and gpu.count == 1:
                 wished = _only_wished(plan, rooms, wish)
-                allocation = plan.allocate(wished, totals, ranking=ranking, numa=numa)
+                allocation = plan.allocate(
+                    wished, totals, ranking=ranking, numa=numa, preferred=first
+                )
                 if not isinstance(allocation, Shortage):
                     return allocation
-        return plan.allocate(rooms, totals, ranking=ranking, numa=numa)
+        return plan.allocate(rooms, totals, ranking=ranking, numa=numa, preferred=first)
+
+
+def _first(node: Snapshot) -> First:
+    """Return the devices that are kept for the pod, which it takes before others."""
+    found: dict[DeviceType, frozenset[int]] = {}
+    for hold in node.borrowed:
+        for kind, devices in hold.left.devices.items():
+            minors = frozenset(device.minor for device in devices)
+            found[kind] = found.get(kind, frozenset()) | minors
+    return found
 
 
 def _rooms(node: Snapshot, row: int, plan: DevicePlan) -> dict[DeviceType, Room]:

@@ -15,7 +15,7 @@ from koordinator.domain.numa.masks import subsets
 from koordinator.domain.numa.node import NumaNode
 from koordinator.domain.numa.offer import MISSING_ZONES, resource_hints
 from koordinator.domain.numa.policy import policy_on
-from koordinator.domain.numa.request import NumaRequest
+from koordinator.domain.numa.request import NOTHING, NumaRequest, Reusable
 from koordinator.domain.numa.rows_align import OtherHints, align_rows, score_rows
 from koordinator.domain.numa.rows_fit import fits_of
 from koordinator.domain.numa.scoring import ZoneScorer
@@ -210,6 +210,17 @@ def policy_at(row: int, view: Snapshot, asked: Asked) -> NumaTopologyPolicy:
     return asked.policy if policy is None else policy
 
 
+def kept_at(node: Snapshot) -> Reusable:
+    """Return the free CPUs on the one row of a view that are kept for the pod."""
+    kept = 0
+    for hold in node.borrowed:
+        kept |= hold.left.numa.cpus if hold.left.numa is not None else 0
+    if not kept:
+        return NOTHING
+    held = node.numa.node(int(node.row_numbers[0]), pack=False).ledger.cpus.held
+    return Reusable(preferred_cpus=kept & ~held)
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """The NUMA nodes that a pod comes from on one row (0: any of them)."""
@@ -229,9 +240,9 @@ def align_at(
     node: NumaNode = view.numa.node(row, pack=settings.pack)
     if not node.zones:
         return (MISSING_ZONES,)
-    trial, refusals = NumaTrial(node, request), []
-    hints: list[ResourceHints] = []
+    refusals, hints = list[str](), list[ResourceHints]()
     alone = view if len(view) == 1 else view[np.array([place])]
+    trial = NumaTrial(node, request, kept_at(alone))
     for provider in settings.providers:
         offered = provider.numa_hints_at(alone, pod)
         if isinstance(offered, str):

@@ -36,6 +36,7 @@ from koordinator.scheduler.plugins.node_numa_resource.aligned import (
     Settings,
     align_at,
     align_view,
+    kept_at,
     policy_at,
     request_at,
 )
@@ -175,12 +176,13 @@ class NodeNumaResource:
         """Return what a pod takes, worked out once for nodes in the same state."""
         if found.held is not None:
             return _holding(found.held, asked, request)
-        row = int(node.row_numbers[0])
-        key = (found.zones, int(node.numa.bind_policy[row]), node.numa.state(row, found.zones))
+        row, kept = int(node.row_numbers[0]), kept_at(node)
+        state = node.numa.state(row, found.zones)
+        key = (found.zones, int(node.numa.bind_policy[row]), state, kept.preferred_cpus)
         known = asked.held.get(key)
         if known is None:
             numa_node = node.numa.node(row, pack=self.settings.pack)
-            held = NumaTrial(numa_node, request).allocate(found.zones or None)
+            held = NumaTrial(numa_node, request, kept).allocate(found.zones or None)
             if isinstance(held, Shortage):
                 return Refusal(", ".join(held.reasons), resolvable=True)
             if len(asked.held) >= KEEP:

@@ -263,7 +263,8 @@ class Reservations:
         known = self._known(node, pod)
         loans, row = node.loans, int(node.row_numbers[0])
         if isinstance(known, PreAllocation):
-            return Nomination(lent=self._plans(node, pod, known).get(0, Plan()).taken)
+            taken = self._plans(node, pod, known).get(0, Plan()).taken
+            return Nomination(lent=taken, first=taken)
         if not isinstance(known, Known) or loans is None:
             return Nomination()
         if known.asking.wish.ignores:
@@ -271,7 +272,7 @@ class Reservations:
         judgement = self._judged(node, pod, known).get(0)
         if judgement is not None and judgement.fitting:
             hold = self._judge(node, pod, known).best(judgement.fitting)
-            return Nomination(hold, (hold,))
+            return Nomination(hold, (hold,), (hold,))
         if self._is_required(known):
             return Refusal(NO_MATCH)
         return Nomination()
