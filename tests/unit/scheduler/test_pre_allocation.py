@@ -1,8 +1,11 @@
 """Reservations over what running pods use."""
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from tests.equipped_nodes import ALLOCATED, STATUS, bound_pod, machine
 from tests.reservations import config, reservation
 from tests.unit.scheduler.conftest import NewEmbedded
 from tests.unit.scheduler.test_reservations import Played
@@ -46,6 +49,13 @@ def test_a_running_pod_becomes_the_user_of_a_new_reservation(play: Any) -> None:
     assert played.nodes()["x"] == ""
     assert played.delete(Pod, "a").nodes()["x"] == ""
     assert played.add(pod("b", 4, labels=WEB)).uses("b") == "r"
+
+
+def test_who_waits_is_tried_once_a_pod_counts_as_part_of_the_reservation(play: Any) -> None:
+    """Until then pod and reservation count both."""
+    played = play(node("n", cpu=4), pod("a", 3, on="n", labels=WEB), over("r", 3), pod("x", 1))
+
+    assert (played.uses("a"), played.nodes()["x"]) == ("r", "n")
 
 
 def test_pods_of_others_are_left_alone(play: Any) -> None:
@@ -106,3 +116,94 @@ def test_any_marked_pod_may_be_taken_over_in_the_mode_cluster(play: Any) -> None
     allowed = config(preAllocationConfig={"enableClusterMode": True})
     played = play(*objects, on=allowed)
     assert (played.uses("a"), played.uses("b")) == ("", "r")
+
+
+# -- devices and CPUs --------------------------------------------------------------------------
+
+GPU = "nvidia.com/gpu"
+PARTS = config("NodeNUMAResource", "DeviceShare")
+
+
+def gpus_of(annotations: Mapping[str, str]) -> list[int]:
+    return sorted(entry["minor"] for entry in json.loads(annotations[ALLOCATED])["gpu"])
+
+
+def on_gpus(name: str, *minors: int, **more: Any) -> Pod:
+    """Return a running pod with these GPUs."""
+    entries = [{"minor": minor, "resources": WHOLE} for minor in minors]
+    held = {ALLOCATED: json.dumps({"gpu": entries})}
+    return pod(name, 1, requests={GPU: len(minors)}, on="m", annotations=held, **more)
+
+
+WHOLE = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(1, [2]), (2, [2, 3])])
+def test_a_reservation_gets_the_devices_of_the_pod_that_it_takes_over(
+    play: Any, asked: int, expected: list[int]
+) -> None:
+    """And others if it reserves more; the rest of the node is for everybody."""
+    played = play(
+        *machine("m", gpus=4),
+        on_gpus("a", 2, labels=WEB),
+        over("r", 1, requests={GPU: asked}),
+        pod("other", 1, requests={GPU: 4 - asked}),
+        on=PARTS,
+    )
+
+    assert played.uses("a") == "r"
+    assert gpus_of(played.get("r").metadata.annotations) == expected
+    assert played.nodes()["other"] == "m"
+
+
+def test_a_reservation_gets_the_devices_of_all_pods_that_it_takes_over(play: Any) -> None:
+    """None of them would be part of it otherwise."""
+    played = play(
+        *machine("m", gpus=4),
+        on_gpus("a", 1, labels=WEB),
+        on_gpus("b", 3, labels=WEB),
+        on_gpus("c", 0, 2),
+        over("r", 2, requests={GPU: 2}, **several()),
+        on=PARTS,
+    )
+
+    assert {played.uses("a"), played.uses("b")} == {"r"}
+    assert gpus_of(played.get("r").metadata.annotations) == [1, 3]
+
+
+def test_pods_whose_devices_a_reservation_can_not_have_are_not_taken_over(play: Any) -> None:
+    """Half a GPU whose other half is somebody else's can't be part of a whole one."""
+    half = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
+    pods = [
+        pod(
+            name,
+            1,
+            requests=half,
+            on="m",
+            labels=labels,
+            annotations={ALLOCATED: json.dumps({"gpu": [{"minor": minor, "resources": half}]})},
+        )
+        for name, minor, labels in (("a", 0, WEB), ("b", 1, WEB), ("x", 0, {}), ("y", 1, {}))
+    ]
+    asked = dict.fromkeys(half, "100")
+    required = over("r", 2, requests=asked, labels=REQUIRED, **several())
+    refused = play(*machine("m", gpus=2), *pods, required, on=PARTS)
+    assert "1 Reservation(s) Insufficient GPU Devices" in refused.message("r")
+
+    played = play(*machine("m", gpus=3), *pods, over("r", 2, requests=asked, **several()), on=PARTS)
+    assert gpus_of(played.get("r").metadata.annotations) == [2]
+    assert {played.uses("a"), played.uses("b")} == {""}
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(2, "1,5"), (4, "0-1,4-5")])
+def test_a_reservation_gets_the_cpus_of_the_pod_that_it_takes_over(
+    play: Any, asked: int, expected: str
+) -> None:
+    """And others if it reserves more."""
+    user = bound_pod("a", 2, on="m", labels=WEB, annotations={STATUS: {"cpuset": "1,5"}})
+    labels, template = dict(user.metadata.labels), {"priority": user.spec.priority}
+    held = over("r", asked, memory="1Gi", labels=labels, template=template)
+    played = play(*machine("m", zones=1, cores=4), user, held, on=PARTS)
+
+    assert played.uses("a") == "r"
+    assert json.loads(played.get("r").metadata.annotations[STATUS])["cpuset"] == expected

@@ -1,11 +1,13 @@
-"""What of the devices, CPUs and NUMA amounts of a reservation its users have not taken."""
+"""What of the devices, CPUs and NUMA amounts of a reservation its users take, and what is left."""
 
 from collections.abc import Iterable
 
 from koordinator.api.device import DeviceType
 from koordinator.domain.devices.allocation import Allocation, Taken
+from koordinator.domain.devices.shortage import NO_DEVICE
 from koordinator.domain.numa.amounts import remaining, total
 from koordinator.domain.numa.ledger import NumaHolding
+from koordinator.domain.numa.trial import NOT_ENOUGH_CPUS
 
 
 def devices_left(held: Allocation, users: Iterable[Allocation]) -> Allocation:
@@ -63,3 +65,23 @@ def numa_left(held: NumaHolding | None, users: Iterable[NumaHolding]) -> NumaHol
     if not cpus and not zones:
         return None
     return NumaHolding(cpus, zones, held.exclusive_policy)
+
+
+def missing_parts(
+    held: Allocation,
+    numa: NumaHolding | None,
+    users: Iterable[tuple[Allocation, NumaHolding | None]],
+) -> tuple[str, ...]:
+    """Return what of the devices and CPUs of users is not held, as reasons against it.
+
+    Nothing is missing of types of which nothing is held: what users have of these is their own.
+    """
+    reasons: dict[str, None] = {}
+    for devices, cpus in users:
+        for kind, taken in held.items():
+            minors = {device.minor for device in devices.get(kind, ())}
+            if not minors <= {device.minor for device in taken}:
+                reasons[NO_DEVICE[kind].reason] = None
+        if numa is not None and numa.cpus and cpus is not None and cpus.cpus & ~numa.cpus:
+            reasons[NOT_ENOUGH_CPUS] = None
+    return tuple(reasons)

@@ -302,8 +302,12 @@ class Scheduler:
         handle(event.type, new, old)
         if self.options.heeds_other_schedulers:
             self._heed(event.type, new)
+        uses = self._used_by(pod)
+        if uses and uses != used and old is not None and old.spec.node_name:
+            # What it took beside the reservation counts as part of it from now on.
+            self._tell_queue(ClusterEvent("AssignedPod", Action.DELETE, old, None))
         if self._keeper is not None:
-            for uid in filter(None, {used, self._used_by(pod)}):
+            for uid in filter(None, {used, uses}):
                 self._keeper.touch_user(uid)
 
     def _is_known_bind(self, event: WatchEvent, pod: Pod) -> bool:

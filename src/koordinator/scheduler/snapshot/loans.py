@@ -75,17 +75,23 @@ def lending(state: ClusterState, holds: Iterable[Hold]) -> Iterator[None]:
 
 @contextmanager
 def lending_only(
-    state: ClusterState, row: int, holds: Iterable[Hold], *, restricted: bool = False
+    state: ClusterState,
+    row: int,
+    holds: Iterable[Hold],
+    loans: Loans | None,
+    *,
+    restricted: bool = False,
 ) -> Iterator[None]:
-    """Let just these holds of a row be free, and none of the others.
+    """Let just these holds of a row be free, and none of the others, be they in ``loans`` only.
 
     ``restricted``: of the kinds of devices that the holds have nothing else is free, nor CPUs and
     amounts of NUMA nodes if they have such.
     """
     free = list(holds)
     wanted = {hold.slot for hold in free}
-    here = state.holds.on_row.get(row, {}).values()
-    back = [hold for hold in here if hold.lent and hold.slot not in wanted]
+    here = {hold.slot: hold for hold in state.holds.on_row.get(row, {}).values()}
+    here |= {hold.slot: hold for hold in loans.at(row)} if loans is not None else {}
+    back = [hold for hold in here.values() if hold.lent and hold.slot not in wanted]
     for hold in back:
         state.take_back(hold)
     try:

@@ -130,7 +130,7 @@ class Snapshot:
         ``restricted``: and of the devices and CPUs that they have, nothing else is.
         """
         row = int(self.row_numbers[0])
-        return lending_only(self._state, row, holds, restricted=restricted)
+        return lending_only(self._state, row, holds, self._loans, restricted=restricted)
 
     @property
     def nominated(self) -> Hold | None:

@@ -2,6 +2,7 @@
 
 ``known``      which holds the pods of a class may use, kept up to date
 ``judging``    which of the holds on a node a pod fits into, or why into none
+``trial``      what a reservation gets of devices and CPUs where it takes over pods
 ``placing``    where a reservation itself may go
 ``summary``    what is said of reservations to a pod that fits nowhere
 ``plugin``     the plugin

@@ -104,7 +104,7 @@ class Reservations:
             terms = self._terms(pod)
             if terms.pre_allocation is None:
                 return None
-            return PreAllocation.of(pod, terms, self.args)
+            return PreAllocation.of(pod, terms, self.args, self.parts)
         asking = read_asking(snapshot, pod)
         if isinstance(asking, str):
             return asking

@@ -5,9 +5,11 @@ Source: koordinator pkg/scheduler/plugins/reservation: transformer.go,
 ``filterWithMultiplePreAllocatablePods``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from koordinator.api.annotations.reservation import RESERVE_POD, pre_allocatable_priority
 from koordinator.api.kubescheduler import ReservationArgs
@@ -15,6 +17,7 @@ from koordinator.api.labels import PRE_ALLOCATION_REQUIRED, is_true
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.reservations.fitting import (
     PODS,
+    PREFIX,
     Ignored,
     score,
     short_in_reservation,
@@ -26,6 +29,7 @@ from koordinator.domain.reservations.owners import claimant_of
 from koordinator.domain.reservations.reserve_pod import Terms
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import MAX_SCORE
+from koordinator.scheduler.plugins.reservation.trial import short_of_parts
 from koordinator.scheduler.snapshot import Hold, Loans, PlacedPod, PodClass, Snapshot, standing_hold
 
 UNSUPPORTED: Final = "node(s) reservation pre allocation is unsupported with current attributes"
@@ -51,11 +55,14 @@ class PreAllocation:
     args: ReservationArgs
     ignored: Ignored
     is_required: bool
+    parts: Sequence[Any]  # plugins for parts of nodes
     loans: Loans = field(default_factory=Loans)
     _position: int = -1
 
     @staticmethod
-    def of(pod: PodClass, terms: Terms, args: ReservationArgs) -> "PreAllocation":
+    def of(
+        pod: PodClass, terms: Terms, args: ReservationArgs, parts: Sequence[Any]
+    ) -> "PreAllocation":
         """Return it for a reservation with these terms."""
         amounts = pod_requests(pod.spec)
         offer = Offer(
@@ -72,7 +79,7 @@ class PreAllocation:
             frozenset(args.ignored_resources), frozenset(args.ignored_resource_groups)
         )
         required = is_true(pod.labels, PRE_ALLOCATION_REQUIRED)
-        return PreAllocation(terms, offer, args, ignored, required)
+        return PreAllocation(terms, offer, args, ignored, required, parts)
 
     @property
     def _is_of_cluster(self) -> bool:
@@ -138,11 +145,18 @@ class PreAllocation:
         if self.is_required and not candidates:
             return Plan(reasons=(NO_CANDIDATES,))
         free = _free(snapshot, place, candidates, pod)
+
+        def short_with(*taken: Hold) -> tuple[str, ...]:
+            if not any(hold.has_parts for hold in candidates):
+                return ()  # the plugins for parts have seen what there is
+            return short_of_parts(snapshot[np.array([place])], pod, taken, self.parts)
+
         bare = tuple(f"Insufficient {n} by node" for n in sorted(self._short(free)))
+        bare = bare or (() if self.is_required else short_with())
         prefers_none = self.args.pre_allocation_config.prefer_no_pre_allocated_pods
         if not self.is_required and not bare and (prefers_none or not candidates):
             return Plan()
-        taken, short, reasons = self._select(free, candidates)
+        taken, short, reasons = self._select(free, candidates, short_with)
         if taken:
             return Plan(taken)
         by_node = tuple(f"Insufficient {name} by node" for name in sorted(short))
@@ -151,9 +165,15 @@ class PreAllocation:
         return Plan(reasons=by_node or bare)
 
     def _select(
-        self, free: Mapping[str, int], candidates: Sequence[Hold]
+        self,
+        free: Mapping[str, int],
+        candidates: Sequence[Hold],
+        short_with: Callable[..., tuple[str, ...]],
     ) -> tuple[tuple[Hold, ...], set[str], list[str]]:
-        """Return the pods to take over; else resources that are short, and reasons."""
+        """Return the pods to take over; else resources that are short, and reasons.
+
+        ``short_with`` says why devices or CPUs don't do with some pods taken over.
+        """
         policy = self.terms.pre_allocation
         several = policy is not None and policy.enable_multiple
         ranked = list(candidates)
@@ -177,7 +197,11 @@ class PreAllocation:
             given = {**trial, PODS: len(chosen) + 1}
             lacking = self._short({**free, PODS: free[PODS] + given.pop(PODS)}, given)
             if not lacking:
-                return (*chosen, hold), set(), []
+                parts = short_with(*chosen, hold)
+                if not parts:
+                    return (*chosen, hold), set(), []
+                reasons += (f"{PREFIX}{reason}" for reason in parts)
+                continue
             short = set(lacking) if several else short | set(lacking)
             if several:
                 chosen.append(hold)
