@@ -318,10 +318,9 @@ def test_empty_reservation_affinity_asks_for_any_reservation() -> None:
     key = reservation.AFFINITY.key
 
     assert reservation.read_reservation_affinity(annotated()) is None
-    assert (
-        reservation.read_reservation_affinity(annotated(**{key: ""}))
-        == reservation.ReservationAffinity()
-    )
+    for text in ("", "null", "{}"):
+        found = reservation.read_reservation_affinity(annotated(**{key: text}))
+        assert found == reservation.ReservationAffinity()
 
 
 def test_system_cpus_are_exclusive_unless_it_is_denied() -> None:

@@ -215,6 +215,18 @@ def test_restricted_names_only_the_resources_of_its_options(play: Any) -> None:
     assert play(node("n"), held, pod("p", 2, "4Gi", labels=WEB)).uses("p") == "r"
 
 
+def test_a_pod_uses_a_restricted_reservation_for_what_that_restricts(play: Any) -> None:
+    """Other amounts alone are no reason, unless the pod asks for a reservation."""
+    options = {"scheduling.koordinator.sh/reservation-restricted-options": '{"resources":["cpu"]}'}
+    held = reservation("r", 2, "4Gi", on="n", policy="Restricted", annotations=options)
+    full = play(node("n", memory="4Gi"), held, pod("p", None, "2Gi", labels=WEB))
+    assert "1 Insufficient memory by node" in full.message("p")
+
+    assert play(node("n"), held, pod("p", None, "2Gi", labels=WEB)).uses("p") == ""
+    needs = pod("p", None, "2Gi", labels=WEB, annotations=affinity())
+    assert play(node("n", memory="4Gi"), held, needs).uses("p") == "r"
+
+
 def test_what_is_withheld_inside_a_reservation_is_not_for_owners(play: Any) -> None:
     """The annotation of nodes means the same on a reservation."""
     inner = {"node.koordinator.sh/reservation": '{"resources":{"cpu":"1"}}'}

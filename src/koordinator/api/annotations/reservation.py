@@ -10,11 +10,13 @@ from koordinator.api.core import NodeSelectorTerm, ObjectReference, ResourceList
 from koordinator.api.labels import parse_int32
 from koordinator.api.meta import ApiStruct, ObjectMeta
 from koordinator.api.reservation import ReservationOwner
+from koordinator.api.selector_validation import check_node_selector_term
 
 RESERVE_POD: Final = "scheduling.koordinator.sh/reserve-pod"  # "true": stands for a reservation
 RESERVATION_NAME: Final = "scheduling.koordinator.sh/reservation-name"
 RESERVATION_NODE: Final = "scheduling.koordinator.sh/reservation-node"
 IS_PRE_ALLOCATION: Final = "scheduling.koordinator.sh/is-pre-allocation"
+_TERMS: Final = "requiredDuringSchedulingIgnoredDuringExecution.reservationSelectorTerms"
 PRE_ALLOCATABLE_PRIORITY: Final = "pod.koordinator.sh/pre-allocatable-priority"
 
 
@@ -80,11 +82,15 @@ AFFINITY = AnnotationCodec("scheduling.koordinator.sh/reservation-affinity", Res
 def read_reservation_affinity(meta: ObjectMeta) -> ReservationAffinity | None:
     """Return the affinity; an empty annotation asks for any reservation.
 
-    Raises InputError if the annotation can't be read.
+    Raises InputError if the annotation can't be read, or has terms that can't be meant.
     """
-    if meta.annotations.get(AFFINITY.key) == "":
-        return ReservationAffinity()
-    return AFFINITY.read(meta)
+    if AFFINITY.key not in meta.annotations:
+        return None
+    affinity = AFFINITY.read(meta) or ReservationAffinity()
+    required = affinity.required_during_scheduling_ignored_during_execution
+    for index, term in enumerate(required.reservation_selector_terms if required else ()):
+        check_node_selector_term(term, f"{AFFINITY.path}.{_TERMS}[{index}]")
+    return affinity
 
 
 def pre_allocatable_priority(meta: ObjectMeta, key: str = PRE_ALLOCATABLE_PRIORITY) -> int:

@@ -15,8 +15,11 @@ from koordinator.api.annotations.reservation import (
 )
 from koordinator.api.core import ObjectReference, ResourceList, Taint
 from koordinator.api.labels import reservation_order
+from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation, ReservationOwner
+from koordinator.api.resource_names import CPU
+from koordinator.domain.cpus.cpu_list import parse_cpu_list
 from koordinator.domain.pod_requests import bounded, pod_requests
 from koordinator.domain.reservations.reserve_pod import held_amounts
 
@@ -46,7 +49,7 @@ class Offer:
     unschedulable: bool = False  # as one that is being deleted is
     order: int = 0  # smaller first; 0 is none
     withheld: Amounts = field(default_factory=dict)  # of what is reserved, not for owners
-    restricted: frozenset[str] = frozenset()  # the resources that Restricted is about
+    restricted: frozenset[str] = frozenset()  # what Restricted is about; all with other policies
     is_pod: bool = False  # an ordinary pod that offers what it holds
     current_owner: ObjectReference | None = None  # who uses what an ordinary pod offers
 
@@ -63,23 +66,20 @@ def offer_of(reservation: Reservation) -> Offer:
     """
     meta, spec = reservation.metadata, reservation.spec
     held = reservation.status.allocatable or held_amounts(spec.template.spec)
-    amounts = _canonical(held)
-    inner = NODE_RESERVATION.read(meta)
-    options = RESTRICTED_OPTIONS.read(meta)
-    limited = frozenset(options.resources if options else ()).intersection(amounts)
+    amounts, policy = _canonical(held), AllocatePolicy(spec.allocate_policy or "")
     return Offer(
         uid=meta.uid,
         name=meta.name,
         owners=spec.owners,
         amounts=amounts,
-        policy=AllocatePolicy(spec.allocate_policy or ""),
+        policy=policy,
         allocate_once=spec.allocate_once,
         labels=meta.labels,
         taints=spec.taints,
         unschedulable=spec.unschedulable or meta.deletion_timestamp is not None,
         order=reservation_order(meta.labels),
-        withheld=_canonical(inner.resources) if inner else {},
-        restricted=limited or frozenset(amounts),
+        withheld=withheld_in(meta),
+        restricted=restricted_of(amounts, policy, meta),
     )
 
 
@@ -103,6 +103,30 @@ def offer_of_pod(pod: Pod) -> Offer:
         is_pod=True,
         current_owner=CURRENT_OWNER.read(meta),
     )
+
+
+def withheld_in(meta: ObjectMeta) -> Amounts:
+    """Return what an annotation withholds from owners; CPUs by number count as ``cpu``.
+
+    Raises InputError if it can't be read.
+    """
+    inner = NODE_RESERVATION.read(meta)
+    if inner is None:
+        return {}
+    withheld = dict(_canonical(inner.resources))
+    if inner.reserved_cpus:
+        withheld[CPU] = parse_cpu_list(inner.reserved_cpus).bit_count() * 1000
+    return withheld
+
+
+def restricted_of(amounts: Amounts, policy: AllocatePolicy, meta: ObjectMeta) -> frozenset[str]:
+    """Return the resources that count: all, unless Restricted is about some of them only.
+
+    Raises InputError if the annotation that says so can't be read.
+    """
+    options = RESTRICTED_OPTIONS.read(meta) if policy is AllocatePolicy.RESTRICTED else None
+    limited = frozenset(options.resources if options else ()).intersection(amounts)
+    return limited or frozenset(amounts)
 
 
 def _canonical(resources: ResourceList) -> Amounts:

@@ -12,6 +12,7 @@ from koordinator.api.reservation import ReservationOwner
 from koordinator.domain.reservations.matching import Asking, Verdict, read_wish
 from koordinator.domain.reservations.offer import Offer, offer_of
 from koordinator.domain.reservations.owners import Claimant, is_owner
+from koordinator.foundation.errors import InputError
 
 WEB = {"app": "web"}
 TAINT = {"key": "pool", "value": "warm", "effect": "NoSchedule"}
@@ -107,7 +108,8 @@ def test_a_controller_is_one_of_the_owner_references(
 
 def options(text: str) -> Offer:
     annotations = {RESTRICTED_OPTIONS.key: text} if text else {}
-    return offer_of(reservation("r", 1, "1Gi", on="n", annotations=annotations))
+    held = reservation("r", 1, "1Gi", on="n", policy="Restricted", annotations=annotations)
+    return offer_of(held)
 
 
 def test_restricted_resources_are_among_the_reserved_ones() -> None:
@@ -115,6 +117,35 @@ def test_restricted_resources_are_among_the_reserved_ones() -> None:
     assert options("").restricted == {"cpu", "memory"}
     assert options('{"resources":["cpu","gpu"]}').restricted == {"cpu"}
     assert options('{"resources":["gpu"]}').restricted == {"cpu", "memory"}
+
+
+def test_options_of_restricted_mean_nothing_to_other_policies() -> None:
+    """Be they readable or not."""
+    for text in ('{"resources":["cpu"]}', "{"):
+        held = reservation("r", 1, "1Gi", on="n", annotations={RESTRICTED_OPTIONS.key: text})
+        assert offer_of(held).restricted == {"cpu", "memory"}
+
+
+def test_cpus_withheld_by_number_count_as_cpu() -> None:
+    """As they do in the annotation of a node."""
+    inner = {"node.koordinator.sh/reservation": '{"resources":{"cpu":"1"},"reservedCPUs":"0-2"}'}
+    held = reservation("r", 4, on="n", annotations=inner)
+
+    assert offer_of(held).withheld == {"cpu": 3000}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "found"),
+    [
+        (term("size", "Near", "3"), "operator"),
+        (term("size", "In"), "values"),
+        (term("size", "Gt", "much"), "values"),
+    ],
+)
+def test_terms_that_can_not_be_meant_are_told(annotations: dict[str, str], found: str) -> None:
+    """The message says where."""
+    with pytest.raises(InputError, match=rf"reservation-affinity.*matchExpressions\[0\]\.{found}"):
+        read_wish(ObjectMeta(annotations=annotations))
 
 
 @pytest.mark.parametrize(("text", "order"), [("7", 7), ("-3", -3), ("x", 0), ("", 0)])

@@ -60,7 +60,7 @@ class Judge:
         reasons: list[str] = []
         for hold in holds:
             offer = hold.offer
-            if affinity is None and not any(requests.get(n) for n in offer.amounts if n != PODS):
+            if affinity is None and not any(requests.get(n) for n in offer.restricted if n != PODS):
                 continue
             lacking = short_on_node(requests, free, remaining(offer, hold.used), self.ignored)
             inside = self._short_inside(hold, detailed=detailed)
