@@ -9,12 +9,14 @@ from tests.equipped_nodes import ALLOCATED, STATUS, bound_pod, machine
 from tests.reservations import config, reservation
 from tests.unit.scheduler.conftest import NewEmbedded
 from tests.unit.scheduler.test_reservations import Played
-from tests.worlds import Amount, node, pod
+from tests.worlds import START_S, Amount, node, pod
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
+from koordinator.scheduler.app import Bound
+from koordinator.simulator import schedule
 
 WEB = {"app": "web"}
 REQUIRED = {"scheduling.koordinator.sh/pre-allocation-required": "true"}
@@ -90,6 +92,58 @@ def test_a_reservation_may_insist_on_pods(play: Any) -> None:
     assert "node(s) no pod match reservation with pre allocation required" in played.message("r")
 
     assert played.add(pod("a", 2, on="full", labels=WEB)).nodes()["r"] == "full"
+
+
+def test_only_nodes_with_pods_are_looked_at_if_there_must_be_some(play: Any) -> None:
+    """Whatever others lack."""
+    held = over("r", 4, labels=REQUIRED)
+    none = play(node("a", cpu=2), node("b", cpu=2), held)
+    assert none.message("r").startswith(
+        "0/2 nodes are available: node(s) no pod match reservation with pre allocation required."
+    )
+
+    one = play(node("a", cpu=2), node("b", cpu=2), pod("u", 2, on="a", labels=WEB), held)
+    assert "1 node(s) didn't satisfy plugin(s) [Reservation]" in one.message("r")
+
+
+def test_the_annotations_of_a_reservation_count_for_the_pods_that_it_takes_over(play: Any) -> None:
+    """Amounts that are not restricted may be larger, and what is withheld is not for them."""
+    user = pod("a", 2, "4Gi", on="n", labels=WEB)
+    options = {"scheduling.koordinator.sh/reservation-restricted-options": '{"resources":["cpu"]}'}
+    held = over("r", 2, memory="1Gi", annotations=options)
+    assert play(node("n"), user, held).uses("a") == "r"
+
+    inner = {"node.koordinator.sh/reservation": '{"resources":{"cpu":"1"}}'}
+    assert play(node("n"), user, over("r", 2, annotations=inner)).uses("a") == ""
+    unreadable = {"node.koordinator.sh/reservation": "{"}
+    said = play(node("n"), user, over("r", 2, annotations=unreadable)).message("r")
+    assert "node.koordinator.sh/reservation" in said
+
+
+@pytest.mark.parametrize(("fields", "expected"), [({}, [25, 12]), ({"multiple": True}, [50, 33])])
+def test_scores_of_nodes_for_a_reservation_are_as_they_are(
+    fields: dict[str, bool], expected: list[int]
+) -> None:
+    """How full one pod makes it, or how few are enough: the best need not have 100."""
+    result = schedule(
+        [
+            *(node(name, cpu=16) for name in ("a", "b")),
+            pod("x", 7 if fields else 8, on="a"),
+            pod("u", 2, on="a", labels=WEB),
+            pod("y", 8, on="b"),
+            *(pod(name, 1, on="b", labels=WEB) for name in ("v", "w")[: 1 + len(fields)]),
+            over("r", 8, **(several() if fields else {})),
+        ],
+        config(),
+        now_s=START_S,
+        explain=True,
+    )
+
+    (outcome,) = result.reservations
+    assert isinstance(outcome, Bound)
+    assert outcome.scorecard is not None
+    scores = outcome.scorecard.scores["Reservation"] // 5000
+    assert scores.tolist() == expected
 
 
 def test_free_room_may_go_before_pods(play: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from koordinator.api.annotations.codec import AnnotationCodec
+from koordinator.api.annotations.numa import NODE_RESERVATION
 from koordinator.api.annotations.reservation import (
     IS_PRE_ALLOCATION,
     RESERVATION_NAME,
@@ -41,6 +42,7 @@ class Terms(ApiStruct, frozen=True, kw_only=True):
     uid: str = ""
     owners: tuple[ReservationOwner, ...] = ()
     taints: tuple[Taint, ...] = ()
+    withheld: str = ""  # the annotation about what inside is not for owners
 
 
 TERMS: Final = AnnotationCodec("internal.scheduling.koordinator.sh/reservation-terms", Terms)
@@ -133,16 +135,17 @@ def reserve_pod(reservation: Reservation) -> Pod:
 
 
 def _terms(reservation: Reservation) -> Terms:
-    spec = reservation.spec
+    meta, spec = reservation.metadata, reservation.spec
     if not spec.pre_allocation:
         return Terms(allocate_policy=spec.allocate_policy or "")
     return Terms(
         allocate_policy=spec.allocate_policy or "",
         pre_allocation=spec.pre_allocation_policy or PreAllocationPolicy(),
-        name=reservation.metadata.name,
-        uid=reservation.metadata.uid,
+        name=meta.name,
+        uid=meta.uid,
         owners=spec.owners,
         taints=spec.taints,
+        withheld=meta.annotations.get(NODE_RESERVATION.key, ""),
     )
 
 

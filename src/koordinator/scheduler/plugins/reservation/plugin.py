@@ -14,6 +14,7 @@ from koordinator.api.pod import Pod
 from koordinator.domain.reservations.fitting import Ignored
 from koordinator.domain.reservations.offer import AllocatePolicy
 from koordinator.domain.reservations.reserve_pod import TERMS, Terms
+from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import (
     Action,
     Attempt,
@@ -37,7 +38,11 @@ from koordinator.scheduler.plugins.reservation.known import (
     stands_for_reservation,
 )
 from koordinator.scheduler.plugins.reservation.placing import placing
-from koordinator.scheduler.plugins.reservation.pre_allocation import Plan, PreAllocation
+from koordinator.scheduler.plugins.reservation.pre_allocation import (
+    NO_CANDIDATES,
+    Plan,
+    PreAllocation,
+)
 from koordinator.scheduler.plugins.reservation.summary import summary
 from koordinator.scheduler.preemption import preempt
 from koordinator.scheduler.snapshot import (
@@ -104,7 +109,10 @@ class Reservations:
             terms = self._terms(pod)
             if terms.pre_allocation is None:
                 return None
-            return PreAllocation.of(pod, terms, self.args, self.parts)
+            try:
+                return PreAllocation.of(pod, terms, self.args, self.parts)
+            except InputError as error:
+                return str(error)
         asking = read_asking(snapshot, pod)
         if isinstance(asking, str):
             return asking
@@ -120,8 +128,11 @@ class Reservations:
         if isinstance(known, str):
             return Refusal(known)
         if isinstance(known, PreAllocation):
-            refusal = known.refusal()
-            return Refusal(refusal) if refusal else None
+            nodes = known.shortlist(snapshot)
+            refusal = known.refusal() or (NO_CANDIDATES if nodes is not None and not nodes else "")
+            if refusal:
+                return Refusal(refusal)
+            return None if nodes is None else Shortlist(nodes)
         if known is None or not self._is_required(known):
             return None
         if snapshot.loans is None:
@@ -229,14 +240,15 @@ class Reservations:
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return ``(n,)``: how full the reservation would be, or its order label.
 
-        Which node has the smallest label is known only among those that are feasible.
+        Which node has the smallest label is known only among those that are feasible.  Negative
+        ones are of reservations: these are not spread.
         """
         raw = np.zeros(len(snapshot), np.int64)
         known = self._known(snapshot, pod)
         if isinstance(known, PreAllocation):
-            raw[:] = known.score_of(Plan())
+            raw[:] = -known.score_of(Plan())
             for place, plan in self._plans(snapshot, pod, known).items():
-                raw[place] = known.score_of(plan)
+                raw[place] = -known.score_of(plan)
         if not isinstance(known, Known) or known.asking.wish.ignores:
             return raw
         judge = self._judge(snapshot, pod, known)
@@ -251,6 +263,8 @@ class Reservations:
 
     def normalize(self, raw: IntArray) -> IntArray:
         """Return 0..MAX_SCORE: the fullest is best, but the smallest order label leads by far."""
+        if len(raw) and raw.min() < 0:
+            return -raw
         scores = raw & (ORDERED - 1)
         best = int(raw.argmax()) if len(raw) else 0
         if len(raw) and raw[best] >= ORDERED:

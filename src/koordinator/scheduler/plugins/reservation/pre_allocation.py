@@ -11,9 +11,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from koordinator.api.annotations.numa import NODE_RESERVATION
 from koordinator.api.annotations.reservation import RESERVE_POD, pre_allocatable_priority
 from koordinator.api.kubescheduler import ReservationArgs
 from koordinator.api.labels import PRE_ALLOCATION_REQUIRED, is_true
+from koordinator.api.meta import ObjectMeta
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.reservations.fitting import (
     PODS,
@@ -24,7 +26,13 @@ from koordinator.domain.reservations.fitting import (
     short_on_node,
 )
 from koordinator.domain.reservations.matching import TAKEN, Asking, read_wish
-from koordinator.domain.reservations.offer import AllocatePolicy, Amounts, Offer
+from koordinator.domain.reservations.offer import (
+    AllocatePolicy,
+    Amounts,
+    Offer,
+    restricted_of,
+    withheld_in,
+)
 from koordinator.domain.reservations.owners import claimant_of
 from koordinator.domain.reservations.reserve_pod import Terms
 from koordinator.foundation.errors import InputError
@@ -63,17 +71,22 @@ class PreAllocation:
     def of(
         pod: PodClass, terms: Terms, args: ReservationArgs, parts: Sequence[Any]
     ) -> "PreAllocation":
-        """Return it for a reservation with these terms."""
-        amounts = pod_requests(pod.spec)
+        """Return it for a reservation with these terms.
+
+        Raises InputError if an annotation that limits what pods get can't be read.
+        """
+        amounts, policy = pod_requests(pod.spec), AllocatePolicy(terms.allocate_policy)
+        meta = ObjectMeta(annotations={**pod.annotations, NODE_RESERVATION.key: terms.withheld})
         offer = Offer(
             uid=terms.uid,
             name=terms.name,
             owners=terms.owners,
             amounts=amounts,
-            policy=AllocatePolicy(terms.allocate_policy),
+            policy=policy,
             labels=pod.labels,
             taints=terms.taints,
-            restricted=frozenset(amounts),
+            withheld=withheld_in(meta),
+            restricted=restricted_of(amounts, policy, meta),
         )
         ignored = Ignored(
             frozenset(args.ignored_resources), frozenset(args.ignored_resource_groups)
@@ -87,12 +100,19 @@ class PreAllocation:
         return policy is not None and policy.mode == "Cluster"
 
     def refusal(self) -> str:
-        """Return why such a reservation can't be placed at all; empty: it can."""
+        """Return why such a reservation can't be placed at all, as things are; empty: it can."""
         if not self.offer.is_restricted:
             return UNSUPPORTED
         if self._is_of_cluster and not self.args.pre_allocation_config.enable_cluster_mode:
             return NO_CLUSTER_MODE
         return ""
+
+    def shortlist(self, snapshot: Snapshot) -> frozenset[str] | None:
+        """Return the nodes with pods to take over if there must be some, else None."""
+        if not self.is_required:
+            return None
+        names = snapshot.whole.node_names
+        return frozenset(names[row] for row in self.loans.on_row)
 
     # -- candidates --------------------------------------------------------------------------
 
@@ -185,7 +205,7 @@ class PreAllocation:
         reasons: list[str] = []
         for hold in ranked:
             asked = pod_requests(hold.placed.pod.spec)
-            if not any(asked.get(name) for name in self.offer.amounts if name != PODS):
+            if not any(asked.get(name) for name in self.offer.restricted if name != PODS):
                 continue
             trial = {n: gathered.get(n, 0) + asked.get(n, 0) for n in {*gathered, *asked}}
             inside = short_in_reservation(
