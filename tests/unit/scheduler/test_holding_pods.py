@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.reservations import config, reservation
+from tests.reservations import affinity, config, reservation
 from tests.unit.scheduler.conftest import NewEmbedded
 from tests.unit.scheduler.test_reservations import WEB, Played
 from tests.worlds import node, pod
@@ -71,3 +71,27 @@ def test_a_runnable_pod_is_a_pod_like_any_other(play: Any) -> None:
 
     offered = play(node("n", cpu=8), holder("Runnable"), pod("p", 5, labels=WEB))
     assert offered.nodes()["p"] == ""
+
+
+def test_it_may_use_a_reservation_itself(play: Any) -> None:
+    """Such as one that was made to move it; what both hold counts once."""
+    moved = {**WEB, OPERATING_MODE: "Reservation"}
+    held = reservation("r", 6, on="n")
+    played = play(node("n", cpu=8), held, pod("p", 5, labels=moved, annotations=affinity()))
+    assert played.uses("p") == "r"
+
+    assert played.add(pod("q", 2), pod("x", 1)).nodes()["q"] == "n"
+    assert played.nodes()["x"] == ""
+
+
+def test_it_shares_no_node_with_reservations_without_policy(play: Any) -> None:
+    """Nor does evicting pods help."""
+    holds = {OPERATING_MODE: "Reservation"}
+    legacy = reservation("r", 1, on="n", policy="")
+    less = pod("less", 1, on="n", priority=-1)
+    played = play(node("n", cpu=8), legacy, less, pod("p", 1, labels=holds))
+
+    message = played.message("p")
+    assert "1 node(s) reservation allocate policy conflict" in message
+    assert "1 Preemption is not helpful for scheduling" in message
+    assert played.nodes()["less"] == "n"

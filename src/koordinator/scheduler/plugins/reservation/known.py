@@ -4,19 +4,12 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from koordinator.api.annotations.reservation import RESERVE_POD
 from koordinator.api.meta import ObjectMeta
 from koordinator.domain.reservations.matching import TAKEN, Asking, Verdict, read_wish
 from koordinator.domain.reservations.owners import Claimant
-from koordinator.domain.reservations.reserve_pod import is_for_others
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.snapshot import Hold, Loans, PodClass, Snapshot
 from koordinator.scheduler.snapshot.selection import matches_required
-
-
-def stands_for_reservation(pod: PodClass) -> bool:
-    """Return whether such a pod reserves, and so uses no reservation itself."""
-    return RESERVE_POD in pod.annotations or is_for_others(pod.labels)
 
 
 def read_asking(snapshot: Snapshot, pod: PodClass) -> Asking | str:

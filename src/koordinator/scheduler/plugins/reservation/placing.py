@@ -3,12 +3,14 @@
 Source: koordinator pkg/scheduler/plugins/reservation/plugin.go, ``Filter``.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from koordinator.api.annotations.reservation import RESERVATION_NODE, RESERVE_POD
 from koordinator.domain.reservations.offer import AllocatePolicy
+from koordinator.domain.reservations.reserve_pod import is_for_others
 from koordinator.scheduler.contract import Rejections
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 
@@ -34,4 +36,24 @@ def placing(snapshot: Snapshot, pod: PodClass, policy: AllocatePolicy) -> Reject
                 for hold in holds.values()
                 if hold.is_usable
             )
-    return Rejections.by_column((elsewhere, conflict), REASONS, elsewhere)
+    return Rejections.by_column((elsewhere, conflict), REASONS, elsewhere | conflict)
+
+
+def reserves(pod: PodClass) -> bool:
+    """Return whether such a pod holds for others what it takes."""
+    return RESERVE_POD in pod.annotations or is_for_others(pod.labels)
+
+
+def together(first: Rejections, then: Rejections) -> Rejections:
+    """Return both; of a node that the first rejects the other has nothing to say."""
+    shift = len(first.reasons)
+    codes = np.where(first.codes > 0, first.codes, then.codes << shift)
+
+    def explain(place: int) -> Sequence[str]:
+        code = int(first.codes[place])
+        if code:
+            return [reason for bit, reason in enumerate(first.reasons) if code >> bit & 1]
+        return then.explain(place) if then.explain is not None else ()
+
+    unresolvable = np.where(first.codes > 0, first.unresolvable, then.unresolvable)
+    return Rejections(codes, (*first.reasons, *then.reasons), unresolvable, explain)

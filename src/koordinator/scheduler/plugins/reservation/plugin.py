@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from koordinator.api.annotations.reservation import ALLOCATED, ReservationAllocated
+from koordinator.api.annotations.reservation import ALLOCATED, RESERVE_POD, ReservationAllocated
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates, ReservationArgs
 from koordinator.api.kubescheduler.gates import OMIT_NODE_LABELS
 from koordinator.api.labels import is_preemptible
@@ -13,7 +13,7 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.domain.reservations.fitting import Ignored
 from koordinator.domain.reservations.offer import AllocatePolicy
-from koordinator.domain.reservations.reserve_pod import TERMS, Terms
+from koordinator.domain.reservations.reserve_pod import TERMS, Terms, is_for_others
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import (
     Action,
@@ -35,9 +35,8 @@ from koordinator.scheduler.plugins.reservation.judging import Judge, Judgement
 from koordinator.scheduler.plugins.reservation.known import (
     Known,
     read_asking,
-    stands_for_reservation,
 )
-from koordinator.scheduler.plugins.reservation.placing import placing
+from koordinator.scheduler.plugins.reservation.placing import placing, reserves, together
 from koordinator.scheduler.plugins.reservation.pre_allocation import (
     NO_CANDIDATES,
     Plan,
@@ -105,7 +104,7 @@ class Reservations:
         return known
 
     def _read(self, snapshot: Snapshot, pod: PodClass) -> Known | PreAllocation | str | None:
-        if stands_for_reservation(pod):
+        if RESERVE_POD in pod.annotations:
             terms = self._terms(pod)
             if terms.pre_allocation is None:
                 return None
@@ -143,16 +142,23 @@ class Reservations:
         return Shortlist(known.nodes)
 
     def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        if snapshot.loans is not None or stands_for_reservation(pod):
+        if snapshot.loans is not None or reserves(pod):
             return True
         return self._is_required(self._known(snapshot, pod))
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
+        """Judge what the pod would use; one that reserves can't be where its policy conflicts."""
         known = self._known(snapshot, pod)
-        if known is None:
-            return placing(snapshot, pod, AllocatePolicy(self._terms(pod).allocate_policy))
         if isinstance(known, PreAllocation):
             return self._filter_over_pods(snapshot, pod, known)
+        if known is None:
+            return placing(snapshot, pod, AllocatePolicy(self._terms(pod).allocate_policy))
+        judged = self._filter_by_use(snapshot, pod, known)
+        if not is_for_others(pod.labels):
+            return judged
+        return together(placing(snapshot, pod, AllocatePolicy.ALIGNED), judged)
+
+    def _filter_by_use(self, snapshot: Snapshot, pod: PodClass, known: Known | str) -> Rejections:
         required = self._is_required(known)
         if isinstance(known, str) or (known.asking.wish.ignores and not required):
             return Rejections.none(snapshot)
@@ -170,9 +176,8 @@ class Reservations:
         return Rejections(codes, (NO_MATCH,), unmatched, explain)
 
     def _terms(self, pod: PodClass) -> Terms:
-        """Return the terms of a reservation; an ordinary pod that holds for others is Aligned."""
-        terms = TERMS.read(ObjectMeta(annotations=dict(pod.annotations)))
-        return terms or Terms(allocate_policy=AllocatePolicy.ALIGNED.value)
+        """Return the terms of a reservation."""
+        return TERMS.read(ObjectMeta(annotations=dict(pod.annotations))) or Terms()
 
     def _filter_over_pods(
         self, snapshot: Snapshot, pod: PodClass, known: PreAllocation
