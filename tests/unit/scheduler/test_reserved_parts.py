@@ -236,3 +236,20 @@ def test_amounts_of_a_numa_node_are_kept_for_owners(play: Any) -> None:
     meta = played.one.cluster.get(Pod, "p", "default").metadata
     assert json.loads(meta.annotations[STATUS])["numaNodeResources"][0]["node"] == zone
     assert SPEC not in meta.annotations
+
+
+@pytest.mark.parametrize("policy", ["SingleNUMANode", "Restricted", "BestEffort"])
+def test_owners_get_the_numa_node_that_was_kept_where_another_is_as_good(
+    play: Any, policy: str
+) -> None:
+    """Else amounts of two NUMA nodes would be taken."""
+    kept = {"numaNodeResources": [{"node": 1, "resources": {"cpu": "6", "memory": "1Gi"}}]}
+    wish = {NUMA_SPEC: json.dumps({"numaTopologyPolicy": policy})}
+    held = reservation("r", 6, "1Gi", on="m", annotations={**wish, STATUS: json.dumps(kept)})
+    played = play(
+        *machine("m", zones=2, cores=4), held, pod("p", 4, "1Gi", labels=WEB, annotations=wish)
+    )
+
+    meta = played.one.cluster.get(Pod, "p", "default").metadata
+    assert json.loads(meta.annotations[STATUS])["numaNodeResources"][0]["node"] == 1
+    assert played.uses("p") == "r"

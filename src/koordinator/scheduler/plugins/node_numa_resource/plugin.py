@@ -221,7 +221,10 @@ class NodeNumaResource:
             policy = policy_at(row, node, asked)
             if policy is NumaTopologyPolicy.NONE:
                 return Placement(0)
-            if policy is not NumaTopologyPolicy.BEST_EFFORT:
+            # What was found when nodes were compared is not what a reservation leaves, once one is
+            # nominated.
+            is_same = node.nominated is None and not node.borrowed
+            if policy is not NumaTopologyPolicy.BEST_EFFORT and is_same:
                 known = asked.known_zones.at(node, self._version(node), row)
                 if known is not None:
                     return Placement(known)
