@@ -127,7 +127,7 @@ def reserve_pod(reservation: Reservation) -> Pod:
             spec,
             node_name=status.node_name if is_available(reservation) else "",
             scheduler_name=spec.scheduler_name or DEFAULT_SCHEDULER_NAME,
-            priority=_priority(spec, labels),
+            priority=_priority(spec, meta.labels),
         ),
         status=PodStatus(phase=status.phase if status.phase in OVER else "Pending"),
     )

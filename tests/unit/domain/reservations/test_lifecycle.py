@@ -39,14 +39,19 @@ def test_the_pod_has_what_the_template_has() -> None:
     assert (made.spec.node_name, made.spec.priority) == ("", HIGHEST_PRIORITY)
 
 
-def test_priority_is_of_the_template_or_a_label() -> None:
-    """By default nothing is more important."""
+def test_priority_is_of_the_template_or_a_label_of_the_reservation() -> None:
+    """By default nothing is more important; a label of the template is for pods."""
     label = {"koordinator.sh/priority": "5"}
 
     assert (
         reserve_pod(reservation("r", 1, template={"priority": 7}, labels=label)).spec.priority == 7
     )
     assert reserve_pod(reservation("r", 1, labels=label)).spec.priority == 5
+    of_pods = reservation("r", 1)
+    template = of_pods.spec.template
+    template = replace(template, metadata=replace(template.metadata, labels=label))
+    of_pods = replace(of_pods, spec=replace(of_pods.spec, template=template))
+    assert reserve_pod(of_pods).spec.priority == HIGHEST_PRIORITY
 
 
 def test_an_available_one_asks_for_what_its_status_holds() -> None:
