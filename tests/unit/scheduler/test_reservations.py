@@ -581,6 +581,22 @@ def test_a_reservation_ends_with_its_node(play: Any) -> None:
     assert not played.one.cluster.list(Reservation).items
 
 
+def test_a_reservation_whose_node_was_taken_back_gets_one_again(play: Any) -> None:
+    """As another scheduler does whose bind has failed; until then nothing is held."""
+    played = play(node("n", cpu=4), reservation("r", 4, on="n"))
+    lost = {"status": {"phase": "Pending", "nodeName": None, "allocatable": None}}
+    played.one.cluster.patch(Reservation, "r", "", lost, "status")
+    played.add(node("m", cpu=1))
+    assert played.nodes()["r"] == "n"
+
+    waits = play(node("n", cpu=4), reservation("r", 4, on="n"), pod("p", 2))
+    fields = {"spec": {"template": {"spec": {"nodeSelector": {"disk": "ssd"}}}}}
+    waits.one.cluster.patch(Reservation, "r", "", fields)
+    waits.one.cluster.patch(Reservation, "r", "", lost, "status")
+    waits.add(node("m", cpu=1))
+    assert (waits.nodes()["r"], waits.nodes()["p"]) == ("", "n")
+
+
 def test_deleting_a_reservation_leaves_its_users_where_they_are(play: Any) -> None:
     """They count by themselves then."""
     played = play(node("n", cpu=8), reservation("r", 6, on="n"), pod("a", 4, labels=WEB))

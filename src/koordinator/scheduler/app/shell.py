@@ -361,7 +361,12 @@ class Scheduler:
         if kind is not EventType.DELETED:
             reservation = self.state.objects.get(Reservation, reservation.key) or reservation
         old = as_scheduled(reserve_pod(previous)) if isinstance(previous, Reservation) else None
-        self._handle_holder(kind, as_scheduled(reserve_pod(reservation)), old)
+        new = as_scheduled(reserve_pod(reservation))
+        held = self.state.pods.by_key.get(new.key)
+        waits = not new.spec.node_name and not is_over(new)
+        if waits and held is not None and held.pod.spec.node_name:
+            self._handle_holder(EventType.DELETED, held.pod, None)  # it wants a node again
+        self._handle_holder(kind, new, old)
         keeper.touch(reservation.metadata.name)
         if kind is EventType.DELETED:
             keeper.forget(reservation.metadata.uid)
