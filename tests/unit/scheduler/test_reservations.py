@@ -683,6 +683,20 @@ def test_a_gang_starts_on_what_is_reserved_for_it(play: Any) -> None:
     assert {both.uses("m0"), both.uses("m1")} == {"r0", "r1"}
 
 
+def test_reservations_of_a_gang_are_all_told_why_they_wait(play: Any) -> None:
+    """Also those that would have had a node."""
+    label = {"pod-group.scheduling.sigs.k8s.io": "g"}
+    held = [reservation(f"r{i}", 2, labels=label) for i in range(2)]
+    on = config("Coscheduling", at=("preEnqueue", "permit", "reserve", "postBind"))
+    played = play(node("n", cpu=3), group("g", 2), *held, on=on)
+
+    for name in ("r0", "r1"):
+        (condition,) = played.get(name).status.conditions
+        assert (condition.type, condition.reason) == ("Scheduled", "Unschedulable")
+        assert condition.message == played.message(name)
+        assert "Insufficient cpu" in condition.message
+
+
 def test_reservations_are_no_pods_of_a_quota(play: Any) -> None:
     """The pods that use them are, and it is these that the quota may refuse."""
     label = {"quota.scheduling.koordinator.sh/name": "q"}

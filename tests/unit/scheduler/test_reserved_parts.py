@@ -172,6 +172,8 @@ def test_other_amounts_that_cannot_be_read_are_told(embedded: NewEmbedded) -> No
     played = resizing(embedded, *machine("m", gpus=4), kept)
 
     assert "reservation-resize-allocatable" in played.message("r")
+    (condition,) = played.get("r").status.conditions
+    assert condition.message == played.message("r")
 
 
 # -- CPUs and NUMA nodes -----------------------------------------------------------------------

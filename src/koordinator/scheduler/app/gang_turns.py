@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangBook
+from koordinator.domain.reservations.reserve_pod import reservation_name
 from koordinator.foundation.clock import Clock
 from koordinator.scheduler.app.binding import Assumed, Binder
 from koordinator.scheduler.app.binding_cycle import BindingCycle
@@ -27,7 +29,6 @@ from koordinator.scheduler.app.gathering import Demand, Gatherer
 from koordinator.scheduler.app.job_queues import JobQueues
 from koordinator.scheduler.app.journal import Journal
 from koordinator.scheduler.app.outcomes import Unschedulable
-from koordinator.scheduler.app.reporter import Reporter
 from koordinator.scheduler.app.waiting_gangs import WaitingGangs
 from koordinator.scheduler.contract import NOTHING, ActivePlugin, Holding
 from koordinator.scheduler.cycle import Choice, Cycle, Nominations, Refused, Scorecard
@@ -47,6 +48,7 @@ class GangDoings:
     cycle_of: Callable[[QueuedPod], Cycle]
     fail: Callable[[QueuedPod, str], None]
     reject: Callable[..., None]
+    tell: Callable[[Pod, str], None]
 
 
 class GangTurns:
@@ -57,7 +59,6 @@ class GangTurns:
         clock: Clock,
         state: ClusterState,
         binder: Binder,
-        reporter: Reporter,
         *,
         queue: SchedulingQueue,
         nominator: Nominator,
@@ -72,7 +73,7 @@ class GangTurns:
         explain: bool,
         merges: bool,
     ) -> None:
-        self._clock, self._state, self._binder, self._reporter = clock, state, binder, reporter
+        self._clock, self._state, self._binder = clock, state, binder
         self._queue, self._nominator = queue, nominator
         self._diagnoses, self._evictions = diagnoses, evictions
         self._queues, self._reports, self._doings, self._metrics = queues, reports, doings, metrics
@@ -379,7 +380,8 @@ class GangTurns:
         if again:
             now_s = self._clock.now_s()
             self._queue.reject(queued, plugins, frozenset(), queued.message, now_s, need=need)
-            self._journal.note(Unschedulable(queued.key, *main, queued.message))
+            name = reservation_name(queued.pod.metadata)
+            self._journal.note(Unschedulable(queued.key, *main, queued.message, reservation=name))
         else:
             if not keeps_nomination:
                 self._evictions.end_nomination(queued.pod)
@@ -396,11 +398,12 @@ class GangTurns:
         if not keeps_nomination:
             self._evictions.end_nomination(queued.pod)
         if gate.plugin.tells_others:
-            self._reporter.failed(queued.pod, message)
+            self._doings.tell(queued.pod, message)
         if queued.state is QueueState.IN_FLIGHT:
             self._queue.postpone(queued, self._clock.now_s())
         self._reports.told(queued.pod)
-        self._journal.note(Unschedulable(queued.key, gate.name, message, message))
+        name = reservation_name(queued.pod.metadata)
+        self._journal.note(Unschedulable(queued.key, gate.name, message, message, reservation=name))
 
     def _card(self, cycle: Cycle, pod_class: PodClass) -> Scorecard | None:
         return cycle.scorecard(pod_class) if self._explain else None

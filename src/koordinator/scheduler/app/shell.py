@@ -177,7 +177,6 @@ class Scheduler:
             clock,
             state,
             self._binder,
-            self._reporter,
             queue=self.queue,
             nominator=self.nominator,
             diagnoses=self._diagnoses,
@@ -211,6 +210,7 @@ class Scheduler:
             cycle_of=lambda queued: self.cycles[queued.pod.spec.scheduler_name],
             fail=self._fail,
             reject=self._reject,
+            tell=self._tell,
         )
 
     def _binding_doings(self) -> BindingDoings:
@@ -752,11 +752,15 @@ class Scheduler:
         need: Need | None = None,
     ) -> None:
         self._journal.rejected(queued, main, message, scorecard, nominated)
-        self._reporter.failed(queued.pod, message)
-        if self._keeper is not None and is_reserve_pod(queued.pod.metadata) and self.options.report:
-            self._keeper.unschedulable(queued.pod, message)
+        self._tell(queued.pod, message)
         now_s = self._clock.now_s()
         self.queue.reject(queued, plugins, frozenset(), message, now_s, need=need)
+
+    def _tell(self, pod: Pod, message: str) -> None:
+        """Tell a pod why it waits, or write it on the reservation for which the pod stands."""
+        self._reporter.failed(pod, message)
+        if self._keeper is not None and is_reserve_pod(pod.metadata) and self.options.report:
+            self._keeper.unschedulable(pod, message)
 
     def _refuse(self, assumed: Assumed, plugin: str, refusal: str) -> None:
         queued, rejector = assumed.queued, frozenset((plugin,))
