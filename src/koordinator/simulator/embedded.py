@@ -213,14 +213,17 @@ def _never_tried(world: Embedded) -> Iterable[Unschedulable]:
     """Yield what no attempt was made for: gated pods, and what is for another scheduler."""
     queue, names = world.scheduler.queue, sorted(world.scheduler.cycles)
     for reservation in filter(is_active, world.cluster.list(Reservation).items):
-        pod = reserve_pod(reservation)
-        if queue.get(pod.key) is None and pod.key not in world.state.pods.by_key:
+        pod, name = reserve_pod(reservation), reservation.metadata.name
+        queued = queue.get(pod.key)
+        if queued is not None and queued.gated_by:
+            said = queued.message
+            yield Unschedulable(pod.key, queued.gated_by, said, said, reservation=name)
+        elif queued is None and pod.key not in world.state.pods.by_key:
             reason = (
                 f"no profile schedules it: spec.template.spec.schedulerName is "
                 f"{pod.spec.scheduler_name!r}, the profiles are {', '.join(names)}; the plugin "
                 "Reservation has to be on"
             )
-            name = reservation.metadata.name
             yield Unschedulable(pod.key, "", reason, reason, reservation=name)
     for pod in world.cluster.list(Pod).items:
         if not _is_pending(pod):

@@ -17,7 +17,7 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.scheduler.app import Bound, Unschedulable
-from koordinator.simulator import Embedded
+from koordinator.simulator import Embedded, schedule
 
 WEB = {"app": "web"}
 
@@ -695,6 +695,18 @@ def test_reservations_of_a_gang_are_all_told_why_they_wait(play: Any) -> None:
         assert (condition.type, condition.reason) == ("Scheduled", "Unschedulable")
         assert condition.message == played.message(name)
         assert "Insufficient cpu" in condition.message
+
+
+def test_a_reservation_whose_gang_is_not_there_is_among_the_decisions() -> None:
+    """With what is missing, as a pod of a gang is."""
+    label = {"pod-group.scheduling.sigs.k8s.io": "g"}
+    on = config("Coscheduling", at=("preEnqueue", "permit", "reserve", "postBind"))
+    result = schedule([node("n"), group("g", 2), reservation("r", 2, labels=label)], on)
+
+    (outcome,) = result.reservations
+    assert isinstance(outcome, Unschedulable)
+    assert (outcome.reservation, outcome.plugin) == ("r", "Coscheduling")
+    assert "needs 2 members" in outcome.message
 
 
 def test_reservations_are_no_pods_of_a_quota(play: Any) -> None:
