@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.equipped_nodes import ALLOCATED, STATUS, bound_pod, machine
-from tests.reservations import config, reservation
+from tests.reservations import affinity, config, exactly, reservation
 from tests.unit.scheduler.conftest import NewEmbedded
 from tests.unit.scheduler.test_reservations import Played
 from tests.worlds import START_S, Amount, node, pod
@@ -65,6 +65,42 @@ def test_pods_of_others_are_left_alone(play: Any) -> None:
     played = play(node("n", cpu=4), pod("a", 3, on="n"), over("r", 4))
 
     assert (played.nodes()["r"], played.uses("a")) == ("", "")
+
+
+def test_pods_that_ignore_reservations_are_no_exception(play: Any) -> None:
+    """They are taken over if they are owners, and else not."""
+    ignores = {"scheduling.koordinator.sh/reservation-ignored": "true"}
+    others = play(node("n", cpu=4), pod("a", 3, on="n", labels=ignores), over("r", 4))
+    assert (others.nodes()["r"], others.uses("a")) == ("", "")
+
+    own = play(node("n", cpu=4), pod("a", 3, on="n", labels={**WEB, **ignores}), over("r", 4))
+    assert own.uses("a") == "r"
+
+
+@pytest.mark.parametrize(
+    ("wish", "fields"),
+    [
+        (affinity(name="other"), {}),
+        (affinity(), {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}),
+        (affinity(reservationSelector={"pool": "x"}), {}),
+        (exactly("memory"), {}),
+    ],
+)
+@pytest.mark.parametrize("mode", ["Default", "Cluster"])
+def test_pods_that_want_another_reservation_are_not_taken_over(
+    play: Any, wish: dict[str, str], fields: dict[str, Any], mode: str
+) -> None:
+    """Whatever makes them candidates."""
+    labels, first = {**WEB, **CANDIDATE}, {"pod.koordinator.sh/pre-allocatable-priority": "9"}
+    pods = [
+        pod("a", 2, "1Gi", on="n", labels=labels, annotations={**wish, **first}),
+        pod("b", 1, on="n", labels=labels),
+    ]
+    held = over("r", 2, **several(mode), **fields)
+    on = config(preAllocationConfig={"enableClusterMode": True})
+    played = play(node("n", cpu=4), *pods, held, on=on)
+
+    assert (played.uses("a"), played.uses("b")) == ("", "r")
 
 
 def test_one_pod_is_taken_over_unless_there_may_be_several(play: Any) -> None:

@@ -33,7 +33,7 @@ from koordinator.domain.reservations.offer import (
     restricted_of,
     withheld_in,
 )
-from koordinator.domain.reservations.owners import claimant_of
+from koordinator.domain.reservations.owners import Claimant, claimant_of, is_owner
 from koordinator.domain.reservations.reserve_pod import Terms
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import MAX_SCORE
@@ -135,20 +135,23 @@ class PreAllocation:
             or RESERVE_POD in placed.pod_class.annotations
         ):
             return False
-        if self._is_of_cluster:
-            return is_true(
-                placed.pod_class.labels, self.args.pre_allocation_config.cluster_label_key
-            )
-        meta = placed.pod.metadata
-        listed = any(owner.label_selector is not None for owner in self.terms.owners)
-        if not listed:
-            return False
         claimant = claimant_of(placed.pod)
+        if not self._is_listed(claimant):
+            return False
         try:
-            asking = Asking(claimant, read_wish(meta), pod_requests(placed.pod.spec))
+            wish = read_wish(placed.pod.metadata)
         except InputError:
             return False
-        return asking.of(self.offer, snapshot.node_labels(placed.row)) in TAKEN
+        asking = Asking(claimant, wish, pod_requests(placed.pod.spec))
+        return asking.as_owner(self.offer, snapshot.node_labels(placed.row)) in TAKEN
+
+    def _is_listed(self, claimant: Claimant) -> bool:
+        """Return whether a pod is marked for it, or an owner where some are so by their labels."""
+        if self._is_of_cluster:
+            return is_true(claimant.labels, self.args.pre_allocation_config.cluster_label_key)
+        owners = self.terms.owners
+        by_labels = any(owner.label_selector is not None for owner in owners)
+        return by_labels and is_owner(owners, claimant)
 
     def _rank(self, placed: PlacedPod) -> tuple[int, str]:
         """Return the order in which pods are tried: by annotation in the mode Cluster."""
