@@ -177,6 +177,8 @@ class Ingest:
                 return _updated(old or before, new)
         state.displace(new.key)
         held = self._belongings_of(new)
+        if placed.belongings.takes_over:  # until these pods say so themselves
+            held = replace(held, takes_over=placed.belongings.takes_over)
         state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, held)
         return _updated(old or before, new)
 
@@ -212,7 +214,8 @@ class Ingest:
             return False
         if all(said.get(key) == known.annotations.get(key) for key in KEYS):
             return False
-        return read_belongings(new.metadata, []) != replace(known, offer=None)
+        what_is_said = replace(known, offer=None, takes_over=frozenset())
+        return read_belongings(new.metadata, []) != what_is_said
 
     def _belongings_of(self, pod: Pod) -> Belongings:
         """Return what the pod holds inside its node; what can't be read is complained about."""

@@ -60,6 +60,16 @@ def test_who_waits_is_tried_once_a_pod_counts_as_part_of_the_reservation(play: A
     assert (played.uses("a"), played.nodes()["x"]) == ("r", "n")
 
 
+def test_no_pod_is_taken_over_twice(play: Any) -> None:
+    """Though both reservations are there before the pod says whose it is."""
+    pods = [pod(name, 2, on="n", labels=WEB) for name in ("a", "b")]
+    held = [over(f"r{i}", 2, labels=REQUIRED) for i in range(3)]
+    played = play(node("n", cpu=9), *pods, *held)
+
+    assert sorted([played.uses("a"), played.uses("b")]) == ["r0", "r1"]
+    assert [played.nodes()[f"r{i}"] for i in range(3)] == ["n", "n", ""]
+
+
 def test_pods_of_others_are_left_alone(play: Any) -> None:
     """The reservation waits, as it would without the wish."""
     played = play(node("n", cpu=4), pod("a", 3, on="n"), over("r", 4))

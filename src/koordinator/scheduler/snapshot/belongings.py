@@ -25,6 +25,8 @@ class Belongings:
     numa: NumaHolding | None = None
     uses: str = ""  # the uid of the reservation that the pod uses
     offer: Offer | None = None  # what the pod holds is for others, on these terms
+    #: uids of pods that use the reservation for which the pod stands, be it known of them or not
+    takes_over: frozenset[str] = frozenset()
     #: the annotations that say so, as far as they are known
     annotations: Mapping[str, str] = field(default_factory=dict, compare=False)
 
@@ -37,6 +39,7 @@ class Belongings:
             other.numa or self.numa,
             other.uses or self.uses,
             other.offer or self.offer,
+            self.takes_over | other.takes_over,
             {**self.annotations, **other.annotations},
         )
 

@@ -299,7 +299,11 @@ class Reservations:
     def reserve(self, node: Snapshot, pod: PodClass, _wish: IntArray | None) -> Holding:
         """Note on the pod which reservation it uses, or for a reservation which pods do."""
         if isinstance(self._known(node, pod), PreAllocation):
-            return Holding(takes_over=tuple(hold.placed.pod for hold in node.borrowed))
+            pods = tuple(hold.placed.pod for hold in node.borrowed)
+            if not pods:
+                return Holding()
+            uids = frozenset(each.metadata.uid for each in pods)
+            return Holding(Belongings(takes_over=uids), takes_over=pods)
         hold = node.nominated
         if hold is None:
             return Holding()

@@ -122,7 +122,13 @@ class PreAllocation:
         if position != self._position:
             self._position, self.loans = position, Loans()
             if not self.refusal():
-                found = [p for p in snapshot.pods.values() if self._is_candidate(snapshot, p)]
+                pods = snapshot.pods.values()
+                gone = {uid for placed in pods for uid in placed.belongings.takes_over}
+                found = [
+                    placed
+                    for placed in pods
+                    if self._is_candidate(snapshot, placed) and placed.pod.metadata.uid not in gone
+                ]
                 for number, placed in enumerate(sorted(found, key=self._rank), 1):
                     self.loans.add(standing_hold(placed, self.offer, -number))
         return self.loans if len(self.loans) else None
