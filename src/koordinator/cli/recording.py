@@ -1,12 +1,12 @@
 """``koord record`` and ``koord replay``: what a scheduler saw, in one file, and run again."""
 
-import gzip
 import os
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import msgspec
 import typer
@@ -42,7 +42,8 @@ from koordinator.simulator.replaying import Replayed
 from koordinator.simulator.replaying import replay as run
 
 SECRET_BYTES = 16
-READ_BYTES = 1 << 20  # at once: lines come out of a buffer
+READ_BYTES = 1 << 18  # at once, compressed; a multiple of it is in memory
+_GZIP = 31  # what zlib calls the format, and its largest window
 
 
 def record(
@@ -115,7 +116,7 @@ def replay(
 ) -> None:
     """Decide anew what was recorded, and show what is different, pod by pod and in totals."""
     try:
-        with gzip.open(path) as file:
+        with path.open("rb") as file:
             recorded = read_recording(_lines(file, path), str(path))
             replayed = run(
                 recorded,
@@ -137,17 +138,46 @@ def replay(
         print_data(as_data(replayed), output)
 
 
-def _lines(file: gzip.GzipFile, path: Path) -> Iterator[bytes]:
+def _lines(file: BinaryIO, path: Path) -> Iterator[bytes]:
     """Yield the lines of a recording; what there is if its recorder, or copy, was stopped hard."""
-    torn = b""
+    torn: list[bytes] = []
     try:
-        while part := file.read1(READ_BYTES):
-            lines = (torn + part).splitlines(keepends=True)
-            torn = b"" if lines[-1].endswith(b"\n") else lines.pop()
-            yield from lines
+        for part in _read_ahead(_unpacked(file)):
+            *ends, rest = part.split(b"\n")
+            for end in ends:
+                yield b"".join((*torn, end, b"\n"))
+                torn.clear()
+            torn.append(rest)
     except EOFError:
         warn(f"{path} ends in the middle; replayed is what comes before")
-    yield torn
+    yield b"".join(torn)
+
+
+def _read_ahead(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the parts; the next one is made beside the work on one, as far as that lets it."""
+    with ThreadPoolExecutor(1) as thread:
+        ahead = thread.submit(next, parts, b"")
+        while part := ahead.result():
+            ahead = thread.submit(next, parts, b"")
+            yield part
+
+
+def _unpacked(file: BinaryIO) -> Iterator[bytes]:
+    """Yield what a gzip file holds, in large parts: other threads can work while one is unpacked.
+
+    The module gzip makes parts so small that waiting for each other takes longer than unpacking.
+    Raises EOFError if the file ends in the middle, zlib.error.
+    """
+    unpacker = zlib.decompressobj(_GZIP)
+    while packed := file.read(READ_BYTES):
+        while packed:
+            if unpacker.eof:  # one file may hold several, one after the other
+                unpacker = zlib.decompressobj(_GZIP)
+            if part := unpacker.decompress(packed):
+                yield part
+            packed = unpacker.unused_data
+    if not unpacker.eof:
+        raise EOFError
 
 
 def as_data(replayed: Replayed) -> dict[str, Any]:

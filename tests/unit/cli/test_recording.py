@@ -94,6 +94,17 @@ def test_a_recorder_that_was_stopped_hard_leaves_what_is_whole(
     assert "torn.gz ends in the middle" in done.stderr
 
 
+def test_a_file_compressed_in_pieces_is_one_recording(recording: str, tmp_path: Path) -> None:
+    """Wherever a line is cut, as tools that compress on many cores, or appending, leave it."""
+    lines = gzip.decompress(Path(recording).read_bytes())
+    path = tmp_path / "pieces.gz"
+    path.write_bytes(b"".join(map(gzip.compress, (lines[:100], b"", lines[100:]))))
+    done = CliRunner().invoke(app, ["replay", str(path), "-o", "json"])
+
+    assert json.loads(done.stdout)["same"] == 2
+    assert done.stderr == ""
+
+
 @pytest.mark.parametrize(
     ("field", "told"), [("type", "'WHAT'"), ("object", "accepted is an object")]
 )
