@@ -142,13 +142,17 @@ def _rounded(nanos: int, unit: int) -> int:
     return nanos // unit if nanos < 0 else -(-nanos // unit)
 
 
-#: What most texts are, digits and one of these suffixes, is multiplied by this many nanos.
-_PLAIN: Final = {
-    suffix: (Notation.DECIMAL_SI, 10 ** (9 + exponent))
-    for suffix, exponent in _DECIMAL_EXPONENTS.items()
-} | {
-    suffix: (Notation.BINARY_SI, NANOS << exponent)
-    for suffix, exponent in _BINARY_EXPONENTS.items()
+#: What most texts are, digits and one of these suffixes, is multiplied by this many nanos, and
+#: capped where that is said.
+_PLAIN: Final[dict[str, tuple[Notation, int, int | None]]] = {
+    **{
+        suffix: (Notation.DECIMAL_SI, 10 ** (9 + exponent), None)
+        for suffix, exponent in _DECIMAL_EXPONENTS.items()
+    },
+    **{
+        suffix: (Notation.BINARY_SI, NANOS << exponent, _MAX_BINARY)
+        for suffix, exponent in _BINARY_EXPONENTS.items()
+    },
 }
 
 
@@ -157,11 +161,9 @@ def _parse_text(text: str) -> Quantity:
     digits = text.rstrip("numkKMGTPEi")
     plain = _PLAIN.get(text[len(digits) :])
     if plain is not None and digits.isdecimal() and text.isascii() and len(text) <= _MAX_TEXT:
-        notation, unit = plain
+        notation, unit, most = plain
         nanos = int(digits) * unit
-        return Quantity(
-            nanos if notation is Notation.DECIMAL_SI else min(nanos, _MAX_BINARY), notation, text
-        )
+        return Quantity(nanos if most is None or nanos < most else most, notation, text)
     return _parse_any(text)
 
 
