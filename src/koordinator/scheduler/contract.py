@@ -107,6 +107,7 @@ from enum import Enum, Flag, StrEnum, auto
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
+import msgspec
 import numpy as np
 
 from koordinator.api.kubescheduler import PluginArgs
@@ -184,8 +185,7 @@ class Hint(StrEnum):
     SKIP = "QueueSkip"
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterEvent:
+class ClusterEvent(msgspec.Struct, frozen=True, gc=False):  # a struct: one is made per news
     """Something changed in the cluster.
 
     ``resource`` is a kind: Node, AssignedPod, Pod, Device …
