@@ -155,10 +155,11 @@ class _Replay:
         self._ends: list[tuple[float, int, _Story]] = []  # planned; the number orders equal times
         self._planned = 0
         self._put_off: dict[str, RecordedEvent] = {}  # the latest report of each node …
-        self._put_off_s = 0.0  # … when the last one came, and until when they may wait
-        self._put_off_until_s = math.inf
+        self._put_off_s = 0.0  # … when the last one came
         self._is_first = True
         world.load([])  # the scheduler follows from here on, and ranks nodes as they come
+        #: when something happens even without news, as of the last reply of the scheduler
+        self._due_s = self._next_due_s()
 
     # -- time --------------------------------------------------------------------------------
 
@@ -188,14 +189,10 @@ class _Replay:
 
     def _puts_off(self, batch: RecordedBatch) -> bool:
         """Note a batch for later if it reports usage only, and nothing is to be decided yet."""
-        nodes = [event.reporting for event in batch.events]
-        if self._is_first or not all(nodes):
+        if self._is_first or batch.at_s > self._due_s or not self._scheduler.queue.is_empty:
             return False
-        if not self._put_off:
-            if any(self._scheduler.queue.counts().values()):
-                return False
-            self._put_off_until_s = self._due_s()
-        if batch.at_s > self._put_off_until_s:
+        nodes = [event.reporting for event in batch.events]
+        if not all(nodes):
             return False
         self._put_off.update(zip(nodes, batch.events, strict=True))
         self._put_off_s = batch.at_s
@@ -208,7 +205,7 @@ class _Replay:
                 self._store(read_report(event.object))
             self._put_off.clear()
 
-    def _due_s(self) -> float:
+    def _next_due_s(self) -> float:
         """Return when something happens even without news."""
         wakeup_s = self._scheduler.next_wakeup_s()
         end_s = self._ends[0][0] if self._ends else math.inf
@@ -216,7 +213,7 @@ class _Replay:
 
     def _pass(self, until_s: float) -> None:
         while True:
-            next_s = self._due_s()
+            next_s = self._due_s
             if next_s >= until_s:  # what is due at that moment is decided with the batch
                 break
             self._world.clock.advance_to(next_s)
@@ -234,7 +231,8 @@ class _Replay:
                 self._note(outcome)
             evicted = any(isinstance(outcome, Evicted) for outcome in outcomes)
             if not self._world.volumes.step() and not evicted:
-                return
+                break
+        self._due_s = self._next_due_s()
 
     def _note(self, outcome: Outcome) -> None:
         story = self._live.get(outcome.pod)

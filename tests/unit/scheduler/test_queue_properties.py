@@ -142,6 +142,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue.validate()
         everywhere = [q.key for state in QueueState for q in self.queue.pods(state)]
         assert sorted(everywhere) == sorted(self.priority)
+        assert self.queue.is_empty == (not everywhere)
 
     def teardown(self) -> None:
         """In the end it is every pod's turn, but for gated ones and those being tried."""

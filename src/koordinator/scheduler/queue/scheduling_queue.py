@@ -307,6 +307,11 @@ class SchedulingQueue:
         """Return the events kept for pods that are being decided on, by what metrics call them."""
         return self._pools.log.counts()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no pod, in whatever state."""
+        return not self._pools.pods
+
     def counts(self) -> dict[QueueState, int]:
         """Return how many pods are in each state."""
         return dict(self._pools.counts)
