@@ -193,11 +193,13 @@ def test_every_member_of_a_gang_is_in_the_trail() -> None:
 
     assert {it.pods[0].pod for it in refused} == {f"default/g-{i}" for i in range(3)}
     assert {it.job for it in refused} == {"default/g"}
+    assert sum(it.took_s > 0 for it in refused) == 1
     one.cluster.load([node("c", cpu=12)])
     one.world.run_to_fixed_point()
     bound = one.entries(AuditOutcome.BOUND)
     assert sum(len(it.pods) for it in bound) == 3
     assert sum(it.took_s > 0 for it in bound) == 1
+    assert list(from_lines(b"".join(one.lines).splitlines(), "")) == one.entries()
 
 
 def test_the_endpoint_takes_the_choice() -> None:

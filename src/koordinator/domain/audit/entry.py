@@ -36,10 +36,11 @@ class ScoredNode(msgspec.Struct, frozen=True, gc=False):
     scores: Mapping[str, int]  # by plugin
 
 
-class AuditEntry(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False
-):
+class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", gc=False):
     """One outcome, of one pod or of several that were decided together.
+
+    Not frozen: the entry of a turn comes into being when the turn begins, and is filled in as more
+    is known, which costs half of making it out of what was noted elsewhere.
 
     ``plugin`` is the one that decided: it keeps most nodes away, or refused, or set the chosen
     node apart from the next best; empty if nothing did, or it is not known.  ``took_s``,
@@ -60,7 +61,7 @@ class AuditEntry(
     by: str = ""  # of an eviction: for whom
     took_s: float = 0.0  # seconds of deciding, binding not included
     turn_pods: int = 0
-    spent_us: Mapping[str, int] = {}  # microseconds of the turn by extension point
+    spent_us: dict[str, int] = {}  # microseconds of the turn by extension point
     best: tuple[ScoredNode, ...] = ()  # best first; of the turn's first pod, not of every turn
 
 

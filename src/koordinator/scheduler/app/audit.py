@@ -7,14 +7,11 @@ of the best nodes cost as much as many decisions: they are computed for as many 
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import Struct
-from msgspec.structs import replace
 
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
@@ -30,6 +27,7 @@ from koordinator.domain.audit import (
 )
 from koordinator.domain.audit.entry import to_lines
 from koordinator.domain.gangs import GangBook
+from koordinator.scheduler.app.binding import Assumed
 from koordinator.scheduler.app.outcomes import Evicted
 from koordinator.scheduler.contract import Profile
 from koordinator.scheduler.cycle import Scorecard, scorecard
@@ -45,20 +43,7 @@ SCORES_SHARE = 0.005  # of the time, for scores of the best nodes
 
 TIMES_EVERY_S = 10.0  # between two entries of what plugins took
 
-Spent = Mapping[tuple[str, str], float]  # seconds by profile and extension point
-
-
-class Turn(Struct, eq=False):  # a struct: one is made per decision
-    """One time that the scheduler decided, about one pod or several together."""
-
-    profile: str
-    pods: int
-    began_s: float  # by the stopwatch
-    took_s: float = 0.0
-    spent_us: Mapping[str, int] = {}  # by extension point
-    best: tuple[ScoredNode, ...] = ()
-    plugin: str = ""  # sets the best node apart from the next
-    told: bool = False
+_BOUND = AuditOutcome.BOUND  # looking up a member takes a third of making an entry
 
 
 class Audit:
@@ -79,7 +64,8 @@ class Audit:
         self._ring: deque[AuditEntry] = deque()
         self._pods = 0  # in the ring; an outcome of a node counts as one
         self._fresh: list[AuditEntry] = []
-        self._turn: Turn | None = None
+        self._turn: AuditEntry | None = None  # of what is decided now
+        self._began_s = 0.0  # when that began, by the stopwatch
         self._refused: list[AuditEntry] = []  # in the turn that has not ended
         self._profiles: Mapping[str, Profile] = {}
         self._gangs: Sequence[GangBook] = ()
@@ -110,28 +96,32 @@ class Audit:
 
     # -- told by the scheduler ---------------------------------------------------------------
 
-    def begin(self, profile: str, pods: int, began_s: float) -> Turn:
-        """Note that a decision begins; by the stopwatch."""
-        self._turn = Turn(profile, pods, began_s)
+    def begin(self, profile: str, pods: int, began_s: float) -> AuditEntry:
+        """Note that a decision begins, by the stopwatch; return what will have its figures.
+
+        It becomes part of the trail, as ``bound``, together with its first pods.
+        """
+        self._turn = AuditEntry(at_s=0.0, outcome=_BOUND, profile=profile, turn_pods=pods)
+        self._began_s = began_s
         return self._turn
 
-    def end(self, took_s: float, spent: Spent) -> None:
+    def end(self, took_s: float) -> None:
         """Note that what began has ended."""
         turn = self._turn
         if turn is None:
             return
         turn.took_s = took_s
-        turn.spent_us = {point: int(spent_s * 1e6) for (_, point), spent_s in spent.items()}
-        self._decided += turn.pods
+        self._decided += turn.turn_pods
         self._turn = None
-        for entry in self._refused:
-            self._add(entry if turn.told else _with_figures(entry, turn))
-        self._refused.clear()
+        if self._refused:
+            _move_figures(turn, self._refused[0])
+            self._extend(self._refused, len(self._refused))
+            self._refused = []
 
     def compare(self, pod_class: PodClass) -> None:
         """Compute the scores of the best nodes for such a pod as things are, if there is time."""
         turn = self._turn
-        if turn is None or turn.began_s < self._scores_from_s or self._state is None:
+        if turn is None or self._began_s < self._scores_from_s or self._state is None:
             return
         began_s = self.now_s()
         card = scorecard(self._profiles[turn.profile], self._state, pod_class)
@@ -140,27 +130,16 @@ class Audit:
         ended_s = self.now_s()
         self._scores_from_s = ended_s + (ended_s - began_s) / SCORES_SHARE
 
-    def bound(self, at_s: float, pods: Sequence[tuple[Turn | None, str, str, int]]) -> None:
-        """Note pods that have their nodes: turn, ``namespace/name``, node and attempt."""
-        for turn, group in groupby(pods, key=_turn_of):
-            these = tuple([AuditedPod(pod, node, tries) for _, pod, node, tries in group])
-            if turn is None or turn is self._turn or turn.told:
-                self._add(AuditEntry(at_s=at_s, outcome=AuditOutcome.BOUND, pods=these))
-                continue
-            turn.told = True
-            self._add(
-                AuditEntry(
-                    at_s=at_s,
-                    outcome=AuditOutcome.BOUND,
-                    profile=turn.profile,
-                    pods=these,
-                    plugin=turn.plugin,
-                    took_s=turn.took_s,
-                    turn_pods=turn.pods,
-                    spent_us=turn.spent_us,
-                    best=turn.best,
-                )
-            )
+    def bound(self, at_s: float, bound: Sequence[Assumed]) -> None:
+        """Note pods that have their nodes."""
+        entries = []
+        for turn, pods in _by_turn(bound):
+            entry = turn
+            if entry is None or entry is self._turn or entry.pods:
+                entry = AuditEntry(at_s=at_s, outcome=_BOUND)
+            entry.at_s, entry.pods = at_s, pods
+            entries.append(entry)
+        self._extend(entries, len(bound))
 
     def rejected(
         self, at_s: float, queued: QueuedPod, plugin: str, reason: str, nominated: str = ""
@@ -267,12 +246,16 @@ class Audit:
     # -- inside ------------------------------------------------------------------------------
 
     def _add(self, entry: AuditEntry) -> None:
-        self._ring.append(entry)
-        self._pods += len(entry.pods) or 1
+        self._extend([entry], len(entry.pods) or 1)
+
+    def _extend(self, entries: Sequence[AuditEntry], pods: int) -> None:
+        """Add entries of so many pods; an outcome of a node counts as one."""
+        self._ring += entries
+        self._pods += pods
         while self._pods > self._capacity and len(self._ring) > 1:
             self._pods -= len(self._ring.popleft().pods) or 1
         if self._sink is not None:
-            self._fresh.append(entry)
+            self._fresh += entries
 
     def _job(self, pod: Pod) -> str:
         """Return the gang or the owner of a pod; empty if it has neither."""
@@ -285,18 +268,28 @@ class Audit:
         return f"{meta.namespace}/{owner.name}" if owner is not None else ""
 
 
-def _turn_of(bound: tuple[Turn | None, str, str, int]) -> Turn | None:
-    return bound[0]
+def _by_turn(
+    bound: Sequence[Assumed],
+) -> Iterator[tuple[AuditEntry | None, tuple[AuditedPod, ...]]]:
+    """Yield the pods of each turn; those that are decided together follow on one another."""
+    these: list[AuditedPod] = []
+    turn = None
+    for assumed in bound:
+        if assumed.turn is not turn and these:
+            yield turn, tuple(these)
+            these = []
+        turn, queued = assumed.turn, assumed.queued
+        these.append(AuditedPod(queued.key, assumed.node, queued.attempts))
+    if these:
+        yield turn, tuple(these)
 
 
-def _with_figures(entry: AuditEntry, turn: Turn) -> AuditEntry:
-    turn.told = True
-    return replace(
-        entry,
-        took_s=turn.took_s,
-        turn_pods=turn.pods,
-        spent_us=turn.spent_us,
-    )
+def _move_figures(turn: AuditEntry, first: AuditEntry) -> None:
+    """Let the first entry of a turn have its figures, unless other pods' entry has them."""
+    if not turn.pods:
+        first.took_s, first.turn_pods = turn.took_s, turn.turn_pods
+        first.spent_us = turn.spent_us
+        turn.pods = first.pods  # it is told
 
 
 def best_nodes(card: Scorecard) -> tuple[ScoredNode, ...]:

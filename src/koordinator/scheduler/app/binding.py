@@ -18,10 +18,10 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import Binding, Binds, Cluster
+from koordinator.domain.audit import AuditEntry
 from koordinator.domain.devices.node_lock import is_locked, lock_text, locked
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import ClusterError, ConflictError, InputError, NotFoundError
-from koordinator.scheduler.app.audit import Turn
 from koordinator.scheduler.contract import NOTHING, Holding
 from koordinator.scheduler.cycle import Choice, Scorecard
 from koordinator.scheduler.queue import QueuedPod
@@ -44,7 +44,7 @@ class Assumed(Struct, eq=False):  # a struct: one is made per pod
     deadline_s: float = 0.0  # of that wait; 0: it doesn't wait
     began_s: float = 0.0  # when the attempt began, by the stopwatch of the metrics
     sent_s: float = 0.0  # when its bind was sent; 0: not yet
-    turn: Turn | None = None  # in which it was decided, for the audit
+    turn: AuditEntry | None = None  # in which it was decided, for the audit
 
 
 Ended = tuple[Assumed, ClusterError | None]
@@ -59,7 +59,7 @@ class Binder:
         self._state = state
         self._under_way: list[tuple[Binds, dict[int, Assumed]]] = []
         self._settled: list[Ended] = []
-        self.turn: Turn | None = None  # to which belongs what is assumed now
+        self.turn: AuditEntry | None = None  # to which belongs what is assumed now
 
     @property
     def in_flight(self) -> int:

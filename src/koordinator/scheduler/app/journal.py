@@ -46,11 +46,13 @@ class Journal:
     def end(self, run: Sequence[QueuedPod]) -> None:
         """Note that what began has ended."""
         took_s = self._watch.now_s() - self.began_s if self._watch is not None else 0.0
+        turn = self._binder.turn
         if self._metrics is not None:
-            self._metrics.decided(len(run), took_s)
+            spent_us = turn.spent_us if turn is not None else None
+            self._metrics.decided(len(run), took_s, spent_us)
         if self._audit is not None:
             self._binder.turn = None
-            self._audit.end(took_s, self._metrics.spent if self._metrics is not None else {})
+            self._audit.end(took_s)
 
     def compare(self, pod_class: PodClass) -> None:
         """Note which nodes are the best for such a pod, before it has its place."""
@@ -117,8 +119,7 @@ class Journal:
     def bound(self, bound: Sequence[Assumed]) -> None:
         """Note pods that have their nodes in the cluster, too."""
         if self._audit is not None and bound:
-            pods = [(a.turn, a.queued.key, a.node, a.queued.attempts) for a in bound]
-            self._audit.bound(self._clock.now_s(), pods)
+            self._audit.bound(self._clock.now_s(), bound)
         for assumed in bound:
             queued, holding = assumed.queued, assumed.holding
             if self._metrics is not None:

@@ -4,7 +4,7 @@ Sources: kubernetes pkg/scheduler/metrics/metrics.go (names, labels, buckets); k
 pkg/scheduler/metrics.  One call of a plugin covers all nodes here, where the original's covers one.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -133,7 +133,6 @@ class Metrics:
             exponential(0.00001, 1.5, 20),
         )
         self._spent: dict[tuple[str, str], float] = {}  # in this attempt, by profile and point
-        self.spent: Mapping[tuple[str, str], float] = {}  # in the last one
         self.now_s: Callable[[], float] = perf_counter
         self.jobs = JobMetrics(registry)  # gangs and quotas
         registry.register(self)
@@ -148,12 +147,17 @@ class Metrics:
 
     # -- told by the scheduler ---------------------------------------------------------------
 
-    def decided(self, pods: int, took_s: float) -> None:
-        """Count decisions made together: each took its share of the time."""
+    def decided(self, pods: int, took_s: float, spent_us: dict[str, int] | None = None) -> None:
+        """Count decisions made together: each took its share of the time.
+
+        ``spent_us``, if given, gets the microseconds of each extension point.
+        """
         self._algorithm_seconds.observe(took_s / pods, times=pods)
         for (profile, point), spent_s in self._spent.items():
             self._point_seconds.observe(spent_s, point, "Success", profile)
-        self.spent, self._spent = self._spent, {}
+            if spent_us is not None:
+                spent_us[point] = int(spent_s * 1e6)
+        self._spent.clear()
 
     def bound(self, queued: QueuedPod, now_s: float, took_s: float, bind_s: float) -> None:
         """Count a pod that has its node; ``now_s`` is the scheduler's time.
