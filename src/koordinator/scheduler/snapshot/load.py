@@ -165,7 +165,11 @@ class LoadTable:
     def advance(self, now_s: float) -> IntArray:
         """Let time pass; return the rows whose report has expired by that."""
         self._now_s = max(self._now_s, now_s)
-        expired = [ledger.expire(self._now_s) for ledger in self._ledgers.values()]
+        expired = [
+            ledger.expire(self._now_s)
+            for ledger in self._ledgers.values()
+            if ledger.next_expiry_s <= self._now_s
+        ]
         return np.concatenate(expired) if expired else _NO_ROWS
 
     def validate(self) -> None:

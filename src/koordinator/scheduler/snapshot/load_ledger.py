@@ -65,7 +65,7 @@ class LoadLedger:
         self._is_reported = np.zeros(capacity, bool)
         self._windows: dict[int, Window | None] = {}  # that are limited, of nodes with limits
         self._expires_s: npt.NDArray[np.float64] = np.full(capacity, inf)
-        self._next_expiry_s = inf  # at the earliest
+        self.next_expiry_s = inf  # of a report, at the earliest
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -175,13 +175,11 @@ class LoadLedger:
 
     def expire(self, now_s: float) -> IntArray:
         """Return the rows whose report has expired since the last call."""
-        if now_s < self._next_expiry_s:
-            return np.zeros(0, np.int64)
         expired = np.flatnonzero(self._expires_s <= now_s)
         fresh = self.facts[expired, Fact.STATUS] == Status.FRESH
         self.facts[expired, Fact.STATUS] = np.where(fresh, Status.EXPIRED, Status.EMPTY)
         self._expires_s[expired] = inf
-        self._next_expiry_s = float(self._expires_s.min(initial=inf))
+        self.next_expiry_s = float(self._expires_s.min(initial=inf))
         return expired
 
     def _note_reported(self, old: Measured | None, new: Measured | None) -> None:
@@ -207,7 +205,7 @@ class LoadLedger:
         old = np.where(has_body, Status.EXPIRED, Status.EMPTY)
         self.facts[rows, Fact.STATUS] = np.where(expired, old, fresh)
         self._expires_s[rows] = expires_s = np.where(expired, inf, expires_s)
-        self._next_expiry_s = min(self._next_expiry_s, float(expires_s.min()))
+        self.next_expiry_s = min(self.next_expiry_s, float(expires_s.min()))
 
     def _weigh(self, rows: Sequence[int], pods: Iterable[Iterable[PlacedPod]]) -> None:
         """Work out anew what is left of these rows."""
