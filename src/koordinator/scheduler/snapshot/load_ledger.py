@@ -62,7 +62,6 @@ class LoadLedger:
         #: (capacity, MARGINS, r) by Margin, (capacity, FACTS) by Fact
         self.margins, self.facts = blank(capacity, len(rules.resources))
         self.reported: Counter[str] = Counter()  # keys of pods -> rows whose report names them
-        self._is_reported = np.zeros(capacity, bool)
         self._windows: dict[int, Window | None] = {}  # that are limited, of nodes with limits
         self._expires_s: npt.NDArray[np.float64] = np.full(capacity, inf)
         self.next_expiry_s = inf  # of a report, at the earliest
@@ -80,7 +79,7 @@ class LoadLedger:
         return all(class_load(kind, self.rules).unreported == first for kind in kinds[1:])
 
     def added_by(self, placed: PlacedPod) -> Addends:
-        """Return what a pod adds to its node, which has been measured."""
+        """Return what a pod adds to its node."""
         measured = self.measured[placed.row]
         report = measured.pods.get(placed.key) if measured is not None else None
         kind = class_load(placed.pod_class, self.rules)
@@ -88,10 +87,14 @@ class LoadLedger:
             return kind.unreported
         return kind.load.reported(measured, report, self.rules, placed.pod, placed.since_s)
 
-    def sums(self, measured: Measured, pods: Iterable[PlacedPod]) -> Addends:
-        """Return what all pods of a measured node add, and what was measured of no pod."""
-        rules, key, named = self.rules, self.rules.key, measured.pods
-        in_full_s = measured.updated_s - measured.interval_s
+    def sums(self, measured: Measured | None, pods: Iterable[PlacedPod]) -> Addends:
+        """Return what all pods of a node add, and what was measured of no pod."""
+        rules, key = self.rules, self.rules.key
+        addends = [rules.nothing * len(Sum)]
+        if measured is None:
+            addends += [class_load(placed.pod_class, rules).unreported for placed in pods]
+            return tuple(map(sum, zip(*addends, strict=True)))
+        named, in_full_s = measured.pods, measured.updated_s - measured.interval_s
         addends = [rules.nothing * Sum.PROD_USAGE + measured.system]
         for placed in pods:
             kind: ClassLoad = placed.pod_class.facts.get(key) or class_load(placed.pod_class, rules)
@@ -115,7 +118,6 @@ class LoadLedger:
         known, width = self.margins, len(self.rules.resources)
         self.margins, self.facts = blank(self._nodes.capacity, width)
         self.margins[: len(known)] = known
-        self._is_reported = np.pad(self._is_reported, (0, more))
         self._expires_s = np.pad(self._expires_s, (0, more), constant_values=inf)
 
     def set_node(
@@ -150,28 +152,24 @@ class LoadLedger:
         for row, new in zip(rows, news, strict=True):
             self._note_reported(self.measured[row], new)
             self.measured[row] = new
-        self._is_reported[rows] = [new is not None for new in news]
         self._set_status(rows, news, now_s)
         self._weigh(rows, [pods for _, _, pods in reports])
 
     def charge(self, placed: PlacedPod, sign: int) -> None:
         """Count a pod on its row (1), or no more (-1)."""
         row = placed.row
-        measured = self.measured[row]
-        if measured is None:
-            return
         case, margins = self.facts[row, _CASE], self.margins[row]
-        if placed.key in measured.pods:
+        if placed.key in self.reported:
             takes = taken(self.added_by(placed), case)
         else:
             takes = class_load(placed.pod_class, self.rules).takes[case]
         move = np.subtract if sign > 0 else np.add
-        move(margins, takes, out=margins)
+        move(margins, takes, margins)
 
     def charge_run(self, pod: PodClass, rows: IntArray, times: IntArray) -> None:
         """Count ``times[i]`` pods of a class, of which nothing was measured, on ``rows[i]``."""
         takes = class_load(pod, self.rules).takes[self.facts[rows, Fact.CASE]]
-        self.margins[rows] -= (times * self._is_reported[rows])[:, None, None] * takes
+        self.margins[rows] -= times[:, None, None] * takes
 
     def expire(self, now_s: float) -> IntArray:
         """Return the rows whose report has expired since the last call."""
@@ -213,13 +211,10 @@ class LoadLedger:
         used: list[tuple[int, ...]] = []
         knows: list[int] = []
         for row, there in zip(rows, pods, strict=True):
-            measured = self.measured[row]
-            if measured is None:
-                used.append(nothing * USED)
-                knows.append(0)
-                continue
-            limited = measured.over(self._windows.get(row, rules.limits.window), rules)
-            scored = measured.over(rules.scored, rules)
+            measured, limited, scored = self.measured[row], None, None
+            if measured is not None:
+                limited = measured.over(self._windows.get(row, rules.limits.window), rules)
+                scored = measured.over(rules.scored, rules)
             used.append(self.sums(measured, there) + (limited or nothing) + (scored or nothing))
             known = Case.KNOWS_LIMITED * (limited is not None)
             knows.append(known + Case.KNOWS_SCORED * (scored is not None))

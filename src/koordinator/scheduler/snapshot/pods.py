@@ -56,6 +56,11 @@ class PlacedPod(Struct, eq=False):  # a struct: one is made per pod
             self._since_s = self.assigned_s if bound_s is None else bound_s
         return self._since_s
 
+    @property
+    def is_dated(self) -> bool:
+        """Whether somebody has asked that of this version of the pod."""
+        return self._since_s is not None
+
     def renew(self, pod: Pod) -> None:
         """Take over another version of the pod."""
         self.pod, self._since_s = pod, None

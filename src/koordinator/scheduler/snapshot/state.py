@@ -240,7 +240,7 @@ class ClusterState:
 
     def renew(self, placed: PlacedPod, pod: Pod) -> None:
         """Take over a version of a placed pod that plugins can't tell from the last one."""
-        if placed.pod.status.conditions == pod.status.conditions:
+        if not placed.is_dated or placed.pod.status.conditions == pod.status.conditions:
             placed.renew(pod)
         elif self.load.renew(placed, pod):
             self.usage_log.append(placed.row)
