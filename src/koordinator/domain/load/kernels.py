@@ -184,6 +184,19 @@ def _weigh_loop(
             margins[row, _PROD_FREE, r] = has - by_prod
 
 
+def _charged(row: int, sign: int, takes: IntArray, margins: IntArray, facts: ByteArray) -> None:
+    margins[row] -= sign * takes[facts[row, _CASE]]
+
+
+def _charged_loop(
+    row: int, sign: int, takes: IntArray, margins: IntArray, facts: ByteArray
+) -> None:
+    case = facts[row, _CASE]
+    for which in range(MARGINS):
+        for r in range(margins.shape[2]):
+            margins[row, which, r] -= sign * takes[case, which, r]
+
+
 def _judged(  # noqa: PLR0917 (numba takes no keywords)
     rows: IntArray,
     times: IntArray,
@@ -310,6 +323,10 @@ def _written(types: Any) -> Any:
 #: Writes the margins of rows, of which ``used`` ``(n, USED, r)`` is in use.
 weigh = Kernel(
     _weigh, _weigh_loop, lambda t: (_vector(t), _read(t), _read(t), _facts(t), _written(t))
+)
+#: Takes one pod off the margins of a row, or puts it back (sign -1).
+charged = Kernel(
+    _charged, _charged_loop, lambda t: (t.int64, t.int64, _read(t), _written(t), _facts(t))
 )
 #: Adds ``weight`` times the score to ``total``, and makes ``fits`` False where the verdict is no.
 #: ``codes``, unless it is empty, becomes the verdict as bits: none where the node takes the pod,

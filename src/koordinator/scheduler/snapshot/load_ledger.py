@@ -20,6 +20,7 @@ from koordinator.domain.load.kernels import (
     Figure,
     Status,
     blank,
+    charged,
     taken,
     takes_of,
     weigh,
@@ -36,7 +37,6 @@ from koordinator.scheduler.snapshot.pods import PlacedPod
 #: A row, what it reports, None if that is nothing any more, and the pods that are there.
 Report = tuple[int, NodeMetric | None, Iterable[PlacedPod]]
 _NO_KEYS: AbstractSet[str] = frozenset()
-_CASE = int(Fact.CASE)  # a plain number is quicker where one is used for every pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +158,13 @@ class LoadLedger:
     def charge(self, placed: PlacedPod, sign: int) -> None:
         """Count a pod on its row (1), or no more (-1)."""
         row = placed.row
-        case, margins = self.facts[row, _CASE], self.margins[row]
         if placed.key in self.reported:
-            takes = taken(self.added_by(placed), case)
-        else:
-            takes = class_load(placed.pod_class, self.rules).takes[case]
-        move = np.subtract if sign > 0 else np.add
-        move(margins, takes, margins)
+            added = self.added_by(placed)
+            self.margins[row] -= sign * taken(added, int(self.facts[row, Fact.CASE]))
+            return
+        kernel = charged.compiled if self._nodes.is_large else charged.reference
+        takes = class_load(placed.pod_class, self.rules).takes
+        kernel(row, sign, takes, self.margins, self.facts)
 
     def charge_run(self, pod: PodClass, rows: IntArray, times: IntArray) -> None:
         """Count ``times[i]`` pods of a class, of which nothing was measured, on ``rows[i]``."""

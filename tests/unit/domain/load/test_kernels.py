@@ -16,6 +16,7 @@ from koordinator.domain.load.kernels import (
     Figure,
     IntArray,
     Option,
+    charged,
     judged,
     taken,
     takes_of,
@@ -51,6 +52,10 @@ def test_compiled_and_array_code_agree(data: st.DataObject, is_prod: bool) -> No
     weigh.reference(np.arange(NODES), used, figures, facts, margins)
     weigh.compiled(np.arange(NODES), used, figures, facts, likewise)
     assert np.array_equal(margins, likewise)
+    for sign in (1, 1, -1):
+        charged.compiled(2, sign, takes, margins, facts)
+        charged.reference(2, sign, takes, likewise, facts)
+        assert np.array_equal(margins, likewise)
     for more in (times, times[:0]):
         asked = rows, more, takes, margins, facts, options, weights, is_prod, 3
         told = [(np.full(4, 9), np.arange(4) > 0, np.arange(4)) for _ in range(2)]
