@@ -38,6 +38,12 @@ from koordinator.scheduler.snapshot.pods import PlacedPod
 Report = tuple[int, NodeMetric | None, Iterable[PlacedPod]]
 _NO_KEYS: AbstractSet[str] = frozenset()
 
+# Plain numbers: to look one up in an enumeration takes as long as much of the work on a report.
+_PROD_USAGE = int(Sum.PROD_USAGE)
+_STATUS, _CASE = int(Fact.STATUS), int(Fact.CASE)
+_UNKNOWN, _FRESH, _EXPIRED, _EMPTY = (int(one) for one in Status)
+_KNOWS_LIMITED, _KNOWS_SCORED, _HAS_PROD_LIMITS = (int(one) for one in Case)
+
 
 @dataclass(frozen=True, slots=True)
 class ClassLoad:
@@ -95,7 +101,7 @@ class LoadLedger:
             addends += [class_load(placed.pod_class, rules).unreported for placed in pods]
             return tuple(map(sum, zip(*addends, strict=True)))
         named, in_full_s = measured.pods, measured.updated_s - measured.interval_s
-        addends = [rules.nothing * Sum.PROD_USAGE + measured.system]
+        addends = [rules.nothing * _PROD_USAGE + measured.system]
         for placed in pods:
             kind: ClassLoad = placed.pod_class.facts.get(key) or class_load(placed.pod_class, rules)
             report = named.get(placed.key)
@@ -195,15 +201,19 @@ class LoadLedger:
     def _set_status(
         self, rows: Sequence[int], news: Sequence[Measured | None], now_s: float
     ) -> None:
-        lasts_s = self.rules.expiration_s
-        expires_s = np.array([inf if new is None else new.updated_s + lasts_s for new in news])
-        has_body = np.array([new is not None and new.usage is not None for new in news])
-        expired = expires_s <= now_s
-        fresh = np.where(has_body, Status.FRESH, Status.UNKNOWN)
-        old = np.where(has_body, Status.EXPIRED, Status.EMPTY)
-        self.facts[rows, Fact.STATUS] = np.where(expired, old, fresh)
-        self._expires_s[rows] = expires_s = np.where(expired, inf, expires_s)
-        self.next_expiry_s = min(self.next_expiry_s, float(expires_s.min()))
+        lasts_s, until_s, status = self.rules.expiration_s, [], []
+        for new in news:
+            expires_s = inf if new is None else new.updated_s + lasts_s
+            has_body = new is not None and new.usage is not None
+            if expires_s <= now_s:
+                status.append(_EXPIRED if has_body else _EMPTY)
+                expires_s = inf
+            else:
+                status.append(_FRESH if has_body else _UNKNOWN)
+            until_s.append(expires_s)
+        self.facts[rows, _STATUS] = status
+        self._expires_s[rows] = until_s
+        self.next_expiry_s = min(self.next_expiry_s, *until_s)
 
     def _weigh(self, rows: Sequence[int], pods: Iterable[Iterable[PlacedPod]]) -> None:
         """Work out anew what is left of these rows."""
@@ -216,11 +226,11 @@ class LoadLedger:
                 limited = measured.over(self._windows.get(row, rules.limits.window), rules)
                 scored = measured.over(rules.scored, rules)
             used.append(self.sums(measured, there) + (limited or nothing) + (scored or nothing))
-            known = Case.KNOWS_LIMITED * (limited is not None)
-            knows.append(known + Case.KNOWS_SCORED * (scored is not None))
+            known = 0 if limited is None else _KNOWS_LIMITED
+            knows.append(known if scored is None else known | _KNOWS_SCORED)
         where = np.array(rows)
         facts = self.facts
-        facts[where, Fact.CASE] = facts[where, Fact.CASE] & Case.HAS_PROD_LIMITS | knows
+        facts[where, _CASE] = facts[where, _CASE] & _HAS_PROD_LIMITS | knows
         amounts = np.array(used, np.int64).reshape(len(rows), USED, -1)
         kernel = weigh.compiled if self._nodes.is_large else weigh.reference
         kernel(where, amounts, self.figures, facts, self.margins)
