@@ -435,6 +435,25 @@ def test_a_change_of_the_node_and_pods_that_end_are_enough_together() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("report", "told"),
+    [
+        (metric("n", cpu=9), "bring the use of n down by 3301m cpu"),  # 9 + 0.85 of 6.549 at most
+        (
+            metric("n", cpu=1, at="20:00:00"),
+            "let the koordlet of n report again",
+        ),
+    ],
+)
+def test_a_busy_node_is_told_what_would_help(report: KubeObject, told: str) -> None:
+    """How much less has to be in use, or that its report is too old."""
+    found = measured(node("n", cpu=10), report, pod("p", 1))
+
+    assert [(r.kind, r.text, r.sufficient, r.nodes) for r in found.remedies] == [
+        ("change-node", told, True, ("n",))
+    ]
+
+
 def test_nobody_knows_what_a_busy_node_would_use_without_its_pods() -> None:
     """What was measured of pods that are gone in thought is measured still."""
     found = measured(

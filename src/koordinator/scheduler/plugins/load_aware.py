@@ -5,7 +5,7 @@ and the pod itself (likewise).  Of a node that nobody measures, it says nothing.
 Source: koordinator pkg/scheduler/plugins/loadaware/load_aware.go.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from math import isfinite
 from typing import ClassVar
@@ -69,23 +69,37 @@ class LoadAwareScheduling:
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Tell of each resource how much would be used, and how much may be."""
-        ledger, asked = view.load(self.rules), class_load(pod, self.rules).load
-        row = int(view.row_numbers[0])
-        measured = ledger.measured[row]
+        measured = view.load(self.rules).measured[int(view.row_numbers[0])]
         if measured is not None and self._judged(view, pod)[0][0] == 1:
             if not isfinite(measured.updated_s):
                 return "its report has no updateTime"
             return f"reported last at {to_datetime(measured.updated_s):%Y-%m-%dT%H:%M:%SZ}"
+        told = []
+        for name, limit, room, own in self._exceeded(view, pod):
+            used, more, most = (quantity(name, n) for n in (limit - room, own, limit))
+            told.append(f"{name}: {used} in use and {more} of the pod, of {most} at most")
+        return "; ".join(told)
+
+    def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
+        """Say how much less has to be in use, or that nobody knows how much is."""
+        node = view.node_names[0]
+        if self._judged(view, pod)[0][0] == 1:
+            return f"let the koordlet of {node} report again"
+        less = " and ".join(
+            f"{quantity(name, own - room)} {name}"
+            for name, _, room, own in self._exceeded(view, pod)
+        )
+        return f"bring the use of {node} down by {less}" if less else ""
+
+    def _exceeded(self, view: Snapshot, pod: PodClass) -> Iterator[tuple[str, int, int, int]]:
+        """Yield resources of a node that don't suffice: limit, what is left of it, pod's use."""
+        ledger, asked = view.load(self.rules), class_load(pod, self.rules).load
+        row = int(view.row_numbers[0])
         by_prod = asked.is_prod and ledger.facts[row, Fact.CASE] & Case.HAS_PROD_LIMITS
         limits = ledger.figures[row, Figure.PROD_MOST if by_prod else Figure.MOST].tolist()
         rooms = ledger.margins[row, Margin.PROD_ROOM if by_prod else Margin.ROOM].tolist()
-        told = []
         of_all = zip(self.rules.resources, limits, rooms, asked.estimate, strict=True)
-        for name, limit, room, own in of_all:
-            if own > room:
-                used, more, most = (quantity(name, n) for n in (limit - room, own, limit))
-                told.append(f"{name}: {used} in use and {more} of the pod, of {most} at most")
-        return "; ".join(told)
+        yield from (each for each in of_all if each[3] > each[2])
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the weighted mean share that would be left; 0 without a fresh measurement."""
