@@ -96,10 +96,9 @@ class LoadLedger:
     def sums(self, measured: Measured | None, pods: Iterable[PlacedPod]) -> Addends:
         """Return what all pods of a node add, and what was measured of no pod."""
         rules, key = self.rules, self.rules.key
-        addends = [rules.nothing * len(Sum)]
         if measured is None:
-            addends += [class_load(placed.pod_class, rules).unreported for placed in pods]
-            return tuple(map(sum, zip(*addends, strict=True)))
+            all_of_it = [class_load(placed.pod_class, rules).unreported for placed in pods]
+            return tuple(map(sum, zip(rules.nothing * len(Sum), *all_of_it, strict=True)))
         named, in_full_s = measured.pods, measured.updated_s - measured.interval_s
         addends = [rules.nothing * _PROD_USAGE + measured.system]
         for placed in pods:
