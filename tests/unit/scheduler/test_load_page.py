@@ -2,13 +2,17 @@
 
 from typing import Any
 
+import pytest
+from prometheus_client import CollectorRegistry
 from tests.unit.scheduler.conftest import World
-from tests.worlds import START_S, add, configuration, embedded, metric, node, pod, used
+from tests.worlds import START_S, add, configuration, metric, node, pod, used
 
 from koordinator.scheduler.app.inspection import services
 from koordinator.scheduler.app.load_page import load_page
+from koordinator.scheduler.app.metrics import Metrics
 from koordinator.scheduler.plugins.load_aware import PLUGIN
 from koordinator.scheduler.snapshot import ResourceAxis
+from koordinator.simulator import Embedded
 
 RULES = PLUGIN.build(PLUGIN.args(), ResourceAxis()).rules
 
@@ -51,10 +55,13 @@ def test_of_unknown_nodes_nothing_is_told(world: World) -> None:
     }
 
 
-def test_a_node_is_shown_before_any_pod_has_been_scheduled() -> None:
-    """By the rules of the first profile that has the plugin."""
+@pytest.mark.parametrize("measured", [False, True])
+def test_a_node_is_shown_before_any_pod_has_been_scheduled(measured: bool) -> None:
+    """By the rules of the first profile that has the plugin, be its calls timed or not."""
     config = configuration(plugins={"filter": {"enabled": [{"name": PLUGIN.name}]}})
-    one = embedded(node("n"), metric("n", cpu=1), pod("p", 1, on="n"), config=config)
+    metrics = Metrics(CollectorRegistry()) if measured else None
+    one = Embedded(config, now_s=START_S, metrics=metrics)
+    one.load([node("n"), metric("n", cpu=1), pod("p", 1, on="n")])
     pages = services(one.scheduler, lambda question: question())
 
     shown: Any = pages["/plugins/LoadAwareScheduling/node/{nodeName}"]({"nodeName": "n"})

@@ -21,8 +21,8 @@ from koordinator.scheduler.app.numa_pages import numa_page
 from koordinator.scheduler.app.quota_pages import quota_page, quotas_page
 from koordinator.scheduler.app.reservation_pages import SELECTOR_INDEX, node_reservations_page
 from koordinator.scheduler.app.shell import Scheduler
+from koordinator.scheduler.plugins import load_aware
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
-from koordinator.scheduler.plugins.load_aware import LoadAwareScheduling
 from koordinator.scheduler.queue import QueuedPod, QueueState
 from koordinator.scheduler.snapshot import ClusterState, Snapshot
 
@@ -66,7 +66,10 @@ def _node_services(scheduler: Scheduler, ask: Ask) -> dict[str, Page]:
         ),
         "/plugins/Reservation/reservationSelectorIndex": lambda _: SELECTOR_INDEX,
     }
-    load = next((a.plugin for a in filters if isinstance(a.plugin, LoadAwareScheduling)), None)
+    # Asked for by name: where plugins are timed, they are of a class that has what theirs has.
+    load = next(
+        (active.plugin for active in filters if active.name == load_aware.PLUGIN.name), None
+    )
     if load is not None:  # that of the first profile which has it
         pages["/plugins/LoadAwareScheduling/node/{nodeName}"] = lambda given: ask(
             partial(load_page, state, load.rules, given["nodeName"])
