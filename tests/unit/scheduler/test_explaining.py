@@ -340,8 +340,8 @@ def test_what_two_plugins_say_of_one_claim_is_one_cause() -> None:
     ]
 
 
-def test_a_volume_that_is_gone_is_one_cause() -> None:
-    """Whatever each plugin calls it, and whether it says so of the pod or of every node."""
+def bound_claim(volume: str, mode: str) -> tuple[KubeObject, list[dict[str, Any]]]:
+    """Return a claim that has a volume, and the volumes of a pod that uses it."""
     claim = made(
         "PersistentVolumeClaim",
         "data",
@@ -349,9 +349,14 @@ def test_a_volume_that_is_gone_is_one_cause() -> None:
             "namespace": "default",
             "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
         },
-        spec={"volumeName": "gone", "storageClassName": "", "accessModes": ["ReadWriteOnce"]},
+        spec={"volumeName": volume, "storageClassName": "", "accessModes": [mode]},
     )
-    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    return claim, [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+
+
+def test_a_volume_that_is_gone_is_one_cause() -> None:
+    """Whatever each plugin calls it, and whether it says so of the pod or of every node."""
+    claim, volumes = bound_claim("gone", "ReadWriteOnce")
     found = explained(node("n"), claim, pod("p", 1, volumes=volumes))
 
     assert [cause.reason for cause in found.causes] == ['persistentvolume "gone" not found']
@@ -369,16 +374,7 @@ def test_a_claim_for_one_pod_is_taken_on_new_nodes_too() -> None:
             "hostPath": {"path": "/data"},
         },
     )
-    claim = made(
-        "PersistentVolumeClaim",
-        "data",
-        metadata={
-            "namespace": "default",
-            "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
-        },
-        spec={"volumeName": "pv", "storageClassName": "", "accessModes": ["ReadWriteOncePod"]},
-    )
-    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    claim, volumes = bound_claim("pv", "ReadWriteOncePod")
     found = explained(
         node("n"),
         volume,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangBook
-from koordinator.domain.reservations.reserve_pod import reservation_name
 from koordinator.foundation.clock import Clock
 from koordinator.scheduler.app.binding import Assumed, Binder
 from koordinator.scheduler.app.binding_cycle import BindingCycle
@@ -28,7 +27,6 @@ from koordinator.scheduler.app.gathered_rooms import GatheredRooms
 from koordinator.scheduler.app.gathering import Demand, Gatherer
 from koordinator.scheduler.app.job_queues import JobQueues
 from koordinator.scheduler.app.journal import Journal
-from koordinator.scheduler.app.outcomes import Unschedulable
 from koordinator.scheduler.app.waiting_gangs import WaitingGangs
 from koordinator.scheduler.contract import NOTHING, ActivePlugin, Holding
 from koordinator.scheduler.cycle import Choice, Cycle, Nominations, Refused, Scorecard
@@ -380,8 +378,7 @@ class GangTurns:
         if again:
             now_s = self._clock.now_s()
             self._queue.reject(queued, plugins, frozenset(), queued.message, now_s, need=need)
-            name = reservation_name(queued.pod.metadata)
-            self._journal.note(Unschedulable(queued.key, *main, queued.message, reservation=name))
+            self._journal.waits(queued, main, queued.message)
         else:
             if not keeps_nomination:
                 self._evictions.end_nomination(queued.pod)
@@ -402,8 +399,7 @@ class GangTurns:
         if queued.state is QueueState.IN_FLIGHT:
             self._queue.postpone(queued, self._clock.now_s())
         self._reports.told(queued.pod)
-        name = reservation_name(queued.pod.metadata)
-        self._journal.note(Unschedulable(queued.key, gate.name, message, message, reservation=name))
+        self._journal.waits(queued, (gate.name, message), message)
 
     def _card(self, cycle: Cycle, pod_class: PodClass) -> Scorecard | None:
         return cycle.scorecard(pod_class) if self._explain else None

@@ -87,6 +87,10 @@ class Journal:
         elif queued is not None:
             self._audit.rejected(now_s, queued, outcome.plugin, outcome.reason)
 
+    def waits(self, queued: QueuedPod, main: tuple[str, str], message: str) -> None:
+        """Note that a pod waits on, for ``main`` plugin and reason, without having been tried."""
+        self.note(_unschedulable(queued, main, message))
+
     def rejected(
         self,
         queued: QueuedPod,
@@ -102,10 +106,7 @@ class Journal:
             self._metrics.rejected(queued.pod.spec.scheduler_name, took_s)
         if self._audit is not None:
             self._audit.rejected(self._clock.now_s(), queued, plugin, reason, nominated)
-        name = reservation_name(queued.pod.metadata)
-        self._outcomes.append(
-            Unschedulable(queued.key, plugin, reason, message, nominated, scorecard, name)
-        )
+        self._outcomes.append(_unschedulable(queued, main, message, nominated, scorecard))
 
     def failed(self, queued: QueuedPod, message: str) -> None:
         """Note a decision that did not come true."""
@@ -113,8 +114,7 @@ class Journal:
             self._metrics.failed(queued.pod.spec.scheduler_name)
         if self._audit is not None:
             self._audit.failed(self._clock.now_s(), queued, message)
-        name = reservation_name(queued.pod.metadata)
-        self._outcomes.append(Unschedulable(queued.key, "", message, message, reservation=name))
+        self._outcomes.append(_unschedulable(queued, ("", message), message))
 
     def bound(self, bound: Sequence[Assumed]) -> None:
         """Note pods that have their nodes in the cluster, too."""
@@ -148,3 +148,14 @@ class Journal:
         if self._audit is not None:
             self._audit.note_times(self._clock.now_s())
             self._audit.flush(self._clock.now_s())
+
+
+def _unschedulable(
+    queued: QueuedPod,
+    main: tuple[str, str],
+    message: str,
+    nominated: str = "",
+    scorecard: Scorecard | None = None,
+) -> Unschedulable:
+    name = reservation_name(queued.pod.metadata)
+    return Unschedulable(queued.key, *main, message, nominated, scorecard, name)

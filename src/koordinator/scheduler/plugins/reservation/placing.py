@@ -12,6 +12,7 @@ from koordinator.api.annotations.reservation import RESERVATION_NODE, RESERVE_PO
 from koordinator.domain.reservations.offer import AllocatePolicy
 from koordinator.domain.reservations.reserve_pod import is_for_others
 from koordinator.scheduler.contract import Rejections
+from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 
 OTHER_NODE: Final = "node(s) didn't match the nodeName specified by reservation"
@@ -50,10 +51,7 @@ def together(first: Rejections, then: Rejections) -> Rejections:
     codes = np.where(first.codes > 0, first.codes, then.codes << shift)
 
     def explain(place: int) -> Sequence[str]:
-        code = int(first.codes[place])
-        if code:
-            return [reason for bit, reason in enumerate(first.reasons) if code >> bit & 1]
-        return then.explain(place) if then.explain is not None else ()
+        return reasons_of(first if first.codes[place] else then, place)
 
     unresolvable = np.where(first.codes > 0, first.unresolvable, then.unresolvable)
     return Rejections(codes, (*first.reasons, *then.reasons), unresolvable, explain)
