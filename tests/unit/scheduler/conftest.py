@@ -28,7 +28,7 @@ def world() -> Iterator[World]:
 
 @pytest.fixture
 def embedded() -> Iterator[NewEmbedded]:
-    """``tests.worlds.embedded``, with ``validate`` of state, queue and nominator at the end."""
+    """``tests.worlds.embedded``, with ``validate`` of the scheduler at the end."""
     made: list[Embedded] = []
 
     def make(*objects: object, **options: object) -> Embedded:
@@ -37,6 +37,4 @@ def embedded() -> Iterator[NewEmbedded]:
 
     yield make
     for one in made:
-        one.state.validate()
-        one.scheduler.queue.validate()
-        one.scheduler.nominator.validate()
+        one.scheduler.validate()

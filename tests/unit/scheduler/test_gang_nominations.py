@@ -56,8 +56,7 @@ class SlowWorld:
         """Let time pass and work."""
         self.clock.advance_to(self.clock.now_s() + seconds)
         outcomes = self.scheduler.step()
-        self.scheduler.nominator.validate()
-        self.scheduler.state.validate()
+        self.scheduler.validate()
         return outcomes
 
     def end(self, *names: str) -> None:

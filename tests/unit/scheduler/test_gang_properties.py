@@ -78,8 +78,7 @@ class Answers:
 
 
 def check(one: Embedded) -> None:
-    one.state.validate()
-    one.scheduler.queue.validate()
+    one.scheduler.validate()
     for active in one.scheduler.cycles["default-scheduler"].profile.gangs:
         active.plugin.gangs.validate()
 

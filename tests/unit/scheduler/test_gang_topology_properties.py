@@ -101,8 +101,7 @@ def test_must_gather_holds_and_nobody_starts_in_part(
                 for n in after[other]
             }
             assert label is None or len(domains) <= 1, (gang, domains, least)
-        one.state.validate()
-        one.scheduler.queue.validate()
+        one.scheduler.validate()
         tree = one.state.network.tree
         assert tree is not None
         tree.validate()

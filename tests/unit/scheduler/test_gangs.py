@@ -87,8 +87,7 @@ def test_a_gang_that_does_not_fit_takes_nothing() -> None:
     one.run_to_fixed_point()
 
     assert placed(one) == {"other": "a"}
-    one.state.validate()
-    one.scheduler.queue.validate()
+    one.scheduler.validate()
 
 
 def test_members_learn_what_happened_to_their_gang() -> None:

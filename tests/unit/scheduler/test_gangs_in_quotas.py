@@ -104,8 +104,7 @@ def test_neither_quota_nor_gang_is_broken(cpus: list[int], quota: int, sizes: li
     assert used <= min(quota, sum(cpus))
     waiting = [size for count, size in zip(started, sizes, strict=True) if not count]
     assert all(used + size > min(quota, sum(cpus)) for size in waiting)
-    one.state.validate()
-    one.scheduler.queue.validate()
+    one.scheduler.validate()
 
 
 def test_a_gathered_gang_respects_its_quota() -> None:

@@ -42,9 +42,7 @@ def world(*objects: Any, config: Any = JOBS) -> Embedded:
 def settled(one: Embedded) -> list[str]:
     """Work until nothing changes any more; return the victims."""
     outcomes = one.run_to_fixed_point()
-    one.state.validate()
-    one.scheduler.queue.validate()
-    one.scheduler.nominator.validate()
+    one.scheduler.validate()
     return sorted(o.pod.partition("/")[2] for o in outcomes if isinstance(o, Evicted))
 
 

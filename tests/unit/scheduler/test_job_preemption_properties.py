@@ -86,9 +86,7 @@ def check(one: Embedded, *, whole: bool) -> None:
             assert priorities[outcome.pod] < priorities[outcome.by]
             first = [job for job in in_quota if started.get(job, -1) > priorities[outcome.by]]
             assert jobs[outcome.by] in started or first, outcome
-    one.state.validate()
-    one.scheduler.queue.validate()
-    one.scheduler.nominator.validate()
+    one.scheduler.validate()
     for active in one.scheduler.cycles["default-scheduler"].profile.gangs:
         for gang in active.plugin.gangs.gangs.values() if whole else ():
             if any(key in jobs for key in gang.members) and gang.bound and gang.terms:

@@ -43,8 +43,7 @@ def finish(one: Embedded, name: str) -> None:
 
 
 def checked(one: Embedded) -> None:
-    one.state.validate()
-    one.scheduler.queue.validate()
+    one.scheduler.validate()
     one.scheduler.job_queues.validate()
 
 

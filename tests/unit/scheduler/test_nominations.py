@@ -79,3 +79,17 @@ def test_the_nominated_node_comes_before_better_ones(slow: SlowWorld) -> None:
     slow.cluster.create(node("m", cpu=64))
 
     assert places(slow.run(20)) == {"high": "n"}
+
+
+def test_older_news_of_a_bound_pod_leave_it_where_it_is(slow: SlowWorld) -> None:
+    """Its lost nomination is told after its bind: that does not make it wait for a node again."""
+    only_n = {"kubernetes.io/hostname": "n"}
+    higher = pod("higher", cpu=3, priority=20, nodeSelector=only_n)
+    slow.cluster.load([node("m", cpu=8), higher])
+
+    done = slow.run()  # ``high`` gives up its nomination for ``higher``, and goes to m at once
+    again = slow.run(20)
+
+    assert places(done) == {"high": "m"}
+    assert places(again) == {}
+    slow.scheduler.validate()

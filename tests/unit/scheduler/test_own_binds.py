@@ -64,8 +64,7 @@ def _after(kind: type[MemoryCluster], objects: Sequence[KubeObject]) -> tuple[ob
     scheduler = restarted(cluster, clock)
     outcomes: list[Outcome] = scheduler.step()
     scheduler.step(limit=0)
-    scheduler.state.validate()
-    scheduler.queue.validate()
+    scheduler.validate()
     return outcomes, _known(scheduler.state), scheduler.queue.counts()
 
 

@@ -255,9 +255,7 @@ def test_nothing_is_given_out_twice(
     for obj in cluster:
         if isinstance(obj, Node):
             _assert_fits(obj, on_node.get(obj.metadata.name, []))
-    one.state.validate()
-    one.scheduler.queue.validate()
-    one.scheduler.nominator.validate()
+    one.scheduler.validate()
 
 
 def _assert_fits(where: Node, bound: Sequence[Pod]) -> None:

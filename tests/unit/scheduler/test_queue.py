@@ -241,11 +241,23 @@ def test_only_an_attempt_that_is_under_way_can_end() -> None:
     queued = in_flight(queue)
     queue.reject(queued, {"Fit"}, set(), "no", 0.0)
 
-    queue.done("ns/a")
-    queue.done("ns/unknown")
+    queue.done(queued)
     assert queue.get("ns/a") is queued
     with pytest.raises(BugError, match="ns/a is unschedulable: no attempt is under way"):
         queue.fail(queued, "boom", 0.0)
+
+
+def test_a_bind_does_not_end_the_attempt_of_a_later_pod_of_that_name() -> None:
+    """The one that was bound has gone, and its successor is being decided."""
+    queue = make_queue()
+    bound = in_flight(queue)
+    queue.remove(bound.key)
+    successor = in_flight(queue)
+
+    queue.done(bound)
+
+    assert queue.get(successor.key) is successor
+    queue.validate()
 
 
 # Time and force.

@@ -207,7 +207,7 @@ def test_what_nobody_in_flight_can_ask_for_is_dropped() -> None:
     first, second = in_flight(queue, "first"), in_flight(queue, "second")
     for _ in range(3):
         queue.on_event(NODE_ADDED, 0.1)
-    queue.done(first.key)
+    queue.done(first)
     queue.validate()
     assert len(queue._pools.log) == 3
     queue.remove(second.key)

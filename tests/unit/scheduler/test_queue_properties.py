@@ -109,9 +109,9 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.queue.counts()[IN_FLIGHT])
     @rule(data=st.data())
     def bind(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(self.queue.pods(IN_FLIGHT))).key
-        self.queue.done(key)
-        self.forget(key)
+        queued = data.draw(st.sampled_from(self.queue.pods(IN_FLIGHT)))
+        self.queue.done(queued)
+        self.forget(queued.key)
 
     @precondition(lambda self: self.outdated)
     @rule()

@@ -106,8 +106,7 @@ def settle(one: Embedded) -> None:
 
 
 def check(one: Embedded) -> None:
-    one.state.validate()
-    one.scheduler.queue.validate()
+    one.scheduler.validate()
     nodes = {n.metadata.name: n for n in one.cluster.list(Node).items}
     held = [r for r in one.cluster.list(Reservation).items if r.status.phase == "Available"]
     everyone = list(one.cluster.list(Pod).items)

@@ -169,8 +169,7 @@ def test_whoever_could_start_has_started(name: str, events: list[Sequence[Any]])
     for number, event in enumerate(events):
         happen(one, number, event)
         come_to_rest(one)
-        one.state.validate()
-        one.scheduler.queue.validate()
+        one.scheduler.validate()
         assert who_starts_afresh(one, config) == [], (number, event)
 
 

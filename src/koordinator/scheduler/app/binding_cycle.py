@@ -167,7 +167,7 @@ class BindingCycle:
                 is_unsure |= not isinstance(error, _NOT_BOUND)
             else:
                 bound.append(assumed)
-                self._queue.done(assumed.queued.key)
+                self._queue.done(assumed.queued)
         if is_unsure:
             self._doings.ask_for_everything()
         self._journal.bound(bound)
@@ -227,6 +227,10 @@ class BindingCycle:
                 self._tell_queue(ClusterEvent("AssignedPod", Action.ADD, None, assumed.queued.pod))
 
     # -- the way back ------------------------------------------------------------------------
+
+    def has(self, key: str) -> bool:
+        """Return whether a pod has its place and is not bound yet."""
+        return self.holds(key) or self._binder.is_binding(key)
 
     def holds(self, key: str) -> bool:
         """Return whether a pod has its place and its binding has not begun."""

@@ -6,7 +6,7 @@ simulation.
 """
 
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,11 +27,13 @@ from koordinator.foundation.clock import Clock, to_epoch_s
 from koordinator.scheduler.app.audit import Audit
 from koordinator.scheduler.app.binding import Assumed, Binder
 from koordinator.scheduler.app.binding_cycle import BindingCycle, BindingDoings
+from koordinator.scheduler.app.consistency import validate_waiting
 from koordinator.scheduler.app.diagnoses import Diagnoses
 from koordinator.scheduler.app.evictions import Evictions
 from koordinator.scheduler.app.gang_turns import GangDoings, GangTurns
 from koordinator.scheduler.app.job_queues import EVENTS, GATE, JobQueues
 from koordinator.scheduler.app.journal import Journal
+from koordinator.scheduler.app.limited_pods import LimitedPods
 from koordinator.scheduler.app.outcomes import Outcome
 from koordinator.scheduler.app.queued_quotas import QueuedQuotas
 from koordinator.scheduler.app.reporter import Reporter
@@ -40,7 +42,6 @@ from koordinator.scheduler.app.terminating_pods import TerminatingPods
 from koordinator.scheduler.app.upkeep import Upkeep
 from koordinator.scheduler.contract import (
     Action,
-    ActivePlugin,
     ClusterEvent,
     Gate,
     PostFilterResult,
@@ -125,6 +126,7 @@ class Scheduler:
             max_unschedulable_s=self.options.max_unschedulable_s,
         )
         self.nominator = Nominator()
+        self._limited = LimitedPods(clock, state, self.queue, self.cycles)
         self._binder = Binder(cluster, state, clock)
         self._journal = Journal(clock, self.queue, self._binder, metrics, audit)
         self._reporter = Reporter(cluster, clock, enabled=self.options.report)
@@ -197,7 +199,6 @@ class Scheduler:
         self._field_selectors = field_selectors
         self._watch: Watch | None = None
         self._class_of: dict[str, tuple[Pod, PodClass]] = {}  # of pods not tried yet
-        self._asked_at: dict[tuple[str, str], Hashable] = {}  # versions of plugins with a run limit
         self.attempts = 0
         self.is_synced = False  # everything that existed when last asked has been taken in
         self._bookmarks_due = 0
@@ -268,7 +269,7 @@ class Scheduler:
             self._terminating.step()
         if self.is_synced:
             self._evictions.end_stale_nominations()
-        self._wake_refused()
+        self._limited.wake()
         for complaint in self._ingest.complaints:
             if self._reporter.complained(complaint.about, complaint.problem):
                 log.warning("annotation ignored", extra={"complaint": complaint.problem})
@@ -407,22 +408,31 @@ class Scheduler:
                 self._leave_queue(key)
                 self._tell_queue(change)
         elif pod.spec.scheduler_name in self.cycles and not pod.metadata.deletion_timestamp:
-            cycle = self.cycles[pod.spec.scheduler_name]
-            old = pod if previous is None else previous
-            for active in cycle.profile.transform:
-                pod, old = active.plugin.transform(pod), active.plugin.transform(old)
-            pod_class = self.state.classes.of(pod)
-            self.state.put_unbound(pod, pod_class)
-            self._class_of[key] = (pod, pod_class)
-            alone = any(active.plugin.permits(pod_class) for active in cycle.profile.gangs)
-            run_key = None if alone else cycle.run_key(pod_class)
-            self.queue.update(old, pod, run_key, self._arrived_s(pod))
-            if placed is None and (self.nominator.node_of(key) or pod.status.nominated_node_name):
-                self.nominator.update(old, pod)
+            self._handle_unplaced(pod, pod if previous is None else previous)
         else:
             self.state.put_unbound(pod, self.state.classes.of(pod))
             self._leave_queue(key)
         self.queue.activate(ready, self._clock.now_s())
+
+    def _handle_unplaced(self, pod: Pod, old: Pod) -> None:
+        """Queue a pod that needs a node, or tell what of it changed.
+
+        A pod that is bound here already stays as it is: this version of it is older than its bind.
+        """
+        key, cycle = pod.key, self.cycles[pod.spec.scheduler_name]
+        for active in cycle.profile.transform:
+            pod, old = active.plugin.transform(pod), active.plugin.transform(old)
+        pod_class = self.state.classes.of(pod)
+        self.state.put_unbound(pod, pod_class)
+        has_place = self.state.has_place(key)
+        if has_place and self.queue.get(key) is None:
+            return
+        self._class_of[key] = (pod, pod_class)
+        alone = any(active.plugin.permits(pod_class) for active in cycle.profile.gangs)
+        run_key = None if alone else cycle.run_key(pod_class)
+        self.queue.update(old, pod, run_key, self._arrived_s(pod))
+        if not has_place and (self.nominator.node_of(key) or pod.status.nominated_node_name):
+            self.nominator.update(old, pod)
 
     def _tell_gangs(self, pod: Pod, previous: Pod | None, *, gone: bool) -> list[str]:
         """Let gangs and quotas know of a pod; return who should try to enter the queue now."""
@@ -455,38 +465,6 @@ class Scheduler:
 
     def _tell_queue(self, event: ClusterEvent) -> None:
         self.queue.on_event(event, self._clock.now_s())
-
-    def _wake_refused(self) -> None:
-        """Ask plugins that limit pods across nodes whom the news have given room.
-
-        Asked once for all news, and once for pods that are limited alike.
-        """
-        for cycle in self.cycles.values():
-            for active in cycle.limiting:
-                asked = (cycle.profile.scheduler_name, active.name)
-                version = cycle.version(active)
-                if version != self._asked_at.get(asked):
-                    self._asked_at[asked] = version
-                    self._wake_refused_by(cycle, active)
-
-    def _wake_refused_by(self, cycle: Cycle, active: ActivePlugin) -> None:
-        """Wake as many pods of a kind as the plugin has room for; gangs are many in one."""
-        left: dict[Hashable, int] = {}
-
-        def helps(queued: QueuedPod) -> bool:
-            if queued.pod.spec.scheduler_name != cycle.profile.scheduler_name:
-                return False
-            pod_class = self.state.unbound[queued.key][1]
-            run_key = cycle.run_key(pod_class)
-            if run_key not in left:
-                left[run_key] = cycle.room_for(active, pod_class, len(self.state.unbound))
-            if left[run_key] <= 0:
-                return False
-            if queued.run_key is not None:
-                left[run_key] -= 1
-            return True
-
-        self.queue.wake_rejected(active.name, helps, self._clock.now_s())
 
     def _gate(self, pod: Pod) -> Gate | None:
         cycle = self.cycles[pod.spec.scheduler_name]
@@ -568,6 +546,13 @@ class Scheduler:
         self._bindings.begin()
         self._bindings.end(wait=True)
         self._journal.close()
+
+    def validate(self) -> None:
+        """Derive everything redundant again, between two steps.  Raises BugError."""
+        self.state.validate()
+        self.queue.validate()
+        self.nominator.validate()
+        validate_waiting(self.state, self.queue, self.nominator, self.cycles, self._bindings)
 
     def report_quotas(self) -> None:
         """Write at once what would be written of quotas in the next seconds."""

@@ -162,11 +162,10 @@ class SchedulingQueue:
         if self._settle(queued, queued.message, now_s):
             self._requeue(queued, Wake.AT_ONCE, now_s, "GangAttemptFailure")
 
-    def done(self, key: str) -> None:
-        """Forget a pod in flight: it was bound.  Any other pod stays as it is."""
-        queued = self.get(key)
-        if queued is not None and queued.state is QueueState.IN_FLIGHT:
-            self.remove(key)
+    def done(self, queued: QueuedPod) -> None:
+        """Forget a pod in flight: it was bound.  Another one of its name stays as it is."""
+        if self.get(queued.key) is queued and queued.state is QueueState.IN_FLIGHT:
+            self.remove(queued.key)
 
     def reject(
         self,

@@ -328,6 +328,10 @@ class ClusterState:
             self.unbound_changes += 1
             self.ledgers.note_pod(key)
 
+    def has_place(self, key: str) -> bool:
+        """Return whether a pod is on a node, which need not be there any more."""
+        return key in self.pods.by_key or any(key in pods for pods in self._orphans.values())
+
     def find_pod(self, key: str) -> tuple[PodClass, bool] | None:
         """Return a pod's class and whether it has a node, assumed or not; None if unknown."""
         placed = self.pods.by_key.get(key)
