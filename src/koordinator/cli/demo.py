@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from koordinator.cli.output import Output, console, print_report, write_html
+from koordinator.cli.output import Output, console
+from koordinator.cli.run_reports import print_report, write_html
 from koordinator.simulator import Simulation, demo_workload
 from koordinator.simulator.progress import LiveView
 

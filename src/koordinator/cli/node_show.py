@@ -18,7 +18,15 @@ from koordinator.foundation.errors import InputError
 from koordinator.scheduler.ingest import Ingest, is_over
 from koordinator.scheduler.snapshot import ClusterState
 
+nodes = typer.Typer(help="Look at nodes.", no_args_is_help=True)
 
+
+@nodes.callback()
+def _nodes() -> None:
+    """Keep ``show`` a command of its own while it is the only one."""
+
+
+@nodes.command()
 def show(
     name: Annotated[str, typer.Argument(metavar="NODE")],
     *,

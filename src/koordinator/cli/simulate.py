@@ -8,8 +8,9 @@ import typer
 
 from koordinator.cli.configuration import read_configuration
 from koordinator.cli.flags import Print
-from koordinator.cli.output import Output, print_comparison, print_report, write_html
+from koordinator.cli.output import Output
 from koordinator.cli.replay import Replay, replay
+from koordinator.cli.run_reports import print_comparison, print_report, write_html
 from koordinator.domain.run_report import RunReport
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError

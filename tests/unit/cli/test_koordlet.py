@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.main import get_group
 from typer.testing import CliRunner
 
+from koordinator.cli.commands import COMMANDS
 from koordinator.cli.main import app
 from koordinator.cli.original_flags import OF_KOORDLET
 from koordinator.foundation.clock import to_datetime
@@ -94,7 +94,7 @@ def test_wrong_flags_are_named(
 
 def test_no_flag_of_the_original_is_unknown() -> None:
     """Each is there or has a reason why not; none is both."""
-    (command,) = [c for name, c in get_group(app).commands.items() if name == "koordlet"]
+    command = COMMANDS["koordlet"].load()
     declared = {
         option.removeprefix("--") for parameter in command.params for option in parameter.opts
     }

@@ -3,20 +3,19 @@
 from collections.abc import Sequence
 
 import pytest
-from typer.main import get_group
 from typer.testing import CliRunner
 
+from koordinator.cli.commands import COMMANDS
 from koordinator.cli.main import app
 from koordinator.cli.original_flags import OF_KOORDLET, OF_MANAGER, OF_SCHEDULER, as_declared
 from koordinator.foundation.errors import InputError
 
 RUNNER = CliRunner()
-COMMANDS = get_group(app).commands
-DECLARED = {
-    name: {option: each for each in command.params for option in each.opts}
-    for name, command in COMMANDS.items()
-}
 IGNORED = {"scheduler": OF_SCHEDULER, "manager": OF_MANAGER, "koordlet": OF_KOORDLET}
+DECLARED = {
+    name: {option: each for each in COMMANDS[name].load().params for option in each.opts}
+    for name in IGNORED
+}
 
 
 def taken(command: str, *args: str) -> list[str]:

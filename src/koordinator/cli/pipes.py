@@ -1,0 +1,37 @@
+"""Standard output that ends the program quietly when nobody reads it any more: ``| head``."""
+
+import os
+from io import BufferedWriter, FileIO, TextIOWrapper
+from typing import Any, Final, TextIO
+
+READER_GONE: Final = 141  # what a shell says of a program that SIGPIPE has ended
+
+
+class ReaderGone(SystemExit):
+    """Nobody reads standard output any more, so nothing is left to do."""
+
+
+class _PipeEnd(FileIO):
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())  # what is still buffered must not fail again
+            os.close(nowhere)
+            raise ReaderGone(READER_GONE) from None
+
+
+def stream_to(stdout: TextIO) -> TextIO:
+    """Return a stream to the same file, which raises ReaderGone once its reader has gone.
+
+    SIGPIPE itself stays ignored: it would end a server whose client hangs up.
+    """
+    stdout.flush()
+    raw = _PipeEnd(stdout.fileno(), "w", closefd=False)
+    return TextIOWrapper(
+        BufferedWriter(raw),
+        encoding=stdout.encoding,
+        errors=stdout.errors,
+        line_buffering=stdout.isatty(),
+    )

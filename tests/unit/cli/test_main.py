@@ -1,0 +1,132 @@
+"""``koord`` itself: what it shows without loading anything, and how it ends."""
+
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from koordinator.cli.commands import COMMANDS
+from koordinator.cli.main import app
+
+KOORD = Path(sys.executable).with_name("koord")
+#: What takes long to load, or belongs to one command.
+HEAVY = {
+    "numpy",
+    "numba",
+    "aiohttp",
+    "uvicorn",
+    "starlette",
+    "cryptography",
+    "highspy",
+    "koordinator.api",
+    "koordinator.scheduler",
+    "koordinator.simulator",
+    "koordinator.manager",
+    "koordinator.koordlet",
+    "koordinator.cluster",
+}
+
+NODE = """\
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("args", "environment"),
+    [
+        (["--help"], {}),
+        (["--version"], {}),
+        ([], {"_KOORD_COMPLETE": "complete_bash", "COMP_WORDS": "koord sch", "COMP_CWORD": "1"}),
+    ],
+)
+def test_help_version_and_completion_load_nothing_heavy(
+    args: list[str], environment: dict[str, str]
+) -> None:
+    """They are answered from names and summaries alone."""
+    script = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        f"sys.argv = ['koord', *{args!r}]\n"
+        "from koordinator.cli.main import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment | {"PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0
+    assert "schedule" in done.stdout or version("koordinator") in done.stdout
+    loaded = set(done.stderr.split())
+    assert "koordinator.cli.main" in loaded
+    assert not HEAVY & loaded
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_summary_of_a_command_is_the_first_line_of_its_help(name: str) -> None:
+    """The list and the command's own help agree."""
+    command = COMMANDS[name].load()
+
+    assert COMMANDS[name].summary == command.help.partition("\n")[0]
+
+
+def test_a_misspelt_command_is_corrected() -> None:
+    """As git does."""
+    done = CliRunner().invoke(app, ["shedule"])
+
+    assert done.exit_code == 2
+    assert "Did you mean 'schedule'" in done.output
+
+
+def test_the_completion_of_a_command_shows_its_flags() -> None:
+    """What follows a command is completed by the command itself."""
+    environment = {
+        "_KOORD_COMPLETE": "complete_bash",
+        "COMP_WORDS": "koord schedule --dry",
+        "COMP_CWORD": "2",
+    }
+    done = CliRunner().invoke(app, [], env=environment, prog_name="koord")
+
+    assert "--dry-run" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output", ["table", "json", "yaml"])
+def test_a_reader_that_goes_ends_the_program_quietly(tmp_path: Path, output: str) -> None:
+    """As SIGPIPE ends other programs: 141, and not a word."""
+    pods = "".join(
+        f"---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p{n}}}\n"
+        "spec: {containers: [{name: c}]}\n"
+        for n in range(1000)  # more than a pipe holds
+    )
+    (tmp_path / "cluster.yaml").write_text(NODE + pods)
+
+    piped = '"$0" "$@" | head -c 1 >/dev/null; echo "${PIPESTATUS[0]}"'
+    done = subprocess.run(
+        [
+            "/bin/bash",
+            "-c",
+            piped,
+            KOORD,
+            "schedule",
+            "-f",
+            tmp_path / "cluster.yaml",
+            "-o",
+            output,
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert (done.stdout, done.stderr) == ("141\n", "")
