@@ -17,6 +17,7 @@ from msgspec import inspect
 from koordinator.api.core import MicroTime
 from koordinator.api.late import Late
 from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.api.nesting import TOO_DEEP, check_nesting
 from koordinator.api.registry import find_kind
 from koordinator.api.syntax import join_path
 from koordinator.foundation.duration import Duration
@@ -44,17 +45,23 @@ def decode(data: JsonObject | bytes | msgspec.Raw, kind: type[ValueT]) -> ValueT
 
     ``kind`` may be any type, such as that of an annotation's content.
     ``apiVersion`` and ``kind`` are not looked at.  A null anywhere means that the field is absent.
+    Text is nested no deeper than ``nesting.DEEPEST`` where the type takes just anything; what the
+    type doesn't have is skipped, and not decoded.
     Raises InputError with subject and path.
     """
+    key: Any = kind  # mypy doubts that a type can be hashed
     try:
         if isinstance(data, dict):
             return _convert(data, kind)
-        key: Any = kind  # mypy doubts that a type can be hashed
+        if _takes_anything(key):
+            check_nesting(bytes(data))
         obj: ValueT = json_decoder(key).decode(data)
     except msgspec.ValidationError:
         return _decode_without_nulls(data, kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _not_json(error) from None
+    except RecursionError:
+        raise InputError(TOO_DEEP) from None
     return obj
 
 
@@ -81,6 +88,8 @@ def decode_object(
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _not_json(error) from None
+    except RecursionError:
+        raise InputError(TOO_DEEP) from None
     kind = header.kind or kind
     try:
         wanted = find_kind(header.api_version or api_version, kind)
@@ -215,6 +224,32 @@ def _convert(tree: JsonObject, kind: type[ValueT]) -> ValueT:
 
 
 @cache
+def _takes_anything(kind: type[Any]) -> bool:
+    """Return whether some part of the type may be any JSON there is."""
+    waiting, seen = [inspect.type_info(kind)], set[Any]()
+    while waiting:
+        match waiting.pop():
+            case inspect.AnyType():
+                return True
+            case inspect.StructType(cls=cls, fields=fields) if cls not in seen:
+                seen.add(cls)
+                waiting += (each.type for each in fields)
+            case inspect.DictType(key_type=key, value_type=value):
+                waiting += (key, value)
+            case (
+                inspect.ListType(item_type=inner)
+                | inspect.VarTupleType(item_type=inner)
+                | inspect.SetType(item_type=inner)
+                | inspect.FrozenSetType(item_type=inner)
+                | inspect.Metadata(type=inner)
+            ):
+                waiting.append(inner)
+            case inspect.UnionType(types) | inspect.TupleType(types):
+                waiting += types
+    return False
+
+
+@cache
 def _head(kind: type[KubeObject]) -> bytes:
     head = {"apiVersion": kind.API_VERSION, "kind": kind.KIND}
     return msgspec.json.encode(head).removesuffix(b"}")
@@ -246,16 +281,20 @@ def _difference(before: JsonObject, after: JsonObject) -> JsonObject:
 
 
 def _decode_without_nulls(data: JsonObject | bytes | msgspec.Raw, kind: type[ValueT]) -> ValueT:
-    tree = without_nulls(_tree(data))
     try:
+        tree = without_nulls(_tree(data))
         return _convert(tree, kind)
     except msgspec.ValidationError as error:
         raise _explain(tree, kind, str(error)) from None
+    except RecursionError:
+        raise InputError(TOO_DEEP) from None
 
 
 def _tree(data: JsonObject | bytes | msgspec.Raw) -> Any:
+    """Return decoded JSON.  Raises InputError also for text that is nested too deep."""
     if isinstance(data, dict):
         return data
+    check_nesting(bytes(data))
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -12,13 +12,14 @@ from time import perf_counter
 from typing import Any
 
 import msgspec
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from koordinator.api.meta import JsonObject
+from koordinator.api.nesting import TOO_DEEP
 from koordinator.process.health import Check, HealthEndpoint, Indicators
 from koordinator.process.json_patch import json_patch
 
@@ -79,6 +80,16 @@ class ReviewMetrics:
             buckets=_BUCKETS_MS,
             registry=registry,
         )
+        self._failures = Counter(
+            "koord_manager_webhook_internal_errors",
+            "Reviews refused because of an error of ours, by hook.",
+            ("plugin_name", "error"),
+            registry=registry,
+        )
+
+    def failed(self, path: str, error: Exception) -> None:
+        """Count a review that failed for a reason nobody expected."""
+        self._failures.labels(path, type(error).__name__).inc()
 
     def observe(self, path: str, operation: str, *, allowed: bool, seconds: float) -> None:
         """Count one review."""
@@ -130,25 +141,37 @@ class _Endpoint:
         began_s = perf_counter()
         try:
             review = _DECODER.decode(body).request
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return PlainTextResponse(f"not an AdmissionReview: {error}\n", _BAD_REQUEST)
+        except RecursionError:
+            return PlainTextResponse(f"not an AdmissionReview: {TOO_DEEP}\n", _BAD_REQUEST)
         if review is None:
             return PlainTextResponse("not an AdmissionReview: it has no request\n", _BAD_REQUEST)
         if problem := self._not_ready():
             return PlainTextResponse(f"{problem}\n", _UNAVAILABLE)
-        try:
-            answer = self._reviewer(review)
-        except Exception:
-            log.exception("review failed", extra={"path": self._path})
-            answer = Answer(allowed=False, message="internal error, see the log", code=500)
+        answer, text = self._answer(review)
         if self._metrics is not None:
             seconds = perf_counter() - began_s
             self._metrics.observe(
                 self._path, review.operation, allowed=answer.allowed, seconds=seconds
             )
-        return Response(
-            msgspec.json.encode(_response(review, answer)), media_type="application/json"
-        )
+        return Response(text, media_type="application/json")
+
+    def _answer(self, review: Review) -> tuple[Answer, bytes]:
+        """Return the answer, and as it is sent; what a hook did not expect refuses the request."""
+        try:
+            answer = self._reviewer(review)
+            return answer, msgspec.json.encode(_response(review, answer))
+        except RecursionError:
+            answer = Answer(allowed=False, message=f"the object is {TOO_DEEP}")
+        except MemoryError:
+            raise
+        except Exception as error:
+            log.exception("review failed", extra={"path": self._path})
+            if self._metrics is not None:
+                self._metrics.failed(self._path, error)
+            answer = Answer(allowed=False, message="internal error, see the log", code=500)
+        return answer, msgspec.json.encode(_response(review, answer))
 
 
 def _response(review: Review, answer: Answer) -> dict[str, Any]:

@@ -168,3 +168,33 @@ def test_a_secret_that_does_not_fit_is_made_anew() -> None:
     assert secret(cluster, clock, "other.example").current() != old
     cluster.patch(Secret, "certs", "ns", {"data": {"cert.pem": "bm9uc2Vuc2U="}})
     assert secret(cluster, clock).current().pair.certificate.startswith(b"-----BEGIN")
+
+
+def test_a_body_nested_too_deep_is_refused_and_the_next_one_is_answered() -> None:
+    """Wherever it is nested: one object must not take the webhook from all others."""
+    deep = "[" * 50_000 + "]" * 50_000
+    body = '{"request":{"uid":"u","object":{"x":%s}}}'
+    with serving() as port:
+        assert post(port, body % deep).status == 400
+        assert post(port, review()).json["response"]["allowed"] is True
+
+
+def test_a_review_that_recurses_is_a_refusal_with_a_reason() -> None:
+    """The user sees what is wrong, and no stack."""
+
+    def recursing(_: Review) -> Answer:
+        raise RecursionError("maximum recursion depth exceeded")
+
+    app = review_application({"/mutate-pod": recursing}, not_ready=lambda: "")
+    server = Server(app, "127.0.0.1", 0)
+    server.start()
+    try:
+        response = post(server.port, review()).json["response"]
+    finally:
+        server.stop()
+
+    assert response["allowed"] is False
+    assert response["status"] == {
+        "code": 400,
+        "message": "the object is nested too deep; accepted are 100 levels",
+    }

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 from koordinator.api.codec import decode, encode_part
 from koordinator.api.labels import parse_int32
 from koordinator.api.meta import ObjectMeta
+from koordinator.api.nesting import check_annotation
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
@@ -59,6 +60,7 @@ class AnnotationCodec(Generic[ValueT]):
         if text == _NULL:
             return None
         try:
+            check_annotation(text)
             return decode(text, self.type)
         except InputError as error:
             raise error.within(path=annotation_path(key)) from None

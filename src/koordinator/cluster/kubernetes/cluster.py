@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from koordinator.api.codec import decode, encode
 from koordinator.api.meta import JsonObject, KubeObject, LabelSelector
+from koordinator.api.nesting import TOO_DEEP
 from koordinator.api.pod import Pod
 from koordinator.cluster.kubernetes import writes
 from koordinator.cluster.kubernetes.background import Background
@@ -281,7 +282,10 @@ class KubernetesCluster:
         for last in [False] * (_OVERWRITES - 1) + [True]:
             body = self._get(kind_type, meta.name, meta.namespace)
             stored = _decoded(body, kind_type)
-            raw = msgspec.json.decode(body)
+            try:
+                raw = msgspec.json.decode(body)
+            except RecursionError:  # what can't be read can't be kept either
+                raise InvalidError(f"{kind_type.KIND} {obj.key} is {TOO_DEEP}") from None
             whole = writes.replacement(raw, stored, obj, status=status)
             if whole is None:
                 return stored

@@ -230,5 +230,5 @@ def _version_of(line: bytes) -> str:
     """Return where the stream can be taken up again; empty, to list anew, if that is unknown."""
     try:
         return msgspec.json.decode(line, type=_Versioned).object.metadata.resource_version
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""

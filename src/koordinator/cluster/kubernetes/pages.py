@@ -10,8 +10,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from koordinator.api.codec import decode, without_nulls
+from koordinator.api.codec import decode
 from koordinator.api.meta import KubeObject
+from koordinator.api.nesting import cut_nesting
 from koordinator.cluster.kubernetes.resources import collection_path, with_query
 from koordinator.cluster.kubernetes.transport import Request, Transport
 from koordinator.foundation.errors import ClusterError, GoneError, InputError
@@ -49,6 +50,15 @@ class _Head(msgspec.Struct, frozen=True):
 
 class _List(msgspec.Struct, Generic[ItemT], frozen=True):
     items: tuple[ItemT, ...] = ()
+
+
+class _Name(msgspec.Struct, frozen=True):
+    name: str = ""
+    namespace: str = ""
+
+
+class _Named(msgspec.Struct, frozen=True):
+    metadata: _Name = _Name()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +117,12 @@ class Pager:
         )
         body = await self._transport.call(Request("GET", path))
         try:
-            head = msgspec.json.decode(body, type=_Head).metadata
+            try:
+                head = msgspec.json.decode(body, type=_Head).metadata
+            except RecursionError:  # of one object that none of the others is to suffer from
+                log.warning("list with values nested too deep", extra={"path": selection.path})
+                body = cut_nesting(body)
+                head = msgspec.json.decode(body, type=_Head).metadata
         except msgspec.DecodeError as error:
             raise ClusterError(f"GET {selection.path}: the answer is no list: {error}") from None
         return Page(body, not next_page, head.next_page, head.resource_version)
@@ -127,15 +142,21 @@ def decode_named(raw: msgspec.Raw, kind_type: type[KindT]) -> KindT | Name | Non
     try:
         return decode(raw, kind_type)
     except InputError as error:
-        tree = msgspec.json.decode(raw)
-        meta = without_nulls(tree).get("metadata", {}) if isinstance(tree, dict) else {}
-        name = Name(str(meta.get("namespace", "")), str(meta.get("name", "")))
+        name = _name_in(raw)
         log.warning(
             "object left out: it can't be decoded",
             extra={"kind": kind_type.KIND, "object": f"{name.namespace}/{name.name}".lstrip("/"),
                    "error": str(error)},
         )  # fmt: skip
         return name if name.name else None
+
+
+def _name_in(raw: msgspec.Raw) -> Name:
+    try:
+        found = decode(cut_nesting(bytes(raw)), _Named).metadata
+    except InputError:
+        return Name("", "")
+    return Name(found.namespace, found.name)
 
 
 def _decode_items(page: Page, kind_type: type[KindT]) -> tuple[list[KindT], list[Name]]:

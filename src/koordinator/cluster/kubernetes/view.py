@@ -8,6 +8,7 @@ import msgspec
 
 from koordinator.api.codec import decode
 from koordinator.api.meta import KubeObject
+from koordinator.api.nesting import cut_nesting
 from koordinator.cluster.kubernetes.mailbox import Item, Lines, Refusal
 from koordinator.cluster.kubernetes.pages import Name, Page, decode_named, decode_page
 from koordinator.cluster.port import EventType, WatchEvent
@@ -85,7 +86,7 @@ class View:
 
     def _decode_step_by_step(self, text: bytes) -> tuple[str, KubeObject | Name | None]:
         try:
-            raw = decode(text, _Line[msgspec.Raw])
+            raw = decode(cut_nesting(text), _Line[msgspec.Raw])
         except InputError as error:
             extra = {"kind": self._kind_type.KIND, "error": str(error)}
             log.warning("line of a watch left out: it is no event", extra=extra)

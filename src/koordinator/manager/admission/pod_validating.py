@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from koordinator.api.codec import decode
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import InputError
+from koordinator.manager.admission.annotations import check_annotations
 from koordinator.manager.admission.gates import Gate
 from koordinator.manager.admission.lookup import Lookup
 from koordinator.manager.admission.pod_rules import (
@@ -37,6 +38,7 @@ def validate_pod(request: AdmissionRequest, lookup: Lookup, gates: AbstractSet[G
     try:
         new = _in_namespace(decode(request.obj, Pod), request.namespace)
         old = decode(request.old, Pod) if request.old is not None else None
+        check_annotations(new, old)
         _refuse(reserve_problems(new))
         changed = (
             ()

@@ -21,6 +21,7 @@ from koordinator.domain.quota import (
     with_quota_defaults,
 )
 from koordinator.foundation.errors import InputError
+from koordinator.manager.admission.annotations import check_annotations
 from koordinator.manager.admission.gates import Gate
 from koordinator.manager.admission.lookup import Lookup
 from koordinator.manager.admission.request import AdmissionRequest, Denial, Operation
@@ -58,9 +59,11 @@ def validate_quota(request: AdmissionRequest, lookup: Lookup, gates: AbstractSet
             return
         new = decode(request.obj, ElasticQuota)
         if request.operation == Operation.CREATE:
+            check_annotations(new, None)
             check_new_quota(new, topology, rules)
             return
         old = decode(request.old or {}, ElasticQuota)
+        check_annotations(new, old)
         pods = _pods_of(new, lookup) if new.is_parent and not old.is_parent else []
         check_changed_quota(old, new, topology, rules, pods)
     except InputError as error:

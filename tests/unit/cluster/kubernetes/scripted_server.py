@@ -132,11 +132,13 @@ def client(url: str, proxy_url: str = "", **options: Any) -> KubernetesCluster:
     return KubernetesCluster(Credentials(connection, clock, {}), clock, **options)
 
 
-def reply(body: JsonObject, code: int = 200, **headers: str) -> Answer:
-    """Answer with JSON; ``retry_after`` becomes the header Retry-After."""
+def reply(body: JsonObject | str, code: int = 200, **headers: str) -> Answer:
+    """Answer with JSON, or its text; ``retry_after`` becomes the header Retry-After."""
     named = {key.replace("_", "-"): value for key, value in headers.items()}
 
     async def answer(_: web.Request) -> web.StreamResponse:
+        if isinstance(body, str):
+            return web.json_response(text=body, status=code, headers=named)
         return web.json_response(body, status=code, headers=named)
 
     return answer

@@ -1,5 +1,6 @@
 """Lists come in pages, and what can't be decoded doesn't spoil the rest."""
 
+import json
 from http import HTTPStatus
 
 import pytest
@@ -115,3 +116,12 @@ def test_selectors_travel_to_the_server(server: ScriptedServer) -> None:
         "labelSelector": "x=y,a in (1,2),b notin (3),c,!d",
         "fieldSelector": "spec.nodeName=,a=b",
     }
+
+
+def test_an_object_nested_too_deep_does_not_spoil_the_list(server: ScriptedServer) -> None:
+    """Not even where skipping it would exhaust the stack."""
+    text = json.dumps(pod_list(pod("a"), pod("evil"), pod("c")))
+    deep = "[" * 50_000 + "]" * 50_000
+    server.on(GET, reply(text.replace('"name": "evil"', f'"x": {deep}, "name": "evil"')))
+    with server.cluster() as cluster:
+        assert names(cluster) == ["a", "evil", "c"]

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.unit.cluster.kubernetes.objects import event, pod, pod_list
 
 from koordinator.api.meta import KubeObject
+from koordinator.api.nesting import cut_nesting
 from koordinator.api.pod import Pod
 from koordinator.cluster.kubernetes.mailbox import Item, Lines
 from koordinator.cluster.kubernetes.pages import Page
@@ -98,3 +99,18 @@ def test_events_add_up_to_the_world(steps: list[tuple[str, str, bool, int]]) -> 
     versions = {o.metadata.name: int(o.metadata.resource_version) for o in state.values()}
     assert versions == {name: version for name, (version, _) in story.world.items()}
     assert view.objects == state
+
+
+def test_an_object_nested_too_deep_does_not_keep_others_from_being_seen() -> None:
+    """Of it counts what our types know; neither the list nor the watch ends."""
+    deep = "[" * 50_000 + "]" * 50_000
+    evil = json.dumps(pod("evil", "1")).replace('"spec"', f'"x": {deep}, "spec"')
+    good = json.dumps(pod("good", "2"))
+    text = f'{{"metadata": {{"resourceVersion": "2"}}, "items": [{evil}, {good}]}}'
+    listed, streamed = View(Pod), View(Pod)
+
+    found = [e.object.metadata.name for e in listed.apply(Page(cut_nesting(text.encode()), True))]
+    lines = [f'{{"type": "ADDED", "object": {one}}}'.encode() for one in (evil, good)]
+    seen = [e.object.metadata.name for e in streamed.apply(Lines(lines))]
+
+    assert found == seen == ["evil", "good"]

@@ -352,3 +352,25 @@ def test_gates_are_switched_by_name() -> None:
     for wrong in ("Nothing=true", "MultiQuotaTree", "EnableQuotaAdmission=true"):
         with pytest.raises(InputError, match="--feature-gates"):
             parse_gates(wrong)
+
+
+DEEP = '{"x":' + "[" * 200 + "]" * 200 + "}"
+
+
+def test_annotations_that_nobody_would_read_are_refused() -> None:
+    """Its writer is told, instead of every component leaving it out; those of others pass."""
+    key = "scheduling.koordinator.sh/resource-spec"
+    for creating in (
+        request(pod(annotations={key: DEEP})),
+        request(pod(annotations={key: DEEP}), "UPDATE", pod()),
+    ):
+        with pytest.raises(Denial, match=r"annotations\[.*resource-spec\]: nested too deep"):
+            validate_pod(creating, lookup(), frozenset())
+    validate_pod(request(pod(annotations={"example.com/a": DEEP})), lookup(), frozenset())
+
+
+def test_an_annotation_that_is_there_already_does_not_freeze_its_pod() -> None:
+    """Finalizers must come off it."""
+    evil = pod(annotations={"scheduling.koordinator.sh/resource-spec": DEEP})
+
+    validate_pod(request(evil, "UPDATE", evil), lookup(), frozenset())
