@@ -38,6 +38,7 @@ from koordinator.domain.quota.preemption import (
     room_for,
 )
 from koordinator.domain.quota.queue_terms import QueueTerms, check_queue_terms
+from koordinator.domain.quota.refusal import message_for_clients
 from koordinator.domain.quota.remedies import what_helps
 from koordinator.domain.quota.revoke import OveruseTimer, pods_to_revoke
 from koordinator.domain.quota.spec import QuotaSpec
@@ -83,6 +84,7 @@ __all__ = [
     "is_allowed_victim",
     "limit_of",
     "loans",
+    "message_for_clients",
     "pods_to_revoke",
     "quota_pod",
     "room_for",

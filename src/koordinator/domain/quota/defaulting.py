@@ -10,6 +10,7 @@ from koordinator.api.codec import subject_of
 from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
 from koordinator.api.labels import QUOTA_PARENT, QUOTA_TREE_ID
 from koordinator.api.syntax import refusal
+from koordinator.domain.quota.refusal import refused_as
 from koordinator.domain.quota.topology import QuotaTopology
 from koordinator.foundation.errors import InputError
 
@@ -30,7 +31,9 @@ def with_quota_defaults(quota: ElasticQuota, topology: QuotaTopology) -> Elastic
             parent = topology.get(quota.parent)
             if parent is None:
                 path = f"metadata.labels[{QUOTA_PARENT}]"
-                raise refusal(path, quota.parent, "the name of a quota that exists")
+                error = refusal(path, quota.parent, "the name of a quota that exists")
+                original = f"fill quota {quota.metadata.name} failed, parent not exist"
+                raise refused_as(original, error)
             if parent.tree_id:
                 labels[QUOTA_TREE_ID] = parent.tree_id
         weights = SHARED_WEIGHT.read(quota.metadata)

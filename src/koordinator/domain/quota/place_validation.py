@@ -12,6 +12,7 @@ from koordinator.api.core import ResourceList
 from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
 from koordinator.api.labels import QUOTA_ALLOW_FORCE_UPDATE, QUOTA_PARENT, QUOTA_TREE_ID, is_true
 from koordinator.api.syntax import refusal
+from koordinator.domain.quota.refusal import refused_as
 from koordinator.domain.quota.topology import QuotaTopology
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
@@ -19,6 +20,7 @@ from koordinator.foundation.quantity import Quantity
 _PARENT = f"metadata.labels[{QUOTA_PARENT}]"
 _TREE_ID = f"metadata.labels[{QUOTA_TREE_ID}]"
 _ZERO = Quantity(0)
+_INCLUDED = "not all included in"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +91,24 @@ def _check_tree(
         if other.tree_id != quota.tree_id:
             role = "parent" if other is parent else "child"
             accepted = f"{other.tree_id!r}, the tree of its {role} {other.metadata.name}"
-            raise refusal(_TREE_ID, quota.tree_id, accepted)
+            original = (
+                f"{quota.metadata.name} tree id is different from {role} {other.metadata.name}, "
+                f"[{quota.tree_id}] vs [{other.tree_id}]"
+            )
+            raise refused_as(original, refusal(_TREE_ID, quota.tree_id, accepted))
 
 
 def _check_parent(
     quota: ElasticQuota, parent: ElasticQuota | None, topology: QuotaTopology
 ) -> None:
-    if parent is None:
-        raise refusal(_PARENT, quota.parent, "the name of a quota that exists")
-    if not parent.is_parent:
-        raise refusal(_PARENT, quota.parent, "a quota that is a parent")
     name = quota.metadata.name
+    original = f"{name} has parentName {quota.parent} but "
+    if parent is None:
+        error = refusal(_PARENT, quota.parent, "the name of a quota that exists")
+        raise refused_as(original + "not find parentInfo in quotaInfoMap", error)
+    if not parent.is_parent:
+        error = refusal(_PARENT, quota.parent, "a quota that is a parent")
+        raise refused_as(original + "the parentQuotaInfo's IsParent is false", error)
     if name == quota.parent or any(a.parent == name for a in topology.ancestors(quota)):
         raise refusal(_PARENT, quota.parent, "a quota that is not the quota itself, nor below it")
 
@@ -114,15 +123,23 @@ def _check_resources(
     if parent is not None:
         other = f"its parent {parent.metadata.name}"
         if not _may_be_below(quota.spec.max, parent.spec.max, rules):
-            raise _wrong_resources("spec.max", quota.spec.max, parent.spec.max, other)
+            error = _wrong_resources("spec.max", quota.spec.max, parent.spec.max, other)
+            raise refused_as(_original_of_maximums(quota, parent, rules), error)
         if not quota.spec.min.keys() <= parent.spec.min.keys():
-            raise _wrong_resources("spec.min", quota.spec.min, parent.spec.min, f"{other} at most")
+            error = _wrong_resources(
+                "spec.min", quota.spec.min, parent.spec.min, f"{other} at most"
+            )
+            raise refused_as(_original_of_resources(quota, "min", _INCLUDED, parent), error)
     for child in children:
         other = f"its child {child.metadata.name}"
         if not _may_be_below(child.spec.max, quota.spec.max, rules):
-            raise _wrong_resources("spec.max", quota.spec.max, child.spec.max, other)
+            error = _wrong_resources("spec.max", quota.spec.max, child.spec.max, other)
+            raise refused_as(_original_of_maximums(child, quota, rules), error)
         if not child.spec.min.keys() <= quota.spec.min.keys():
-            raise _wrong_resources("spec.min", quota.spec.min, child.spec.min, f"{other} at least")
+            error = _wrong_resources(
+                "spec.min", quota.spec.min, child.spec.min, f"{other} at least"
+            )
+            raise refused_as(_original_of_resources(child, "min", _INCLUDED, quota), error)
 
 
 def _may_be_below(below: ResourceList, above: ResourceList, rules: PlaceRules) -> bool:
@@ -135,6 +152,21 @@ def _wrong_resources(
     path: str, found: ResourceList, wanted: ResourceList, other: str
 ) -> InputError:
     return refusal(path, sorted(found), f"the resources of {other}: {sorted(wanted)}")
+
+
+def _original_of_maximums(below: ElasticQuota, above: ElasticQuota, rules: PlaceRules) -> str:
+    if rules.allows_fewer_resources:
+        return _original_of_resources(below, "max", _INCLUDED, above)
+    return _original_of_resources(above, "max", "not the same with", below)
+
+
+def _original_of_resources(
+    first: ElasticQuota, amounts: str, relation: str, second: ElasticQuota
+) -> str:
+    return (
+        "failed to check sub and parent group quotaKey, err: checkSubAndParentGroupQuotaKey "
+        f"failed: {first.metadata.name}'s {amounts} keys are {relation} {second.metadata.name}'s"
+    )
 
 
 def _check_minimums(
@@ -158,7 +190,12 @@ def _check_minimums(
                     f"what its parent {parent.metadata.name} has, {there}, less the minimums of "
                     f"the parent's other children, {taken}"
                 )
-                raise refusal(f"spec.min[{resource}]", str(amount), accepted)
+                original = (
+                    "checkMinQuotaSum all brothers' MinQuota > parent MinQuota, parent: "
+                    f"{parent.metadata.name}"
+                )
+                error = refusal(f"spec.min[{resource}]", str(amount), accepted)
+                raise refused_as(original, error)
     _check_children_minimums(quota, children)
 
 
@@ -167,7 +204,12 @@ def _check_children_minimums(quota: ElasticQuota, children: Iterable[ElasticQuot
     for resource, amount in _sum(child.spec.min for child in children).items():
         if amount > least.get(resource, _ZERO):
             accepted = f"at least the sum of its children's minimums, {amount}"
-            raise refusal(f"spec.min[{resource}]", str(least.get(resource, _ZERO)), accepted)
+            original = (
+                "checkMinQuotaSum all children's MinQuota > current MinQuota, current: "
+                f"{quota.metadata.name}"
+            )
+            found = str(least.get(resource, _ZERO))
+            raise refused_as(original, refusal(f"spec.min[{resource}]", found, accepted))
 
 
 def _check_guarantee(quota: ElasticQuota, topology: QuotaTopology) -> None:
@@ -184,7 +226,10 @@ def _check_guarantee(quota: ElasticQuota, topology: QuotaTopology) -> None:
         child = parent
     found = ", ".join(f"{name} {amount}" for name, amount in sorted(quota.spec.min.items()))
     accepted = f"what the root {child.metadata.name} of its tree can guarantee beside the others"
-    raise refusal("spec.min", found, accepted)
+    original = (
+        f"tree root quota {child.metadata.name} can't guarantee for min {quota.metadata.name}"
+    )
+    raise refused_as(original, refusal("spec.min", found, accepted))
 
 
 def _guaranteed(quota: ElasticQuota) -> ResourceList:

@@ -29,6 +29,7 @@ from koordinator.api.quota_validation import validate_elastic_quota
 from koordinator.api.syntax import refusal
 from koordinator.domain.quota.place_validation import PlaceRules, check_move, check_place
 from koordinator.domain.quota.queue_terms import QUEUE_KEYS, check_queue_terms
+from koordinator.domain.quota.refusal import QuotaInputError, original_of_amounts, refused_as
 from koordinator.domain.quota.topology import QuotaTopology
 from koordinator.foundation.errors import InputError
 
@@ -42,6 +43,7 @@ _ANNOTATIONS_READ = (
     *QUEUE_KEYS,
 )
 _SHOWN = 2  # names in a message
+_BOUND_BY_UPDATE = "UpdadteQuota, quota {} update namespaces, but namespace {}"  # spelt so there
 
 
 def check_new_quota(quota: ElasticQuota, topology: QuotaTopology, rules: PlaceRules) -> None:
@@ -50,8 +52,10 @@ def check_new_quota(quota: ElasticQuota, topology: QuotaTopology, rules: PlaceRu
         other = topology.get(quota.metadata.name)
         if other is not None:
             accepted = f"a name that no other quota has, whatever its namespace: {other.key} has it"
-            raise refusal("metadata.name", quota.metadata.name, accepted)
-        _check_itself(quota, topology)
+            error = refusal("metadata.name", quota.metadata.name, accepted)
+            raise refused_as(f"AddQuota quota already exist:{quota.metadata.name}", error)
+        _check_namespaces(quota, topology, "AddQuota quota {}'s annotation namespace {}")
+        _check_itself(quota)
         check_place(quota, topology, rules)
     except InputError as error:
         raise error.within(subject=subject_of(quota)) from None
@@ -69,8 +73,10 @@ def check_changed_quota(
         return
     try:
         if new.metadata.name in _FIXED:
-            raise refusal("metadata.name", new.metadata.name, "the name of a quota of yours")
-        _check_itself(new, topology)
+            error = refusal("metadata.name", new.metadata.name, "the name of a quota of yours")
+            raise refused_as(f"invalid quota {new.metadata.name}", error)
+        _check_namespaces(new, topology, _BOUND_BY_UPDATE)
+        _check_itself(new)
         _check_change(old, new, topology, pods)
         check_move(old, new, topology)
         check_place(new, topology, rules)
@@ -80,16 +86,22 @@ def check_changed_quota(
 
 def check_deleted_quota(quota: ElasticQuota, topology: QuotaTopology, pods: Sequence[str]) -> None:
     """Raise InputError unless a quota may be deleted: nobody needs it any more."""
-    children = [child.metadata.name for child in topology.children(quota.metadata.name)]
-    problem = ""
-    if quota.metadata.name in _BUILT_IN:
+    name = quota.metadata.name
+    children = [child.metadata.name for child in topology.children(name)]
+    if name in _BUILT_IN:
         problem = "found a deletion of a built-in quota; accepted is one of a quota of yours"
+        original = f"can not delete quotaGroup :{name}"
     elif children:
         problem = f"found {_listed(children, 'child quota')}; accepted is a deletion of these first"
+        original = f"delete quota failed, quota {name} has {len(children)} child quotas"
     elif pods:
         problem = f"found {_listed(pods, 'pod')}; accepted is a deletion of these first"
-    if problem:
-        raise InputError(problem, subject=subject_of(quota))
+        bare = [pod.rpartition("/")[2] for pod in pods[:_SHOWN]]
+        named = ", ".join([*bare, "..."] if len(pods) > _SHOWN else bare)
+        original = f"delete quota failed, quota {name} has {len(pods)} child pods: {named}"
+    else:
+        return
+    raise QuotaInputError(original, problem, subject=subject_of(quota))
 
 
 def check_pod_quota(pod: Pod, quota: ElasticQuota | None, *, parents_take_pods: bool) -> None:
@@ -99,9 +111,14 @@ def check_pod_quota(pod: Pod, quota: ElasticQuota | None, *, parents_take_pods: 
     """
     if quota is not None and quota.is_parent and not parents_take_pods:
         name = quota.metadata.name
-        raise refusal(
+        original = (
+            "pod can not be linked to a parentQuotaGroup,"
+            f"quota:{name}, pod:{pod.metadata.name or pod.metadata.generate_name}"
+        )
+        error = refusal(
             f"metadata.labels[{QUOTA_NAME}]", name, f"a quota below {name}, which is a parent"
-        ).within(subject=subject_of(pod))
+        )
+        raise refused_as(original, error).within(subject=subject_of(pod))
 
 
 def check_changed_pod(old: Pod, new: Pod) -> None:
@@ -109,11 +126,10 @@ def check_changed_pod(old: Pod, new: Pod) -> None:
     before = old.metadata.labels.get(QUOTA_PREEMPTIBLE, "")
     after = new.metadata.labels.get(QUOTA_PREEMPTIBLE, "")
     if before != after:
-        raise refusal(
-            f"metadata.labels[{QUOTA_PREEMPTIBLE}]",
-            after,
-            f"what the pod was created with: {before!r}",
-        ).within(subject=subject_of(new))
+        accepted = f"what the pod was created with: {before!r}"
+        error = refusal(f"metadata.labels[{QUOTA_PREEMPTIBLE}]", after, accepted)
+        original = "Preemptible label is forbidden modify now."
+        raise refused_as(original, error).within(subject=subject_of(new))
 
 
 def _as_read(quota: ElasticQuota) -> object:
@@ -126,37 +142,64 @@ def _as_read(quota: ElasticQuota) -> object:
     )
 
 
-def _check_itself(quota: ElasticQuota, topology: QuotaTopology) -> None:
+def _check_namespaces(quota: ElasticQuota, topology: QuotaTopology, original: str) -> None:
+    """Check that no namespace is another quota's; ``original`` takes quota and namespace."""
     for namespace in NAMESPACES.read(quota.metadata) or ():
         others = [name for name in topology.bound_to(namespace) if name != quota.metadata.name]
         if others:
             accepted = f"a namespace that is not bound to another quota, as it is to {others[0]}"
-            raise refusal(NAMESPACES.path, namespace, accepted)
-    validate_elastic_quota(quota)
+            begun = original.format(quota.metadata.name, namespace)
+            raise refused_as(
+                f"{begun} is already bound to quota {others[0]}",
+                refusal(NAMESPACES.path, namespace, accepted),
+            )
+
+
+def _check_itself(quota: ElasticQuota) -> None:
+    try:
+        validate_elastic_quota(quota)
+    except InputError as error:
+        original = original_of_amounts(quota)
+        raise refused_as(original, error) if original else error from None
     check_queue_terms(quota)
-    most, used = quota.spec.max, quota.status.used
+    name, most, used = quota.metadata.name, quota.spec.max, quota.status.used
     for resource in MAX_STRICT_CHECK_RESOURCE_KEYS.read(quota.metadata) or ():
         if resource in used and (resource not in most or most[resource] < used[resource]):
             found = str(most[resource]) if resource in most else None
             accepted = f"at least what is used, {used[resource]}, as an annotation demands"
-            raise refusal(f"spec.max[{resource}]", found, accepted)
+            original = (
+                f"resourceKey {resource} of quota {name} max {found} < used {used[resource]}"
+                if found
+                else f"resourceKey {resource} of quota {name} is included in used, which is not "
+                "included in max but should check max >= used"
+            )
+            raise refused_as(original, refusal(f"spec.max[{resource}]", found, accepted))
 
 
 def _check_change(
     old: ElasticQuota, new: ElasticQuota, topology: QuotaTopology, pods: Sequence[str]
 ) -> None:
     path = f"metadata.labels[{QUOTA_IS_PARENT}]"
-    label = new.metadata.labels.get(QUOTA_IS_PARENT)
+    name, label = new.metadata.name, new.metadata.labels.get(QUOTA_IS_PARENT)
     children = [child.metadata.name for child in topology.children(new.metadata.name)]
     if old.is_parent and not new.is_parent and children:
-        raise refusal(
-            path, label, f"'true' for a quota that has {_listed(children, 'child quota')}"
+        accepted = f"'true' for a quota that has {_listed(children, 'child quota')}"
+        raise refused_as(
+            f"quota has children, isParent is forbidden to modify as false, quotaName:{name}",
+            refusal(path, label, accepted),
         )
     if new.is_parent and not old.is_parent and pods:
-        raise refusal(path, label, f"'false' for a quota that has {_listed(pods, 'pod')}")
+        accepted = f"'false' for a quota that has {_listed(pods, 'pod')}"
+        raise refused_as(
+            f"quota has bound pods, isParent is forbidden to modify as true, quotaName: {name}",
+            refusal(path, label, accepted),
+        )
     if new.tree_id != old.tree_id:
-        path = f"metadata.labels[{QUOTA_TREE_ID}]"
-        raise refusal(path, new.tree_id, f"the tree that it is in, {old.tree_id!r}")
+        accepted = f"the tree that it is in, {old.tree_id!r}"
+        raise refused_as(
+            f"{name} tree id changed [{old.tree_id}] vs [{new.tree_id}]",
+            refusal(f"metadata.labels[{QUOTA_TREE_ID}]", new.tree_id, accepted),
+        )
 
 
 def _listed(names: Sequence[str], kind: str) -> str:

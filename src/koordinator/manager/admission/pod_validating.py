@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from koordinator.api.codec import decode
 from koordinator.api.pod import Pod
+from koordinator.domain.quota import message_for_clients
 from koordinator.foundation.errors import InputError
 from koordinator.manager.admission.annotations import check_annotations
 from koordinator.manager.admission.gates import Gate
@@ -48,7 +49,7 @@ def validate_pod(request: AdmissionRequest, lookup: Lookup, gates: AbstractSet[G
         _refuse([*changed, *colocation_problems(new)])
         check_pod_in_quota(request.operation, old, new, lookup, gates)
     except InputError as error:
-        raise Denial(str(error)) from None
+        raise Denial(message_for_clients(error)) from None
     if Gate.VALIDATE_DEVICES in gates:
         _refuse(device_problems(new))
     if Gate.ENHANCED_VALIDATOR in gates:

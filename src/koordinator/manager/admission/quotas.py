@@ -18,6 +18,7 @@ from koordinator.domain.quota import (
     check_deleted_quota,
     check_new_quota,
     check_pod_quota,
+    message_for_clients,
     with_quota_defaults,
 )
 from koordinator.foundation.errors import InputError
@@ -39,7 +40,7 @@ def mutate_quota(
         quota = decode(request.obj, ElasticQuota)
         filled = with_quota_defaults(quota, lookup.quotas())
     except InputError as error:
-        raise Denial(str(error)) from None
+        raise Denial(message_for_clients(error)) from None
     if filled is quota:
         return request.obj
     return apply_merge_patch(request.obj, merge_patch(quota, filled))
@@ -67,7 +68,7 @@ def validate_quota(request: AdmissionRequest, lookup: Lookup, gates: AbstractSet
         pods = _pods_of(new, lookup) if new.is_parent and not old.is_parent else []
         check_changed_quota(old, new, topology, rules, pods)
     except InputError as error:
-        raise Denial(str(error)) from None
+        raise Denial(message_for_clients(error)) from None
 
 
 def check_pod_in_quota(
