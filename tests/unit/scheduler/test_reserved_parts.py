@@ -103,6 +103,36 @@ def test_devices_on_top_come_after_those_that_were_kept(
     assert sorted(of_pod(played, "p") + of_pod(played, "other")) == [0, 1, 2, 3]
 
 
+IN_ONE = {"koordinator.sh/gpu": 200}
+SPELT = {"koordinator.sh/gpu-core": 200, "koordinator.sh/gpu-memory-ratio": 200}
+
+
+@pytest.mark.parametrize("policy", ["Aligned", "Restricted"])
+@pytest.mark.parametrize(
+    ("kept", "asked"),
+    [(IN_ONE, SPELT), (IN_ONE, SPELT | {"koordinator.sh/gpu.shared": 2}), (SPELT, IN_ONE)],
+)
+def test_gpus_spelt_in_two_ways_are_the_same_to_a_reservation_and_its_owner(
+    play: Any, policy: str, kept: dict[str, int], asked: dict[str, int]
+) -> None:
+    """The pod webhook spells them out, and a reservation is stored as its author wrote it."""
+    played = play(
+        *machine("m", gpus=2),
+        reservation("r", 1, requests=kept, policy=policy, allocate_once=False),
+    )
+    half = {name: amount // 2 for name, amount in asked.items()}
+    played.add(pod("a", requests=half, labels=WEB))
+
+    assert (played.nodes()["a"], played.uses("a")) == ("m", "r")
+    taken = played.get("r").status.allocated
+    assert {name: str(taken[name]) for name in kept} == dict.fromkeys(kept, "100")
+
+    played.add(pod("b", requests=half, labels=WEB), pod("c", requests=half, labels=WEB))
+    assert [played.uses(name) for name in ("b", "c")] == ["r", ""]
+    assert (played.nodes()["b"], played.nodes()["c"]) == ("m", "")
+    assert of_pod(played, "a") + of_pod(played, "b") == [0, 1]
+
+
 def test_a_restricted_reservation_gives_its_own_devices_or_none(play: Any) -> None:
     """A pod of several shared parts must find them among the reserved ones."""
     share = {"koordinator.sh/gpu-core": 60, "koordinator.sh/gpu-memory-ratio": 60}

@@ -5,15 +5,17 @@ scoring.go, ``scoreReservation``.  One difference: what owners took beyond the r
 charged to the node; the original takes it off, too.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from koordinator.api.resource_names import GPU, GPU_CORE, GPU_MEMORY_RATIO
 from koordinator.domain.reservations.offer import AllocatePolicy, Amounts, Offer
 
 PODS = "pods"
 BY_NODE = " by node"  # ends what is said of a node that lacks something beside its reservations
 CPU = "cpu"
 PREFIX = "Reservation(s) "
+GPU_SPELLINGS = frozenset((GPU, GPU_CORE, GPU_MEMORY_RATIO))
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,25 @@ class Ignored:
 
     def __contains__(self, name: str) -> bool:
         return name in self.names or ("/" in name and name.partition("/")[0] in self.groups)
+
+
+def in_terms_of(offered: Collection[str], requests: Amounts) -> Amounts:
+    """Return requests with what they ask of GPUs also by the resource names that are offered.
+
+    ``koordinator.sh/gpu: 200`` is 200 percent of cores and of memory, and that is how the pod
+    webhook spells it; a reservation keeps the spelling of its author.  Returns ``requests`` itself
+    if the names meet as they are.
+    """
+    if GPU_SPELLINGS.isdisjoint(offered) or GPU_SPELLINGS.isdisjoint(requests):
+        return requests
+    if GPU in requests:
+        percent = requests[GPU]
+        missing = [name for name in (GPU_CORE, GPU_MEMORY_RATIO) if name not in requests]
+    else:
+        percent = max(requests.get(GPU_CORE, 0), requests.get(GPU_MEMORY_RATIO, 0))
+        missing = [GPU]
+    more = {name: percent for name in missing if name in offered}
+    return {**requests, **more} if more else requests
 
 
 def remaining(offer: Offer, used: Amounts) -> Amounts:

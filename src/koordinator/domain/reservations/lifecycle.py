@@ -23,6 +23,7 @@ from koordinator.api.reservation import (
     ReservationStatus,
 )
 from koordinator.domain.pod_requests import canonical, pod_requests
+from koordinator.domain.reservations.fitting import in_terms_of
 from koordinator.domain.reservations.reserve_pod import OVER, held_amounts, is_available
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.quantity import Quantity
@@ -140,7 +141,7 @@ def ended_s(reservation: Reservation) -> float | None:
 def _allocated(pods: Sequence[Pod], allocatable: ResourceList) -> ResourceList:
     total: dict[str, int] = {}
     for pod in pods:
-        for name, amount in pod_requests(pod.spec).items():
+        for name, amount in in_terms_of(allocatable, pod_requests(pod.spec)).items():
             if name in allocatable:
                 total[name] = total.get(name, 0) + amount
     return {name: _quantity(name, amount, allocatable) for name, amount in total.items() if amount}

@@ -18,6 +18,7 @@ from koordinator.api.annotations.reservation import (
 from koordinator.api.core import NodeSelectorRequirement, NodeSelectorTerm, Taint
 from koordinator.api.labels import RESERVATION_IGNORED, is_true
 from koordinator.api.meta import ObjectMeta
+from koordinator.domain.reservations.fitting import in_terms_of
 from koordinator.domain.reservations.offer import Amounts, Offer
 from koordinator.domain.reservations.owners import Claimant, is_owner
 from koordinator.domain.tolerations import FORBIDDING, UNSCHEDULABLE, untolerated
@@ -79,7 +80,8 @@ class Asking:
     def as_owner(self, offer: Offer, node_labels: Mapping[str, str]) -> Verdict:
         """Return the same for a pod that is an owner."""
         affinity = self.wish.affinity
-        is_exact = is_exact_match(self.requests, offer.amounts, self.wish.exact)
+        requests = in_terms_of(offer.amounts, self.requests)
+        is_exact = is_exact_match(requests, offer.amounts, self.wish.exact)
         if affinity is not None and affinity.name:
             if affinity.name != offer.name:
                 return Verdict.OTHER_NAME

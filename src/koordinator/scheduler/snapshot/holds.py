@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from koordinator.api.pod import Pod
 from koordinator.domain.devices.allocation import Allocation
 from koordinator.domain.numa.ledger import NumaHolding
+from koordinator.domain.reservations.fitting import GPU_SPELLINGS, in_terms_of
 from koordinator.domain.reservations.left import devices_left, numa_left
 from koordinator.domain.reservations.offer import Offer
 from koordinator.domain.reservations.owners import Claimant, index_keys, look_up_keys, names_pods
@@ -169,8 +170,18 @@ class HoldTable:
 
     def _take(self, hold: Hold, user: PlacedPod, sign: int) -> None:
         taken = hold.taken
-        for column, amount in (*user.pod_class.demand, *_nonzero(user)):
+        for column, amount in self._taken_by(user, hold.offer):
             taken[column] = taken.get(column, 0) + sign * amount
+
+    def _taken_by(self, user: PlacedPod, offer: Offer) -> tuple[tuple[int, int], ...]:
+        """Return what a user takes, by column, with GPUs as the reservation spells them, too."""
+        demand = user.pod_class.demand
+        if not GPU_SPELLINGS.isdisjoint(offer.amounts):
+            names = self._axis.names
+            requests = {names[column]: amount for column, amount in demand}
+            met = in_terms_of(offer.amounts, requests)
+            demand = tuple((self._axis.index(name), amount) for name, amount in met.items())
+        return *demand, *_nonzero(user)
 
     def _renew(self, hold: Hold) -> None:
         hold.left = _left(hold.placed, hold.taken, hold.users.values())
@@ -188,7 +199,7 @@ class HoldTable:
             users = {key: user for key, user in everyone.items() if user.row == hold.row}
             taken: Counter[int] = Counter()
             for user in users.values():
-                for column, amount in (*user.pod_class.demand, *_nonzero(user)):
+                for column, amount in self._taken_by(user, hold.offer):
                     taken[column] += amount
             if users != hold.users or hold.left != _left(hold.placed, taken, users.values()):
                 raise BugError(f"what is left of the reservation {hold.offer.name} is off")

@@ -16,6 +16,7 @@ from koordinator.domain.reservations.fitting import (
     PREFIX,
     Ignored,
     first_by_order,
+    in_terms_of,
     remaining,
     score,
     short_in_reservation,
@@ -60,7 +61,8 @@ class Judge:
         reasons: list[str] = []
         for hold in holds:
             offer = hold.offer
-            if affinity is None and not any(requests.get(n) for n in offer.restricted if n != PODS):
+            met = in_terms_of(offer.amounts, requests)
+            if affinity is None and not any(met.get(n) for n in offer.restricted if n != PODS):
                 continue
             lacking = short_on_node(requests, free, remaining(offer, hold.used), self.ignored)
             inside = self._short_inside(hold, detailed=detailed)
@@ -106,7 +108,7 @@ class Judge:
 
     def _short_inside(self, hold: Hold, *, detailed: bool) -> tuple[str, ...]:
         return short_in_reservation(
-            self.asking.requests,
+            in_terms_of(hold.offer.amounts, self.asking.requests),
             hold.offer,
             hold.used,
             len(hold.users),
@@ -174,4 +176,5 @@ class Judge:
 
     def score(self, hold: Hold) -> int:
         """Return how full the reservation would be, 0..100."""
-        return score(hold.offer, hold.used, self.asking.requests)
+        requests = in_terms_of(hold.offer.amounts, self.asking.requests)
+        return score(hold.offer, hold.used, requests)
