@@ -36,6 +36,8 @@ class Gate(StrEnum):
     NO_DEVICE_SPEC = "DisableDeviceResourceSpec"
 
 
+#: Those of the original and SYNC_GPU_SHARED: the pod webhook asks for ``gpu.shared`` on behalf of
+#: every pod that wants a GPU, so nodes have to offer it.
 DEFAULT_GATES: Final = frozenset(
     (
         Gate.WEBHOOK_FRAMEWORK,
@@ -43,6 +45,7 @@ DEFAULT_GATES: Final = frozenset(
         Gate.POD_VALIDATING,
         Gate.QUOTA_MUTATING,
         Gate.QUOTA_VALIDATING,
+        Gate.SYNC_GPU_SHARED,
     )
 )
 #: Gates of the original that switch what does not exist here yet.

@@ -26,6 +26,7 @@ from koordinator.api.resource_names import (
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
     GPU_SHARED,
+    NPU_CORE,
     WHOLE_DEVICE,
 )
 from koordinator.foundation.quantity import Quantity
@@ -130,7 +131,7 @@ def _spelt_gpus(resources: Resources) -> Resources:
         limits.pop(GPU, None)
         for amounts in (requests, limits):
             amounts |= {GPU_CORE: amount, GPU_MEMORY_RATIO: amount}
-    if GPU_SHARED not in requests:
+    if GPU_SHARED not in requests and NPU_CORE not in requests:
         shared = str(_shared(requests))
         requests[GPU_SHARED] = limits[GPU_SHARED] = shared
     return {**resources, "requests": requests, "limits": limits}

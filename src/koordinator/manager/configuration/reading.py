@@ -1,7 +1,8 @@
 """slo-controller-config as it counts: every section as it was last valid.
 
 A section that the webhook would refuse never takes effect: the one before stays, and somebody is
-told.  Where there was none before, None: nothing is known, and nothing is changed.
+told.  Only one number of a pair without the other, which the webhook refuses, is read with the
+default of the other.  Where there was none before, None: nothing is known, and nothing is changed.
 Source: koordinator pkg/slo-controller/config/colocation_cm_event_handler.go;
 nodeslo/resource_strategy.go; noderesource/plugins/{cpunormalization,resourceamplification}.
 """

@@ -14,7 +14,12 @@ from tests.unit.manager.admission.requests import (
     request,
 )
 
-from koordinator.manager.admission.gates import DEFAULT_GATES, Gate
+from koordinator.api.codec import decode_object
+from koordinator.api.device import Device, DeviceType
+from koordinator.domain.colocation.device_sums import gpu_resources
+from koordinator.domain.devices.requests import device_requests
+from koordinator.foundation.quantity import Quantity
+from koordinator.manager.admission.gates import DEFAULT_GATES, Gate, parse_gates
 from koordinator.manager.admission.pod_mutating import mutate_pod
 from koordinator.manager.admission.request import Denial
 
@@ -276,3 +281,53 @@ def test_a_pod_goes_to_the_nodes_of_its_quota_tree() -> None:
         == [{"matchExpressions": [*own["matchExpressions"], wanted]}] * 2
     )
     assert mutated(pod(), quota, tree) == pod()
+
+
+def test_what_is_asked_for_on_behalf_of_a_gpu_pod_is_offered_by_nodes() -> None:
+    """With the gates that are on by default: no pod waits for what no node has."""
+    device = decode_object(
+        {
+            "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+            "kind": "Device",
+            "metadata": {"name": "n"},
+            "spec": {
+                "devices": [
+                    {
+                        "type": "gpu",
+                        "minor": 0,
+                        "health": True,
+                        "resources": {
+                            "koordinator.sh/gpu-core": "100",
+                            "koordinator.sh/gpu-memory": "16Gi",
+                            "koordinator.sh/gpu-memory-ratio": "100",
+                        },
+                    }
+                ]
+            },
+        }
+    )
+    assert isinstance(device, Device)
+    asked = {"koordinator.sh/gpu": "50"}
+    gates = parse_gates("")
+
+    after = mutate_pod(request(pod({"resources": {"requests": asked}})), lookup(), gates)
+
+    wanted = after["spec"]["containers"][0]["resources"]["requests"]
+    offered = gpu_resources(device, shows_shared=Gate.SYNC_GPU_SHARED in gates)
+    assert offered is not None
+    assert "koordinator.sh/gpu.shared" in wanted
+    for name, amount in wanted.items():
+        assert Quantity.parse(amount) <= offered[name]
+
+
+def test_whole_npus_stay_a_request_that_the_scheduler_accepts() -> None:
+    """So many cards are not shared by several: that would be refused as a combination."""
+    asked = {"huawei.com/npu-core": "80", "koordinator.sh/gpu-memory-ratio": "400"}
+
+    after = mutate_pod(
+        request(pod({"resources": {"requests": asked, "limits": asked}})), lookup(), DEFAULT_GATES
+    )
+
+    kept = after["spec"]["containers"][0]["resources"]["requests"]
+    found = device_requests({name: Quantity.parse(amount).value() for name, amount in kept.items()})
+    assert found[DeviceType.GPU].count == 4
