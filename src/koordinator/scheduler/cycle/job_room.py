@@ -20,7 +20,7 @@ from koordinator.scheduler.contract import (
     Reads,
     Refusal,
 )
-from koordinator.scheduler.cycle.evaluation import compared, compile_program
+from koordinator.scheduler.cycle.evaluation import compared, compile_program, view_for
 from koordinator.scheduler.cycle.job_trial import StateTrial, concerned
 from koordinator.scheduler.cycle.rivals import Nominations
 from koordinator.scheduler.job_preemption import (
@@ -35,6 +35,7 @@ from koordinator.scheduler.job_preemption import (
 from koordinator.scheduler.job_preemption.problem import NO_LIMIT
 from koordinator.scheduler.snapshot import (
     ClusterState,
+    Hold,
     IntArray,
     PodClass,
     Snapshot,
@@ -91,13 +92,12 @@ _Kinds = Mapping[Hashable, Sequence[Member]]
 
 def _kinds(profile: Profile, state: ClusterState, members: Sequence[Member]) -> _Kinds:
     """Return the members by what filters can tell apart."""
-    whole = Snapshot(state)
     kinds: dict[Hashable, list[Member]] = defaultdict(list)
     known: dict[int, Hashable] = {}
     for pod, pod_class in members:
         key = known.get(pod_class.id)
         if key is None:
-            program = compile_program(profile, whole, pod_class)
+            program = compile_program(profile, view_for(profile, state, pod_class), pod_class)
             around = any(
                 active.plugin.reads is Reads.CLUSTER
                 for active in concerned(profile, state, pod_class)
@@ -124,7 +124,9 @@ def _lack(
             found = found or answer
             continue
         for members in kinds.values():
-            answer = active.plugin.prefilter(whole, members[0][1])
+            pod_class = members[0][1]
+            view = view_for(profile, state, pod_class)
+            answer = active.plugin.prefilter(view, pod_class)
             if isinstance(answer, Refusal):
                 return answer
     lack: Lack | None = found
@@ -150,7 +152,7 @@ def _problem(
     lack: Lack | None,
 ) -> Problem:
     """Return the problem in arrays; victims of a quota may be anywhere, places may not."""
-    whole, nodes = Snapshot(state), state.nodes
+    nodes = state.nodes
     alive = np.flatnonzero(nodes.alive[: len(nodes)])
     usable = alive if rows is None else np.intersect1d(rows, alive)
     there = usable if lack is None else alive
@@ -162,6 +164,10 @@ def _problem(
         index = index_of.get(nodes.rows.get(name, -1))
         for _, pod_class in pods if index is not None else ():
             free[index] -= [pod_class.amount(column) for column in columns.tolist()]
+    for row, amounts in _lent(profile, state, kinds):
+        index = index_of.get(row)
+        for column, amount in amounts if index is not None else ():
+            free[index, columns == column] += amount
     is_usable = np.isin(there, usable)
     largest = np.maximum(nodes.allocatable[columns][:, alive].max(axis=1), 1)
     shapes = [
@@ -170,7 +176,7 @@ def _problem(
             members[0][1],
             len(members),
             asked[key][columns],
-            _most(profile, whole, members[0][1])[there] * is_usable,
+            _most(profile, state, members[0][1])[there] * is_usable,
         )
         for key, members in kinds.items()
     ]
@@ -190,12 +196,26 @@ def _problem(
     return Problem(there, free, tuple(shapes), victims, shortage)
 
 
-def _most(profile: Profile, whole: Snapshot, pod_class: PodClass) -> IntArray:
+def _lent(
+    profile: Profile, state: ClusterState, kinds: _Kinds
+) -> list[tuple[int, Sequence[tuple[int, int]]]]:
+    """Return what is reserved for some of the members: rows, and (column, amount) pairs.
+
+    Each member is asked for real whether it may use that, and it is not given twice then.
+    """
+    holds: dict[int, Hold] = {}
+    for members in kinds.values():
+        loans = view_for(profile, state, members[0][1]).loans
+        holds |= {} if loans is None else loans.by_slot
+    return [(hold.row, hold.left.demand) for hold in holds.values()]
+
+
+def _most(profile: Profile, state: ClusterState, pod_class: PodClass) -> IntArray:
     """Return ``(n,)``: 0 where a filter rejects the node whoever is evicted, else no limit."""
+    whole = view_for(profile, state, pod_class)
     never = np.zeros(len(whole), bool)
-    for active in profile.filter:
-        ask = getattr(active.plugin, "filters", None)
-        if ask is None or ask(whole, pod_class):
+    with whole.lending():
+        for active in concerned(profile, state, pod_class):
             rejections = active.plugin.filter(whole, pod_class)
             rejected = rejections.codes != 0
             if active.plugin.reads is not Reads.NODE and rejected.any():

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from koordinator.scheduler.contract import ActivePlugin, Holding, Profile, Reads
-from koordinator.scheduler.cycle.evaluation import wants_filter
+from koordinator.scheduler.cycle.evaluation import view_for, wants_filter
 from koordinator.scheduler.cycle.reserving import reserve
 from koordinator.scheduler.cycle.rivals import Nominations
 from koordinator.scheduler.job_preemption import Problem, Shape
@@ -72,25 +72,30 @@ class StateTrial:
                 ],
                 np.int64,
             )
-        view, fits = Snapshot(self._state, rows), np.ones(len(rows), bool)
-        for active in filters:
-            fits &= active.plugin.filter(view, shape.pod_class).codes == 0
+        view, fits = self._view(shape.pod_class)[rows], np.ones(len(rows), bool)
+        with view.lending():
+            for active in filters:
+                fits &= active.plugin.filter(view, shape.pod_class).codes == 0
         put = fits & ~is_last if not self._reserves(shape.pod_class) else fits.copy()
         for index in np.flatnonzero(put).tolist():
             fits[index] = self._put(transaction, shape, int(rows[index]))
         return these[fits]
 
     def _reserves(self, pod_class: PodClass) -> bool:
-        whole = Snapshot(self._state)
+        whole = self._view(pod_class)
         return any(wants_filter(active, whole, pod_class) for active in self._profile.reserve)
 
+    def _view(self, pod_class: PodClass) -> Snapshot:
+        return view_for(self._profile, self._state, pod_class)
+
     def _accepts(self, filters: Iterable[ActivePlugin], pod_class: PodClass, row: int) -> bool:
-        view = Snapshot(self._state)[np.array([row])]
-        return all(not active.plugin.filter(view, pod_class).codes[0] for active in filters)
+        view = self._view(pod_class)[np.array([row])]
+        with view.lending():
+            return all(not active.plugin.filter(view, pod_class).codes[0] for active in filters)
 
     def _put(self, transaction: Transaction, shape: Shape, row: int) -> bool:
         """Put a member on a node with all that it takes there."""
-        held = reserve(self._profile, Snapshot(self._state), shape.pod_class, row)
+        held = reserve(self._profile, self._view(shape.pod_class), shape.pod_class, row)
         if not isinstance(held, Holding):
             return False
         key = f"member:{len(self._state.pods.by_key)}"
@@ -108,7 +113,7 @@ class StateTrial:
 
 def concerned(profile: Profile, state: ClusterState, pod_class: PodClass) -> list[ActivePlugin]:
     """Return the filters that may reject some node for such a pod."""
-    whole = Snapshot(state)
+    whole = view_for(profile, state, pod_class)
     return [active for active in profile.filter if wants_filter(active, whole, pod_class)]
 
 

@@ -412,7 +412,7 @@ class Cycle:
         No more than ``most``; 0 for rows that are not among ``rows``.  What is nominated counts as
         placed.
         """
-        snapshot = self._evaluator.snapshot
+        snapshot = self._evaluator.view(pod_class)
         slots = np.zeros(len(snapshot), np.int64)
         concerned = self._concerned(pod_class)
         if prefilter(concerned.profile, snapshot, pod_class) is not None:
@@ -429,19 +429,19 @@ class Cycle:
         return slots
 
     def _held_on(self, pod: PodClass, row: int) -> Holding | None:
-        found = self._reserve(self._evaluator.snapshot, pod, row)
+        found = self._reserve(self._evaluator.view(pod), pod, row)
         return found.holding if isinstance(found, Choice) else None
 
     def is_refused(self, pod: PodClass) -> bool:
         """Return whether the pod is refused whatever the node."""
-        return prefilter(self.concerning(pod), self._evaluator.snapshot, pod) is not None
+        return prefilter(self.concerning(pod), self._evaluator.view(pod), pod) is not None
 
     def choose_on(self, pod: PodClass, row: int) -> Choice | Refused:
         """Return what a pod holds on a row that was chosen for it, if every filter accepts it."""
         plugin, reasons = rejection(self.profile, self.state, pod, row)
         if plugin:
             return Refused(plugin, ", ".join(reasons))
-        return self._reserve(self._evaluator.snapshot, pod, row)
+        return self._reserve(self._evaluator.view(pod), pod, row)
 
     # -- a run of identical pods -------------------------------------------------------------
 
