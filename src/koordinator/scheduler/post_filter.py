@@ -69,6 +69,7 @@ class Attempt:
     refused_by: str = ""  # the plugin that refused the pod as a whole, if one did
     members: tuple[Member, ...] = ()  # of a gang: all of them need a place
     rows: IntArray | None = None  # of a gang: where the places may be; None: anywhere
+    nominated_node: str = ""  # where the pod's victims are ending, if it has had any
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ def not_eligible(attempt: Attempt, is_victim: Callable[[PlacedPod], bool]) -> st
     pod = attempt.pod
     if pod.spec.preemption_policy == PREEMPT_NEVER:
         return NEVER
-    snapshot, nominated = attempt.what_if.snapshot, pod.status.nominated_node_name
+    snapshot, nominated = attempt.what_if.snapshot, attempt.nominated_node
     row = snapshot.names[1].get(nominated)
     if row is None or row in attempt.rejected[~attempt.resolvable]:
         return ""
@@ -192,7 +192,7 @@ def room_for_pod(attempt: Attempt, allows: Allows | None = None) -> PostFilterRe
     node = found.places.get(attempt.key, "")
     if not node:
         return found
-    if not found.victims and node == pod.status.nominated_node_name:
+    if not found.victims and node == attempt.nominated_node:
         return PostFilterResult(f"preemption: {WAITING}", keeps_nomination=True)
     return PostFilterResult(node=node, victims=found.victims)
 

@@ -74,6 +74,34 @@ def test_the_place_is_kept_while_the_victim_ends(user: User) -> None:
     assert user.is_pending("late")
 
 
+def test_many_preempt_at_once(user: User) -> None:
+    """Ten low pods end slowly for ten of the medium and high ones that come, the high ones first.
+
+    As Kubernetes' own suite has it: all low pods are marked at once.
+    """
+    medium = priority_class("medium", 100)
+    user.apply(*CLASSES, medium, node("n0", "10"))
+    low = [f"low-{n}" for n in range(10)]
+    user.apply(*(annotated(pod(name, "1", **LOW), finalizers=["test/slow"]) for name in low))
+    user.nodes_of(*low)
+    coming = {"medium": [f"medium-{n}" for n in range(10)], "high": [f"high-{n}" for n in range(5)]}
+
+    user.apply(*(pod(n, "1", priorityClassName=c) for c, names in coming.items() for n in names))
+
+    def nominated(kind: str) -> int:
+        pods = [user.get("pods", name) for name in coming[kind]]
+        return sum("nominatedNodeName" in it["status"] for it in pods)
+
+    eventually(lambda: (nominated("high"), nominated("medium")) == (5, 5))
+    assert all("deletionTimestamp" in user.get("pods", name)["metadata"] for name in low)
+
+    for name in low:
+        user.kubectl("patch", f"pod/{name}", '--patch={"metadata":{"finalizers":null}}')
+
+    user.nodes_of(*coming["high"])
+    eventually(lambda: sum(not user.is_pending(name) for name in coming["medium"]) == 5)
+
+
 def test_the_least_important_pods_go(user: User) -> None:
     """Of two nodes the one with the cheaper victims, and there no more than necessary."""
     user.apply(

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.unit.scheduler.watching import places
-from tests.worlds import START_S, node, pod
+from tests.worlds import START_S, node, placed_on, pod
 
 from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
@@ -36,6 +36,15 @@ class SlowWorld:
 
     def nominated(self, name: str) -> str:
         return self.cluster.get(Pod, name, "default").status.nominated_node_name
+
+    def nominated_like(self, prefix: str) -> int:
+        """Return how many waiting pods whose names begin so are nominated."""
+        pods = [p for p in self.cluster.list(Pod).items if p.metadata.name.startswith(prefix)]
+        return sum(bool(p.status.nominated_node_name) and not p.spec.node_name for p in pods)
+
+    def ending(self) -> int:
+        """Return how many pods are being deleted."""
+        return sum(p.metadata.deletion_timestamp is not None for p in self.cluster.list(Pod).items)
 
 
 def victims(outcomes: list[Outcome]) -> list[str]:
@@ -93,3 +102,63 @@ def test_older_news_of_a_bound_pod_leave_it_where_it_is(slow: SlowWorld) -> None
     assert places(done) == {"high": "m"}
     assert places(again) == {}
     slow.scheduler.validate()
+
+
+def crowd(name: str, count: int, priority: int) -> list[Pod]:
+    """Return pods that ask for one of the things of which a node has ten."""
+    asked = {"example.com/foo": 1}
+    return [pod(f"{name}-{n}", requests=asked, priority=priority) for n in range(count)]
+
+
+@pytest.mark.parametrize("first", [0, 3, 8, 10])
+def test_many_preempt_at_once(first: int) -> None:
+    """Ten low pods end slowly; five high ones get half of the places, whoever asked first.
+
+    As kube-scheduler: those who give up their nomination for the high ones preempt again at once,
+    as long as there are places; each is nominated, and nobody else has to go.
+    """
+    running = [placed_on(low, "n") for low in crowd("low", 10, 100)]
+    world = SlowWorld(node("n", cpu=40, **{"example.com/foo": 10}), *running)
+    medium = crowd("medium", 10, 200)
+    world.cluster.load(medium[:first])
+    world.run()
+
+    world.cluster.load([*medium[first:], *crowd("high", 5, 300)])
+    world.run()
+
+    assert (world.nominated_like("high"), world.nominated_like("medium")) == (5, 5)
+    assert world.ending() == 10
+    world.run(20)
+    assert (world.nominated_like("high"), world.nominated_like("medium")) == (5, 5)
+    world.scheduler.validate()
+    for n in range(10):
+        world.end(f"low-{n}")
+    placed = places(world.run(20))
+    assert sum(name.startswith("high") for name in placed) == 5
+    assert sum(name.startswith("medium") for name in placed) == 5
+    assert victims(world.run()) == []
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_a_place_that_nobody_claims_any_more_is_had_by_others(*, is_deleted: bool) -> None:
+    """At once: they need not wait until something else happens."""
+    world = SlowWorld(
+        node("n", cpu=4),
+        pod("low-0", cpu=2, on="n"),
+        pod("low-1", cpu=2, on="n"),
+        pod("high", cpu=4, priority=10),
+    )
+    world.run()
+    world.end("low-0")
+    world.cluster.load([pod("waits", cpu=2, priority=5)])
+    assert places(world.run(20)) == {}
+    assert world.nominated("high") == "n"
+
+    if is_deleted:
+        world.cluster.delete(Pod, "high", "default", grace_period_s=0)
+    else:
+        nobody = {"status": {"nominatedNodeName": None}}
+        world.cluster.patch(Pod, "high", "default", nobody, subresource="status")
+
+    assert places(world.run(20)) == {"waits": "n"}
+    world.scheduler.validate()

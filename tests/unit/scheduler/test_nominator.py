@@ -49,7 +49,7 @@ def test_an_update_that_does_not_know_of_the_nomination_keeps_it() -> None:
     old = make_pod("a")
     nominator.add(old, "n1")
     new = msgspec.structs.replace(old, metadata=ObjectMeta(namespace="ns", name="a", uid="1"))
-    nominator.update(old, new)
+    nominator.update(new)
 
     assert nominator.on_node("n1") == (new,)
     nominator.validate()
@@ -58,12 +58,29 @@ def test_an_update_that_does_not_know_of_the_nomination_keeps_it() -> None:
 def test_an_update_that_sets_moves_or_clears_the_nomination_is_followed() -> None:
     """The status in the API wins once it says something."""
     nominator = Nominator()
-    nominator.update(make_pod("a"), make_pod("a", "n1"))
+    nominator.update(make_pod("a", "n1"))
     assert nominator.node_of("ns/a") == "n1"
-    nominator.update(make_pod("a", "n1"), make_pod("a", "n2"))
+    nominator.update(make_pod("a", "n2"))
     assert nominator.node_of("ns/a") == "n2"
-    nominator.update(make_pod("a", "n2"), make_pod("a"))
+    nominator.update(make_pod("a"))
     assert nominator.node_of("ns/a") == ""
+
+
+def test_news_that_are_older_than_our_last_word_do_not_count() -> None:
+    """Taken back and made again at once: the news of both come later, one after the other."""
+    nominator = Nominator()
+    nominator.update(make_pod("a", "n1"))
+
+    nominator.withdraw("ns/a")
+    nominator.update(make_pod("a", "n1"))
+    assert nominator.node_of("ns/a") == ""
+    nominator.add(make_pod("a"), "n2")
+    nominator.update(make_pod("a"))
+    assert nominator.node_of("ns/a") == "n2"
+    nominator.update(make_pod("a", "n2"))
+    nominator.update(make_pod("a"))
+    assert nominator.node_of("ns/a") == ""
+    nominator.validate()
 
 
 def test_a_removed_pod_leaves_no_trace() -> None:

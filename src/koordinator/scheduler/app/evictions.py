@@ -50,9 +50,26 @@ class Evictions:
 
     def end_nomination(self, pod: Pod) -> None:
         """Keep no place any more for a pod that could not take it."""
-        if self._nominator.node_of(pod.key) or pod.status.nominated_node_name:
-            self._nominator.remove(pod.key)
+        nominated = self._nominator.node_of(pod.key)
+        if nominated or pod.status.nominated_node_name:
+            self._nominator.withdraw(pod.key)
             self._reporter.nominated(pod, "")
+        if nominated:
+            self._queue.on_nomination_ended(pod, self._clock.now_s())
+
+    def forget_nomination(self, pod: Pod, node: str = "") -> None:
+        """Keep no place for a pod any more, which has one on a node now, or is gone."""
+        nominated = self._nominator.node_of(pod.key)
+        self._nominator.remove(pod.key)
+        if nominated and nominated != node:
+            self._queue.on_nomination_ended(pod, self._clock.now_s())
+
+    def heard_nomination(self, pod: Pod) -> None:
+        """Follow what news say about the node to which a waiting pod is nominated."""
+        before = self._nominator.node_of(pod.key)
+        self._nominator.update(pod)
+        if before and self._nominator.node_of(pod.key) != before:
+            self._queue.on_nomination_ended(pod, self._clock.now_s())
 
     def preempt(self, pod: Pod, nomination: PostFilterResult) -> ClusterError | None:
         """Nominate the node and delete the victims; return what went wrong.
@@ -93,9 +110,12 @@ class Evictions:
             for other in self._nominator.on_node(node):
                 if (other.spec.priority or 0) < priority and other.key not in places:
                     self._give_up(other)
-            if self._nominator.node_of(key) != node or pod.status.nominated_node_name != node:
+            before = self._nominator.node_of(key)
+            if before != node or pod.status.nominated_node_name != node:
                 self._nominator.add(pod, node)
                 self._reporter.nominated(pod, node)
+            if before not in ("", node):
+                self._queue.on_nomination_ended(pod, self._clock.now_s())
 
     def _give_up(self, pod: Pod) -> None:
         """End a nomination for the sake of a more important pod, with those of its gang."""

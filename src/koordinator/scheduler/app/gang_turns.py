@@ -236,7 +236,7 @@ class GangTurns:
         pods = [assumed.queued for assumed in placed] + [queued for queued, _, _ in failed]
         self._queue.take_all(pods, now_s)
         for assumed in placed:
-            self._nominator.remove(assumed.queued.key)
+            self._evictions.forget_nomination(assumed.queued.pod, assumed.node)
             assumed.began_s = self._journal.began_s
             gangs.hold(assumed.queued.pod)
         if placed:

@@ -396,22 +396,22 @@ class Scheduler:
         if gone or pod.spec.node_name:
             self.state.drop_unbound(key)
         if gone:
-            self._leave_queue(key)
+            self._leave_queue(pod)
             if waited or placed is not None or pod.spec.node_name:
                 self._tell_queue(self._ingest.drop_placed(pod))
         elif pod.spec.node_name:
             if placed is None:
-                self._leave_queue(key)
+                self._leave_queue(pod)
             old = previous if previous is not None and previous.spec.node_name else None
             change = self._ingest.put_placed(pod, placed, old)
             if change is not None:
-                self._leave_queue(key)
+                self._leave_queue(pod)
                 self._tell_queue(change)
         elif pod.spec.scheduler_name in self.cycles and not pod.metadata.deletion_timestamp:
             self._handle_unplaced(pod, pod if previous is None else previous)
         else:
             self.state.put_unbound(pod, self.state.classes.of(pod))
-            self._leave_queue(key)
+            self._leave_queue(pod)
         self.queue.activate(ready, self._clock.now_s())
 
     def _handle_unplaced(self, pod: Pod, old: Pod) -> None:
@@ -431,8 +431,8 @@ class Scheduler:
         alone = any(active.plugin.permits(pod_class) for active in cycle.profile.gangs)
         run_key = None if alone else cycle.run_key(pod_class)
         self.queue.update(old, pod, run_key, self._arrived_s(pod))
-        if not has_place and (self.nominator.node_of(key) or pod.status.nominated_node_name):
-            self.nominator.update(old, pod)
+        if not has_place:
+            self._evictions.heard_nomination(pod)
 
     def _tell_gangs(self, pod: Pod, previous: Pod | None, *, gone: bool) -> list[str]:
         """Let gangs and quotas know of a pod; return who should try to enter the queue now."""
@@ -456,10 +456,11 @@ class Scheduler:
             return now_s
         return min(now_s, to_epoch_s(pod.metadata.creation_timestamp, now_s))
 
-    def _leave_queue(self, key: str) -> None:
+    def _leave_queue(self, pod: Pod) -> None:
+        key = pod.key
         self._class_of.pop(key, None)
         self.queue.remove(key)
-        self.nominator.remove(key)
+        self._evictions.forget_nomination(pod, pod.spec.node_name)
         self._job_queues.removed(key)
         self._upkeep.gangs.gone(key)
 
@@ -669,7 +670,7 @@ class Scheduler:
         scorecard = cycle.scorecard(pod_class) if self.options.explain else None
         if isinstance(choice, Choice):
             self._journal.compare(pod_class)
-            self.nominator.remove(queued.key)  # in its place it must not count twice
+            self._evictions.forget_nomination(queued.pod, choice.node)  # not to count twice there
             assumed = self._binder.assume(queued, pod_class, choice)
             assumed.scorecard, assumed.began_s = scorecard, self._journal.began_s
             if queued.run_key is None:  # else it is in no gang
@@ -699,7 +700,8 @@ class Scheduler:
         nomination = PostFilterResult()
         keeps_nomination = False
         if diagnosis.node_count:
-            attempt = cycle.attempt(queued.pod, pod_class, diagnosis, self._diagnoses.nominated())
+            nominated, own = self._diagnoses.nominated(), self.nominator.node_of(queued.key)
+            attempt = cycle.attempt(queued.pod, pod_class, diagnosis, nominated, nominated_node=own)
             for active in cycle.profile.post_filter:
                 result = active.plugin.postfilter(attempt)
                 if result.node:

@@ -196,10 +196,12 @@ class Cycle:
         members: Sequence[Member] = (),
         *,
         rows: IntArray | None = None,
+        nominated_node: str = "",
     ) -> Attempt:
         """Return the failed attempt as PostFilter plugins see it; ``members`` are those of a gang.
 
         Then ``nominated`` has none of them, and ``rows`` says where they may be.
+        ``nominated_node`` is that of the pod itself.
         """
         least = min((member for member, _ in members), key=priority_of, default=pod)
         what_if = StateWhatIf(self.profile, self.state, rivals_of(least, nominated))
@@ -213,6 +215,7 @@ class Cycle:
             diagnosis.refused_by,
             tuple(members),
             rows,
+            nominated_node,
         )
 
     # -- one pod -----------------------------------------------------------------------------

@@ -12,26 +12,46 @@ class Nominator:
 
     def __init__(self) -> None:
         self._node_of: dict[str, str] = {}
+        self._unheard: dict[str, str] = {}  # what we said last and news don't say yet; "": no node
         self.version = 0  # grows with every change
         self._pods_on: dict[str, dict[str, Pod]] = {}  # node -> pod key -> pod; no empty nodes
 
     def add(self, pod: Pod, node: str = "") -> None:
         """Nominate, in place of an earlier nomination; by default to what the status says."""
+        self._put(pod, node or pod.status.nominated_node_name)
+        if node:
+            self._unheard[pod.key] = node
+
+    def update(self, pod: Pod) -> None:
+        """Follow the pod's status; what is older than our last word does not count."""
+        key, told = pod.key, pod.status.nominated_node_name
+        said = self._unheard.get(key)
+        if said is not None and said != told:
+            told = said
+        else:
+            self._unheard.pop(key, None)
+        if told or key in self._node_of:
+            self._put(pod, told)
+
+    def withdraw(self, key: str) -> None:
+        """Take the pod's nomination back, although news still say that it has one."""
+        self._remove(key)
+        self._unheard[key] = ""
+
+    def remove(self, key: str) -> None:
+        """Forget a pod that has its place or is gone, if it is here."""
+        self._unheard.pop(key, None)
+        self._remove(key)
+
+    def _put(self, pod: Pod, node: str) -> None:
         key = pod.key
-        self.remove(key)
-        node = node or pod.status.nominated_node_name
+        self._remove(key)
         if node:
             self.version += 1
             self._node_of[key] = node
             self._pods_on.setdefault(node, {})[key] = pod
 
-    def update(self, old: Pod, new: Pod) -> None:
-        """Follow the pod's status; while it has named no node yet, our nomination stays."""
-        unheard_of = not old.status.nominated_node_name and not new.status.nominated_node_name
-        self.add(new, self.node_of(new.key) if unheard_of else "")
-
-    def remove(self, key: str) -> None:
-        """Forget the pod's nomination, if it has one."""
+    def _remove(self, key: str) -> None:
         node = self._node_of.pop(key, None)
         if node is not None:
             self.version += 1

@@ -16,7 +16,7 @@ from itertools import count
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, Gate
-from koordinator.scheduler.queue.hints import EVERYTHING, HintTable, Wake
+from koordinator.scheduler.queue.hints import EVERYTHING, HintTable, Listeners, Wake
 from koordinator.scheduler.queue.needs import Counts, Group
 from koordinator.scheduler.queue.pod_changes import pod_changes
 from koordinator.scheduler.queue.pools import WAITING, Delays, Pools
@@ -213,15 +213,32 @@ class SchedulingQueue:
         if not listeners and not everyone:
             return []
         self._pools.log.append(event)
+        concerned = self._rejected_by(listeners, event)
+        if everyone:
+            concerned.update((queued.key, queued) for queued in self._pools.unschedulable)
+        return self._wake(concerned.values(), event, now_s)
+
+    def on_nomination_ended(self, pod: Pod, now_s: float) -> list[str]:
+        """Ask about pods that left their place to a nominated one, which claims it no more.
+
+        Those of higher priority never did.  Source: kubernetes v1.35 pkg/scheduler/eventhandlers.go
+        ``updatePodInSchedulingQueue``.
+        """
+        event = ClusterEvent("AssignedPod", Action.DELETE, pod, None)
+        priority = pod.spec.priority or 0
+        concerned = self._rejected_by(self._hints.listeners(event), event).values()
+        those = [one for one in concerned if one.priority <= priority and one.key != pod.key]
+        return self._wake(those, event, now_s)
+
+    def _rejected_by(self, listeners: Listeners, event: ClusterEvent) -> dict[str, QueuedPod]:
+        """Return the pods that plugins rejected; of those with needs only note that it may help."""
         concerned: dict[str, QueuedPod] = {}
         for plugin in listeners:
             concerned.update(self._pools.waiting.get(plugin, {}))
         for group, example in self._pools.needs.rejected_by(listeners.keys()):
             if self._hints.ask(example, event) is not Wake.NO:
                 self._pools.needs.touch(group)
-        if everyone:
-            concerned.update((queued.key, queued) for queued in self._pools.unschedulable)
-        return self._wake(concerned.values(), event, now_s)
+        return concerned
 
     def wake_rejected(
         self, plugin: str, helps: Callable[[QueuedPod], bool], now_s: float

@@ -34,7 +34,13 @@ def preempt(
     for name, rival in nominated:
         by_node.setdefault(name, []).append((rival, state.classes.of(rival)))
     result: PostFilterResult = built(PLUGIN, state, **args).postfilter(
-        cycle.attempt(asked, pod_class, diagnosis, by_node)
+        cycle.attempt(
+            asked,
+            pod_class,
+            diagnosis,
+            by_node,
+            nominated_node=asked.status.nominated_node_name,
+        )
     )
     return result
 
