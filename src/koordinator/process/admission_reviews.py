@@ -23,8 +23,10 @@ from koordinator.api.nesting import TOO_DEEP
 from koordinator.process.health import Check, HealthEndpoint, Indicators
 from koordinator.process.json_patch import json_patch
 
-LONGEST_BODY_BYTES = 16 << 20  # two objects of the largest size that etcd takes, and some
+LONGEST_BODY_BYTES = 8 << 20  # two objects of the largest size that the API server takes, and some
 _BUCKETS_MS = tuple(0.001 * 2**power for power in range(20))
+#: Labels of metrics; a client could say anything.
+_OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT", ""})
 _UNAVAILABLE, _BAD_REQUEST = 503, 400
 
 log = logging.getLogger(__name__)
@@ -92,10 +94,11 @@ class ReviewMetrics:
         self._failures.labels(path, type(error).__name__).inc()
 
     def observe(self, path: str, operation: str, *, allowed: bool, seconds: float) -> None:
-        """Count one review."""
+        """Count one review; an operation that Kubernetes doesn't have is ``other``."""
         kind, _, obj = path.strip("/").partition("-")
         status = "allowed" if allowed else "rejected"
-        self._milliseconds.labels(kind, obj, operation, path, status).observe(seconds * 1000)
+        known = operation if operation in _OPERATIONS else "other"
+        self._milliseconds.labels(kind, obj, known, path, status).observe(seconds * 1000)
 
 
 def review_application(

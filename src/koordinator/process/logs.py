@@ -18,6 +18,7 @@ from koordinator.foundation.errors import InputError
 
 DEBUG_FROM = 4  # the verbosity that Kubernetes calls debug level
 EVERYTHING_FROM = 8  # from here on libraries tell their details too
+_MOST_DIGITS = 3
 
 _OURS = __name__.partition(".")[0]
 _NOT_EXTRA = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
@@ -99,12 +100,11 @@ def set_verbosity(text: str) -> str:
     From 0 on what operators want to know, from 4 on details, from 8 on details of libraries too.
     Raises InputError if the text is no such number.
     """
-    try:
-        verbosity = int(text)
-    except ValueError:
-        verbosity = -1
-    if verbosity < 0:
-        raise InputError(f"found {text!r}; accepted is a whole number from 0 on", path="v")
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS):
+        problem = f"found {text[:20]!r}; accepted is a whole number from 0 to 999"
+        raise InputError(problem, path="v")
+    verbosity = int(digits)
     _set_levels(verbosity)
     return f"successfully set verbosity to {verbosity}"
 

@@ -113,6 +113,25 @@ def test_nothing_is_decided_before_the_cluster_is_known() -> None:
 
 
 @pytest.mark.slow
+def test_clients_can_not_make_up_metrics() -> None:
+    """An operation that Kubernetes doesn't have counts as other; what is no hook, not at all."""
+    registry = CollectorRegistry()
+    with serving(registry=registry) as port:
+        for operation in ("CREATE", "made-up", "made up, too"):
+            asked = review()
+            asked["request"]["operation"] = operation
+            assert post(port, asked).status == 200
+        assert ask(port, "/made-up", method="POST", body=json.dumps(review())).status == 404
+
+    samples = [sample for family in registry.collect() for sample in family.samples]
+    counts = {
+        (each.labels["operation"], each.labels["plugin_name"]): each.value
+        for each in samples
+        if each.name.endswith("_count")
+    }
+    assert counts == {("CREATE", "/mutate-pod"): 1, ("other", "/mutate-pod"): 2}
+
+
 def test_a_certificate_is_replaced_while_it_serves() -> None:
     """The next connection sees the new one."""
     old, new = self_signed(NAMES, NOW_S), self_signed(NAMES, NOW_S)

@@ -124,7 +124,7 @@ def test_verbosity_changes_while_running(set_up: SetUp) -> None:
     assert "details" in stream.getvalue()
 
 
-@pytest.mark.parametrize("text", ["", "high", "-1", "1.5"])
+@pytest.mark.parametrize("text", ["", "high", "-1", "1.5", "9" * 4000, "\u0663"])
 def test_a_wrong_verbosity_is_refused(text: str) -> None:
     """The text says what is accepted."""
     with pytest.raises(InputError, match="accepted is a whole number"):

@@ -1,0 +1,381 @@
+"""Connections of a server: how many, how long, how much, so that no client can use them all up.
+
+``Listener`` accepts them and counts from the first packet on, handshakes included.  Each is a
+``BoundedConnection``: uvicorn's HTTP protocol with bounds on what a client may send and how long it
+may take.  Where something runs short, the address that holds most of it has to give: a flood from
+one address ends connections of that address, not those of the API server or a kubelet.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import IntEnum
+from http import HTTPStatus
+from typing import Any
+
+import httptools
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+log = logging.getLogger(__name__)
+
+_ACCEPT_AGAIN_S = 1.0  # after running out of file descriptors
+_WARN_AGAIN_S = 60.0
+_FAREWELL_S = 5.0  # for a client to agree to the end of TLS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """What one client, and all together, may take of a server."""
+
+    connections: int = 512
+    #: For the handshake and the head of a request, as nothing of it is worth anything before.
+    head_s: float = 10.0
+    #: For the rest: a slow body, the answer, and a client that reads it slowly.  An admission
+    #: review is given 30 s at most.
+    request_s: float = 60.0
+    #: Between two requests.  Go clients keep connections for 90 s and Prometheus for 300 s; the
+    #: server must not be the first to close, since a POST that crosses the end is not sent again.
+    idle_s: float = 330.0
+    head_bytes: int = 32 << 10  # request line and headers; also what may stand between two bodies
+    url_bytes: int = 8 << 10
+    headers: int = 100
+    #: Bodies that are being received or judged, of all connections together.
+    bodies_bytes: int = 32 << 20
+    #: After ``stop``: how long who is connected may still begin a request that was on its way.
+    linger_s: float = 0.5
+
+
+class Phase(IntEnum):
+    """What a connection is doing; the lower, the less is lost when it is ended."""
+
+    IDLE = 0
+    HEAD = 1  # or the handshake before it
+    BODY = 2
+    ANSWER = 3
+
+
+class BoundedConnection(HttpToolsProtocol):
+    """One connection, from being accepted to its end.
+
+    What exceeds the limits is answered with 400, 414 or 431 and closed, what takes too long is cut.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        state: ServerState,
+        listener: "Listener",
+        accepted: socket.socket,
+        peer: str,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(config, state, app_state={}, _loop=loop)
+        self.peer = peer
+        self.phase = Phase.HEAD
+        self.body_bytes = 0  # of the request under way
+        self.since_s = loop.time()  # of the phase
+        self.deadline_s = self.since_s + listener.limits.head_s
+        self._socket = accepted
+        self._listener = listener
+        self._limits = listener.limits
+        self._stray_bytes = 0  # since the parser last made something whole of what came
+        self._progressed = False
+        self._header_count = 0
+        self._refusal = HTTPStatus.BAD_REQUEST
+        self._stops = False
+
+    # -- events of the transport
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if not self._listener.admits(transport):
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._listener.forget(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        while data and self.parser is not None and not self.transport.is_closing():
+            room = self._limits.head_bytes - self._stray_bytes
+            piece, data = data[:room], data[room:]
+            self._progressed = False
+            try:
+                self.parser.feed_data(piece)
+            except httptools.HttpParserUpgrade:
+                self.cycle.keep_alive = False  # nothing else is spoken here
+                return
+            except httptools.HttpParserError:
+                self._refuse(self._refusal)
+                return
+            self._stray_bytes = 0 if self._progressed else self._stray_bytes + len(piece)
+            if self._stray_bytes >= self._limits.head_bytes:
+                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+
+    def shutdown(self) -> None:
+        """Answer what has begun or is on its way, telling the client to go elsewhere, and close."""
+        self._stops = True
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.keep_alive = False
+        self.loop.call_later(self._limits.linger_s, self._close_if_idle)
+
+    # -- events of the parser; one that raises ends the connection
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._header_count = 0
+        self._refusal = HTTPStatus.BAD_REQUEST
+        if self.phase is Phase.IDLE:
+            self._enter(Phase.HEAD, self._limits.head_s)
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        if len(self.url) > self._limits.url_bytes:
+            self._refusal = HTTPStatus.REQUEST_URI_TOO_LONG
+            raise ValueError(self._refusal.phrase)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_count += 1
+        if self._header_count > self._limits.headers:
+            self._refusal = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            raise ValueError(self._refusal.phrase)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._progressed = True
+        if self.phase is Phase.HEAD:
+            self._enter(Phase.BODY, self._limits.request_s)
+        super().on_headers_complete()
+        if self._stops:
+            self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        self._progressed = True
+        if not self.cycle.response_complete:
+            self.body_bytes += len(body)
+            self._listener.count_body(len(body))
+        if not self.transport.is_closing():
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._progressed = True
+        super().on_message_complete()
+        if self.phase is Phase.BODY:
+            self.phase = Phase.ANSWER
+            if self.cycle.response_complete:
+                self._enter(Phase.IDLE)
+
+    def on_response_complete(self) -> None:
+        self.release_body()
+        if self.phase is Phase.ANSWER:
+            self._enter(Phase.IDLE)
+        super().on_response_complete()
+
+    # -- for the listener
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the client has had its time; idle ones are uvicorn's to close."""
+        if self.phase is Phase.IDLE and not self._has_unsent:
+            return False
+        return self.loop.time() >= self.deadline_s
+
+    def cut(self) -> None:
+        """End it at once."""
+        if self.transport is not None:
+            self.transport.abort()
+        else:  # the handshake that is under way fails, and closes what it has opened
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def release_body(self) -> None:
+        """Count the body of the request no longer."""
+        self._listener.count_body(-self.body_bytes)
+        self.body_bytes = 0
+
+    @property
+    def _has_unsent(self) -> bool:
+        return self.transport.is_closing() or self.transport.get_write_buffer_size() > 0
+
+    def _enter(self, phase: Phase, limit_s: float | None = None) -> None:
+        self.phase = phase
+        self.since_s = self.loop.time()
+        if limit_s is not None:
+            self.deadline_s = self.since_s + limit_s
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        log.debug("request refused", extra={"peer": self.peer, "status": int(status)})
+        if self.cycle is None or self.cycle.response_complete:  # not into another answer
+            body = f"{status.phrase}\n".encode()
+            head = b"content-type: text/plain\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+            self.transport.write(STATUS_LINE[status] + head % len(body) + body)
+        self.transport.close()
+
+    def _close_if_idle(self) -> None:
+        if self.phase in {Phase.IDLE, Phase.HEAD} and not self.transport.is_closing():
+            self.transport.close()
+
+
+class Listener:
+    """Accepts the connections of one listening socket, in the thread of its event loop.
+
+    With ``client_names`` only clients whose certificate has one of these common names are let in.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        tls: ssl.SSLContext | None,
+        limits: ConnectionLimits,
+        client_names: Collection[str] = (),
+    ) -> None:
+        self.limits = limits
+        self._listening = listening
+        self._tls = tls
+        self._client_names = frozenset(client_names)
+        self._all: set[BoundedConnection] = set()
+        self._bodies_bytes = 0
+        self._server: tuple[uvicorn.Config, ServerState] | None = None  # while open
+        self._openings: set[asyncio.Task[None]] = set()
+        self._quiet_until_s = 0.0
+
+    def open(self, config: uvicorn.Config, state: ServerState) -> None:
+        """Begin to accept."""
+        self._listening.setblocking(False)
+        self._server = (config, state)
+        asyncio.get_running_loop().add_reader(self._listening, self._accept)
+
+    def close(self) -> None:
+        """Accept no more; what is open stays open, but for handshakes."""
+        self._server = None
+        asyncio.get_running_loop().remove_reader(self._listening)
+        for connection in tuple(self._all):
+            if connection.transport is None:
+                connection.cut()
+
+    async def wait_closed(self) -> None:
+        """Return at once, as there is nothing to wait for."""
+
+    def cut_overdue(self) -> None:
+        """End connections whose client has had its time; to be called several times a second."""
+        for connection in tuple(self._all):
+            if connection.transport is not None and connection.is_overdue:
+                log.debug("connection cut: it took too long", extra={"peer": connection.peer})
+                connection.cut()
+
+    def cut_all(self) -> None:
+        """End every connection."""
+        for connection in tuple(self._all):
+            connection.cut()
+
+    def admits(self, transport: asyncio.BaseTransport) -> bool:
+        """Whether the certificate that the client showed has a name that is let in."""
+        if not self._client_names:
+            return True
+        shown = transport.get_extra_info("peercert") or {}
+        names = {value for part in shown.get("subject", ()) for key, value in part}
+        if names & self._client_names:
+            return True
+        extra = {"found": sorted(names), "accepted": sorted(self._client_names)}
+        self._warn("client refused: its certificate has another name", extra)
+        return False
+
+    def forget(self, connection: BoundedConnection) -> None:
+        """Count a connection no longer."""
+        if connection in self._all:
+            self._all.remove(connection)
+            connection.release_body()
+
+    def count_body(self, count: int) -> None:
+        """Count bytes of a body; while all bodies are too much, end the largest receiver's."""
+        self._bodies_bytes += count
+        while self._bodies_bytes > self.limits.bodies_bytes:
+            held = Counter[str]()
+            for connection in self._all:
+                held[connection.peer] += connection.body_bytes
+            receiving = [each for each in self._all if each.phase is Phase.BODY and each.body_bytes]
+            if not receiving:
+                return
+            largest = max(receiving, key=lambda each: (held[each.peer], each.body_bytes))
+            self._warn("connection cut: bodies take too much memory", {"peer": largest.peer})
+            largest.release_body()
+            largest.cut()
+
+    def _accept(self) -> None:
+        if self._server is None:
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            accepted, _ = self._listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:  # such as too many open files
+            self._warn("connection not accepted", {"error": str(error)})
+            loop.remove_reader(self._listening)
+            loop.call_later(_ACCEPT_AGAIN_S, self._accept_again)
+            return
+        accepted.setblocking(False)
+        try:
+            peer = str(accepted.getpeername()[0])
+        except OSError:  # gone already
+            accepted.close()
+            return
+        if len(self._all) >= self.limits.connections and not self._make_room(peer):
+            accepted.close()
+            return
+        connection = BoundedConnection(*self._server, self, accepted, peer)
+        self._all.add(connection)
+        opening = loop.create_task(self._open(connection, accepted))
+        self._openings.add(opening)
+        opening.add_done_callback(self._openings.discard)
+
+    def _accept_again(self) -> None:
+        if self._server is not None:
+            asyncio.get_running_loop().add_reader(self._listening, self._accept)
+
+    async def _open(self, connection: BoundedConnection, accepted: socket.socket) -> None:
+        timeouts: dict[str, Any] = {}
+        if self._tls is not None:
+            timeouts["ssl_handshake_timeout"] = self.limits.head_s
+            timeouts["ssl_shutdown_timeout"] = _FAREWELL_S
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: connection, accepted, ssl=self._tls, **timeouts
+            )
+        except OSError as error:
+            log.debug("no handshake", extra={"peer": connection.peer, "error": str(error)})
+            self.forget(connection)
+
+    def _make_room(self, peer: str) -> bool:
+        """End a connection of the address that has most, for a new one of ``peer``.
+
+        Returns False if there is none to end: whoever has fewer than ``peer`` doesn't give way.
+        """
+        count = Counter(each.peer for each in self._all)
+        disposable = [
+            each
+            for each in self._all
+            if each.phase is not Phase.ANSWER and count[each.peer] >= count[peer]
+        ]
+        if not disposable:
+            return False
+        least = max(disposable, key=lambda each: (count[each.peer], -each.phase, -each.since_s))
+        self._warn("connection cut: there are too many", {"peer": least.peer})
+        self.forget(least)
+        least.cut()
+        return True
+
+    def _warn(self, message: str, extra: dict[str, Any]) -> None:
+        """Log now and then: whoever floods a server shall not flood its log as well."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._quiet_until_s:
+            self._quiet_until_s = now_s + _WARN_AGAIN_S
+            log.warning(message, extra=extra)

@@ -1,0 +1,373 @@
+"""What a client may send, and how long it may take: nobody uses up a server for all others."""
+
+import asyncio
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
+from http.client import HTTPConnection
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+from tests.unit.process.clients import ask
+
+from koordinator.foundation.clock import SystemClock
+from koordinator.process.certificates import self_signed_context
+from koordinator.process.connections import ConnectionLimits
+from koordinator.process.serving import LIMITS, Server
+
+STRICT = ConnectionLimits(
+    connections=8, head_s=0.2, request_s=0.4, head_bytes=4096, url_bytes=512, headers=16
+)
+PATIENT = ConnectionLimits(connections=8, head_bytes=4096, bodies_bytes=200_000)
+GET = b"GET /x HTTP/1.1\r\nHost: x\r\n"
+POST = b"POST /x HTTP/1.1\r\nHost: x\r\n"
+OTHER = "127.0.0.2"  # another address of this machine
+LARGE = 32 << 20
+
+Start = Callable[..., Server]
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with the path and the length of the body."""
+    body = await Request(scope, receive).body()
+    text = "x" * LARGE if scope["path"] == "/large" else f"{scope['path']} {len(body)}"
+    await PlainTextResponse(text)(scope, receive, send)
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start servers that are stopped afterwards."""
+    started: list[Server] = []
+
+    def start_one(limits: ConnectionLimits, tls: ssl.SSLContext | None = None) -> Server:
+        server = Server(echo, "127.0.0.1", 0, tls, limits=limits)
+        server.start()
+        started.append(server)
+        return server
+
+    yield start_one
+    for server in started:
+        server.stop()
+
+
+def connected(server: Server, source: str = "127.0.0.1") -> socket.socket:
+    """Return a connection from an address of this machine."""
+    return socket.create_connection(("127.0.0.1", server.port), 5, source_address=(source, 0))
+
+
+def answer_to(server: Server, *parts: bytes) -> bytes:
+    """Send parts, each for itself, and return all that comes until the server closes."""
+    with connected(server) as client:
+        with suppress(OSError):  # it may be cut while sending
+            for part in parts:
+                client.sendall(part)
+        return all_of(client)
+
+
+def all_of(client: socket.socket) -> bytes:
+    """Return what comes until the server closes."""
+    received = bytearray()
+    with suppress(ConnectionResetError):
+        while chunk := client.recv(1 << 20):
+            received += chunk
+    return bytes(received)
+
+
+@contextmanager
+def many(server: Server, count: int) -> Iterator[list[socket.socket]]:
+    """Open connections from another address."""
+    with ExitStack() as opened:
+        yield [opened.enter_context(connected(server, OTHER)) for _ in range(count)]
+
+
+def is_cut(client: socket.socket) -> bool:
+    """Wait for the server to close a connection on which it has sent nothing."""
+    client.settimeout(5)
+    try:
+        return not client.recv(1)
+    except ConnectionResetError:
+        return True
+
+
+def sent_until_cut(client: socket.socket, chunk: bytes, most: int = 64 << 20) -> int:
+    """Send a chunk again and again; return how many bytes went out before the server closed."""
+    client.settimeout(5)
+    sent = 0
+    with suppress(OSError):
+        while sent < most:
+            sent += client.send(chunk)
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (GET + b"X: " + b"a" * 5000, b"431 "),
+        (GET + b"X: y\r\n" * 20 + b"\r\n", b"431 "),
+        (b"GET /" + b"a" * 1000 + b" HTTP/1.1\r\n\r\n", b"414 "),
+        (b"GET /" + b"a" * 100_000, b"414 "),
+        (b"\r\n" * 5000, b"431 "),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"400 "),
+    ],
+    ids=["long header", "many headers", "long path", "endless path", "empty lines", "TLS"],
+)
+def test_a_head_has_bounds(start: Start, head: bytes, status: bytes) -> None:
+    """What exceeds them is refused with a status, and the connection closed."""
+    answer = answer_to(start(STRICT), head)
+
+    assert answer.startswith(b"HTTP/1.1 " + status)
+    assert b"connection: close" in answer
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        GET + b"X: ",
+        POST + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX: ",
+        POST + b"Transfer-Encoding: chunked\r\n\r\n3;",
+        POST + b"Transfer-Encoding: chunked\r\n\r\n0000000000000",
+    ],
+    ids=["header", "trailer", "chunk extension", "chunk size"],
+)
+def test_nothing_but_a_body_goes_on_without_end(start: Start, begin: bytes) -> None:
+    """What a connection sends beyond the bound stays in the buffers of the kernel."""
+    with connected(start(STRICT)) as client:
+        client.sendall(begin)
+        assert sent_until_cut(client, b"0" * 65536) < 32 << 20
+
+
+@pytest.mark.slow
+def test_half_a_head_is_waited_for_and_then_cut(start: Start) -> None:
+    """Others are answered meanwhile, however many there are that don't go on."""
+    server = start(STRICT)
+    with many(server, 6) as halves:
+        for half in halves:
+            half.sendall(GET + b"X-a: ")
+
+        assert ask(server.port, "/y").text == "/y 0"
+        assert all(is_cut(half) for half in halves)
+
+
+@pytest.mark.slow
+def test_a_head_that_drips_is_cut_like_one_that_stops(start: Start) -> None:
+    """The time is that of the whole head, not of one more byte."""
+    with connected(start(STRICT)) as client, suppress(OSError):
+        client.settimeout(0.02)
+        for byte in GET + b"X: " + b"y" * 100:
+            client.sendall(bytes([byte]))
+            with suppress(TimeoutError):
+                assert not client.recv(1)
+                return
+        raise AssertionError("it was never cut")
+
+
+def test_a_handshake_that_is_never_made_is_cut(start: Start) -> None:
+    """It counts as a connection from its first packet on."""
+    server = start(STRICT, self_signed_context(["localhost"], SystemClock()))
+    with connected(server) as silent, connected(server) as half:
+        half.sendall(b"\x16\x03\x01\x02\x00")
+        assert is_cut(silent)
+        assert is_cut(half)
+
+
+@pytest.mark.slow
+def test_a_body_that_stops_is_cut(start: Start) -> None:
+    """After the time for a whole request."""
+    with connected(start(STRICT)) as client:
+        client.sendall(POST + b"Content-Length: 100\r\n\r\nabc")
+        assert is_cut(client)
+
+
+@pytest.mark.slow
+def test_who_does_not_read_the_answer_is_cut(start: Start) -> None:
+    """Else it would stay in memory as long as the client likes."""
+    with connected(start(STRICT)) as client:
+        client.sendall(GET.replace(b"/x", b"/large") + b"\r\n")
+        threading.Event().wait(1.0)  # reads nothing
+        assert len(all_of(client)) < LARGE
+
+
+@pytest.mark.slow
+def test_an_idle_connection_outlives_a_head_and_a_request(start: Start) -> None:
+    """A client that comes back finds it open: what it sends is not lost in a closing connection."""
+    connection = HTTPConnection("127.0.0.1", start(STRICT).port, timeout=5)
+    for _ in range(2):
+        connection.request("POST", "/x", b"abc")
+        assert connection.getresponse().read() == b"/x 3"
+        threading.Event().wait(0.5)
+    connection.close()
+
+
+def test_idle_connections_outlive_those_of_go_and_prometheus() -> None:
+    """Go closes after 90 s, Prometheus after 5 minutes: the client has to be the first."""
+    assert LIMITS.idle_s > 300
+    assert LIMITS.request_s > 30  # the longest timeout of a webhook
+
+
+@pytest.mark.parametrize("begun", [b"", GET, GET + b"\r\n"], ids=["silent", "half", "idle"])
+def test_a_flood_from_one_address_ends_its_own_connections(start: Start, begun: bytes) -> None:
+    """Another address is answered, and what it has open stays open."""
+    server = start(PATIENT)
+    first = HTTPConnection("127.0.0.1", server.port, timeout=5)
+    with closing(first), many(server, 40) as flood:
+        first.request("GET", "/x")
+        assert first.getresponse().read() == b"/x 0"
+        kept = first.sock
+        for each in flood:
+            with suppress(OSError):  # it may be cut already
+                each.sendall(begun)
+                if begun.endswith(b"\r\n\r\n"):
+                    each.recv(4096)
+
+        assert ask(server.port, "/y").text == "/y 0"
+        first.request("GET", "/x")
+        assert first.getresponse().read() == b"/x 0"
+        assert first.sock is kept
+
+
+def test_bodies_have_a_bound_together(start: Start) -> None:
+    """Who holds most is cut: a small review of another passes."""
+    server = start(PATIENT)
+    with many(server, 4) as large, ThreadPoolExecutor(4) as pool:
+        head = POST + b"Content-Length: 100000\r\n\r\n"
+        sent = [pool.submit(each.sendall, head + b"x" * 90_000) for each in large]
+        for each in sent:
+            each.exception(5)
+
+        assert ask(server.port, "/y", method="POST", body="abc").text == "/y 3"
+        cut = [each for each in large if ends_within(each, 0.1)]
+    assert 0 < len(cut) < 4
+
+
+def ends_within(client: socket.socket, timeout_s: float) -> bool:
+    client.settimeout(timeout_s)
+    try:
+        return not client.recv(1)
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+@pytest.mark.slow
+def test_a_request_on_its_way_while_the_server_stops_is_answered() -> None:
+    """On a connection that was idle: the client had no way of knowing; it is told to leave."""
+    server = Server(echo, "127.0.0.1", 0)
+    server.start()
+    port = server.port
+    with connected(server) as client, ThreadPoolExecutor(1) as pool:
+        client.sendall(GET + b"\r\n")
+        first = b""
+        while not first.endswith(b"/x 0"):
+            first += client.recv(4096)
+        assert b"connection: close" not in first
+        ending = pool.submit(server.stop)
+        while not refuses(port):
+            threading.Event().wait(0.01)
+        client.sendall(POST + b"Content-Length: 3\r\n\r\nabc")
+        answer = all_of(client)
+        ending.result(5)
+
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"connection: close" in answer
+    assert answer.endswith(b"/x 3")
+
+
+def refuses(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 5).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+@pytest.mark.slow
+def test_a_server_stops_although_a_client_holds_half_a_request() -> None:
+    """After the grace for those that go on."""
+    server = Server(echo, "127.0.0.1", 0)
+    server.start()
+    with connected(server) as client:
+        client.sendall(GET)
+        assert ask(server.port, "/y").text == "/y 0"
+        server.stop()
+    assert "serving" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.fixture(scope="module")
+def lenient() -> Iterator[Server]:
+    """Run a server with the limits of production."""
+    server = Server(echo, "127.0.0.1", 0)
+    server.start()
+    yield server
+    server.stop()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    cuts=st.lists(st.integers(0, 400), max_size=4),
+    bodies=st.lists(st.integers(0, 70_000), min_size=1, max_size=3),
+    chunked=st.booleans(),
+)
+def test_how_a_request_is_cut_into_packets_changes_nothing(
+    lenient: Server, cuts: Sequence[int], bodies: Sequence[int], *, chunked: bool
+) -> None:
+    """Requests of one connection are all answered, whatever falls into one packet."""
+    whole = b""
+    for index, length in enumerate(bodies):
+        last = b"Connection: close\r\n" if index == len(bodies) - 1 else b""
+        content = b"x" * length
+        if chunked:
+            body = b"%x\r\n%b\r\n" % (length, content) if length else b""
+            whole += POST + last + b"Transfer-Encoding: chunked\r\n\r\n" + body + b"0\r\n\r\n"
+        else:
+            whole += POST + last + b"Content-Length: %d\r\n\r\n" % length + content
+    borders = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
+    parts = [whole[a:b] for a, b in pairwise(borders)]
+
+    answer = answer_to(lenient, *parts)
+
+    for length in bodies:
+        assert b"/x %d" % length in answer
+    assert answer.count(b"HTTP/1.1 200 OK") == len(bodies)
+
+
+@settings(max_examples=25, deadline=None)
+@given(noise=st.binary(min_size=1, max_size=3000))
+def test_noise_is_refused_and_harms_nobody(lenient: Server, noise: bytes) -> None:
+    """The next client is answered."""
+    with connected(lenient) as client:
+        client.sendall(noise + b"\r\n\r\n")
+        assert ask(lenient.port, "/y").text == "/y 0"
+
+
+def test_a_slow_application_is_not_taken_for_a_slow_client() -> None:
+    """While an answer is being made, nobody makes room of its connection."""
+    arrived, go_on = threading.Event(), threading.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/slow":
+            arrived.set()
+            await asyncio.to_thread(go_on.wait)
+        await echo(scope, receive, send)
+
+    server = Server(slow, "127.0.0.1", 0, limits=PATIENT)
+    server.start()
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            reply = pool.submit(ask, server.port, "/slow")
+            assert arrived.wait(5)
+            with many(server, 20):
+                assert ask(server.port, "/y").text == "/y 0"
+                go_on.set()
+                assert reply.result(5).text == "/slow 0"
+    finally:
+        go_on.set()
+        server.stop()
