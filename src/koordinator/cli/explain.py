@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -13,7 +12,7 @@ from rich.table import Table
 
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
-from koordinator.cli.configuration import read_configuration
+from koordinator.cli.configuration import Config, plugins_for, read_configuration
 from koordinator.cli.flags import Files, GatesOfScheduler, Now, Print
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
@@ -22,7 +21,6 @@ from koordinator.cli.times import parse_time
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.explain import Explanation
-from koordinator.scheduler.profile import installed_plugins
 from koordinator.simulator.explaining import explain_pods
 
 explain = typer.Typer(help="Why pods wait, and what would help.", no_args_is_help=True)
@@ -43,9 +41,7 @@ def explain_pod(
     ] = None,
     *,
     files: Files = None,
-    config: Annotated[
-        Path | None, typer.Option(help="KubeSchedulerConfiguration; default: kube-scheduler's own.")
-    ] = None,
+    config: Config = "",
     now: Now = "",
     kubeconfig: Annotated[str, typer.Option(help="Read this cluster; nothing is written.")] = "",
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
@@ -61,13 +57,14 @@ def explain_pod(
         objects = with_cluster(objects, kubeconfig, context)
     elif not files:
         raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
+    configuration = read_configuration(config)
     explained = explain_pods(
         objects,
         [name if "/" in name else f"default/{name}" for name in names or ()],
-        read_configuration(config),
+        configuration,
         now_s=parse_time(now) if now else SystemClock().now_s(),
-        out_of_tree=installed_plugins(),
-        source=str(config or ""),
+        out_of_tree=plugins_for(configuration),
+        source=config,
         gates=FeatureGates.parse(feature_gates),
     )
     if output is not Output.TABLE:

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -12,7 +11,11 @@ from rich.text import Text
 
 from koordinator.api.kubescheduler import CoschedulingArgs, decode_args
 from koordinator.api.meta import KubeObject
-from koordinator.cli.configuration import read_configuration
+from koordinator.cli.configuration import (
+    NAMED_CONFIGURATION,
+    WHAT_NAMES_MEAN,
+    read_configuration,
+)
 from koordinator.cli.flags import Files, Print
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
@@ -25,7 +28,8 @@ gang = typer.Typer(help="Gangs: pods that start together or not at all.", no_arg
 Kubeconfig = Annotated[str, typer.Option(help="Read this cluster.")]
 Context = Annotated[str, typer.Option(help="Context of the kubeconfig.")]
 Config = Annotated[
-    Path | None, typer.Option(help="KubeSchedulerConfiguration, for the defaults of gangs.")
+    str,
+    typer.Option(metavar=NAMED_CONFIGURATION, help=f"{WHAT_NAMES_MEAN} For the defaults of gangs."),
 ]
 
 
@@ -33,7 +37,7 @@ Config = Annotated[
 def list_gangs(
     *,
     files: Files = None,
-    config: Config = None,
+    config: Config = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     output: Print = Output.TABLE,
@@ -61,7 +65,7 @@ def show_gang(
     name: Annotated[str, typer.Argument(help="namespace/name; the namespace may be left out.")],
     *,
     files: Files = None,
-    config: Config = None,
+    config: Config = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     output: Print = Output.TABLE,
@@ -109,7 +113,7 @@ def _in_words(layer: LayerSummary) -> str:
 
 
 def _summaries(
-    files: list[str] | None, config: Path | None, kubeconfig: str, context: str
+    files: list[str] | None, config: str, kubeconfig: str, context: str
 ) -> list[GangSummary]:
     objects: Sequence[KubeObject] = read_manifests(files, sys.stdin.buffer) if files else []
     if kubeconfig or context:
@@ -119,7 +123,7 @@ def _summaries(
     return gang_summaries(objects, _defaults(config))
 
 
-def _defaults(config: Path | None) -> GangDefaults:
+def _defaults(config: str) -> GangDefaults:
     """Return what the configuration gives to gangs that say nothing; of its first profile."""
     profile = next(iter(read_configuration(config).profiles), None)
     for given in profile.plugin_config if profile else ():

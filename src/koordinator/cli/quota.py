@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,7 +20,11 @@ from koordinator.api.kubescheduler import (
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.cli.configuration import read_configuration
+from koordinator.cli.configuration import (
+    NAMED_CONFIGURATION,
+    WHAT_NAMES_MEAN,
+    read_configuration,
+)
 from koordinator.cli.flags import Files, GatesOfScheduler, Print
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
@@ -62,9 +65,12 @@ def tree(
     *,
     files: Files = None,
     config: Annotated[
-        Path | None,
-        typer.Option(help="KubeSchedulerConfiguration, for the arguments of ElasticQuota."),
-    ] = None,
+        str,
+        typer.Option(
+            metavar=NAMED_CONFIGURATION,
+            help=f"{WHAT_NAMES_MEAN} For the arguments of ElasticQuota.",
+        ),
+    ] = "",
     kubeconfig: Annotated[str, typer.Option(help="Take what exists from this cluster.")] = "",
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
     feature_gates: GatesOfScheduler = "",

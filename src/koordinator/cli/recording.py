@@ -21,7 +21,7 @@ from koordinator.api.kubescheduler import (
     decode_configuration,
 )
 from koordinator.api.meta import JsonObject
-from koordinator.cli.configuration import read_configuration
+from koordinator.cli.configuration import plugins_for, read_configuration
 from koordinator.cli.flags import GatesOfScheduler, Print
 from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.domain.recording import (
@@ -35,7 +35,6 @@ from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.process.stopping import stop_on_signals
-from koordinator.scheduler.profile import installed_plugins
 from koordinator.simulator.embedded import STOCK
 from koordinator.simulator.recorder import Recorder, RecordingFile
 from koordinator.simulator.replaying import Replayed
@@ -118,10 +117,11 @@ def replay(
     try:
         with path.open("rb") as file:
             recorded = read_recording(_lines(file, path), str(path))
+            configuration = _configuration(config, recorded.header, str(path))
             replayed = run(
                 recorded,
-                _configuration(config, recorded.header, str(path)),
-                out_of_tree=installed_plugins(),
+                configuration,
+                out_of_tree=plugins_for(configuration),
                 source=str(config or path),
                 gates=FeatureGates.parse(feature_gates),
             )

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,16 +12,17 @@ from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
-from koordinator.cli.configuration import read_configuration
+from koordinator.cli.configuration import Config, plugins_for, read_configuration
 from koordinator.cli.flags import Files, GatesOfScheduler, Now, Print
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
-from koordinator.cli.output import Output, console, print_data
+from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.cli.times import parse_time
+from koordinator.cli.unheeded import unheeded
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.app import Bound, Unschedulable
-from koordinator.scheduler.profile import build_profiles, installed_plugins
+from koordinator.scheduler.profile import build_profiles
 from koordinator.scheduler.snapshot import ResourceAxis
 from koordinator.simulator import ScheduleResult
 from koordinator.simulator import schedule as run
@@ -31,9 +31,7 @@ from koordinator.simulator import schedule as run
 def schedule(
     *,
     files: Files = None,
-    config: Annotated[
-        Path | None, typer.Option(help="KubeSchedulerConfiguration; default: kube-scheduler's own.")
-    ] = None,
+    config: Config = "",
     now: Now = "",
     scores: Annotated[
         bool, typer.Option("--scores", help="Add every node's verdict and scores to each pod.")
@@ -54,6 +52,7 @@ def schedule(
     """
     given = read_manifests(files, sys.stdin.buffer) if files else []
     configuration = read_configuration(config)
+    out_of_tree = plugins_for(configuration)
     objects: Sequence[KubeObject] = given
     if kubeconfig or context:
         if not dry_run:
@@ -62,20 +61,25 @@ def schedule(
         built = build_profiles(
             configuration,
             ResourceAxis(),
-            out_of_tree=installed_plugins(),
-            source=str(config or ""),
+            out_of_tree=out_of_tree,
+            source=config,
         )
         objects = with_cluster(given, kubeconfig, context, selectors=built.selectors)
     elif not files:
         raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
+    gates = FeatureGates.parse(feature_gates)
+    for sentence in unheeded(
+        given or objects, configuration, out_of_tree=out_of_tree, source=config, gates=gates
+    ):
+        warn(sentence)
     result = run(
         objects,
         configuration,
         now_s=parse_time(now) if now else SystemClock().now_s(),
         explain=scores,
-        out_of_tree=installed_plugins(),
-        source=str(config or ""),
-        gates=FeatureGates.parse(feature_gates),
+        out_of_tree=out_of_tree,
+        source=config,
+        gates=gates,
     )
     if given and objects is not given:
         result = result.about(

@@ -12,7 +12,13 @@ from msgspec.structs import replace
 
 from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.kubescheduler.gates import GATES
-from koordinator.cli.configuration import read_configuration, write_configuration
+from koordinator.cli.configuration import (
+    NAMED_CONFIGURATION,
+    WHAT_NAMES_MEAN,
+    plugins_for,
+    read_configuration,
+    write_configuration,
+)
 from koordinator.cli.flags import BOOL, ONCE, OnceFiles, OnceNow, OncePrint, Verbosity, parse_bool
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, print_data
@@ -21,7 +27,7 @@ from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.process.logs import LogFormat
-from koordinator.scheduler.profile import installed_plugins
+from koordinator.simulator.embedded import STOCK
 from koordinator.simulator.once import schedule_once
 
 _ELECTION = "Leader election"
@@ -34,8 +40,12 @@ _ANY_ADDRESS = "0.0.0.0"  # noqa: S104 -- the default of both originals
 
 def scheduler(  # noqa: PLR0917 -- one parameter per flag
     config: Annotated[
-        Path | None, typer.Option(help="KubeSchedulerConfiguration; default: kube-scheduler's own.")
-    ] = None,
+        str,
+        typer.Option(
+            metavar=NAMED_CONFIGURATION,
+            help=f"{WHAT_NAMES_MEAN} Default: kubernetes; with --once both.",
+        ),
+    ] = "",
     kubeconfig: Annotated[
         str, typer.Option(help="How to reach the cluster; default: KUBECONFIG, or this pod's.")
     ] = "",
@@ -126,10 +136,10 @@ def scheduler(  # noqa: PLR0917 -- one parameter per flag
     output: OncePrint = Output.YAML,
 ) -> None:
     """Run the scheduler on a cluster until it is told to stop."""
-    configuration = read_configuration(config)
+    configuration = read_configuration(config, None if once else STOCK)
     gates = FeatureGates.parse(feature_gates)
     if once:
-        _run_once(configuration, str(config or ""), files or [], now, output, gates=gates)
+        _run_once(configuration, config, files or [], now, output, gates=gates)
         return
     if files or now:
         raise InputError("accepted together with --once only", source="--filename, --now")
@@ -156,7 +166,7 @@ def scheduler(  # noqa: PLR0917 -- one parameter per flag
     run(
         Settings(
             configuration=configuration,
-            source=str(config or ""),
+            source=config,
             kubeconfig=kubeconfig or configuration.client_connection.kubeconfig,
             context=context,
             max_unschedulable_s=(
@@ -211,7 +221,7 @@ def _run_once(
         read_manifests(files, sys.stdin.buffer),
         configuration,
         now_s=parse_time(now) if now else SystemClock().now_s(),
-        out_of_tree=installed_plugins(),
+        out_of_tree=plugins_for(configuration),
         source=source,
         gates=gates,
     )

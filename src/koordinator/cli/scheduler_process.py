@@ -22,6 +22,7 @@ from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfigurati
 from koordinator.api.kubescheduler.gates import CROSS_SCHEDULER_NOMINATION, MEANINGLESS
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
+from koordinator.cli.configuration import plugins_for
 from koordinator.cli.rest_metrics import RequestMetrics
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.cluster.kubernetes.connection import find_connection
@@ -50,7 +51,7 @@ from koordinator.scheduler.app.audit import Audit
 from koordinator.scheduler.app.explanations import Explanations
 from koordinator.scheduler.app.inspection import services
 from koordinator.scheduler.app.metrics import Metrics
-from koordinator.scheduler.profile import WATCHED, build_profiles, installed_plugins
+from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState
 
 log = logging.getLogger(__name__)
@@ -238,7 +239,7 @@ class _Process:
         built = build_profiles(
             configuration,
             state.axis,
-            out_of_tree=installed_plugins(),
+            out_of_tree=plugins_for(configuration),
             gates=settings.gates,
             source=settings.source,
         )

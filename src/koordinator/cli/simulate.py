@@ -6,7 +6,12 @@ from typing import Annotated
 
 import typer
 
-from koordinator.cli.configuration import read_configuration
+from koordinator.cli.configuration import (
+    NAMED_CONFIGURATION,
+    WHAT_NAMES_MEAN,
+    plugins_for,
+    read_configuration,
+)
 from koordinator.cli.flags import Print
 from koordinator.cli.output import Output
 from koordinator.cli.replay import Replay, replay
@@ -14,9 +19,9 @@ from koordinator.cli.run_reports import print_comparison, print_report, write_ht
 from koordinator.domain.run_report import RunReport
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.profile import installed_plugins
 from koordinator.simulator import Simulation, read_workload
 from koordinator.simulator.progress import LiveView
+from koordinator.simulator.run import default_profile
 
 
 class Trace(enum.StrEnum):
@@ -50,9 +55,12 @@ def simulate(
         Path | None, typer.Option(help="With --trace: write a CSV line per arrival.")
     ] = None,
     config: Annotated[
-        Path | None,
-        typer.Option(help="KubeSchedulerConfiguration; default: the one of koord demo."),
-    ] = None,
+        str,
+        typer.Option(
+            metavar=NAMED_CONFIGURATION,
+            help=f"{WHAT_NAMES_MEAN} Default: that of koord demo.",
+        ),
+    ] = "",
     seed: Annotated[
         int | None, typer.Option(min=0, help="Default: that of the workload file.")
     ] = None,
@@ -97,14 +105,17 @@ def simulate(
             "accepted only for a workload with the field colocation", source="--compare"
         )
 
+    configuration = read_configuration(config, default_profile())
+    out_of_tree = plugins_for(configuration)
+
     def simulation_of(*, colocates: bool) -> Simulation:
         return Simulation(
             described,
-            None if config is None else read_configuration(config),
+            configuration,
             seed=seed,
             until_s=_seconds(until) if until else None,
-            out_of_tree=installed_plugins(),
-            source=str(config or ""),
+            out_of_tree=out_of_tree,
+            source=config,
             colocates=colocates,
         )
 

@@ -185,21 +185,35 @@ class Profiles:
     selectors: Mapping[type[KubeObject], str] = field(default_factory=dict)
 
 
-def installed_plugins() -> tuple[PluginSpec[Any], ...]:
-    """Return the out-of-tree plugins of this Python environment, by name.
+@dataclass(frozen=True, slots=True)
+class InstalledPlugins:
+    """The out-of-tree plugins of a Python environment, and a sentence per one that is broken."""
 
-    Raises InputError for a bad one.
-    """
-    found = []
+    specs: tuple[PluginSpec[Any], ...]
+    broken: tuple[str, ...] = ()
+
+
+def installed_plugins() -> InstalledPlugins:
+    """Return the out-of-tree plugins of this Python environment, by the names of entry points."""
+    specs: list[PluginSpec[Any]] = []
+    broken: list[str] = []
     for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
-        spec = point.load()
-        if not isinstance(spec, PluginSpec):
-            raise InputError(
-                f"entry point {point.name} = {point.value}: found {type(spec).__name__}; "
+        package = f"{point.dist.name} {point.dist.version}" if point.dist else "of no package"
+        called = f"plugin package {package} ({point.name} = {point.value})"
+        try:
+            spec = point.load()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever a foreign module does when it is loaded
+            what = " ".join(str(error).split())
+            broken.append(f"{called}: can't be loaded: {type(error).__name__}: {what}")
+            continue
+        if isinstance(spec, PluginSpec):
+            specs.append(spec)
+        else:
+            broken.append(
+                f"{called}: found {type(spec).__name__}; "
                 "accepted is a koordinator.scheduler.contract.PluginSpec"
             )
-        found.append(spec)
-    return tuple(found)
+    return InstalledPlugins(tuple(specs), tuple(broken))
 
 
 def build_profiles(

@@ -12,6 +12,7 @@
 ``openb``      a public GPU trace and its replay; ``bound`` proves what no placement can exceed
 """
 
+from koordinator.simulator.configurations import default_configuration, shipped_configuration
 from koordinator.simulator.embedded import Embedded, ScheduleResult, schedule
 from koordinator.simulator.run import Placement, Simulation, SimulationResult, simulate
 from koordinator.simulator.workload import Workload
@@ -27,9 +28,11 @@ __all__ = [
     "Submission",
     "Workload",
     "World",
+    "default_configuration",
     "demo_workload",
     "parse_workload",
     "read_workload",
     "schedule",
+    "shipped_configuration",
     "simulate",
 ]

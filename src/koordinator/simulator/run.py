@@ -151,12 +151,16 @@ def simulate(
     *,
     seed: int | None = None,
     until_s: float | None = None,
+    out_of_tree: Iterable[PluginSpec[Any]] = (),
     on_sample: Callable[[], None] | None = None,
 ) -> SimulationResult:
     """Run a workload, given as such or as the name of its file.  See ``Simulation``."""
     if not isinstance(workload, Workload):
         workload = read_workload(workload)
-    return Simulation(workload, configuration, seed=seed, until_s=until_s).run(on_sample)
+    simulation = Simulation(
+        workload, configuration, seed=seed, until_s=until_s, out_of_tree=out_of_tree
+    )
+    return simulation.run(on_sample)
 
 
 def default_profile() -> KubeSchedulerConfiguration:

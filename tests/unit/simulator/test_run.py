@@ -4,13 +4,24 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import yaml
 from tests.worlds import configuration
 
+from koordinator.api.kubescheduler import (
+    KubeSchedulerConfiguration,
+    KubeSchedulerProfile,
+    Plugin,
+    PluginArgs,
+    Plugins,
+    PluginSet,
+)
 from koordinator.api.pod import Pod
 from koordinator.domain.run_report import RunReport
 from koordinator.foundation.clock import VirtualClock
+from koordinator.scheduler.contract import PluginSpec, Reads, Rejections
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.simulator import Simulation, SimulationResult, parse_workload, simulate
 from koordinator.simulator.measuring import main_reason
 from koordinator.simulator.stages import PodStage
@@ -169,6 +180,35 @@ def test_another_configuration_can_be_tried() -> None:
     ]
 
     assert used == [1, 2]
+
+
+def test_a_plugin_of_ones_own_is_simulated() -> None:
+    """It decides in virtual time as it would on a cluster."""
+    pods = stream("s", 2, cpu=1)
+    workload = parse_workload(
+        yaml.safe_dump({"nodePools": [GPU_POOL], "podStreams": [pods], "horizon": "1m"}), "test"
+    )
+    refusing = PluginSpec("Refusing", PluginArgs, build_refusing)
+    profile = KubeSchedulerProfile(
+        scheduler_name="default-scheduler",
+        plugins=Plugins(filter=PluginSet(enabled=(Plugin(name="Refusing"),))),
+    )
+    config = KubeSchedulerConfiguration(profiles=(profile,))
+
+    result = simulate(workload, config, out_of_tree=[refusing])
+
+    assert {placement.node for placement in result.placements} == {""}
+
+
+class Refusing:
+    reads = Reads.NODE
+
+    def filter(self, snapshot: Snapshot, _pod: PodClass) -> Rejections:
+        return Rejections.where(np.ones(len(snapshot), bool), "no")
+
+
+def build_refusing(_args: PluginArgs, _axis: ResourceAxis) -> Refusing:
+    return Refusing()
 
 
 def test_a_report_survives_its_journey_as_json() -> None:

@@ -231,6 +231,17 @@ class KubeSchedulerConfiguration(ConfigStruct, frozen=True, kw_only=True):
             )
         fill(self, profiles=profiles)
 
+    def plugin_names(self) -> frozenset[str]:
+        """Return the names of all plugins that are enabled or given arguments by name."""
+        enabled = (
+            plugin.name
+            for profile in self.profiles
+            for point in _ATTRIBUTES
+            for plugin in (profile.plugins or Plugins()).at(point).enabled
+        )
+        given = (config.name for profile in self.profiles for config in profile.plugin_config)
+        return frozenset((*enabled, *given))
+
     def validate(self) -> None:
         """Check what types don't say.
 

@@ -1,0 +1,33 @@
+"""The configurations that have a name: kube-scheduler's own and the one that the chart installs."""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+
+import yaml
+from msgspec.structs import replace
+
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
+from koordinator.simulator.embedded import STOCK
+
+SHIPPED = "data/koordinator-scheduler.yaml"
+
+
+@cache
+def shipped_configuration() -> KubeSchedulerConfiguration:
+    """Return what the chart installs: a profile ``koord-scheduler`` with Koordinator's plugins."""
+    text = files("koordinator.simulator").joinpath(SHIPPED).read_bytes()
+    return decode_configuration(yaml.load(text, yaml.CSafeLoader), SHIPPED)
+
+
+def default_configuration() -> KubeSchedulerConfiguration:
+    """Return kube-scheduler's profile for ``default-scheduler`` beside the shipped one."""
+    shipped = shipped_configuration()
+    return replace(shipped, profiles=(*STOCK.profiles, *shipped.profiles))
+
+
+#: What ``--config`` takes besides files.
+BY_NAME: Mapping[str, Callable[[], KubeSchedulerConfiguration]] = MappingProxyType(
+    {"koordinator": shipped_configuration, "kubernetes": lambda: STOCK}
+)
