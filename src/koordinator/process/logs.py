@@ -6,6 +6,7 @@ Source: k8s.io/klog/v2 klog.go and internal/serialize; k8s.io/component-base log
 """
 
 import datetime as dt
+import json
 import logging
 import sys
 from enum import StrEnum
@@ -31,7 +32,28 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-class TextFormatter(logging.Formatter):
+class _LineFormatter(logging.Formatter):
+    r"""Shows what others typed so that it can't do anything: to a terminal, or to a next line.
+
+    Every character that can't be printed is escaped as in JSON, a line break, too.  Subclasses
+    give one line in ``line``; a traceback follows, indented.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = escaped(self.line(record))
+        if record.exc_info and self.shows_traceback:
+            lines = self.formatException(record.exc_info).split("\n")
+            text += "".join(f"\n    {escaped(line)}" for line in lines)
+        return text
+
+    shows_traceback = False
+
+    def line(self, record: logging.LogRecord) -> str:
+        """Return the record without its traceback."""
+        raise NotImplementedError
+
+
+class TextFormatter(_LineFormatter):
     r"""One line: ``W0203 15:04:05.123456 7 koordinator.x] "message" pod="a/b" tries=2``.
 
     The letter is the level, then come month and day, time (UTC), process and logger.  Strings are
@@ -39,22 +61,21 @@ class TextFormatter(logging.Formatter):
     on further lines.
     """
 
-    def format(self, record: logging.LogRecord) -> str:
+    shows_traceback = True
+
+    def line(self, record: logging.LogRecord) -> str:
         when = dt.datetime.fromtimestamp(record.created, UTC)
         line = (
             f"{record.levelname[0]}{when:%m%d %H:%M:%S.%f} {record.process:7} {record.name}] "
             f"{_shown(record.getMessage())}"
         )
-        line += "".join(f" {name}={_shown(value)}" for name, value in _extras(record))
-        if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
-        return line
+        return line + "".join(f" {name}={_shown(value)}" for name, value in _extras(record))
 
 
-class JsonFormatter(logging.Formatter):
+class JsonFormatter(_LineFormatter):
     """One object per line: ``ts`` in milliseconds since the epoch, msg, level, logger, extras."""
 
-    def format(self, record: logging.LogRecord) -> str:
+    def line(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
             "ts": round(record.created * 1e3, 3),
             "level": record.levelname.lower(),
@@ -64,16 +85,26 @@ class JsonFormatter(logging.Formatter):
         line |= {name: value for name, value in _extras(record) if name not in line}
         if record.exc_info:
             line["stacktrace"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        try:
+            return msgspec.json.encode(line, enc_hook=str).decode()
+        except UnicodeEncodeError:  # half a character, as in the name of a file
+            return json.dumps(line, default=str, ensure_ascii=False)
 
 
-class PlainFormatter(logging.Formatter):
+class PlainFormatter(_LineFormatter):
     """A sentence for who has typed a command: ``warning: pod not bound (pod: a/b, error: …)``."""
 
-    def format(self, record: logging.LogRecord) -> str:
+    def line(self, record: logging.LogRecord) -> str:
         said = ", ".join(f"{name}: {value}" for name, value in _extras(record))
         details = f" ({said})" if said else ""
         return f"{record.levelname.lower()}: {record.getMessage()}{details}"
+
+
+def escaped(text: str) -> str:
+    r"""Return a text with ``\\u001b`` and the like for every character that can't be printed."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def tell_warnings(stream: TextIO | None = None) -> None:
@@ -123,4 +154,4 @@ def _extras(record: logging.LogRecord) -> list[tuple[str, Any]]:
 def _shown(value: object) -> str:
     if isinstance(value, bool | int | float | None):
         return str(value)
-    return msgspec.json.encode(str(value)).decode()
+    return json.dumps(str(value), ensure_ascii=False)

@@ -7,9 +7,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from koordinator.foundation.errors import InputError
-from koordinator.process.logs import LogFormat, set_up_logging, set_verbosity, tell_warnings
+from koordinator.process.logs import (
+    JsonFormatter,
+    LogFormat,
+    PlainFormatter,
+    TextFormatter,
+    escaped,
+    set_up_logging,
+    set_verbosity,
+    tell_warnings,
+)
 
 log = logging.getLogger("koordinator.scheduler")
 library = logging.getLogger("uvicorn.error")
@@ -65,6 +76,45 @@ def test_what_users_typed_can_not_begin_a_line(set_up: SetUp) -> None:
 
     assert stream.getvalue().count("\n") == 1
     assert r'pod="x\nE0101 \"all is lost\""' in stream.getvalue()
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter(), PlainFormatter()])
+@pytest.mark.parametrize("place", ["msg", "extra", "key", "exception"])
+@given(
+    typed=st.text(
+        alphabet=st.sampled_from(
+            "a\n\r\t\x00\x1b\x7f\x9b\u2028\u2029\u202e\u200b\xad\udc80\U000e0001"
+        ),
+        min_size=1,
+    )
+)
+def test_no_control_character_reaches_a_log(
+    formatter: logging.Formatter, place: str, typed: str
+) -> None:
+    """No format lets a name move the cursor, begin a line, or turn the text around."""
+    fields: dict[str, object] = {"msg": "pod seen", "levelname": "WARNING"}
+    if place == "exception":
+        fields["exc_info"] = (ValueError, ValueError(typed), None)
+    else:
+        fields |= {"msg": typed} if place == "msg" else {"pod": typed}
+        if place == "key":
+            fields[f"k{typed}"] = 1
+    line, *more = formatter.format(logging.makeLogRecord(fields)).split("\n")
+
+    assert line.isprintable()
+    assert all(each.startswith("    ") and each.isprintable() for each in more)
+    assert not more or place == "exception"
+
+
+@given(text=st.text())
+def test_what_is_escaped_can_be_read_back(text: str) -> None:
+    """What can be printed stays as it is."""
+    shown = escaped(text)
+
+    assert shown.isprintable()
+    assert shown == text or not text.isprintable()
+    if "\\" not in text and '"' not in text:
+        assert json.loads(f'"{shown}"') == text
 
 
 def test_json_is_an_object_per_line(set_up: SetUp) -> None:
