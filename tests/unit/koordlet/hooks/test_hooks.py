@@ -251,10 +251,33 @@ def test_oom_scores(annotations: dict[str, str], scores: dict[str, int]) -> None
     """By container, then by pod; a bad one is left out, not clamped."""
     tree = Tree()
     keys = {f"koordinator.sh/{key}": text for key, text in annotations.items()}
-    view = tree.add_pod(pod("a", containers=2, annotations=keys))
+    amounts = {"cpu": 1, "memory": "1Gi"}  # Guaranteed: anything the kubelet would give is allowed
+    view = tree.add_pod(pod("a", containers=2, annotations=keys, requests=amounts, limits=amounts))
 
     found = plan_oom_scores(tree.view(view))
 
     assert {
         i.owner.rpartition("/")[2]: i.value for i in found if isinstance(i, SetOomScore)
     } == scores
+
+
+@pytest.mark.parametrize(
+    ("resources", "priority", "least"),
+    [
+        ({}, None, 3),
+        ({"requests": {"cpu": 1}}, None, 3),
+        ({"requests": {"cpu": 1, "memory": 1}, "limits": {"cpu": 1, "memory": 1}}, None, -997),
+        ({}, 2_000_000_000, -997),
+        ({}, 1_999_999_999, 3),
+    ],
+)
+def test_no_pod_spares_itself_more_than_its_class(
+    resources: dict[str, dict[str, int]], priority: int | None, least: int
+) -> None:
+    """With -1000 the kernel would end everybody else first: the author of a pod may not say so."""
+    tree = Tree()
+    for value, is_followed in ((least, True), (least - 1, False), (-1000, False), (1000, True)):
+        own = {"koordinator.sh/oom-score-adj": str(value)}
+        made = pod(f"a{value}", annotations=own, priority=priority, **resources)
+        found = plan_oom_scores(tree.view(tree.add_pod(made)))
+        assert bool(found) is is_followed, value
