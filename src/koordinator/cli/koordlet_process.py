@@ -24,6 +24,7 @@ from koordinator.host.gpus import Gpus, NoGpus
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.perf_events import LinuxPerfEvents
+from koordinator.host.linux.trees import Trees, trees_of
 from koordinator.koordlet.app import Koordlet, Options, Outbox
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.process.descriptors import allow_all_descriptors
@@ -85,9 +86,11 @@ class _Process:
         self._inquiries = Inquiries()
         self._outbox = Outbox()
         self._watched = self._connect()
-        host = LinuxHost()
-        cleanup.callback(host.close)
         options = settings.options
+        own = (options.audit_folder, options.checkpoint_folder, options.xpu_folder)
+        trees = Trees(trees_of(options.roots, *own))
+        host = LinuxHost(trees=trees)
+        cleanup.callback(host.close)
         self._agent = Koordlet(
             self._watched,
             self._clock,
@@ -97,7 +100,7 @@ class _Process:
             options=options,
             outbox=self._outbox,
             wall_clock=WallClock(),
-            perf_events=LinuxPerfEvents(),
+            perf_events=LinuxPerfEvents(trees=trees),
             core_scheduling=LinuxCoreScheduling(),
             on_failure=_tell,
             gauges=NodeGauges(self._registry, options.node_name, self._clock.now_s()),

@@ -4,6 +4,9 @@ Everything that Linux tells and takes is a small text file, so the port is about
 /proc, /sys, resctrl.  Paths are absolute and as this process sees them; ``roots`` says where the
 trees of the machine are mounted.
 
+Nothing outside of these trees is opened, whatever a path says: no ``..``, no link but the kernel's
+own, no FIFO or device.
+
 Failures are ``HostError``s: MissingFileError for what has vanished, or never was there, and the
 base class for what the kernel refused.  ``tests/contract/host`` is what every adapter must pass.
 """
@@ -70,8 +73,9 @@ class Host(Files, Protocol):
         Raises HostError if the kernel has none of that kind, or this process may not.
         """
 
-    def kill(self, pid: int) -> bool:
-        """End a process at once (SIGKILL); return whether it existed.
+    def kill(self, pid: int, cgroup: str) -> bool:
+        """End a process of a container's cgroup at once (SIGKILL); return whether it existed.
 
-        Raises HostError if it may not be ended.
+        ``cgroup`` is the folder in its hierarchy.  Raises HostError if the process is in another
+        one, or may not be ended.
         """

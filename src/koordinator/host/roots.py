@@ -6,6 +6,9 @@ Source: koordinator pkg/koordlet/util/system/config.go, ``NewHostModeConfig``, `
 from dataclasses import dataclass
 from typing import Final
 
+#: Where version 1 of cgroups has hierarchies of their own that the agent uses.
+HIERARCHIES: Final = ("blkio", "cpu", "cpuacct", "cpuset", "memory", "net_cls", "perf_event")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roots:
@@ -22,6 +25,11 @@ class Roots:
     def sysctl(self, name: str) -> str:
         """Return the file of a kernel setting such as ``vm/min_free_kbytes``."""
         return f"{self.proc}/sys/{name}"
+
+    @property
+    def hierarchies(self) -> tuple[str, ...]:
+        """The roots of the hierarchies of cgroup v1; some distributions make links of them."""
+        return tuple(f"{self.cgroup}/{name}" for name in HIERARCHIES)
 
     @property
     def resctrl(self) -> str:

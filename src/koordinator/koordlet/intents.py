@@ -104,7 +104,8 @@ class Evict:
     """A pod is to leave the node.
 
     ``reason`` is one word for events, ``message`` says which threshold was exceeded and by whom.
-    ``folders`` are those of the pod's containers.
+    ``folders`` are those of the pod's containers, and below ``pod_folder``; without that nothing
+    is ended on the machine.
     """
 
     namespace: str
@@ -113,6 +114,7 @@ class Evict:
     folders: tuple[str, ...]
     reason: str
     message: str
+    pod_folder: str = ""
 
 
 Intent = (

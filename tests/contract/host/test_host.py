@@ -116,19 +116,34 @@ def test_linux_ends_a_process_and_says_whether_there_was_one() -> None:
     """A process that has ended meanwhile is no failure."""
     sleeper = subprocess.Popen(["/bin/sleep", "600"])
     linux = LinuxHost()
+    lines = Path(f"/proc/{sleeper.pid}/cgroup").read_text().splitlines()
+    own = lines[0].split(":", 2)[-1]
 
-    assert linux.kill(sleeper.pid)
+    assert linux.kill(sleeper.pid, own)
     assert sleeper.wait(10) == -9
-    assert not linux.kill(sleeper.pid)
+    assert not linux.kill(sleeper.pid, own)
+
+
+@pytest.mark.parametrize("cgroup", ["kubepods/poda/c0", "", "c0", "/"])
+def test_linux_ends_no_process_of_another_cgroup(cgroup: str) -> None:
+    """A number in a file named cgroup.procs proves nothing: the process itself is asked."""
+    with subprocess.Popen(["/bin/sleep", "600"]) as sleeper:
+        linux = LinuxHost()
+        with pytest.raises(HostError, match="it is not in"):
+            linux.kill(sleeper.pid, f"{cgroup}/none" if cgroup == "/" else cgroup)
+        assert sleeper.poll() is None
+        sleeper.kill()
 
 
 def test_memory_ends_what_is_in_a_cgroup() -> None:
     """The process leaves its cgroup."""
     memory = MemoryHost({"/cpu/x/cgroup.procs": "7\n9\n"})
 
-    assert memory.kill(7)
+    with pytest.raises(HostError, match="it is not in y"):
+        memory.kill(7, "y")
+    assert memory.kill(7, "x")
     assert memory.read("/cpu/x/cgroup.procs") == "9\n"
-    assert not memory.kill(7)
+    assert not memory.kill(7, "x")
     assert memory.killed == [7]
 
 

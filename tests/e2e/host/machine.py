@@ -29,6 +29,7 @@ from koordinator.foundation.clock import SystemClock
 from koordinator.host.gpus import NoGpus
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
 from koordinator.host.linux.host import LinuxHost
+from koordinator.host.linux.trees import Trees, trees_of
 from koordinator.host.roots import Roots
 from koordinator.koordlet.app import Koordlet, Options, Outbox
 from koordinator.koordlet.app.gates import gates_of
@@ -65,7 +66,8 @@ class PodsMachine:
         self.clock = SystemClock()
         self.cluster = MemoryCluster(self.clock)
         self.outbox = Outbox()
-        self.host = LinuxHost()
+        self.roots = Roots(cgroup=str(folder / "cgroup"), proc=str(folder / "proc"))
+        self.host = LinuxHost(trees=Trees(trees_of(self.roots)))
         self._own = f"koordlet-test-{uuid.uuid4().hex[:8]}"
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -86,7 +88,6 @@ class PodsMachine:
 
     def start(self, gauges: NodeGauges | None = None, **gates: bool) -> Koordlet:
         """Return an agent that has just been started; the gates are added to some of our own."""
-        cgroup, proc = str(self._folder / "cgroup"), str(self._folder / "proc")
         return Koordlet(
             self.cluster,
             self.clock,
@@ -95,7 +96,7 @@ class PodsMachine:
             chance=np.random.default_rng(1),
             options=Options(
                 node_name="n1",
-                roots=Roots(cgroup=cgroup, proc=proc),
+                roots=self.roots,
                 gates=gates_of({"BEMemoryEvict": True, "CPUSetAllocator": False} | gates),
                 ticks_per_s=TICKS_PER_S,
             ),

@@ -11,6 +11,7 @@ from typing import Final
 from koordinator.api.node_slo import HostApplication
 from koordinator.api.qos import KubeQos, QosClass
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.path_component import PathComponent, relative_path
 
 _RUNTIME_PREFIXES: Final = {
     "containerd": "cri-containerd-",
@@ -60,7 +61,7 @@ class CgroupLayout:
             case KubeQos.BEST_EFFORT:
                 return self.besteffort
 
-    def pod(self, qos: KubeQos, uid: str) -> str:
+    def pod(self, qos: KubeQos, uid: PathComponent) -> str:
         """Return the folder of a pod."""
         above = self.tier(qos)
         if self.driver is CgroupDriver.CGROUPFS:
@@ -71,13 +72,15 @@ class CgroupLayout:
     def container(self, pod_folder: str, container_id: str) -> str:
         """Return the folder of a container; its id is ``runtime://hash``, as the kubelet reports.
 
-        Raises InputError for an id without hash, and, below systemd, for an unknown runtime.
+        Raises InputError for an id without hash or one that is no single name, and, below systemd,
+        for an unknown runtime.
         """
-        runtime, _, name = container_id.partition("://")
-        if not name or "/" in name:
+        runtime, _, identity = container_id.partition("://")
+        if not identity:
             raise InputError(
                 f"found {container_id!r}; accepted is <runtime>://<id>", path="containerID"
             )
+        name = PathComponent(identity, path="containerID")
         if self.driver is CgroupDriver.CGROUPFS:
             return f"{pod_folder}/{name}"
         prefix = _RUNTIME_PREFIXES.get(runtime)
@@ -96,14 +99,12 @@ class CgroupLayout:
         place = application.cgroup_path
         if place is None:
             return _default_folder(application)
-        parts = [place.parent_dir, place.relative_path]
-        if any(".." in part.split("/") for part in parts):
-            raise InputError(
-                "found '..'; accepted is a path below its base",
-                subject=f"host application {application.name}",
-                path="cgroupPath",
-            )
-        return "/".join(part.strip("/") for part in (self._base(place.base), *parts) if part)
+        parts = (
+            self._base(place.base),
+            relative_path(place.parent_dir, path="cgroupPath.parentDir"),
+            relative_path(place.relative_path, path="cgroupPath.relativePath"),
+        )
+        return "/".join(filter(None, parts))
 
     def _base(self, base: str) -> str:
         folders = ("", self.kubepods, self.burstable, self.besteffort)
@@ -120,10 +121,11 @@ class CgroupLayout:
 
 
 def _default_folder(application: HostApplication) -> str:
+    name = PathComponent(application.name, path="name")
     match application.qos:
         case QosClass.LSE | QosClass.LSR | QosClass.LS:
-            return f"host-latency-sensitive/{application.name}"
+            return f"host-latency-sensitive/{name}"
         case QosClass.BE:
-            return f"host-best-effort/{application.name}"
+            return f"host-best-effort/{name}"
         case _:
-            return application.name
+            return name

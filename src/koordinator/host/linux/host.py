@@ -3,6 +3,7 @@
 The kernel makes the text of its files anew with every read at offset 0, so the files of cgroups
 and /proc are opened once and kept: that is a third of the cost of reading a thousand of them each
 second.  A kept file of a cgroup that was removed says ENODEV, and is then looked for again.
+``trees`` decides what may be opened at all.
 """
 
 import ctypes
@@ -12,20 +13,32 @@ import signal
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from koordinator.foundation.errors import HostError, MissingFileError
+from koordinator.host.linux.trees import Tree, Trees
 
 KEPT_OPEN = 4096  # files; far below the limit of a service
 _CHUNK = 1 << 14  # bytes; all but a few files fit
 _GONE = {errno.ENOENT, errno.ENODEV, errno.ESRCH, errno.ENOTDIR}
+_LINKS = {  # where the C library's words mislead
+    errno.ELOOP: "it leads through a link",
+    errno.EXDEV: "it leads out of its folder",
+}
+_TELLING = 2  # names at the end of a cgroup's path
+_OWN_MODE = 0o600  # of files of our own: they name pods, and say what was done to them
 
 
 class LinuxHost:
-    """Implements ``port.Host``.  ``kept_open`` bounds the files that stay open between reads."""
+    """Implements ``port.Host``.
 
-    def __init__(self, kept_open: int = KEPT_OPEN) -> None:
+    ``kept_open`` bounds the files that stay open between reads.  Nothing outside of ``trees`` is
+    ever opened; without them no link is followed but the kernel's own.
+    """
+
+    def __init__(self, kept_open: int = KEPT_OPEN, trees: Trees | None = None) -> None:
         self._kept_open = kept_open
+        self._trees = trees or Trees()
+        self._processes = Trees((Tree("/proc", has_kernel_links=True),))
         self._open: OrderedDict[str, int] = OrderedDict()
 
     def close(self) -> None:
@@ -44,7 +57,7 @@ class LinuxHost:
                     self._drop(path)
                     if error.errno not in _GONE:
                         raise
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = self._trees.open(path, os.O_RDONLY)
             is_kept = False
             try:
                 text = _content(descriptor)
@@ -62,7 +75,7 @@ class LinuxHost:
 
     def write(self, path: str, text: str) -> None:
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+            descriptor = self._trees.open(path, os.O_WRONLY | os.O_TRUNC)
             try:
                 os.write(descriptor, text.encode() or b"\n")
             finally:
@@ -71,65 +84,92 @@ class LinuxHost:
             raise _failure(error, path, "write") from None
 
     def replace(self, path: str, text: str) -> None:
-        temporary = f"{path}.tmp"
         try:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            with Path(temporary).open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).replace(path)
+            with self._trees.parent(path, make=True) as (folder, name):
+                temporary = f"{name}.tmp"
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=folder)  # of one who was killed
+                _store(folder, temporary, os.O_CREAT | os.O_EXCL, text, synced=True)
+                os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         except OSError as error:
             raise _failure(error, path, "replace") from None
         self._drop(path)
 
     def append(self, path: str, text: str) -> None:
         try:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            with Path(path).open("a", encoding="utf-8") as file:
+            with (
+                self._trees.parent(path, make=True) as (folder, name),
+                suppress(FileExistsError),
+            ):
+                _store(folder, name, os.O_CREAT | os.O_EXCL, "")
+            descriptor = self._trees.open(path, os.O_WRONLY | os.O_APPEND)
+            with open(descriptor, "a", encoding="utf-8") as file:  # noqa: PTH123 -- a descriptor
                 file.write(text)
         except OSError as error:
             raise _failure(error, path, "append to") from None
 
     def exists(self, path: str) -> bool:
-        return Path(path).exists()
+        try:
+            with self._trees.pinned(path):
+                return True
+        except (OSError, HostError):
+            return False
 
     def folders(self, path: str) -> Sequence[str]:
         try:
-            with os.scandir(path) as entries:
-                return sorted(entry.name for entry in entries if entry.is_dir())
-        except OSError:
+            folder = self._trees.open_folder(path)
+            try:
+                with os.scandir(folder) as entries:
+                    return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+            finally:
+                os.close(folder)
+        except (OSError, HostError):
             return ()
 
     def names(self, path: str) -> Sequence[str]:
         try:
-            return sorted(entry.name for entry in Path(path).iterdir())
-        except OSError:
+            folder = self._trees.open_folder(path)
+            try:
+                return sorted(os.listdir(folder))  # noqa: PTH208 -- pathlib takes no descriptor
+            finally:
+                os.close(folder)
+        except (OSError, HostError):
             return ()
 
     def target(self, path: str) -> str:
         try:
-            return str(Path(path).resolve(strict=True))
+            return self._trees.real_path(path)
         except OSError as error:
             raise _failure(error, path, "resolve") from None
 
     def make_folder(self, path: str) -> None:
         try:
-            Path(path).mkdir(exist_ok=True)
+            with (
+                self._trees.parent(path) as (folder, name),
+                suppress(FileExistsError),
+            ):
+                os.mkdir(name, dir_fd=folder)
         except OSError as error:
             raise _failure(error, path, "make") from None
 
     def remove_folder(self, path: str) -> None:
         try:
-            with suppress(FileNotFoundError):
-                Path(path).rmdir()
+            with (
+                suppress(FileNotFoundError),
+                self._trees.parent(path) as (folder, name),
+            ):
+                os.rmdir(name, dir_fd=folder)
         except OSError as error:
             raise _failure(error, path, "remove") from None
 
     def remove(self, path: str) -> None:
         self._drop(path)
         try:
-            Path(path).unlink(missing_ok=True)
+            with (
+                suppress(FileNotFoundError),
+                self._trees.parent(path) as (folder, name),
+            ):
+                os.unlink(name, dir_fd=folder)
         except OSError as error:
             raise _failure(error, path, "remove") from None
 
@@ -139,13 +179,28 @@ class LinuxHost:
             problem = os.strerror(ctypes.get_errno())
             raise HostError(f"can't mount {kind} on {folder}: {problem}")
 
-    def kill(self, pid: int) -> bool:
+    def kill(self, pid: int, cgroup: str) -> bool:
         try:
-            os.kill(pid, signal.SIGKILL)
+            process = os.pidfd_open(pid)  # whoever gets the number later is not meant
         except ProcessLookupError:
             return False
         except OSError as error:
             raise HostError(f"can't end process {pid}: {error.strerror}") from None
+        try:
+            descriptor = self._processes.open(f"/proc/{pid}/cgroup", os.O_RDONLY)
+            try:
+                text = _content(descriptor)
+            finally:
+                os.close(descriptor)
+            if not _is_in_cgroup(text, cgroup):
+                raise HostError(f"can't end process {pid}: it is not in {cgroup}")
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+        except OSError as error:
+            if error.errno in _GONE:
+                return False
+            raise HostError(f"can't end process {pid}: {error.strerror}") from None
+        finally:
+            os.close(process)
         return True
 
     def _keep(self, path: str, descriptor: int) -> None:
@@ -171,6 +226,29 @@ def _content(descriptor: int) -> str:
     return data.decode(errors="replace")
 
 
+def _store(folder: int, name: str, flags: int, text: str, *, synced: bool = False) -> None:
+    """Write a file that is made for it."""
+    flags |= os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(name, flags, _OWN_MODE, dir_fd=folder)
+    with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123 -- a descriptor
+        file.write(text)
+        file.flush()
+        if synced:
+            os.fsync(descriptor)
+
+
+def _is_in_cgroup(text: str, cgroup: str) -> bool:
+    """Return whether /proc/PID/cgroup names a cgroup of a pod.
+
+    An agent with a cgroup namespace of its own sees a path from where it is itself, so only the
+    last two names count: the container's, and the pod's, which has its UID in it.
+    """
+    wanted = cgroup.split("/")[-_TELLING:]
+    return any(
+        line.split(":", 2)[-1].split("/")[-_TELLING:] == wanted for line in text.splitlines()
+    )
+
+
 def _failure(error: OSError, path: str, verb: str) -> HostError:
     kind = MissingFileError if error.errno in _GONE else HostError
-    return kind(f"can't {verb} {path}: {error.strerror}")
+    return kind(f"can't {verb} {path}: {_LINKS.get(error.errno or 0, error.strerror)}")

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from koordinator.foundation.errors import HostError, MissingFileError
+from koordinator.host.linux.trees import Trees
 from koordinator.host.perf_events import Counting, Counts
 
 _NUMBERS = {"x86_64": 298, "aarch64": 241}
@@ -45,17 +46,21 @@ class LinuxPerfEvents:
     """Implements ``perf_events.PerfEvents``.
 
     ``events`` are the two that are counted; each pair is on a CPU's counters at the same time, so
-    that their ratio holds when other users of the counters make the kernel take turns.
+    that their ratio holds when other users of the counters make the kernel take turns.  Cgroups
+    are looked for in ``trees`` only.
     """
 
-    def __init__(self, events: tuple[Event, Event] = (CYCLES, INSTRUCTIONS)) -> None:
+    def __init__(
+        self, events: tuple[Event, Event] = (CYCLES, INSTRUCTIONS), trees: Trees | None = None
+    ) -> None:
         self._events = events
+        self._trees = trees or Trees()
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._number = _NUMBERS.get(platform.machine())
 
     def start(self, folder: str, cpus: Sequence[int]) -> Counting:
         try:
-            cgroup = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            cgroup = self._trees.open_folder(folder)
         except OSError as error:
             kind = MissingFileError if error.errno == errno.ENOENT else HostError
             raise kind(f"can't count for {folder}: {error.strerror}") from None

@@ -118,16 +118,21 @@ class MemoryHost:
         for name, text in self.mountable[kind].items():
             self.put(f"{folder}/{name}", text)
 
-    def kill(self, pid: int) -> bool:
+    def kill(self, pid: int, cgroup: str) -> bool:
         line = str(pid)
-        found = False
-        for path, text in self._files.items():
-            if path.endswith("/cgroup.procs") and line in text.split():
-                self._files[path] = "".join(f"{p}\n" for p in text.split() if p != line)
-                found = True
-        if found:
-            self.killed.append(pid)
-        return found
+        holders = [
+            path
+            for path, text in self._files.items()
+            if path.endswith("/cgroup.procs") and line in text.split()
+        ]
+        if not holders:
+            return False
+        if not any(path.endswith(f"/{cgroup}/cgroup.procs") for path in holders):
+            raise HostError(f"can't end process {pid}: it is not in {cgroup}")
+        for path in holders:
+            self._files[path] = "".join(f"{p}\n" for p in self._files[path].split() if p != line)
+        self.killed.append(pid)
+        return True
 
     def _add_folder(self, path: str) -> None:
         while path and path not in self._folders:

@@ -64,6 +64,7 @@ from koordinator.koordlet.report.devices import RdmaCard, device_of, of_daemon, 
 from koordinator.koordlet.report.node_metric import MetricReport, ReportPolicy, report_policy
 from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.node_view import NodeView
+from koordinator.koordlet.view.pods import PodView
 
 log = logging.getLogger(__name__)
 
@@ -449,7 +450,7 @@ class Koordlet:
 
     def _kubelet_allocations(self) -> tuple[PodCpuAllocation, ...]:
         """Return the CPUs that the kubelet gave to pods of which the scheduler knows nothing."""
-        by_uid = {pod.uid: pod for pod in self.state.pods}
+        by_uid: dict[str, PodView] = {pod.uid: pod for pod in self.state.pods}
         found = []
         for uid, mask in sorted(self._hardware.kubelet.cpus.items()):
             pod = by_uid.get(uid)

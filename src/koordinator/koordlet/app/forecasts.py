@@ -4,10 +4,13 @@ Source: koordinator pkg/koordlet/prediction/predict_server.go, checkpoint.go.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
-from koordinator.foundation.errors import HostError
+from koordinator.api.qos import PriorityBand
+from koordinator.foundation.errors import HostError, InputError
+from koordinator.foundation.path_component import PathComponent
 from koordinator.host.port import Files
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.prediction.models import (
@@ -52,7 +55,7 @@ class Forecasts:
     def train(self, store: MetricStore, pods: Sequence[PodView], now_s: float) -> None:
         """Take in the last interval."""
         start_s = now_s - self._models.options.training_interval_s
-        usages = {}
+        usages: dict[str, tuple[PriorityBand, Usage]] = {}
         for pod in pods:
             usage = _usage(store, (Metric.POD_CPU, Metric.POD_MEMORY), pod.uid, start_s, now_s)
             if usage is not None:
@@ -76,8 +79,10 @@ class Forecasts:
         return predict_prod(self._models, pods, machine, now_s)
 
     def _remove(self, uid: str) -> None:
-        if self._folder:
-            self._files.remove(f"{self._folder}/{uid}")
+        if not self._folder:
+            return
+        with suppress(InputError):  # in a file that we have not written
+            self._files.remove(f"{self._folder}/{PathComponent(uid)}")
 
 
 def _usage(

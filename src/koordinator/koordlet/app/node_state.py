@@ -14,7 +14,7 @@ from koordinator.api.pod import Pod
 from koordinator.cluster.port import EventType, Watch, WatchEvent
 from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.foundation.errors import InputError
-from koordinator.koordlet.view.pods import PodView, pod_view
+from koordinator.koordlet.view.pods import PodView, pod_view, pods_of_node
 from koordinator.koordlet.view.slo import effective_slo
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class NodeState:
     def pods(self) -> tuple[PodView, ...]:
         """All pods that are bound to this node, by key."""
         if self._sorted is None:
-            self._sorted = tuple(self._pods[key] for key in sorted(self._pods))
+            self._sorted = pods_of_node(self._pods.values(), self._layout)
         return self._sorted
 
     def update(self, watch: Watch) -> bool:
@@ -82,7 +82,11 @@ class NodeState:
         if event.type is EventType.DELETED:
             self._pods.pop(pod.key, None)
         else:
-            self._pods[pod.key] = pod_view(pod, self._layout)
+            try:
+                self._pods[pod.key] = pod_view(pod, self._layout)
+            except InputError as error:
+                self._pods.pop(pod.key, None)
+                log.warning("pod left alone", extra={"pod": pod.key, "error": error})
 
     def _follow(self, found: NodeSlo) -> bool:
         try:

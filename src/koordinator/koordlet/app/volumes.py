@@ -6,7 +6,8 @@ Source: koordinator pkg/koordlet/qosmanager/plugins/blkio/blkio_reconcile.go,
 
 from koordinator.api.volume import PersistentVolumeClaim
 from koordinator.cluster.port import Cluster
-from koordinator.foundation.errors import NotFoundError
+from koordinator.foundation.errors import InputError, NotFoundError
+from koordinator.foundation.path_component import PathComponent
 from koordinator.koordlet.app.outbox import Outbox
 from koordinator.koordlet.collectors.disks import Disks
 from koordinator.koordlet.view.pods import PodView
@@ -38,8 +39,12 @@ class Volumes:
             if each.persistent_volume_claim is not None:
                 claim = each.persistent_volume_claim.claim_name
                 name = self._volume_name(pod.pod.metadata.namespace, claim)
-            folder = f"{self._kubelet_root}/pods/{pod.uid}/volumes/kubernetes.io~csi"
-            return self._disks.of_mount(f"{folder}/{name}/mount") if name else None
+            try:
+                folder = PathComponent(name, path="spec.volumes[].name")
+            except InputError:
+                return None
+            volumes = f"{self._kubelet_root}/pods/{pod.uid}/volumes/kubernetes.io~csi"
+            return self._disks.of_mount(f"{volumes}/{folder}/mount")
         return None
 
     def _volume_name(self, namespace: str, claim: str) -> str:

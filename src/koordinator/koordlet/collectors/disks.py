@@ -5,9 +5,13 @@ Source: koordinator pkg/koordlet/metricsadvisor/collectors/nodestorageinfo (whic
 lvs and findmnt); man 5 proc_pid_mountinfo; Linux Documentation/ABI/testing/sysfs-block.
 """
 
-from koordinator.foundation.errors import HostError
+import re
+
+from koordinator.foundation.errors import HostError, InputError
+from koordinator.foundation.path_component import PathComponent
 from koordinator.host.port import Files
 
+_NUMBER = re.compile(r"[0-9]+:[0-9]+")
 _MAPPER_PREFIX = "LVM-"
 
 
@@ -20,7 +24,11 @@ class Disks:
 
     def of_device(self, name: str) -> str | None:
         """Return ``major:minor`` of a disk such as /dev/vda; None if there is none."""
-        return self._number(f"{self._sys}/block/{name.removeprefix('/dev/')}")
+        try:
+            disk = PathComponent(name.removeprefix("/dev/"))
+        except InputError:
+            return None
+        return self._number(f"{self._sys}/block/{disk}")
 
     def of_volume_group(self, group: str) -> str | None:
         """Return the disk below the logical volumes of an LVM volume group; None if there is none.
@@ -68,7 +76,8 @@ class Disks:
         return None
 
     def _number(self, folder: str) -> str | None:
-        return self._text(f"{folder}/dev") or None
+        found = self._text(f"{folder}/dev")
+        return found if _NUMBER.fullmatch(found) else None
 
     def _text(self, path: str) -> str:
         try:

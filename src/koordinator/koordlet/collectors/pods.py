@@ -44,7 +44,7 @@ class PodCollector:
                 metric = Metric.CONTAINER_THROTTLED
                 self._throttling(scene, metric, container.id, folder, now_s)
         self._counters.forget(now_s)
-        known = {pod.uid for pod in scene.pods}
+        known: set[str] = {pod.uid for pod in scene.pods}
         known.update(container.id for pod in scene.pods for container in pod.containers)
         for owner in self._throttled.keys() - known:
             del self._throttled[owner]

@@ -69,13 +69,20 @@ class Executor:
         self.audit.flush(now_s)
 
     def kill(self, victim: Evict, now_s: float) -> int:
-        """End every process of a pod's containers; return how many there were."""
+        """End every process of a pod's containers; return how many there were.
+
+        Nobody else's: a container's cgroup lies directly below its pod's, and each process is asked
+        which cgroup it is in.
+        """
         ended = 0
         problem = ""
         for folder in victim.folders:
+            if not victim.pod_folder or folder.rpartition("/")[0] != victim.pod_folder:
+                problem = f"{folder} is no container of {victim.pod_folder or 'a pod'}"
+                continue
             for pid in self._cgroups.processes(folder):
                 try:
-                    ended += self._host.kill(pid)
+                    ended += self._host.kill(pid, folder)
                 except HostError as error:
                     problem = str(error)
         key = f"{victim.namespace}/{victim.name}"

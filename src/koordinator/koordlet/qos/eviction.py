@@ -236,4 +236,5 @@ def _eviction(task: Task, pod: PodView) -> Evict:
         folders=tuple(container.folder for container in pod.containers),
         reason=task.feature,
         message=f"trigger by koordlet feature {task.feature}, kill pod: {meta.name}: {task.why}",
+        pod_folder=pod.folder,
     )

@@ -68,7 +68,7 @@ class NodeView:
     @cached_property
     def cpu_allocations(self) -> dict[str, CpuAllocation]:
         """What the scheduler gave to pods, by UID; unreadable annotations are left out."""
-        found = {}
+        found: dict[str, CpuAllocation] = {}
         for pod in self.pods:
             try:
                 allocation = RESOURCE_STATUS.read(pod.pod.metadata)

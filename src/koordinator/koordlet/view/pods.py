@@ -3,6 +3,9 @@
 Source: koordinator pkg/koordlet/statesinformer/impl/states_pods.go; pkg/koordlet/util/container.go.
 """
 
+import math
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,8 +23,12 @@ from koordinator.api.qos import (
 from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.path_component import PathComponent
 
 _ACTIVE_PHASES = ("Pending", "Running")
+_CONFIG = "kubernetes.io/config"
+_STATIC_SOURCES = ("file", "http")  # of the kubelet; api is everything else
+_STATIC_UID = re.compile(r"[0-9a-f-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +65,10 @@ class PodView:
     folder: str
     containers: tuple[ContainerView, ...]
 
-    @property
-    def uid(self) -> str:
-        """What its series are kept under."""
-        return self.pod.metadata.uid
+    @cached_property
+    def uid(self) -> PathComponent:
+        """What its series are kept under.  Raises InputError for a UID that is no name."""
+        return _own_uid(self.pod)
 
     @property
     def key(self) -> str:
@@ -105,8 +112,54 @@ class PodView:
 
 
 def pod_view(pod: Pod, layout: CgroupLayout) -> PodView:
-    """Return the pod with its folders; without init containers and those that have none yet."""
-    folder = layout.pod(kube_qos_of(pod), _cgroup_uid(pod))
+    """Return the pod with its folders; without init containers and those that have none yet.
+
+    Raises InputError for a UID that can't be the name of a folder.
+    """
+    return _view(pod, layout, static_uid(pod) or _own_uid(pod))
+
+
+def pods_of_node(pods: Iterable[PodView], layout: CgroupLayout) -> tuple[PodView, ...]:
+    """Return pods by key, each with a cgroup of its own.
+
+    A mirror pod is made by the API server's clients, and so might name the cgroup of another pod:
+    then it is not believed.  Of two that name the same one, the older one is.
+    """
+    by_key = {view.key: view for view in sorted(pods, key=lambda view: view.key)}
+    mirrors = [(view, uid) for view in by_key.values() if (uid := static_uid(view.pod))]
+    taken = {view.uid for view in by_key.values()} if mirrors else set()
+    for view, uid in sorted(mirrors, key=lambda mirror: _age(mirror[0])):
+        if uid in taken:
+            by_key[view.key] = _view(view.pod, layout, view.uid)
+        taken.add(uid)
+    return tuple(by_key.values())
+
+
+def static_uid(pod: Pod) -> PathComponent | None:
+    """Return the UID that the kubelet runs a static pod under, from its mirror pod; else None.
+
+    A mirror pod is owned by its node and says so three times; any other pod that has the
+    annotation has it from its author.
+    Source: kubernetes pkg/kubelet/config/common.go ``applyDefaults``, pkg/kubelet/pod/
+    mirror_client.go ``CreateMirrorPod``.
+    """
+    meta = pod.metadata
+    stated = meta.annotations.get(f"{_CONFIG}.hash", "")
+    is_mirror = (
+        stated == meta.annotations.get(f"{_CONFIG}.mirror")
+        and meta.annotations.get(f"{_CONFIG}.source") in _STATIC_SOURCES
+        and any(
+            owner.controller and owner.kind == "Node" and owner.name == pod.spec.node_name
+            for owner in meta.owner_references
+        )
+    )
+    if not is_mirror or not _STATIC_UID.fullmatch(stated):
+        return None
+    return PathComponent(stated, path=f"metadata.annotations[{_CONFIG}.hash]")
+
+
+def _view(pod: Pod, layout: CgroupLayout, uid: PathComponent) -> PodView:
+    folder = layout.pod(kube_qos_of(pod), uid)
     specs = {container.name: container for container in pod.spec.containers}
     containers = []
     for status in pod.status.container_statuses:
@@ -121,7 +174,10 @@ def pod_view(pod: Pod, layout: CgroupLayout) -> PodView:
     return PodView(pod, folder, tuple(containers))
 
 
-def _cgroup_uid(pod: Pod) -> str:
-    """Return the UID that the kubelet names the cgroup by: of a static pod that of its file."""
-    meta = pod.metadata
-    return meta.annotations.get("kubernetes.io/config.hash", meta.uid)
+def _own_uid(pod: Pod) -> PathComponent:
+    return PathComponent(pod.metadata.uid, path="metadata.uid")
+
+
+def _age(view: PodView) -> tuple[float, str]:
+    created = view.pod.metadata.creation_timestamp
+    return (created.timestamp() if created is not None else math.inf, view.key)

@@ -337,7 +337,7 @@ def test_a_victim_loses_all_its_processes() -> None:
     view = tree.add_pod(pod("a", "BE"), procs="5\n6")
     run = executor(tree)
     folders = tuple(container.folder for container in view.containers)
-    victim = Evict("default", "a", view.uid, folders, "MemoryEvict", "too much memory")
+    victim = Evict("default", "a", view.uid, folders, "MemoryEvict", "too much memory", view.folder)
 
     assert run.kill(victim, START_S) == 2
     assert tree.host.killed == [5, 6]

@@ -1,0 +1,50 @@
+"""A string of somebody else's becomes one name in a path, or nothing."""
+
+import posixpath
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.path_component import PathComponent, relative_path
+
+_HOSTILE = st.text(alphabet=st.sampled_from("a./\\ \n\x00\x1b~$-_\u2028\udc80é"), max_size=12)
+
+
+@pytest.mark.parametrize(
+    "text", ["", ".", "..", "a/b", "/", "a\0", "a\nb", "a\x1b[31m", "a\u2028", "\udc80", "é" * 128]
+)
+def test_what_is_no_name_is_refused(text: str) -> None:
+    """The field is named, and what it accepts."""
+    with pytest.raises(InputError, match=r"metadata.uid: found .*; accepted is a name of 1 to 255"):
+        PathComponent(text, path="metadata.uid")
+
+
+@pytest.mark.parametrize("text", ["a", "...", ".x", "a b", "cciss!c0d0", "é" * 127, "a" * 255])
+def test_a_name_stays_as_it_is(text: str) -> None:
+    """Kernels and people use more than letters."""
+    assert PathComponent(text) == text
+
+
+@given(text=_HOSTILE)
+def test_a_component_stays_in_its_folder(text: str) -> None:
+    """Whatever it is made of."""
+    try:
+        name = PathComponent(text)
+    except InputError:
+        return
+    assert posixpath.normpath(f"/root/{name}") == f"/root/{text}"
+    assert posixpath.dirname(f"/root/{name}") == "/root"
+
+
+@given(text=_HOSTILE)
+def test_a_relative_path_stays_below(text: str) -> None:
+    """Slashes around and in a row count for nothing."""
+    try:
+        path = relative_path(text, path="cgroupPath")
+    except InputError:
+        return
+    assert posixpath.normpath(f"/root/{path}").startswith("/root")
+    assert not path.startswith("/")
+    assert not path.endswith("/")
