@@ -24,9 +24,10 @@ from koordinator.domain.audit import (
     AuditSummary,
     summarise,
 )
-from koordinator.domain.audit.entry import from_lines
+from koordinator.domain.audit.entry import LONGEST_LINE_BYTES, from_lines
 from koordinator.foundation.clock import UTC
 from koordinator.foundation.errors import ClusterError, InputError
+from koordinator.foundation.files import bounded_lines
 
 AnswerT = TypeVar("AnswerT")
 
@@ -148,7 +149,8 @@ def _read(paths: Iterable[Path]) -> Iterator[AuditEntry]:
     """Yield the entries, of a folder the oldest file first."""
     for path in paths:
         if str(path) == "-":
-            yield from from_lines(sys.stdin.buffer, "-", warn)
+            lines = bounded_lines(sys.stdin.buffer, "-", LONGEST_LINE_BYTES)
+            yield from from_lines(lines, "-", warn)
             continue
         files = [path]
         if path.is_dir():
@@ -159,7 +161,8 @@ def _read(paths: Iterable[Path]) -> Iterator[AuditEntry]:
                 raise InputError(text, source=str(path))
         for file in files:
             try:
-                with file.open("rb") as lines:
+                with file.open("rb") as opened:
+                    lines = bounded_lines(opened, str(file), LONGEST_LINE_BYTES)
                     yield from from_lines(lines, str(file), warn)
             except OSError as error:
                 text = f"can't be read: {error.strerror}"

@@ -10,6 +10,8 @@ from koordinator.api.codec import spelt_out
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
 from koordinator.cli.output import warn
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
+from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.profile import BUILTIN_PLUGINS, installed_plugins
 from koordinator.simulator.configurations import BY_NAME, default_configuration
@@ -44,17 +46,20 @@ def read_configuration(
     if isinstance(named, str) and named in BY_NAME:
         return BY_NAME[named]()
     path = Path(named)
+    return decode_configuration(read_data(path), str(path))
+
+
+def read_data(path: Path) -> Any:
+    """Return what the YAML document of a file holds.  Raises InputError with file and path."""
     try:
-        data = yaml.load(path.read_bytes(), yaml.CSafeLoader)
+        text = read_file(path, LARGEST_CONFIGURATION_BYTES)
     except FileNotFoundError as error:
         raise InputError(
             f"{error.strerror}; accepted is a file, {' or '.join(BY_NAME)}", source=str(path)
         ) from None
     except OSError as error:
         raise InputError(str(error.strerror), source=str(path)) from None
-    except yaml.YAMLError as error:
-        raise InputError(f"no YAML: {error}", source=str(path)) from None
-    return decode_configuration(data, str(path))
+    return yaml_document(text, str(path))
 
 
 def plugins_for(configuration: KubeSchedulerConfiguration) -> tuple[PluginSpec[Any], ...]:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from koordinator.cli.commands import CommandTable
-from koordinator.cli.output import console
+from koordinator.cli.output import console, one_line
 from koordinator.cli.pipes import stream_to
 from koordinator.foundation.errors import InputError, InvalidError, KoordinatorError
 from koordinator.process.logs import tell_warnings
@@ -67,4 +67,4 @@ def main() -> None:
 
 
 def _tell(text: str) -> None:
-    console(stderr=True).print(text, style="red", markup=False, soft_wrap=True)
+    console(stderr=True).print(one_line(text), style="red", markup=False, soft_wrap=True)

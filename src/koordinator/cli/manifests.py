@@ -1,28 +1,31 @@
 """Read manifests: files, folders and standard input to typed, defaulted, validated objects.
 
-JSON goes straight to typed objects; YAML takes a detour over dictionaries.
+JSON goes straight to typed objects; YAML takes a detour over dictionaries.  Files may have 1 GiB,
+YAML 256 MiB and what ``foundation.yaml_documents`` allows.
 Source: k8s.io/cli-runtime pkg/resource/visitor.go (what kubectl accepts after ``-f``);
-sigs.k8s.io/yaml (how scalars of YAML become JSON).
+foundation.yaml_documents (how YAML becomes JSON).
 """
 
 import gc
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
-import yaml
 
 from koordinator.api.codec import decode_object, subject_of
 from koordinator.api.defaults import with_defaults
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.validation import validate
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.files import MEBI, read_file, read_stream
+from koordinator.foundation.json_text import check_keys
+from koordinator.foundation.yaml_documents import yaml_documents
 
 STDIN = "-"
 SUFFIXES = (".json", ".yaml", ".yml")
+LARGEST_YAML_BYTES = 256 * MEBI  # reading it takes a minute, of JSON two seconds
 
 
 def read_manifests(paths: Sequence[str], stdin: BinaryIO) -> list[KubeObject]:
@@ -95,17 +98,19 @@ def _read_object(
         validate(obj)
     except InputError as error:
         raise error.within(source=place) from None
+    except RecursionError:
+        raise _too_deep(place) from None
     return obj
 
 
 def _texts(paths: Sequence[str], stdin: BinaryIO) -> Iterator[tuple[str, bytes]]:
     for name in paths:
         if name == STDIN:
-            yield "standard input", stdin.read()
+            yield "standard input", read_stream(stdin, "standard input")
             continue
         for file in _files(Path(name)):
             try:
-                yield str(file), file.read_bytes()
+                yield str(file), read_file(file)
             except OSError as error:
                 raise InputError(
                     f"can't be read: {error.strerror}; accepted is a file, a folder or -",
@@ -134,7 +139,10 @@ def _manifests(source: str, text: bytes) -> Iterator[_Place]:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             if must_be_json:
                 raise InputError(f"not a JSON manifest: {error}", source=source) from None
+        except RecursionError:
+            raise _too_deep(source) from None
         else:
+            check_keys(text, source)
             yield from _json_manifests(source, text, envelope)
             return
     yield from _yaml_manifests(source, text)  # braces are YAML too
@@ -150,14 +158,13 @@ def _json_manifests(source: str, text: bytes, envelope: _Envelope) -> Iterator[_
 
 
 def _yaml_manifests(source: str, text: bytes) -> Iterator[_Place]:
-    try:
-        documents = [_with_text_keys(document) for document in yaml.load_all(text, _Loader)]
-    except yaml.YAMLError as error:
-        problem = " ".join(str(error).split())
-        raise InputError(f"not valid YAML: {problem}", source=source) from None
-    except RecursionError:
-        raise InputError("not usable YAML: nested too deep, or in itself", source=source) from None
-    for number, document in enumerate(documents, start=1):
+    if len(text) > LARGEST_YAML_BYTES:
+        raise InputError(
+            f"found more than {LARGEST_YAML_BYTES // MEBI} MiB of YAML; accepted is as much as "
+            "JSON, or less",
+            source=source,
+        )
+    for number, document in enumerate(yaml_documents(text, source), start=1):
         place = f"{source}: document {number}"
         if document is None:
             continue
@@ -182,6 +189,10 @@ def _not_an_object(found: object, place: str) -> InputError:
     )
 
 
+def _too_deep(place: str) -> InputError:
+    return InputError("nested too deep; accepted are 100 levels", source=place)
+
+
 def _is_list(kind: object) -> bool:
     return isinstance(kind, str) and kind.endswith("List")
 
@@ -189,38 +200,3 @@ def _is_list(kind: object) -> bool:
 def _kind_of_items(api_version: str | None, kind: str | None) -> _ListKind:
     kind = (kind or "").removesuffix("List")
     return _ListKind(api_version or "", kind) if kind else _NO_LIST
-
-
-def _with_text_keys(tree: Any) -> Any:
-    """Spell keys as JSON does: YAML reads ``8: x`` and ``on: x`` with other keys than text."""
-    if isinstance(tree, dict):
-        return {_as_key(key): _with_text_keys(value) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [_with_text_keys(value) for value in tree]
-    return tree
-
-
-def _as_key(key: object) -> str:
-    return str(key).lower() if isinstance(key, bool) else str(key)
-
-
-class _Loader(yaml.CSafeLoader):
-    """YAML 1.1 as Kubernetes reads it: no dates, no numbers to the base of 60, ``1e3`` a number."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012 -- PyYAML reads it from the class
-        first: [
-            (tag, pattern)
-            for tag, pattern in resolvers
-            if tag.rpartition(":")[2] not in {"timestamp", "int", "float"}
-        ]
-        for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-    }
-
-
-_INT = re.compile(r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)$")
-_FLOAT = re.compile(
-    r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)"
-    r"|\.(?:nan|NaN|NAN))$"
-)
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))

@@ -19,6 +19,7 @@ class Output(enum.StrEnum):
 
 
 WIDTH_WITHOUT_TERMINAL = 200
+LONGEST_MESSAGE = 2000  # characters; whoever wrote the input may have written a name of megabytes
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -33,7 +34,13 @@ def console(*, stderr: bool = False) -> Console:
 
 def warn(about: object) -> None:
     """Tell people on standard error of what is left out, or is not what they may think."""
-    console(stderr=True).print(f"warning: {about}", style="yellow", markup=False)
+    console(stderr=True).print(f"warning: {one_line(about)}", style="yellow", markup=False)
+
+
+def one_line(error: object) -> str:
+    """Return a message as one line that does to a terminal nothing but be read."""
+    text = "".join(char if char.isprintable() else " " for char in str(error))
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…"
 
 
 def print_data(data: Mapping[str, Any], output: Output) -> None:

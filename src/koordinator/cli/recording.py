@@ -10,7 +10,6 @@ from typing import Annotated, Any, BinaryIO
 
 import msgspec
 import typer
-import yaml
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -21,7 +20,7 @@ from koordinator.api.kubescheduler import (
     decode_configuration,
 )
 from koordinator.api.meta import JsonObject
-from koordinator.cli.configuration import plugins_for, read_configuration
+from koordinator.cli.configuration import plugins_for, read_configuration, read_data
 from koordinator.cli.flags import GatesOfScheduler, Print
 from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.domain.recording import (
@@ -31,9 +30,11 @@ from koordinator.domain.recording import (
     RecordingHeader,
     read_recording,
 )
+from koordinator.domain.recording.batch import LONGEST_HEADER_BYTES, LONGEST_LINE_BYTES
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.files import too_long
 from koordinator.process.stopping import stop_on_signals
 from koordinator.simulator.embedded import STOCK
 from koordinator.simulator.recorder import Recorder, RecordingFile
@@ -41,7 +42,9 @@ from koordinator.simulator.replaying import Replayed
 from koordinator.simulator.replaying import replay as run
 
 SECRET_BYTES = 16
-READ_BYTES = 1 << 18  # at once, compressed; a multiple of it is in memory
+READ_BYTES = 1 << 18  # at once, compressed
+PART_BYTES = 1 << 24  # at once, unpacked; a multiple of it is in memory
+MOST_MEMBERS = 10_000  # gzip files in one: each copies what is left of the part read
 _GZIP = 31  # what zlib calls the format, and its largest window
 
 
@@ -139,15 +142,23 @@ def replay(
 
 
 def _lines(file: BinaryIO, path: Path) -> Iterator[bytes]:
-    """Yield the lines of a recording; what there is if its recorder, or copy, was stopped hard."""
+    """Yield the lines of a recording; what there is if its recorder, or copy, was stopped hard.
+
+    Raises InputError for one that is longer than a recording's lines may be.
+    """
     torn: list[bytes] = []
+    number, size = 1, 0  # of the line that is read, and of what there is of it
     try:
         for part in _read_ahead(_unpacked(file)):
             *ends, rest = part.split(b"\n")
             for end in ends:
                 yield b"".join((*torn, end, b"\n"))
                 torn.clear()
+                number, size = number + 1, 0
             torn.append(rest)
+            size += len(rest)
+            if size > (LONGEST_LINE_BYTES if number > 1 else LONGEST_HEADER_BYTES):
+                raise too_long(f"{path}:{number}", LONGEST_LINE_BYTES)
     except EOFError:
         warn(f"{path} ends in the middle; replayed is what comes before")
     yield b"".join(torn)
@@ -166,16 +177,21 @@ def _unpacked(file: BinaryIO) -> Iterator[bytes]:
     """Yield what a gzip file holds, in large parts: other threads can work while one is unpacked.
 
     The module gzip makes parts so small that waiting for each other takes longer than unpacking.
-    Raises EOFError if the file ends in the middle, zlib.error.
+    Raises EOFError if the file ends in the middle, zlib.error, InputError.
     """
     unpacker = zlib.decompressobj(_GZIP)
+    members = 1
     while packed := file.read(READ_BYTES):
         while packed:
             if unpacker.eof:  # one file may hold several, one after the other
                 unpacker = zlib.decompressobj(_GZIP)
-            if part := unpacker.decompress(packed):
+                members += 1
+                if members > MOST_MEMBERS:
+                    text = f"found more than {MOST_MEMBERS:,} gzip files in one; accepted are fewer"
+                    raise InputError(text)
+            if part := unpacker.decompress(packed, PART_BYTES):
                 yield part
-            packed = unpacker.unused_data
+            packed = unpacker.unconsumed_tail or unpacker.unused_data
     if not unpacker.eof:
         raise EOFError
 
@@ -206,7 +222,7 @@ def _raw_configuration(path: Path | None) -> JsonObject | None:
     if path is None:
         return None
     read_configuration(path)
-    data: JsonObject = yaml.load(path.read_bytes(), yaml.CSafeLoader)
+    data: JsonObject = read_data(path)
     return data
 
 

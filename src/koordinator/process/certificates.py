@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.files import open_private
 
 if TYPE_CHECKING:
     from koordinator.process.self_signed import Pair
@@ -146,8 +147,8 @@ def _write_pair(certificate: Path, key: Path, names: Sequence[str], clock: Clock
     pair = _make(names, clock)
     try:
         certificate.parent.mkdir(parents=True, exist_ok=True)
-        key.touch(mode=0o600)
-        key.write_bytes(pair.key)
+        with os.fdopen(open_private(key, os.O_WRONLY | os.O_TRUNC), "wb") as file:
+            file.write(pair.key)
         certificate.write_bytes(pair.certificate)
     except OSError as error:
         raise InputError(f"can't be written: {error.strerror}", source=error.filename) from None

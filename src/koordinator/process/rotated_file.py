@@ -1,10 +1,12 @@
 """Lines on disk, in files that are exchanged before they grow too large."""
 
 import logging
+import os
 from io import FileIO
 from pathlib import Path
 
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.files import open_private
 
 LARGEST_BYTES = 64 << 20
 KEPT = 8  # former files
@@ -17,7 +19,7 @@ class RotatedFile:
 
     The oldest of ``kept`` former files is deleted.  A disk that is full costs lines, not the
     process: what can't be written is dropped, and said once.  Nothing is appended to a line that a
-    full disk, or the end of a process, has torn.
+    full disk, or the end of a process, has torn.  Only the owner may read the files.
     Raises InputError if the folder can't be used.
     """
 
@@ -29,6 +31,9 @@ class RotatedFile:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = self._open()
+            for number in range(1, kept + 1):
+                if self._former(number).is_file():  # as another version has left it
+                    self._former(number).chmod(0o600)
         except OSError as error:
             raise InputError(f"can't be written: {error.strerror}", source=str(folder)) from None
 
@@ -58,7 +63,8 @@ class RotatedFile:
         self._file.close()
 
     def _open(self) -> FileIO:
-        file = FileIO(self._path, "a+")
+        flags = os.O_RDWR | os.O_APPEND
+        file = FileIO(open_private(self._path, flags), "a+")
         size = file.tell()
         if size:
             file.seek(size - 1)

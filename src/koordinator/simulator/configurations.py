@@ -5,10 +5,10 @@ from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 
-import yaml
 from msgspec.structs import replace
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
+from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.simulator.embedded import STOCK
 
 SHIPPED = "data/koordinator-scheduler.yaml"
@@ -18,7 +18,7 @@ SHIPPED = "data/koordinator-scheduler.yaml"
 def shipped_configuration() -> KubeSchedulerConfiguration:
     """Return what the chart installs: a profile ``koord-scheduler`` with Koordinator's plugins."""
     text = files("koordinator.simulator").joinpath(SHIPPED).read_bytes()
-    return decode_configuration(yaml.load(text, yaml.CSafeLoader), SHIPPED)
+    return decode_configuration(yaml_document(text, SHIPPED), SHIPPED)
 
 
 def default_configuration() -> KubeSchedulerConfiguration:

@@ -10,11 +10,12 @@ import csv
 import gzip
 import io
 import itertools
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import BinaryIO, TextIO, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -22,10 +23,13 @@ import numpy.typing as npt
 
 from koordinator.domain.gpu_mix import ANY_MODEL, WHOLE_GPU, GpuClass
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.files import read_file, read_stream
 
 IntArray = npt.NDArray[np.int64]
 Value = TypeVar("Value")
 
+LARGEST_BYTES = 256 << 20  # of a file, unpacked; the published ones have a hundredth of it
+_LARGEST_AMOUNT = 2**32  # four million CPUs, 4 PiB
 NODE_FILE = "openb_node_list_gpu_node.csv"
 ARRIVAL_FILE = "arrival.json.gz"
 #: GPU demand of all arrivals as a multiple of the cluster, in the published experiments.
@@ -200,11 +204,11 @@ def _published(folder: Path, trace: Trace, seed: int) -> _Published | None:
         return None
     key = f"{trace.name}/{seed}"
     try:
-        raw = msgspec.json.decode(gzip.decompress(path.read_bytes()), type=dict[str, msgspec.Raw])
+        raw = msgspec.json.decode(_content(path), type=dict[str, msgspec.Raw])
         if key not in raw:
             return None
         entry = msgspec.json.decode(raw[key], type=_Published)
-    except (OSError, EOFError, msgspec.DecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"must be gzipped JSON. {error}", source=str(path), path=key) from error
     if any(not 0 <= pod < len(trace.pods) for pod in entry.order):
         raise InputError(
@@ -251,6 +255,8 @@ class _Line:
             raise self.wrong(column, accepted) from None
         if not number.is_integer() or number < 0 or (most is not None and number > most):
             raise self.wrong(column, accepted)
+        if number > _LARGEST_AMOUNT:
+            raise self.wrong(column, f"at most {_LARGEST_AMOUNT}")
         return int(number)
 
     def wrong(self, column: str, accepted: str) -> InputError:
@@ -291,26 +297,36 @@ def _pod(line: _Line) -> TracePod:
 
 
 def _read(path: Path, required: tuple[str, ...], parse: Callable[[_Line], Value]) -> list[Value]:
-    with _open(path) as file:
+    with io.TextIOWrapper(io.BytesIO(_content(path)), encoding="utf-8", newline="") as file:
         return [parse(line) for line in _lines(path, file, required)]
 
 
-def _open(path: Path) -> TextIO:
-    """Open a file or, where it is missing, its gzipped twin."""
+def _content(path: Path) -> bytes:
+    """Return what a file holds or, where it is missing, its gzipped twin."""
     zipped = path if path.suffix == ".gz" else path.with_name(path.name + ".gz")
     try:
         if path.suffix == ".gz" or not path.exists():
-            return io.TextIOWrapper(gzip.open(zipped), encoding="utf-8", newline="")
-        return path.open(encoding="utf-8", newline="")
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError(f"can't be read: {reason}", source=str(path)) from error
+            with gzip.open(zipped) as file:
+                return read_stream(cast("BinaryIO", file), str(path), LARGEST_BYTES)
+        return read_file(path, LARGEST_BYTES)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None)
+        where = "" if reason else "line 1"  # what is packed is wrong: no line is known
+        text = f"can't be read: {reason or error}"
+        raise InputError(text, source=str(path), subject=where) from error
 
 
 def _lines(path: Path, file: TextIO, required: tuple[str, ...]) -> Iterator[_Line]:
     reader = csv.DictReader(file)
     try:
         header = reader.fieldnames or ()
+        for column in required:
+            if header.count(column) > 1:
+                raise InputError(
+                    f"column {column!r} is there twice; accepted is each once",
+                    source=str(path),
+                    subject="line 1",
+                )
         missing = [column for column in required if column not in header]
         if missing:
             raise InputError(

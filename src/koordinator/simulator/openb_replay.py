@@ -58,6 +58,7 @@ POLICIES: Mapping[str, str] = {
     "price-online": "GPUPrice",
 }
 DEFAULT_POLICY = "price"
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a cell begins that spreadsheets run
 MARKS = (80, 90, 95, 100, 110, 120, 130)  # percent of the GPUs asked for, at which to report
 _KNOWS_MIX = ("fgd", "price")
 _PODS_PER_NODE = Quantity.parse("10000")
@@ -192,14 +193,25 @@ def demand_ratio(trace: Trace) -> float:
 def write_placements(path: Path, placements: tuple[Placement, ...]) -> None:
     """Write a line per arrival: ``arrival,pod,node,gpus``.
 
-    gpus are ``minor:milli`` joined by ``;``.
+    gpus are ``minor:milli`` joined by ``;``.  A name that a spreadsheet would run gets a ``'``
+    before it.  Raises InputError if the file can't be written.
     """
-    with path.open("w", newline="") as file:
+    try:
+        file = path.open("w", newline="", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"can't be written: {error.strerror}", source=str(path)) from None
+    with file:
         writer = csv.writer(file)
         writer.writerow(("arrival", "pod", "node", "gpus"))
         for placement in placements:
             gpus = ";".join(f"{minor}:{milli}" for minor, milli in placement.gpus)
-            writer.writerow((placement.arrival, placement.pod, placement.node, gpus))
+            names = (_as_text(placement.pod), _as_text(placement.node))
+            writer.writerow((placement.arrival, *names, gpus))
+
+
+def _as_text(cell: str) -> str:
+    """Return a cell that spreadsheets take as text: names may begin like a formula."""
+    return f"'{cell}" if cell.startswith(_FORMULA) or cell.lstrip().startswith(_FORMULA) else cell
 
 
 # -- the trace as objects ------------------------------------------------------------------------

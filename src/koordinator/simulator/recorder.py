@@ -1,8 +1,10 @@
 """Writes down what a scheduler sees of a cluster: what exists, and every change with its time."""
 
 import gzip
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
@@ -21,6 +23,7 @@ from koordinator.domain.recording import Anonymiser, RecordedBatch, RecordingHea
 from koordinator.domain.recording.batch import FORMAT, EventKind, RecordedEvent
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError, InputError
+from koordinator.foundation.files import open_private
 from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.profile import WATCHED
 
@@ -125,12 +128,16 @@ def _is_past(obj: KubeObject) -> bool:
 
 
 class RecordingFile:
-    """A compressed file that is written.  Raises InputError if it can't be."""
+    """A compressed file that is written, and that only its owner may read.
+
+    Raises InputError if it can't be.
+    """
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._clock, self._flushed_s = clock, clock.now_s()
         try:
-            self._file = gzip.open(path, "wb", compresslevel=_LEVEL)  # noqa: SIM115 -- see __exit__
+            self._plain = FileIO(open_private(path, os.O_WRONLY | os.O_TRUNC), "wb")
+            self._file = gzip.GzipFile("", "wb", _LEVEL, self._plain, mtime=0)
         except OSError as error:
             raise InputError(f"can't be written: {error.strerror}", source=str(path)) from None
 
@@ -151,3 +158,4 @@ class RecordingFile:
         trace: TracebackType | None,
     ) -> None:
         self._file.close()
+        self._plain.close()

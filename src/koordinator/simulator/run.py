@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
 from koordinator.cluster.port import Reader
 from koordinator.domain.run_report import RunRecorder, RunReport
 from koordinator.foundation.clock import Clock, SystemClock
+from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.simulator.colocation.objects import (
     managed_admission,
@@ -166,7 +166,7 @@ def simulate(
 def default_profile() -> KubeSchedulerConfiguration:
     """Return the configuration of ``koord demo``: ``data/demo-profile.yaml`` of this package."""
     text = files("koordinator.simulator").joinpath(PROFILE).read_bytes()
-    return decode_configuration(yaml.safe_load(text), PROFILE)
+    return decode_configuration(yaml_document(text, PROFILE), PROFILE)
 
 
 def _placement(run: PodRun) -> Placement:

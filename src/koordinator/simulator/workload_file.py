@@ -9,15 +9,15 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-import yaml
-
 from koordinator.api.kubescheduler import decode_struct
 from koordinator.api.meta import KubeObject
 from koordinator.api.slo_config import CONFIG_NAME, CONFIG_NAMESPACE
 from koordinator.api.validation import validate
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
 from koordinator.foundation.quantity import Quantity
+from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.simulator.colocation.objects import is_configuration
 from koordinator.simulator.generation import other_objects
 from koordinator.simulator.node_pools import nodes_of
@@ -38,7 +38,7 @@ _LEAST_STEP = Duration(seconds=10)  # in which a suppressed node settles
 def read_workload(path: Path | str) -> Workload:
     """Read a workload.  Raises InputError that names file, field, what was found and accepted."""
     try:
-        text = Path(path).read_bytes()
+        text = read_file(Path(path), LARGEST_CONFIGURATION_BYTES)
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror}", source=str(path)) from None
     return parse_workload(text, str(path))
@@ -46,12 +46,7 @@ def read_workload(path: Path | str) -> Workload:
 
 def parse_workload(text: str | bytes, source: str) -> Workload:
     """Return the workload that a YAML text describes.  Raises as ``read_workload``."""
-    try:
-        data = yaml.load(text, yaml.CSafeLoader)
-    except yaml.YAMLError as error:
-        problem = " ".join(str(error).split())
-        raise InputError(f"not valid YAML: {problem}", source=source) from None
-    workload = decode_struct(data, Workload, source)
+    workload = decode_struct(yaml_document(text, source), Workload, source)
     try:
         _check(workload)
     except InputError as error:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 from msgspec import field
 
 from koordinator.api.codec import decode
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
+from koordinator.foundation.yaml_documents import yaml_document
 
 
 class ClusterEntry(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -145,13 +146,11 @@ def read_kubeconfig(files: Sequence[Path]) -> Kubeconfig:
 
 def _read(file: Path) -> _File:
     try:
-        tree = yaml.safe_load(file.read_bytes())
+        tree = yaml_document(read_file(file, LARGEST_CONFIGURATION_BYTES), str(file))
     except OSError as error:
         raise InputError(
             f"can't be read: {error.strerror}; accepted is a kubeconfig file", source=str(file)
         ) from None
-    except yaml.YAMLError as error:
-        raise InputError(f"not valid YAML: {error}", source=str(file)) from None
     if not isinstance(tree, dict):
         raise InputError("accepted is a kubeconfig, found something else", source=str(file))
     try:

@@ -68,6 +68,7 @@ class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel
 _DECODER = msgspec.json.Decoder(AuditEntry)
 _ENCODER = msgspec.json.Encoder()
 _BEGIN = b'{"atS":'  # of every entry
+LONGEST_LINE_BYTES = 64 << 20  # all pods of the largest jobs take a tenth of it
 
 
 def to_lines(entries: Iterable[AuditEntry]) -> bytes:
@@ -91,7 +92,7 @@ def from_lines(
             continue
         try:
             entry = _DECODER.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             if line.startswith(_BEGIN) and not line.endswith(b"\n"):
                 break
             accepted = "an entry of the audit trail, as koord scheduler --audit-dir writes it"

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
-import yaml
 
 from koordinator.api.codec import decode
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.core import ResourceList
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.yaml_documents import yaml_document
 
 DATA_KEY = "data.yaml"  # of the ConfigMap
 
@@ -44,11 +44,12 @@ def read_templates(config_map: ConfigMap) -> TemplateTable:
     """
     path = f"data[{DATA_KEY}]"
     try:
-        found = yaml.safe_load(config_map.data.get(DATA_KEY, ""))
+        found = yaml_document(config_map.data.get(DATA_KEY, ""), "")
+    except InputError as error:
+        raise InputError(f"is not YAML: {error}", subject=_name(config_map), path=path) from None
+    try:
         known = dict[str, dict[str, ResourceList]]
         tree = decode(msgspec.json.encode({} if found is None else found), known)
-    except (yaml.YAMLError, TypeError) as error:  # TypeError: a key that JSON can't have
-        raise InputError(f"is not YAML: {error}", subject=_name(config_map), path=path) from None
     except InputError as error:
         raise error.within(subject=_name(config_map), path=path) from None
     return TemplateTable({model: dict(_templates(each)) for model, each in tree.items()})

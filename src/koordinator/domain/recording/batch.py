@@ -16,8 +16,13 @@ from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node_metric import NodeMetric
 from koordinator.domain.recording.reports import read_report
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.json_text import check_keys
 
 FORMAT = "koordinator-recording/v1"
+LONGEST_LINE_BYTES = 1 << 30  # all that exists is one line: some 300,000 pods
+LONGEST_S = 366 * 86400.0  # from begin to end: a replay lets pods wait through all of it
+_LATEST_S = 250e9  # which calendars still know
+LONGEST_HEADER_BYTES = 1 << 24  # it has the scheduler's configuration
 
 
 class RecordingHeader(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -28,6 +33,9 @@ class RecordingHeader(msgspec.Struct, frozen=True, rename="camel", omit_defaults
     anonymous: bool = False
     configuration: JsonObject | None = None
 
+
+#: What decoding JSON raises; the last for what is nested too deep.
+UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 EventKind = Literal["ADDED", "MODIFIED", "DELETED"]
 
@@ -45,7 +53,7 @@ class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
             return ""
         try:
             head = _HEAD.decode(self.object)
-        except msgspec.MsgspecError:  # whoever wants the object will say so
+        except UNDECODABLE:  # whoever wants the object will say so
             return ""
         return head.metadata.name if head.is_report else ""
 
@@ -56,9 +64,12 @@ class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
         """
         try:
             is_report = _HEAD.decode(self.object).is_report
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             is_report = False
-        return read_report(self.object) if is_report else decode_object(self.object)
+        try:
+            return read_report(self.object) if is_report else decode_object(self.object)
+        except RecursionError:
+            raise InputError("nested too deep") from None
 
 
 class RecordedBatch(msgspec.Struct, frozen=True, rename="camel"):
@@ -110,24 +121,36 @@ def to_line(part: RecordingHeader | RecordedBatch) -> bytes:
 def read_recording(lines: Iterable[bytes], source: str) -> Recorded:
     """Read the header at once, and the batches one by one.  Raises InputError, also later."""
     rest = iter(lines)
+    line = next(rest, b"")
+    check_keys(line, f"{source}:1")
     try:
-        header = _HEADER.decode(next(rest, b""))
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        header = _HEADER.decode(line)
+    except UNDECODABLE:
         text = "its first line is none of a recording; accepted is what koord record writes"
         raise InputError(text, source=source) from None
     if header.format != FORMAT:
         raise InputError(f"found {header.format!r}; accepted is {FORMAT!r}", source=source)
-    return Recorded(header, _batches(rest, source))
+    if not 0 <= header.started_s <= _LATEST_S:
+        text = f"found {header.started_s:g}; accepted is a time, in seconds since the epoch"
+        raise InputError(text, source=source, path="startedS")
+    return Recorded(header, _batches(rest, source, header.started_s + LONGEST_S))
 
 
-def _batches(lines: Iterator[bytes], source: str) -> Iterator[RecordedBatch]:
+def _batches(lines: Iterator[bytes], source: str, until_s: float) -> Iterator[RecordedBatch]:
     for number, line in enumerate(lines, start=2):
         if not line.endswith(b"\n"):
             return
         try:
-            yield _BATCH.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            batch = _BATCH.decode(line)
+        except UNDECODABLE as error:
             raise InputError(
                 f"found {str(error)[:200]}; accepted is a batch of a recording",
                 source=f"{source}:{number}",
             ) from None
+        if not 0 <= batch.at_s <= until_s:
+            raise InputError(
+                f"found {batch.at_s:g}; accepted is a time within a year of the recording's begin",
+                source=f"{source}:{number}",
+                path="atS",
+            )
+        yield batch

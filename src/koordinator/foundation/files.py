@@ -1,0 +1,88 @@
+"""Files that are read within bounds, and files that nobody but their owner may read."""
+
+import io
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from koordinator.foundation.errors import InputError
+
+MEBI = 1 << 20
+LARGEST_BYTES = 1 << 30  # of one file: 150,000 pods in JSON take half of it
+LARGEST_CONFIGURATION_BYTES = 16 * MEBI  # of a file that people write
+_PART = MEBI
+_OWNER_ONLY = 0o600
+
+
+def read_file(path: Path, largest_bytes: int = LARGEST_BYTES) -> bytes:
+    """Return what a file holds.
+
+    Raises OSError if it can't be read, InputError with its name if it is larger than allowed.
+    """
+    with path.open("rb", buffering=0) as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            return read_stream(file, str(path), largest_bytes)
+        if found.st_size > largest_bytes:
+            raise _too_large(str(path), largest_bytes)
+        return file.readall()
+
+
+def read_stream(
+    file: BinaryIO | io.RawIOBase, source: str, largest_bytes: int = LARGEST_BYTES
+) -> bytes:
+    """Return the rest of a stream; ``source`` names it.  Raises as ``read_file``."""
+    parts: list[bytes] = []
+    size = 0
+    while part := file.read(_PART):
+        parts.append(part)
+        size += len(part)
+        if size > largest_bytes:
+            raise _too_large(source, largest_bytes)
+    return b"".join(parts)
+
+
+def bounded_lines(file: BinaryIO, source: str, longest_bytes: int) -> Iterator[bytes]:
+    """Yield the lines of a file, their ends included.
+
+    Raises InputError with ``source`` and number of a line that is longer than allowed.
+    """
+    number = 0
+    while line := file.readline(longest_bytes + 1):
+        number += 1
+        if len(line) > longest_bytes:
+            raise too_long(f"{source}:{number}", longest_bytes)
+        yield line
+
+
+def too_long(source: str, longest_bytes: int) -> InputError:
+    """Return that a line is longer than allowed; ``source`` says which."""
+    return InputError(
+        f"found a line of more than {longest_bytes / MEBI:,.0f} MiB; accepted are shorter ones",
+        source=source,
+    )
+
+
+def open_private(path: Path, flags: int) -> int:
+    """Return a descriptor of a file that only its owner may read, whatever the umask says.
+
+    ``flags`` are those of ``os.open``; the file is made where it is missing.  One that exists gets
+    the rights as well, but for what is no file: a pipe or a terminal keeps its own.
+    Raises OSError.
+    """
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY)
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.fchmod(descriptor, _OWNER_ONLY)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _too_large(source: str, largest_bytes: int) -> InputError:
+    return InputError(
+        f"is larger than {largest_bytes // MEBI:,} MiB; accepted are smaller files", source=source
+    )

@@ -1,0 +1,61 @@
+"""What decoders of JSON let pass: keys that are there twice."""
+
+import json
+import re
+
+import msgspec
+
+from koordinator.foundation.errors import InputError
+
+LARGEST_CHECKED_BYTES = 1 << 20  # what people write; to check what programs write takes too long
+_TOKEN = re.compile(rb'(?P<text>"(?:[^"\\]|\\.)*")(?:\s*(?P<colon>:))?|[{}\[\]]', re.DOTALL)
+
+
+def check_keys(text: bytes, source: str) -> None:
+    """Raise InputError with ``source``, line and path for a key that an object has twice.
+
+    A text that is longer than ``LARGEST_CHECKED_BYTES``, or is no JSON, passes.
+    """
+    if len(text) > LARGEST_CHECKED_BYTES:
+        return
+    try:
+        json.loads(text, object_pairs_hook=_checked, parse_int=str, parse_float=str)
+    except _FoundTwiceError:
+        _search(text, source)
+    except (ValueError, RecursionError):  # whoever decodes it will say so
+        return
+
+
+class _FoundTwiceError(Exception):
+    """An object has a key twice; it is not known where."""
+
+
+def _checked(pairs: list[tuple[str, object]]) -> None:
+    if len({key for key, _ in pairs}) != len(pairs):
+        raise _FoundTwiceError
+
+
+def _search(text: bytes, source: str) -> None:
+    objects: list[set[str] | None] = []  # that are open; None for a list
+    path: list[str] = []
+    for token in _TOKEN.finditer(text):
+        match token[0]:
+            case b"{" | b"[" as begin:
+                objects.append(set() if begin == b"{" else None)
+                path.append("")
+            case b"}" | b"]":
+                objects.pop()
+                path.pop()
+            case _ if token["colon"] and objects:
+                keys, key = objects[-1], msgspec.json.decode(token["text"], type=str)
+                path[-1] = key
+                if keys is None:
+                    continue
+                if key in keys:
+                    line = text.count(b"\n", 0, token.start()) + 1
+                    raise InputError(
+                        f"found the key twice, again in line {line}; accepted is each once",
+                        source=source,
+                        path=".".join(filter(None, path)),
+                    )
+                keys.add(key)

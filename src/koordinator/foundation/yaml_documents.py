@@ -1,0 +1,255 @@
+"""YAML as Kubernetes reads it, within bounds: text in, containers of JSON out.
+
+YAML 1.1 but for dates and numbers to the base of 60, which stay text, and ``1e3``, which is a
+number; keys are text.  A key that is there twice is refused.  A short text can't become a large
+tree, nor a deep one: what aliases stand for is counted.
+Source: sigs.k8s.io/yaml (how scalars of YAML become JSON).
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import yaml
+
+from koordinator.foundation.errors import InputError
+
+DEEPEST = 100  # levels, as of JSON (api.nesting); Kubernetes' own schemas need half of it
+MOST_NODES = 4_000_000  # of one document: 25,000 pods as the API server shows them, 2 GiB meanwhile
+MOST_ALIASED = 100_000  # nodes of one document that are there because an alias says so
+LONGEST_NUMBER = 400  # characters; the largest double has 309 digits
+_LONGEST_PATH = 200  # characters of a path in a message; what is above it is left out
+
+_TAG = "tag:yaml.org,2002:"
+_TEXT, _NULL, _BOOL = f"{_TAG}str", f"{_TAG}null", f"{_TAG}bool"
+_INTEGER, _FLOATING = f"{_TAG}int", f"{_TAG}float"
+_MERGE, _PLAIN = f"{_TAG}merge", f"{_TAG}value"
+_MAP, _SEQUENCE = f"{_TAG}map", f"{_TAG}seq"
+_ACCEPTED = "accepted are maps, sequences, text, numbers, true, false and null"
+
+
+def yaml_documents(text: str | bytes, source: str) -> Iterator[Any]:
+    """Yield every document of a text, each once it is asked for.
+
+    Raises InputError with ``source``, line and field path, also later.
+    """
+    try:
+        loader = _Loader(text)
+        try:
+            while loader.check_node():
+                yield _Tree(loader.begun()).value(loader.get_node(), 0)
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as error:
+        problem = " ".join(str(error).split())
+        raise InputError(f"not valid YAML: {problem}", source=source) from None
+    except _TooDeepError:
+        raise InputError(
+            f"not usable YAML: nested too deep, or in itself; accepted are {DEEPEST} levels",
+            source=source,
+        ) from None
+    except InputError as error:
+        raise error.within(source=source) from None
+
+
+def yaml_document(text: str | bytes, source: str) -> Any:
+    """Return the only document of a text; None if there is none.  Raises as ``yaml_documents``."""
+    found = list(islice(yaml_documents(text, source), 2))
+    if len(found) > 1:
+        raise InputError("found several documents (---); accepted is one", source=source)
+    return found[0] if found else None
+
+
+class _Loader(yaml.CSafeLoader):
+    """Composes nodes, and stops when there are too many or one is too deep."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 -- PyYAML reads it from the class
+        first: [
+            (tag, pattern)
+            for tag, pattern in resolvers
+            if tag.removeprefix(_TAG) not in {"timestamp", "int", "float"}
+        ]
+        for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def __init__(self, text: str | bytes) -> None:
+        super().__init__(text)
+        self.begun()
+
+    def begun(self) -> "_Loader":
+        """Count anew: another document begins."""
+        self._depth = self.nodes = 0
+        return self
+
+    def descend_resolver(self, _parent: object, _index: object) -> None:
+        """Note that a node begins: PyYAML calls this before it composes one."""
+        self._depth += 1
+        self.nodes += 1
+        if self._depth > DEEPEST:
+            raise _TooDeepError
+        if self.nodes > MOST_NODES:
+            raise InputError(
+                f"found more than {MOST_NODES:,} values in one document; accepted are fewer: write "
+                "JSON, which has no such bound, or several documents"
+            )
+
+    def ascend_resolver(self) -> None:
+        """Note that a node ends."""
+        self._depth -= 1
+
+
+class _Tree:
+    """Makes containers of the nodes of one document."""
+
+    def __init__(self, loader: _Loader) -> None:
+        self._loader = loader
+        self._visited = 0
+
+    def value(self, node: Any, depth: int) -> Any:
+        """Return what a node stands for."""
+        tag = node.tag
+        if tag == _TEXT:
+            return node.value
+        if depth > DEEPEST:
+            raise _TooDeepError
+        if isinstance(node, yaml.MappingNode) and tag == _MAP:
+            return self._mapping(node, depth)
+        if isinstance(node, yaml.SequenceNode) and tag == _SEQUENCE:
+            return self._sequence(node, depth)
+        if isinstance(node, yaml.ScalarNode):
+            return _scalar(node)
+        raise _odd_tag(node)
+
+    def _mapping(self, node: Any, depth: int) -> dict[str, Any]:
+        self._count(2 * len(node.value))
+        found: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag == _TEXT:
+                key = key_node.value
+            elif key_node.tag == _MERGE:
+                merged = self._merged(value_node, depth) | merged
+                continue
+            else:
+                key = _key(key_node)
+            if key in found:
+                raise InputError(
+                    f"found the key twice, again in line {_line(key_node)}; accepted is each once",
+                    path=key,
+                )
+            try:
+                found[key] = self.value(value_node, depth + 1)
+            except InputError as error:
+                raise _at(error, key) from None
+        return merged | found if merged else found
+
+    def _sequence(self, node: Any, depth: int) -> list[Any]:
+        self._count(len(node.value))
+        found: list[Any] = []
+        try:
+            for item in node.value:
+                found.append(self.value(item, depth + 1))  # noqa: PERF401 -- its length is needed
+        except InputError as error:
+            raise _at(error, f"[{len(found)}]") from None
+        return found
+
+    def _merged(self, node: Any, depth: int) -> dict[str, Any]:
+        """Return what ``<<`` adds: of several maps the first that has a key."""
+        maps = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        merged: dict[str, Any] = {}
+        for each in maps:
+            if not isinstance(each, yaml.MappingNode) or depth > DEEPEST:
+                raise InputError(f"found << without a map in line {_line(node)}; accepted is a map")
+            merged = self._mapping(each, depth + 1) | merged
+        return merged
+
+    def _count(self, nodes: int) -> None:
+        self._visited += nodes
+        if self._visited > self._loader.nodes + MOST_ALIASED:
+            raise InputError(
+                f"found aliases that stand for more than {MOST_ALIASED:,} values; accepted are "
+                "fewer: write them out"
+            )
+
+
+def _at(error: InputError, step: str) -> InputError:
+    return error.within(path=step) if len(error.path) < _LONGEST_PATH else error
+
+
+class _TooDeepError(Exception):
+    """A node is nested too deep; its path is of no use to anybody."""
+
+
+def _odd_tag(node: Any) -> InputError:
+    tag = node.tag.replace(_TAG, "!!")[:80]
+    return InputError(f"found {tag} in line {_line(node)}; {_ACCEPTED}")
+
+
+def _line(node: Any) -> int:
+    line: int = node.start_mark.line + 1
+    return line
+
+
+def _key(node: Any) -> str:
+    """Spell a key as JSON does: YAML reads ``8: x`` and ``on: x`` with other keys than text."""
+    if not isinstance(node, yaml.ScalarNode):
+        raise InputError(f"found a key that is no text in line {_line(node)}; accepted is text")
+    if node.tag == _PLAIN:
+        return str(node.value)
+    found = _scalar(node)
+    if found is None:
+        raise InputError(f"found null as a key in line {_line(node)}; accepted is text")
+    return str(found).lower() if isinstance(found, bool) else str(found)
+
+
+def _scalar(node: Any) -> Any:
+    text, tag = node.value, node.tag
+    if tag in (_TEXT, _PLAIN):
+        return text
+    if tag == _NULL:
+        return None
+    try:
+        if tag == _BOOL:
+            return _BOOLS[text.lower()]
+        if tag in (_INTEGER, _FLOATING):
+            if len(text) > LONGEST_NUMBER:
+                raise InputError(
+                    f"found a number of {len(text):,} characters in line {_line(node)}; accepted "
+                    f"are {LONGEST_NUMBER}"
+                )
+            return _integer(text) if tag == _INTEGER else _floating(text)
+    except (ValueError, KeyError):
+        short = tag.replace(_TAG, "!!")
+        problem = f"found {text[:80]!r} in line {_line(node)}; accepted is {short}"
+        raise InputError(problem) from None
+    raise _odd_tag(node)
+
+
+_BOOLS = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
+
+
+def _integer(text: str) -> int:
+    digits = text.replace("_", "").lstrip("+-")
+    base = {"0b": 2, "0x": 16}.get(digits[:2].lower())
+    if base is not None:
+        found = int(digits[2:], base)
+    else:
+        found = int(digits, 8 if digits[:1] == "0" and digits != "0" else 10)
+    return -found if text[:1] == "-" else found
+
+
+def _floating(text: str) -> float:
+    number = text.replace("_", "").lower()
+    if number.lstrip("+-") in (".inf", ".nan"):
+        number = number.replace(".", "")
+    return float(number)
+
+
+_INTEGERS = re.compile(r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)$")
+_FLOATS = re.compile(
+    r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)"
+    r"|\.(?:nan|NaN|NAN))$"
+)
+_Loader.add_implicit_resolver(_INTEGER, _INTEGERS, list("-+0123456789"))
+_Loader.add_implicit_resolver(_FLOATING, _FLOATS, list("-+0123456789."))

@@ -1,0 +1,67 @@
+"""Files are read within bounds; what is private stays so."""
+
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.files import bounded_lines, open_private, read_file, read_stream
+
+
+def test_a_file_within_the_bound_is_read(tmp_path: Path) -> None:
+    """To the last byte."""
+    path = tmp_path / "f"
+    path.write_bytes(b"abc")
+
+    assert read_file(path, 3) == b"abc"
+    assert read_stream(io.BytesIO(b"abc"), "f", 3) == b"abc"
+
+
+def test_a_larger_one_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    """By its name; streams without end are, too."""
+    path = tmp_path / "sparse"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+    with pytest.raises(InputError, match=r"sparse: is larger than 1,024 MiB"):
+        read_file(path)
+    with pytest.raises(InputError, match=r"/dev/zero: is larger than 8 MiB"):
+        read_file(Path("/dev/zero"), 8 << 20)
+
+
+def test_lines_have_a_bound() -> None:
+    """The number of the long one is told."""
+    lines = bounded_lines(io.BytesIO(b"abc\nabcdef"), "f", 4)
+
+    assert next(lines) == b"abc\n"
+    with pytest.raises(InputError, match=r"f:2: found a line of more than"):
+        next(lines)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o777])
+def test_private_files_are_the_owners_alone(tmp_path: Path, umask: int) -> None:
+    """New ones and those that were open to others before, whatever the umask."""
+    new, old = tmp_path / "new", tmp_path / "old"
+    old.touch()
+    old.chmod(0o666)
+    before = os.umask(umask)
+    try:
+        for path in (new, old):
+            os.close(open_private(path, os.O_WRONLY))
+    finally:
+        os.umask(before)
+
+    assert [path.stat().st_mode & 0o777 for path in (new, old)] == [0o600, 0o600]
+
+
+def test_what_is_no_file_keeps_its_rights(tmp_path: Path) -> None:
+    """A pipe is others' as well."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    pipe.chmod(0o666)
+
+    os.close(open_private(pipe, os.O_RDWR))
+
+    assert pipe.stat().st_mode & 0o777 == 0o666

@@ -1,0 +1,115 @@
+"""YAML is read as Kubernetes reads it, and what is hostile in it is refused in one line."""
+
+import json
+import math
+import string
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.yaml_documents import yaml_document, yaml_documents
+
+BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9)
+)
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=12,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{8: 1, on: 2, 0x10: 3, 1.5: 4, x: 5}", {"8": 1, "true": 2, "16": 3, "1.5": 4, "x": 5}),
+        ("[1e3, 0x1F, 0b11, 017, 0, -1_000, +2]", [1000.0, 31, 3, 15, 0, -1000, 2]),
+        ("[2024-01-31, 12:30:45, 1_0.5]", ["2024-01-31", "12:30:45", "1_0.5"]),
+        ("[yes, Off, ~, null, '', '1', !!str 1, =]", [True, False, None, None, "", "1", "1", "="]),
+        ("{a: &x {b: 1, c: 2}, d: {<<: *x, c: 3}}", {"a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 3}}),
+        ("{<<: [{a: 1}, {a: 2, b: 2}]}", {"a": 1, "b": 2}),
+        ("[&x [1], *x]", [[1], [1]]),
+        ("", None),
+    ],
+)
+def test_values(text: str, expected: object) -> None:
+    """No dates, nothing to the base of 60, keys are text, aliases and merges are followed."""
+    assert yaml_document(text, "f") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: {c: 1,\n c: 2}", "f: b.c: found the key twice, again in line 3"),
+        ("- a: 1\n- {x: [1, {y: 1, y: 2}]}", "f: [1].x[1].y: found the key twice"),
+        ("{1: a, '1': b}", "f: 1: found the key twice"),
+        ("x: " + "[" * 100_000, "f: not usable YAML: nested too deep"),
+        ("- " * 100_000 + "x", "f: not usable YAML: nested too deep"),
+        ("a: &a {b: *a}", "f: not usable YAML: nested too deep, or in itself"),
+        (BOMB, "found aliases that stand for more than 100,000 values"),
+        ("a: {b: " + "9" * 5000 + "}", "f: a.b: found a number of 5,000 characters in line 1"),
+        ("a: 0x" + "f" * 5000, "f: a: found a number of 5,002 characters"),
+        ("? " + "9" * 5000 + "\n: x", "f: found a number of 5,000 characters"),
+        ("a: 0x_", "f: a: found '0x_' in line 1; accepted is !!int"),
+        ("a: !!bool maybe", "f: a: found 'maybe' in line 1; accepted is !!bool"),
+        ("a: !!python/object/apply:os.system [x]", "f: a: found !!python/object/apply:os.system"),
+        ("a: !!binary aGk=", "f: a: found !!binary in line 1; accepted are maps"),
+        ("a: !!map [x]", "f: a: found !!map in line 1"),
+        ("[a]: b", "f: found a key that is no text in line 1"),
+        ("~: b", "f: found null as a key in line 1"),
+        ("<<: 1", "f: found << without a map in line 1"),
+        ("a: [", "f: not valid YAML"),
+        ("--- 1\n--- 2", "f: found several documents"),
+        ("\0", "f: not valid YAML"),
+    ],
+)
+def test_refusals(text: str, message: str) -> None:
+    """File, path and line are named, in one short line."""
+    with pytest.raises(InputError) as refused:
+        yaml_document(text, "f")
+
+    assert message in str(refused.value)
+    assert len(str(refused.value)) < 500
+    assert "\n" not in str(refused.value)
+
+
+def test_documents_are_read_once_they_are_asked_for() -> None:
+    """What is wrong in the second does not keep the first from being used."""
+    documents = yaml_documents("a: 1\n---\nb: 1\nb: 2\n", "f")
+
+    assert next(documents) == {"a": 1}
+    with pytest.raises(InputError, match="again in line 4"):
+        next(documents)
+
+
+@given(TREES)
+def test_what_yaml_writes_comes_back(tree: Any) -> None:
+    """JSON is YAML, too."""
+    written = yaml.dump(tree, Dumper=yaml.CSafeDumper, allow_unicode=True)
+
+    assert same(yaml_document(written, "f"), tree)
+
+
+@given(st.text(string.printable + "\N{LATIN SMALL LETTER U WITH DIAERESIS}", max_size=60))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    """Nothing but InputError comes out, and what comes out is JSON."""
+    try:
+        found = yaml_document(text, "f")
+    except InputError:
+        return
+    json.dumps(found)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Compare; not a number is itself."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, float) and isinstance(other, float) and math.isnan(other):
+        return math.isnan(one)
+    return bool(one == other)
