@@ -146,6 +146,10 @@ class PodsMachine:
         """Return what a file holds."""
         return (CGROUPS / hierarchy / self._own / folder / file).read_text().strip()
 
+    def has(self, hierarchy: str, folder: str, file: str) -> bool:
+        """Return whether the kernel has a file."""
+        return (CGROUPS / hierarchy / self._own / folder / file).exists()
+
     def count(self) -> None:
         """Bring /proc/stat and /proc/meminfo up to date with what our pods use."""
         used_ns = int(self.read("cpuacct", LAYOUT.kubepods, "cpuacct.usage"))

@@ -1,8 +1,14 @@
 """What the agent promises, seen in the CPU time and memory of real processes."""
 
+from typing import Any
+
 import pytest
 from tests.e2e.host.machine import SPIN, PodsMachine
 from tests.nodes import LAYOUT, slo
+
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.node_slo import NodeSlo
+from koordinator.foundation.errors import HostError
 
 _SLEEP = "import time\nwhile True: time.sleep(60)"
 _HOG = "import time\nheld = b'x' * (900 << 20)\nwhile True: time.sleep(60)"
@@ -136,3 +142,56 @@ def test_best_effort_idles_where_the_kernel_has_no_group_identity(machine: PodsM
         return machine.read("cpu", LAYOUT.besteffort, "cpu.idle")
 
     assert machine.live(5, lambda: idle() == "1")
+
+
+def change(machine: PodsMachine, **spec: Any) -> None:
+    """Give the node another NodeSLO."""
+    machine.cluster.update(NodeSlo(metadata=ObjectMeta(name="n1"), spec=slo(**spec)))
+
+
+def test_best_effort_has_its_shares_again_when_it_no_longer_idles(machine: PodsMachine) -> None:
+    """The kernel forgets them when ``cpu.idle`` goes back to 0."""
+    on = {"cpuQOS": {"enable": True}}
+    machine.slo(slo(resourceQOSStrategy={"lsClass": on, "beClass": on}))
+    machine.run("be", "BE", _SLEEP)
+    if not machine.has("cpu", LAYOUT.besteffort, "cpu.idle"):
+        pytest.skip("the kernel has no cpu.idle")
+    assert machine.read("cpu", LAYOUT.besteffort, "cpu.shares") == "2"
+    assert machine.live(5, lambda: machine.read("cpu", LAYOUT.besteffort, "cpu.idle") == "1")
+
+    change(machine)
+
+    assert machine.live(5, lambda: machine.read("cpu", LAYOUT.besteffort, "cpu.idle") == "0")
+    assert machine.read("cpu", LAYOUT.besteffort, "cpu.shares") == "2"
+    assert [event.message for event in machine.agent.audit.events if event.error] == []
+
+
+def test_from_cpu_sets_to_quota_nothing_is_refused(machine: PodsMachine) -> None:
+    """The kernel takes no quota below that of a pod, so those of pods go first."""
+    on = {"enable": True, "cpuSuppressThresholdPercent": 20}
+    machine.slo(slo(resourceUsedThresholdWithBE=on | {"cpuSuppressPolicy": "cpuset"}))
+    batch = {"kubernetes.io/batch-cpu": 500, "kubernetes.io/batch-memory": "200Mi"}
+    job = machine.run("be", "BE", requests=batch, limits=batch)
+    machine.run("ls", "LS", _SLEEP, requests={"cpu": 1})
+    assert machine.live(10, lambda: machine.read("cpu", job.folder, "cpu.cfs_quota_us") == "50000")
+
+    change(machine, resourceUsedThresholdWithBE=on | {"cpuSuppressPolicy": "cfsQuota"})
+
+    assert machine.live(10, lambda: quota(machine) > 0)
+    assert [event.message for event in machine.agent.audit.events if event.error] == []
+    change(machine, resourceUsedThresholdWithBE=on | {"cpuSuppressPolicy": "cpuset"})
+    assert machine.live(10, lambda: machine.read("cpu", job.folder, "cpu.cfs_quota_us") == "50000")
+    assert quota(machine) == -1
+    assert [event.message for event in machine.agent.audit.events if event.error] == []
+
+
+def test_a_process_of_another_cgroup_outlives_an_eviction(machine: PodsMachine) -> None:
+    """Whatever a file says: the process itself is asked, and its number can't be another's."""
+    victim, other = machine.run("be", "BE", _SLEEP), machine.run("ls", "LS", _SLEEP)
+    process = machine.spawn(other, _SLEEP)
+    folder = victim.containers[0].folder
+    with pytest.raises(HostError, match="it is not in"):
+        machine.host.kill(process.pid, folder)
+    assert process.poll() is None
+    assert machine.host.kill(process.pid, other.containers[0].folder)
+    assert process.wait(10) == -9

@@ -19,7 +19,8 @@ CFS_PERIOD_US: Final = 100_000
 _V1_NO_LIMIT: Final = 0x7FFF_FFFF_FFFF_F000
 _MIN_SHARES, _MAX_SHARES = 2, 262_144
 _MIN_QUOTA_US: Final = 1000
-_WEIGHTS: Final = 9999
+_MIN_WEIGHT, _MAX_WEIGHT = 1, 10_000
+_WEIGHTS: Final = _MAX_WEIGHT - _MIN_WEIGHT
 _SHARES: Final = _MAX_SHARES - _MIN_SHARES
 
 
@@ -155,8 +156,7 @@ def check_value(file: CgroupFile, text: str) -> None:
     except ValueError:
         raise InputError(f"found {text!r}; accepted is a whole number", path=spec.name) from None
     most = MAX_INT64 if spec.most is None else spec.most
-    if not spec.least <= number <= most:
-        raise InputError(f"found {number}; accepted is {spec.least}..{most}", path=spec.name)
+    _check_range(number, spec.least, most, spec.name)
 
 
 def spell(file: CgroupFile, text: str, version: CgroupVersion) -> str:
@@ -210,12 +210,20 @@ def is_same(file: CgroupFile, wanted: str, found: str, version: CgroupVersion) -
 
 
 def weight_of_shares(shares: int) -> int:
-    """Return the ``cpu.weight`` of v2 that stands for ``cpu.shares``, 1..10000."""
+    """Return the ``cpu.weight`` of v2, 1..10000, that stands for ``cpu.shares``.
+
+    Raises InputError for shares that no cgroup has.
+    """
+    _check_range(shares, _MIN_SHARES, _MAX_SHARES, "cpu.shares")
     return 1 + (shares - _MIN_SHARES) * _WEIGHTS // _SHARES
 
 
 def shares_of_weight(weight: int) -> int:
-    """Return the ``cpu.shares`` that stand for a ``cpu.weight`` of v2."""
+    """Return the ``cpu.shares`` that stand for a ``cpu.weight`` of v2.
+
+    Raises InputError for a weight that no cgroup has but an idle one, which reads 0.
+    """
+    _check_range(weight, _MIN_WEIGHT, _MAX_WEIGHT, "cpu.weight")
     return (weight - 1) * _SHARES // _WEIGHTS + _MIN_SHARES
 
 
@@ -229,6 +237,11 @@ def quota_of_milli(cpu_milli: int) -> int:
     if cpu_milli <= 0:
         return UNLIMITED
     return max(cpu_milli * CFS_PERIOD_US // 1000, _MIN_QUOTA_US)
+
+
+def _check_range(number: int, least: int, most: int, path: str) -> None:
+    if not least <= number <= most:
+        raise InputError(f"found {number}; accepted is {least}..{most}", path=path)
 
 
 def _parse_v2(file: CgroupFile, text: str) -> int:

@@ -1,10 +1,10 @@
 """A machine that is a dictionary of paths and texts.
 
 It refuses what Linux refuses where the order of writes matters: a CPU set or a quota of a cgroup
-that does not fit into that of its parent, or of which a child has more.  So what an executor does
-in a wrong order fails here as well.
+that does not fit into that of its parent, or of which a child has more; shares while it idles,
+which are forgotten.  So what an executor does in a wrong order fails here as well.
 Source: Linux kernel/cgroup/cpuset-v1.c ``validate_change_legacy``, kernel/sched/core.c
-``tg_cfs_schedulable_down``.
+``tg_cfs_schedulable_down``, kernel/sched/fair.c ``sched_group_set_idle``.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,8 @@ from koordinator.foundation.errors import HostError, InputError, MissingFileErro
 from koordinator.host.memory.cpu_sets import parse_cpus
 
 _CPUSET, _EFFECTIVE = "cpuset.cpus", "cpuset.cpus.effective"
+_IDLE = "cpu.idle"
+_WEIGHTS = {"cpu.shares": ("3\n", "1024\n"), "cpu.weight": ("0\n", "100\n")}  # idle, and after
 _QUOTA, _PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
 
 
@@ -67,6 +69,10 @@ class MemoryHost:
         folder, _, name = path.rpartition("/")
         if name == "cpu.max" and len(text.split()) == 1:
             text = f"{text.strip()} {self._files[path].split()[-1]}"  # the period stays
+        if name == _IDLE and text.strip() != self._files[path].strip():
+            for file, (idle, anew) in _WEIGHTS.items():
+                if f"{folder}/{file}" in self._files:
+                    self.put(f"{folder}/{file}", idle if text.strip() == "1" else anew)
         if name == _CPUSET and f"{folder}/{_EFFECTIVE}" in self._files:
             self._files[f"{folder}/{_EFFECTIVE}"] = f"{text.strip()}\n"
         if path.endswith(("/tasks", "/cgroup.procs")):
@@ -141,6 +147,8 @@ class MemoryHost:
 
     def _check(self, path: str, text: str) -> None:
         folder, _, name = path.rpartition("/")
+        if name in _WEIGHTS and self._files.get(f"{folder}/{_IDLE}", "").strip() == "1":
+            raise _invalid(folder, name)
         if name == _CPUSET:
             self._check_cpus(folder, text)
         elif name == _QUOTA:

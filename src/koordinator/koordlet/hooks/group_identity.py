@@ -17,6 +17,7 @@ from koordinator.koordlet.hooks.cpu_qos import (
     cpu_policy,
     cpu_qos_of_classes,
     plan_sched_idle,
+    set_idle,
 )
 from koordinator.koordlet.intents import Intent, SetCgroup, SetFile
 from koordinator.koordlet.view.node_view import NodeView
@@ -57,8 +58,7 @@ def plan_group_identity(view: NodeView) -> list[Intent]:
     if view.cgroups.number(CgroupFile.BVT_WARP, view.layout.besteffort) is None:
         is_idle = identities.tiers[KubeQos.BEST_EFFORT] < 0
         reason = "CPU QoS: the kernel has no group identity, SCHED_IDLE stands in"
-        folder, tier = view.layout.besteffort, KubeQos.BEST_EFFORT
-        return [SetCgroup(CgroupFile.CPU_IDLE, folder, str(int(is_idle)), reason, tier)]
+        return list(set_idle(view, KubeQos.BEST_EFFORT, int(is_idle), reason))
     return [*_identities(view, identities), *idle]
 
 

@@ -182,12 +182,23 @@ def _by_quota(view: NodeView, room: int, reason: str) -> tuple[list[Intent], flo
     if quota_us is None:
         return [], current_us / CFS_PERIOD_US
     intent = SetCgroup(CgroupFile.CFS_QUOTA, tier, str(quota_us), reason, _OWNER)
-    return [intent], quota_us / CFS_PERIOD_US
+    freed = _free_quotas_below(view) if current_us == UNLIMITED else []
+    return [*freed, intent], quota_us / CFS_PERIOD_US
 
 
 def _free_quota(view: NodeView) -> list[Intent]:
     tier, reason = view.layout.besteffort, "CPU suppress by quota is off"
     return [SetCgroup(CgroupFile.CFS_QUOTA, tier, str(UNLIMITED), reason, _OWNER)]
+
+
+def _free_quotas_below(view: NodeView) -> list[Intent]:
+    """Return that pods and containers have no quotas: cgroup v1 refuses a lower one above them."""
+    reason = "CPU suppress by quota holds best effort as a whole"
+    return [
+        SetCgroup(CgroupFile.CFS_QUOTA, folder, str(UNLIMITED), reason, _OWNER)
+        for folder in _tree(view, depth=2)[1:]
+        if (view.cgroups.number(CgroupFile.CFS_QUOTA, folder) or UNLIMITED) > 0
+    ]
 
 
 def _free_cpus(view: NodeView, depth: int = 2) -> list[Intent]:

@@ -58,6 +58,22 @@ def test_shares_and_weight_lose_precision_both_ways() -> None:
     assert (weight_of_shares(2), weight_of_shares(262_144)) == (1, 10_000)
 
 
+@pytest.mark.parametrize("weight", [-1, 0, 10_001, 2**63])
+def test_no_shares_stand_for_what_is_no_weight(weight: int) -> None:
+    """An idle cgroup reads 0; as in the original that is refused, not computed."""
+    with pytest.raises(InputError, match=rf"cpu.weight: found {weight}; accepted is 1..10000"):
+        shares_of_weight(weight)
+    with pytest.raises(InputError, match=r"cpu.weight"):
+        parse_number(CgroupFile.CPU_SHARES, f"{weight}\n", V2)
+
+
+@pytest.mark.parametrize("shares", [-1, 0, 1, 262_145])
+def test_no_weight_stands_for_what_are_no_shares(shares: int) -> None:
+    """Likewise in the other direction."""
+    with pytest.raises(InputError, match=rf"cpu.shares: found {shares}; accepted is 2..262144"):
+        weight_of_shares(shares)
+
+
 @given(st.integers(1, 10_000))
 def test_a_weight_stays_itself_or_one_less(weight: int) -> None:
     """What v2 reads can be written again without drifting away."""

@@ -1,0 +1,120 @@
+"""What one NodeSLO set is undone by the next one, at once and without a refusal by the kernel."""
+
+from typing import Any
+
+import pytest
+from tests.nodes import LAYOUT, V1, V2, pod, slo
+from tests.unit.koordlet.app.world import ALL, World
+
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.node_slo import NodeSlo
+from koordinator.domain.cgroups.files import CgroupFile, CgroupVersion
+from koordinator.foundation.errors import ClusterError
+
+ON = {"cpuQOS": {"enable": True}}
+IDLE = {"cpuQOS": {"enable": True, "schedIdle": 1}}
+
+
+def follow(world: World, **spec: Any) -> None:
+    """Give the node another NodeSLO, and the agent a second."""
+    made = NodeSlo(metadata=ObjectMeta(name="n1"), spec=slo(**spec))
+    try:
+        world.cluster.create(made)
+    except ClusterError:
+        world.cluster.update(made)
+    world.seconds(1)
+
+
+def refusals(world: World) -> list[str]:
+    """Return what the kernel refused."""
+    return [event.message for event in world.agent.audit.events if event.error]
+
+
+def without_group_identity(version: CgroupVersion) -> World:
+    """Return a node with a mainline kernel."""
+    world = World(version=version, gates=ALL | {"CoreSched"})
+    for folder in (LAYOUT.kubepods, LAYOUT.burstable, LAYOUT.besteffort):
+        world.tree.host.vanish(world.tree.path(CgroupFile.BVT_WARP, folder))
+    shares = {LAYOUT.kubepods: 8192, LAYOUT.burstable: 1536, LAYOUT.besteffort: 2}
+    for folder, value in shares.items():
+        text = str(value) if version is V1 else {8192: "313", 1536: "59", 2: "1"}[value]
+        world.tree.set(CgroupFile.CPU_SHARES, folder, text)
+    world.add(pod("ls", "LS", requests={"cpu": "1500m"}))
+    world.add(pod("done", "LS", requests={"cpu": 4}, phase="Succeeded"))
+    world.add(pod("be", "BE"))
+    return world
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+def test_best_effort_has_its_shares_again_when_it_no_longer_idles(version: CgroupVersion) -> None:
+    """The kernel forgets them: best effort would weigh as much as a service for good."""
+    world = without_group_identity(version)
+    follow(world, resourceQOSStrategy={"lsClass": ON, "beClass": ON})
+    assert world.tree.get(CgroupFile.CPU_IDLE, LAYOUT.besteffort) == "1"
+
+    world.agent = world.start()  # nobody remembers
+    follow(world)
+
+    assert world.tree.get(CgroupFile.CPU_IDLE, LAYOUT.besteffort) == "0"
+    assert world.tree.get(CgroupFile.CPU_SHARES, LAYOUT.besteffort) == (
+        "2" if version is V1 else "1"
+    )
+    assert refusals(world) == []
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+def test_every_tier_has_the_shares_of_the_kubelet_again(version: CgroupVersion) -> None:
+    """With core scheduling each of them may idle; who has ended counts for nothing."""
+    world = without_group_identity(version)
+    policies = {"cpuPolicy": "coreSched"}
+    follow(
+        world,
+        resourceQOSStrategy={
+            "policies": policies,
+            "lsrClass": IDLE,
+            "lsClass": IDLE,
+            "beClass": IDLE,
+        },
+    )
+    tiers = (LAYOUT.kubepods, LAYOUT.burstable, LAYOUT.besteffort)
+    assert {world.tree.get(CgroupFile.CPU_IDLE, tier) for tier in tiers} == {"1"}
+
+    follow(world)
+
+    found = [world.tree.get(CgroupFile.CPU_SHARES, tier) for tier in tiers]
+    assert found == (["8192", "1536", "2"] if version is V1 else ["313", "59", "1"])
+    assert refusals(world) == []
+
+
+def test_shares_are_the_kubelets_while_nothing_idles() -> None:
+    """They are not written: it may know better."""
+    world = without_group_identity(V1)
+    world.tree.set(CgroupFile.CPU_SHARES, LAYOUT.burstable, 777)
+    follow(world)
+
+    assert world.tree.get(CgroupFile.CPU_SHARES, LAYOUT.burstable) == "777"
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+def test_from_cpu_sets_to_quota_nothing_is_refused(version: CgroupVersion) -> None:
+    """Quotas of pods go before their tier gets a lower one, in the same second."""
+    world = World(version=version)
+    world.add(pod("ls", "LS", requests={"cpu": 1}))
+    batch = {"kubernetes.io/batch-cpu": 4000, "kubernetes.io/batch-memory": "1Gi"}
+    job = world.add(pod("be", "BE", requests=batch, limits=batch))
+    on = {"enable": True, "cpuSuppressThresholdPercent": 20}
+    follow(world, resourceUsedThresholdWithBE=on | {"cpuSuppressPolicy": "cpuset"})
+    world.seconds(3, {job.folder: 0.1})
+    assert world.tree.get(CgroupFile.CFS_QUOTA, job.folder).split()[0] == "400000"
+
+    follow(world, resourceUsedThresholdWithBE=on | {"cpuSuppressPolicy": "cfsQuota"})
+
+    assert refusals(world) == []
+    assert 0 < int(world.tree.get(CgroupFile.CFS_QUOTA, LAYOUT.besteffort).split()[0]) < 200_000
+    for folder in (job.folder, job.containers[0].folder):
+        assert world.tree.get(CgroupFile.CFS_QUOTA, folder).split()[0] in {"-1", "max"}
+
+    follow(world, resourceUsedThresholdWithBE=on | {"cpuSuppressPolicy": "cpuset"})
+    assert refusals(world) == []
+    assert world.tree.get(CgroupFile.CFS_QUOTA, job.folder).split()[0] == "400000"
+    assert world.tree.get(CgroupFile.CFS_QUOTA, LAYOUT.besteffort).split()[0] in {"-1", "max"}
