@@ -4,39 +4,39 @@ Whoever makes a pod chooses some of its strings, and a string such as ``../../et
 anywhere.  So every string of an API object that ends up in a path is a ``PathComponent`` first.
 """
 
-from typing import Final, Self
+from typing import Final, NewType
 
 from koordinator.foundation.errors import InputError
 
 MOST_BYTES: Final = 255  # NAME_MAX of Linux
 
 
-class PathComponent(str):
-    """One name in a path: printable, without slash, neither ``.`` nor ``..``.
+#: A text that ``path_component`` has let through; at run time a plain string.
+PathComponent = NewType("PathComponent", str)
 
-    Making one raises InputError for any other text; ``path`` is the field that it came from.
+
+def path_component(text: str, *, path: str = "") -> PathComponent:
+    """Return one name in a path: printable, without slash, neither ``.`` nor ``..``.
+
+    Raises InputError for any other text; ``path`` is the field that it came from.
     """
-
-    __slots__ = ()
-
-    def __new__(cls, text: str, *, path: str = "") -> Self:
-        if (
-            text in {"", ".", ".."}
-            or "/" in text
-            or not text.isprintable()
-            or len(text.encode()) > MOST_BYTES
-        ):
-            raise InputError(
-                f"found {text[:80]!r}; accepted is a name of 1 to {MOST_BYTES} printable bytes "
-                "without '/', not '.' or '..'",
-                path=path,
-            )
-        return super().__new__(cls, text)
+    if (
+        text in {"", ".", ".."}
+        or "/" in text
+        or not text.isprintable()
+        or len(text.encode()) > MOST_BYTES
+    ):
+        raise InputError(
+            f"found {text[:80]!r}; accepted is a name of 1 to {MOST_BYTES} printable bytes "
+            "without '/', not '.' or '..'",
+            path=path,
+        )
+    return PathComponent(text)
 
 
 def relative_path(text: str, *, path: str = "") -> str:
     """Return components joined by single slashes, without slashes around; empty for none.
 
-    Raises InputError if one of them is no ``PathComponent``.
+    Raises InputError if one of them ``path_component`` refuses.
     """
-    return "/".join(PathComponent(part, path=path) for part in text.split("/") if part)
+    return "/".join(path_component(part, path=path) for part in text.split("/") if part)

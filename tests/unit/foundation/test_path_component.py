@@ -1,13 +1,15 @@
 """A string of somebody else's becomes one name in a path, or nothing."""
 
 import posixpath
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import koordinator
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.path_component import PathComponent, relative_path
+from koordinator.foundation.path_component import path_component, relative_path
 
 _HOSTILE = st.text(alphabet=st.sampled_from("a./\\ \n\x00\x1b~$-_\u2028\udc80é"), max_size=12)
 
@@ -18,20 +20,20 @@ _HOSTILE = st.text(alphabet=st.sampled_from("a./\\ \n\x00\x1b~$-_\u2028\udc80é"
 def test_what_is_no_name_is_refused(text: str) -> None:
     """The field is named, and what it accepts."""
     with pytest.raises(InputError, match=r"metadata.uid: found .*; accepted is a name of 1 to 255"):
-        PathComponent(text, path="metadata.uid")
+        path_component(text, path="metadata.uid")
 
 
 @pytest.mark.parametrize("text", ["a", "...", ".x", "a b", "cciss!c0d0", "é" * 127, "a" * 255])
 def test_a_name_stays_as_it_is(text: str) -> None:
     """Kernels and people use more than letters."""
-    assert PathComponent(text) == text
+    assert path_component(text) == text
 
 
 @given(text=_HOSTILE)
 def test_a_component_stays_in_its_folder(text: str) -> None:
     """Whatever it is made of."""
     try:
-        name = PathComponent(text)
+        name = path_component(text)
     except InputError:
         return
     assert posixpath.normpath(f"/root/{name}") == f"/root/{text}"
@@ -48,3 +50,13 @@ def test_a_relative_path_stays_below(text: str) -> None:
     assert posixpath.normpath(f"/root/{path}").startswith("/root")
     assert not path.startswith("/")
     assert not path.endswith("/")
+
+
+def test_nobody_makes_one_unchecked() -> None:
+    """The type is a promise: only the function that checks may give it."""
+    makers = [
+        path.name
+        for path in Path(koordinator.__path__[0]).rglob("*.py")
+        if "PathComponent(" in path.read_text("utf-8")
+    ]
+    assert makers == ["path_component.py"]

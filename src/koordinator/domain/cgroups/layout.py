@@ -11,7 +11,7 @@ from typing import Final
 from koordinator.api.node_slo import HostApplication
 from koordinator.api.qos import KubeQos, QosClass
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.path_component import PathComponent, relative_path
+from koordinator.foundation.path_component import PathComponent, path_component, relative_path
 
 _RUNTIME_PREFIXES: Final = {
     "containerd": "cri-containerd-",
@@ -80,7 +80,7 @@ class CgroupLayout:
             raise InputError(
                 f"found {container_id!r}; accepted is <runtime>://<id>", path="containerID"
             )
-        name = PathComponent(identity, path="containerID")
+        name = path_component(identity, path="containerID")
         if self.driver is CgroupDriver.CGROUPFS:
             return f"{pod_folder}/{name}"
         prefix = _RUNTIME_PREFIXES.get(runtime)
@@ -121,7 +121,7 @@ class CgroupLayout:
 
 
 def _default_folder(application: HostApplication) -> str:
-    name = PathComponent(application.name, path="name")
+    name = path_component(application.name, path="name")
     match application.qos:
         case QosClass.LSE | QosClass.LSR | QosClass.LS:
             return f"host-latency-sensitive/{name}"

@@ -10,7 +10,7 @@ import msgspec
 
 from koordinator.api.qos import PriorityBand
 from koordinator.foundation.errors import HostError, InputError
-from koordinator.foundation.path_component import PathComponent
+from koordinator.foundation.path_component import path_component
 from koordinator.host.port import Files
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.prediction.models import (
@@ -82,7 +82,7 @@ class Forecasts:
         if not self._folder:
             return
         with suppress(InputError):  # in a file that we have not written
-            self._files.remove(f"{self._folder}/{PathComponent(uid)}")
+            self._files.remove(f"{self._folder}/{path_component(uid)}")
 
 
 def _usage(

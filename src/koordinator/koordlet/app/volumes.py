@@ -7,7 +7,7 @@ Source: koordinator pkg/koordlet/qosmanager/plugins/blkio/blkio_reconcile.go,
 from koordinator.api.volume import PersistentVolumeClaim
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.errors import InputError, NotFoundError
-from koordinator.foundation.path_component import PathComponent
+from koordinator.foundation.path_component import path_component
 from koordinator.koordlet.app.outbox import Outbox
 from koordinator.koordlet.collectors.disks import Disks
 from koordinator.koordlet.view.pods import PodView
@@ -40,7 +40,7 @@ class Volumes:
                 claim = each.persistent_volume_claim.claim_name
                 name = self._volume_name(pod.pod.metadata.namespace, claim)
             try:
-                folder = PathComponent(name, path="spec.volumes[].name")
+                folder = path_component(name, path="spec.volumes[].name")
             except InputError:
                 return None
             volumes = f"{self._kubelet_root}/pods/{pod.uid}/volumes/kubernetes.io~csi"

@@ -8,7 +8,7 @@ lvs and findmnt); man 5 proc_pid_mountinfo; Linux Documentation/ABI/testing/sysf
 import re
 
 from koordinator.foundation.errors import HostError, InputError
-from koordinator.foundation.path_component import PathComponent
+from koordinator.foundation.path_component import path_component
 from koordinator.host.port import Files
 
 _NUMBER = re.compile(r"[0-9]+:[0-9]+")
@@ -25,7 +25,7 @@ class Disks:
     def of_device(self, name: str) -> str | None:
         """Return ``major:minor`` of a disk such as /dev/vda; None if there is none."""
         try:
-            disk = PathComponent(name.removeprefix("/dev/"))
+            disk = path_component(name.removeprefix("/dev/"))
         except InputError:
             return None
         return self._number(f"{self._sys}/block/{disk}")

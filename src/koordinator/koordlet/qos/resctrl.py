@@ -12,7 +12,7 @@ from koordinator.api.annotations.pod_qos import RESCTRL, ResctrlConfig, ResctrlR
 from koordinator.api.qos import QosClass
 from koordinator.api.resource_qos import ResctrlQos
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.path_component import PathComponent
+from koordinator.foundation.path_component import path_component
 from koordinator.koordlet.intents import Intent, RemoveResctrl, SetResctrl
 from koordinator.koordlet.qos.resctrl_schemata import l3_line, l3_mask, mb_line, memory_bandwidth
 from koordinator.koordlet.view.node_view import NodeView
@@ -67,7 +67,7 @@ def plan_pod_resctrl(view: NodeView, facts: ResctrlFacts) -> list[Intent]:
         if own is None or not pod.is_active:
             continue
         try:
-            group = PathComponent(POD_GROUP_PREFIX + pod.uid)
+            group = path_component(POD_GROUP_PREFIX + pod.uid)
             schemata = _pod_schemata(own, facts)
         except InputError:
             continue

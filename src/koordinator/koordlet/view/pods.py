@@ -23,7 +23,7 @@ from koordinator.api.qos import (
 from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.path_component import PathComponent
+from koordinator.foundation.path_component import PathComponent, path_component
 
 _ACTIVE_PHASES = ("Pending", "Running")
 _CONFIG = "kubernetes.io/config"
@@ -116,7 +116,8 @@ def pod_view(pod: Pod, layout: CgroupLayout) -> PodView:
 
     Raises InputError for a UID that can't be the name of a folder.
     """
-    return _view(pod, layout, static_uid(pod) or _own_uid(pod))
+    own = _own_uid(pod)
+    return _view(pod, layout, static_uid(pod) or own)
 
 
 def pods_of_node(pods: Iterable[PodView], layout: CgroupLayout) -> tuple[PodView, ...]:
@@ -155,7 +156,7 @@ def static_uid(pod: Pod) -> PathComponent | None:
     )
     if not is_mirror or not _STATIC_UID.fullmatch(stated):
         return None
-    return PathComponent(stated, path=f"metadata.annotations[{_CONFIG}.hash]")
+    return path_component(stated, path=f"metadata.annotations[{_CONFIG}.hash]")
 
 
 def _view(pod: Pod, layout: CgroupLayout, uid: PathComponent) -> PodView:
@@ -175,7 +176,7 @@ def _view(pod: Pod, layout: CgroupLayout, uid: PathComponent) -> PodView:
 
 
 def _own_uid(pod: Pod) -> PathComponent:
-    return PathComponent(pod.metadata.uid, path="metadata.uid")
+    return path_component(pod.metadata.uid, path="metadata.uid")
 
 
 def _age(view: PodView) -> tuple[float, str]:
