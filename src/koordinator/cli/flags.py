@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from koordinator.cli.output import Output
+from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 
 ONCE = "Once, without a cluster"
@@ -21,11 +22,30 @@ Print = Annotated[Output, typer.Option("--output", "-o")]
 Verbosity = Annotated[
     int, typer.Option("-v", help="How much is logged: 0, 4 (details), 8 (of libraries).")
 ]
+LivenessDeadline = Annotated[
+    str,
+    typer.Option(
+        metavar="DURATION",
+        help="After so long without a sign of life of the loop /livez fails.",
+    ),
+]
+LIVENESS_DEADLINE = "1m"
 OnceFiles = Annotated[
     list[str] | None, typer.Option("--filename", "-f", help=_FILES, rich_help_panel=ONCE)
 ]
 OnceNow = Annotated[str, typer.Option(help=f"{_NOW}now.", rich_help_panel=ONCE)]
 OncePrint = Annotated[Output, typer.Option("--output", "-o", rich_help_panel=ONCE)]
+
+
+def parse_seconds(text: str, source: str) -> float:
+    """Return the seconds of a duration such as ``1m30s``.  Raises InputError unless above 0."""
+    try:
+        seconds = Duration.parse(text).total_seconds()
+    except InputError as error:
+        raise error.within(source=source) from None
+    if seconds <= 0:
+        raise InputError(f"found {text!r}; accepted is more than 0", source=source)
+    return seconds
 
 
 def parse_bool(text: str, source: str) -> bool:

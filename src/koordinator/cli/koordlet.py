@@ -9,7 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from koordinator.cli.flags import Print, Verbosity, parse_bool
+from koordinator.cli.flags import (
+    LIVENESS_DEADLINE,
+    LivenessDeadline,
+    Print,
+    Verbosity,
+    parse_bool,
+    parse_seconds,
+)
 from koordinator.cli.original_flags import KoordletGroup
 from koordinator.cli.output import Output, console, print_data
 from koordinator.foundation.duration import Duration
@@ -64,6 +71,7 @@ def run(  # noqa: PLR0917 -- one parameter per flag
     kube_api_qps: Annotated[float, typer.Option(min=0.1)] = 20.0,
     kube_api_burst: Annotated[int, typer.Option(min=1)] = 30,
     feature_gates: Annotated[str, typer.Option(metavar="NAME=true|false,…")] = "",
+    liveness_deadline: LivenessDeadline = LIVENESS_DEADLINE,
     verbosity: Verbosity = 0,
     logging_format: Annotated[LogFormat, typer.Option()] = LogFormat.TEXT,
     cgroup_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = "",
@@ -210,6 +218,7 @@ def run(  # noqa: PLR0917 -- one parameter per flag
             address=addr,
             qps=kube_api_qps,
             burst=kube_api_burst,
+            liveness_deadline_s=parse_seconds(liveness_deadline, "--liveness-deadline"),
             verbosity=verbosity,
             log_format=logging_format,
         )

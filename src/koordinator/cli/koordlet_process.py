@@ -30,6 +30,7 @@ from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.process.descriptors import allow_all_descriptors
 from koordinator.process.endpoints import Answer, Endpoints, application, thread_stacks
 from koordinator.process.health import PING, Check, shutdown_check
+from koordinator.process.heartbeat import Heartbeat
 from koordinator.process.inquiries import Inquiries
 from koordinator.process.logs import LogFormat, set_up_logging, set_verbosity
 from koordinator.process.serving import Server
@@ -52,6 +53,7 @@ class Settings:
     address: str
     qps: float
     burst: int
+    liveness_deadline_s: float
     verbosity: int
     log_format: LogFormat
 
@@ -76,6 +78,7 @@ class _Process:
         self._stopping = stopping
         self._cleanup = cleanup
         self._clock = SystemClock()
+        self._heartbeat = Heartbeat(self._clock, settings.liveness_deadline_s)
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
@@ -113,6 +116,7 @@ class _Process:
         threading.Thread(target=self._deliver, name="reports", daemon=True).start()
         frozen = False
         while not self._stopping.is_set():
+            self._heartbeat.beat()
             self._agent.step()
             self._inquiries.answer()
             if not frozen and self._agent.is_ready:
@@ -162,8 +166,8 @@ class _Process:
             pages["/events"] = self._events
         endpoints = Endpoints(
             health={
-                "healthz": [PING],
-                "livez": [PING],
+                "healthz": [PING, self._heartbeat.check],
+                "livez": [PING, self._heartbeat.check],
                 "readyz": [Check("measured", self._not_ready), shutdown_check(self._stopping)],
             },
             metrics={"/metrics": self._registry},

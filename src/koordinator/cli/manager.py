@@ -10,9 +10,19 @@ import typer
 
 from koordinator.api.labels import BINDING_ADMISSION_BYPASS
 from koordinator.api.slo_config import CONFIG_NAME, CONFIG_NAMESPACE
-from koordinator.cli.flags import BOOL, ONCE, OnceFiles, OnceNow, OncePrint, Verbosity, parse_bool
+from koordinator.cli.flags import (
+    BOOL,
+    LIVENESS_DEADLINE,
+    ONCE,
+    LivenessDeadline,
+    OnceFiles,
+    OnceNow,
+    OncePrint,
+    Verbosity,
+    parse_bool,
+    parse_seconds,
+)
 from koordinator.cli.output import Output
-from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.manager.admission.gates import parse_gates
 from koordinator.manager.pace import ProfileOptions
@@ -103,6 +113,7 @@ def manager(  # noqa: PLR0917 -- one parameter per flag
     ] = "leases",
     rest_config_qps: Annotated[float, typer.Option(help="Requests a second; 0: any.")] = 30.0,
     rest_config_burst: Annotated[int, typer.Option(help="Requests at once.")] = 50,
+    liveness_deadline: LivenessDeadline = LIVENESS_DEADLINE,
     verbosity: Verbosity = 0,
     logging_format: Annotated[LogFormat, typer.Option()] = LogFormat.TEXT,
     once: Annotated[
@@ -140,14 +151,14 @@ def manager(  # noqa: PLR0917 -- one parameter per flag
             reconcile_by_default=parse_bool(
                 colocation_profile_reconcile_by_default, f"{profiles}-reconcile-by-default"
             ),
-            interval_s=_seconds(
+            interval_s=parse_seconds(
                 colocation_profile_reconcile_interval, f"{profiles}-reconcile-interval"
             ),
-            force_update_s=_seconds(
+            force_update_s=parse_seconds(
                 colocation_profile_force_update_pod_duration,
                 f"{profiles}-force-update-pod-duration",
             ),
-            forget_every_s=_seconds(
+            forget_every_s=parse_seconds(
                 colocation_profile_expire_pod_cache_duration,
                 f"{profiles}-expire-pod-cache-duration",
             ),
@@ -194,6 +205,7 @@ def manager(  # noqa: PLR0917 -- one parameter per flag
             health_address=parse_address(health_probe_addr, "--health-probe-addr"),
             qps=rest_config_qps,
             burst=rest_config_burst,
+            liveness_deadline_s=parse_seconds(liveness_deadline, "--liveness-deadline"),
             verbosity=verbosity,
             log_format=logging_format,
         )
@@ -211,16 +223,6 @@ def parse_address(text: str, source: str) -> tuple[str, int] | None:
     if not port.isdecimal() or not int(port) < 1 << 16:
         raise InputError(f"found {text!r}; accepted is such as :8080, or 0", source=source)
     return host.strip("[]") or "::", int(port)
-
-
-def _seconds(text: str, source: str) -> float:
-    try:
-        seconds = Duration.parse(text).total_seconds()
-    except InputError as error:
-        raise error.within(source=source) from None
-    if seconds <= 0:
-        raise InputError(f"found {text!r}; accepted is more than 0", source=source)
-    return seconds
 
 
 def _listed(text: str) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 The loop runs in the main thread and owns the mirror.  Threads beside it: the network's, one that
 keeps the lease, one that looks after certificate and webhook configurations, and the servers'.  The
 webhook's server has a cluster instance of its own and decides in its own thread: a request waits
-for no loop.  Every replica answers webhooks; only the leader writes to nodes.
+for no loop.  Every replica answers webhooks; only the leader writes to nodes.  Who loses the lease
+steps down, goes on answering and stands for election again.
 """
 
 import gc
@@ -49,8 +50,10 @@ from koordinator.process.admission_reviews import (
     review_application,
 )
 from koordinator.process.certificates import ReplaceableContext
+from koordinator.process.connections import ConnectionLimits
 from koordinator.process.endpoints import Endpoints, application, thread_stacks
 from koordinator.process.health import PING, Check, leader_election_check, shutdown_check
+from koordinator.process.heartbeat import Heartbeat
 from koordinator.process.leading import Leadership, unique_identity
 from koordinator.process.logs import LogFormat, set_up_logging, set_verbosity
 from koordinator.process.serving import STOPPED_WITHIN_S, Server
@@ -64,12 +67,16 @@ SERVICE = "koordinator-webhook-service"
 SECRET = "koordinator-webhook-certs"  # noqa: S105 -- its name
 CARE_S = 60.0  # between two looks at certificate and webhook configurations
 CARE_AGAIN_S = 5.0  # after one that failed
+CARE_SOON_S = 0.1  # while the first reviews can't be answered yet
 LEASE_S, RENEW_S, RETRY_S = 15.0, 10.0, 2.0  # as controller-runtime has them
 LONGEST_WAIT_S = 0.5
 STEP = 256  # objects between two looks at signals and the lease
 #: After so long a loop that never rests makes way for a webhook.  A request asks for that dozens of
 #: times, and with Python's 5 ms it would last some 200 ms.
 SWITCH_S = 0.0002
+#: An API server calls with as many connections as it has requests under way: 200 that write, and
+#: there may be several.
+WEBHOOK_LIMITS = ConnectionLimits(connections=1024)
 _PERCENTS = 100
 _ANY_ADDRESS = "::"
 
@@ -90,15 +97,13 @@ class Settings:
     health_address: tuple[str, int] | None
     qps: float
     burst: int
+    liveness_deadline_s: float
     verbosity: int
     log_format: LogFormat
 
 
 def run(settings: Settings) -> None:
-    """Manage until a signal comes.
-
-    Raises InputError for what the user got wrong, and ClusterError when leadership is lost.
-    """
+    """Manage until a signal comes.  Raises InputError for what the user got wrong."""
     set_up_logging(settings.log_format, settings.verbosity)
     sys.setswitchinterval(SWITCH_S)
     stopping = stop_on_signals()
@@ -113,6 +118,7 @@ class _Process:
     def __init__(self, settings: Settings, stopping: threading.Event, cleanup: ExitStack) -> None:
         self._settings, self._stopping, self._cleanup = settings, stopping, cleanup
         self._clock: Clock = SystemClock()
+        self._heartbeat = Heartbeat(self._clock, settings.liveness_deadline_s)
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
@@ -120,7 +126,7 @@ class _Process:
         self._credentials = Credentials(
             find_connection(settings.kubeconfig, settings.context), self._clock
         )
-        self._leadership = self._build_leadership()
+        self._leadership = self._stand_for_election(first=True)
         self._webhooks = Webhooks(
             settings,
             lambda: self._connect(timeout_s=5.0),
@@ -136,16 +142,16 @@ class _Process:
     def run(self) -> None:
         self._serve()
         self._webhooks.start()
-        leadership = self._leadership
-        if leadership is not None:
-            leadership.start()
-            self._cleanup.callback(leadership.stop, release=False)
+        self._cleanup.callback(self._leave_election, release=False)
+        if self._leadership is not None:
+            self._leadership.start()
         manager = self._manager
         manager.sync()
         led = frozen = False
         while not self._stopping.is_set():
-            if leadership is not None and leadership.lost:
-                raise ClusterError("leadership lost")
+            self._heartbeat.beat()
+            if self._leadership is not None and self._leadership.lost:
+                self._leadership = self._stand_again(self._leadership)
             leads = self._may_act()
             if leads and not led:
                 manager.sync()  # what the last leader did just now may be on its way still
@@ -155,11 +161,30 @@ class _Process:
                 frozen = True
             if not manager.step(limit=STEP if leads else 0):
                 self._cluster.wait(self._longest_wait_s(leads=leads))
-        if leadership is not None:
-            leadership.stop()
+        self._leave_election(release=True)
+
+    def _stand_again(self, lost: Leadership) -> Leadership | None:
+        """Step down and become a candidate again, which waits until the lease has run out.
+
+        Only the loop does this, between two steps: what it may still have begun as a leader is
+        over, and before it leads again it takes in the cluster anew.
+        """
+        log.warning("stepped down: standing for election again")
+        lost.stop(release=False)
+        again = self._stand_for_election()
+        if again is not None:
+            again.start()
+        return again
+
+    def _leave_election(self, *, release: bool) -> None:
+        if self._leadership is not None:
+            self._leadership.stop(release=release)
 
     def _may_act(self) -> bool:
         return self._leadership is None or self._leadership.holds()
+
+    def _overdue_s(self) -> float:
+        return 0.0 if self._leadership is None else self._leadership.overdue_s()
 
     def _longest_wait_s(self, *, leads: bool) -> float:
         wakeup_s = self._manager.next_wakeup_s()
@@ -189,11 +214,19 @@ class _Process:
         self._cleanup.callback(cluster.close)
         return cluster
 
-    def _build_leadership(self) -> Leadership | None:
+    def _stand_for_election(self, *, first: bool = False) -> Leadership | None:
+        """Return a new candidate, under a new name: a lost lease has to run out for it, too."""
         if not self._settings.elects:
             return None
+        if first:
+            self._election_cluster = self._connect(timeout_s=RENEW_S / 2)
+            Gauge(
+                "koordinator_manager_is_leader",
+                "Whether this process leads: 1, or waits to: 0.",
+                registry=self._registry,
+            ).set_function(lambda: float(self._may_act()))
         elector = LeaderElector(
-            self._connect(timeout_s=RENEW_S / 2),
+            self._election_cluster,
             self._clock,
             np.random.default_rng(),
             identity=unique_identity(),
@@ -203,21 +236,14 @@ class _Process:
             renew_deadline_s=RENEW_S,
             retry_period_s=RETRY_S,
         )
-        leadership = Leadership(elector, self._clock)
-        gauge = Gauge(
-            "koordinator_manager_is_leader",
-            "Whether this process leads: 1, or waits to: 0.",
-            registry=self._registry,
-        )
-        gauge.set_function(lambda: float(leadership.holds()))
-        return leadership
+        return Leadership(elector, self._clock)
 
     def _serve(self) -> None:
         settings = self._settings
-        alive = [PING]
+        alive = [PING, self._heartbeat.check]
         if self._leadership is not None:
             lease = f"{settings.election_namespace}/{LEASE}"
-            alive.append(leader_election_check(lease, self._leadership.overdue_s))
+            alive.append(leader_election_check(lease, self._overdue_s))
         ready = [*alive, self._webhooks.check, shutdown_check(self._stopping)]
         health = Endpoints(health={"healthz": alive, "livez": alive, "readyz": ready})
         metrics = Endpoints(
@@ -288,18 +314,29 @@ class Webhooks:
             self._stopping.wait(pause_s)
 
     def _look_after(self) -> bool:
-        """Return whether everything is as it should be, as far as it is there."""
+        """Return whether everything is as it should be, as far as it is there.
+
+        The hooks are listed when reviews can be answered, not before.
+        """
         serving = self._secret.current()
         if self._tls is None:
             tls = ReplaceableContext(serving.pair)
             server = Server(
-                self._application(), _ANY_ADDRESS, self._settings.webhook_port, tls.context
+                self._application(),
+                _ANY_ADDRESS,
+                self._settings.webhook_port,
+                tls.context,
+                limits=WEBHOOK_LIMITS,
+                periodic=self._follow,
             )
             server.start()
             self._server, self._tls = server, tls
             log.info("serving webhooks", extra={"port": server.port})
         else:
             self._tls.replace(serving.pair)
+        while not self._lookup.is_synced:
+            if self._stopping.wait(CARE_SOON_S):
+                return False
         paths, is_complete = {hook.path for hook in self._hooks}, True
         kinds: tuple[tuple[type[Configuration], str], ...] = (
             (MutatingWebhookConfiguration, MUTATING_NAME),
@@ -318,7 +355,9 @@ class Webhooks:
         return is_complete
 
     def _problem(self) -> str:
-        return "" if not self._hooks or self._tls is not None else "no certificate yet"
+        if not self._hooks:
+            return ""
+        return "no certificate yet" if self._tls is None else self._unknown()
 
     def _application(self) -> Starlette:
         return review_application(
@@ -329,7 +368,17 @@ class Webhooks:
 
     def _not_ready(self) -> str:
         self._lookup.follow()
+        return self._unknown()
+
+    def _unknown(self) -> str:
         return "" if self._lookup.is_synced else "the cluster has not been taken in yet"
+
+    def _follow(self) -> None:
+        """Take in what reviews are judged by, although none is asked for, as from the start on."""
+        try:
+            self._lookup.follow()
+        except Exception:
+            log.exception("what reviews are judged by is not followed")
 
 
 def reviewer(hook: Hook, lookup: FollowingLookup) -> Reviewer:

@@ -19,7 +19,18 @@ from koordinator.cli.configuration import (
     read_configuration,
     write_configuration,
 )
-from koordinator.cli.flags import BOOL, ONCE, OnceFiles, OnceNow, OncePrint, Verbosity, parse_bool
+from koordinator.cli.flags import (
+    BOOL,
+    LIVENESS_DEADLINE,
+    ONCE,
+    LivenessDeadline,
+    OnceFiles,
+    OnceNow,
+    OncePrint,
+    Verbosity,
+    parse_bool,
+    parse_seconds,
+)
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, print_data
 from koordinator.cli.times import parse_time
@@ -121,6 +132,7 @@ def scheduler(  # noqa: PLR0917 -- one parameter per flag
     audit_dir: Annotated[
         Path | None, typer.Option(help="Keep them in files here, too; implies --audit.")
     ] = None,
+    liveness_deadline: LivenessDeadline = LIVENESS_DEADLINE,
     verbosity: Verbosity = 0,
     logging_format: Annotated[LogFormat, typer.Option()] = LogFormat.TEXT,
     once: Annotated[
@@ -188,6 +200,7 @@ def scheduler(  # noqa: PLR0917 -- one parameter per flag
             ),
             audit=audit,
             audit_folder=audit_dir,
+            liveness_deadline_s=parse_seconds(liveness_deadline, "--liveness-deadline"),
             verbosity=verbosity,
             log_format=logging_format,
         )

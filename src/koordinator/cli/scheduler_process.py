@@ -40,6 +40,7 @@ from koordinator.process.configz import configz
 from koordinator.process.endpoints import Endpoints, application, thread_stacks
 from koordinator.process.guard import Guard
 from koordinator.process.health import PING, Check, leader_election_check, shutdown_check
+from koordinator.process.heartbeat import Heartbeat
 from koordinator.process.inquiries import Inquiries
 from koordinator.process.leading import Leadership, unique_identity
 from koordinator.process.logs import LogFormat, set_up_logging, set_verbosity
@@ -88,6 +89,7 @@ class Settings:
     writes_network: bool | None
     audit: bool
     audit_folder: Path | None
+    liveness_deadline_s: float
     verbosity: int
     log_format: LogFormat
 
@@ -113,6 +115,7 @@ class _Process:
         self._stopping = stopping
         self._cleanup = cleanup
         self._clock: Clock = SystemClock()
+        self._heartbeat = Heartbeat(self._clock, settings.liveness_deadline_s)
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
@@ -142,6 +145,7 @@ class _Process:
         self._scheduler.sync()
         frozen = False
         while not self._stopping.is_set():
+            self._heartbeat.beat()
             if leadership is not None and leadership.lost:
                 raise ClusterError("leadership lost")
             leads = self._may_act()
@@ -174,6 +178,7 @@ class _Process:
 
     def _wait_to_lead(self, leadership: Leadership) -> None:
         while not (self._stopping.is_set() or leadership.lost):
+            self._heartbeat.beat()
             if leadership.wait_until_leading(LONGEST_WAIT_S):
                 return
 
@@ -301,7 +306,7 @@ class _Process:
 
     def _endpoints(self) -> Endpoints:
         settings, leadership = self._settings, self._leadership
-        alive = [PING]
+        alive = [PING, self._heartbeat.check]
         if leadership is not None:
             election = settings.configuration.leader_election
             lease = f"{election.resource_namespace}/{election.resource_name}"

@@ -90,7 +90,11 @@ class FollowingLookup(ReaderLookup):
         self.is_synced = False
 
     def follow(self) -> None:
-        """Take in what has happened; to be called before each request.  Never waits."""
+        """Take in what has happened; to be called before each request and now and then.
+
+        Never waits.  The first call opens the watch; ``is_synced`` says when all that existed then
+        has been taken in.
+        """
         if self._watch is None:
             self._watch = self._cluster.watch(FOLLOWED)
         for event in self._watch.poll():

@@ -34,7 +34,7 @@ _FAREWELL_S = 5.0  # for a client to agree to the end of TLS
 class ConnectionLimits:
     """What one client, and all together, may take of a server."""
 
-    connections: int = 512
+    connections: int = 64  # asyncio keeps 256 KiB for each that speaks TLS
     #: For the handshake and the head of a request, as nothing of it is worth anything before.
     head_s: float = 10.0
     #: For the rest: a slow body, the answer, and a client that reads it slowly.  An admission

@@ -21,11 +21,12 @@ class Check:
     """One thing that must be right.
 
     ``problem`` returns what is wrong, empty if nothing is.  It runs in the server's thread and must
-    not wait for anything.
+    not wait for anything.  If it ``is_public``, it gives nothing away, and anybody is told.
     """
 
     name: str
     problem: Callable[[], str]
+    is_public: bool = False
 
 
 PING = Check("ping", lambda: "")
@@ -94,7 +95,7 @@ class HealthEndpoint:
     def report(self, excluded: Collection[str] = (), *, verbose: bool = False) -> Verdict:
         """Run the checks that are not excluded; a failure is always told in full.
 
-        Not in full is what is wrong: that goes to the log, for anybody may ask.
+        Not in full is what is wrong, unless it is public: anybody may ask, so it goes to the log.
         """
         lines, failed = [], False
         for check in self.checks:
@@ -105,7 +106,8 @@ class HealthEndpoint:
             self._indicators.observe(check.name, self.name, passed=not problem)
             if problem:
                 failed = True
-                lines.append(f"[-]{check.name} failed: reason withheld")
+                reason = problem if check.is_public else "reason withheld"
+                lines.append(f"[-]{check.name} failed: {reason}")
                 log.info(
                     "health check failed",
                     extra={"endpoint": self.name, "check": check.name, "error": problem},

@@ -22,7 +22,10 @@ def unique_identity() -> str:
 
 
 class Leadership:
-    """Keeps an elector going from ``start`` to ``stop``; who has lost must end its process."""
+    """Keeps an elector going from ``start`` to ``stop``.
+
+    Who has lost must end its process, or step down and stand again with a new elector.
+    """
 
     def __init__(self, elector: LeaderElector, clock: Clock) -> None:
         self._elector = elector
@@ -54,7 +57,7 @@ class Leadership:
     def lost(self) -> bool:
         """Whether this process led and, unasked, does no longer, or a bug has ended the thread.
 
-        Final: the process must exit with a failure, and may come back as a new candidate.
+        Final: what comes back is a new candidate, in this process or in another.
         """
         died = self._thread.ident is not None and not self._thread.is_alive()
         return self._elector.lost or (died and not self._stopping.is_set())

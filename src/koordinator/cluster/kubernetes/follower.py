@@ -63,8 +63,8 @@ class _Place:
 class Follower:
     """One kind.
 
-    ``silence_s`` is how long a healthy stream may bring nothing: the server sends a bookmark every
-    minute.
+    After ``silence_s`` without a word a stream is opened anew: the server sends a bookmark every
+    minute, but none while a cluster is idle, so that this is no failure.
     """
 
     def __init__(

@@ -182,10 +182,13 @@ class Transport:
     async def stream(self, request: Request, silence_s: float) -> AsyncGenerator[bytes, None]:
         """Yield what the answer brings as it comes, after an empty chunk when it begins.
 
-        Raises as ``call``, and UnreachableError when nothing came for ``silence_s`` seconds.
+        It ends when nothing came for ``silence_s`` seconds: an idle cluster and a connection that
+        broke without a word look alike, and who opens the stream again finds out.  Raises as
+        ``call``.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence_s)
         access = await self._access()
+        has_begun = False
         try:
             async with self._open(request, access, timeout, _STREAM_BUFFER) as response:
                 if response.status != HTTPStatus.OK:
@@ -194,6 +197,7 @@ class Transport:
                     status = read_status(await response.read())
                     raise self.error(request, response.status, status)
                 connection = response.connection
+                has_begun = True
                 try:
                     yield b""
                     while chunk := await response.content.readany():
@@ -203,6 +207,9 @@ class Transport:
                     if connection is not None and connection.transport is not None:
                         connection.transport.abort()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            if has_begun and isinstance(error, aiohttp.SocketTimeoutError):
+                log.debug("stream silent: ended", extra={"request": str(request)})
+                return
             raise _unreachable(request, error) from error
 
     def error(self, request: Request, code: int, status: ServerStatus) -> ClusterError:

@@ -117,6 +117,21 @@ def test_a_silent_stream_is_cut(server: ScriptedServer) -> None:
 
 
 @pytest.mark.slow
+def test_an_idle_cluster_is_no_news(
+    server: ScriptedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Streams that end because nothing happens are opened again, without a warning."""
+    caplog.set_level("INFO")
+    server.on(LIST, reply(pod_list(version="5")))
+    server.on(WATCH, stream(), stream(event("ADDED", pod("a", "6"))))
+    with server.cluster(silence_s=1.1) as cluster:
+        watch = cluster.watch([Pod])
+        server.wait_for(WATCH, 1)
+        assert seen(take(cluster, watch, 1)) == [("ADDED", "a", "6")]
+    assert logged(caplog) == []
+
+
+@pytest.mark.slow
 def test_a_server_that_fails_is_tried_again(
     server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,143 @@
+"""A process lives while its loop does."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from koordinator.foundation.clock import VirtualClock
+from koordinator.process.health import PING, HealthEndpoint, Indicators
+from koordinator.process.heartbeat import COMPUTING_FACTOR, Heartbeat
+
+DEADLINE_S = 60.0
+
+
+class Loop:
+    """A thread with a heartbeat, which does something once and then comes round no more."""
+
+    def __init__(self, does: Callable[[], object]) -> None:
+        self.clock = VirtualClock()
+        self._began = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(does,), daemon=True)
+        self._thread.start()
+        self._began.wait()
+
+    def _run(self, does: Callable[[], object]) -> None:
+        self.heartbeat = Heartbeat(self.clock, DEADLINE_S)
+        self.heartbeat.beat()
+        self._began.set()
+        does()
+
+    def settle(self) -> None:
+        """Wait until the thread uses no CPU any more."""
+        before = None
+        while (now := self.heartbeat._used_s()) != before:
+            before = now
+            threading.Event().wait(0.02)
+
+    def end(self) -> None:
+        self._thread.join(5)
+
+
+@pytest.fixture
+def on_a_fifo(tmp_path: Path) -> Iterator[Loop]:
+    """Read a FIFO that nobody writes to."""
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    loop = Loop(path.read_bytes)
+    yield loop
+    os.close(os.open(path, os.O_WRONLY))
+    loop.end()
+
+
+@pytest.fixture
+def on_a_lock() -> Iterator[Loop]:
+    """Wait for a lock that nobody gives up."""
+    lock = threading.Lock()
+    lock.acquire()
+    loop = Loop(lock.acquire)
+    yield loop
+    lock.release()
+    loop.end()
+
+
+@pytest.fixture
+def computing() -> Iterator[Loop]:
+    """Compute for ever."""
+    stop = threading.Event()
+
+    def compute() -> None:
+        while not stop.is_set():
+            sum(range(1000))
+
+    loop = Loop(compute)
+    yield loop
+    stop.set()
+    loop.end()
+
+
+@pytest.mark.parametrize("name", ["on_a_fifo", "on_a_lock"])
+def test_a_loop_that_waits_for_ever_is_found(name: str, request: pytest.FixtureRequest) -> None:
+    """Livez fails and says why; before the deadline it doesn't."""
+    loop: Loop = request.getfixturevalue(name)
+    livez = HealthEndpoint("livez", [PING, loop.heartbeat.check], Indicators())
+    loop.settle()
+    loop.clock.advance_to(1)
+    assert livez.report().healthy
+    loop.clock.advance_to(DEADLINE_S)
+    assert livez.report().healthy
+
+    loop.clock.advance_to(DEADLINE_S + 2)
+    verdict = livez.report()
+
+    assert not verdict.healthy
+    assert "[-]loop failed: no heartbeat for 62 s, the loop waits; accepted is 60 s" in verdict.text
+
+
+def test_the_log_says_where_it_hangs(on_a_lock: Loop, caplog: pytest.LogCaptureFixture) -> None:
+    """Once, however often the kubelet asks."""
+    on_a_lock.settle()
+    on_a_lock.clock.advance_to(1)
+    assert not on_a_lock.heartbeat.problem()
+    on_a_lock.clock.advance_to(DEADLINE_S + 2)
+    assert on_a_lock.heartbeat.problem()
+    assert on_a_lock.heartbeat.problem()
+
+    (record,) = [each for each in caplog.records if each.getMessage() == "loop hangs"]
+    assert "test_heartbeat.py" in vars(record)["at"]
+
+
+def test_a_long_computation_is_no_hanging(computing: Loop) -> None:
+    """A list of 5,000 nodes, the plan of a large gang; one without end is found, too."""
+    for minutes in range(1, COMPUTING_FACTOR):
+        computing.clock.advance_to(minutes * 60.0)
+        threading.Event().wait(0.01)
+        assert computing.heartbeat.problem() == ""
+
+    computing.clock.advance_to(DEADLINE_S * COMPUTING_FACTOR + 1)
+    threading.Event().wait(0.01)
+    assert "the loop computes; accepted is 600 s" in computing.heartbeat.problem()
+
+
+def test_who_comes_round_again_is_well_again() -> None:
+    """A step that took too long is forgiven, if nobody has ended the process meanwhile."""
+    clock = VirtualClock()
+    heartbeat = Heartbeat(clock, DEADLINE_S)
+    clock.advance_to(DEADLINE_S * COMPUTING_FACTOR + 1)
+    assert heartbeat.problem()
+
+    heartbeat.beat()
+    assert heartbeat.problem() == ""
+
+
+def test_a_thread_that_has_ended_is_found() -> None:
+    """It uses no CPU and comes round no more."""
+    loop = Loop(lambda: None)
+    loop.end()
+    loop.clock.advance_to(1)
+    loop.heartbeat.problem()
+    loop.clock.advance_to(DEADLINE_S + 2)
+
+    assert "the loop waits" in loop.heartbeat.problem()
