@@ -90,6 +90,7 @@ def schedule(
         _print_table(result)
     else:
         print_data(as_data(result), output)
+    result.faults.check()
 
 
 def as_data(result: ScheduleResult) -> dict[str, Any]:

@@ -239,3 +239,4 @@ def _run_once(
         gates=gates,
     )
     print_data(changes.as_data(), output)
+    changes.faults.check()

@@ -38,6 +38,7 @@ from koordinator.process.certificates import (
 )
 from koordinator.process.configz import configz
 from koordinator.process.endpoints import Endpoints, application, thread_stacks
+from koordinator.process.faults import FaultMetrics
 from koordinator.process.guard import Guard
 from koordinator.process.health import PING, Check, leader_election_check, shutdown_check
 from koordinator.process.heartbeat import Heartbeat
@@ -270,6 +271,7 @@ class _Process:
             options=options,
             metrics=Metrics(self._registry),
             audit=self._audit,
+            on_fault=FaultMetrics("koord_scheduler", self._registry),
         )
 
     def _build_audit(self) -> Audit | None:

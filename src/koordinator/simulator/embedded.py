@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from koordinator.api.defaults import with_defaults
@@ -27,6 +27,7 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import Reader
 from koordinator.domain.reservations.reserve_pod import is_active, reserve_pod
 from koordinator.foundation.clock import VirtualClock, to_epoch_s
+from koordinator.foundation.faults import FaultHandler, FaultLog, raise_fault
 from koordinator.scheduler.app import Bound, Evicted, Options, Outcome, Scheduler, Unschedulable
 from koordinator.scheduler.app.audit import Audit
 from koordinator.scheduler.contract import PluginSpec
@@ -79,6 +80,7 @@ class Embedded:
         gates: FeatureGates = NO_GATES,
         metrics: "Metrics | None" = None,
         audit: Audit | None = None,
+        on_fault: FaultHandler = raise_fault,
     ) -> None:
         self.clock = VirtualClock(now_s)
         self.cluster = MemoryCluster(self.clock, admission=admission)
@@ -101,6 +103,7 @@ class Embedded:
             options=replace(options, heeds_other_schedulers=CROSS_SCHEDULER_NOMINATION in gates),
             metrics=metrics,
             audit=audit,
+            on_fault=on_fault,
         )
 
     def load(self, objects: Iterable[KubeObject]) -> None:
@@ -151,6 +154,7 @@ class ScheduleResult:
     unschedulable: tuple[Unschedulable, ...]
     evicted: tuple[Evicted, ...]
     reservations: tuple[Bound | Unschedulable, ...] = ()  # what became of those that want a node
+    faults: FaultLog = field(default_factory=FaultLog)  # what broke; ``check`` it
 
     def about(
         self, pods: AbstractSet[str], reservations: AbstractSet[str] = frozenset()
@@ -161,6 +165,7 @@ class ScheduleResult:
             tuple(o for o in self.unschedulable if o.pod in pods),
             tuple(o for o in self.evicted if o.pod in pods or o.by in pods),
             tuple(o for o in self.reservations if o.reservation in reservations),
+            self.faults,
         )
 
 
@@ -178,8 +183,10 @@ def schedule(
 
     Nothing else is touched.  ``explain`` keeps each decision's scorecard.  ``source`` names the
     configuration in errors.
+    Where a plugin breaks, the others' pods go on; ``faults`` of the result tells.
     Raises InputError, and InvalidError for an object that admission refuses.
     """
+    faults = FaultLog()
     options = Options(
         initial_backoff_s=configuration.pod_initial_backoff_seconds,
         max_backoff_s=configuration.pod_max_backoff_seconds,
@@ -193,6 +200,7 @@ def schedule(
         out_of_tree=out_of_tree,
         source=source,
         gates=gates,
+        on_fault=faults,
     )
     world.load(objects)
     outcomes = world.run_to_fixed_point()
@@ -206,6 +214,7 @@ def schedule(
         tuple(o for o in refused.values() if not o.reservation),
         tuple(o for o in outcomes if isinstance(o, Evicted)),
         tuple(o for o in last if o.reservation),
+        faults,
     )
 
 

@@ -1,7 +1,7 @@
 """A component runs on the embedded cluster to a fixed point; what it wrote is the answer."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from koordinator.api.codec import to_manifest
@@ -9,6 +9,7 @@ from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerC
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.registry import KINDS
 from koordinator.cluster.port import Cluster, EventType
+from koordinator.foundation.faults import FaultLog
 from koordinator.scheduler.app.explanations import Explanations
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.simulator.embedded import Embedded
@@ -21,6 +22,7 @@ class Changes:
     created: Sequence[KubeObject]
     changed: Sequence[KubeObject]
     deleted: Sequence[KubeObject]
+    faults: FaultLog = field(default_factory=FaultLog)  # what broke; ``check`` it
 
     def as_data(self) -> dict[str, list[JsonObject]]:
         """Return the objects as manifests."""
@@ -71,12 +73,18 @@ def schedule_once(
 
     Raises InputError, and InvalidError for an object that admission refuses.
     """
+    faults = FaultLog()
     world = Embedded(
-        configuration, now_s=now_s, out_of_tree=out_of_tree, source=source, gates=gates
+        configuration,
+        now_s=now_s,
+        out_of_tree=out_of_tree,
+        source=source,
+        gates=gates,
+        on_fault=faults,
     )
     world.load(objects)
     recorder = ChangeRecorder(world.cluster)
     world.run_to_fixed_point()
     world.scheduler.report_quotas()
     Explanations(world.scheduler, world.cluster, world.clock).step(finish=True)
-    return recorder.changes()
+    return replace(recorder.changes(), faults=faults)

@@ -60,6 +60,7 @@ class Binder:
         self._under_way: list[tuple[Binds, dict[int, Assumed]]] = []
         self._settled: list[Ended] = []
         self.turn: AuditEntry | None = None  # to which belongs what is assumed now
+        self.assumed: list[Assumed] = []  # since whoever decides has cleared it
 
     @property
     def in_flight(self) -> int:
@@ -76,9 +77,10 @@ class Binder:
         placed = transaction.place(
             queued.key, queued.pod, pod_class, choice.row, choice.holding.belongings
         )
+        assumed = Assumed(queued, choice.node, choice.holding, placed, transaction=transaction)
+        self.assumed.append(assumed)
         for item in choice.holding.objects:
             transaction.put_object(item)
-        assumed = Assumed(queued, choice.node, choice.holding, placed, transaction=transaction)
         assumed.turn = self.turn
         return assumed
 
@@ -94,10 +96,12 @@ class Binder:
             ]
         )
         turn = self.turn
-        return [
+        assumed = [
             Assumed(q, names[p.row], NOTHING, p, turn=turn)
             for q, p in zip(run, placed, strict=True)
         ]
+        self.assumed += assumed
+        return assumed
 
     def forget(self, assumed: Assumed) -> None:
         """Take back what of it still stands."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from koordinator.api.codec import subject_of
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.domain.gangs import GangBook
@@ -14,7 +15,9 @@ from koordinator.foundation.errors import (
     NotFoundError,
     TooManyRequestsError,
 )
+from koordinator.foundation.faults import Fault
 from koordinator.scheduler.app.binding import Assumed, Binder
+from koordinator.scheduler.app.isolation import Isolation
 from koordinator.scheduler.app.journal import Journal
 from koordinator.scheduler.app.reporter import Reporter
 from koordinator.scheduler.app.reservations import ReservationKeeper
@@ -55,7 +58,9 @@ class BindingCycle:
         cycles: Mapping[str, Cycle],
         keeper: ReservationKeeper | None,
         doings: BindingDoings,
+        isolation: Isolation,
     ) -> None:
+        self._isolation = isolation
         self._clock, self._state, self._binder = clock, state, binder
         self._reporter, self._journal = reporter, journal
         self._queue, self._cycles, self._keeper, self._doings = queue, cycles, keeper, doings
@@ -113,7 +118,27 @@ class BindingCycle:
                 self._end_wait(assumed, "timeout")
                 self._fail(assumed, "timed out waiting for its permit")
             else:
-                self.permit(assumed)
+                self._go_on(assumed, self._permitted)
+
+    def _permitted(self, assumed: Assumed) -> bool:
+        self.permit(assumed)
+        return True
+
+    def _go_on(self, assumed: Assumed, step: Callable[[Assumed], bool]) -> bool:
+        """Make a step on the way of a pod; where that breaks, the pod alone loses its place."""
+        try:
+            return step(assumed)
+        except Exception as error:  # noqa: BLE001 -- told
+            fault: Fault | None = None
+            try:
+                fault = self._isolation.fault("bind", error, subject_of(assumed.queued.pod))
+            finally:
+                self.withdraw(assumed.queued.key)
+                self._binder.forget(assumed)
+                problem = fault.problem if fault is not None else str(error)
+                self._fail(assumed, f"binding failed: {problem}")
+            self._isolation.tell(fault)
+            return False
 
     def _refuse(self, assumed: Assumed, plugin: str, refusal: str) -> None:
         has_waited = bool(assumed.deadline_s)
@@ -140,7 +165,7 @@ class BindingCycle:
         """Begin to bind what has been decided, but for pods whose volumes are not ready yet."""
         batch, self._to_bind = self._to_bind, []
         self._beginning = {assumed.queued.key: assumed for assumed in batch}
-        ready = [a for a in batch if a.queued.key in self._beginning and self._is_prepared(a)]
+        ready = [a for a in batch if self._may_begin(a)]
         ready = [assumed for assumed in ready if assumed.queued.key in self._beginning]
         self._beginning = {}
         self._bind(ready)
@@ -152,7 +177,7 @@ class BindingCycle:
             if now_s >= assumed.deadline_s:
                 self._binder.forget(assumed)
                 self._fail(assumed, "binding failed: timed out waiting for its volumes")
-            elif self._is_ready(assumed):
+            elif self._go_on(assumed, self._is_ready):
                 self._bind([assumed])
 
     def end(self, *, wait: bool = False) -> None:
@@ -173,7 +198,8 @@ class BindingCycle:
         self._journal.bound(bound)
         for assumed in bound:
             for active in self._cycle_of(assumed).profile.post_bind:
-                active.plugin.post_bind(assumed.queued.pod, assumed.node)
+                with self._isolation.barrier("post_bind", subject_of(assumed.queued.pod)):
+                    active.plugin.post_bind(assumed.queued.pod, assumed.node)
         self._announce(bound)
 
     def _bind(self, ready: Sequence[Assumed]) -> None:
@@ -192,6 +218,9 @@ class BindingCycle:
                 self._doings.reserved(pod, available)
         if pods:
             self._binder.begin(pods)
+
+    def _may_begin(self, assumed: Assumed) -> bool:
+        return assumed.queued.key in self._beginning and self._go_on(assumed, self._is_prepared)
 
     def _is_prepared(self, assumed: Assumed) -> bool:
         if assumed.transaction is None:  # of a run: nobody has anything to prepare
@@ -247,6 +276,23 @@ class BindingCycle:
         if found is not None:
             self._to_bind.remove(found)
         return found
+
+    def abandon(self, placed: Sequence[Assumed]) -> list[QueuedPod]:
+        """Take back the places given in an attempt that broke off, unless their binding has begun.
+
+        Returns whose they were.
+        """
+        lost = []
+        for assumed in reversed(placed):
+            pod = assumed.queued.pod
+            if self._binder.is_binding(pod.key):
+                continue
+            self.withdraw(pod.key)
+            self._binder.forget(assumed)
+            for active in self._cycle_of(assumed).profile.gangs:
+                active.plugin.gangs.release(pod)
+            lost.append(assumed.queued)
+        return lost
 
     def forget(self, key: str, *, gone: bool) -> bool:
         """Give back the place of a pod that waits; return whether there was one."""

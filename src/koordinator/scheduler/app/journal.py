@@ -1,9 +1,9 @@
 """Who is told of decisions: whoever embeds the scheduler, the metrics, the audit."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from koordinator.cluster.port import WatchEvent
+from koordinator.cluster.port import EventType, WatchEvent
 from koordinator.domain.reservations.reserve_pod import reservation_name
 from koordinator.foundation.clock import Clock
 from koordinator.scheduler.app.audit import Audit
@@ -87,6 +87,11 @@ class Journal:
         elif queued is not None:
             self._audit.rejected(now_s, queued, outcome.plugin, outcome.reason)
 
+    def note_all(self, outcomes: Iterable[Evicted]) -> None:
+        """Note what was done beside deciding."""
+        for outcome in outcomes:
+            self.note(outcome)
+
     def waits(self, queued: QueuedPod, main: tuple[str, str], message: str) -> None:
         """Note that a pod waits on, for ``main`` plugin and reason, without having been tried."""
         self.note(_unschedulable(queued, main, message))
@@ -148,6 +153,12 @@ class Journal:
         if self._audit is not None:
             self._audit.note_times(self._clock.now_s())
             self._audit.flush(self._clock.now_s())
+
+
+def label_of(event: WatchEvent) -> str:
+    """Return what metrics call an event, such as PodAdd."""
+    what = {EventType.ADDED: "Add", EventType.MODIFIED: "Update"}.get(event.type, "Delete")
+    return f"{event.object.KIND}{what}"
 
 
 def _unschedulable(

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Mapping
 
 from koordinator.foundation.clock import Clock
+from koordinator.scheduler.app.isolation import Isolation
 from koordinator.scheduler.contract import ActivePlugin
 from koordinator.scheduler.cycle import Cycle
 from koordinator.scheduler.queue import QueuedPod, SchedulingQueue
@@ -18,8 +19,10 @@ class LimitedPods:
         state: ClusterState,
         queue: SchedulingQueue,
         cycles: Mapping[str, Cycle],
+        isolation: Isolation,
     ) -> None:
         self._clock, self._state, self._queue, self._cycles = clock, state, queue, cycles
+        self._isolation = isolation
         #: by scheduler name and plugin: the version of the plugin when it was asked last
         self._asked_at: dict[tuple[str, str], Hashable] = {}
 
@@ -30,11 +33,15 @@ class LimitedPods:
         """
         for cycle in self._cycles.values():
             for active in cycle.limiting:
-                asked = (cycle.profile.scheduler_name, active.name)
-                version = cycle.version(active)
-                if version != self._asked_at.get(asked):
-                    self._asked_at[asked] = version
-                    self._wake_limited_by(cycle, active)
+                with self._isolation.barrier("run_limit"):
+                    self._wake_if_changed(cycle, active)
+
+    def _wake_if_changed(self, cycle: Cycle, active: ActivePlugin) -> None:
+        asked = (cycle.profile.scheduler_name, active.name)
+        version = cycle.version(active)
+        if version != self._asked_at.get(asked):
+            self._wake_limited_by(cycle, active)
+            self._asked_at[asked] = version
 
     def _wake_limited_by(self, cycle: Cycle, active: ActivePlugin) -> None:
         """Wake as many pods of a kind as the plugin has room for; gangs are many in one."""
@@ -43,10 +50,14 @@ class LimitedPods:
         def helps(queued: QueuedPod) -> bool:
             if queued.pod.spec.scheduler_name != cycle.profile.scheduler_name:
                 return False
-            pod_class = self._state.unbound[queued.key][1]
-            run_key = cycle.run_key(pod_class)
-            if run_key not in left:
-                left[run_key] = cycle.room_for(active, pod_class, len(self._state.unbound))
+            try:
+                pod_class = self._state.unbound[queued.key][1]
+                run_key = cycle.run_key(pod_class)
+                if run_key not in left:
+                    left[run_key] = cycle.room_for(active, pod_class, len(self._state.unbound))
+            except Exception as error:  # noqa: BLE001 -- told; the pod's attempt will show
+                self._isolation.note("run_limit", error, f"Pod {queued.key}")
+                return True
             if left[run_key] <= 0:
                 return False
             if queued.run_key is not None:

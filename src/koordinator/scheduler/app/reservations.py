@@ -7,6 +7,7 @@ Source: koordinator pkg/scheduler/plugins/reservation, ``Bind``; controller.
 """
 
 import logging
+from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from msgspec.structs import replace
@@ -16,8 +17,9 @@ from koordinator.api.annotations.reservation import (
     RESERVATION_NAME,
     ReservationAllocated,
 )
-from koordinator.api.codec import merge_patch
+from koordinator.api.codec import merge_patch, subject_of
 from koordinator.api.kubescheduler import ReservationArgs
+from koordinator.api.kubescheduler.gates import CLEAN_EXPIRED_ALLOCATED
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation, ReservationStatus
 from koordinator.cluster.port import Cluster
@@ -31,7 +33,9 @@ from koordinator.foundation.errors import (
     InvalidError,
     NotFoundError,
 )
-from koordinator.scheduler.contract import Holding
+from koordinator.scheduler.app.isolation import Isolation
+from koordinator.scheduler.contract import Holding, Profile
+from koordinator.scheduler.plugins.reservation import Reservations
 from koordinator.scheduler.snapshot import ClusterState
 
 WRITES_PER_STEP = 32  # so that pods don't wait for long
@@ -51,7 +55,9 @@ class ReservationKeeper:
         args: ReservationArgs,
         *,
         cleans_users: bool = False,
+        isolation: Isolation,
     ) -> None:
+        self._isolation = isolation
         self._cleans_users = cleans_users
         self._deleted: dict[str, None] = {}  # uids of those whose users are to forget them
         self._cluster, self._state, self._clock, self._args = cluster, state, clock, args
@@ -129,7 +135,8 @@ class ReservationKeeper:
             del self._dirty[name]
             reservation = self._state.objects.get(Reservation, name)
             if reservation is not None:
-                written |= self._settle(reservation, now_s)
+                with self._isolation.barrier("reservation", subject_of(reservation)):
+                    written |= self._settle(reservation, now_s)
         return self._collect(now_s) or written
 
     def next_wakeup_s(self) -> float | None:
@@ -256,3 +263,22 @@ class ReservationKeeper:
             self._remind(self._clock.now_s() + RETRY_S, name)
             return False
         return True
+
+
+def build_keeper(
+    cluster: Cluster,
+    state: ClusterState,
+    clock: Clock,
+    profiles: Sequence[Profile],
+    isolation: Isolation,
+) -> ReservationKeeper | None:
+    """Return what keeps reservations, as the first profile has it that knows any; None: none."""
+    for profile in profiles:
+        for active in profile.lenders:
+            if isinstance(active.plugin, Reservations):
+                cleans = CLEAN_EXPIRED_ALLOCATED in active.plugin.gates
+                args = active.plugin.args
+                return ReservationKeeper(
+                    cluster, state, clock, args, cleans_users=cleans, isolation=isolation
+                )
+    return None

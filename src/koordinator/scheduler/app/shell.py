@@ -7,10 +7,10 @@ simulation.
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from koordinator.api.kubescheduler.gates import CLEAN_EXPIRED_ALLOCATED
+from koordinator.api.codec import subject_of
 from koordinator.api.labels import OPERATING_MODE
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.namespace import Namespace
@@ -24,6 +24,7 @@ from koordinator.domain.reservations.owners import claimant_of, is_owner
 from koordinator.domain.reservations.reserve_pod import is_reserve_pod, reserve_pod
 from koordinator.domain.transforms import as_scheduled
 from koordinator.foundation.clock import Clock, to_epoch_s
+from koordinator.foundation.faults import Fault, FaultHandler, raise_fault
 from koordinator.scheduler.app.audit import Audit
 from koordinator.scheduler.app.binding import Assumed, Binder
 from koordinator.scheduler.app.binding_cycle import BindingCycle, BindingDoings
@@ -31,19 +32,22 @@ from koordinator.scheduler.app.consistency import validate_waiting
 from koordinator.scheduler.app.diagnoses import Diagnoses
 from koordinator.scheduler.app.evictions import Evictions
 from koordinator.scheduler.app.gang_turns import GangDoings, GangTurns
+from koordinator.scheduler.app.gates import Gates
+from koordinator.scheduler.app.isolation import Isolation, LeftOut, bare
 from koordinator.scheduler.app.job_queues import EVENTS, GATE, JobQueues
-from koordinator.scheduler.app.journal import Journal
+from koordinator.scheduler.app.journal import Journal, label_of
 from koordinator.scheduler.app.limited_pods import LimitedPods
+from koordinator.scheduler.app.options import Options
 from koordinator.scheduler.app.outcomes import Outcome
 from koordinator.scheduler.app.queued_quotas import QueuedQuotas
+from koordinator.scheduler.app.recovery import Recovery
 from koordinator.scheduler.app.reporter import Reporter
-from koordinator.scheduler.app.reservations import ReservationKeeper
+from koordinator.scheduler.app.reservations import ReservationKeeper, build_keeper
 from koordinator.scheduler.app.terminating_pods import TerminatingPods
 from koordinator.scheduler.app.upkeep import Upkeep
 from koordinator.scheduler.contract import (
     Action,
     ClusterEvent,
-    Gate,
     PostFilterResult,
     Profile,
 )
@@ -51,36 +55,13 @@ from koordinator.scheduler.cycle import Choice, Cycle, Refused, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.ingest import Ingest, is_over
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
-from koordinator.scheduler.plugins.reservation import Reservations
 from koordinator.scheduler.queue import Need, Nominator, QueuedPod, SchedulingQueue
-from koordinator.scheduler.snapshot import (
-    ClusterState,
-    IntArray,
-    PodClass,
-    Snapshot,
-)
+from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass, Snapshot
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
     from koordinator.scheduler.app.metrics import Metrics
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How the scheduler runs; defaults are kube-scheduler's."""
-
-    initial_backoff_s: float = 1.0
-    max_backoff_s: float = 10.0
-    max_unschedulable_s: float = 300.0
-    report: bool = True  # write conditions and events
-    explain: bool = False  # keep the scorecard of every decision; much slower
-    merge_runs: bool = True  # decide runs of identical pods at once; the outcome is the same
-    run_limit: int = 4096
-    in_flight: int = 1024  # bindings under way at which deciding waits until half of them ended
-    #: write the domains to ClusterNetworkTopology; None: if a profile gathers gangs
-    writes_network: bool | None = None
-    heeds_other_schedulers: bool = False  # keeps the places to which they nominate pods
 
 
 class Scheduler:
@@ -98,14 +79,18 @@ class Scheduler:
         options: Options | None = None,
         metrics: "Metrics | None" = None,
         audit: Audit | None = None,
+        on_fault: FaultHandler = raise_fault,
     ) -> None:
+        """``on_fault`` is told what broke; by default it is raised, and nothing goes on."""
         self.state = state
         self.options = options or Options()
         self._cluster = cluster
         self._clock = clock
         self._ingest = Ingest(state)
         self._metrics = metrics
-        self._keeper = _keeper(cluster, state, clock, profiles)
+        self._isolation = Isolation(profiles, on_fault)
+        self._left_out = LeftOut(clock, self._isolation, self._handle, self._leave_out)
+        self._keeper = build_keeper(cluster, state, clock, profiles, self._isolation)
         quotas = [
             a.plugin
             for p in profiles
@@ -120,13 +105,13 @@ class Scheduler:
         hints[GATE] = EVENTS
         self.queue = SchedulingQueue(
             hints,
-            self._gate,
+            lambda pod: self._gates.ask(pod),  # noqa: PLW0108 -- they are made later
             initial_backoff_s=self.options.initial_backoff_s,
             max_backoff_s=self.options.max_backoff_s,
             max_unschedulable_s=self.options.max_unschedulable_s,
         )
         self.nominator = Nominator()
-        self._limited = LimitedPods(clock, state, self.queue, self.cycles)
+        self._limited = LimitedPods(clock, state, self.queue, self.cycles, self._isolation)
         self._binder = Binder(cluster, state, clock)
         self._journal = Journal(clock, self.queue, self._binder, metrics, audit)
         self._reporter = Reporter(cluster, clock, enabled=self.options.report)
@@ -146,6 +131,7 @@ class Scheduler:
             cycles=self.cycles,
             keeper=self._keeper,
             doings=self._binding_doings(),
+            isolation=self._isolation,
         )
         self._evictions = Evictions(
             cluster,
@@ -174,6 +160,26 @@ class Scheduler:
             metrics=metrics,
             report=self.options.report,
             writes_network=self.options.writes_network,
+            isolation=self._isolation,
+        )
+        self._gates = Gates(
+            clock,
+            self._isolation,
+            self._reporter,
+            cycles=self.cycles,
+            queues=self._job_queues,
+            gangs=self._upkeep.gangs,
+            again_after_s=self.options.max_backoff_s,
+        )
+        self._recovery = Recovery(
+            self._isolation,
+            self._binder,
+            self._bindings,
+            self._journal,
+            queue=self.queue,
+            gangs=self.gangs,
+            decide=self._decide,
+            fail=self._fail,
         )
         self._gang_turns = GangTurns(
             clock,
@@ -259,21 +265,43 @@ class Scheduler:
             if event.type is EventType.BOOKMARK:
                 self._bookmarks_due -= 1
                 self.is_synced = not self._bookmarks_due
-            elif self._metrics is None:
+                continue
+            began_s = self._metrics.now_s() if self._metrics is not None else 0.0
+            if self._left_out.events:
+                self._left_out.forget(event.object)
+            try:
                 self._handle(event)
-            else:
-                began_s = self._metrics.now_s()
-                self._handle(event)
-                self._metrics.handled(_label(event), self._metrics.now_s() - began_s)
-        if self._terminating is not None:
-            self._terminating.step()
-        if self.is_synced:
-            self._evictions.end_stale_nominations()
+            except Exception as error:  # noqa: BLE001 -- told
+                self._left_out.add(event, error)
+            if self._metrics is not None:
+                self._metrics.handled(label_of(event), self._metrics.now_s() - began_s)
+        self._left_out.step()
+        self._follow_up()
+
+    def _follow_up(self) -> None:
+        """Do what all news together are a reason for."""
+        with self._isolation.barrier("ingest"):
+            if self._terminating is not None:
+                self._terminating.step()
+            if self.is_synced:
+                self._evictions.end_stale_nominations()
         self._limited.wake()
         for complaint in self._ingest.complaints:
             if self._reporter.complained(complaint.about, complaint.problem):
                 log.warning("annotation ignored", extra={"complaint": complaint.problem})
         self._ingest.complaints.clear()
+
+    def _leave_out(self, obj: KubeObject, fault: Fault) -> None:
+        """Go on as if an object were not there; but what runs on a node keeps its amounts."""
+        for gone in (obj, bare(obj)):
+            with suppress(Exception):  # whatever it is, it has been told
+                self._handle(WatchEvent(EventType.DELETED, gone, gone))
+                break
+        if isinstance(obj, Pod) and obj.spec.node_name and not is_over(obj):
+            with self._isolation.barrier("ingest", subject_of(obj)):
+                self._ingest.put_placed(bare(obj), None)
+        elif isinstance(obj, Pod) and obj.spec.scheduler_name in self.cycles:
+            self._reporter.failed(obj, fault.problem, "SchedulerError")
 
     def _handle(self, event: WatchEvent) -> None:
         if isinstance(event.object, Pod):
@@ -428,8 +456,12 @@ class Scheduler:
         if has_place and self.queue.get(key) is None:
             return
         self._class_of[key] = (pod, pod_class)
-        alone = any(active.plugin.permits(pod_class) for active in cycle.profile.gangs)
-        run_key = None if alone else cycle.run_key(pod_class)
+        try:
+            alone = any(active.plugin.permits(pod_class) for active in cycle.profile.gangs)
+            run_key = None if alone else cycle.run_key(pod_class)
+        except Exception as error:  # noqa: BLE001 -- told; its attempt will show
+            self._isolation.note("ingest", error, subject_of(pod))
+            run_key = None
         self.queue.update(old, pod, run_key, self._arrived_s(pod))
         if not has_place:
             self._evictions.heard_nomination(pod)
@@ -467,17 +499,6 @@ class Scheduler:
     def _tell_queue(self, event: ClusterEvent) -> None:
         self.queue.on_event(event, self._clock.now_s())
 
-    def _gate(self, pod: Pod) -> Gate | None:
-        cycle = self.cycles[pod.spec.scheduler_name]
-        self._upkeep.gangs.seen(pod)
-        for active in cycle.profile.pre_enqueue:
-            message = active.plugin.pre_enqueue(pod)
-            if message:
-                self._upkeep.gangs.gated(pod)
-                return Gate(active.name, message)
-        waits = self._job_queues.why_gated(pod)
-        return Gate(GATE, waits) if waits else None
-
     def _message_of(self, key: str) -> str:
         queued = self.queue.get(key)
         return queued.message if queued is not None else ""
@@ -512,16 +533,21 @@ class Scheduler:
                 self._exchange()
         self._bindings.begin()
         self._bindings.end()
-        self._gang_turns.waiting.wake()  # what was given back may make room
+        with self._isolation.barrier("gang"):
+            self._gang_turns.waiting.wake()  # what was given back may make room
         self._upkeep.settle()
+        self._isolation.tell_of_hints(self.queue)
         if self.is_synced and limit != 0:  # who only follows the cluster writes nothing
-            for outcome in self._upkeep.step():
-                self._journal.note(outcome)
+            self._journal.note_all(self._upkeep.step())
         return self._journal.take()
 
     def _keeps_reservations(self) -> bool:
         """Do what is due for reservations; return whether there was anything."""
-        return self._keeper is not None and self._keeper.step()
+        done = False
+        if self._keeper is not None:
+            with self._isolation.barrier("reservation"):
+                done = self._keeper.step()
+        return done
 
     def warm_up(self) -> None:
         """Decide about pods that nobody has, so that the first real one finds all code loaded."""
@@ -566,21 +592,26 @@ class Scheduler:
         self._take_in()
 
     def _next_run(self, most: int) -> list[QueuedPod]:
-        now_s = self._clock.now_s()
-        self.queue.release(self._job_queues.take_ready(), now_s)
-        self._gang_turns.waiting.wake()
+        now_s, barrier = self._clock.now_s(), self._isolation.barrier
+        with barrier("job queue"):
+            self.queue.release(self._job_queues.take_ready(), now_s)
+        self.queue.release(self._gates.take_due(), now_s)
+        with barrier("gang"):
+            self._gang_turns.waiting.wake()
         for cycle in self.cycles.values():
             for active in cycle.profile.next_pod:
-                key = active.plugin.next_pod(self.queue.get)
-                queued = self.queue.take(key) if key is not None else None
-                if queued is not None:
-                    return [queued]
+                with barrier("next_pod"):
+                    key = active.plugin.next_pod(self.queue.get)
+                    queued = self.queue.take(key) if key is not None else None
+                    if queued is not None:
+                        return [queued]
         return self.queue.pop_run(now_s, most)
 
     def next_wakeup_s(self) -> float | None:
         """Return when there is something to do even without news; None: only news can help."""
         times = self._bindings.deadlines()
-        wakeups = [self.queue.next_wakeup_s()]
+        sources = (self.queue, self._left_out, self._gates)
+        wakeups = [source.next_wakeup_s() for source in sources]
         if self.is_synced:
             wakeups += self._upkeep.next_wakeups()
         if self._terminating is not None:
@@ -595,8 +626,13 @@ class Scheduler:
 
     def _decide(self, run: list[QueuedPod]) -> None:
         self._journal.begin(run)
-        self._decide_run(run)
-        self._journal.end(run)
+        self._binder.assumed.clear()
+        try:
+            self._decide_run(run)
+        except Exception as error:  # noqa: BLE001 -- told
+            self._recovery.recover(run, error)
+        else:
+            self._journal.end(run)
 
     def _decide_run(self, run: list[QueuedPod]) -> None:
         if not self._job_queues.is_empty:
@@ -612,7 +648,7 @@ class Scheduler:
         classes = [self._class(queued) for queued in run]
         self.attempts += len(run)
         done = 0
-        if len(run) > 1 and not _permits(cycle, classes) and self._can_merge(run):
+        if len(run) > 1 and not cycle.permits(classes) and self._can_merge(run):
             rows = self._choose_run(cycle, classes)
             if rows is not None:
                 done = len(rows)
@@ -761,27 +797,3 @@ class Scheduler:
         if self.queue.get(queued.key) is queued:  # else it was deleted, or has a node by now
             self._reporter.failed(queued.pod, message, "SchedulerError")
         self.queue.fail(queued, message, self._clock.now_s())
-
-
-def _keeper(
-    cluster: Cluster, state: ClusterState, clock: Clock, profiles: Sequence[Profile]
-) -> ReservationKeeper | None:
-    """Return what keeps reservations, as the first profile has it that knows any; None: none."""
-    for profile in profiles:
-        for active in profile.lenders:
-            if isinstance(active.plugin, Reservations):
-                cleans = CLEAN_EXPIRED_ALLOCATED in active.plugin.gates
-                args = active.plugin.args
-                return ReservationKeeper(cluster, state, clock, args, cleans_users=cleans)
-    return None
-
-
-def _permits(cycle: Cycle, classes: Sequence[PodClass]) -> bool:
-    """Return whether a permit plugin has a say about one of these pods."""
-    return any(cycle.concerning(pod_class).permit for pod_class in dict.fromkeys(classes))
-
-
-def _label(event: WatchEvent) -> str:
-    """Return what metrics call an event, such as PodAdd."""
-    what = {EventType.ADDED: "Add", EventType.MODIFIED: "Update"}.get(event.type, "Delete")
-    return f"{event.object.KIND}{what}"

@@ -10,6 +10,7 @@ from koordinator.cluster.port import Cluster
 from koordinator.domain.gangs import GangBook
 from koordinator.foundation.clock import Clock
 from koordinator.scheduler.app.gang_reports import GangReports
+from koordinator.scheduler.app.isolation import Isolation
 from koordinator.scheduler.app.job_queues import JobQueues
 from koordinator.scheduler.app.network_reports import NetworkReports
 from koordinator.scheduler.app.outcomes import Evicted
@@ -42,9 +43,10 @@ class Upkeep:
         metrics: "Metrics | None",
         report: bool,
         writes_network: bool | None,
+        isolation: Isolation,
     ) -> None:
         """``writes_network``: None leaves it to whether some gang plugin looks at the network."""
-        self._clock, self._report = clock, report
+        self._clock, self._report, self._isolation = clock, report, isolation
         self._places = QueuePlaces(queues, state, gangs, reporter, message_of)
         self.gangs = GangReports(
             cluster, clock, state, gangs, reporter, places=self._places, enabled=report
@@ -61,17 +63,26 @@ class Upkeep:
 
     def settle(self) -> None:
         """Forget what has ended; writes nothing."""
-        self._places.settle()
+        with self._isolation.barrier("queue places"):
+            self._places.settle()
 
     def step(self) -> list[Evicted]:
         """Write what is due; return the pods that were evicted because their quota is overused."""
+        barrier = self._isolation.barrier
+        evicted: list[Evicted] = []
         if self._report:
-            self._places.step(self._clock)
-        self.gangs.write()
-        self._network.write()
-        evicted = self._revoke.step() if self._revoke is not None else []
+            with barrier("queue places"):
+                self._places.step(self._clock)
+        with barrier("PodGroup status"):
+            self.gangs.write()
+        with barrier("network topology"):
+            self._network.write()
+        if self._revoke is not None:
+            with barrier("quota overuse revoke"):
+                evicted = self._revoke.step()
         if self._status is not None:
-            self._status.step()
+            with barrier("ElasticQuota status"):
+                self._status.step()
         return evicted
 
     def finish(self) -> None:

@@ -349,8 +349,9 @@ class Evaluator:
         program, key = self._program(pod, view)
         kept = self._kept.get(key)
         if kept is None:
-            kept = self._kept[key] = Evaluation(program, pod)
-            kept.refresh(self, view)
+            kept = Evaluation(program, pod)
+            kept.refresh(self, view)  # one that a plugin breaks on is not kept for others
+            self._kept[key] = kept
             most = max(1, self._keep_bytes // max(kept.nbytes, 1))  # they are about as large
             while len(self._kept) > most:
                 self._kept.popitem(last=False)

@@ -1,6 +1,6 @@
 """The stages of a pod that is popped from the queue: filter, score, choose, reserve."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,6 +109,10 @@ class Cycle:
         if known is None:
             known = pod.facts[self] = Concerned.with_pod(self.profile, pod)
         return known
+
+    def permits(self, pods: Iterable[PodClass]) -> bool:
+        """Return whether a permit plugin has a say about one of these pods."""
+        return any(self.concerning(pod).permit for pod in dict.fromkeys(pods))
 
     def scorecard(self, pod: PodClass) -> Scorecard:
         """Return every node's verdict and scores, computed from scratch."""

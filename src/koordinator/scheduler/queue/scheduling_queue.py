@@ -357,6 +357,12 @@ class SchedulingQueue:
         """Plugin -> what its hint raised last; the pods were queued all the same."""
         return self._hints.errors
 
+    def take_hint_errors(self) -> dict[str, Exception]:
+        """Return and forget what hints have raised."""
+        errors = dict(self._hints.errors)
+        self._hints.errors.clear()
+        return errors
+
     def validate(self) -> None:
         """Derive everything redundant again and raise BugError where it differs."""
         self._pools.validate()

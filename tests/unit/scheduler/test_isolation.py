@@ -1,0 +1,181 @@
+"""Whatever one pod or object makes a plugin raise is its own trouble: all others go on, exactly."""
+
+from collections.abc import Mapping
+
+import pytest
+from tests.unit.scheduler.breaking import EVIL, Boom, World, breakable, breaks, objects
+from tests.unit.scheduler.watching import condition, events
+from tests.worlds import START_S, made, node, pod
+
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
+from koordinator.foundation.errors import BugError
+from koordinator.foundation.faults import FaultLog
+from koordinator.scheduler.app import Options
+from koordinator.simulator import Embedded
+from koordinator.simulator.embedded import STOCK, schedule
+
+PLUGINS = sorted({name for name, _ in breakable()})
+KOORD = "koord-scheduler"
+
+
+def without_the_unplaced(placed: Mapping[str, str]) -> list[KubeObject]:
+    """Return the world in which evil pods that found no node never were."""
+    return [
+        obj
+        for obj in objects(with_evil=True)
+        if not isinstance(obj, Pod)
+        or EVIL not in obj.metadata.labels
+        or obj.metadata.name in placed
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLUGINS)
+def test_a_method_that_breaks_on_some_pods_concerns_these_alone(name: str) -> None:
+    """Others get the nodes that they would have without them; sums and books are in order."""
+    for method in [m for plugin, m in breakable() if plugin == name]:
+        world = World(*objects(with_evil=True))
+        raised = breaks(world.plugins()[name], method, only_on_evil=True)
+
+        placed = world.run()
+
+        expected = World(*without_the_unplaced(placed)).run()
+        assert set(placed) == set(expected), method
+        hit = {fault.about.rpartition("/")[2] for fault in world.faults}
+        if not hit & set(placed):  # else somebody came later than he would have
+            assert placed == expected, method
+        assert bool(raised) == bool(world.faults), method
+        assert all(isinstance(fault.error, Boom) for fault in world.faults)
+        if raised:
+            assert (method, name) in {(fault.stage, fault.source) for fault in world.faults}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLUGINS)
+def test_a_method_that_breaks_once_costs_nobody_his_node(name: str) -> None:
+    """Whoever it hit tries again after a while."""
+    expected = set(World(*objects(with_evil=True)).run())
+    for method in [m for plugin, m in breakable() if plugin == name]:
+        world = World(*objects(with_evil=True))
+        breaks(world.plugins()[name], method, only_on_evil=False, times=1)
+
+        assert set(world.run()) == expected, method
+
+
+def test_the_pod_is_told_which_plugin_broke() -> None:
+    """As an internal error of kube-scheduler: a condition, an event, another try."""
+    evil = pod("evil", 1, labels={EVIL: "true"}, schedulerName=KOORD)
+    world = World(node("n"), evil)
+    breaks(world.plugins()["NodeResourcesFit"], "compares", only_on_evil=True, times=2)
+
+    assert world.run() == {"evil": "n"}
+
+    (failed,) = [e for e in events(world.one, "evil") if e[1] == "FailedScheduling"]
+    assert failed[3] == 'internal error: compares of "NodeResourcesFit": Boom: compares'
+    assert {str(fault) for fault in world.faults} == {f"Pod default/evil: {failed[3]}"}
+
+
+def test_a_gang_with_a_member_that_breaks_a_plugin_holds_no_places() -> None:
+    """It fails as a whole, and is tried again as a whole."""
+    group = made(
+        "PodGroup",
+        "g",
+        "scheduling.sigs.k8s.io/v1alpha1",
+        metadata={"namespace": "default"},
+        spec={"minMember": 3},
+    )
+    label = {"pod-group.scheduling.sigs.k8s.io": "g"}
+    members = [pod(f"m{i}", 1, labels=label, schedulerName=KOORD) for i in range(2)]
+    evil = pod("m2", 2, labels=label | {EVIL: "true"}, schedulerName=KOORD)
+    world = World(node("n", 8), group, *members, evil)
+    breaks(world.plugins()["NodeResourcesFit"], "compares", only_on_evil=True)
+
+    assert world.run() == {}
+
+    assert not world.one.state.nodes.requested.any()
+    assert condition(world.one, "m2") is not None
+
+
+def test_an_object_that_cannot_be_taken_in_is_left_out_and_tried_again() -> None:
+    """A node of which something breaks takes no pods; the next try may succeed."""
+    faults: list[object] = []
+    one = Embedded(STOCK, now_s=START_S, options=Options(), on_fault=faults.append)
+    put, broken = one.state.put_node, [1]
+
+    def put_node(new: object) -> int:
+        if broken and new.metadata.name == "evil":  # type: ignore[attr-defined]
+            raise Boom("put_node")
+        return put(new)  # type: ignore[arg-type]
+
+    one.state.put_node = put_node  # type: ignore[method-assign, assignment]
+    one.load([node("evil", 64), node("good", 8), pod("a", 1)])
+    one.run_to_fixed_point()
+    assert one.cluster.get(Pod, "a", "default").spec.node_name == "good"
+    assert [str(fault) for fault in faults] == ["Node evil: internal error: ingest: Boom: put_node"]
+
+    broken.clear()
+    one.clock.advance_to(START_S + 2)
+    one.cluster.load([pod("b", 16)])
+    one.run_to_fixed_point()
+    assert one.cluster.get(Pod, "b", "default").spec.node_name == "evil"
+    one.scheduler.validate()
+
+
+def test_a_running_pod_that_cannot_be_taken_in_keeps_its_amounts() -> None:
+    """Its node is not given away because its annotations break something."""
+    one = Embedded(STOCK, now_s=START_S, options=Options(), on_fault=lambda _: None)
+    of = one.state.classes.of
+
+    def broken_of(new: Pod) -> object:
+        if EVIL in new.metadata.labels:
+            raise RecursionError
+        return of(new)
+
+    one.state.classes.of = broken_of  # type: ignore[method-assign, assignment]
+    one.load([node("n", 8), pod("evil", 6, on="n", labels={EVIL: "true"}), pod("a", 4)])
+    one.run_to_fixed_point()
+
+    assert one.cluster.get(Pod, "a", "default").spec.node_name == ""
+    one.scheduler.validate()
+
+
+def test_what_is_no_fault_is_not_kept() -> None:
+    """A lack of memory, and the operator's Ctrl-C, end the process."""
+    for error in (MemoryError, KeyboardInterrupt, SystemExit):
+        world = World(node("n"), pod("a", 1, schedulerName=KOORD))
+        plugin = world.plugins()["NodeResourcesFit"]
+
+        def ending(*_: object, error: type[BaseException] = error) -> None:
+            raise error
+
+        kind = type("Ending", (type(plugin),), {"__slots__": (), "compares": ending})
+        object.__setattr__(plugin, "__class__", kind)
+        with pytest.raises(error):
+            world.run()
+        assert world.faults == []
+
+
+def test_without_a_handler_a_fault_is_raised() -> None:
+    """So that no test and no simulation goes on over a bug."""
+    one = Embedded(STOCK, now_s=START_S)
+    (cycle,) = one.scheduler.cycles.values()
+    plugin = next(a.plugin for a in cycle.profile.filter if a.name == "NodeResourcesFit")
+    breaks(plugin, "compares", only_on_evil=False)
+
+    with pytest.raises(Boom):
+        one.load([node("n"), pod("a", 1)])
+
+
+def test_a_command_finishes_the_others_and_then_fails() -> None:
+    """The message names pod and plugin, and asks for a report."""
+    log = FaultLog()
+    result = schedule([node("n"), pod("a", 1)])
+    result.faults.check()
+
+    world = World(node("n"), pod("a", 1, schedulerName=KOORD))
+    breaks(world.plugins()["NodeResourcesFit"], "compares", only_on_evil=False, times=1)
+    assert world.run() == {"a": "n"}
+    log.faults += world.faults
+    with pytest.raises(BugError, match=r'default/a: internal error: compares of "NodeRes.*report'):
+        log.check()
