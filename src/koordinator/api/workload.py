@@ -5,7 +5,9 @@ Source: k8s.io/api apps/v1/types.go, batch/v1/types.go, core/v1/types.go.
 
 from typing import ClassVar
 
-from koordinator.api.meta import ApiStruct, KubeObject, LabelSelector
+from koordinator.api.meta import ApiStruct, Condition, Int32, KubeObject, LabelSelector, ObjectMeta
+from koordinator.api.pod import PodTemplateSpec
+from koordinator.api.volume import PersistentVolumeClaim
 
 
 class ReplicationControllerSpec(ApiStruct, frozen=True, kw_only=True):
@@ -102,4 +104,58 @@ class Job(KubeObject, frozen=True, kw_only=True):
     spec: JobSpec = JobSpec()
 
 
-KINDS = (ReplicationController, ReplicaSet, Deployment, StatefulSet, DaemonSet, Job)
+class CronJob(KubeObject, frozen=True, kw_only=True):
+    """Jobs at certain times."""
+
+    API_VERSION: ClassVar[str] = "batch/v1"
+    KIND: ClassVar[str] = "CronJob"
+    PLURAL: ClassVar[str] = "cronjobs"
+
+
+class JobTemplate(ApiStruct, frozen=True, kw_only=True):
+    """The Job that a CronJob makes copies of."""
+
+    spec: "PodControllerSpec"
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class StatefulSetOrdinals(ApiStruct, frozen=True, kw_only=True):
+    """``start`` is the number of the first pod."""
+
+    start: Int32 = 0
+
+
+class PodControllerSpec(ApiStruct, frozen=True, kw_only=True):
+    """How many pods a workload of any kind makes, and of what.
+
+    Apart from the kinds above, because a scheduler that follows ten thousands of ReplicaSets needs
+    none of their templates.
+    """
+
+    replicas: Int32 | None = None
+    parallelism: Int32 | None = None
+    completions: Int32 | None = None
+    completion_mode: str = ""
+    suspend: bool = False
+    template: PodTemplateSpec | None = None
+    volume_claim_templates: tuple[PersistentVolumeClaim, ...] = ()
+    ordinals: StatefulSetOrdinals = StatefulSetOrdinals()
+    job_template: JobTemplate | None = None
+
+
+class PodControllerStatus(ApiStruct, frozen=True, kw_only=True):
+    """How far a Job is."""
+
+    succeeded: Int32 = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class PodController(ApiStruct, frozen=True, kw_only=True):
+    """What of a workload of any kind says which pods it makes."""
+
+    spec: PodControllerSpec
+    metadata: ObjectMeta = ObjectMeta()
+    status: PodControllerStatus = PodControllerStatus()
+
+
+KINDS = (ReplicationController, ReplicaSet, Deployment, StatefulSet, DaemonSet, Job, CronJob)

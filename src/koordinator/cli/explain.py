@@ -1,6 +1,5 @@
 """``koord explain``: why pods wait, and what would help."""
 
-import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -13,9 +12,10 @@ from rich.table import Table
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.cli.configuration import Config, plugins_for, read_configuration
-from koordinator.cli.flags import Files, GatesOfScheduler, Now, Print
+from koordinator.cli.flags import Files, GatesOfScheduler, Now, Print, Strict
+from koordinator.cli.given import Given
 from koordinator.cli.live import with_cluster
-from koordinator.cli.manifests import read_manifests
+from koordinator.cli.manifests import read_given
 from koordinator.cli.output import Output, console, print_data
 from koordinator.cli.times import parse_time
 from koordinator.foundation.clock import SystemClock
@@ -46,17 +46,20 @@ def explain_pod(
     kubeconfig: Annotated[str, typer.Option(help="Read this cluster; nothing is written.")] = "",
     context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
     feature_gates: GatesOfScheduler = "",
+    strict: Strict = False,
     output: Print = Output.TABLE,
 ) -> None:
     """Tell what blocks a pod, where, and what would unblock it.
 
     The scheduler is run on a copy until nothing moves any more; what waits then is explained.
     """
-    objects: Sequence[KubeObject] = read_manifests(files, sys.stdin.buffer) if files else []
+    given = read_given(files, strict=strict) if files else Given()
+    objects: Sequence[KubeObject] = given.objects
     if kubeconfig or context:
         objects = with_cluster(objects, kubeconfig, context)
     elif not files:
         raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
+    objects = given.completed(objects)
     configuration = read_configuration(config)
     explained = explain_pods(
         objects,

@@ -18,6 +18,10 @@ Now = Annotated[str, typer.Option(help=f"{_NOW}the current time.")]
 GatesOfScheduler = Annotated[
     str, typer.Option(metavar="NAME=true,...", help="As for the scheduler.")
 ]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Refuse fields that a kind does not have; else they are told."),
+]
 Print = Annotated[Output, typer.Option("--output", "-o")]
 Verbosity = Annotated[
     int, typer.Option("-v", help="How much is logged: 0, 4 (details), 8 (of libraries).")

@@ -1,11 +1,11 @@
 """``koord manager --once``: what admission and controllers make of manifests."""
 
-import sys
 from collections.abc import Iterable
 
 from koordinator.api.config_map import ConfigMap
-from koordinator.cli.manifests import read_manifests
-from koordinator.cli.output import Output, print_data
+from koordinator.api.meta import KubeObject
+from koordinator.cli.manifests import read_given
+from koordinator.cli.output import Output, print_data, warn
 from koordinator.cli.times import parse_time
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
@@ -31,7 +31,10 @@ def run_once(
         raise InputError("required with --once, but missing", source="--filename")
     if output is Output.TABLE:
         raise InputError("found 'table'; accepted with --once is json or yaml", source="--output")
-    objects = read_manifests(files, sys.stdin.buffer)
+    given = read_given(files)
+    for notice in given.notices():
+        warn(notice)
+    objects: list[KubeObject] = given.objects
     if config:
         objects += _config_map(config, options)
     now_s = parse_time(now) if now else SystemClock().now_s()
@@ -40,7 +43,7 @@ def run_once(
 
 def _config_map(file: str, options: Options) -> list[ConfigMap]:
     wanted = f"{options.config_namespace}/{options.config_name}"
-    found = read_manifests([file], sys.stdin.buffer)
+    found = read_given([file]).objects
     if len(found) != 1 or not isinstance(found[0], ConfigMap) or found[0].key != wanted:
         kinds = ", ".join(f"{obj.KIND} {obj.key}" for obj in found) or "nothing"
         raise InputError(f"found {kinds}; accepted is the ConfigMap {wanted}", source=file)

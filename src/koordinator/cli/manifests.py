@@ -7,53 +7,151 @@ foundation.yaml_documents (how YAML becomes JSON).
 """
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
-from koordinator.api.codec import decode_object, subject_of
+from koordinator.api.codec import decode, decode_object, subject_of
 from koordinator.api.defaults import with_defaults
+from koordinator.api.kubescheduler import did_you_mean
 from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.api.registry import BY_NAME
 from koordinator.api.validation import validate
+from koordinator.api.workload import PodController
+from koordinator.cli.given import Given
+from koordinator.cli.known_fields import UnknownField, kinds_of, knows_kind, unknown_fields
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import MEBI, read_file, read_stream
 from koordinator.foundation.json_text import check_keys
 from koordinator.foundation.yaml_documents import yaml_documents
+from koordinator.simulator.pod_controllers import CONTROLLER_KINDS, check_controller
 
 STDIN = "-"
 SUFFIXES = (".json", ".yaml", ".yml")
 LARGEST_YAML_BYTES = 256 * MEBI  # reading it takes a minute, of JSON two seconds
 
 
-def read_manifests(paths: Sequence[str], stdin: BinaryIO) -> list[KubeObject]:
+def read_manifests(
+    paths: Sequence[str], stdin: BinaryIO | None = None, *, strict: bool = False
+) -> list[KubeObject]:
     """Return all objects of the files, of the files below the folders, and of ``-``, in order.
 
-    Lists are replaced by their items.
-    Raises InputError that names file, place in it, object and field; also for an object that is
-    there twice.
+    Lists are replaced by their items; after a workload, such as a Deployment, come the pods that
+    it makes.  What has no effect is told on standard error.
+    Raises InputError as ``read_given`` does.
+    """
+    return read_given(paths, stdin, strict=strict).completed()
+
+
+def read_given(
+    paths: Sequence[str], stdin: BinaryIO | None = None, *, strict: bool = False
+) -> Given:
+    """Return what the files, the files below the folders and ``-`` contain.
+
+    Kinds that no scheduling depends on are counted.  Raises InputError that names file, place in
+    it, object and field; also for an object that is there twice and not the same, and, if
+    ``strict``, for a field that its kind does not have.
     """
     with _collector_paused():
-        return _read_all(_texts(paths, stdin))
+        given, places = Given(), dict[tuple[type[KubeObject], str], tuple[str, int]]()
+        for source, text in _texts(paths, stdin or sys.stdin.buffer):
+            for place, manifest, list_kind in _manifests(source, text):
+                _add(given, places, manifest, place, list_kind, strict=strict)
+        return given
 
 
-def _read_all(texts: Iterable[tuple[str, bytes]]) -> list[KubeObject]:
-    objects: list[KubeObject] = []
-    places: dict[tuple[type[KubeObject], str], str] = {}
-    for source, text in texts:
-        for place, manifest, list_kind in _manifests(source, text):
-            obj = _read_object(manifest, place, list_kind)
-            first = places.setdefault((type(obj), obj.key), place)
-            if first is not place:
-                raise InputError(
-                    f"found twice, first in {first}; accepted is each object once",
-                    source=place,
-                    subject=subject_of(obj),
-                )
-            objects.append(obj)
-    return objects
+def _add(
+    given: Given,
+    places: dict[tuple[type[KubeObject], str], tuple[str, int]],
+    manifest: JsonObject | bytes | msgspec.Raw,
+    place: str,
+    list_kind: "_ListKind",
+    *,
+    strict: bool,
+) -> None:
+    api_version, kind = _header(manifest, list_kind)
+    try:
+        if _is_left_out(api_version, kind):
+            given.left_out[f"{kind} ({api_version})"] += 1
+            return
+    except InputError as error:
+        raise error.within(source=place) from None
+    obj = _read_object(manifest, place, list_kind)
+    key = (type(obj), obj.key)
+    controller = _read_controller(manifest, place, obj)
+    for field in _unknown_fields(manifest, place, api_version, kind):
+        accepted = f"; accepted are {', '.join(field.accepted)}" if strict else ""
+        wrong = InputError(
+            f"unknown field{field.hint}{accepted}",
+            source=place,
+            subject=subject_of(obj),
+            path=field.path,
+        )
+        if strict:
+            raise wrong
+        given.unknown.setdefault((kind, field.name), []).append(str(wrong))
+    if key in places:
+        first, index = places[key]
+        if given.objects[index] != obj or given.controllers.get(key) != controller:
+            raise InputError(
+                f"found twice, and not the same, first in {first}; accepted is each object once",
+                source=place,
+                subject=subject_of(obj),
+            )
+        return
+    places[key] = (place, len(given.objects))
+    given.objects.append(obj)
+    if controller is not None:
+        given.controllers[key] = controller
+
+
+def _unknown_fields(
+    manifest: JsonObject | bytes | msgspec.Raw, place: str, api_version: str, kind: str
+) -> list[UnknownField]:
+    try:
+        return unknown_fields(manifest, api_version, kind)
+    except InputError as error:
+        raise error.within(source=place) from None
+
+
+def _is_left_out(api_version: str, kind: str) -> bool:
+    """Return whether nothing here reads such objects.
+
+    Raises InputError for a kind that is misspelt, or of a version that is no more.
+    """
+    if not api_version or not kind or (api_version, kind) in BY_NAME:
+        return False
+    if knows_kind(api_version, kind):
+        return True
+    group = api_version.rpartition("/")[0]
+    ours = {name.rpartition("/")[0] for name, _ in BY_NAME}
+    if group in ours or "." not in group or group.endswith(".k8s.io"):
+        if any(name == kind for _, name in BY_NAME):
+            return False  # of another version: refused with those that are accepted
+        known = [name for version, name in BY_NAME if version == api_version]
+        known += kinds_of(api_version)
+        hint = did_you_mean(kind, known)
+        if hint or kinds_of(api_version):
+            raise InputError(f"unknown kind {kind} of {api_version}{hint}", path="kind")
+    return True
+
+
+def _read_controller(
+    manifest: JsonObject | bytes | msgspec.Raw, place: str, obj: KubeObject
+) -> PodController | None:
+    """Return how a workload makes pods; None for other kinds."""
+    if not isinstance(obj, CONTROLLER_KINDS):
+        return None
+    try:
+        controller = decode(manifest, PodController)
+        check_controller(type(obj), controller)
+    except InputError as error:
+        raise error.within(source=place, subject=subject_of(obj)) from None
+    return controller
 
 
 @contextmanager
@@ -83,6 +181,12 @@ class _ListKind(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
+class _Header(msgspec.Struct, rename="camel"):
+    api_version: str | None = None
+    kind: str | None = None
+
+
+_HEADER_DECODER = msgspec.json.Decoder(_Header)
 _Place = tuple[str, JsonObject | bytes | msgspec.Raw, _ListKind]
 _BEGIN = 1024  # bytes in which the first brace of JSON is expected
 _NO_LIST = _ListKind()
@@ -101,6 +205,18 @@ def _read_object(
     except RecursionError:
         raise _too_deep(place) from None
     return obj
+
+
+def _header(manifest: JsonObject | bytes | msgspec.Raw, list_kind: _ListKind) -> tuple[str, str]:
+    """Return version and kind; empty if they can't be read, which is told later."""
+    try:
+        if isinstance(manifest, dict):
+            header = msgspec.convert(manifest, _Header)
+        else:
+            header = _HEADER_DECODER.decode(manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return "", ""
+    return header.api_version or list_kind.api_version, header.kind or list_kind.kind
 
 
 def _texts(paths: Sequence[str], stdin: BinaryIO) -> Iterator[tuple[str, bytes]]:

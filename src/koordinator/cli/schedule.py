@@ -1,7 +1,7 @@
 """``koord schedule``: manifests in, decisions out, no cluster needed."""
 
-import sys
-from collections.abc import Sequence
+import enum
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -13,9 +13,10 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.cli.configuration import Config, plugins_for, read_configuration
-from koordinator.cli.flags import Files, GatesOfScheduler, Now, Print
+from koordinator.cli.flags import Files, GatesOfScheduler, Now, Print, Strict
+from koordinator.cli.given import Given
 from koordinator.cli.live import with_cluster
-from koordinator.cli.manifests import read_manifests
+from koordinator.cli.manifests import read_given
 from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.cli.times import parse_time
 from koordinator.cli.unheeded import unheeded
@@ -26,6 +27,13 @@ from koordinator.scheduler.profile import build_profiles
 from koordinator.scheduler.snapshot import ResourceAxis
 from koordinator.simulator import ScheduleResult
 from koordinator.simulator import schedule as run
+
+
+class FailOn(enum.StrEnum):
+    """Outcomes that make the command fail."""
+
+    NOTHING = "nothing"
+    UNSCHEDULABLE = "unschedulable"
 
 
 def schedule(
@@ -44,16 +52,20 @@ def schedule(
         bool, typer.Option("--dry-run", help="Only say what would happen; nothing is written.")
     ] = False,
     feature_gates: GatesOfScheduler = "",
+    strict: Strict = False,
+    fail_on: Annotated[
+        FailOn, typer.Option(help="Exit with 1 if some pod or reservation finds no node.")
+    ] = FailOn.NOTHING,
     output: Print = Output.TABLE,
 ) -> None:
     """Decide where the pending pods among the given objects go.
 
     With a cluster: where its pending pods would go now, or, with -f, the pods given.
     """
-    given = read_manifests(files, sys.stdin.buffer) if files else []
+    given = read_given(files, strict=strict) if files else Given()
     configuration = read_configuration(config)
     out_of_tree = plugins_for(configuration)
-    objects: Sequence[KubeObject] = given
+    objects: Sequence[KubeObject] = given.objects
     if kubeconfig or context:
         if not dry_run:
             accepted = "--dry-run: this command never writes; `koord scheduler` does"
@@ -64,12 +76,15 @@ def schedule(
             out_of_tree=out_of_tree,
             source=config,
         )
-        objects = with_cluster(given, kubeconfig, context, selectors=built.selectors)
+        objects = with_cluster(given.objects, kubeconfig, context, selectors=built.selectors)
     elif not files:
         raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
     gates = FeatureGates.parse(feature_gates)
+    existing = _keys(objects) - _keys(given.objects)
+    objects = given.completed(objects)
+    wanted = [obj for obj in objects if (type(obj), obj.key) not in existing]
     for sentence in unheeded(
-        given or objects, configuration, out_of_tree=out_of_tree, source=config, gates=gates
+        wanted or objects, configuration, out_of_tree=out_of_tree, source=config, gates=gates
     ):
         warn(sentence)
     result = run(
@@ -81,16 +96,24 @@ def schedule(
         source=config,
         gates=gates,
     )
-    if given and objects is not given:
+    if given.objects and existing:
         result = result.about(
-            {obj.key for obj in given if isinstance(obj, Pod)},
-            {obj.key for obj in given if isinstance(obj, Reservation)},
+            {obj.key for obj in wanted if isinstance(obj, Pod)},
+            {obj.key for obj in wanted if isinstance(obj, Reservation)},
         )
     if output is Output.TABLE:
         _print_table(result)
     else:
         print_data(as_data(result), output)
     result.faults.check()
+    if fail_on is FailOn.UNSCHEDULABLE and (
+        result.unschedulable or any(isinstance(o, Unschedulable) for o in result.reservations)
+    ):
+        raise typer.Exit(1)
+
+
+def _keys(objects: Iterable[KubeObject]) -> set[tuple[type[KubeObject], str]]:
+    return {(type(obj), obj.key) for obj in objects}
 
 
 def as_data(result: ScheduleResult) -> dict[str, Any]:

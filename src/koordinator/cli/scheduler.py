@@ -3,7 +3,6 @@
 Flags are those of kube-scheduler and koord-scheduler.
 """
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,8 +31,9 @@ from koordinator.cli.flags import (
     parse_seconds,
 )
 from koordinator.cli.manifests import read_manifests
-from koordinator.cli.output import Output, print_data
+from koordinator.cli.output import Output, print_data, warn
 from koordinator.cli.times import parse_time
+from koordinator.cli.unheeded import unheeded
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
@@ -145,13 +145,19 @@ def scheduler(  # noqa: PLR0917 -- one parameter per flag
     ] = False,
     files: OnceFiles = None,
     now: OnceNow = "",
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict", help="Refuse fields that a kind does not have.", rich_help_panel=ONCE
+        ),
+    ] = False,
     output: OncePrint = Output.YAML,
 ) -> None:
     """Run the scheduler on a cluster until it is told to stop."""
     configuration = read_configuration(config, None if once else STOCK)
     gates = FeatureGates.parse(feature_gates)
     if once:
-        _run_once(configuration, config, files or [], now, output, gates=gates)
+        _run_once(configuration, config, files or [], now, output, gates=gates, strict=strict)
         return
     if files or now:
         raise InputError("accepted together with --once only", source="--filename, --now")
@@ -225,16 +231,22 @@ def _run_once(
     output: Output,
     *,
     gates: FeatureGates,
+    strict: bool,
 ) -> None:
     if not files:
         raise InputError("required with --once, but missing", source="--filename")
     if output is Output.TABLE:
         raise InputError("found 'table'; accepted with --once is json or yaml", source="--output")
+    objects, out_of_tree = read_manifests(files, strict=strict), plugins_for(configuration)
+    for sentence in unheeded(
+        objects, configuration, out_of_tree=out_of_tree, source=source, gates=gates
+    ):
+        warn(sentence)
     changes = schedule_once(
-        read_manifests(files, sys.stdin.buffer),
+        objects,
         configuration,
         now_s=parse_time(now) if now else SystemClock().now_s(),
-        out_of_tree=plugins_for(configuration),
+        out_of_tree=out_of_tree,
         source=source,
         gates=gates,
     )

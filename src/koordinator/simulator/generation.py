@@ -9,13 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from koordinator.api.codec import decode_object
+from koordinator.api.codec import decode, decode_object
 from koordinator.api.defaults import with_defaults
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
+from koordinator.api.workload import PodController
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.node_pools import nodes_of
+from koordinator.simulator.pod_controllers import CONTROLLER_KINDS, check_controller, with_pods
 from koordinator.simulator.pod_streams import priority_classes, submissions_of
 from koordinator.simulator.workload import Workload
 from koordinator.simulator.world import Submission
@@ -54,6 +56,13 @@ def generate(workload: Workload, seed: int, until_s: float) -> Plan:
         submissions += submissions_of(stream, workload, until_s, rng)
     objects += priority_classes(workload)
     objects += other_objects(workload)
+    given, objects = objects, []
+    for obj in with_pods(given, pod_controllers(workload)):
+        if isinstance(obj, Pod):
+            owner = obj.metadata.owner_references[0]
+            submissions.append(Submission(0.0, obj, kind=f"{owner.kind} {owner.name}"))
+        else:
+            objects.append(obj)
     outages = tuple(_outages(workload, nodes, seed, until_s))
     return Plan(tuple(objects), nodes, tuple(submissions), outages)
 
@@ -73,6 +82,24 @@ def other_objects(workload: Workload) -> list[KubeObject]:
                 path=f"objects[{index}].kind",
             )
         found.append(obj)
+    return found
+
+
+def pod_controllers(
+    workload: Workload,
+) -> dict[tuple[type[KubeObject], str], PodController]:
+    """Return how workloads among the manifests make pods.  Raises InputError with the path."""
+    found = {}
+    for index, (manifest, obj) in enumerate(
+        zip(workload.objects, other_objects(workload), strict=True)
+    ):
+        if isinstance(obj, CONTROLLER_KINDS):
+            try:
+                controller = decode(manifest, PodController)
+                check_controller(type(obj), controller)
+            except InputError as error:
+                raise error.within(path=f"objects[{index}]") from None
+            found[type(obj), obj.key] = controller
     return found
 
 

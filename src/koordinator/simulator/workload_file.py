@@ -19,7 +19,7 @@ from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
 from koordinator.foundation.quantity import Quantity
 from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.simulator.colocation.objects import is_configuration
-from koordinator.simulator.generation import other_objects
+from koordinator.simulator.generation import other_objects, pod_controllers
 from koordinator.simulator.node_pools import nodes_of
 from koordinator.simulator.pod_streams import blueprints_of
 from koordinator.simulator.workload import (
@@ -86,6 +86,7 @@ def _check(workload: Workload) -> None:
             _check_object(blueprint.pod, path)
     for obj in other_objects(workload):
         _check_object(obj, "objects")
+    pod_controllers(workload)
     _check_failures(workload)
     if workload.colocation is not None:
         _check_colocation(workload, workload.colocation)

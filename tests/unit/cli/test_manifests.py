@@ -83,17 +83,19 @@ def test_yaml_scalars_are_read_as_kubernetes_reads_them() -> None:
     assert manifest["status"]["capacity"] == {"cpu": "1000.0", "memory": "16"}
 
 
-def test_an_object_may_be_there_only_once(tmp_path: Path) -> None:
-    """Both places are named."""
+def test_an_object_may_be_there_twice_if_it_is_the_same(tmp_path: Path) -> None:
+    """Charts and folders overlap; of two that differ both places are named."""
     first, second = tmp_path / "first.json", tmp_path / "second.yaml"
     first.write_text(f'{{"kind":"List","items":[{node("a")},{node("b")}]}}')
     second.write_text(f"---\n{node('c')}\n---\n{node('b')}\n")
+    assert names(read_manifests([str(first), str(second)])) == ["a", "b", "c"]
 
+    second.write_text(f"---\n{node('c')}\n---\n{node('b')[:-1]}, spec: {{unschedulable: true}}}}\n")
     with pytest.raises(InputError) as refused:
-        read_manifests([str(first), str(second)], io.BytesIO())
+        read_manifests([str(first), str(second)])
 
     assert str(refused.value) == (
-        f"{second}: document 2: Node b: found twice, first in {first}: items[1]; "
+        f"{second}: document 2: Node b: found twice, and not the same, first in {first}: items[1]; "
         "accepted is each object once"
     )
 

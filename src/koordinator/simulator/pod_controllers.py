@@ -1,0 +1,420 @@
+"""The pods that workloads make: what Kubernetes' controllers would create, all at once.
+
+Names end in hashes of their owner instead of chance: the same input makes the same pods.
+
+Source: kubernetes pkg/controller/controller_utils.go ``GetPodFromTemplate``; deployment/sync.go;
+daemon/util/daemonset_util.go; statefulset/stateful_set_utils.go; job/job_controller.go,
+indexed_job_utils.go; apiserver pkg/storage/names/generate.go.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from koordinator.api.codec import encode_part
+from koordinator.api.core import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Toleration,
+)
+from koordinator.api.defaults import with_defaults
+from koordinator.api.meta import KubeObject, LabelSelector, ObjectMeta, OwnerReference
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod, PodSpec, PodTemplateSpec
+from koordinator.api.validation import validate
+from koordinator.api.volume import PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Volume
+from koordinator.api.workload import (
+    CronJob,
+    DaemonSet,
+    Deployment,
+    Job,
+    PodController,
+    PodControllerSpec,
+    ReplicaSet,
+    ReplicationController,
+    StatefulSet,
+    WorkloadSpec,
+)
+from koordinator.domain.tolerations import FORBIDDING, untolerated
+from koordinator.foundation.errors import BugError, InputError
+from koordinator.scheduler.ingest import is_over
+from koordinator.scheduler.snapshot import ClusterState, Snapshot
+from koordinator.scheduler.snapshot.selection import matches_required
+
+CONTROLLER_KINDS: tuple[type[KubeObject], ...] = (
+    Deployment,
+    ReplicaSet,
+    ReplicationController,
+    StatefulSet,
+    DaemonSet,
+    Job,
+    CronJob,
+)
+Controllers = Mapping[tuple[type[KubeObject], str], PodController]
+
+MOST_PODS = 1_000_000  # of one workload: more is a slip of the hand
+
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
+_SUFFIX = 5  # characters
+_NAMES = len(_ALPHABET) ** _SUFFIX
+_STRIDE = 1_000_003  # coprime to _NAMES: numbers in a row get names apart, and each another one
+_LONGEST_BASE = 63 - _SUFFIX
+_POD_TEMPLATE_HASH = "pod-template-hash"
+_REVISION_HASH = "controller-revision-hash"
+_INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """Who a pod belongs to, and the labels that it gets from there."""
+
+    kind: type[KubeObject]
+    meta: ObjectMeta
+    labels: Mapping[str, str]
+
+    @property
+    def reference(self) -> OwnerReference:
+        return OwnerReference(
+            api_version=self.kind.API_VERSION,
+            kind=self.kind.KIND,
+            name=self.meta.name,
+            uid=self.meta.uid,
+            controller=True,
+            block_owner_deletion=True,
+        )
+
+
+def with_pods(objects: Iterable[KubeObject], controllers: Controllers) -> list[KubeObject]:
+    """Return the objects, each workload followed by the pods that it lacks.
+
+    Pods of the input that a workload owns, directly or through a ReplicaSet or Job, count.  A
+    DaemonSet's pods are made for the nodes among the objects that it may run on.  ReplicaSets of
+    Deployments, Jobs of CronJobs and claims of StatefulSets are made, too.
+    """
+    given = list(objects)
+    making = _Making(given)
+    made: list[KubeObject] = []
+    for obj in given:
+        made.append(obj)
+        controller = controllers.get((type(obj), obj.key))
+        if controller is not None:
+            meta = replace(controller.metadata, namespace=obj.metadata.namespace)
+            made += making.of(type(obj), replace(controller, metadata=meta))
+    return made
+
+
+def check_controller(kind: type[KubeObject], controller: PodController) -> None:
+    """Raise InputError with the path if no pods can be made: no template, or an invalid one."""
+    spec, path = controller.spec, "spec"
+    if kind is CronJob:
+        if spec.job_template is None:
+            raise InputError("required, but missing", path="spec.jobTemplate")
+        spec, path = spec.job_template.spec, "spec.jobTemplate.spec"
+    if spec.template is None:
+        raise InputError("required, but missing", path=f"{path}.template")
+    counts = (("replicas", spec.replicas), ("parallelism", spec.parallelism))
+    for name, count in (*counts, ("completions", spec.completions)):
+        if count is not None and not 0 <= count <= MOST_PODS:
+            raise InputError(f"found {count}; accepted is 0..{MOST_PODS}", path=f"{path}.{name}")
+    for index, claim in enumerate(spec.volume_claim_templates):
+        if not claim.metadata.name:
+            at = f"{path}.volumeClaimTemplates[{index}].metadata.name"
+            raise InputError("required, but missing", path=at)
+    sample = replace(spec.template.metadata, name="sample", namespace="default")
+    try:
+        validate(with_defaults(Pod(metadata=sample, spec=spec.template.spec)))
+    except InputError as error:
+        raise InputError(error.problem, path=f"{path}.template.{error.path}") from None
+
+
+class _Making:
+    def __init__(self, given: Sequence[KubeObject]) -> None:
+        self._nodes = [obj for obj in given if isinstance(obj, Node)]
+        self._keys = {(type(obj), obj.key) for obj in given}
+        self._owned: dict[tuple[str, str, str], list[KubeObject]] = {}
+        self._state: ClusterState | None = None
+        for obj in given:
+            for reference in obj.metadata.owner_references:
+                if reference.controller:
+                    by = (reference.kind, obj.metadata.namespace, reference.name)
+                    self._owned.setdefault(by, []).append(obj)
+
+    def of(self, kind: type[KubeObject], controller: PodController) -> Iterator[KubeObject]:
+        """Yield what the controllers of Kubernetes would create for a workload."""
+        meta, spec = controller.metadata, controller.spec
+        if kind is Deployment:
+            yield from self._of_deployment(meta, spec)
+        elif kind is CronJob:
+            yield from self._of_cron_job(meta, spec)
+        elif kind is Job:
+            yield from self._of_job(controller)
+        elif kind is DaemonSet:
+            yield from self._of_daemon_set(meta, spec)
+        elif kind is StatefulSet:
+            yield from self._of_stateful_set(meta, spec)
+        elif not (kind is ReplicaSet and self._has_deployment(meta)):
+            owner = _Owner(kind, meta, {})
+            yield from self._replicas(owner, spec, _wanted(spec.replicas))
+
+    def _active(self, kind: type[KubeObject], meta: ObjectMeta) -> list[Pod]:
+        owned = self._owned.get((kind.KIND, meta.namespace, meta.name), ())
+        return [
+            pod
+            for pod in owned
+            if isinstance(pod, Pod) and not is_over(pod) and not pod.metadata.deletion_timestamp
+        ]
+
+    def _has_deployment(self, meta: ObjectMeta) -> bool:
+        return any(
+            reference.controller
+            and reference.kind == Deployment.KIND
+            and (Deployment, f"{meta.namespace}/{reference.name}") in self._keys
+            for reference in meta.owner_references
+        )
+
+    def _replicas(self, owner: _Owner, spec: PodControllerSpec, wanted: int) -> Iterator[Pod]:
+        template = _template(spec)
+        for number in range(len(self._active(owner.kind, owner.meta)), wanted):
+            yield _pod(template, owner, self._free_name(owner.meta, number))
+
+    def _free_name(self, meta: ObjectMeta, number: int) -> str:
+        name = _generated(meta, number)
+        while (Pod, f"{meta.namespace}/{name}") in self._keys:
+            number += _NAMES // 2  # far from those in a row
+            name = _generated(meta, number)
+        self._keys.add((Pod, f"{meta.namespace}/{name}"))
+        return name
+
+    def _of_deployment(self, meta: ObjectMeta, spec: PodControllerSpec) -> Iterator[KubeObject]:
+        owned = self._owned.get((Deployment.KIND, meta.namespace, meta.name), ())
+        sets = [each for each in owned if isinstance(each, ReplicaSet)]
+        there = sum(len(self._active(ReplicaSet, each.metadata)) for each in sets)
+        template = _template(spec)
+        if sets:
+            newest = max(sets, key=_revision).metadata
+            code = newest.labels.get(_POD_TEMPLATE_HASH, "")
+        else:
+            code = _code(encode_part(template))
+            labels = template.metadata.labels | {_POD_TEMPLATE_HASH: code}
+            owner = _Owner(Deployment, meta, {})
+            newest = ObjectMeta(
+                name=f"{meta.name}-{code}",
+                namespace=meta.namespace,
+                uid=_uid(ReplicaSet, meta, code),
+                labels=labels,
+                owner_references=(owner.reference,),
+            )
+            selector = LabelSelector(match_labels=labels)
+            yield ReplicaSet(
+                metadata=newest, spec=WorkloadSpec(replicas=spec.replicas, selector=selector)
+            )
+        owner = _Owner(ReplicaSet, newest, {_POD_TEMPLATE_HASH: code} if code else {})
+        count = len(self._active(ReplicaSet, newest)) + _wanted(spec.replicas) - there
+        yield from self._replicas(owner, spec, count)
+
+    def _of_cron_job(self, meta: ObjectMeta, spec: PodControllerSpec) -> Iterator[KubeObject]:
+        owned = self._owned.get((CronJob.KIND, meta.namespace, meta.name), ())
+        if spec.suspend or spec.job_template is None or any(isinstance(o, Job) for o in owned):
+            return
+        template = spec.job_template
+        owner = _Owner(CronJob, meta, {})
+        made = replace(
+            template.metadata,
+            name=f"{meta.name}-{_code(encode_part(template))}",
+            namespace=meta.namespace,
+            uid=_uid(Job, meta, "cron"),
+            owner_references=(owner.reference,),
+        )
+        yield Job(metadata=made)
+        yield from self._of_job(PodController(metadata=made, spec=template.spec))
+
+    def _of_job(self, job: PodController) -> Iterator[Pod]:
+        meta, spec, status = job.metadata, job.spec, job.status
+        ended = any(
+            c.type in {"Complete", "Failed"} and c.status == "True" for c in status.conditions
+        )
+        if spec.suspend or ended:
+            return
+        wanted = _wanted(spec.parallelism)
+        if spec.completions is not None:
+            wanted = min(wanted, spec.completions - status.succeeded)
+        elif status.succeeded:
+            return  # of a work queue nothing is started once something has succeeded
+        labels = {"job-name": meta.name, "batch.kubernetes.io/job-name": meta.name}
+        owner = _Owner(Job, meta, labels)
+        if spec.completion_mode != "Indexed":
+            yield from self._replicas(owner, spec, wanted)
+            return
+        template = _template(spec)
+        pods = [
+            pod
+            for pod in self._owned.get((Job.KIND, meta.namespace, meta.name), ())
+            if isinstance(pod, Pod) and pod.status.phase != "Failed"
+        ]
+        taken = {pod.metadata.annotations.get(_INDEX) for pod in pods}
+        free = (n for n in range(spec.completions or 0) if str(n) not in taken)
+        for _ in range(wanted - len(self._active(Job, meta))):
+            index = next(free, None)
+            if index is None:
+                return
+            name = _generated(replace(meta, name=f"{meta.name}-{index}"), index)
+            marked = replace(
+                template.metadata, annotations=template.metadata.annotations | {_INDEX: str(index)}
+            )
+            numbered = _Owner(Job, meta, labels | {_INDEX: str(index)})
+            yield _pod(replace(template, metadata=marked), numbered, name)
+
+    def _of_daemon_set(self, meta: ObjectMeta, spec: PodControllerSpec) -> Iterator[Pod]:
+        template = _template(spec)
+        template = replace(template, spec=_as_daemon(template.spec))
+        labels = {_REVISION_HASH: _code(encode_part(template)), "pod-template-generation": "1"}
+        owner = _Owner(DaemonSet, meta, labels)
+        first = with_defaults(Pod(metadata=template.metadata, spec=template.spec))
+        served = {_only_node(pod) for pod in self._active(DaemonSet, meta)}
+        for number, node in enumerate(self._nodes_for(first)):
+            name = node.metadata.name
+            if name not in served:
+                made = _pod(template, owner, self._free_name(meta, number))
+                yield replace(made, spec=_pinned(made.spec, name))
+
+    def _nodes_for(self, pod: Pod) -> Iterator[Node]:
+        if self._state is None:
+            self._state = ClusterState()
+            for node in self._nodes:
+                self._state.put_node(node)
+        wanted = matches_required(Snapshot(self._state), self._state.classes.of(pod))
+        for node, matches in zip(self._nodes, wanted, strict=True):
+            spec = pod.spec
+            named = spec.node_name in {"", node.metadata.name}
+            if (
+                matches
+                and named
+                and not untolerated(node.spec.taints, spec.tolerations, FORBIDDING)
+            ):
+                yield node
+
+    def _of_stateful_set(self, meta: ObjectMeta, spec: PodControllerSpec) -> Iterator[KubeObject]:
+        template = _template(spec)
+        revision = f"{meta.name}-{_code(encode_part(template))}"
+        for ordinal in range(spec.ordinals.start, spec.ordinals.start + _wanted(spec.replicas)):
+            name = f"{meta.name}-{ordinal}"
+            if (Pod, f"{meta.namespace}/{name}") in self._keys:
+                continue
+            labels = {
+                _REVISION_HASH: revision,
+                "statefulset.kubernetes.io/pod-name": name,
+                "apps.kubernetes.io/pod-index": str(ordinal),
+            }
+            volumes = {volume.name: volume for volume in template.spec.volumes}
+            for claim in spec.volume_claim_templates:
+                called = f"{claim.metadata.name}-{name}"
+                volumes[claim.metadata.name] = Volume(
+                    name=claim.metadata.name,
+                    persistent_volume_claim=PersistentVolumeClaimVolumeSource(claim_name=called),
+                )
+                inside = replace(claim.metadata, name=called, namespace=meta.namespace)
+                key = (PersistentVolumeClaim, f"{meta.namespace}/{called}")
+                if key not in self._keys:
+                    self._keys.add(key)
+                    yield with_defaults(replace(claim, metadata=inside))
+            pod_spec = replace(template.spec, volumes=tuple(volumes.values()))
+            owner = _Owner(StatefulSet, meta, labels)
+            yield _pod(replace(template, spec=pod_spec), owner, name)
+
+
+def _template(spec: PodControllerSpec) -> PodTemplateSpec:
+    if spec.template is None:
+        raise BugError("a workload without a template, which check_controller refuses")
+    return spec.template
+
+
+def _wanted(count: int | None) -> int:
+    return 1 if count is None else count
+
+
+def _pod(template: PodTemplateSpec, owner: _Owner, name: str) -> Pod:
+    meta = ObjectMeta(
+        name=name,
+        namespace=owner.meta.namespace,
+        labels={**template.metadata.labels, **owner.labels},
+        annotations=template.metadata.annotations,
+        finalizers=template.metadata.finalizers,
+        owner_references=(owner.reference,),
+    )
+    return with_defaults(Pod(metadata=meta, spec=template.spec))
+
+
+def _revision(replica_set: ReplicaSet) -> tuple[int, str]:
+    text = replica_set.metadata.annotations.get("deployment.kubernetes.io/revision", "0")
+    return int(text) if text.isdecimal() else 0, replica_set.metadata.name
+
+
+def _uid(kind: type[KubeObject], meta: ObjectMeta, salt: str) -> str:
+    return f"{_fnv(f'{kind.KIND}/{meta.namespace}/{meta.name}/{salt}'.encode()):08x}"
+
+
+def _fnv(text: bytes) -> int:
+    """Return FNV-1a of 32 bits, which Kubernetes takes for templates."""
+    value = 0x811C9DC5
+    for byte in text:
+        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return value
+
+
+def _code(text: bytes) -> str:
+    return "".join(_ALPHABET[ord(digit) % len(_ALPHABET)] for digit in str(_fnv(text)))
+
+
+def _generated(meta: ObjectMeta, number: int) -> str:
+    """Return a name as of ``generateName``; other numbers give other names."""
+    base = f"{meta.name}-"[:_LONGEST_BASE]
+    place = (_fnv(f"{meta.namespace}/{meta.name}".encode()) + number * _STRIDE) % _NAMES
+    letters = []
+    for _ in range(_SUFFIX):
+        place, letter = divmod(place, len(_ALPHABET))
+        letters.append(_ALPHABET[letter])
+    return base + "".join(letters)
+
+
+#: What every pod of a DaemonSet tolerates: key, effect.
+_DAEMON_TOLERATIONS = (
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+)
+_OF_HOST_NETWORK = ("node.kubernetes.io/network-unavailable", "NoSchedule")
+
+
+def _as_daemon(spec: PodSpec) -> PodSpec:
+    wanted = (*_DAEMON_TOLERATIONS, *([_OF_HOST_NETWORK] if spec.host_network else []))
+    added = [Toleration(key=key, operator="Exists", effect=effect) for key, effect in wanted]
+    kept = [each for each in spec.tolerations if (each.key, each.effect) not in wanted]
+    return replace(spec, tolerations=(*kept, *added))
+
+
+def _pinned(spec: PodSpec, node: str) -> PodSpec:
+    """Return the spec with its required node affinity replaced by the name of a node."""
+    field = NodeSelectorRequirement(key="metadata.name", operator="In", values=(node,))
+    only = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(field,)),))
+    affinity = spec.affinity or Affinity()
+    of_node = replace(
+        affinity.node_affinity or NodeAffinity(),
+        required_during_scheduling_ignored_during_execution=only,
+    )
+    return replace(spec, affinity=replace(affinity, node_affinity=of_node))
+
+
+def _only_node(pod: Pod) -> str:
+    """Return the node that a DaemonSet's pod is for; empty if it does not say."""
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    terms = required.node_selector_terms if required else ()
+    named = [v for term in terms for field in term.match_fields for v in field.values]
+    return pod.spec.node_name or (named[0] if named else "")
