@@ -754,3 +754,19 @@ def test_users_forget_a_deleted_reservation_if_the_gate_is_on(on: bool) -> None:
     assert played.uses("p") == "r"
 
     assert played.delete(Reservation, "r").uses("p") == ("" if on else "r")
+
+
+def test_a_node_that_comes_back_keeps_nothing_for_reservations_that_ended(
+    embedded: NewEmbedded,
+) -> None:
+    """They ended because it was gone: all of it can be had again."""
+    one = embedded(node("n", cpu=4), reservation("r", 4), config=config())
+    one.run_to_fixed_point()
+
+    one.cluster.delete(Node, "n")
+    one.run_to_fixed_point()
+    one.load([node("n", cpu=4), pod("p", 4)])
+    one.run_to_fixed_point()
+
+    assert one.cluster.get(Reservation, "r").status.phase == "Failed"
+    assert one.cluster.get(Pod, "p", "default").spec.node_name == "n"

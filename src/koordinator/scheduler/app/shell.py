@@ -391,7 +391,7 @@ class Scheduler:
             reservation = self.state.objects.get(Reservation, reservation.key) or reservation
         old = as_scheduled(reserve_pod(previous)) if isinstance(previous, Reservation) else None
         new = as_scheduled(reserve_pod(reservation))
-        held = self.state.pods.by_key.get(new.key)
+        held = self.state.placed(new.key)
         waits = not new.spec.node_name and not is_over(new)
         if waits and held is not None and held.pod.spec.node_name:
             self._handle_holder(EventType.DELETED, held.pod, None)  # it wants a node again
@@ -425,7 +425,7 @@ class Scheduler:
             self.state.drop_unbound(key)
         if gone:
             self._leave_queue(pod)
-            if waited or placed is not None or pod.spec.node_name:
+            if waited or self.state.has_place(key) or pod.spec.node_name:
                 self._tell_queue(self._ingest.drop_placed(pod))
         elif pod.spec.node_name:
             if placed is None:

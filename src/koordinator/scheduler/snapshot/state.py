@@ -328,18 +328,22 @@ class ClusterState:
             self.unbound_changes += 1
             self.ledgers.note_pod(key)
 
+    def placed(self, key: str) -> PlacedPod | None:
+        """Return a pod that is on a node, which need not be there any more."""
+        placed = self.pods.by_key.get(key)
+        if placed is None and self._orphans:
+            placed = next((pods[key] for pods in self._orphans.values() if key in pods), None)
+        return placed
+
     def has_place(self, key: str) -> bool:
         """Return whether a pod is on a node, which need not be there any more."""
-        return key in self.pods.by_key or any(key in pods for pods in self._orphans.values())
+        return self.placed(key) is not None
 
     def find_pod(self, key: str) -> tuple[PodClass, bool] | None:
         """Return a pod's class and whether it has a node, assumed or not; None if unknown."""
-        placed = self.pods.by_key.get(key)
+        placed = self.placed(key)
         if placed is not None:
             return placed.pod_class, True
-        for waiting in self._orphans.values():
-            if key in waiting:
-                return waiting[key].pod_class, True
         unbound = self.unbound.get(key)
         return None if unbound is None else (unbound[1], False)
 
