@@ -404,3 +404,19 @@ def test_the_scores_of_gathered_members_are_kept_on_demand() -> None:
 
     assert all(isinstance(o, Bound) and o.scorecard is not None for o in outcomes)
     assert len(outcomes) == 2
+
+
+def test_members_that_avoid_each_other_do_so_beside_others_that_ask_for_the_same() -> None:
+    """Two members may be anywhere, two not on one node; all ask for one CPU."""
+    apart = {"affinity": {"podAntiAffinity": near("apart", "kubernetes.io/hostname")}}
+    free = [member(f"w-{n}", "w") for n in (0, 1)]
+    shy = [member(f"w-{n}", "w", labels={"app": "apart"}, **apart) for n in (2, 3)]
+    job = group("w", 4, **gather(must="RackLayer"))
+
+    one = cluster(job, *free, *shy, slots=(8,))
+    one.run_to_fixed_point()
+    assert placed(one) == {}
+
+    one = cluster(job, *free, *shy, slots=(8, 8))
+    one.run_to_fixed_point()
+    assert placed(one)["w-2"] != placed(one)["w-3"]

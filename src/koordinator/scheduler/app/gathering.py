@@ -188,7 +188,7 @@ def _kinds(
     """Return the members by gang and by what plugins can tell apart."""
     found: dict[tuple[str, Hashable], list[Wanted]] = {}
     for one in ranked:
-        found.setdefault((attempt.members[one[0].key], cycle.run_key(one[1])), []).append(one)
+        found.setdefault((attempt.members[one[0].key], cycle.kind_key(one[1])), []).append(one)
     kinds = Counter(gang for gang, _ in found)
     nothing = GatherRules()
     return [

@@ -100,6 +100,13 @@ class Cycle:
         key: Hashable = known
         return key
 
+    def kind_key(self, pod: PodClass) -> Hashable:
+        """Return what pods must share so that no plugin tells them apart, wherever it looks."""
+        snapshot = self._evaluator.view(pod)
+        filters = self._concerned(pod).cluster_filters
+        around = any(wants_filter(active, snapshot, pod) for active in filters)
+        return self.run_key(pod), pod.id if around else None
+
     def concerning(self, pod: PodClass) -> Profile:
         """Return the plugins that may have something to say about such a pod."""
         return self._concerned(pod).profile
