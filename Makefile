@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 READY_E2E := $(VENV)/.ready-e2e
 
-.PHONY: demo test check e2e bench clean
+.PHONY: demo test check fuzz e2e bench clean
 
 demo: $(READY)
 	$(BIN)/koord demo --report demo-report.html
@@ -18,6 +18,12 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Random mixed worlds through the whole scheduler, for so many seconds; SEED is the first of them.
+FUZZ_SECONDS ?= 180
+SEED ?= 0
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) --seed $(SEED)
 
 # On a real Kubernetes control plane. It is built once, in some minutes, with the go of PATH or
 # /usr/local/go; or KUBEBUILDER_ASSETS names a folder that has kube-apiserver, etcd and kubectl.

@@ -1,0 +1,30 @@
+"""A few worlds of the fuzzer, always the same: no rule breaks, and nothing is left to chance."""
+
+import logging
+
+import pytest
+from tests.fuzz.play import Play
+from tests.fuzz.script import script_of
+from tests.fuzz.search import played
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    logging.getLogger("koordinator").setLevel(logging.ERROR)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(9))
+def test_no_rule_is_broken(seed: int) -> None:
+    """Whatever happens in it; ``python -m tests.fuzz --seed N --count 1`` makes it smaller."""
+    found = played(script_of(seed))
+    assert found is None, found.trace
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(9, 11))
+def test_the_same_seed_has_the_same_outcome(seed: int) -> None:
+    one, other = Play(script_of(seed), checks=False), Play(script_of(seed), checks=False)
+    one.run()
+    other.run()
+    assert one.digest() == other.digest()
