@@ -75,6 +75,12 @@ its arguments.
                     a node
 ``node_remedy``     ``(row view, pod) -> str``: for people, what to change about a node so that the
                     filter accepts it; empty: nothing that an operator should
+``pod_remedies``    ``(row view, pod, pod object) -> [(str, pod object)]``: for people, how to
+                    change the pod so that the filter accepts the node, and that pod
+``smaller``         ``(row view, pod) -> [{resource: amount}]``: requests with which the filter
+                    might accept the node, the largest first; others stay as they are
+``size``            ``(row view, pod) -> str``: for people, what an empty node like it would have to
+                    have for the filter to accept it; empty: no size would do
 ``lacking``         ``(row view, pod) -> {resource: amount} | None``: what the node of a pod with
                     loans has too little of, as the pod may not use all of them together; None:
                     there are no loans on the row

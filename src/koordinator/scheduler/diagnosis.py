@@ -9,11 +9,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from koordinator.api.resource_names import BATCH_CPU, MID_CPU
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import Rejections
 from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass
 
 MAX_MESSAGE = 1024  # characters of an event or condition
+CPU_IN_MILLI = 1000
+_MILLI_CPU = (BATCH_CPU, MID_CPU)
 NO_NODES = "no nodes available to schedule pods"
 
 
@@ -91,6 +94,13 @@ def quantity(name: str, amount: int) -> str:
         return Quantity.from_milli(amount).canonical()
     binary = amount % 1024 == 0
     return Quantity.from_int(amount, binary=binary).canonical()
+
+
+def spoken(name: str, amount: int) -> str:
+    """Return an amount of a resource as people say it: batch and mid CPU are counted in milli."""
+    if name in _MILLI_CPU:
+        return f"{amount / 1000:g} CPU{'' if amount == CPU_IN_MILLI else 's'} ({amount}m)"
+    return quantity(name, amount)
 
 
 def count_reasons(rejections: Rejections, rows: IntArray) -> dict[str, int]:

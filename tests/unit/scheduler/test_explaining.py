@@ -242,12 +242,15 @@ def test_the_start_is_foreseen_where_ends_are_known() -> None:
 
 
 def test_nobody_waits_for_members_of_the_own_gang() -> None:
-    """They have a place in thought only; a node more is not enough for two who lack one."""
+    """They have a place in thought only; a node more takes the two that lack one."""
     found = explained(
         node("n", cpu=2), group("g", 4), *members("g", 4), config=BOTH, name="default/g-0"
     )
 
-    assert [(r.kind, r.sufficient) for r in found.remedies] == [("add-node", False)]
+    assert [(r.kind, r.text, r.sufficient) for r in found.remedies] == [
+        ("add-node", "add a node like n: empty ones take the 2 members that find no place", True),
+        ("gang", "let minMember of PodGroup default/g be 2: so many find a place", True),
+    ]
 
 
 def test_what_a_node_is_can_not_be_changed_by_a_label() -> None:
@@ -259,7 +262,10 @@ def test_what_a_node_is_can_not_be_changed_by_a_label() -> None:
     assert not found.remedies
 
     other = explained(node("n", cpu=2), pod("p", 1, nodeSelector={"disk": "ssd"}))
-    assert [r.text for r in other.remedies] == ["label n (disk=ssd)"]
+    assert [r.text for r in other.remedies] == [
+        "label n (disk=ssd)",
+        "take disk=ssd out of its nodeSelector: n takes it then",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -391,7 +397,9 @@ def test_asking_for_less_does_not_make_what_no_node_has() -> None:
     found = explained(node("n", cpu=8), pod("p", 12, requests={"example.com/gpu": 1}))
 
     assert decisive(found) == {CPU, "Insufficient example.com/gpu"}
-    assert not found.remedies
+    assert [remedy.text for remedy in found.remedies] == [
+        "add a node like n, but with 12 of cpu (it has 8) and 1 of example.com/gpu (it has 0)"
+    ]
 
     kept = reservation("kept", 1, on="n", policy="Restricted")
     owner = pod("p", 8, requests={"example.com/gpu": 1}, labels={"app": "web"})

@@ -1,8 +1,10 @@
 """What explain says would help is tried for real: on clusters with every kind of obstacle."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -10,6 +12,8 @@ from tests.reservations import config, reserved_rooms, reserving_pods
 from tests.unit.scheduler.test_explaining import explained
 from tests.worlds import embedded, node, placed_on, pod
 
+from koordinator.api.codec import decode
+from koordinator.api.core import Toleration
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
@@ -191,7 +195,14 @@ def _after(remedy: Remedy, nodes: list[Node], pods: list[Pod], wanted: Pod) -> l
             like = next(n for n in nodes if n.metadata.name == remedy.nodes[0])
             labels = {**like.metadata.labels, HOSTNAME: "more"}
             more = replace(like, metadata=replace(like.metadata, name="more", labels=labels))
+            size = re.search(r"but with (\d+) of cpu", remedy.text)
+            if size:
+                cpu = Quantity.parse(size.group(1))
+                allocatable = {**more.status.allocatable, "cpu": cpu}
+                more = replace(more, status=replace(more.status, allocatable=allocatable))
             return [*nodes, more, *pods, wanted]
+        case "change-pod":
+            return [*nodes, *pods, _as_told(remedy.text, wanted)]
         case "ask-less":
             asked = pod("q", int(remedy.text.split()[4])).spec.containers[0].resources
             container = replace(wanted.spec.containers[0], resources=asked)
@@ -200,6 +211,23 @@ def _after(remedy: Remedy, nodes: list[Node], pods: list[Pod], wanted: Pod) -> l
         case _:
             rest = (p for p in pods if p.key not in remedy.pods)
             return [*(_mended(n, remedy.nodes[0]) for n in nodes), *rest, wanted]
+
+
+def _as_told(text: str, wanted: Pod) -> Pod:
+    """Return the pod as the text of a remedy says."""
+    spec = wanted.spec
+    tolerations = re.search(r"tolerations: (\[.*\])\)", text)
+    if tolerations:
+        told = [decode(each, Toleration) for each in yaml.safe_load(tolerations.group(1))]
+        spec = replace(spec, tolerations=(*spec.tolerations, *told))
+    if "take disk=ssd out of its nodeSelector" in text:
+        spec = replace(spec, node_selector={})
+    if "be ScheduleAnyway" in text:
+        (one,) = spec.topology_spread_constraints
+        soft = replace(one, when_unsatisfiable="ScheduleAnyway")
+        spec = replace(spec, topology_spread_constraints=(soft,))
+    assert spec != wanted.spec, text
+    return replace(wanted, spec=spec)
 
 
 def _mended(one: Node, name: str) -> Node:

@@ -14,6 +14,9 @@ from koordinator.simulator.explaining import explain_pods
 
 WEB = {"app": "web"}
 NO_MATCH = "node(s) no reservations match reservation affinity"
+WITHOUT = (
+    "take its reservation affinity (annotation scheduling.koordinator.sh/reservation-affinity) away"
+)
 SHORT = "Reservation(s) Insufficient cpu, requested: 3000, used: 0, capacity: 2000"
 
 
@@ -27,7 +30,10 @@ def test_an_owner_sees_the_node_without_what_is_kept_for_it() -> None:
 
     assert decisive(found) == {"Insufficient cpu"}
     assert found.nearest[0].lacks == {"cpu": "1"}
-    assert [r.text for r in found.remedies] == ["ask for at most 8 of cpu: n has that free"]
+    assert [r.text for r in found.remedies] == [
+        "ask for at most 8 of cpu: n has that free",
+        "add a node like n, but with 9 of cpu (it has 8)",
+    ]
 
 
 def test_a_reservation_that_is_too_small_is_the_cause() -> None:
@@ -45,14 +51,18 @@ def test_a_reservation_that_is_too_small_is_the_cause() -> None:
 @pytest.mark.parametrize(
     ("annotations", "spec", "told"),
     [
-        (affinity(name="other"), {}, "didn't match the requested reservation name"),
-        (affinity(reservationSelector={"pool": "x"}), {}, "didn't match affinity rules"),
-        (affinity() | exactly("cpu"), {}, "is not exact matched"),
-        (affinity(), {"unschedulable": True}, "is unschedulable"),
+        (affinity(name="other"), {}, "of another name"),
+        (
+            affinity(reservationSelector={"pool": "x"}),
+            {},
+            "not selected by its reservation affinity",
+        ),
+        (affinity() | exactly("cpu"), {}, "without exactly the amounts that it asks for"),
+        (affinity(), {"unschedulable": True}, "unschedulable"),
         (
             affinity(),
             {"taints": [{"key": "a", "effect": "NoSchedule"}]},
-            "had untolerated taint {a: }",
+            "with a taint that it does not tolerate ({a: })",
         ),
     ],
 )
@@ -65,7 +75,7 @@ def test_what_is_against_each_reservation_is_told(
 
     (cause,) = found.causes
     assert (cause.plugin, cause.reason) == ("Reservation", NO_MATCH)
-    assert cause.detail == f"1 Reservation(s) {told}, 1 Reservation(s) matched owner total"
+    assert cause.detail == f"it is the owner of 1 reservation: 1 {told}"
 
 
 def test_who_owns_no_reservation_is_told_so() -> None:
@@ -73,7 +83,7 @@ def test_who_owns_no_reservation_is_told_so() -> None:
     needs = pod("p", 2, labels={"app": "db"}, annotations=affinity())
     found = asked(node("n", cpu=8), reservation("r", 6, on="n"), needs)
 
-    assert [cause.detail for cause in found.causes] == ["0 Reservation(s) matched owner total"]
+    assert [cause.detail for cause in found.causes] == ["it is the owner of no reservation"]
 
 
 def test_a_reservation_in_the_way_is_called_by_its_name() -> None:
@@ -113,7 +123,7 @@ def test_what_never_fits_into_a_reservation_is_told_so() -> None:
 
     assert found.empty_cluster is not None
     assert (found.empty_cluster.fits, found.empty_cluster.why) == (False, SHORT)
-    assert not found.remedies
+    assert [remedy.text for remedy in found.remedies] == [f"{WITHOUT}: n takes it then"]
 
 
 @pytest.mark.parametrize(

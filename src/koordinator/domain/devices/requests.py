@@ -40,6 +40,12 @@ _KIND_OF = {name: kind for kind, names in _NAMES_OF.items() for name in names}
 DEVICE_NAMES: Final = frozenset({*_KIND_OF, *CURRENT_DEVICE_NAMES})
 
 
+def names_of(kind: DeviceType) -> frozenset[str]:
+    """Return the resources that ask for devices of a type, by their former names as well."""
+    former = {old for old, new in CURRENT_DEVICE_NAMES.items() if new in _NAMES_OF[kind]}
+    return _NAMES_OF[kind] | former
+
+
 class DeviceRequestError(ValueError):
     """No device can be what the pod asks for."""
 

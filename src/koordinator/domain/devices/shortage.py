@@ -31,6 +31,12 @@ NO_TEMPLATE: Final = Shortage("no matched GPU shared resource template", resolva
 NOT_JOINT: Final = Shortage("node(s) Device Joint-Allocate rules violation")
 NO_NUMA_NODE: Final = Shortage("Insufficient NUMA Scoped Devices", resolvable=False)
 
+#: There may be enough devices, but not such as may be taken together.
+NOT_TOGETHER: Final = frozenset(
+    one.reason
+    for one in (NO_PARTITION_OF_SIZE, NO_PARTITION, NO_SCOPE, NO_GPU, NOT_JOINT, NO_NUMA_NODE)
+)
+
 NO_DEVICE: Final = {kind: Shortage(f"Insufficient {kind} devices") for kind in DeviceType}
 NOT_REPORTED: Final = {
     kind: Shortage(f"Insufficient {kind} devices", resolvable=False) for kind in DeviceType

@@ -1,12 +1,13 @@
 """Why a pod of a running scheduler waits.  Asks everything, changes nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
-from koordinator.domain.gangs import GangBook
+from koordinator.domain.gangs import Gang, GangBook
 from koordinator.domain.reservations.reserve_pod import is_reserve_pod, reserve_pod, spoken_name
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.app.shell import Scheduler
@@ -23,6 +24,8 @@ from koordinator.scheduler.explain import (
     empty_cluster,
     nearest_nodes,
     remedies,
+    short_gang,
+    smaller_gang,
     turn,
 )
 from koordinator.scheduler.queue import QueuedPod, QueueState
@@ -91,8 +94,8 @@ class _Explainer:
         refused = self._scheduler.why_not_gathered(queued)
         with Transaction(self._scheduler.state) as transaction:
             gang = self._place_gang(transaction)
-            who, who_class = (queued.pod, pod_class) if gang is None else gang[:2]
-            is_last = gang is None or gang[3]
+            left = gang.left if gang is not None else ((queued.pod, pod_class),)
+            who, who_class = left[0]
             asked = self._ask(who, who_class)
             gates = self._gates(gang is not None)
             choice = None
@@ -112,13 +115,13 @@ class _Explainer:
             return Explanation(
                 pod=spoken_name(queued.pod),
                 verdict=FITS if fits else WAITS,
-                summary=_summary(asked, told, node, gang[2] if gang else ""),
+                summary=_summary(asked, told, node, gang.text if gang else ""),
                 node=node,
                 causes=told,
-                gang=gang[2] if gang else "",
+                gang=gang.text if gang else "",
                 nearest=tuple(nearest_nodes(asked)) if not fits else (),
                 empty_cluster=room,
-                remedies=() if fits else self._remedies(asked, [*gates, *held], is_last=is_last),
+                remedies=() if fits else self._remedies(asked, gates, held, gang),
                 queue=turn(self._scheduler.queue, queued, self._profile),
                 last_message=queued.message,
             )
@@ -128,19 +131,62 @@ class _Explainer:
         return ask(self._profile, self._scheduler.state, pod, pod_class, rivals)
 
     def _remedies(
-        self, asked: Question, gates: list[Cause], *, is_last: bool
+        self,
+        asked: Question,
+        gates: Sequence[Cause],
+        held: Sequence[Cause],
+        gang: "_GangTrial | None",
     ) -> tuple[Remedy, ...]:
-        """Return what would help; ``is_last``: if it helps this pod, nobody else is waited for."""
-        found = tuple(remedies(asked))
-        if not gates and is_last:
+        """Return what would help; ``held`` is what nobody knows a way out of."""
+        found = tuple(remedies(asked, gang.left if gang is not None else ()))
+        if gang is not None and not gates and not held:
+            found += tuple(smaller_gang(gang.group, gang.count))
+        if not gates and not held:
             return found
-        closed = " ".join(gate.name for gate in self._queued.pod.spec.scheduling_gates)
         rest = tuple(replace(one, sufficient=False) for one in found)
-        if not closed:
-            return rest
-        text = f"open the scheduling gates [{closed}]: whoever closed them has to"
-        enough = len(gates) == 1 and is_last and asked.found.fits
-        return (Remedy(kind="open-gates", text=text, sufficient=enough), *rest)
+        opening = tuple(self._openings(asked, gates, held))
+        if opening and any(one.sufficient for one in opening):
+            return (*opening, *rest)
+        first = next((one for one in found if one.sufficient), None)
+        keys = {one.kind for one in opening}
+        if first is None or held or len(keys) != len(gates) or "open-gates" not in keys:
+            return (*opening, *rest)
+        text = f"together: {opening[0].text}; and {first.text.removeprefix('together: ')}"
+        both = Remedy(kind="together", text=text, nodes=first.nodes, pods=first.pods)
+        return (*opening, *rest, both)
+
+    def _openings(
+        self, asked: Question, gates: Sequence[Cause], held: Sequence[Cause]
+    ) -> Iterator[Remedy]:
+        """Yield what would let the pod into the queue."""
+        closed = " ".join(gate.name for gate in self._queued.pod.spec.scheduling_gates)
+        alone = len(gates) == 1 and not held
+        if closed:
+            text = f"open the scheduling gates [{closed}]: whoever closed them has to"
+            yield Remedy(kind="open-gates", text=text, sufficient=alone and asked.found.fits)
+        for active in self._profile.gangs:
+            book: GangBook = active.plugin.gangs
+            if any(gate.plugin == active.name for gate in gates):
+                for one in short_gang(book, self._queued.pod, self._start_together):
+                    yield replace(one, sufficient=one.sufficient and alone)
+
+    def _start_together(self, keys: Sequence[str], more: int) -> bool:
+        """Return whether these pods, and ``more`` like the one that is explained, find places."""
+        state, own = self._scheduler.state, self._scheduler.state.unbound[self._queued.key]
+        members = [(key, *state.unbound[key]) for key in keys if key in state.unbound]
+        members += [(f"{self._queued.key}+{n}", *own) for n in range(more)]
+        with Transaction(state) as transaction:
+            return all(self._place(transaction, *member) for member in members)
+
+    def _place(self, transaction: Transaction, key: str, pod: Pod, pod_class: PodClass) -> bool:
+        """Give a pod a place in thought, if there is one."""
+        choice = self._cycle.choose(pod, pod_class, self._nominations(), first_attempt=False)
+        if not isinstance(choice, Choice):
+            return False
+        transaction.place(key, pod, pod_class, choice.row, choice.holding.belongings)
+        for item in choice.holding.objects:
+            transaction.put_object(item)
+        return True
 
     def _nominations(self) -> Nominations:
         nominator, classes = self._scheduler.nominator, self._scheduler.state.classes
@@ -159,13 +205,11 @@ class _Explainer:
                 found.append(Cause(active.name, message))
         return found
 
-    def _place_gang(self, transaction: Transaction) -> tuple[Pod, PodClass, str, bool] | None:
-        """Place the members of the pod's gang until one finds no place; return that one.
-
-        And what to say of it, and whether all others have found a place.
+    def _place_gang(self, transaction: Transaction) -> "_GangTrial | None":
+        """Place the members of the pod's gang until one finds no place; tell who is left.
 
         None if the pod goes alone, or its gang is not whole yet.  If all find places, the pod
-        itself is returned, and has none yet.
+        itself is left, and has none yet.
         """
         active = next(iter(self._profile.gangs), None)
         pod, state = self._queued.pod, self._scheduler.state
@@ -176,21 +220,28 @@ class _Explainer:
             return None
         attempt = book.attempt(pod)
         others = [key for key in attempt.members if key != pod.key and key in state.unbound]
-        for count, key in enumerate((*others, pod.key)):
-            member, member_class = state.unbound[key]
-            choice = self._cycle.choose(
-                member, member_class, self._nominations(), first_attempt=False
-            )
-            if not isinstance(choice, Choice) or key == pod.key:
-                what = "finds" if count == 1 else "find"
-                text = f"gang group {attempt.group_id}: {count} of {len(others) + 1} members {what}"
-                text += f" a place; pod {key} is the next one"
-                return member, member_class, text, count == len(others)
-            holding = choice.holding
-            transaction.place(key, member, member_class, choice.row, holding.belongings)
-            for item in holding.objects:
-                transaction.put_object(item)
-        return None
+        keys = [*others, pod.key]
+        count = 0
+        while count < len(others) and self._place(
+            transaction, keys[count], *state.unbound[keys[count]]
+        ):
+            count += 1
+        what = "finds" if count == 1 else "find"
+        text = f"gang group {attempt.group_id}: {count} of {len(keys)} members {what} a place; "
+        text += f"pod {keys[count]} is the next one"
+        left = tuple(state.unbound[key] for key in keys[count:])
+        group = book.gang_of(pod) if len(attempt.group_id.split(",")) == 1 else None
+        return _GangTrial(left, text, count, group)
+
+
+@dataclass(frozen=True, slots=True)
+class _GangTrial:
+    """What came of placing the members of a gang in thought."""
+
+    left: tuple[tuple[Pod, PodClass], ...]  # without a place, the first of them found none
+    text: str
+    count: int  # of those that have one
+    group: Gang | None  # None: several gangs start together
 
 
 def _summary(asked: Question, told: tuple[CauseTold, ...], node: str, gang: str) -> str:

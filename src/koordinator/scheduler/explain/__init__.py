@@ -4,6 +4,10 @@
 ``question``     the pod, the cluster and the obstacles together; the order of nearness
 ``pods``         causes, nearest nodes, the empty cluster: as they are told
 ``remedies``     what would let the pod start, tried on the state
+``changed_pods``  the same for the pod: tolerations, selectors, amounts
+``gangs``        what all members of a gang need that find no place
+``short_gangs``  what a gang needs that is short of members
+``sentences``    reasons in plain words
 ``turns``        where the pod is in the queue, and what brings it on
 ``explanation``  what is told, as data
 
@@ -23,6 +27,7 @@ from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
 from koordinator.scheduler.explain.pods import causes, empty_cluster, nearest_nodes
 from koordinator.scheduler.explain.question import Question, ask
 from koordinator.scheduler.explain.remedies import remedies
+from koordinator.scheduler.explain.short_gangs import short_gang, smaller_gang
 from koordinator.scheduler.explain.turns import turn
 
 __all__ = [
@@ -42,5 +47,7 @@ __all__ = [
     "nearest_nodes",
     "obstacles",
     "remedies",
+    "short_gang",
+    "smaller_gang",
     "turn",
 ]

@@ -11,7 +11,8 @@ class CauseTold(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     nodes: int = 0  # that it keeps the pod from; 0 where it holds whatever the node
     alone: int = 0  # nodes that nothing else is against
     decisive: bool = True  # False: where it holds, something else would have to go as well
-    detail: str = ""
+    sentence: str = ""  # the reason in plain words
+    detail: str = ""  # with amounts, of one of the nodes
     on: tuple[str, ...] = ()  # the first of those nodes
     resolvable: bool = False  # on some of them fewer pods might help
 
@@ -30,11 +31,13 @@ class Remedy(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     """Something that would let the pod start.
 
     ``sufficient``: it was tried on a copy of the cluster, and nothing else is against the pod then.
+    ``tried``: False where nobody can try it, such as other amounts that a controller computes.
     """
 
     kind: str
     text: str
     sufficient: bool = True
+    tried: bool = True
     nodes: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()
 

@@ -31,6 +31,9 @@ class Cause:
         return tuple(self.plugin.split(", "))
 
 
+Way = frozenset[Cause]  # all that is against some node
+
+
 @dataclass(frozen=True, slots=True)
 class Obstacles:
     """What is against a pod, as things are.
@@ -50,7 +53,7 @@ class Obstacles:
     silent: frozenset[str] = frozenset()
     #: ways out: each is a set of causes that together are all there is against some node, and
     #: none of them contains another
-    ways: tuple[frozenset[Cause], ...] = field(init=False)
+    ways: tuple[Way, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ways", self._minimal())

@@ -6,6 +6,7 @@ from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.explain.explanation import CauseTold, EmptyCluster, NearNode
 from koordinator.scheduler.explain.obstacles import Cause
 from koordinator.scheduler.explain.question import Question
+from koordinator.scheduler.explain.sentences import sentence
 
 NAMED = 100  # nodes that a cause names before it only counts
 NEAREST = 5  # nodes that are described
@@ -21,9 +22,10 @@ def causes(question: Question, gates: Sequence[Cause] = ()) -> Iterator[CauseTol
     found = question.found
     for cause in (*gates, *found.refusals):
         detail = question.refusal_detail(cause.plugins)
-        yield CauseTold(plugin=cause.plugin, reason=cause.reason, detail=detail)
+        words = sentence(cause.reason)
+        yield CauseTold(plugin=cause.plugin, reason=cause.reason, sentence=words, detail=detail)
     if not len(found.rows):
-        yield CauseTold(plugin="", reason=NO_NODES)
+        yield CauseTold(plugin="", reason=NO_NODES, sentence=NO_NODES)
     if not found.rejected.all():
         return  # a node takes it: what is against others is no cause
     decisive = found.decisive
@@ -35,6 +37,7 @@ def causes(question: Question, gates: Sequence[Cause] = ()) -> Iterator[CauseTol
             CauseTold(
                 plugin=cause.plugin,
                 reason=cause.reason,
+                sentence=sentence(cause.reason),
                 nodes=int(mask.sum()),
                 alone=int(alone[index].sum()),
                 decisive=cause in decisive,

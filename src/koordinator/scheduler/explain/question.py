@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from koordinator.api.pod import Pod
-from koordinator.scheduler.contract import Holding, Profile, Reads
+from koordinator.scheduler.contract import Holding, Profile, Reads, Refusal
 from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.cycle.reserving import reserve
 from koordinator.scheduler.cycle.rivals import Nominations
@@ -44,18 +44,61 @@ class Question:
     lacks: Shortages  # as if the pod could use all that is reserved for it together
     order: IntArray  # indices of the nodes, the nearest first
     _rivals: Nominations
-    _asking: Profile  # without plugins that refuse the pod anyway
+    asking: Profile  # without plugins that refuse the pod anyway
     _what_if: StateWhatIf  # of those plugins
 
     def assuming(self, plugins: Collection[str]) -> "Question":
         """Return the question as if some filters had nothing against the pod anywhere."""
-        asking = _without(self._asking, plugins)
+        asking = _without(self.asking, plugins)
         what_if = StateWhatIf(asking, self.state, self._rivals)
-        return replace(self, _asking=asking, _what_if=what_if)
+        return replace(self, asking=asking, _what_if=what_if)
+
+    def takes(self, pod: Pod, row: int, changed: Collection[str]) -> bool:
+        """Whether a node would take another pod in its place, as the cluster is.
+
+        Plugins that refuse the pod as a whole are not asked, except those for which it was
+        ``changed``.
+        """
+        pod_class = self.state.classes.of(pod)
+        snapshot = view_for(self.profile, self.state, pod_class)
+        passed = self.found.silent - frozenset(changed)
+        for active in self.profile.pre_filter:
+            if active.name not in passed and isinstance(
+                active.plugin.prefilter(snapshot, pod_class), Refusal
+            ):
+                return False
+        asking = _without(self.profile, passed)
+        what_if = StateWhatIf(asking, self.state, self._rivals)
+        other = replace(self, pod=pod, pod_class=pod_class, asking=asking, _what_if=what_if)
+        return other.takes_without(row, ())
+
+    def pod_remedies(self, plugin: str, row: int, pod: Pod) -> list[tuple[str, Pod]]:
+        """Return how a pod could be changed for a plugin to accept a node."""
+        found = self._ask("pod_remedies", plugin, row, pod)
+        return found if isinstance(found, list) else []
+
+    def smaller(self, plugin: str, row: int) -> list[dict[str, int]]:
+        """Return requests with which a plugin might accept a node, the largest first."""
+        found = self._ask("smaller", plugin, row)
+        return found if isinstance(found, list) else []
+
+    def size(self, plugin: str, row: int) -> str:
+        """Return what a node like this one would have to have for a plugin to accept it."""
+        return self._told("size", plugin, row)
+
+    def nearest(self, rows: IntArray, most: int) -> list[int]:
+        """Return those of the rows on which the least is against the pod."""
+        ordered: IntArray = self.found.rows[self.order]
+        found: list[int] = ordered[np.isin(ordered, rows)][:most].tolist()
+        return found
+
+    def about(self, pod: Pod, pod_class: PodClass) -> "Question":
+        """Return the same question about a pod that is known to be refused for the same."""
+        return replace(self, pod=pod, pod_class=pod_class)
 
     def undisturbed(self) -> "Question":
         """Return the question as if no node were kept for another pod."""
-        return replace(self, _rivals={}, _what_if=StateWhatIf(self._asking, self.state, {}))
+        return replace(self, _rivals={}, _what_if=StateWhatIf(self.asking, self.state, {}))
 
     def takes_without(self, row: int, gone: Sequence[str]) -> bool:
         """Whether a node would take the pod if those pods, by key, were not there."""
@@ -106,14 +149,14 @@ class Question:
     def _told(self, hook: str, plugin: str, row: int) -> str:
         return str(self._ask(hook, plugin, row) or "")
 
-    def _ask(self, hook: str, plugin: str, row: int) -> object:
+    def _ask(self, hook: str, plugin: str, row: int, *more: object) -> object:
         """Ask a filter about a node in the world that the pod would find; None: it can't tell."""
         for active in self.profile.filter:
             asked = getattr(active.plugin, hook, None)
             if active.name == plugin and asked is not None:
                 view = view_for(self.profile, self.state, self.pod_class)[np.array([row])]
                 with view.lending():
-                    answer: object = asked(view, self.pod_class)
+                    answer: object = asked(view, self.pod_class, *more)
                 return answer
         return None
 
@@ -148,8 +191,8 @@ class Question:
         with Transaction(self.state) as transaction:
             for placed in gone:
                 transaction.displace(placed)
-            snapshot = view_for(self._asking, self.state, self.pod_class)
-            held = reserve(self._asking, snapshot, self.pod_class, row)
+            snapshot = view_for(self.asking, self.state, self.pod_class)
+            held = reserve(self.asking, snapshot, self.pod_class, row)
         return () if isinstance(held, Holding) else (held[1].reason,)
 
     def reserved(self, row: int) -> frozenset[str]:

@@ -7,45 +7,116 @@ From the cheapest to the dearest: wait for pods that go anyway, change a node's 
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from koordinator.api.policy import PodDisruptionBudget
+from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koordinator.domain.reservations.reserve_pod import spoken_name
-from koordinator.scheduler.diagnosis import quantity
+from koordinator.scheduler.explain.changed_pods import (
+    asking_less,
+    changed_for_refusals,
+    changed_pods,
+    smaller_pod,
+    told_as_less,
+)
 from koordinator.scheduler.explain.explanation import Remedy
+from koordinator.scheduler.explain.gangs import Member, all_fit, nodes_for_all
+from koordinator.scheduler.explain.gangs import together as as_one
+from koordinator.scheduler.explain.obstacles import Way
+from koordinator.scheduler.explain.pinned import is_pinned
 from koordinator.scheduler.explain.question import Question
 from koordinator.scheduler.preemption import minimal
-from koordinator.scheduler.snapshot import BoolArray, PlacedPod, Snapshot
+from koordinator.scheduler.snapshot import BoolArray, PlacedPod, PodClass, Snapshot
 
 TRIED = 3  # nearest nodes on which pods are removed in thought
-FIT = "NodeResourcesFit"
+FIT, SELECTING = "NodeResourcesFit", "NodeAffinity"
 SHORT = "Insufficient "  # how its reasons begin
 HARD = "DoNotSchedule"
 HIGHEST_OF_USERS = 1_000_000_000  # what a PriorityClass may have
 NAMED = 3  # nodes or pods that a text names before it only counts
 
 
-def remedies(asked: Question) -> Iterator[Remedy]:
-    """Yield what would help, the cheapest first."""
-    yield from _for_refusals(asked)
-    if asked.found.rejected.all():
-        yield from _waiting(asked)
-        changes = [*_changed_nodes(asked), *_fewer_pods(asked)]
-        yield from changes or _changed_nodes_with_fewer_pods(asked)
-        yield from _asking_less(asked)
-        yield from _one_node_more(asked)
+def remedies(asked: Question, gang: Sequence[Member] = ()) -> Iterator[Remedy]:
+    """Yield what would help, the cheapest first; then what would together where nothing does.
+
+    ``gang`` are the members without a place, the pod among them: then what helps the pod alone is
+    not enough.
+    """
+    whole = _whole(asked, gang)
+    refused = [*_for_refusals(asked, whole, gang)]
+    if len(gang) > 1:
+        rest = [*changed_for_refusals(asked), *(_for_nodes(asked) if _is_rejected(asked) else ())]
+        nodes = [*nodes_for_all(asked, gang)] if _is_rejected(asked) else []
+        same = {"add-node"} if nodes else set()
+        alone = [replace(one, sufficient=False) for one in rest if one.kind not in same]
+        found = [*nodes, *alone]
+        changed: list[Remedy] = []
+    else:
+        changed = [*changed_for_refusals(asked)]
+        nodes = found = [*_for_nodes(asked)] if _is_rejected(asked) else []
+    yield from (*refused, *changed, *found)
+    if any(one.sufficient for one in (*refused, *changed, *found)):
+        return
+    steps = _steps_for_refusals(asked, whole)
+    if not steps or (_is_rejected(asked) and not (nodes and nodes[0].tried)):
+        return
+    if not _is_rejected(asked) and gang and not all_fit(asked, gang):
+        return
+    more = nodes[0] if nodes else Remedy(kind="together", text="")
+    text = "; and ".join(filter(None, (*steps, more.text)))
+    if text != refused[0].text:
+        yield Remedy(kind="together", text=f"together: {text}", nodes=more.nodes, pods=more.pods)
 
 
-def _for_refusals(asked: Question) -> Iterator[Remedy]:
+def _is_rejected(asked: Question) -> bool:
+    return bool(asked.found.rejected.all())
+
+
+def _whole(asked: Question, gang: Sequence[Member]) -> PodClass:
+    """Return what has to be let in: the pod, or all members that find no place as one."""
+    if len(gang) <= 1:
+        return asked.pod_class
+    return asked.state.classes.of(as_one(gang))
+
+
+def _for_nodes(asked: Question) -> Iterator[Remedy]:
+    """Yield what would help against all that nodes have against the pod."""
+    yield from _waiting(asked)
+    meant, others = _ways_by_selection(asked)
+    changes = [*_changed_nodes(asked, meant), *changed_pods(asked, meant), *_fewer_pods(asked)]
+    changes += [*_changed_nodes(asked, others), *changed_pods(asked, others)]
+    yield from changes or _changed_nodes_with_fewer_pods(asked)
+    yield from [*_asking_less(asked)] or asking_less(asked)
+    if not is_pinned(asked.pod_class, asked.state.objects):
+        yield from [*_one_node_more(asked)] or _larger_node(asked)
+    yield from _more_left_by_others(asked)
+
+
+def _for_refusals(asked: Question, whole: PodClass, gang: Sequence[Member]) -> Iterator[Remedy]:
     """Ask the plugins that refuse the pod as a whole."""
-    refusals = asked.found.refusals
-    refusing = {name for cause in refusals for name in cause.plugins}
-    enough = len(refusals) == 1 and not asked.found.rejected.all()
-    for active in asked.profile.pre_filter:
-        ask = getattr(active.plugin, "remedy", None)
-        if active.name in refusing and ask is not None:
-            text, helps = ask(Snapshot(asked.state), asked.pod_class)
-            if text:
-                yield Remedy(kind="refusal", text=text, sufficient=enough and helps)
+    enough = len(asked.found.refusals) == 1 and not _is_rejected(asked)
+    if enough and len(gang) > 1:
+        enough = all_fit(asked, gang)
+    for text, helps in _asked_of_refusing(asked, whole):
+        yield Remedy(kind="refusal", text=text, sufficient=enough and helps)
+
+
+def _steps_for_refusals(asked: Question, whole: PodClass) -> list[str]:
+    """Return what helps against all refusals; none if nothing is known against one of them."""
+    steps = [text for text, helps in _asked_of_refusing(asked, whole) if helps]
+    return steps if len(steps) == len(asked.found.refusals) else []
+
+
+def _asked_of_refusing(asked: Question, whole: PodClass) -> Iterator[tuple[str, bool]]:
+    """Yield what each refusal would need, and whether it would go then."""
+    for cause in asked.found.refusals:
+        for active in asked.profile.pre_filter:
+            ask = getattr(active.plugin, "remedy", None)
+            if active.name in cause.plugins and ask is not None:
+                text, helps = ask(Snapshot(asked.state), whole)
+                if text:
+                    yield text, helps
+                    break
 
 
 def _waiting(asked: Question) -> Iterator[Remedy]:
@@ -60,19 +131,32 @@ def _waiting(asked: Question) -> Iterator[Remedy]:
             return
 
 
-def _changed_nodes(asked: Question) -> Iterator[Remedy]:
+def _ways_by_selection(asked: Question) -> tuple[list[Way], list[Way]]:
+    """Return the ways out on nodes that the pod selects, and those on others."""
+    meant = [way for way in asked.found.ways if all(c.plugin != SELECTING for c in way)]
+    return meant, [way for way in asked.found.ways if way not in meant]
+
+
+def _changed_nodes(asked: Question, ways: Sequence[Way]) -> Iterator[Remedy]:
     """Look for nodes that what an operator can change about them would be enough for."""
     if _counts_nodes(asked):
         return
     names = asked.state.nodes.names
-    for way in asked.found.ways:
-        rows = asked.found.only(way).tolist()
-        steps = [asked.node_remedy(name, rows[0]) for name in sorted({c.plugin for c in way})]
-        if not all(steps):
-            continue
-        more = f"; or one of {len(rows) - 1} more like it" if len(rows) > 1 else ""
-        nodes = tuple(names[row] for row in rows[:NAMED])
-        yield _remedy(asked, "change-node", " and ".join(steps) + more, nodes)
+    for way in ways:
+        plugins = sorted({cause.plugin for cause in way})
+        relieved = asked.assuming(plugins)
+        alike: dict[str, list[int]] = {}
+        for row in asked.nearest(asked.found.only(way), NAMED):
+            told = [asked.node_remedy(name, row) for name in plugins]
+            if all(told) and relieved.takes_without(row, ()):
+                text = " and ".join(dict.fromkeys(told))
+                alike.setdefault(text.replace(names[row], "\0"), []).append(row)
+        for pattern, rows in alike.items():
+            first, *others = (names[row] for row in rows)
+            more = f", or the same on {' or '.join(others)}" if others else ""
+            yield _remedy(
+                asked, "change-node", pattern.replace("\0", first) + more, (first, *others)
+            )
 
 
 def _counts_nodes(asked: Question) -> bool:
@@ -133,19 +217,17 @@ def _can_be_preempted(asked: Question, pods: Sequence[PlacedPod]) -> bool:
 def _asking_less(asked: Question) -> Iterator[Remedy]:
     """Look for a node that lacks nothing but amounts, and say what it has left."""
     found, lacks = asked.found, asked.lacks
-    for index in asked.order[_offers_some(asked)[asked.order]].tolist():
+    for index in asked.order[_offers_some(asked)[asked.order]][:TRIED].tolist():
         short = asked.lacking(index)
         if any(cause.reason.removeprefix(SHORT) not in short for cause in found.against(index)):
             continue  # what is reserved for the pod makes up for it, but is too little of others
         wanted = dict(zip(lacks.names, lacks.asked.tolist(), strict=True))
         left = {name: wanted[name] - n for name, n in short.items()}
-        if not left or min(left.values()) <= 0:
-            continue
-        node = found.names[index]
-        listed = " and ".join(f"{quantity(name, n)} of {name}" for name, n in left.items())
-        text = f"ask for at most {listed}: {node} has that free"
-        yield _remedy(asked, "ask-less", text, (node,))
-        return
+        row = int(found.rows[index])
+        pod = smaller_pod(asked.pod, left) if left and min(left.values()) > 0 else None
+        if pod is not None and asked.takes(pod, row, ()):
+            yield told_as_less(asked, left, row)
+            return
 
 
 def _offers_some(asked: Question) -> BoolArray:
@@ -170,6 +252,42 @@ def _one_node_more(asked: Question) -> Iterator[Remedy]:
             text = f"add a node like {node}: an empty one takes it"
             yield _remedy(asked, "add-node", text, (node,))
             return
+
+
+def _larger_node(asked: Question) -> Iterator[Remedy]:
+    """Say how large a node would have to be, where none of those that there are is."""
+    for index in asked.order[:TRIED].tolist():
+        row, node = int(asked.found.rows[index]), asked.found.names[index]
+        sizes: dict[str, str] = {}
+        for plugin in sorted({cause.plugin for cause in asked.found.against(index)}):
+            size = asked.size(plugin, row)
+            if size:
+                sizes[plugin] = size
+        if sizes and not asked.assuming(sizes).left_when_empty(row) and not asked.reaches(row):
+            text = f"add a node like {node}, but with {' and '.join(sizes.values())}"
+            yield _remedy(asked, "add-node", text, (node,))
+            return
+
+
+def _more_left_by_others(asked: Question) -> Iterator[Remedy]:
+    """Say where batch and mid resources come from, which are not a matter of nodes."""
+    short = {cause.reason.removeprefix(SHORT) for cause in asked.found.decisive}
+    names = [name for name in (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY) if name in short]
+    if not names:
+        return
+    state, listed = asked.state, " and ".join(names)
+    columns = [state.axis.index(name) for name in names]
+    if not state.nodes.allocatable[columns].any():
+        text = (
+            f"no node offers {listed}: koord-manager computes them where colocation is on "
+            "(ConfigMap slo-controller-config, colocation-config: enable) and koordlet reports use"
+        )
+    else:
+        text = (
+            f"{listed}: koord-manager offers what more important pods leave unused, so that there "
+            "is more when those use less or end"
+        )
+    yield Remedy(kind="leave-more", text=text, sufficient=False, tried=False)
 
 
 def _remedy(

@@ -3,7 +3,7 @@
 Source: kubernetes pkg/scheduler/framework/plugins/nodeaffinity.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,9 +11,16 @@ import numpy as np
 from msgspec.structs import replace
 
 from koordinator.api.core import NodeAffinity as NodeAffinityTerms
-from koordinator.api.core import NodeSelector, NodeSelectorTerm, PreferredSchedulingTerm
+from koordinator.api.core import (
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    PreferredSchedulingTerm,
+)
 from koordinator.api.kubescheduler import NodeAffinityArgs
-from koordinator.api.labels import HOSTNAME, ZONE
+from koordinator.api.labels import HOSTNAME
+from koordinator.api.pod import Pod
+from koordinator.domain.node_facts import is_fact
 from koordinator.scheduler.contract import (
     Action,
     EventHint,
@@ -39,17 +46,6 @@ REASON_POD = "node(s) didn't match Pod's node affinity/selector"
 REASON_ADDED = "node(s) didn't match scheduler-enforced node affinity"
 REASON_CONFLICT = "pod affinity terms conflict"
 NODE_NAME = "metadata.name"
-#: Labels that say what a node is, not what somebody wants of it.
-GIVEN = frozenset(
-    (
-        HOSTNAME,
-        ZONE,
-        "kubernetes.io/arch",
-        "kubernetes.io/os",
-        "node.kubernetes.io/instance-type",
-        "topology.kubernetes.io/region",
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +95,58 @@ class NodeAffinity:
         """Name what the node does not match: labels of the selector, or the terms."""
         wanted = [f"{key}={value}" for key, value in _lacking_labels(view, pod)]
         terms = _unmatched_terms(view, pod)
-        return " and ".join([*wanted, " or ".join(map(_in_words, terms))] if terms else wanted)
+        lacking = [*wanted, " or ".join(map(_in_words, terms))] if terms else wanted
+        return f"lacks {' and '.join(lacking)}" if lacking else ""
 
     def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
         """Say which labels would do, unless they are what the node is by its nature."""
         if self._enforced is not None and not matches_selector(view, self._enforced)[0]:
             return ""
         lacking, terms = _lacking_labels(view, pod), _unmatched_terms(view, pod)
-        fixed = GIVEN | _domain_keys(view, pod)
-        possible = [term for term in terms if _can_be_labelled(view, term, fixed)]
-        if any(key in fixed for key, _ in lacking) or (terms and not possible):
+        domains = _domain_keys(view, pod)
+
+        def is_fixed(key: str) -> bool:
+            return is_fact(key) or key in domains
+
+        possible = [term for term in terms if _can_be_labelled(view, term, is_fixed)]
+        if any(is_fixed(key) for key, _ in lacking) or (terms and not possible):
             return ""
         wanted = [f"{key}={value}" for key, value in lacking]
         words = [*wanted, " or ".join(map(_in_words, possible))] if terms else wanted
         return f"label {view.node_names[0]} ({' and '.join(words)})"
+
+    def pod_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
+        """Say what to select instead so that the node is among what is selected.
+
+        A pod that is meant for a node by its name is not sent to another one.
+        """
+        lacking, terms = _lacking_labels(view, pod), _unmatched_terms(view, pod)
+        if self._enforced is not None and not matches_selector(view, self._enforced)[0]:
+            return []
+        changes, selector = [], dict(it.spec.node_selector)
+        for key, value in lacking:
+            here = _value(view, key)
+            if key == HOSTNAME:
+                return []
+            if here is None:
+                del selector[key]
+                changes.append(f"take {key}={value} out of its nodeSelector")
+            else:
+                selector[key] = here
+                changes.append(f"let its nodeSelector be {key}={here} instead of {key}={value}")
+        spec = replace(it.spec, node_selector=selector)
+        if terms:
+            changed = _matching_instead(view, terms)
+            if changed is None or spec.affinity is None or spec.affinity.node_affinity is None:
+                return []
+            text, required = changed
+            own = replace(
+                spec.affinity.node_affinity,
+                required_during_scheduling_ignored_during_execution=required,
+            )
+            spec = replace(spec, affinity=replace(spec.affinity, node_affinity=own))
+            changes.append(text)
+        return [(" and ".join(changes), replace(it, spec=spec))] if changes else []
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the sum of the weights of the preferred terms that match."""
@@ -168,18 +202,55 @@ def _domain_keys(view: Snapshot, pod: PodClass) -> frozenset[str]:
     return frozenset(own.union(term.topology_key for term in others))
 
 
-def _can_be_labelled(view: Snapshot, term: NodeSelectorTerm, fixed: frozenset[str]) -> bool:
+def _value(view: Snapshot, key: str) -> str | None:
+    """Return the value of a label of the only row; None: it has no such label."""
+    ids, values = view.label(key)
+    return values[int(ids[0])] if ids[0] >= 0 else None
+
+
+def _matching_instead(
+    view: Snapshot, terms: tuple[NodeSelectorTerm, ...]
+) -> tuple[str, NodeSelector | None] | None:
+    """Return how the first term could match a node, and what would be required then.
+
+    None: it is about the node's name.  Values that the node has come in the place of those that are
+    asked for; what it has no value for is left out.
+    """
+    term = next((one for one in terms if not one.match_fields), None)
+    if term is None:
+        return None
+    kept, words = [], []
+    for one in term.match_expressions:
+        if matches_term(view, NodeSelectorTerm(match_expressions=(one,)))[0]:
+            kept.append(one)
+            continue
+        here, said = _value(view, one.key), _expression_in_words(one)
+        if one.key == HOSTNAME:
+            return None
+        if one.operator == "In" and here is not None:
+            kept.append(replace(one, values=(here,)))
+            words.append(f"let its node affinity be {one.key} In {here} instead of {said}")
+        else:
+            words.append(f"take {said} out of its node affinity")
+    required = NodeSelector(node_selector_terms=(replace(term, match_expressions=tuple(kept)),))
+    return " and ".join(words), required if kept else None
+
+
+def _can_be_labelled(
+    view: Snapshot, term: NodeSelectorTerm, is_fixed: Callable[[str], bool]
+) -> bool:
     """Return whether a node matches what of a term nobody should change."""
-    given = tuple(one for one in term.match_expressions if one.key in fixed)
+    given = tuple(one for one in term.match_expressions if is_fixed(one.key))
     rest = replace(term, match_expressions=given)
     return not (given or term.match_fields) or bool(matches_term(view, rest)[0])
 
 
 def _in_words(term: NodeSelectorTerm) -> str:
-    return " and ".join(
-        f"{one.key} {one.operator} {', '.join(one.values)}".rstrip()
-        for one in (*term.match_expressions, *term.match_fields)
-    )
+    return " and ".join(map(_expression_in_words, (*term.match_expressions, *term.match_fields)))
+
+
+def _expression_in_words(one: NodeSelectorRequirement) -> str:
+    return f"{one.key} {one.operator} {', '.join(one.values)}".rstrip()
 
 
 def _named(term: NodeSelectorTerm) -> list[frozenset[str]]:

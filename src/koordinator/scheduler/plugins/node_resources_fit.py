@@ -4,19 +4,28 @@ Source: kubernetes pkg/scheduler/framework/plugins/noderesources: fit.go, least_
 most_allocated.go, requested_to_capacity_ratio.go.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from koordinator.api.kubescheduler import NodeResourcesFitArgs
+from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koordinator.domain.curves import Curve, piecewise
 from koordinator.domain.usage_kernels import MeanShare, shortfalls
 from koordinator.scheduler.contract import Action, EventHint, PluginSpec, Reads, Rejections
-from koordinator.scheduler.diagnosis import quantity
+from koordinator.scheduler.diagnosis import spoken
 from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
+
+#: Resources that other pods leave unused, and what people call them.
+_BANDS = {
+    BATCH_CPU: " of batch",
+    BATCH_MEMORY: " of batch",
+    MID_CPU: " of mid",
+    MID_MEMORY: " of mid",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +66,38 @@ class NodeResourcesFit:
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Tell of each resource that lacks what is asked for, and what there is."""
-        checked = self._checked(pod)
         parts = []
+        for name, amount, free, there in self._short(view, pod):
+            asked, left, all_of_it = (spoken(name, n) for n in (amount, free, there))
+            band = _BANDS.get(name, "")
+            parts.append(f"{name}: asks for {asked}{band}, {left} of {all_of_it} free")
+        return "; ".join(parts)
+
+    def smaller(self, view: Snapshot, pod: PodClass) -> list[dict[str, int]]:
+        """Return what is free of the resources of which too little is."""
+        return [{name: free for name, _, free, _ in self._short(view, pod) if name != "pods"}]
+
+    def size(self, view: Snapshot, pod: PodClass) -> str:
+        """Say how much more than all that the node has would have to be there.
+
+        What pods of other bands leave is no matter of size.
+        """
+        short = [(n, most, there) for n, most, _, there in self._short(view, pod) if most > there]
+        if any(name in _BANDS for name, *_ in short):
+            return ""
+        return " and ".join(
+            f"{spoken(name, asked)} of {name} (it has {spoken(name, there)})"
+            for name, asked, there in short
+        )
+
+    def _short(self, view: Snapshot, pod: PodClass) -> Iterator[tuple[str, int, int, int]]:
+        """Yield what the only row has too little of: name, amounts asked for, free, there."""
+        checked = self._checked(pod)
         for column, amount in zip(checked.columns.tolist(), checked.amounts.tolist(), strict=True):
             there = int(view.allocatable[0, column])
             free = max(there - int(view.requested[0, column]), 0)
             if amount > free:
-                name = self.axis.names[column]
-                asked, left, all_of_it = (quantity(name, n) for n in (amount, free, there))
-                parts.append(f"{name}: asks for {asked}, {left} of {all_of_it} free")
-        return "; ".join(parts)
+                yield self.axis.names[column], amount, free, there
 
     def compares(self, pod: PodClass) -> tuple[IntArray, IntArray]:
         """Return the columns of the resources that are checked, and the amounts asked."""

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from koordinator.api.core import TopologySpreadConstraint
 from koordinator.api.kubescheduler import PodTopologySpreadArgs
 from koordinator.api.labels import HOSTNAME, ZONE
 from koordinator.api.meta import LabelSelector, LabelSelectorRequirement
+from koordinator.api.pod import Pod
 from koordinator.api.selectors import matches
 from koordinator.api.service import Service
 from koordinator.api.workload import ReplicaSet, ReplicationController, StatefulSet
@@ -111,6 +113,21 @@ class PodTopologySpread:
             else f"it has no label {one.key}"
             for one, value, here, others in self._broken(view, pod)
         )
+
+    def pod_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
+        """Say which constraints would have to be wishes only."""
+        keys = {one.key for one, *_ in self._broken(view, pod)}
+        own = it.spec.topology_spread_constraints
+        if not keys & {one.topology_key for one in own}:
+            return []  # those of the configuration
+        changed = tuple(
+            replace(one, when_unsatisfiable=SOFT) if one.topology_key in keys else one
+            for one in own
+        )
+        spec = replace(it.spec, topology_spread_constraints=changed)
+        listed = " and ".join(sorted(keys))
+        text = f"let whenUnsatisfiable of its topologySpreadConstraint on {listed} be {SOFT}"
+        return [(text, replace(it, spec=spec))]
 
     def reaches(self, view: Snapshot, pod: PodClass) -> bool:
         return any(one.key != HOSTNAME for one, *_ in self._broken(view, pod))

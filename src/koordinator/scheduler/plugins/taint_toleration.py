@@ -7,8 +7,12 @@ from collections.abc import Hashable
 from typing import ClassVar
 
 import numpy as np
+from msgspec.structs import replace
 
-from koordinator.domain.tolerations import FORBIDDING, untolerated
+from koordinator.api.core import Taint, Toleration
+from koordinator.api.pod import Pod
+from koordinator.domain.node_facts import is_put_by_control_plane, what_ends
+from koordinator.domain.tolerations import FORBIDDING, UNSCHEDULABLE, untolerated
 from koordinator.scheduler.contract import (
     Action,
     EventHint,
@@ -46,12 +50,36 @@ class TaintToleration:
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Name the taints."""
-        taints = view.taint_sets[int(view.taint_set[0])]
-        left = untolerated(taints, pod.spec.tolerations, FORBIDDING)
-        return ", ".join(f"{t.key}{'=' if t.value else ''}{t.value}:{t.effect}" for t in left)
+        return ", ".join(map(_in_words, self._left(view, pod)))
 
     def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
-        return f"take the taint off {view.node_names[0]} ({self.detail(view, pod)})"
+        """Say what would take the taints off: people, or the end of what the control plane saw."""
+        node, steps = view.node_names[0], []
+        own = [t for t in self._left(view, pod) if not is_put_by_control_plane(t.key)]
+        if own:
+            steps.append(f"take the taint off {node} ({', '.join(map(_in_words, own))})")
+        for taint in self._left(view, pod):
+            if taint.key == UNSCHEDULABLE.key:
+                steps.append(f"uncordon {node}")
+            elif is_put_by_control_plane(taint.key):
+                ends = what_ends(taint.key, node)
+                text = f"the control plane takes {_in_words(taint)} off by itself when {ends}"
+                steps.append(text)
+        return " and ".join(dict.fromkeys(steps))
+
+    def pod_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
+        """Say how to tolerate the taints that people put on."""
+        left = self._left(view, pod)
+        if any(is_put_by_control_plane(taint.key) for taint in left):
+            return []
+        more = tuple(map(_toleration, left))
+        spec = replace(it.spec, tolerations=it.spec.tolerations + more)
+        listed = ", ".join(map(_toleration_in_words, more))
+        return [(f"let it tolerate that (tolerations: [{listed}])", replace(it, spec=spec))]
+
+    def _left(self, view: Snapshot, pod: PodClass) -> list[Taint]:
+        taints = view.taint_sets[int(view.taint_set[0])]
+        return untolerated(taints, pod.spec.tolerations, FORBIDDING)
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the number of soft taints not tolerated."""
@@ -64,6 +92,20 @@ class TaintToleration:
 
     def normalize(self, raw: IntArray) -> IntArray:
         return spread_of(raw, reverse=True)
+
+
+def _in_words(taint: Taint) -> str:
+    return f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"
+
+
+def _toleration(taint: Taint) -> Toleration:
+    operator = "Equal" if taint.value else "Exists"
+    return Toleration(key=taint.key, operator=operator, value=taint.value, effect=taint.effect)
+
+
+def _toleration_in_words(one: Toleration) -> str:
+    value = f", value: {one.value}" if one.value else ""
+    return f"{{key: {one.key}, operator: {one.operator}{value}, effect: {one.effect}}}"
 
 
 def build(_args: NoArgs, _axis: ResourceAxis) -> TaintToleration:

@@ -88,6 +88,24 @@ class VolumeZone:
             elsewhere |= labelled & ~here
         return Rejections.where(elsewhere, REASON, unresolvable=True)
 
+    def detail(self, view: Snapshot, pod: PodClass) -> str:
+        """Say where the volumes are, and where the node is."""
+        return "; ".join(
+            f"a volume is in {place.label}={' or '.join(place.values)}, the node in "
+            f"{_here(view, place.label) or 'none'}"
+            for place in dict.fromkeys(_places(view, pod))
+            if _here(view, place.label) not in place.values
+        )
+
+
+def _here(view: Snapshot, label: str) -> str:
+    """Return the zone or region of the only row; empty if it has no such label."""
+    for key in (label, TOPOLOGY_LABELS[label]):
+        ids, values = view.label(key)
+        if ids[0] >= 0:
+            return values[int(ids[0])]
+    return ""
+
 
 def _places(snapshot: Snapshot, pod: PodClass) -> list[Place]:
     """Return where the pod's bound volumes are."""

@@ -30,7 +30,7 @@ from koordinator.domain.devices.plan import DevicePlan
 from koordinator.domain.devices.room import Room
 from koordinator.domain.devices.scoring import Scorer, scorer_of
 from koordinator.domain.devices.sharing import sharing_shortage
-from koordinator.domain.devices.shortage import Shortage
+from koordinator.domain.devices.shortage import NOT_TOGETHER, Shortage
 from koordinator.domain.numa.hints import Hint, ResourceHints
 from koordinator.domain.numa.masks import mask_of, zones_of
 from koordinator.domain.numa.rows_align import OtherHints
@@ -47,6 +47,7 @@ from koordinator.scheduler.contract import (
     Spread,
     spread_of,
 )
+from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.plugins.device_share.claims import Claimed, Templates
 from koordinator.scheduler.plugins.device_share.marks import marks
 from koordinator.scheduler.plugins.device_share.on_model import KEEP
@@ -58,7 +59,13 @@ from koordinator.scheduler.plugins.device_share.rows import (
     hints_of,
     scores_of,
 )
-from koordinator.scheduler.plugins.device_share.telling import shortage_in_words
+from koordinator.scheduler.plugins.device_share.telling import (
+    fewer_devices,
+    shortage_in_words,
+    size_in_words,
+    to_repair,
+    together_in_words,
+)
 from koordinator.scheduler.snapshot import Belongings, PodClass, ResourceAxis, Snapshot
 
 _LABELS = (GPU_ISOLATION_PROVIDER, POD_QOS_CLASS, POD_PRIORITY_CLASS)
@@ -129,7 +136,30 @@ class DeviceShare:
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         claimed = self.templates.claim(view, pod)
-        return shortage_in_words(view, claimed.claim) if isinstance(claimed, Claimed) else ""
+        if not isinstance(claimed, Claimed):
+            return ""
+        said = shortage_in_words(view, claimed.claim)
+        if said or not self.filter(view, pod).codes[0]:
+            return said
+        (reason,) = reasons_of(self.filter(view, pod), 0)
+        return together_in_words(view, claimed.claim) if reason in NOT_TOGETHER else ""
+
+    def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
+        """Say which devices would have to be healthy."""
+        claimed = self.templates.claim(view, pod)
+        return to_repair(view, claimed.claim) if isinstance(claimed, Claimed) else ""
+
+    def smaller(self, view: Snapshot, pod: PodClass) -> list[dict[str, int]]:
+        """Return requests for fewer devices."""
+        claimed = self.templates.claim(view, pod)
+        if not isinstance(claimed, Claimed):
+            return []
+        names = view.resources
+        return fewer_devices(view, claimed.claim, {names[c]: n for c, n in pod.demand})
+
+    def size(self, view: Snapshot, pod: PodClass) -> str:
+        claimed = self.templates.claim(view, pod)
+        return size_in_words(view, claimed.claim) if isinstance(claimed, Claimed) else ""
 
     def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
         return self.filters(snapshot, pod)

@@ -42,6 +42,11 @@ from koordinator.scheduler.plugins.node_numa_resource.aligned import (
 )
 from koordinator.scheduler.plugins.node_numa_resource.asked import Asked, asked_of
 from koordinator.scheduler.plugins.node_numa_resource.rows import is_plain, scores, verdicts
+from koordinator.scheduler.plugins.node_numa_resource.telling import (
+    numa_in_words,
+    size_for_numa,
+    smaller_for_numa,
+)
 from koordinator.scheduler.snapshot import (
     NO_BELONGINGS,
     Belongings,
@@ -112,6 +117,19 @@ class NodeNumaResource:
 
         found = verdicts(snapshot, asked, lambda: self._aligned(snapshot, pod, asked))
         return found.rejections(explain)
+
+    def detail(self, view: Snapshot, pod: PodClass) -> str:
+        asked = self._asked(view, pod)
+        return numa_in_words(view, asked) if isinstance(asked, Asked) else ""
+
+    def smaller(self, view: Snapshot, pod: PodClass) -> list[dict[str, int]]:
+        """Return what the NUMA nodes have left, the one with the most CPU first."""
+        asked = self._asked(view, pod)
+        return smaller_for_numa(view, asked) if isinstance(asked, Asked) else []
+
+    def size(self, view: Snapshot, pod: PodClass) -> str:
+        asked = self._asked(view, pod)
+        return size_for_numa(view, asked) if isinstance(asked, Asked) else ""
 
     def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
         return isinstance(self._asked(snapshot, pod), Asked)

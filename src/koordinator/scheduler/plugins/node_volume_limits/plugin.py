@@ -64,6 +64,15 @@ class NodeVolumeLimits:
             exceeded = exceeded[snapshot.rows]
         return Rejections.where(exceeded, REASON)
 
+    def detail(self, view: Snapshot, pod: PodClass) -> str:
+        """Tell of each driver how many volumes there are, how many more there would be."""
+        whole, row = view.whole, int(view.row_numbers[0])
+        return "; ".join(
+            f"{driver}: {known} of {limit} volumes are attached, the pod brings {new} more"
+            for driver, known, new, limit in _counts(whole, row, list(_volumes(whole, pod)))
+            if known + new > limit
+        )
+
 
 def _exceeded(whole: Snapshot, wanted: list[Attachable]) -> BoolArray:
     """Return ``(n,)``: some driver would have more volumes than the node allows."""
@@ -74,13 +83,33 @@ def _exceeded(whole: Snapshot, wanted: list[Attachable]) -> BoolArray:
         by_driver[volume.driver].append(volume)
     for driver, volumes in by_driver.items():
         for row in attached.suspects(driver, len(volumes)):
-            used = attached.of_pods(row, whole)
-            new = {volume.name for volume in volumes if attached.counts(volume, row)} - used
+            known, new = _on_row(whole, row, driver, volumes)
             if new:
-                all_used = used.union(attached.attached(row, whole))
-                known = sum(name[0] == driver for name in all_used)
-                exceeded[row] |= known + len(new) > attached.limit(driver, row)
+                exceeded[row] |= known + new > attached.limit(driver, row)
     return exceeded
+
+
+def _on_row(whole: Snapshot, row: int, driver: str, volumes: list[Attachable]) -> tuple[int, int]:
+    """Return how many volumes of a driver are on a row, and how many of these are new to it."""
+    attached = attached_volumes(whole)
+    used = attached.of_pods(row, whole)
+    new = {volume.name for volume in volumes if attached.counts(volume, row)} - used
+    if not new:
+        return 0, 0
+    all_used = used.union(attached.attached(row, whole))
+    return sum(name[0] == driver for name in all_used), len(new)
+
+
+def _counts(
+    whole: Snapshot, row: int, wanted: list[Attachable]
+) -> Iterator[tuple[str, int, int, int]]:
+    """Yield each driver, its volumes on a row, new ones, and how many there may be."""
+    attached = attached_volumes(whole)
+    for driver in dict.fromkeys(volume.driver for volume in wanted):
+        volumes = [volume for volume in wanted if volume.driver == driver]
+        known, new = _on_row(whole, row, driver, volumes)
+        if new:
+            yield driver, known, new, attached.limit(driver, row)
 
 
 def _volumes(whole: Snapshot, pod: PodClass) -> Iterator[Attachable]:

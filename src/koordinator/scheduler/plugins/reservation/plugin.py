@@ -1,11 +1,18 @@
 """The plugin for pods that may use reservations, and for reservations that want a node."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
+from msgspec.structs import replace
 
-from koordinator.api.annotations.reservation import ALLOCATED, RESERVE_POD, ReservationAllocated
+from koordinator.api.annotations.reservation import (
+    AFFINITY,
+    ALLOCATED,
+    RESERVE_POD,
+    ReservationAffinity,
+    ReservationAllocated,
+)
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates, ReservationArgs
 from koordinator.api.kubescheduler.gates import OMIT_NODE_LABELS
 from koordinator.api.labels import is_preemptible
@@ -42,7 +49,7 @@ from koordinator.scheduler.plugins.reservation.pre_allocation import (
     Plan,
     PreAllocation,
 )
-from koordinator.scheduler.plugins.reservation.summary import summary
+from koordinator.scheduler.plugins.reservation.summary import in_words, summary
 from koordinator.scheduler.preemption import preempt
 from koordinator.scheduler.snapshot import (
     Belongings,
@@ -344,7 +351,23 @@ class Reservations:
 
     def refusal_detail(self, snapshot: Snapshot, pod: PodClass) -> str:
         """Tell what is against the reservations of which the pod is an owner."""
-        return ", ".join(self._told(snapshot, pod, lambda _: ()))
+        known = self._known(snapshot, pod)
+        if not isinstance(known, Known) or not self._is_required(known):
+            return ""
+        return in_words(known.verdicts(snapshot, pod))
+
+    def pod_remedies(self, view: Snapshot, _pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
+        """Say which reservation there is, or that the pod could do without one."""
+        if AFFINITY.key not in it.metadata.annotations:
+            return []
+        found, loans = [], view.whole.loans
+        here = loans.at(int(view.row_numbers[0])) if loans is not None else ()
+        for hold in here:
+            named = AFFINITY.entry(ReservationAffinity(name=hold.offer.name))
+            text = f"let its reservation affinity name {hold.offer.name}: {_one(named)}"
+            found.append((text, _annotated(it, named)))
+        text = f"take its reservation affinity (annotation {AFFINITY.key}) away"
+        return [*found, (text, _annotated(it, {}))]
 
     def _told(
         self, snapshot: Snapshot, pod: PodClass, reasons_at: Callable[[int], Sequence[str]]
@@ -354,6 +377,16 @@ class Reservations:
             return []
         verdicts = known.verdicts(snapshot, pod)
         return summary(verdicts, reasons_at, required=self._is_required(known))
+
+
+def _annotated(it: Pod, entry: Mapping[str, str]) -> Pod:
+    """Return the pod with this reservation affinity."""
+    rest = {k: v for k, v in it.metadata.annotations.items() if k != AFFINITY.key}
+    return replace(it, metadata=replace(it.metadata, annotations={**rest, **entry}))
+
+
+def _one(entry: Mapping[str, str]) -> str:
+    return ", ".join(entry.values())
 
 
 def _may_go(placed: PlacedPod) -> bool:

@@ -27,6 +27,32 @@ _REFUSING: Final = (
 _NO_OWNER: Final = (Verdict.NOT_OWNER, Verdict.IGNORED)
 
 
+_IN_WORDS: Final = (
+    (Verdict.OTHER_NAME, "of another name"),
+    (Verdict.OTHER_AFFINITY, "not selected by its reservation affinity"),
+    (Verdict.UNSCHEDULABLE, "unschedulable"),
+    (Verdict.NOT_EXACT, "without exactly the amounts that it asks for"),
+    (Verdict.TAINTED, "with a taint that it does not tolerate"),
+)
+
+
+def in_words(verdicts: Counter[tuple[int, Verdict, str]]) -> str:
+    """Return what is against the reservations of which a pod is an owner, for people."""
+    owned = {key: n for key, n in verdicts.items() if key[1] not in _NO_OWNER}
+    total = sum(owned.values())
+    if not total:
+        return "it is the owner of no reservation"
+    said = []
+    for wanted, text in _IN_WORDS:
+        count = sum(n for (_, verdict, _), n in owned.items() if verdict is wanted)
+        taints = sorted({taint for _, verdict, taint in owned if verdict is wanted and taint})
+        if count:
+            which = ", ".join(taints)
+            said.append(f"{count} {text} ({which})" if which else f"{count} {text}")
+    has = f"it is the owner of {total} reservation{'' if total == 1 else 's'}"
+    return f"{has}: {', '.join(said)}" if said else has
+
+
 def summary(
     verdicts: Counter[tuple[int, Verdict, str]],
     reasons_at: Callable[[int], Sequence[str]],

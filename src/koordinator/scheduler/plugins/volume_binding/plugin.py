@@ -36,8 +36,13 @@ from koordinator.scheduler.contract import (
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.plugins.volume_binding.claims import has_claims, read_claims
 from koordinator.scheduler.plugins.volume_binding.hints import EVENTS
-from koordinator.scheduler.plugins.volume_binding.outcome import Outcome, settle
+from koordinator.scheduler.plugins.volume_binding.outcome import REASON_NONE, Outcome, settle
 from koordinator.scheduler.plugins.volume_binding.scoring import score
+from koordinator.scheduler.plugins.volume_binding.telling import (
+    claim_to_make,
+    told,
+    volume_to_make,
+)
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.objects import ObjectTable
 
@@ -80,6 +85,27 @@ class VolumeBinding:
             return Rejections.where(everywhere, outcome.reason, unresolvable=True)
         found = outcome.rejections
         return found if snapshot.rows is None else replace(found, codes=found.codes[snapshot.rows])
+
+    def detail(self, view: Snapshot, pod: PodClass) -> str:
+        outcome = _outcome(view.whole, pod)
+        if isinstance(outcome, Refusal):
+            return ""
+        return told(view.objects, pod, reasons_of(outcome.rejections, int(view.names[0][0])))
+
+    def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
+        """Say which volume would have to be made; that of a bound claim stays where it is."""
+        outcome = _outcome(view.whole, pod)
+        if isinstance(outcome, Refusal):
+            return ""
+        reasons = reasons_of(outcome.rejections, int(view.names[0][0]))
+        if reasons != [REASON_NONE]:
+            return ""
+        return volume_to_make(view.objects, pod, view.node_names[0])
+
+    def remedy(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, bool]:
+        """Say which claims have to be made or bound."""
+        text = claim_to_make(snapshot.objects, pod)
+        return text, bool(text)
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the curve's value for the volumes that the pod would get on each node."""

@@ -1,0 +1,85 @@
+"""What is so of a node by its nature, or said of it by the control plane: nobody should change it.
+
+A label that names the hardware, the machine type or the place of a node is a fact: with another
+value, pods would be sent to what is not there.  A taint that the control plane puts on goes when
+its cause goes, and comes back as long as it does not.
+"""
+
+from typing import Final
+
+#: Last parts of keys (after ``/``) that say what a node is or where.
+_FACTS: Final = frozenset(
+    (
+        "arch",
+        "instance-type",
+        "instance-category",
+        "instance-family",
+        "instance-size",
+        "gke-accelerator",
+        "gpu",
+        "gpu-arch",
+        "gpu-count",
+        "gpu-driver-version",
+        "gpu-memory",
+        "gpu-model",
+        "gpu-type",
+        "gpu-vendor",
+        "gpu_model",
+        "gpu_type",
+        "accelerator",
+        "accelerator-type",
+        "cpu-family",
+        "cpu-model",
+        "hostname",
+        "machine-family",
+        "machine-type",
+        "os",
+        "rack",
+        "region",
+        "zone",
+    )
+)
+#: Beginnings of keys that programs write which look at the machine.
+_WRITTEN: Final = (
+    "feature.node.kubernetes.io/",
+    "topology.kubernetes.io/",
+    "failure-domain.beta.kubernetes.io/",
+    "nvidia.com/gpu.",
+    "nvidia.com/cuda.",
+    "nvidia.com/mig.",
+    "amd.com/gpu.",
+    "beta.amd.com/gpu.",
+    "gpu.intel.com/",
+    "karpenter.k8s.aws/instance-",
+    "node.koordinator.sh/gpu-",
+)
+_CONTROL_PLANE: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+
+#: Last part of the key of a taint -> what would make the control plane take it off.
+_ENDS: Final = {
+    "not-ready": "{node} becomes Ready",
+    "unreachable": "the kubelet of {node} answers again",
+    "memory-pressure": "{node} is no longer short of memory",
+    "disk-pressure": "{node} is no longer short of disk space",
+    "pid-pressure": "{node} is no longer short of process numbers",
+    "network-unavailable": "the network of {node} is set up",
+    "out-of-service": "{node} is back in service",
+    "uninitialized": "the cloud provider has set up {node}",
+    "shutdown": "{node} is started again",
+}
+
+
+def is_fact(label: str) -> bool:
+    """Return whether a label says what a node is or where it is, by its key."""
+    return label.startswith(_WRITTEN) or label.rpartition("/")[2].lower() in _FACTS
+
+
+def is_put_by_control_plane(taint: str) -> bool:
+    """Return whether the control plane puts a taint on and takes it off, by its key."""
+    return taint.startswith(_CONTROL_PLANE)
+
+
+def what_ends(taint: str, node: str) -> str:
+    """Return what has to happen for the control plane to take a taint off, such as "n is Ready"."""
+    told = _ENDS.get(taint.rpartition("/")[2], "its cause on {node} has gone")
+    return told.format(node=node)

@@ -1,0 +1,80 @@
+"""What people are told of claims that have no volume where the pod would go."""
+
+from collections.abc import Iterator
+
+from koordinator.api.volume import PersistentVolumeClaim
+from koordinator.domain.volume_claims import STORAGE, claim_name, is_bound
+from koordinator.scheduler.plugins.volume_binding.outcome import (
+    REASON_AFFINITY,
+    REASON_NONE,
+    REASON_SPACE,
+)
+from koordinator.scheduler.snapshot import PodClass
+from koordinator.scheduler.snapshot.objects import ObjectTable
+
+
+def told(objects: ObjectTable, pod: PodClass, reasons: list[str]) -> str:
+    """Return which claims of the pod are concerned by reasons against a node."""
+    said = []
+    for claim in _claims(objects, pod):
+        name = claim.metadata.name
+        if is_bound(claim):
+            if REASON_AFFINITY in reasons:
+                said.append(f"claim {name} has the volume {claim.spec.volume_name}")
+        elif REASON_NONE in reasons or REASON_SPACE in reasons:
+            said.append(f"claim {name} asks for {_wish(claim)}")
+    return "; ".join(said)
+
+
+def volume_to_make(objects: ObjectTable, pod: PodClass, node: str) -> str:
+    """Return which volumes would have to be made for the pod's claims to have one on a node."""
+    wanted = [claim for claim in _claims(objects, pod) if not is_bound(claim)]
+    return " and ".join(
+        f"make a PersistentVolume that {node} reaches with {_wish(claim)} for claim {claim.key}"
+        for claim in wanted
+    )
+
+
+def claim_to_make(objects: ObjectTable, pod: PodClass) -> str:
+    """Return which claims of the pod would have to be made, or to get a volume."""
+    steps = []
+    for volume in pod.spec.volumes:
+        name = claim_name(pod.name, volume)
+        if not name or volume.ephemeral is not None:
+            continue
+        claim = objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}")
+        if claim is None:
+            there = sorted(
+                one.metadata.name
+                for one in objects.all(PersistentVolumeClaim)
+                if one.metadata.namespace == pod.namespace
+            )
+            known = f"; those of namespace {pod.namespace} are {', '.join(there[:5])}"
+            steps.append(
+                f"make the PersistentVolumeClaim {pod.namespace}/{name}, bound to a volume that a "
+                f"node of the pod reaches{known if there else ''}"
+            )
+        elif not is_bound(claim) and not claim.metadata.deletion_timestamp:
+            steps.append(
+                f"bind the claim {claim.key}: it asks for {_wish(claim)}, and needs such a "
+                "PersistentVolume or a provisioner that makes one"
+            )
+    return " and ".join(steps)
+
+
+def _claims(objects: ObjectTable, pod: PodClass) -> Iterator[PersistentVolumeClaim]:
+    for volume in pod.spec.volumes:
+        name = claim_name(pod.name, volume)
+        claim = objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}") if name else None
+        if claim is not None:
+            yield claim
+
+
+def _wish(claim: PersistentVolumeClaim) -> str:
+    """Return size, class and access modes that a claim asks for."""
+    size = claim.spec.resources.requests.get(STORAGE)
+    storage_class = claim.spec.storage_class_name
+    words = [f"{size} or more" if size is not None else "any size"]
+    words.append(f"StorageClass {storage_class}" if storage_class else "no StorageClass")
+    words.append("+".join(claim.spec.access_modes) or "any access mode")
+    return ", ".join(words)

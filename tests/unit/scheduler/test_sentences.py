@@ -1,0 +1,215 @@
+"""Every reason that a built-in plugin can give has words for people."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import koordinator
+from koordinator.api.device import DeviceType
+from koordinator.domain.devices import shortage
+from koordinator.scheduler.explain.sentences import SENTENCES, has_sentence, sentence
+
+ROOT = Path(koordinator.__file__).parent
+
+#: Where reasons are written down besides the plugins themselves.
+OTHERS = (
+    "domain/cpus/binding.py",
+    "domain/devices/requests.py",
+    "domain/devices/sharing.py",
+    "domain/devices/shortage.py",
+    "domain/gangs/book.py",
+    "domain/network/shortage.py",
+    "domain/numa/align.py",
+    "domain/numa/amplification.py",
+    "domain/numa/offer.py",
+    "domain/numa/policy.py",
+    "domain/numa/trial.py",
+    "domain/quota/admission.py",
+    "domain/quota/hooks.py",
+    "domain/reservations/fitting.py",
+    "domain/reservations/left.py",
+    "domain/volume_claims.py",
+    "scheduler/app/gathering.py",
+)
+#: Functions and tables that are in words already.
+FOR_PEOPLE = {
+    "_BANDS",
+    "_IN_WORDS",
+    "_broken",
+    "_expression_in_words",
+    "_in_words",
+    "_matching_instead",
+    "_toleration_in_words",
+    "detail",
+    "in_words",
+    "node_remedy",
+    "pod_remedies",
+    "refusal_detail",
+    "remedy",
+    "size",
+}
+#: Texts that are no reasons: parts of such, names of what is kept, words for people and logs,
+#: messages of PostFilter.
+NO_REASONS = frozenset(
+    (
+        # parts, which the whole reasons below have
+        " by node",
+        ", and x with closed scheduling gates",
+        ", requested: 1, used: x, capacity: x",
+        ", requested: x, used: x, capacity: x",
+        "; best was x with room for x of x",
+        "; podCountMultiple constraints: x",
+        ";and x with no more room",
+        "Insufficient x devices",
+        "looking up PVC x: x",
+        "pod's request: x, exceedDimensions: [x]",
+        'bound to non-existent persistentvolume "x"',
+        "is being deleted",
+        'persistentvolumeclaim "x" x',
+        "the cluster",
+        "topology topologyNode x/x: x",
+        "x (missing required label)",
+        "x for x",
+        "x prefer [x] among [x]",
+        "x: x",
+        "xInsufficient xx",
+        "xToo many podsx",
+        # how a pod is told of reservations, beside the reason
+        "didn't match affinity rules",
+        "didn't match the requested reservation name",
+        "exactly matches the requested reservation name",
+        "is not exact matched",
+        "is unschedulable",
+        "x xfor node reason that x",
+        "x xhad untolerated taint x",
+        "x xmatched owner total",
+        "x xx",
+        "{x: x}",
+        # keys under which something is kept
+        "NUMA nodes",
+        "device key",
+        "device models",
+        "numa key",
+        "owners selector",
+        "quota without overhead",
+        # logs, complaints about objects, errors of configurations and of ours
+        "child quotas, which have their minimum until it is back",
+        "deleted while it had x",
+        "moved to parent x, which has no room for what it uses: x",
+        "pods, which belong to other quotas now",
+        "gang x is kept although nobody is in it.",
+        "x is in no gang that could be tried.",
+        "none: none is installed",
+        "one of x",
+        "x x",
+        "x; x",
+        # what PostFilter says of preemption
+        "No victims found for preemptor pod x",
+        "no new claims to deallocate",
+        "preemption: x",
+    )
+)
+
+#: The reasons that the code puts together of parts.
+WHOLE = (
+    *(f"Insufficient {kind} devices" for kind in DeviceType),
+    *(one.reason for one in shortage.NO_VIRTUAL_FUNCTION.values()),
+    "Reservation(s) Insufficient cpu, requested: 3000, used: 0, capacity: 2000",
+    "Reservation(s) Too many pods, requested: 1, used: 2, capacity: 2",
+    "Insufficient memory by node",
+    'looking up PVC default/data: persistentvolumeclaim "data" not found',
+    'persistentvolumeclaim "data" is being deleted',
+    'persistentvolumeclaim "data" bound to non-existent persistentvolume "pv"',
+    "Unaligned NUMA Hint cause cpu prefer [11] among [11],memory prefer [11] among [11]",
+    (
+        "Insufficient quotas, quotaName: team, runtime: map[cpu:2], used: map[cpu:1], "
+        "pod's request: map[cpu:2], exceedDimensions: [cpu]"
+    ),
+    (
+        "Insufficient quotas, quotaNameTopo: [root team], runtime: map[cpu:2], used: map[cpu:1], "
+        "pod's request: map[cpu:2], exceedDimensions: [cpu]"
+    ),
+    (
+        "Insufficient non-preemptible quotas, quotaName: team, min: map[cpu:2], "
+        "nonPreemptibleUsed: map[cpu:1], pod's request: map[cpu:2], exceedDimensions: [cpu]"
+    ),
+    "Insufficient kubernetes.io/batch-cpu",
+    (
+        "gang default/g needs 3 members; there were 1 when this was written, "
+        "and 1 with closed scheduling gates"
+    ),
+    (
+        "no candidate topology nodes can accommodate job, desiredOfferSlot: 2, topology "
+        "topologyNode BlockLayer/b4: 1, x; best was BlockLayer/b4 with room for 1 of 2"
+    ),
+    "node(s) didn't match pod topology spread constraints (missing required label)",
+)
+
+
+def reasons() -> Iterator[tuple[str, str]]:
+    """Yield what plugins may say, with where it stands."""
+    return ((at, text) for at, text in texts() if text not in NO_REASONS)
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield texts with a space in the code of plugins, with where they stand."""
+    folder = ROOT / "scheduler/plugins"
+    of_plugins = (path for path in folder.rglob("*.py") if path.name != "telling.py")
+    files = [*sorted(of_plugins), *(ROOT / name for name in OTHERS)]
+    for path in files:
+        tree = ast.parse(path.read_text("utf-8"))
+        where = str(path.relative_to(ROOT))
+        for text in _texts(tree):
+            if " " in text.strip():
+                yield where, text
+
+
+def _texts(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.FunctionDef(name=name) if name in FOR_PEOPLE:
+            return
+        case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)) if (
+            name in FOR_PEOPLE
+        ):
+            return
+        case ast.Expr(value=ast.Constant()):
+            return  # a docstring
+        case ast.Constant(value=str(text)):
+            yield text
+            return
+        case ast.JoinedStr(values=parts):
+            yield "".join(p.value if isinstance(p, ast.Constant) else "x" for p in parts)
+            return
+    for child in ast.iter_child_nodes(node):
+        yield from _texts(child)
+
+
+def test_every_reason_of_a_plugin_has_a_sentence() -> None:
+    """A new reason fails here until there are words for it."""
+    assert not [(at, text) for at, text in reasons() if not has_sentence(text)]
+
+
+@pytest.mark.parametrize("reason", WHOLE)
+def test_reasons_that_are_put_together_have_a_sentence(reason: str) -> None:
+    """With the names and amounts that they carry."""
+    assert has_sentence(reason), reason
+
+
+def test_no_text_is_excepted_that_nobody_says() -> None:
+    """Else a reason of the same words would pass unseen one day."""
+    assert {text for _, text in texts()} >= NO_REASONS
+
+
+def test_every_sentence_is_used() -> None:
+    """No words are kept for reasons that nobody gives any more."""
+    said = [*(text for _, text in texts()), *WHOLE]
+    unused = [p for p, _ in SENTENCES if not any(re.fullmatch(p, text) for text in said)]
+    assert not unused
+
+
+def test_what_nobody_has_words_for_is_told_as_it_is() -> None:
+    """Plugins out of tree say what they want."""
+    assert sentence("node(s) were painted green") == "node(s) were painted green"
