@@ -5,13 +5,11 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.cli.configuration import Config, plugins_for, read_configuration
+from koordinator.cli.explanation_text import by_cause, print_explanations, print_overview
 from koordinator.cli.flags import Files, GatesOfScheduler, Now, Print, Strict
 from koordinator.cli.given import Given
 from koordinator.cli.live import with_cluster
@@ -21,14 +19,47 @@ from koordinator.cli.times import parse_time
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.explain import Explanation
-from koordinator.simulator.explaining import explain_pods
+from koordinator.simulator.explaining import explain_pods, explain_waiting
 
 explain = typer.Typer(help="Why pods wait, and what would help.", no_args_is_help=True)
 
 
-@explain.callback()
-def _explain() -> None:
-    """Keep ``pod`` a command of its own while it is the only one."""
+Kubeconfig = Annotated[str, typer.Option(help="Read this cluster; nothing is written.")]
+Context = Annotated[str, typer.Option(help="Context of the kubeconfig.")]
+
+
+@explain.command("pods")
+def explain_all(
+    *,
+    files: Files = None,
+    config: Config = "",
+    now: Now = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    feature_gates: GatesOfScheduler = "",
+    strict: Strict = False,
+    output: Print = Output.TABLE,
+) -> None:
+    """Tell for which reasons pods wait, how many for each, and what would help.
+
+    The scheduler is run on a copy until nothing moves any more; what waits then is looked at.
+    """
+    configuration = read_configuration(config)
+    told = explain_waiting(
+        _objects(files, kubeconfig, context, strict=strict),
+        configuration,
+        now_s=_now_s(now),
+        out_of_tree=plugins_for(configuration),
+        source=config,
+        gates=FeatureGates.parse(feature_gates),
+    )
+    total = sum(len(pods) for _, pods in told)
+    if output is not Output.TABLE:
+        print_data({"waiting": total, "causes": [_cause(*each) for each in by_cause(told)]}, output)
+    elif not told:
+        console().print("no pod waits")
+    else:
+        print_overview(console(), told, total)
 
 
 @explain.command("pod")
@@ -43,8 +74,8 @@ def explain_pod(
     files: Files = None,
     config: Config = "",
     now: Now = "",
-    kubeconfig: Annotated[str, typer.Option(help="Read this cluster; nothing is written.")] = "",
-    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
     feature_gates: GatesOfScheduler = "",
     strict: Strict = False,
     output: Print = Output.TABLE,
@@ -53,31 +84,39 @@ def explain_pod(
 
     The scheduler is run on a copy until nothing moves any more; what waits then is explained.
     """
-    given = read_given(files, strict=strict) if files else Given()
-    objects: Sequence[KubeObject] = given.objects
-    if kubeconfig or context:
-        objects = with_cluster(objects, kubeconfig, context)
-    elif not files:
-        raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
-    objects = given.completed(objects)
     configuration = read_configuration(config)
     explained = explain_pods(
-        objects,
+        _objects(files, kubeconfig, context, strict=strict),
         [name if "/" in name else f"default/{name}" for name in names or ()],
         configuration,
-        now_s=parse_time(now) if now else SystemClock().now_s(),
+        now_s=_now_s(now),
         out_of_tree=plugins_for(configuration),
         source=config,
         gates=FeatureGates.parse(feature_gates),
     )
     if output is not Output.TABLE:
         print_data({"pods": [_as_data(one) for one in explained]}, output)
-        return
-    printer = console()
-    if not explained:
-        printer.print("no pod waits")
-    for one in explained:
-        _print(printer, one)
+    elif not explained:
+        console().print("no pod waits")
+    else:
+        print_explanations(console(), explained)
+
+
+def _objects(
+    files: list[str] | None, kubeconfig: str, context: str, *, strict: bool
+) -> Sequence[KubeObject]:
+    """Return what manifests and the cluster have.  Raises InputError if neither is given."""
+    given = read_given(files, strict=strict) if files else Given()
+    objects: Sequence[KubeObject] = given.objects
+    if kubeconfig or context:
+        objects = with_cluster(objects, kubeconfig, context)
+    elif not files:
+        raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
+    return given.completed(objects)
+
+
+def _now_s(now: str) -> float:
+    return parse_time(now) if now else SystemClock().now_s()
 
 
 def _as_data(one: Explanation) -> dict[str, Any]:
@@ -85,56 +124,13 @@ def _as_data(one: Explanation) -> dict[str, Any]:
     return data
 
 
-def _print(printer: Console, one: Explanation) -> None:
-    _say(printer, f"[bold]{escape(one.pod)}[/] {one.verdict}: {escape(one.summary)}")
-    _print_causes(printer, one)
-    _print_nearest(printer, one)
-    told = {cause.reason for cause in one.causes if not cause.nodes}
-    never = "" if one.empty_cluster is None or one.empty_cluster.fits else one.empty_cluster.why
-    if never and never not in told:
-        _say(printer, f"  not even if all other pods were gone: {escape(never)}")
-    if one.remedies:
-        _say(printer, "  what would help:")
-    for remedy in one.remedies:
-        besides = "" if remedy.sufficient else " (not enough alone)"
-        _say(printer, f"    - {escape(remedy.text)}{besides}")
-    turn, forecast = one.queue, one.forecast
-    if turn is not None:
-        before = f", {turn.position - 1} before it" if turn.position > 1 else ""
-        _say(
-            printer,
-            f"  queue: {turn.state}{before}, tried {turn.attempts} times since {turn.since}",
-        )
-        for event in turn.woken_by:
-            _say(printer, f"    woken by {escape(event)}")
-        if turn.retry_at:
-            _say(printer, f"    tried again at {turn.retry_at} at the latest")
-    if forecast is not None:
-        text = f"{forecast.at} on {forecast.node}" if forecast.at else f"unknown: {forecast.why}"
-        _say(printer, f"  start: {escape(text)}")
-
-
-def _print_causes(printer: Console, one: Explanation) -> None:
-    for cause in one.causes:
-        more = f" ({escape(cause.detail)})" if cause.detail else ""
-        if not cause.nodes:
-            _say(printer, f"  {escape(cause.plugin or '-')}: {escape(cause.reason)}{more}")
-            continue
-        rank = "" if cause.decisive else "also, but not alone: "
-        _say(printer, f"  {rank}{escape(cause.plugin)}: {cause.nodes} {escape(cause.reason)}{more}")
-
-
-def _say(printer: Console, text: str) -> None:
-    printer.print(text, soft_wrap=True)  # lines are searched for, and copied
-
-
-def _print_nearest(printer: Console, one: Explanation) -> None:
-    if not one.nearest:
-        return
-    table = Table(box=None, header_style="bold", padding=(0, 2))
-    for column in ("NEAREST NODE", "LACKS", "WHY"):
-        table.add_column(column, overflow="fold")
-    for near in one.nearest:
-        lacks = ", ".join(f"{amount} {name}" for name, amount in near.lacks.items())
-        table.add_row(near.node, lacks or "-", escape("; ".join(near.details)))
-    printer.print(table)
+def _cause(words: str, told: Sequence[tuple[Explanation, Sequence[str]]]) -> dict[str, Any]:
+    """Return a line of the overview as data: the remedies are those of the first pod."""
+    first, _ = max(told, key=lambda each: len(each[1]))
+    return {
+        "cause": words,
+        "plugins": sorted({cause.plugin for one, _ in told for cause in one.causes}),
+        "pods": [pod for _, pods in told for pod in pods],
+        "explained": first.pod,
+        "remedies": [msgspec.to_builtins(one) for one in first.remedies],
+    }

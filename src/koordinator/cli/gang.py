@@ -6,22 +6,30 @@ from typing import Annotated
 
 import msgspec
 import typer
+from msgspec.structs import replace
 from rich.table import Table
 from rich.text import Text
 
-from koordinator.api.kubescheduler import CoschedulingArgs, decode_args
+from koordinator.api.kubescheduler import (
+    CoschedulingArgs,
+    KubeSchedulerConfiguration,
+    decode_args,
+)
 from koordinator.api.meta import KubeObject
 from koordinator.cli.configuration import (
     NAMED_CONFIGURATION,
     WHAT_NAMES_MEAN,
     read_configuration,
 )
+from koordinator.cli.explanation_text import why_in_short
 from koordinator.cli.flags import Files, Print
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, console, print_data
 from koordinator.domain.gangs import GangDefaults, GangSummary, LayerSummary, gang_summaries
 from koordinator.foundation.errors import InputError
+from koordinator.scheduler.explain import Explanation
+from koordinator.simulator.explaining import explain_pods
 
 gang = typer.Typer(help="Gangs: pods that start together or not at all.", no_args_is_help=True)
 
@@ -120,7 +128,33 @@ def _summaries(
         objects = with_cluster(objects, kubeconfig, context)
     elif not files:
         raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
-    return gang_summaries(objects, _defaults(config))
+    found = gang_summaries(objects, _defaults(config))
+    if kubeconfig or context:
+        return found  # its scheduler says why they wait
+    waiting = [one.members[0].pod for one in found if not one.why and one.bound < one.min_member]
+    if not waiting:
+        return found
+    told = {one.pod: one for one in explain_pods(objects, waiting, _with_gangs(config))}
+    return [_told(one, told.get(one.members[0].pod)) if one.members else one for one in found]
+
+
+def _told(one: GangSummary, member: Explanation | None) -> GangSummary:
+    """Return the gang with what was found out about a member, if it was asked about."""
+    if member is None:
+        return one
+    if member.verdict in ("placed", "fits"):
+        return replace(one, why="nothing: it starts when a scheduler looks at it")
+    return replace(one, why=why_in_short(member))
+
+
+def _with_gangs(config: str) -> KubeSchedulerConfiguration:
+    """Return the configuration; without one the shipped profile, for either schedulerName."""
+    found = read_configuration(config or "koordinator")
+    if config:
+        return found
+    (shipped,) = found.profiles
+    names = ("default-scheduler", shipped.scheduler_name)
+    return replace(found, profiles=tuple(replace(shipped, scheduler_name=n) for n in names))
 
 
 def _defaults(config: str) -> GangDefaults:

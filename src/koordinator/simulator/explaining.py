@@ -1,6 +1,7 @@
 """Why pods of a given world wait: the scheduler runs until nothing moves, then it is asked."""
 
-from collections.abc import Iterable, Sequence
+import difflib
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -9,6 +10,7 @@ from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerC
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
+from koordinator.domain.gangs import gang_id
 from koordinator.domain.reservations.reserve_pod import OVER, spoken_name
 from koordinator.foundation.errors import InputError, NotFoundError
 from koordinator.scheduler.app import Bound, Options, Outcome
@@ -40,23 +42,12 @@ def explain_pods(
     specs = tuple(out_of_tree)
 
     def world() -> tuple[Embedded, list[Outcome]]:
-        one = Embedded(
-            configuration,
-            now_s=now_s,
-            options=Options(
-                initial_backoff_s=configuration.pod_initial_backoff_seconds,
-                max_backoff_s=configuration.pod_max_backoff_seconds,
-            ),
-            out_of_tree=specs,
-            source=source,
-            gates=gates,
+        return _settled(
+            objects, configuration, now_s=now_s, out_of_tree=specs, source=source, gates=gates
         )
-        one.load(objects)
-        return one, one.run_to_fixed_point()
 
     now, outcomes = world()
-    state = now.state
-    waiting = sorted(key for key in state.unbound if key not in state.pods.by_key)
+    state, waiting = now.state, _waiting(now)
     bound = {outcome.pod for outcome in outcomes if isinstance(outcome, Bound)}
     told = []
     for name in keys or waiting:
@@ -72,6 +63,78 @@ def explain_pods(
             one = replace(one, forecast=forecast(world()[0], key))
         told.append(one)
     return told
+
+
+def explain_waiting(
+    objects: Sequence[KubeObject],
+    configuration: KubeSchedulerConfiguration = STOCK,
+    *,
+    now_s: float = 0.0,
+    out_of_tree: Iterable[PluginSpec[Any]] = (),
+    source: str = "",
+    gates: FeatureGates = NO_GATES,
+) -> list[tuple[Explanation, tuple[str, ...]]]:
+    """Explain one of each kind of pods that wait; with the names of all of the kind.
+
+    Members of a gang are of one kind, and pods that no plugin can tell apart.
+    """
+    now, _ = _settled(
+        objects,
+        configuration,
+        now_s=now_s,
+        out_of_tree=tuple(out_of_tree),
+        source=source,
+        gates=gates,
+    )
+    kinds: dict[Hashable, list[str]] = {}
+    for key in _waiting(now):
+        kinds.setdefault(_kind(now, key), []).append(key)
+    names = {key: spoken_name(now.state.unbound[key][0]) for key in _waiting(now)}
+    return [
+        (explain(now.scheduler, alike[0]), tuple(names[key] for key in alike))
+        for alike in kinds.values()
+    ]
+
+
+def _settled(
+    objects: Sequence[KubeObject],
+    configuration: KubeSchedulerConfiguration,
+    *,
+    now_s: float,
+    out_of_tree: tuple[PluginSpec[Any], ...],
+    source: str,
+    gates: FeatureGates,
+) -> tuple[Embedded, list[Outcome]]:
+    """Return a world in which nothing moves any more, and what has happened in it."""
+    one = Embedded(
+        configuration,
+        now_s=now_s,
+        options=Options(
+            initial_backoff_s=configuration.pod_initial_backoff_seconds,
+            max_backoff_s=configuration.pod_max_backoff_seconds,
+        ),
+        out_of_tree=out_of_tree,
+        source=source,
+        gates=gates,
+    )
+    one.load(objects)
+    return one, one.run_to_fixed_point()
+
+
+def _waiting(world: Embedded) -> list[str]:
+    state = world.state
+    return sorted(key for key in state.unbound if key not in state.pods.by_key)
+
+
+def _kind(world: Embedded, key: str) -> Hashable:
+    """Return what pods have in common that are explained alike."""
+    pod, pod_class = world.state.unbound[key]
+    own = gang_id(pod.metadata)
+    queued = world.scheduler.queue.get(key)
+    if own:
+        return own, queued is None
+    nominated = world.scheduler.nominator.node_of(key) if queued is not None else ""
+    return pod_class.id, queued.state if queued is not None else None, nominated
 
 
 def _out_of_sight(world: Embedded, name: str, waiting: Sequence[str]) -> Explanation:
@@ -90,10 +153,26 @@ def _out_of_sight(world: Embedded, name: str, waiting: Sequence[str]) -> Explana
         pod = world.cluster.get(Pod, rest, kind)
     except NotFoundError:
         accepted = ", ".join(waiting[:10]) or "nothing: no pod waits"
-        raise InputError(f"found {name!r}; accepted is one of {accepted}", source="pod") from None
+        known = [pod.key for pod in world.cluster.list(Pod).items]
+        known += [
+            f"reservation/{one.metadata.name}" for one in world.cluster.list(Reservation).items
+        ]
+        meant = _near(name, known)
+        problem = f"there is no {'reservation' if kind == 'reservation' else 'pod'} {name}{meant}"
+        problem = f"{problem}; accepted is one of {accepted}"
+        raise InputError(problem, source="explain pod") from None
     node = pod.spec.node_name
     if is_over(pod):
         summary = f"it has ended: {pod.status.phase}"
         return Explanation(pod=name, verdict=ENDED, summary=summary, node=node)
     summary = f"it is bound to node {node}, which does not exist"
     return Explanation(pod=name, verdict=LOST, summary=summary, node=node)
+
+
+def _near(name: str, known: Sequence[str]) -> str:
+    """Return a question for the names that may have been meant; empty: none comes near."""
+    own = name.partition("/")[2]
+    same = [each for each in known if each.partition("/")[2] == own]
+    found = [*same, *difflib.get_close_matches(name, known, n=3)]
+    listed = ", ".join(dict.fromkeys(found[:3]))
+    return f" (did you mean {listed}?)" if listed else ""

@@ -1,21 +1,30 @@
 """``koord explain`` on manifests: pods with known causes, every one named and none invented."""
 
 import json
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 from tests.unit.deploy.installed import ROOT, scheduler_configuration
 from typer.testing import CliRunner
 
+from koordinator.cli.explanation_text import print_explanations
 from koordinator.cli.main import app
+from koordinator.cli.manifests import read_manifests
+from koordinator.foundation.errors import InputError
+from koordinator.simulator.explaining import explain_pods
 
 PENDING = ROOT / "tests/golden/explain/pending.yaml"
 NOW = "2026-01-01T12:00:10Z"
 
 SELECTOR = "node(s) didn't match Pod's node affinity/selector"
 CPU, TAINTED = "Insufficient cpu", "node(s) had untolerated taint(s)"
+WITHOUT_RESERVATION = (
+    "take its reservation affinity (annotation scheduling.koordinator.sh/reservation-affinity) away"
+)
 NO_RESERVATION = "node(s) no reservations match reservation affinity"
 
 #: By pod: what is against it on the node it asks for, or on all of them; what is said of it.
@@ -53,7 +62,7 @@ ON_NODE: dict[str, tuple[str, set[str], str]] = {
     "numa": (
         "numa",
         {"Unaligned NUMA Hint cause cpu prefer [11] among [11],memory prefer [11] among [11]"},
-        "Unaligned NUMA Hint",
+        "asks for 6 CPUs of one NUMA node; the one with the most has 4 CPUs free",
     ),
     "reservation-small": (
         "infra",
@@ -137,7 +146,7 @@ def test_remedies_are_those_that_somebody_can_follow(explained: dict[str, Any]) 
     assert "take the taint off infra (dedicated=infra:NoSchedule)" in told["taint"]
     assert told["quota"][0].startswith("raise the max of quota team by cpu:500m")
     assert told["nodename"] == []
-    assert told["reservation-small"] == []
+    assert told["reservation-small"] == [f"{WITHOUT_RESERVATION}: gpu takes it then"]
     assert all("add a node" not in text for text in told["spread"])
 
 
@@ -150,7 +159,100 @@ def test_the_same_for_people(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, asking(config, "taint"))
 
     assert "default/taint waits: none of 6 nodes takes it" in done.stdout
-    assert "TaintToleration: 1 node(s) had untolerated taint(s) (dedicated=infra:NoSchedule)" in (
-        done.stdout
-    )
+    assert (
+        "  1 node: the node has a taint that the pod does not tolerate "
+        "(infra: dedicated=infra:NoSchedule) [TaintToleration]\n"
+    ) in done.stdout
     assert "- take the taint off infra" in done.stdout
+    assert "- let it tolerate that (tolerations: [{key: dedicated" in done.stdout
+
+
+ALIKE = """
+{apiVersion: v1, kind: Node, metadata: {name: n, labels: {kubernetes.io/hostname: n}},
+ status: {allocatable: {cpu: "2", memory: 4Gi, pods: "20"}}}
+"""
+POD = """---
+{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {containers: [{name: c,
+ resources: {requests: {cpu: "%s"}}}]}}
+"""
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> str:
+    """Return manifests of a small node, four equal pods that are too large and one larger."""
+    path = tmp_path / "many.yaml"
+    pods = [POD % (f"train-{n}", 3) for n in range(4)] + [POD % ("huge", 9)]
+    path.write_text(ALIKE + "".join(pods))
+    return str(path)
+
+
+def test_equal_pods_are_explained_together(many: str) -> None:
+    """For people; programs get each of them."""
+    done = CliRunner().invoke(app, ["explain", "pod", "-f", many])
+    as_data = CliRunner().invoke(app, ["explain", "pod", "-f", many, "-o", "json"])
+
+    heads = [line for line in done.stdout.splitlines() if not line.startswith(" ")]
+    assert heads == [
+        "default/huge waits: none of 1 nodes takes it",
+        (
+            "default/train-0, default/train-1, default/train-2 and 1 more wait: "
+            "none of 1 nodes takes it"
+        ),
+    ]
+    assert len(json.loads(as_data.stdout)["pods"]) == 5
+
+
+def test_the_overview_counts_pods_by_cause(many: str) -> None:
+    """With those of whom it is so, and what would help."""
+    done = CliRunner().invoke(app, ["explain", "pods", "-f", many])
+    as_data = CliRunner().invoke(app, ["explain", "pods", "-f", many, "-o", "json"])
+
+    assert done.stdout.splitlines() == [
+        "5 pods wait, for one reason",
+        "5 pods: too little cpu is free",
+        "    pods: default/huge, default/train-0, default/train-1 and 2 more",
+        "    such as n: cpu: asks for 3, 2 of 2 free",
+        "    would help (default/train-0): ask for at most 2 of cpu: n has that free",
+        "koord explain pod NAMESPACE/NAME tells everything of one of them",
+    ]
+    told = json.loads(as_data.stdout)
+    (cause,) = told["causes"]
+    assert (told["waiting"], cause["cause"]) == (5, "too little cpu is free")
+    assert cause["plugins"] == ["NodeResourcesFit"]
+    assert sorted(cause["pods"]) == ["default/huge", *(f"default/train-{n}" for n in range(4))]
+
+
+def test_nobody_waits(tmp_path: Path) -> None:
+    """An overview of nothing says so."""
+    path = tmp_path / "empty.yaml"
+    path.write_text(ALIKE)
+    done = CliRunner().invoke(app, ["explain", "pods", "-f", str(path)])
+
+    assert done.stdout == "no pod waits\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("trian-1", "there is no pod default/trian-1 (did you mean default/train-1"),
+        ("ml/train-1", "there is no pod ml/train-1 (did you mean default/train-1"),
+        ("reservation/x", "there is no reservation reservation/x; accepted is one of default/huge"),
+    ],
+)
+def test_a_pod_that_is_not_there_is_told_so(many: str, asked: str, told: str) -> None:
+    """With the names that come near; it is the caller's mistake."""
+    done = CliRunner().invoke(app, ["explain", "pod", asked, "-f", many])
+
+    assert isinstance(done.exception, InputError)  # which ends the program with 2
+    assert told in str(done.exception)
+
+
+def test_on_a_terminal_lines_end_where_it_ends(many: str) -> None:
+    """Between words, and further in than they begin."""
+    (one,) = explain_pods(read_manifests([many], None), ["default/huge"])
+    written = StringIO()
+    print_explanations(Console(file=written, width=60, force_terminal=True, highlight=False), [one])
+
+    lines = written.getvalue().splitlines()
+    assert max(map(len, lines)) <= 60
+    assert all(line.startswith("  ") for line in lines[1:])

@@ -115,3 +115,40 @@ def test_a_place_in_a_queue_is_shown(tmp_path: Path) -> None:
 
     assert listed.stdout.splitlines()[1].split()[7] == "3"
     assert "position 3 of 9; exceedDimensions: [cpu]" in shown.stdout
+
+
+WHOLE = """
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n}
+status: {allocatable: {cpu: "1", memory: 4Gi, pods: "20"}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: w-1, namespace: ml, labels: {pod-group.scheduling.sigs.k8s.io: train}}
+spec: {containers: [{name: c, image: busybox, resources: {requests: {cpu: "%s"}}}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("cpu", "why"),
+    [
+        (
+            "2",
+            (
+                "0 of 2 members find a place; the next one: too little cpu is free "
+                "(cpu: asks for 2, 1 of 1 free)"
+            ),
+        ),
+        ("1", "nothing: it starts when a scheduler looks at it"),
+    ],
+)
+def test_why_a_gang_of_manifests_waits(tmp_path: Path, cpu: str, why: str) -> None:
+    """Nobody has tried it yet: it is tried on a copy, and what is bound is as written."""
+    path = tmp_path / "gang.yaml"
+    path.write_text(MANIFEST + WHOLE % cpu)
+    done = CliRunner().invoke(app, ["gang", "list", "-f", str(path), "-o", "json"])
+
+    (gang,) = json.loads(done.stdout)["gangs"]
+    assert (gang["phase"], gang["bound"], gang["why"]) == ("Scheduling", 0, why)

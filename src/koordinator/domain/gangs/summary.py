@@ -1,9 +1,11 @@
 """What people want to know of a gang: how many members it has and needs, and why it waits."""
 
+import datetime as dt
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from koordinator.api.annotations.gang import QUEUE_POSITION, QUEUE_REASON
 from koordinator.api.cluster_network_topology import DEFAULT_NAME, ClusterNetworkTopology
@@ -11,14 +13,17 @@ from koordinator.api.labels import parse_int32
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.api.pod_group import PodGroup
+from koordinator.api.pod_group import PodGroup, PodGroupPhase, PodGroupSpec
 from koordinator.domain.gangs.book import GangBook
 from koordinator.domain.gangs.gang import Gang, MemberState
+from koordinator.domain.gangs.status import status_of
 from koordinator.domain.gangs.terms import GangDefaults, GangTerms, contradictions
 from koordinator.domain.network import OUTSIDE, NetworkTree, layers_of
 from koordinator.foundation.errors import InputError
 
 _SCHEDULED = "PodScheduled"
+_EARLIEST = dt.datetime.fromtimestamp(0, dt.UTC)  # when it began is not told
+_PHASES_ON_THE_WAY = (PodGroupPhase.PENDING, PodGroupPhase.PRE_SCHEDULING, PodGroupPhase.RUNNING)
 
 Whereabouts = tuple[tuple[str, ...], Mapping[str, tuple[str, ...]]]  # layers; node -> its domains
 
@@ -47,7 +52,7 @@ class GangSummary(msgspec.Struct, frozen=True, rename="camel"):
     """A gang; ``min_member`` is 0 while nobody has said how many it needs."""
 
     gang: str
-    phase: str  # of the PodGroup, if there is one
+    phase: str  # that its PodGroup has, or should have
     min_member: int
     total: int
     present: int  # members that could run
@@ -127,7 +132,7 @@ def _summary(
         complaints |= dict.fromkeys(f"pod {pod.key}: {text}" for text in contradictions(pod))
     return GangSummary(
         gang=gang.id,
-        phase=stored.status.phase if stored else "",
+        phase=_phase(gang, stored),
         min_member=terms.min_member if terms else 0,
         total=terms.total if terms else 0,
         present=gang.present,
@@ -154,6 +159,18 @@ def _summary(
             for pod in own
         ),
     )
+
+
+def _phase(gang: Gang, stored: PodGroup | None) -> str:
+    """Return how far the gang is: as its PodGroup says, or as it would if somebody kept it."""
+    if stored is not None and stored.status.phase:
+        return stored.status.phase
+    if gang.terms is None:
+        return ""
+    group = stored or PodGroup(spec=PodGroupSpec(min_member=gang.terms.min_member))
+    for _ in _PHASES_ON_THE_WAY:
+        group = replace(group, status=status_of(group, gang, _EARLIEST))
+    return group.status.phase
 
 
 def _layers(

@@ -1,0 +1,218 @@
+"""Explanations as people read them: sentences first, the scheduler's own words after them."""
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+from rich.console import Console
+
+from koordinator.foundation.quantity import Quantity
+from koordinator.scheduler.diagnosis import spoken
+from koordinator.scheduler.explain import CauseTold, Explanation, Remedy, Turn
+from koordinator.scheduler.explain.sentences import sentence
+
+NAMED = 3  # pods that are named before the rest is only counted
+
+#: State of the queue -> what it means for the pod.
+_STATES = {
+    "active": "in line, to be tried as soon as it is its turn",
+    "backoff": "pausing after an attempt that failed",
+    "unschedulable": "set aside until something changes that could help",
+    "gated": "kept out of it by what is named above",
+    "in-flight": "being placed",
+}
+
+Line = tuple[int, str]  # how far it is indented, and what it says
+
+
+def print_explanations(printer: Console, told: Sequence[Explanation]) -> None:
+    """Print explanations; those that differ in the pod only are printed once."""
+    groups: dict[object, list[Explanation]] = {}
+    for one in told:
+        groups.setdefault(_alike(one), []).append(one)
+    for alike in groups.values():
+        _print(printer, _lines(alike[0], [one.pod for one in alike]))
+
+
+def print_overview(
+    printer: Console, told: Sequence[tuple[Explanation, Sequence[str]]], total: int
+) -> None:
+    """Print causes, those of the most pods first, with the pods and what would help the first."""
+    _print(printer, _overview(by_cause(told), total))
+
+
+def by_cause(
+    told: Sequence[tuple[Explanation, Sequence[str]]],
+) -> list[tuple[str, list[tuple[Explanation, Sequence[str]]]]]:
+    """Return what is against pods in words, with those of whom that is so; most pods first."""
+    found: dict[str, list[tuple[Explanation, Sequence[str]]]] = {}
+    for one, pods in told:
+        found.setdefault(in_short(one), []).append((one, pods))
+    return sorted(found.items(), key=lambda item: -sum(len(pods) for _, pods in item[1]))
+
+
+def in_short(one: Explanation) -> str:
+    """Return why a pod waits in one line, without the nodes."""
+    everywhere = [_words(cause) for cause in one.causes if not cause.nodes]
+    nodes = [_words(cause) for cause in one.causes if cause.nodes and cause.decisive]
+    parts = [*everywhere, *([" or ".join(dict.fromkeys(nodes))] if nodes else [])]
+    return "; ".join(parts) or one.summary
+
+
+def why_in_short(one: Explanation) -> str:
+    """Return the headline of an explanation."""
+    detail = next((c.detail for c in one.causes if c.nodes and c.detail and c.decisive), "")
+    words = in_short(one)
+    said = one.gang.partition(";")[0].partition(": ")[2]
+    text = f"{said}; the next one: {words}" if said else words
+    return f"{text} ({detail})" if detail else text
+
+
+def _overview(
+    causes: Iterable[tuple[str, list[tuple[Explanation, Sequence[str]]]]], total: int
+) -> Iterator[Line]:
+    causes = list(causes)
+    kinds = "one reason" if len(causes) == 1 else f"{len(causes)} reasons"
+    yield 0, f"{_pods(total)} {'waits' if total == 1 else 'wait'}, for {kinds}"
+    for cause, told in causes:
+        names = [pod for _, pods in told for pod in pods]
+        first, _ = max(told, key=lambda each: len(each[1]))
+        yield 0, f"{_pods(len(names))}: {cause}"
+        yield 4, f"pods: {_listed(names)}"
+        detail = next((c.detail for c in first.causes if c.detail and c.decisive), "")
+        if detail:
+            on = next((c.on[0] for c in first.causes if c.detail == detail and c.on), first.pod)
+            yield 4, f"such as {on}: {detail}"
+        helping = next((r for r in first.remedies if r.sufficient), None)
+        if helping is not None:
+            whom = "" if len(told) == 1 and len(names) == 1 else f" ({first.pod})"
+            yield 4, f"would help{whom}: {helping.text}"
+    yield 0, "koord explain pod NAMESPACE/NAME tells everything of one of them"
+
+
+def _lines(one: Explanation, pods: Sequence[str]) -> Iterator[Line]:
+    verb = one.verdict if len(pods) == 1 else {"waits": "wait", "fits": "fit"}.get(one.verdict)
+    yield 0, f"{_listed(pods)} {verb or one.verdict}: {_headline(one)}"
+    yield from _causes(one)
+    yield from _nearest(one)
+    told = {cause.reason for cause in one.causes if not cause.nodes}
+    never = "" if one.empty_cluster is None or one.empty_cluster.fits else one.empty_cluster.why
+    if never and never not in told:
+        whole = sentence(never)
+        parts = [whole] if whole != never else map(sentence, never.split(", "))
+        yield 2, f"not even if all other pods were gone: {'; '.join(parts)}"
+    yield from _remedies(one.remedies)
+    if one.queue is not None:
+        yield from _queue(one.queue)
+    if one.forecast is not None:
+        at = one.forecast
+        text = f"{at.at} on {at.node}" if at.at else f"unknown: {at.why}"
+        yield 2, f"start: {text}"
+
+
+def _headline(one: Explanation) -> str:
+    if one.verdict != "waits" or not one.causes:
+        return one.summary
+    everywhere = [_words(cause) for cause in one.causes if not cause.nodes]
+    count = _nodes_of(one)
+    nodes = [f"none of {count} nodes takes it"] if count else []
+    return "; ".join(filter(None, (one.gang, *everywhere, *nodes)))
+
+
+def _nodes_of(one: Explanation) -> str:
+    """Return how many nodes there are, of which none takes the pod; empty if one does."""
+    _, found, rest = one.summary.partition("none of ")
+    return rest.split(" ", 1)[0] if found else ""
+
+
+def _causes(one: Explanation) -> Iterator[Line]:
+    for cause in one.causes:
+        if not cause.nodes:
+            said = [text for text in (cause.detail,) if text]
+            if cause.plugin:
+                say = "say" if ", " in cause.plugin else "says"
+                said.append(f"{cause.plugin} {say}: {cause.reason}")
+            yield from ((2, text) for text in said)
+            continue
+        many = "1 node" if cause.nodes == 1 else f"{cause.nodes} nodes"
+        rank = "" if cause.decisive else ", where something else is against it, too"
+        where = f"such as {cause.on[0]}: " if cause.nodes > 1 else f"{cause.on[0]}: "
+        detail = f" ({where}{cause.detail})" if cause.detail else f" ({where.rstrip(': ')})"
+        yield 2, f"{many}{rank}: {_words(cause)}{detail} [{cause.plugin}]"
+
+
+def _nearest(one: Explanation) -> Iterator[Line]:
+    if not one.nearest:
+        return
+    yield 2, "nearest nodes:"
+    for near in one.nearest:
+        lacks = ", ".join(f"{_spoken(name, n)} {name}" for name, n in near.lacks.items())
+        what = f"{near.node} lacks {lacks}" if lacks else near.node
+        others = [sentence(text) for text in near.details]
+        yield 4, f"{what} ({'; '.join(others)})" if others else what
+
+
+def _remedies(remedies: Sequence[Remedy]) -> Iterator[Line]:
+    if remedies:
+        yield 2, "what would help:"
+    for one in remedies:
+        besides = "" if one.sufficient else " (not enough alone)"
+        yield 4, f"- {one.text}{besides if one.tried else ' (nobody can try that here)'}"
+
+
+def _queue(turn: Turn) -> Iterator[Line]:
+    before = f", {_pods(turn.position - 1)} before it" if turn.position > 1 else ""
+    tries = "once" if turn.attempts == 1 else f"{turn.attempts} times"
+    tried = f"tried {tries}" if turn.attempts else "not tried yet"
+    state = _STATES.get(turn.state, turn.state)
+    yield 2, f"queue: {state}{before}; {tried} since {turn.since}"
+    events = [word for one in turn.woken_by for word in one.partition(": ")[2].split(", ")]
+    if events:
+        yield 4, f"tried again when one of these happens: {', '.join(dict.fromkeys(events))}"
+    if turn.retry_at:
+        yield 4, f"tried again at {turn.retry_at} at the latest"
+
+
+def _words(cause: CauseTold) -> str:
+    return cause.sentence or cause.reason
+
+
+def _alike(one: Explanation) -> object:
+    """Return what explanations share that differ in the pod only."""
+    if one.gang:
+        return one.gang.partition(";")[0]
+    if one.forecast is not None or one.verdict != "waits":
+        return one.pod
+    state = one.queue.state if one.queue is not None else ""
+    return msgspec.json.encode((one.causes, one.nearest, one.remedies, state))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _pods(count: int) -> str:
+    return "1 pod" if count == 1 else f"{count} pods"
+
+
+def _spoken(name: str, amount: str) -> str:
+    return amount if name == "cpu" else spoken(name, Quantity.parse(amount).value())
+
+
+def _print(printer: Console, lines: Iterable[Line]) -> None:
+    """Print lines; on a terminal they are broken where words end, further in than they begin."""
+    for indent, text in lines:
+        if not printer.is_terminal:  # lines are searched for, and copied
+            printer.print(" " * indent + text, soft_wrap=True, markup=False)
+            continue
+        more = " " * (indent + 4)
+        for part in textwrap.wrap(
+            text,
+            max(printer.width, 40),
+            initial_indent=" " * indent,
+            subsequent_indent=more,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ):
+            printer.print(part, soft_wrap=True, markup=False)
