@@ -36,6 +36,7 @@ from koordinator.manager.admission.request import AdmissionRequest, Denial
 from koordinator.manager.app import Manager, Options
 from koordinator.manager.lookups import FollowingLookup
 from koordinator.manager.metrics import Metrics
+from koordinator.manager.quota_record import QuotaRecord
 from koordinator.manager.webhook_configuration import (
     MUTATING_NAME,
     VALIDATING_NAME,
@@ -283,7 +284,9 @@ class Webhooks:
         if not self._hooks:
             return
         rng = np.random.default_rng()
-        self._lookup = FollowingLookup(connect(), lambda: int(rng.integers(_PERCENTS)))
+        cluster = connect()
+        record = QuotaRecord(cluster, clock, settings.options.config_namespace)
+        self._lookup = FollowingLookup(cluster, lambda: int(rng.integers(_PERCENTS)), clock, record)
         self._metrics = ReviewMetrics(registry)
         self._care_cluster = connect()
         namespace = settings.options.config_namespace
@@ -393,6 +396,7 @@ def reviewer(hook: Hook, lookup: FollowingLookup) -> Reviewer:
             obj=asked.object or {},
             old=asked.old_object,
             user=asked.user_info.username,
+            is_dry_run=asked.dry_run or False,
         )
         try:
             if hook.mutate is not None:

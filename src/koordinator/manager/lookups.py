@@ -1,7 +1,8 @@
 """What admission looks up, over a cluster that can be read."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
 from koordinator.api.config_map import ConfigMap
@@ -14,19 +15,26 @@ from koordinator.api.pod import Pod
 from koordinator.api.priority import PriorityClass
 from koordinator.cluster.port import Cluster, EventType, Reader, Watch
 from koordinator.domain.quota.topology import QuotaTopology
-from koordinator.foundation.errors import NotFoundError
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import ConflictError, InputError, NotFoundError
+from koordinator.manager.admission.lookup import QuotaDecision, ResultT
+from koordinator.manager.quota_record import QuotaRecord
+from koordinator.manager.quota_view import QuotaView
 
 KindT = TypeVar("KindT", bound=KubeObject)
 Percent = Callable[[], int]
 
-#: What requests are judged by; of everything else the API server is asked.
+#: What requests are judged by besides quotas; of everything else the API server is asked.
 FOLLOWED: tuple[type[KubeObject], ...] = (
     Namespace,
     PriorityClass,
     ClusterColocationProfile,
-    ElasticQuota,
     ElasticQuotaProfile,
 )
+#: So many times as long as listing all quotas took, they are not listed again: requests that are
+#: refused, one after the other, must not keep the server busy.
+LISTING_PAUSES: Final = 10
+_ATTEMPTS = 8
 
 
 class ReaderLookup:
@@ -54,6 +62,14 @@ class ReaderLookup:
             topology.put(quota)
         return topology
 
+    def decide_on_quota(
+        self,
+        quota: ElasticQuota,  # noqa: ARG002 -- nothing is under way here
+        decide: QuotaDecision[ResultT],
+    ) -> ResultT:
+        result, _ = decide(self.quotas())
+        return result
+
     def pods_of_quota(self, name: str, namespaces: Sequence[str]) -> Sequence[str]:
         labelled = LabelSelector(match_labels={QUOTA_NAME: name})
         found = {pod.key for pod in self._reader.list(Pod, label_selector=labelled).items}
@@ -79,14 +95,20 @@ class ReaderLookup:
 
 
 class FollowingLookup(ReaderLookup):
-    """Knows what requests are judged by from a watch; it and the cluster belong to one thread."""
+    """Knows what requests are judged by from a watch; it and the cluster belong to one thread.
 
-    def __init__(self, cluster: Cluster, percent: Percent) -> None:
+    ``record`` is shared with other replicas; without one, this is the only one that admits quotas.
+    """
+
+    def __init__(
+        self, cluster: Cluster, percent: Percent, clock: Clock, record: QuotaRecord | None = None
+    ) -> None:
         super().__init__(cluster, percent)
-        self._cluster = cluster
+        self._cluster, self._clock, self._record = cluster, clock, record
         self._watch: Watch | None = None
         self._known: dict[type[KubeObject], dict[str, KubeObject]] = {k: {} for k in FOLLOWED}
-        self._topology = QuotaTopology()
+        self._quotas = QuotaView()
+        self._next_listing_s = -math.inf
         self.is_synced = False
 
     def follow(self) -> None:
@@ -96,22 +118,18 @@ class FollowingLookup(ReaderLookup):
         has been taken in.
         """
         if self._watch is None:
-            self._watch = self._cluster.watch(FOLLOWED)
+            self._watch = self._cluster.watch((*FOLLOWED, ElasticQuota))
         for event in self._watch.poll():
             obj = event.object
             if event.type is EventType.BOOKMARK:
                 self.is_synced = True
-                continue
-            known = self._known[type(obj)]
-            if event.type is EventType.DELETED:
-                known.pop(obj.key, None)
+            elif isinstance(obj, ElasticQuota):
+                self._quotas.take_event(event.type, obj)
+            elif event.type is EventType.DELETED:
+                self._known[type(obj)].pop(obj.key, None)
             else:
-                known[obj.key] = obj
-            if isinstance(obj, ElasticQuota):
-                if event.type is EventType.DELETED:
-                    self._topology.remove(obj.metadata.name)
-                else:
-                    self._topology.put(obj)
+                self._known[type(obj)][obj.key] = obj
+        self._quotas.expire(self._clock.now_s())
 
     def profiles(self) -> Iterable[ClusterColocationProfile]:
         return self._all(ClusterColocationProfile)
@@ -120,7 +138,59 @@ class FollowingLookup(ReaderLookup):
         return self._all(ElasticQuotaProfile)
 
     def quotas(self) -> QuotaTopology:
-        return self._topology
+        return self._quotas.topology
+
+    def decide_on_quota(self, quota: ElasticQuota, decide: QuotaDecision[ResultT]) -> ResultT:
+        """Return what ``decide`` makes of it; before it refuses, others are asked for their news.
+
+        Raises ClusterError if the record can't be written, or others were faster each time.
+        """
+        quotas, has_asked = self._quotas, False
+        for _ in range(_ATTEMPTS):
+            if quotas.lags:
+                self._list_quotas()
+            try:
+                with quotas.deciding(quota.key, (quota.metadata.name, quota.parent)) as topology:
+                    result, change = decide(topology)
+            except InputError:
+                if has_asked:
+                    raise
+                self._ask_for_news()
+                has_asked = True
+                continue
+            if change is None:
+                return result
+            try:
+                if self._record is not None:
+                    self._record.add(change)
+            except ConflictError:
+                self._read_record()
+                continue
+            quotas.admit(change, self._clock.now_s())
+            return result
+        raise ConflictError(
+            f"other quotas were changed {_ATTEMPTS} times while {quota.key} was judged"
+        )
+
+    def _ask_for_news(self) -> None:
+        """Read what other replicas have admitted and, not too often, what is stored."""
+        if self._record is not None:
+            self._read_record()
+        if self._clock.now_s() >= self._next_listing_s:
+            self._list_quotas()
+
+    def _list_quotas(self) -> None:
+        began_s = self._clock.now_s()
+        self._quotas.take_listing(self._cluster.list(ElasticQuota))
+        ended_s = self._clock.now_s()
+        self._next_listing_s = ended_s + (ended_s - began_s) * LISTING_PAUSES
+
+    def _read_record(self) -> None:
+        if self._record is None:
+            return
+        self._record.read()
+        for recorded in self._record.changes():
+            self._quotas.admit(recorded.change, recorded.admitted_at)
 
     def _all(self, kind: type[KindT]) -> list[KindT]:
         return [each for each in self._known[kind].values() if isinstance(each, kind)]

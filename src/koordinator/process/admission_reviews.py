@@ -49,6 +49,7 @@ class Review(msgspec.Struct, frozen=True, rename="camel"):
     object: JsonObject | None = None
     old_object: JsonObject | None = None
     user_info: UserInfo = UserInfo()
+    dry_run: bool | None = None  # whether it will not be stored, whatever the answer
 
 
 @dataclass(frozen=True, slots=True)

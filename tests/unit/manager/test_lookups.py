@@ -31,10 +31,11 @@ def cluster() -> MemoryCluster:
 @pytest.mark.parametrize("kind", [ReaderLookup, FollowingLookup])
 def test_what_exists_is_found(kind: type[ReaderLookup]) -> None:
     """Whichever way."""
-    lookup = kind(cluster(), lambda: 0)
-    if isinstance(lookup, FollowingLookup):
-        lookup.follow()
-        assert lookup.is_synced
+    world, clock = cluster(), VirtualClock()
+    following = FollowingLookup(world, lambda: 0, clock)
+    following.follow()
+    assert following.is_synced
+    lookup = following if kind is FollowingLookup else ReaderLookup(world, lambda: 0)
 
     there = lookup.namespace("default")
     assert there is not None
@@ -51,7 +52,7 @@ def test_what_exists_is_found(kind: type[ReaderLookup]) -> None:
 def test_what_changes_is_known_at_the_next_request() -> None:
     """And what is gone is gone."""
     world = cluster()
-    lookup = FollowingLookup(world, lambda: 0)
+    lookup = FollowingLookup(world, lambda: 0, VirtualClock())
     lookup.follow()
     world.delete(ClusterColocationProfile, "etl")
     world.delete(ElasticQuota, "team", "default")

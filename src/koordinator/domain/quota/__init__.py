@@ -52,6 +52,7 @@ from koordinator.domain.quota.validation import (
     check_deleted_quota,
     check_new_quota,
     check_pod_quota,
+    is_unchanged,
 )
 
 __all__ = [
@@ -82,6 +83,7 @@ __all__ = [
     "figures_of",
     "how_many",
     "is_allowed_victim",
+    "is_unchanged",
     "limit_of",
     "loans",
     "message_for_clients",

@@ -69,7 +69,7 @@ def check_changed_quota(
     pods: Sequence[str],
 ) -> None:
     """Raise InputError unless a quota may change so; what no rule reads may always change."""
-    if _as_read(old) == _as_read(new):
+    if is_unchanged(old, new):
         return
     try:
         if new.metadata.name in _FIXED:
@@ -130,6 +130,11 @@ def check_changed_pod(old: Pod, new: Pod) -> None:
         error = refusal(f"metadata.labels[{QUOTA_PREEMPTIBLE}]", after, accepted)
         original = "Preemptible label is forbidden modify now."
         raise refused_as(original, error).within(subject=subject_of(new))
+
+
+def is_unchanged(old: ElasticQuota, new: ElasticQuota) -> bool:
+    """Return whether an update leaves all that the rules read as it was."""
+    return _as_read(old) == _as_read(new)
 
 
 def _as_read(quota: ElasticQuota) -> object:

@@ -1,16 +1,22 @@
 """What admission has to know besides the request."""
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
 
 from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
 from koordinator.api.config_map import ConfigMap
-from koordinator.api.elastic_quota import ElasticQuotaProfile
+from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile
 from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.priority import PriorityClass
 from koordinator.domain.quota.topology import QuotaTopology
+from koordinator.manager.admission.quota_changes import QuotaChange
+
+ResultT = TypeVar("ResultT")
+#: What becomes of a request with these quotas, and what is to be known of it to later ones.
+#: Raises InputError to refuse it.  May be asked several times, each with newer quotas.
+QuotaDecision = Callable[[QuotaTopology], tuple[ResultT, QuotaChange | None]]
 
 
 class Lookup(Protocol):
@@ -27,6 +33,13 @@ class Lookup(Protocol):
 
     def quotas(self) -> QuotaTopology:
         """Return all quotas; not to be changed."""
+
+    def decide_on_quota(self, quota: ElasticQuota, decide: QuotaDecision[ResultT]) -> ResultT:
+        """Return what ``decide`` makes of a request about a quota, which is as it would be stored.
+
+        Everything that was admitted before counts, by whichever replica and however little of it
+        has been seen stored.  Raises what ``decide`` raises, and ClusterError.
+        """
 
     def pods_of_quota(self, name: str, namespaces: Sequence[str]) -> Sequence[str]:
         """Return the names of pods that use a quota: labelled so, or unlabelled in a namespace."""

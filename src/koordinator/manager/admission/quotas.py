@@ -18,13 +18,16 @@ from koordinator.domain.quota import (
     check_deleted_quota,
     check_new_quota,
     check_pod_quota,
+    is_unchanged,
     message_for_clients,
     with_quota_defaults,
 )
-from koordinator.foundation.errors import InputError
+from koordinator.domain.quota.topology import QuotaTopology
+from koordinator.foundation.errors import ClusterError, InputError
 from koordinator.manager.admission.annotations import check_annotations
 from koordinator.manager.admission.gates import Gate
 from koordinator.manager.admission.lookup import Lookup
+from koordinator.manager.admission.quota_changes import QuotaChange
 from koordinator.manager.admission.request import AdmissionRequest, Denial, Operation
 
 
@@ -38,9 +41,13 @@ def mutate_quota(
         return request.obj
     try:
         quota = decode(request.obj, ElasticQuota)
-        filled = with_quota_defaults(quota, lookup.quotas())
+        filled = lookup.decide_on_quota(
+            quota, lambda quotas: (with_quota_defaults(quota, quotas), None)
+        )
     except InputError as error:
         raise Denial(message_for_clients(error)) from None
+    except ClusterError as error:
+        raise _undecided(error) from None
     if filled is quota:
         return request.obj
     return apply_merge_patch(request.obj, merge_patch(quota, filled))
@@ -52,23 +59,51 @@ def validate_quota(request: AdmissionRequest, lookup: Lookup, gates: AbstractSet
         guarantees_usage=Gate.QUOTA_GUARANTEE in gates,
         allows_fewer_resources=Gate.QUOTA_FEWER_KEYS in gates,
     )
-    topology = lookup.quotas()
     try:
-        if request.operation == Operation.DELETE:
-            quota = decode(request.old or request.obj, ElasticQuota)
-            check_deleted_quota(quota, topology, _pods_of(quota, lookup))
-            return
-        new = decode(request.obj, ElasticQuota)
-        if request.operation == Operation.CREATE:
-            check_annotations(new, None)
-            check_new_quota(new, topology, rules)
-            return
+        new = decode(request.obj or {}, ElasticQuota)
         old = decode(request.old or {}, ElasticQuota)
-        check_annotations(new, old)
-        pods = _pods_of(new, lookup) if new.is_parent and not old.is_parent else []
-        check_changed_quota(old, new, topology, rules, pods)
+        quota = old if request.operation == Operation.DELETE and request.old else new
+
+        def decide(quotas: QuotaTopology) -> tuple[None, QuotaChange | None]:
+            change = _checked(request.operation, old, quota, quotas, lookup=lookup, rules=rules)
+            return None, None if request.is_dry_run else change
+
+        lookup.decide_on_quota(quota, decide)
     except InputError as error:
         raise Denial(message_for_clients(error)) from None
+    except ClusterError as error:
+        raise _undecided(error) from None
+
+
+def _checked(
+    operation: str,
+    old: ElasticQuota,
+    new: ElasticQuota,
+    quotas: QuotaTopology,
+    *,
+    lookup: Lookup,
+    rules: PlaceRules,
+) -> QuotaChange | None:
+    """Return what the request changes for other quotas.  Raises InputError if it may not be."""
+    if operation == Operation.DELETE:
+        check_deleted_quota(new, quotas, _pods_of(new, lookup))
+        previous = new.metadata.resource_version
+        return QuotaChange(operation=Operation.DELETE, quota=new, previous_version=previous)
+    if operation == Operation.CREATE:
+        check_annotations(new, None)
+        check_new_quota(new, quotas, rules)
+        return QuotaChange(operation=Operation.CREATE, quota=new)
+    check_annotations(new, old)
+    if is_unchanged(old, new):  # such as by the scheduler, that reports what is used
+        return None
+    pods = _pods_of(new, lookup) if new.is_parent and not old.is_parent else []
+    check_changed_quota(old, new, quotas, rules, pods)
+    previous = old.metadata.resource_version
+    return QuotaChange(operation=Operation.UPDATE, quota=new, previous_version=previous)
+
+
+def _undecided(error: ClusterError) -> Denial:
+    return Denial(f"it can't be known now what else is being changed: {error}; try again", 503)
 
 
 def check_pod_in_quota(

@@ -29,6 +29,7 @@ class AdmissionRequest:
     obj: JsonObject
     old: JsonObject | None = None
     user: str = ""
+    is_dry_run: bool = False
 
 
 class Denial(KoordinatorError):  # noqa: N818 -- it is an answer, not an error of anybody

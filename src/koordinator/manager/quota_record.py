@@ -1,0 +1,98 @@
+"""What was admitted of quotas just now, shared by all replicas of the manager.
+
+Two requests that are admitted at the same time by two replicas could break together what each
+keeps alone.  So each admission is written into one ConfigMap before it is answered, on condition
+that nobody has written since it was read: who loses reads again and decides again.
+"""
+
+import hashlib
+from typing import Final
+
+import msgspec
+
+from koordinator.api.codec import decode, encode_part
+from koordinator.api.config_map import ConfigMap
+from koordinator.api.meta import JsonObject, ObjectMeta
+from koordinator.cluster.port import Cluster
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    InputError,
+    NotFoundError,
+)
+from koordinator.manager.admission.quota_changes import QuotaChange
+from koordinator.manager.quota_view import ADMITTED_FOR_S
+
+NAME: Final = "koordinator-quota-admissions"
+
+
+class RecordedChange(msgspec.Struct, frozen=True, rename="camel"):
+    """A value of the ConfigMap; the time is in seconds since the epoch, by the writer's clock."""
+
+    admitted_at: float
+    change: QuotaChange
+
+
+class QuotaRecord:
+    """The ConfigMap as it was last read or written.  Methods raise ClusterError."""
+
+    def __init__(self, cluster: Cluster, clock: Clock, namespace: str) -> None:
+        self._cluster, self._clock, self._namespace = cluster, clock, namespace
+        self._version = ""  # empty: it has not been read
+        self._changes: dict[str, RecordedChange] = {}  # by key in the ConfigMap
+
+    def changes(self) -> tuple[RecordedChange, ...]:
+        """Return what was admitted by anybody and is not too old to count."""
+        now_s = self._clock.now_s()
+        return tuple(each for each in self._changes.values() if not _is_over(each, now_s))
+
+    def read(self) -> None:
+        """Read again what others have written; makes the ConfigMap if there is none."""
+        try:
+            found = self._cluster.get(ConfigMap, NAME, self._namespace)
+        except NotFoundError:
+            meta = ObjectMeta(name=NAME, namespace=self._namespace)
+            try:
+                found = self._cluster.create(ConfigMap(metadata=meta))
+            except AlreadyExistsError:
+                found = self._cluster.get(ConfigMap, NAME, self._namespace)
+        self._take(found)
+
+    def add(self, change: QuotaChange) -> None:
+        """Write a change that is about to be answered, and leave out what is too old.
+
+        Raises ConflictError if somebody else has written since the last ``read``.
+        """
+        if not self._version:
+            self.read()
+            raise ConflictError("what others have admitted was not known yet")
+        now_s = self._clock.now_s()
+        data: JsonObject = {
+            key: None for key, each in self._changes.items() if _is_over(each, now_s)
+        }
+        text = encode_part(RecordedChange(now_s, change.shortened())).decode()
+        data[_data_key(change.key)] = text
+        patch: JsonObject = {"metadata": {"resourceVersion": self._version}, "data": data}
+        try:
+            self._take(self._cluster.patch(ConfigMap, NAME, self._namespace, patch))
+        except NotFoundError:
+            self._version = ""
+            raise ConflictError(f"ConfigMap {self._namespace}/{NAME} has gone") from None
+
+    def _take(self, found: ConfigMap) -> None:
+        self._version = found.metadata.resource_version
+        self._changes = {}
+        for key, text in found.data.items():
+            try:
+                self._changes[key] = decode(text.encode(), RecordedChange)
+            except InputError:
+                continue  # nobody of ours wrote it; it is left where it is
+
+
+def _is_over(recorded: RecordedChange, now_s: float) -> bool:
+    return abs(now_s - recorded.admitted_at) > ADMITTED_FOR_S
+
+
+def _data_key(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()  # names may be longer than such keys
