@@ -76,14 +76,14 @@ def installed(
     soon = "--set=manager.config.colocation-config.metricReportIntervalSeconds=3"
     helm(*(own.get(argument, argument) for argument in command), soon)
 
-    def rights(account: str) -> Path:
-        return controlplane.service_account_kubeconfig(NAMESPACE, account)
+    def rights(account: str, node: str = "") -> Path:
+        return controlplane.service_account_kubeconfig(NAMESPACE, account, node)
 
     file = stored(controlplane, "configmap/koord-scheduler-config")["data"]
     controlplane.api.request("POST", "/api/v1/nodes", node("n1", str(CPUS)))
     manager = ManagerProcess(controlplane, kubeconfig=rights("koord-manager"), elects=True)
     without_services(controlplane, manager.webhook_port)
-    agent = AgentProcess(controlplane, rights("koordlet"), MachineOfFiles(tmp_path))
+    agent = AgentProcess(controlplane, rights("koordlet", "n1"), MachineOfFiles(tmp_path))
     scheduler = SchedulerProcess(
         controlplane,
         yaml.safe_load(file["koord-scheduler-config"]),

@@ -218,17 +218,37 @@ class ControlPlane:
         }
         return self.write_kubeconfig(certificate.stem, credentials)
 
-    def service_account_token(self, namespace: str, name: str, expiration_s: int = 3600) -> str:
-        """Return a token of an existing ServiceAccount; 600 s is the shortest that there is."""
+    def service_account_token(
+        self, namespace: str, name: str, expiration_s: int = 3600, pod: str = ""
+    ) -> str:
+        """Return a token of an existing ServiceAccount; 600 s is the shortest that there is.
+
+        It is bound to a ``pod`` of that account, if one is given, and names that pod's node.
+        """
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
-        review = self.api.request("POST", path, {"spec": {"expirationSeconds": expiration_s}})
-        token: str = review["status"]["token"]
+        spec: dict[str, Any] = {"expirationSeconds": expiration_s}
+        if pod:
+            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod}
+        token: str = self.api.request("POST", path, {"spec": spec})["status"]["token"]
         return token
 
-    def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
-        """Return the path of a kubeconfig with a token of an existing ServiceAccount."""
-        token = self.service_account_token(namespace, name)
-        return self.write_kubeconfig(f"serviceaccount-{namespace}-{name}", {"token": token})
+    def service_account_kubeconfig(self, namespace: str, name: str, node: str = "") -> Path:
+        """Return the path of a kubeconfig with a token of an existing ServiceAccount.
+
+        With a ``node`` the token is that of a pod of the account there, which is made.
+        """
+        pod = f"{name}-{node}" if node else ""
+        if pod:
+            spec = {
+                "nodeName": node,
+                "serviceAccountName": name,
+                "containers": [{"name": "c", "image": "none"}],
+            }
+            manifest = {"metadata": {"name": pod}, "spec": spec}
+            self.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", manifest)
+        token = self.service_account_token(namespace, name, pod=pod)
+        file = f"serviceaccount-{namespace}-{pod or name}"
+        return self.write_kubeconfig(file, {"token": token})
 
     def write_kubeconfig(self, name: str, credentials: Mapping[str, Any]) -> Path:
         """Write ``<name>.kubeconfig``, with ``credentials`` as its ``user``; return the path."""

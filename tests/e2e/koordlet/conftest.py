@@ -12,19 +12,25 @@ from tests.unit.deploy.installed import CHART, NAMESPACE
 
 @pytest.fixture
 def rights(controlplane: ControlPlane, helm: Callable[..., str]) -> Path:
-    """Install the account and the role of the chart; return a kubeconfig of that account."""
+    """Install the account of the chart and what limits it; return a kubeconfig of a pod of it."""
     rendered = helm("template", "koordinator", str(CHART), "--namespace", NAMESPACE)
-    wanted = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
+    wanted = {
+        "ServiceAccount": "koordlet",
+        "ClusterRole": "koordlet",
+        "ClusterRoleBinding": "koordlet",
+        "ValidatingAdmissionPolicy": "koordlet-own-node",
+        "ValidatingAdmissionPolicyBinding": "koordlet-own-node",
+    }
     objects = [
         found
         for found in yaml.safe_load_all(rendered)
-        if found and found["kind"] in wanted and found["metadata"]["name"] == "koordlet"
+        if found and wanted.get(found["kind"]) == found["metadata"]["name"]
     ]
     assert len(objects) == len(wanted)
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     text = yaml.safe_dump_all([namespace, *objects])
     controlplane.kubectl("apply", "--server-side", "--filename=-", stdin=text)
-    return controlplane.service_account_kubeconfig(NAMESPACE, "koordlet")
+    return controlplane.service_account_kubeconfig(NAMESPACE, "koordlet", node="n1")
 
 
 @pytest.fixture

@@ -2,12 +2,15 @@
 
 import json
 import subprocess
+from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
-from tests.e2e.controlplane import ControlPlane
+from tests.e2e.controlplane import ApiError, ControlPlane, ControlPlaneError
 from tests.e2e.koordlet.agent_process import CPUS, KOORD, AgentProcess, MachineOfFiles
 from tests.e2e.waiting import eventually
+from tests.unit.deploy.installed import NAMESPACE
 
 from koordinator.api.qos import KubeQos
 from koordinator.domain.cgroups.files import CgroupFile
@@ -157,3 +160,40 @@ def test_the_life_of_an_agent(
     controlplane.restart_apiserver()
     eventually(lambda: cluster.get("nodemetric", "n1")["status"]["updateTime"] > before, 120)
     assert agent.stop() == 0
+
+
+def test_an_agent_reports_on_its_own_node_only(controlplane: ControlPlane, rights: Path) -> None:
+    """Whoever takes over one agent doesn't speak for the others; others are not concerned."""
+    devices = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
+    metrics = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
+    for name in ("n1", "n2"):
+        metric = {**METRIC, "metadata": {"name": name}}
+        controlplane.api.request("POST", metrics, metric)
+    unbound = controlplane.service_account_kubeconfig(NAMESPACE, "koordlet")
+
+    def refusal(kubeconfig: Path, name: str) -> str:
+        """Return why a Device may not be made, and a NodeMetric not reported on."""
+        device = {
+            "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+            "kind": "Device",
+            "metadata": {"name": name},
+            "spec": {"devices": []},
+        }
+        metric = json.loads(controlplane.kubectl("get", f"nodemetric/{name}", "-o=json"))
+        said = []
+        for command, obj in (("create", device), ("replace --subresource=status", metric)):
+            try:
+                text = json.dumps(obj)
+                controlplane.kubectl(*command.split(), "-f-", stdin=text, kubeconfig=kubeconfig)
+            except ControlPlaneError as error:
+                said.append(str(error))
+        assert len(said) in (0, 2)
+        return "\n".join(said)
+
+    said = "found n2; accepted is the node of this node agent, n1"
+    assert eventually(lambda: refusal(rights, "n2").count(said)) == 2
+    assert "names no node" in refusal(unbound, "n1")
+    assert refusal(rights, "n1") == ""
+    with pytest.raises(ApiError):
+        controlplane.api.request("GET", f"{devices}/n2")
+    assert controlplane.api.request("GET", f"{devices}/n1")

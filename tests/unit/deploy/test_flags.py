@@ -1,19 +1,17 @@
 """The command line of the installed pods is one that the program understands."""
 
-from pathlib import Path
 from typing import Any
 
 from tests.unit.deploy.installed import VALUES, scheduler_container
-from typer.main import get_group
 
-from koordinator.cli.main import app
+from koordinator.cli.commands import COMMANDS
 from koordinator.process.logs import LogFormat
 
 
 def parsed(command_line: list[str]) -> dict[str, Any]:
     """Return the parameters of a command, as its function would get them; raises for a bad flag."""
     name, *flags = command_line
-    command = get_group(app).commands[name]
+    command = COMMANDS[name].load()
     with command.make_context(name, flags) as context:
         return context.params
 
@@ -24,7 +22,7 @@ def test_every_argument_is_a_flag_of_the_command() -> None:
     defaults = parsed(["scheduler"])
 
     assert {name: value for name, value in parameters.items() if value != defaults[name]} == {
-        "config": Path("/config/koord-scheduler.config"),
+        "config": "/config/koord-scheduler.config",
         "verbosity": VALUES["scheduler"]["log"]["level"],
     }
     assert parameters["secure_port"] == 10259

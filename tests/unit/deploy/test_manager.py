@@ -1,6 +1,7 @@
 """The manager as it is installed: rights, command line, hooks, configuration."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from tests.unit.deploy.installed import CHART, NAMESPACE, OBJECTS, VALUES
 from tests.unit.deploy.test_flags import parsed
 from tests.unit.deploy.test_rbac import READ, Rights, resource_of, rights_of
 
+from koordinator.api.annotations.quota import REPORTED
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.event import CoreEvent, Event
 from koordinator.api.meta import ObjectMeta
@@ -26,6 +28,7 @@ from koordinator.manager.configuration.checking import check_config
 from koordinator.manager.configuration.reading import read_config
 from koordinator.manager.configuration.strategies import colocation_strategy
 from koordinator.manager.lookups import FOLLOWED
+from koordinator.manager.quota_record import NAME as QUOTA_RECORD
 from koordinator.manager.webhook_configuration import MUTATING_NAME, VALIDATING_NAME
 from koordinator.process.logs import LogFormat
 
@@ -81,7 +84,7 @@ def test_the_cluster_role_allows_what_the_manager_does_and_nothing_else() -> Non
                 assert names == named.get((group, resource), set())
 
 
-def test_one_lease_and_one_secret_can_be_changed() -> None:
+def test_one_lease_one_secret_and_one_config_map_can_be_changed() -> None:
     """Others of the namespace are nobody's business."""
     role = OBJECTS["Role", NAME]
     named = [rule for rule in role["rules"] if "resourceNames" in rule]
@@ -90,8 +93,9 @@ def test_one_lease_and_one_secret_can_be_changed() -> None:
     assert rights_of(named) == {
         ("coordination.k8s.io", "leases"): {"get", "patch", "update"},
         ("", Secret.PLURAL): {"get", "update"},
+        ("", ConfigMap.PLURAL): {"get", "patch"},
     }
-    assert [rule["resourceNames"] for rule in named] == [[LEASE], [SECRET]]
+    assert [rule["resourceNames"] for rule in named] == [[LEASE], [SECRET], [QUOTA_RECORD]]
     unnamed = [rule for rule in role["rules"] if "resourceNames" not in rule]
     assert all(rule["verbs"] == ["create"] for rule in unnamed)
 
@@ -153,7 +157,7 @@ def test_the_hooks_are_those_of_the_code(kind: str) -> None:
     wanted = {
         entry.name: {
             "admissionReviewVersions": ["v1"],
-            "sideEffects": "None",
+            "sideEffects": "NoneOnDryRun" if entry.name.startswith("velastic") else "None",
             "failurePolicy": values["failurePolicy"][hook.policy],
             "timeoutSeconds": values["timeoutSeconds"],
             "namespaceSelector": {
@@ -181,6 +185,12 @@ def test_the_hooks_are_those_of_the_code(kind: str) -> None:
         for entry in hook.entries
     }
     listed = json.loads(configuration["metadata"]["annotations"]["template"])
+    for each in listed:
+        conditions = each.pop("matchConditions", ())
+        assert bool(conditions) is ("elasticquota" in each["name"])
+        for condition in conditions:
+            found = re.findall(r"'(quota\.scheduling[^']*)'", condition["expression"])
+            assert set(found) == REPORTED
 
     assert {each.pop("name"): each for each in listed} == wanted
     assert "webhooks" not in configuration
