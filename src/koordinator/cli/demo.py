@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from koordinator.cli.output import Output, console
-from koordinator.cli.run_reports import print_report, write_html
+from koordinator.cli.interruption import INTERRUPTED
+from koordinator.cli.output import Output, check_writable
+from koordinator.cli.run_reports import print_report, run_watched, write_html
 from koordinator.simulator import Simulation, demo_workload
-from koordinator.simulator.progress import LiveView
 
 
 def demo(
@@ -20,9 +20,9 @@ def demo(
     ] = None,
 ) -> None:
     """Simulate a day of an AI and services cluster and write an HTML report."""
-    simulation = Simulation(demo_workload(), seed=seed)
-    with LiveView(simulation.recorder, ends_s=simulation.ends_s) as view:
-        result = simulation.run(view.update)
-    write_html(result.report, report)
-    print_report(result.report, Output.TABLE)
-    console().print(f"Report: {report.resolve().as_uri()}", soft_wrap=True)
+    check_writable(report)
+    found, is_interrupted = run_watched(Simulation(demo_workload(), seed=seed))
+    print_report(found, Output.TABLE)
+    write_html(found, report)
+    if is_interrupted:
+        raise typer.Exit(INTERRUPTED)

@@ -3,11 +3,14 @@
 import enum
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import yaml
 from rich.console import Console
+
+from koordinator.foundation.errors import InputError
 
 
 class Output(enum.StrEnum):
@@ -41,6 +44,17 @@ def one_line(error: object) -> str:
     """Return a message as one line that does to a terminal nothing but be read."""
     text = "".join(char if char.isprintable() else " " for char in str(error))
     return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…"
+
+
+def check_writable(path: Path) -> None:
+    """Raise InputError if the file can't be written: before a long run, not after it."""
+    existed = path.exists()
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise InputError(f"can't be written: {error.strerror}", source=str(path)) from None
+    if not existed:
+        path.unlink()
 
 
 def print_data(data: Mapping[str, Any], output: Output) -> None:

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.progress import Progress
 from rich.table import Table
 
-from koordinator.cli.output import Output, console, print_data
+from koordinator.cli.interruption import INTERRUPTED, Interruption, tell_interrupted
+from koordinator.cli.output import Output, check_writable, console, print_data
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.bound import allocation_bound
 from koordinator.simulator.openb import Arrivals, Trace, arrivals, read_trace
@@ -50,25 +52,40 @@ def replay(asked: Replay) -> None:
     ratio = demand_ratio(trace) if asked.tune is None else asked.tune
     order = arrivals(trace, seed, ratio, asked.data)
     started_s = time.perf_counter()
-    with Progress(console=console(stderr=True), transient=True) as progress:
+    if asked.placements is not None:
+        check_writable(asked.placements)
+    with (
+        Progress(console=console(stderr=True), transient=True) as progress,
+        Interruption() as interruption,
+    ):
         task = progress.add_task("replaying", total=len(order.order))
+
+        def on_arrival(done: int) -> None:
+            progress.update(task, completed=done)
+            interruption.check()
+
         result = run(
             trace,
             order,
             seed,
             asked.policy or DEFAULT_POLICY,
-            on_arrival=lambda done: progress.update(task, completed=done),
+            on_arrival=on_arrival,
         )
     seconds = time.perf_counter() - started_s
     if asked.placements is not None:
         write_placements(asked.placements, result.placements)
-    figures = result.as_data() | {"podsPerSecond": round(len(order.order) / max(seconds, 1e-9))}
+    figures = result.as_data() | {
+        "podsPerSecond": round(len(result.placements) / max(seconds, 1e-9))
+    }
     if asked.with_bound:
         figures["bound"] = _bound(trace, order)
     if asked.output is Output.TABLE:
         _print_table(result, figures)
     else:
         print_data(figures, asked.output)
+    if interruption.asked:
+        tell_interrupted(f"{len(result.placements)} of {len(order.order)} arrivals")
+        raise typer.Exit(INTERRUPTED)
 
 
 def _bound(trace: Trace, order: Arrivals) -> dict[str, Any]:

@@ -5,11 +5,32 @@ from pathlib import Path
 
 import msgspec
 
+from koordinator.cli.interruption import Interruption, tell_interrupted
 from koordinator.cli.output import Output, console, print_data
 from koordinator.domain.run_report import RunReport, to_json
 from koordinator.foundation.errors import InputError
+from koordinator.simulator import Simulation
 from koordinator.simulator.colocation.comparison import comparison_table
+from koordinator.simulator.progress import LiveView
 from koordinator.simulator.report import render_html, summary_table
+
+
+def run_watched(simulation: Simulation) -> tuple[RunReport, bool]:
+    """Run a simulation, shown while it goes on; return its report and whether Ctrl-C ended it."""
+    with (
+        LiveView(simulation.recorder, ends_s=simulation.ends_s) as view,
+        Interruption() as interruption,
+    ):
+
+        def on_sample() -> None:
+            view.update()
+            interruption.check()
+
+        report = simulation.run(on_sample).report
+    if interruption.asked:
+        done_h, all_h = report.finished_s / 3600, simulation.ends_s / 3600
+        tell_interrupted(f"{done_h:.4g} h of {all_h:.4g} h")
+    return report, interruption.asked
 
 
 def print_report(report: RunReport, output: Output) -> None:
@@ -34,7 +55,7 @@ def print_comparison(before: RunReport, after: RunReport, output: Output) -> Non
 
 
 def write_html(report: RunReport, path: Path, before: RunReport | None = None) -> None:
-    """Write the report as one HTML file, beside one without colocation if given.
+    """Write the report as one HTML file, beside one without colocation if given, and say where.
 
     Raises InputError if the file can't be written.
     """
@@ -42,3 +63,4 @@ def write_html(report: RunReport, path: Path, before: RunReport | None = None) -
         path.write_text(render_html(report, before), encoding="utf-8")
     except OSError as error:
         raise InputError(f"can't be written: {error.strerror}", source=str(path)) from None
+    console(stderr=True).print(f"Report: {path.resolve().as_uri()}", soft_wrap=True, markup=False)

@@ -1,6 +1,7 @@
 """``koord simulate``: a workload or a trace through the scheduler, in virtual time."""
 
 import enum
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -13,14 +14,14 @@ from koordinator.cli.configuration import (
     read_configuration,
 )
 from koordinator.cli.flags import Print
-from koordinator.cli.output import Output
+from koordinator.cli.interruption import INTERRUPTED
+from koordinator.cli.output import Output, check_writable
 from koordinator.cli.replay import Replay, replay
-from koordinator.cli.run_reports import print_comparison, print_report, write_html
+from koordinator.cli.run_reports import print_comparison, print_report, run_watched, write_html
 from koordinator.domain.run_report import RunReport
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.simulator import Simulation, read_workload
-from koordinator.simulator.progress import LiveView
 from koordinator.simulator.run import default_profile
 
 
@@ -119,20 +120,33 @@ def simulate(
             colocates=colocates,
         )
 
-    simulation = simulation_of(colocates=True)
-    before = _run(simulation_of(colocates=False)) if compare else None
-    after = _run(simulation)
     if report is not None:
-        write_html(after, report, before)
+        check_writable(report)
+    if _run(simulation_of, report, output, compare=compare):
+        raise typer.Exit(INTERRUPTED)
+
+
+def _run(
+    simulation_of: Callable[..., Simulation], report: Path | None, output: Output, *, compare: bool
+) -> bool:
+    """Run and print; return whether Ctrl-C ended it, in which case the second run is left out."""
+    simulation = simulation_of(colocates=True)
+    before: RunReport | None = None
+    if compare:
+        before, is_interrupted = run_watched(simulation_of(colocates=False))
+        if is_interrupted:
+            print_report(before, output)
+            if report is not None:
+                write_html(before, report)
+            return True
+    after, is_interrupted = run_watched(simulation)
     if before is None:
         print_report(after, output)
     else:
         print_comparison(before, after, output)
-
-
-def _run(simulation: Simulation) -> RunReport:
-    with LiveView(simulation.recorder, ends_s=simulation.ends_s) as view:
-        return simulation.run(view.update).report
+    if report is not None:
+        write_html(after, report, before)
+    return is_interrupted
 
 
 def _refuse(problem: str, **options: object) -> None:

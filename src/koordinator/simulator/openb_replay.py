@@ -47,6 +47,7 @@ from koordinator.scheduler.app import Bound, Options
 from koordinator.scheduler.snapshot import IntArray, Snapshot
 from koordinator.scheduler.snapshot.gpu_view import MODEL_LABEL, expected_mix, gpu_nodes, node_kinds
 from koordinator.simulator.embedded import Embedded
+from koordinator.simulator.interruption import RunInterrupted
 from koordinator.simulator.openb import Arrivals, Trace, TraceNode, TracePod
 from koordinator.simulator.openb_topology import partitions_entry, place_of
 
@@ -134,6 +135,8 @@ def replay(
 ) -> ReplayResult:
     """Place every arrival.  ``on_arrival(done)`` is told now and then.
 
+    When it raises RunInterrupted, the result is of the arrivals so far.
+
     ``with_topology``: GPUs are wired as ``openb_topology`` has it, and chosen accordingly.
 
     Raises InputError for an unknown policy.
@@ -170,7 +173,10 @@ def replay(
         arrived.append(demand)
         allocated.append(held)
         if on_arrival is not None and number % 100 == 0:
-            on_arrival(number)
+            try:
+                on_arrival(number)
+            except RunInterrupted:
+                break
     return ReplayResult(
         trace=trace.name,
         policy=policy,

@@ -21,6 +21,7 @@ from koordinator.simulator.colocation.objects import (
 )
 from koordinator.simulator.embedded import DEFAULT_ADMISSION
 from koordinator.simulator.generation import generate
+from koordinator.simulator.interruption import RunInterrupted
 from koordinator.simulator.measuring import Gauge
 from koordinator.simulator.stages import PodStage
 from koordinator.simulator.workload import Workload
@@ -125,7 +126,10 @@ class Simulation:
             )
 
     def run(self, on_sample: Callable[[], None] | None = None) -> SimulationResult:
-        """Run to the end; ``on_sample`` is called after each sample that ``recorder`` has taken."""
+        """Run to the end; ``on_sample`` is called after each sample that ``recorder`` has taken.
+
+        Ends early, with what there is, when ``on_sample`` raises RunInterrupted.
+        """
         began_s = self._stopwatch.now_s()
 
         def take_sample(_world: World) -> None:
@@ -135,7 +139,10 @@ class Simulation:
             if on_sample is not None:
                 on_sample()
 
-        self.world.run(self.ends_s, sample_every_s=self._sample_every_s, on_sample=take_sample)
+        try:
+            self.world.run(self.ends_s, sample_every_s=self._sample_every_s, on_sample=take_sample)
+        except RunInterrupted:
+            self.recorder.event(self.world.now_s, "ended early")
         colocation = self._loop.report() if self._loop is not None else None
         report = self.recorder.finish(self._stopwatch.now_s() - began_s, colocation)
         placements = tuple(_placement(run) for run in self.world.history)

@@ -1,6 +1,8 @@
 """``koord simulate`` and ``koord demo`` from the outside: output, files, exit codes."""
 
 import json
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -150,3 +152,50 @@ def test_only_colocation_can_be_compared(koord: Koord, workload: Path) -> None:
 
     assert done.code == 2
     assert "--compare: accepted only for a workload with the field colocation" in done.stderr
+
+
+def test_an_unwritable_report_is_found_before_the_run(
+    koord: Koord, workload: Path, tmp_path: Path
+) -> None:
+    """Nothing has been printed by then, and no file is left by the look."""
+    done = koord("simulate", "-w", str(workload), "--report", str(tmp_path / "no" / "r.html"))
+    assert (done.code, done.stdout) == (2, "")
+    assert "r.html: can't be written: No such file or directory" in done.stderr
+
+    wrong = koord("simulate", "-w", "missing.yaml", "--report", str(tmp_path / "r.html"))
+    assert wrong.code == 2
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_the_end_of_a_run_says_where_the_report_is(
+    koord: Koord, workload: Path, tmp_path: Path
+) -> None:
+    """On standard error: the result alone is for programs."""
+    path = tmp_path / "r.html"
+    done = koord("simulate", "-w", str(workload), "--report", str(path), "-o", "json")
+
+    assert json.loads(done.stdout)["finishedS"] == 3600
+    assert f"Report: {path.as_uri()}" in done.stderr
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_there_is(tmp_path: Path) -> None:
+    """The report and the figures are of the time until then; the exit code is that of SIGINT."""
+    workload, path = tmp_path / "w.yaml", tmp_path / "r.html"
+    workload.write_text(WORKLOAD.replace("horizon: 1h", "horizon: 100000h\nsampleEvery: 10m"))
+    koord = Path(sys.executable).with_name("koord")
+    command = [koord, "simulate", "-w", workload, "--report", path, "-o", "json"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stderr is not None
+        running.stderr.readline()  # the run shows itself now and then
+        running.send_signal(signal.SIGINT)
+        stdout, stderr = running.communicate(timeout=60)
+
+    assert running.returncode == 130
+    assert "ended by Ctrl-C; the figures are of" in stderr
+    assert "Traceback" not in stderr
+    report = json.loads(stdout)
+    assert 0 < report["finishedS"] < 100_000 * 3600
+    assert path.stat().st_size > 10_000
