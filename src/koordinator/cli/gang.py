@@ -7,8 +7,6 @@ from typing import Annotated
 import msgspec
 import typer
 from msgspec.structs import replace
-from rich.table import Table
-from rich.text import Text
 
 from koordinator.api.kubescheduler import (
     CoschedulingArgs,
@@ -25,7 +23,7 @@ from koordinator.cli.explanation_text import why_in_short
 from koordinator.cli.flags import Files, Print
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
-from koordinator.cli.output import Output, console, print_data
+from koordinator.cli.output import Output, console, print_data, print_with_reasons
 from koordinator.domain.gangs import GangDefaults, GangSummary, LayerSummary, gang_summaries
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.explain import Explanation
@@ -55,17 +53,14 @@ def list_gangs(
     if output is not Output.TABLE:
         print_data({"gangs": [_as_data(one) for one in found]}, output)
         return
-    table = Table(box=None, header_style="bold")
-    for column in ("GANG", "PHASE", "NEEDS", "THERE", "BOUND", "RUNNING", "MODE", "QUEUE", "WHY"):
-        table.add_column(column, overflow="fold")
+    rows = []
     for one in found:
         why = "; ".join(text for text in (one.why, *one.complaints) if text)
         numbers = (one.min_member, one.present, one.bound, one.running)
         place = "-" if one.queue_position is None else str(one.queue_position)
-        table.add_row(
-            one.gang, one.phase or "-", *map(str, numbers), one.mode or "-", place, Text(why)
-        )
-    console().print(table)
+        rows.append((one.gang, one.phase or "-", *map(str, numbers), one.mode or "-", place, why))
+    headers = ("GANG", "PHASE", "NEEDS", "THERE", "BOUND", "RUNNING", "MODE", "QUEUE", "WHY")
+    print_with_reasons(console(), headers, rows, "there are no gangs")
 
 
 @gang.command("show")
@@ -100,14 +95,13 @@ def show_gang(
         printer.print(text, markup=False)
     for layer in one.network:
         printer.print(_in_words(layer), markup=False)
-    table = Table(box=None, header_style="bold")
-    for column in ("POD", "STATE", "PHASE", "NODE", *(("DOMAIN",) if one.network else ()), "WHY"):
-        table.add_column(column, overflow="fold")
+    headers = ("POD", "STATE", "PHASE", "NODE", *(("DOMAIN",) if one.network else ()), "WHY")
+    rows = []
     for member in one.members:
         cells = [member.pod, member.state, member.phase or "-", member.node or "-"]
         domain = [member.domain or "-"] if one.network else []
-        table.add_row(*cells, *domain, Text(member.why))
-    printer.print(table)
+        rows.append((*cells, *domain, member.why))
+    print_with_reasons(printer, headers, rows, "it has no members")
 
 
 def _in_words(layer: LayerSummary) -> str:

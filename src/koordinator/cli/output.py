@@ -2,13 +2,17 @@
 
 import enum
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import yaml
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 from koordinator.foundation.errors import InputError
 
@@ -22,6 +26,8 @@ class Output(enum.StrEnum):
 
 
 WIDTH_WITHOUT_TERMINAL = 200
+_GAP = 2  # columns of a terminal between two of a table
+_LEAST_ROOM = 30  # in which a sentence can be read
 LONGEST_MESSAGE = 2000  # characters; whoever wrote the input may have written a name of megabytes
 
 
@@ -44,6 +50,40 @@ def one_line(error: object) -> str:
     """Return a message as one line that does to a terminal nothing but be read."""
     text = "".join(char if char.isprintable() else " " for char in str(error))
     return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…"
+
+
+def print_with_reasons(
+    printer: Console, headers: Sequence[str], rows: Sequence[Sequence[str]], none: str
+) -> None:
+    """Print names and, in the last column, a reason; names are never broken or cut.
+
+    Where the terminal has no room for reasons beside them, each stands below its row.  Without
+    rows the sentence ``none`` is printed.
+    """
+    if not rows:
+        printer.print(none)
+        return
+    widths = [
+        max(cell_len(text) for text in column)
+        for column in zip(*(row[:-1] for row in (headers, *rows)), strict=True)
+    ]
+    room = printer.width - sum(widths) - _GAP * len(headers)
+    has_reasons = any(row[-1] for row in rows)
+    if room >= _LEAST_ROOM or not has_reasons:
+        table = Table(box=None, header_style="bold")
+        for header in headers[:-1]:
+            table.add_column(header, no_wrap=True, overflow="ignore")
+        table.add_column(headers[-1], overflow="fold")
+        for row in rows:
+            table.add_row(*map(Text, row))
+        printer.print(table, crop=False)
+        return
+    for row in (headers, *rows):
+        cells = (set_cell_size(text, width) for text, width in zip(row, widths, strict=False))
+        line = f" {'  '.join(cells)}".rstrip()
+        printer.print(Text(line, "bold" if row is headers else ""), soft_wrap=True)
+        if row is not headers and row[-1]:
+            printer.print(Padding(Text(row[-1]), (0, 0, 0, 4)))
 
 
 def check_writable(path: Path) -> None:

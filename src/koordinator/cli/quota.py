@@ -50,6 +50,9 @@ KINDS: tuple[type[KubeObject], ...] = (Node, ElasticQuota, Pod)
 BAR = 24  # characters
 _PLUGIN = "ElasticQuota"
 _MANY = 1000  # times what there is: such a limit is none
+_NO_LIMIT = 1 << 60  # and what Koordinator takes for no limit is more than this
+UNLIMITED = "unlimited"
+_WIDTH_OF_BARS = 120  # columns of a terminal that has room for them
 _OVER = ("Succeeded", "Failed")
 
 app = typer.Typer(help="Elastic quotas.", no_args_is_help=True)
@@ -88,7 +91,8 @@ def tree(
     for complaint in complaints:
         warn(complaint)
     if output is Output.TABLE:
-        console().print(as_table(trees, args))
+        printer = console()
+        printer.print(as_table(trees, args, with_bars=printer.width >= _WIDTH_OF_BARS))
     else:
         print_data(as_data(trees, args), output)
 
@@ -211,23 +215,24 @@ class _Row:
     waiting: str  # pods, and how
 
 
-def as_table(trees: QuotaTrees, args: ElasticQuotaArgs) -> Table:
+def as_table(trees: QuotaTrees, args: ElasticQuotaArgs, *, with_bars: bool = True) -> Table:
     """Return a row for every resource of every quota, children below their parents."""
     table = Table(box=None, header_style="bold")
-    table.add_column("QUOTA", no_wrap=True)
-    table.add_column("RESOURCE")
-    table.add_column("█ USED ▒ RUNTIME · MAX")
+    table.add_column("QUOTA", overflow="fold")
+    table.add_column("RESOURCE", overflow="fold")
+    if with_bars:
+        table.add_column("█ USED ▒ RUNTIME · MAX", no_wrap=True)
     for title in ("USED", "RUNTIME", "MIN", "MAX", "REQUEST"):
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", no_wrap=True)
     table.add_column("BORROWS", overflow="fold")
-    table.add_column("PODS WAITING")
+    table.add_column("PODS WAITING" if with_bars else "WAIT", overflow="fold")
     for tree_id in sorted(trees.tree_ids):
         found = trees.tree(tree_id)
         if tree_id:
             table.add_row(Text(f"tree {tree_id}", style="bold"))
         total = found.runtime(ROOT_QUOTA)
         for row in _rows(found, ROOT_QUOTA, 0, args):
-            _add_rows(table, row, total)
+            _add_rows(table, row, total, with_bars=with_bars)
     return table
 
 
@@ -243,7 +248,7 @@ def _rows(found: QuotaTree, parent: str, level: int, args: ElasticQuotaArgs) -> 
         yield from _rows(found, name, level + 1, args)
 
 
-def _add_rows(table: Table, row: _Row, total: Amounts) -> None:
+def _add_rows(table: Table, row: _Row, total: Amounts, *, with_bars: bool) -> None:
     figures, title, waiting = row.figures, "  " * row.level + row.name, row.waiting
     for resource in sorted(figures.max):
         borrowed = ", ".join(
@@ -255,7 +260,7 @@ def _add_rows(table: Table, row: _Row, total: Amounts) -> None:
         table.add_row(
             Text(title),
             Text(resource),
-            bar(figures, resource, total.get(resource, 0)),
+            *([bar(figures, resource, total.get(resource, 0))] if with_bars else []),
             *(_shown(amounts, resource, total) for amounts in shown),
             Text(borrowed),
             Text(waiting),
@@ -267,12 +272,12 @@ def _shown(amounts: Amounts, resource: str, total: Amounts) -> str:
     """Return an amount for people; a limit far above all that there is is none."""
     amount = amounts.get(resource, 0)
     if _is_unlimited(amount, total.get(resource, 0)):
-        return "-"
+        return UNLIMITED
     return _quantities({resource: amount})[resource]
 
 
 def _is_unlimited(amount: int, total: int) -> bool:
-    return amount > _MANY * max(total, 1 << 40)
+    return amount >= _NO_LIMIT or amount > _MANY * max(total, 1 << 40)
 
 
 def bar(figures: QuotaFigures, resource: str, total: int) -> Text:

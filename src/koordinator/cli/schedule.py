@@ -5,8 +5,6 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
@@ -17,7 +15,7 @@ from koordinator.cli.flags import Files, GatesOfScheduler, Now, Print, Strict
 from koordinator.cli.given import Given
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_given
-from koordinator.cli.output import Output, console, print_data, warn
+from koordinator.cli.output import Output, console, print_data, print_with_reasons, warn
 from koordinator.cli.times import parse_time
 from koordinator.cli.unheeded import unheeded
 from koordinator.foundation.clock import SystemClock
@@ -167,23 +165,18 @@ def _scores(outcome: Bound | Unschedulable) -> dict[str, Any]:
 
 
 def _print_table(result: ScheduleResult) -> None:
-    printer = console()
-    table = Table(box=None, header_style="bold")
-    for column in ("POD", "NODE", "WHY"):
-        table.add_column(column, overflow="fold")
+    rows: list[tuple[str, str, str]] = []
     for outcome in result.reservations:
         called = f"reservation/{outcome.reservation}"
         if isinstance(outcome, Bound):
-            table.add_row(called, outcome.node, "")
+            rows.append((called, outcome.node, ""))
         else:
-            table.add_row(called, "-", outcome.message)
-    for bound in result.placements:
-        table.add_row(bound.pod, bound.node, "")
-    for refused in result.unschedulable:
-        table.add_row(refused.pod, "-", Text(refused.message))
-    for evicted in result.evicted:
-        table.add_row(evicted.pod, "(evicted)", Text(evicted.reason))
-    printer.print(table)
+            rows.append((called, "-", outcome.message))
+    rows += [(bound.pod, bound.node, "") for bound in result.placements]
+    rows += [(refused.pod, "-", refused.message) for refused in result.unschedulable]
+    rows += [(evicted.pod, "(evicted)", evicted.reason) for evicted in result.evicted]
+    printer = console()
+    print_with_reasons(printer, ("POD", "NODE", "WHY"), rows, "there are no pending pods")
     printer.print(
         f"{len(result.placements)} placed, {len(result.unschedulable)} unschedulable, "
         f"{len(result.evicted)} evicted"

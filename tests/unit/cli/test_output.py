@@ -1,0 +1,75 @@
+"""What people see: names whole, reasons wrapped, sentences instead of empty tables."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from koordinator.api.kubescheduler import ElasticQuotaArgs
+from koordinator.cli.main import app
+from koordinator.cli.output import print_with_reasons
+from koordinator.cli.quota import as_table, counted
+from koordinator.domain.quota import QuotaRules
+
+POD = "machine-learning/pretraining-of-a-model-master-with-a-long-name-7d8f9c6b5d-x2x4z"
+NODE = "ip-10-23-45-67.eu-central-1.compute.internal"
+WHY = " ".join(["0/5000 nodes are available: 5000 Insufficient cpu."] * 4)
+
+
+def printed(rows: list[tuple[str, str, str]], width: int) -> str:
+    printer = Console(file=io.StringIO(), width=width, highlight=False)
+    print_with_reasons(printer, ("POD", "NODE", "WHY"), rows, "there are none")
+    assert isinstance(printer.file, io.StringIO)
+    return printer.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [20, 80, 200])
+def test_names_are_neither_broken_nor_cut(width: int) -> None:
+    """However narrow the terminal: they are searched for, and copied."""
+    text = printed([(POD, "-", WHY), ("default/[a]", NODE, "")], width)
+
+    for name in (POD, NODE, "default/[a]"):
+        assert name in text
+    assert " ".join(WHY.split()) in " ".join(text.split())
+
+
+def test_reasons_stand_beside_short_names_and_wrap() -> None:
+    """Eighty columns are enough for a table then."""
+    lines = printed([("default/web", "-", WHY)], 80).splitlines()
+
+    assert re.fullmatch(r" POD +NODE +WHY *", lines[0])
+    assert len(lines) > 2
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["schedule"], "there are no pending pods\n0 placed, 0 unschedulable, 0 evicted\n"),
+        (["gang", "list"], "there are no gangs\n"),
+        (["explain", "pod"], "no pod waits\n"),
+    ],
+)
+def test_nothing_is_said_in_a_sentence(command: list[str], said: str) -> None:
+    """A bare header would look like a mistake."""
+    node = "{apiVersion: v1, kind: Node, metadata: {name: n}}"
+    done = CliRunner().invoke(app, [*command, "-f", "-"], input=node)
+
+    assert done.stdout == said
+
+
+def test_quotas_fit_into_eighty_columns_and_know_no_limit() -> None:
+    """Koordinator's own quotas have 1844674407370955161 of everything."""
+    args = ElasticQuotaArgs()
+    trees, _ = counted([], QuotaRules.of(args))
+    printer = Console(file=io.StringIO(), width=80, highlight=False)
+    printer.print(as_table(trees, args, with_bars=False))
+    assert isinstance(printer.file, io.StringIO)
+    text = printer.file.getvalue()
+
+    assert "unlimited" in text
+    assert "memory" in text
+    assert "18446744" not in text
+    assert "…" not in text
