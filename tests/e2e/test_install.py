@@ -119,6 +119,36 @@ def test_switches_add_and_take_away_objects(helm: Helm) -> None:
     assert {kind for kind, _ in usual} - {kind for kind, _ in other} == {"PriorityClass"}
 
 
+def test_doors_are_narrowed_down_where_asked(helm: Helm, controlplane: ControlPlane) -> None:
+    """Policies of the network, monitors, and who may ask for reviews; the API server takes all."""
+    objects = rendered(
+        helm,
+        "--set=networkPolicy.enabled=true",
+        "--set=networkPolicy.webhookFrom[0].ipBlock.cidr=10.0.0.10/32",
+        "--set=manager.monitorEnabled=true",
+        "--set=koordlet.monitorEnabled=true",
+        "--set=manager.webhook.clientCA=apiserver-ca",
+        "--set=manager.webhook.clientNames={kube-apiserver}",
+    )
+    names = {kind: {name for found, name in objects if found == kind} for kind, _ in objects}
+    assert names["NetworkPolicy"] == {"koord-manager", "koord-scheduler"}
+    assert names["ServiceMonitor"] == {"koord-manager", "koordlet"}
+    assert {"koord-manager-metrics", "koordlet-metrics"} < names["Service"]
+    pod = objects["Deployment", "koord-manager"]["spec"]["template"]["spec"]
+    assert {
+        "--webhook-client-ca-file=/client-ca/ca.crt",
+        "--webhook-client-names=kube-apiserver",
+    } < set(pod["containers"][0]["args"])
+    assert pod["volumes"][0]["secret"]["secretName"] == "apiserver-ca"
+
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    controlplane.api.request("POST", "/api/v1/namespaces", namespace)
+    known = [each for (kind, _), each in objects.items() if kind != "ServiceMonitor"]
+    controlplane.kubectl(
+        "apply", "--server-side", "--dry-run=server", "-f=-", stdin=yaml.safe_dump_all(known)
+    )
+
+
 def test_decisions_are_audited_in_memory_or_on_a_volume(
     helm: Helm, controlplane: ControlPlane
 ) -> None:

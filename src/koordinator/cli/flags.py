@@ -1,5 +1,6 @@
 """Flags that several commands have, and their values."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -34,6 +35,24 @@ LivenessDeadline = Annotated[
     ),
 ]
 LIVENESS_DEADLINE = "1m"
+_SERVING = "Serving"
+SecurePort = Annotated[
+    int,
+    typer.Option(
+        help="HTTPS: health for anybody, all else for whom the API server lets; 0: none.",
+        min=0,
+        max=65535,
+        rich_help_panel=_SERVING,
+    ),
+]
+BindAddress = Annotated[str, typer.Option(help="Of the secure port.", rich_help_panel=_SERVING)]
+TlsFile = Annotated[Path | None, typer.Option(rich_help_panel=_SERVING)]
+AlwaysAllowPaths = Annotated[
+    str,
+    typer.Option(help="What anybody may read.", metavar="PATH,PATH*", rich_help_panel=_SERVING),
+]
+ANY_ADDRESS = "::"
+PROBES = "/healthz,/readyz,/livez"
 OnceFiles = Annotated[
     list[str] | None, typer.Option("--filename", "-f", help=_FILES, rich_help_panel=ONCE)
 ]

@@ -10,9 +10,15 @@ from typing import Annotated, Any
 import typer
 
 from koordinator.cli.flags import (
+    ANY_ADDRESS,
     LIVENESS_DEADLINE,
+    PROBES,
+    AlwaysAllowPaths,
+    BindAddress,
     LivenessDeadline,
     Print,
+    SecurePort,
+    TlsFile,
     Verbosity,
     parse_bool,
     parse_seconds,
@@ -63,7 +69,18 @@ def run(  # noqa: PLR0917 -- one parameter per flag
     node_name: Annotated[
         str, typer.Option(help=f"The node this runs on; default: the variable {_NODE_NAME}.")
     ] = "",
-    addr: Annotated[str, typer.Option(help="Metrics and health; empty: none.")] = ":9316",
+    addr: Annotated[
+        str,
+        typer.Option(
+            help="Plain HTTP: health for anybody, all else for whom the API server lets, or for "
+            "anybody who reaches a loopback address; empty: none."
+        ),
+    ] = ":9316",
+    secure_port: SecurePort = 0,
+    bind_address: BindAddress = ANY_ADDRESS,
+    tls_cert_file: TlsFile = None,
+    tls_private_key_file: TlsFile = None,
+    authorization_always_allow_paths: AlwaysAllowPaths = PROBES,
     kubeconfig: Annotated[
         str, typer.Option(help="How to reach the cluster; default: KUBECONFIG, or this pod's.")
     ] = "",
@@ -146,6 +163,7 @@ def run(  # noqa: PLR0917 -- one parameter per flag
         Settings,  # half a second to load, which no other command should pay
         run_agent,
     )
+    from koordinator.cli.page_servers import PageSettings  # noqa: PLC0415
     from koordinator.host.roots import CONTAINER, HOST, Roots  # noqa: PLC0415
     from koordinator.koordlet.app import Options  # noqa: PLC0415
     from koordinator.koordlet.app.gates import gates_of  # noqa: PLC0415
@@ -215,7 +233,14 @@ def run(  # noqa: PLR0917 -- one parameter per flag
             options=options,
             kubeconfig=kubeconfig,
             context=kube_context,
-            address=addr,
+            pages=PageSettings.parse(
+                plain=_address(addr),
+                secure_port=secure_port,
+                bind_address=bind_address,
+                tls_cert_file=tls_cert_file,
+                tls_private_key_file=tls_private_key_file,
+                authorization_always_allow_paths=authorization_always_allow_paths,
+            ),
             qps=kube_api_qps,
             burst=kube_api_burst,
             liveness_deadline_s=parse_seconds(liveness_deadline, "--liveness-deadline"),
@@ -223,6 +248,16 @@ def run(  # noqa: PLR0917 -- one parameter per flag
             log_format=logging_format,
         )
     )
+
+
+def _address(text: str) -> tuple[str, int] | None:
+    if not text:
+        return None
+    host, _, port = text.rpartition(":")
+    if not port.isdigit():
+        raise InputError(f"found {text!r}; accepted is host:port", source="--addr")
+    any_address = "0.0.0.0"  # noqa: S104 -- the default of the original
+    return host.strip("[]") or any_address, int(port)
 
 
 @koordlet.command()

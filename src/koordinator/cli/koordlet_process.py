@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
+from koordinator.cli.page_servers import PageSettings, page_servers
 from koordinator.cli.rest_metrics import RequestMetrics
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.cluster.kubernetes.connection import find_connection
@@ -33,7 +34,6 @@ from koordinator.process.health import PING, Check, shutdown_check
 from koordinator.process.heartbeat import Heartbeat
 from koordinator.process.inquiries import Inquiries
 from koordinator.process.logs import LogFormat, set_up_logging, set_verbosity
-from koordinator.process.serving import Server
 from koordinator.process.stopping import stop_on_signals
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Settings:
     options: Options
     kubeconfig: str
     context: str
-    address: str
+    pages: PageSettings
     qps: float
     burst: int
     liveness_deadline_s: float
@@ -156,11 +156,6 @@ class _Process:
 
     def _serve(self) -> None:
         settings = self._settings
-        if not settings.address:
-            return
-        host, _, port = settings.address.rpartition(":")
-        if not port.isdigit():
-            raise InputError(f"found {settings.address!r}; accepted is host:port", source="--addr")
         pages: dict[str, Answer] = {"/debug/threads": thread_stacks}
         if "AuditEventsHTTPHandler" in settings.options.gates:
             pages["/events"] = self._events
@@ -174,11 +169,11 @@ class _Process:
             pages=pages,
             flags={"v": set_verbosity},
         )
-        any_address = "0.0.0.0"  # noqa: S104 -- the default of the original
-        server = Server(application(endpoints), host or any_address, int(port))
-        server.start()
-        self._cleanup.callback(server.stop)
-        log.info("serving", extra={"port": server.port})
+        app = application(endpoints)
+        for server in page_servers(app, settings.pages, self._connect, self._clock, "koordlet"):
+            server.start()
+            self._cleanup.callback(server.stop)
+            log.info("serving", extra={"port": server.port})
 
     def _events(self, parameters: Mapping[str, str]) -> object:
         """Tell the newest changes of the machine, for /events."""

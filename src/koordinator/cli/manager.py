@@ -4,6 +4,7 @@ Flags are those of koord-manager.
 """
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
@@ -11,13 +12,19 @@ import typer
 from koordinator.api.labels import BINDING_ADMISSION_BYPASS
 from koordinator.api.slo_config import CONFIG_NAME, CONFIG_NAMESPACE
 from koordinator.cli.flags import (
+    ANY_ADDRESS,
     BOOL,
     LIVENESS_DEADLINE,
     ONCE,
+    PROBES,
+    AlwaysAllowPaths,
+    BindAddress,
     LivenessDeadline,
     OnceFiles,
     OnceNow,
     OncePrint,
+    SecurePort,
+    TlsFile,
     Verbosity,
     parse_bool,
     parse_seconds,
@@ -96,12 +103,45 @@ def manager(  # noqa: PLR0917 -- one parameter per flag
             rich_help_panel=_SERVING,
         ),
     ] = "",
+    webhook_client_ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Only clients with a certificate of these authorities may ask for reviews.",
+            rich_help_panel=_SERVING,
+        ),
+    ] = None,
+    webhook_client_names: Annotated[
+        str,
+        typer.Option(
+            help="Common names of these certificates that are let in; default: any.",
+            metavar="NAME,NAME",
+            rich_help_panel=_SERVING,
+        ),
+    ] = "",
     metrics_addr: Annotated[
-        str, typer.Option(help="Plain HTTP; 0: none.", rich_help_panel=_SERVING)
+        str,
+        typer.Option(
+            help="Plain HTTP, for whom the API server lets, or for anybody who reaches a loopback "
+            "address; 0: none.",
+            rich_help_panel=_SERVING,
+        ),
     ] = ":8080",
+    secure_port: SecurePort = 0,
+    bind_address: BindAddress = ANY_ADDRESS,
+    tls_cert_file: TlsFile = None,
+    tls_private_key_file: TlsFile = None,
+    authorization_always_allow_paths: AlwaysAllowPaths = PROBES,
     health_probe_addr: Annotated[
-        str, typer.Option(help="Plain HTTP; 0: none.", rich_help_panel=_SERVING)
+        str, typer.Option(help="Plain HTTP, only health; 0: none.", rich_help_panel=_SERVING)
     ] = ":8000",
+    shutdown_delay_duration: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION",
+            help="How long webhooks are answered after a signal, while /readyz fails already.",
+            rich_help_panel=_SERVING,
+        ),
+    ] = "0s",
     enable_leader_election: Annotated[
         str, typer.Option(metavar=BOOL, rich_help_panel=_ELECTION)
     ] = "true",
@@ -186,10 +226,14 @@ def manager(  # noqa: PLR0917 -- one parameter per flag
             bypass_annotations=_listed(binding_admission_bypass_annotations),
         ),
     )
+    if webhook_client_names and webhook_client_ca_file is None:
+        problem = "accepted together with --webhook-client-ca-file only"
+        raise InputError(problem, source="--webhook-client-names")
     from koordinator.cli.manager_process import (  # noqa: PLC0415 -- servers and clients take half a
         Settings,  # second to load, which no other command should pay
         run,
     )
+    from koordinator.cli.page_servers import PageSettings  # noqa: PLC0415 -- as above
 
     run(
         Settings(
@@ -201,7 +245,17 @@ def manager(  # noqa: PLR0917 -- one parameter per flag
             election_namespace=leader_election_namespace,
             webhook_port=webhook_port,
             webhook_names=_listed(webhook_host),
-            metrics_address=parse_address(metrics_addr, "--metrics-addr"),
+            webhook_client_ca=webhook_client_ca_file,
+            webhook_client_names=_listed(webhook_client_names),
+            shutdown_delay_s=_delay(shutdown_delay_duration),
+            pages=PageSettings.parse(
+                plain=parse_address(metrics_addr, "--metrics-addr"),
+                secure_port=secure_port,
+                bind_address=bind_address,
+                tls_cert_file=tls_cert_file,
+                tls_private_key_file=tls_private_key_file,
+                authorization_always_allow_paths=authorization_always_allow_paths,
+            ),
             health_address=parse_address(health_probe_addr, "--health-probe-addr"),
             qps=rest_config_qps,
             burst=rest_config_burst,
@@ -223,6 +277,11 @@ def parse_address(text: str, source: str) -> tuple[str, int] | None:
     if not port.isdecimal() or not int(port) < 1 << 16:
         raise InputError(f"found {text!r}; accepted is such as :8080, or 0", source=source)
     return host.strip("[]") or "::", int(port)
+
+
+def _delay(text: str) -> float:
+    source = "--shutdown-delay-duration"
+    return 0.0 if text in {"0", "0s"} else parse_seconds(text, source)
 
 
 def _listed(text: str) -> tuple[str, ...]:

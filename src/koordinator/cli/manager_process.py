@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector
@@ -23,6 +24,7 @@ from koordinator.api.webhook_configuration import (
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
 )
+from koordinator.cli.page_servers import REVIEWS_PER_S, PageSettings, page_servers
 from koordinator.cli.rest_metrics import RequestMetrics
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.cluster.kubernetes.connection import find_connection
@@ -52,7 +54,7 @@ from koordinator.process.admission_reviews import (
 )
 from koordinator.process.certificates import ReplaceableContext
 from koordinator.process.connections import ConnectionLimits
-from koordinator.process.endpoints import Endpoints, application, thread_stacks
+from koordinator.process.endpoints import Endpoints, application, probes, thread_stacks
 from koordinator.process.health import PING, Check, leader_election_check, shutdown_check
 from koordinator.process.heartbeat import Heartbeat
 from koordinator.process.leading import Leadership, unique_identity
@@ -94,7 +96,10 @@ class Settings:
     election_namespace: str
     webhook_port: int
     webhook_names: tuple[str, ...]
-    metrics_address: tuple[str, int] | None
+    webhook_client_ca: Path | None
+    webhook_client_names: tuple[str, ...]
+    shutdown_delay_s: float
+    pages: PageSettings
     health_address: tuple[str, int] | None
     qps: float
     burst: int
@@ -246,22 +251,26 @@ class _Process:
             lease = f"{settings.election_namespace}/{LEASE}"
             alive.append(leader_election_check(lease, self._overdue_s))
         ready = [*alive, self._webhooks.check, shutdown_check(self._stopping)]
-        health = Endpoints(health={"healthz": alive, "livez": alive, "readyz": ready})
-        metrics = Endpoints(
-            health={},
+        checks = {"healthz": alive, "livez": alive, "readyz": ready}
+        pages = Endpoints(
+            health=checks,
             metrics={"/metrics": self._registry, "/all-metrics": self._registry},
             pages={"/debug/threads": thread_stacks},
             flags={"v": set_verbosity},
         )
-        for endpoints, address in (
-            (health, settings.health_address),
-            (metrics, settings.metrics_address),
-        ):
-            if address is not None:
-                server = Server(application(endpoints), *address)
-                server.start()
-                self._cleanup.callback(server.stop)
-                log.info("serving", extra={"port": server.port})
+        servers = page_servers(
+            application(pages),
+            settings.pages,
+            lambda: self._connect(qps=REVIEWS_PER_S, timeout_s=10.0),
+            self._clock,
+            "koord-manager",
+        )
+        if settings.health_address is not None:
+            servers.append(Server(probes(checks), *settings.health_address))
+        for server in servers:
+            server.start()
+            self._cleanup.callback(server.stop)
+            log.info("serving", extra={"port": server.port})
 
 
 class Webhooks:
@@ -302,6 +311,9 @@ class Webhooks:
             self._thread.start()
 
     def _stop(self) -> None:
+        if self._settings.shutdown_delay_s and self._server is not None:
+            log.info("webhooks answered for a while", extra={"s": self._settings.shutdown_delay_s})
+            self._stopping.wait(self._settings.shutdown_delay_s)
         self._stopping.set()
         self._thread.join(STOPPED_WITHIN_S)
         if self._server is not None:
@@ -323,7 +335,7 @@ class Webhooks:
         """
         serving = self._secret.current()
         if self._tls is None:
-            tls = ReplaceableContext(serving.pair)
+            tls = ReplaceableContext(serving.pair, self._settings.webhook_client_ca)
             server = Server(
                 self._application(),
                 _ANY_ADDRESS,
@@ -331,6 +343,7 @@ class Webhooks:
                 tls.context,
                 limits=WEBHOOK_LIMITS,
                 periodic=self._follow,
+                client_names=self._settings.webhook_client_names,
             )
             server.start()
             self._server, self._tls = server, tls

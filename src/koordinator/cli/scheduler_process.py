@@ -23,6 +23,7 @@ from koordinator.api.kubescheduler.gates import CROSS_SCHEDULER_NOMINATION, MEAN
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cli.configuration import plugins_for
+from koordinator.cli.page_servers import REVIEWS_PER_S
 from koordinator.cli.rest_metrics import RequestMetrics
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.cluster.kubernetes.connection import find_connection
@@ -197,6 +198,7 @@ class _Process:
         *,
         may_write: Callable[[], bool] = lambda: True,
         limited: bool = False,
+        qps: float = 0.0,
         timeout_s: float = 30.0,
     ) -> KubernetesCluster:
         connection = self._settings.configuration.client_connection
@@ -204,7 +206,7 @@ class _Process:
             self._credentials,
             self._clock,
             may_write=may_write,
-            qps=connection.qps if limited and connection.qps > 0 else None,
+            qps=qps or (connection.qps if limited and connection.qps > 0 else None),
             burst=connection.burst,
             timeout_s=timeout_s,
             observe=self._requests.observe,
@@ -286,7 +288,7 @@ class _Process:
         settings = self._settings
         app = application(self._endpoints())
         if settings.secure_port:
-            reviewer = self._connect(timeout_s=10.0)
+            reviewer = self._connect(qps=REVIEWS_PER_S, timeout_s=10.0)
             guarded = Guard(app, Authorizer(reviewer, self._clock, settings.always_allowed))
             self._start(Server(guarded, settings.bind_address, settings.secure_port, self._tls()))
         if settings.port:

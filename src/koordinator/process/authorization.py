@@ -8,7 +8,7 @@ plugin/pkg/authenticator/token/webhook, plugin/pkg/authorizer/webhook, pkg/autho
 
 import hashlib
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Generic, Protocol, TypeVar
@@ -28,6 +28,7 @@ from koordinator.foundation.errors import ClusterError, InputError
 
 ALWAYS_ALLOWED = ("/healthz", "/readyz", "/livez")
 CACHED_S = 10.0  # tokens, permissions and refusals
+REFUSALS_CACHED_S = 30.0  # at most: who has just been given a right shouldn't wait for long
 CACHED_ANSWERS = 8192  # the oldest are forgotten
 
 ANONYMOUS = UserInfo(username="system:anonymous", groups=("system:unauthenticated",))
@@ -81,21 +82,34 @@ class PathPatterns:
 
 
 class Authorizer:
-    """Decides about requests.  Belongs to one thread, and so does its ``reviewer``."""
+    """Decides about requests.  Belongs to one thread, and so does its ``reviewer``.
+
+    What the API server said counts for ``cached_s`` seconds, a refusal for 30 s at most.
+    """
 
     def __init__(
-        self, reviewer: Reviewer, clock: Clock, always_allowed: Sequence[str] = ALWAYS_ALLOWED
+        self,
+        reviewer: Reviewer,
+        clock: Clock,
+        always_allowed: Sequence[str] = ALWAYS_ALLOWED,
+        *,
+        cached_s: float = CACHED_S,
     ) -> None:
         """Raise InputError for a pattern that can't be understood."""
+        refusals_s = min(cached_s, REFUSALS_CACHED_S)
         self.always_allowed = PathPatterns(always_allowed)
         self._reviewer = reviewer
-        self._users: _Recent[UserInfo | None] = _Recent(clock)
-        self._permissions: _Recent[SubjectAccessReviewStatus] = _Recent(clock)
+        self._users: _Recent[UserInfo | None] = _Recent(
+            clock, lambda user: refusals_s if user is None else cached_s
+        )
+        self._permissions: _Recent[SubjectAccessReviewStatus] = _Recent(
+            clock, lambda status: cached_s if status.allowed else refusals_s
+        )
 
     def decide(self, token: str, verb: str, path: str) -> Decision:
         """Decide about one request; ``token`` is empty if there is none.
 
-        Asks the API server, unless it said so within ``CACHED_S``.
+        Asks the API server, unless it said so not long ago.
         """
         try:
             user = self._user(token) if token else ANONYMOUS
@@ -142,15 +156,16 @@ class Authorizer:
 
 
 class _Recent(Generic[ValueT]):
-    """What was learnt in the last ``CACHED_S``."""
+    """What was learnt not long ago; ``lasts_s`` says how long a value counts."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, lasts_s: Callable[[ValueT], float]) -> None:
         self._clock = clock
+        self._lasts_s = lasts_s
         self._values: dict[Hashable, tuple[float, ValueT]] = {}  # in the order of their age
 
     def __contains__(self, key: Hashable) -> bool:
         learnt = self._values.get(key)
-        return learnt is not None and self._clock.now_s() < learnt[0] + CACHED_S
+        return learnt is not None and self._clock.now_s() < learnt[0] + self._lasts_s(learnt[1])
 
     def get(self, key: Hashable) -> ValueT:
         return self._values[key][1]

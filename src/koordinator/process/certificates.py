@@ -7,20 +7,29 @@ pkg/server/dynamiccertificates.
 import logging
 import os
 import ssl
+import subprocess
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from koordinator.foundation.clock import Clock
-from koordinator.foundation.errors import InputError
+from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.files import open_private
 
-if TYPE_CHECKING:
-    from koordinator.process.self_signed import Pair
+_MADE_WITHIN_S = 60.0
 
 log = logging.getLogger(__name__)
 
 _Stamp = tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its unencrypted private key, both PEM."""
+
+    certificate: bytes
+    key: bytes
 
 
 def context_of_files(certificate: Path, key: Path) -> ssl.SSLContext:
@@ -59,14 +68,30 @@ def self_signed_context(names: Sequence[str], clock: Clock) -> ssl.SSLContext:
 class ReplaceableContext:
     """A context whose pair can be replaced while it serves; the next handshake has the new one."""
 
-    def __init__(self, pair: "Pair") -> None:
+    def __init__(self, pair: Pair, client_ca: Path | None = None) -> None:
+        """Let in only clients with a certificate of ``client_ca`` (PEM), if there is one.
+
+        Raises InputError naming the file if it can't be loaded.
+        """
+        self._client_ca = client_ca
         self._current = _context_of(pair)
         self.context = _server_context()
+        for context in (self._current, self.context):
+            _ask_clients(context, client_ca)
         self.context.sni_callback = self._choose
 
-    def replace(self, pair: "Pair") -> None:
-        """Show this certificate from now on."""
-        self._current = _context_of(pair)
+    def replace(self, pair: Pair) -> None:
+        """Show this certificate from now on, and read the file of ``client_ca`` again.
+
+        One that can't be loaded, such as a file that is being written, leaves all as it was.
+        """
+        context = _context_of(pair)
+        try:
+            _ask_clients(context, self._client_ca)
+        except InputError as error:
+            log.warning("certificates of clients not reloaded", extra={"error": error})
+        else:
+            self._current = context
 
     def _choose(
         self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str, _: ssl.SSLContext
@@ -74,7 +99,7 @@ class ReplaceableContext:
         connection.context = self._current
 
 
-def _context_of(pair: "Pair") -> ssl.SSLContext:
+def _context_of(pair: Pair) -> ssl.SSLContext:
     context = _server_context()
     # OpenSSL loads files only, and the root file system may be read-only.
     descriptor = os.memfd_create("serving-certificate")
@@ -84,6 +109,19 @@ def _context_of(pair: "Pair") -> ssl.SSLContext:
     finally:
         os.close(descriptor)
     return context
+
+
+def _ask_clients(context: ssl.SSLContext, client_ca: Path | None) -> None:
+    if client_ca is None:
+        return
+    try:
+        context.load_verify_locations(cafile=client_ca)
+    except ssl.SSLError as error:
+        problem = f"no PEM certificates: {error.reason}"
+        raise InputError(problem, source=str(client_ca)) from None
+    except OSError as error:
+        raise InputError(f"can't be read: {error.strerror}", source=str(client_ca)) from None
+    context.verify_mode = ssl.CERT_REQUIRED
 
 
 class _Files:
@@ -140,6 +178,7 @@ def _following(files: _Files) -> ssl.SSLContext:
 def _server_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION  # which costs a server much more than its client
     return context
 
 
@@ -155,7 +194,14 @@ def _write_pair(certificate: Path, key: Path, names: Sequence[str], clock: Clock
     log.info("certificate made", extra={"file": certificate})
 
 
-def _make(names: Sequence[str], clock: Clock) -> "Pair":
-    from koordinator.process.self_signed import self_signed  # noqa: PLC0415 (12 MiB of memory)
-
-    return self_signed(names, clock.now_s())
+def _make(names: Sequence[str], clock: Clock) -> Pair:
+    """Make a pair in a process of its own: the library takes 12 MiB that would stay."""
+    command = [sys.executable, "-m", "koordinator.process.self_signed", str(clock.now_s()), *names]
+    try:
+        made = subprocess.run(  # noqa: S603 -- this program, with names of our own
+            command, stdout=subprocess.PIPE, check=True, timeout=_MADE_WITHIN_S
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BugError(f"no certificate could be made: {error}") from None
+    certificate, begin, key = made.stdout.partition(b"-----BEGIN PRIVATE KEY-----")
+    return Pair(certificate, begin + key)

@@ -86,6 +86,16 @@ def application(endpoints: Endpoints) -> Starlette:
     )
 
 
+def probes(health: Mapping[str, Sequence[Check]]) -> Starlette:
+    """Return the ASGI application of health endpoints, and of nothing that isn't for anybody."""
+    indicators = Indicators()
+    routes = [
+        _health_routes(HealthEndpoint(name, checks, indicators))[0]
+        for name, checks in health.items()
+    ]
+    return Starlette(routes=routes, max_body_size=LONGEST_BODY_BYTES)
+
+
 def version(_: Parameters) -> object:
     """Tell which version runs where, in the words of Kubernetes' ``version.Info``."""
     number = importlib.metadata.version("koordinator")

@@ -4,8 +4,8 @@ Source: client-go util/cert/cert.go ``GenerateSelfSignedCertKey``: one year, fro
 """
 
 import datetime as dt
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address
 
 from cryptography import x509
@@ -14,17 +14,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from koordinator.foundation.clock import to_datetime
+from koordinator.process.certificates import Pair
 
 LIFETIME = dt.timedelta(days=365)
 CLOCK_SKEW = dt.timedelta(hours=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A certificate and its unencrypted private key, both PEM."""
-
-    certificate: bytes
-    key: bytes
 
 
 def self_signed(names: Sequence[str], now_s: float, lifetime: dt.timedelta = LIFETIME) -> Pair:
@@ -74,3 +67,8 @@ def _name(name: str) -> x509.GeneralName:
         return x509.IPAddress(ip_address(name))
     except ValueError:
         return x509.DNSName(name)
+
+
+if __name__ == "__main__":  # for who doesn't want to load this: the time, then the names
+    made = self_signed(sys.argv[2:], float(sys.argv[1]))
+    sys.stdout.buffer.write(made.certificate + made.key)

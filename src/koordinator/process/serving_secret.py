@@ -20,7 +20,8 @@ from koordinator.api.secret import Secret
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import AlreadyExistsError, ConflictError, NotFoundError
-from koordinator.process.self_signed import Pair, self_signed
+from koordinator.process.certificates import Pair
+from koordinator.process.self_signed import self_signed
 
 LIFETIME = dt.timedelta(days=3650)
 RENEWED_BEFORE = dt.timedelta(days=182)

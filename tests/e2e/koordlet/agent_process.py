@@ -59,9 +59,12 @@ class AgentProcess:
     """``koord koordlet`` for the node ``n1``."""
 
     def __init__(
-        self, controlplane: ControlPlane, kubeconfig: Path, machine: MachineOfFiles
+        self,
+        controlplane: ControlPlane,
+        kubeconfig: Path,
+        machine: MachineOfFiles,
     ) -> None:
-        self.port = free_port()
+        self.port, self.secure_port = free_port(), free_port()
         self.audit = machine.folder / "audit"
         self._controlplane = controlplane
         self._log = controlplane.state_dir / "koordlet.log"
@@ -72,6 +75,8 @@ class AgentProcess:
             "--node-name=n1",
             f"--kubeconfig={kubeconfig}",
             f"--addr=127.0.0.1:{self.port}",
+            f"--secure-port={self.secure_port}",
+            "--bind-address=127.0.0.1",
             f"--cgroup-root-dir={machine.folder}/cgroup",
             f"--proc-root-dir={machine.folder}/proc",
             f"--sys-root-dir={machine.folder}/sys",

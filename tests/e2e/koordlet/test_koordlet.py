@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import yaml
 from tests.e2e.controlplane import ApiError, ControlPlane, ControlPlaneError
+from tests.e2e.controlplane.endpoint import Endpoint
+from tests.e2e.guarded import assert_guarded, unverified
 from tests.e2e.koordlet.agent_process import CPUS, KOORD, AgentProcess, MachineOfFiles
 from tests.e2e.waiting import eventually
 from tests.unit.deploy.installed import NAMESPACE
@@ -197,3 +199,14 @@ def test_an_agent_reports_on_its_own_node_only(controlplane: ControlPlane, right
     with pytest.raises(ApiError):
         controlplane.api.request("GET", f"{devices}/n2")
     assert controlplane.api.request("GET", f"{devices}/n1")
+
+
+def test_metrics_are_for_whom_the_api_server_lets(
+    controlplane: ControlPlane, agent: AgentProcess
+) -> None:
+    """On every address that others reach: the agent asks with the rights it is installed with."""
+    controlplane.api.request("POST", "/api/v1/nodes", NODE)
+    agent.start()
+
+    assert_guarded(Endpoint(agent.secure_port, unverified()), controlplane.api.token)
+    assert agent.stop() == 0

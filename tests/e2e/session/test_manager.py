@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from tests.e2e.controlplane import ControlPlane
+from tests.e2e.controlplane.endpoint import Endpoint, free_port
 from tests.e2e.controlplane.errors import ApiError
+from tests.e2e.guarded import assert_guarded, unverified
 from tests.e2e.manager_process import NAMESPACE, ManagerProcess
 from tests.e2e.session.manifests import node
 from tests.e2e.waiting import eventually
@@ -87,18 +89,24 @@ def test_the_installed_rights_are_enough(
     template = installed["spec"]["template"]["spec"]
     command, *flags = template["containers"][0]["args"]
     assert command == "manager"
-    own = ("--webhook-port", "--metrics-addr", "--health-probe-addr")
+    own = ("--webhook-port", "--metrics-addr", "--health-probe-addr", "--secure-port")
+    secure_port = free_port()
     kubeconfig = controlplane.service_account_kubeconfig(NAMESPACE, template["serviceAccountName"])
 
     with ManagerProcess(
         controlplane,
-        [flag for flag in flags if not flag.startswith(own)],
+        [
+            *(flag for flag in flags if not flag.startswith(own)),
+            f"--secure-port={secure_port}",
+            "--bind-address=127.0.0.1",
+        ],
         name="installed-manager",
         kubeconfig=kubeconfig,
         elects=True,
     ):
         api.request("POST", "/api/v1/nodes", node("n1", "10"))
         report(controlplane, "n1")
+        assert_guarded(Endpoint(secure_port, unverified()), api.token)
         path = "/api/v1/nodes/n1"
         cpu = "kubernetes.io/batch-cpu"
         assert eventually(lambda: api.request("GET", path)["status"]["allocatable"][cpu]) == "5k"

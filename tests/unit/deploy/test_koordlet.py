@@ -7,6 +7,8 @@ from tests.unit.deploy.installed import NAMESPACE, OBJECTS, VALUES
 from tests.unit.deploy.test_flags import parsed
 from tests.unit.deploy.test_rbac import READ, Rights, resource_of, rights_of
 
+from koordinator.api.authentication import TokenReview
+from koordinator.api.authorization import SubjectAccessReview
 from koordinator.api.device import Device
 from koordinator.api.event import CoreEvent, Event
 from koordinator.api.node_metric import NodeMetric
@@ -30,6 +32,8 @@ WRITES: Rights = {
     ("", "pods/eviction"): {"create"},
     resource_of(Event): {"create"},
     resource_of(CoreEvent): {"patch"},
+    resource_of(TokenReview): {"create"},
+    resource_of(SubjectAccessReview): {"create"},
 }
 
 
@@ -69,15 +73,19 @@ def test_every_argument_is_a_flag_with_the_meaning_of_the_chart() -> None:
     (port,) = agent_container()["ports"]
 
     assert {key for key, value in parameters.items() if value != defaults[key]} == {
+        "addr",
         "feature_gates",
+        "secure_port",
         "verbosity",
     }
-    assert parameters["addr"] == f":{port['containerPort']}"
+    assert parameters["addr"] == ""
+    assert parameters["secure_port"] == port["containerPort"]
     stated = dict(part.split("=") for part in parameters["feature_gates"].split(","))
     on = gates_of({gate: text == "true" for gate, text in stated.items()})
     assert on - gates_of({}) == set(stated) & OFF
     for probe in ("livenessProbe", "readinessProbe"):
-        assert agent_container()[probe]["httpGet"]["port"] == port["name"]
+        asked = agent_container()[probe]["httpGet"]
+        assert (asked["port"], asked["scheme"]) == (port["name"], "HTTPS")
 
 
 def test_the_folders_of_the_machine_are_where_the_agent_looks() -> None:

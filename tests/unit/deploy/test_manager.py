@@ -10,6 +10,8 @@ from tests.unit.deploy.test_flags import parsed
 from tests.unit.deploy.test_rbac import READ, Rights, resource_of, rights_of
 
 from koordinator.api.annotations.quota import REPORTED
+from koordinator.api.authentication import TokenReview
+from koordinator.api.authorization import SubjectAccessReview
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.event import CoreEvent, Event
 from koordinator.api.meta import ObjectMeta
@@ -59,6 +61,8 @@ def needed() -> Rights:
     rights["", f"{Node.PLURAL}/status"] = {"patch"}
     rights[resource_of(Event)] = {"create"}
     rights[resource_of(CoreEvent)] = {"patch"}
+    for review in (TokenReview, SubjectAccessReview):
+        rights[resource_of(review)] = {"create"}
     for configuration in (MutatingWebhookConfiguration, ValidatingWebhookConfiguration):
         rights[resource_of(configuration)] = {"get", "patch"}
     return rights
@@ -106,7 +110,10 @@ def test_every_argument_is_a_flag_of_the_command() -> None:
     values = VALUES["manager"]
 
     assert {name: value for name, value in parameters.items() if value != defaults[name]} == {
-        "verbosity": values["log"]["level"]
+        "verbosity": values["log"]["level"],
+        "metrics_addr": "0",
+        "secure_port": values["metrics"]["port"],
+        "shutdown_delay_duration": "5s",
     }
     assert parameters["leader_election_namespace"] == NAMESPACE
     assert parameters["config_namespace"] == NAMESPACE
@@ -114,7 +121,7 @@ def test_every_argument_is_a_flag_of_the_command() -> None:
     ports = {each["name"]: each["containerPort"] for each in container()["ports"]}
     assert ports == {
         "webhook": parameters["webhook_port"],
-        "metrics": int(parameters["metrics_addr"].removeprefix(":")),
+        "metrics": parameters["secure_port"],
         "health": int(parameters["health_probe_addr"].removeprefix(":")),
     }
 

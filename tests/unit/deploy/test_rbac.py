@@ -55,7 +55,9 @@ def rights_of(rules: Iterable[Mapping[str, Any]]) -> Rights:
     """Return what the rules of a role come to."""
     rights: Rights = {}
     for rule in rules:
-        for group in rule["apiGroups"]:
+        for url in rule.get("nonResourceURLs", ()):
+            rights.setdefault(("nonResourceURLs", url), set()).update(rule["verbs"])
+        for group in rule.get("apiGroups", ()):
             for resource in rule["resources"]:
                 rights.setdefault((group, resource), set()).update(rule["verbs"])
     return rights

@@ -13,11 +13,12 @@ from cryptography import x509
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
 from koordinator.process.certificates import (
+    Pair,
     context_of_directory,
     context_of_files,
     self_signed_context,
 )
-from koordinator.process.self_signed import Pair, self_signed
+from koordinator.process.self_signed import self_signed
 
 NAMES = ("localhost", "127.0.0.1", "::1")
 NOW_S = 1_700_000_000.0

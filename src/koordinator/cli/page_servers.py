@@ -1,0 +1,90 @@
+"""The servers of a component's pages: one in the clear, one with TLS, and who may read them.
+
+Anybody may read health.  All else is for those whom the API server lets, wherever it is served,
+unless only this machine reaches the address.
+"""
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.types import ASGIApp
+
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import InputError
+from koordinator.process.authorization import Authorizer, Reviewer
+from koordinator.process.certificates import context_of_files, self_signed_context
+from koordinator.process.guard import Guard
+from koordinator.process.serving import Server, is_loopback
+
+#: As the kubelet has it: every node is scraped, and not every scrape shall ask the API server.
+ANSWERS_CACHED_S = 120.0
+REVIEWS_PER_S = 20.0  # tokens and permissions: strangers shall not flood the API server from here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageSettings:
+    """What the command line says about the pages; ``plain`` is host and port, or nowhere."""
+
+    plain: tuple[str, int] | None
+    secure_port: int
+    bind_address: str
+    certificate: Path | None
+    key: Path | None
+    always_allowed: tuple[str, ...]
+
+    @staticmethod
+    def parse(
+        *,
+        plain: tuple[str, int] | None,
+        secure_port: int,
+        bind_address: str,
+        tls_cert_file: Path | None,
+        tls_private_key_file: Path | None,
+        authorization_always_allow_paths: str,
+    ) -> "PageSettings":
+        """Return the settings of flags.  Raises InputError if they contradict each other."""
+        if bool(tls_cert_file) is not bool(tls_private_key_file):
+            raise InputError("accepted together", source="--tls-cert-file, --tls-private-key-file")
+        return PageSettings(
+            plain=plain,
+            secure_port=secure_port,
+            bind_address=bind_address,
+            certificate=tls_cert_file,
+            key=tls_private_key_file,
+            always_allowed=tuple(filter(None, authorization_always_allow_paths.split(","))),
+        )
+
+
+def page_servers(
+    app: ASGIApp,
+    settings: PageSettings,
+    connect: Callable[[], Reviewer],
+    clock: Clock,
+    name: str,
+) -> list[Server]:
+    """Return the servers, not started yet; ``connect`` is called if the API server is to be asked.
+
+    ``name`` stands in a certificate of our own making.
+    Raises InputError for files that can't be loaded and patterns that can't be understood.
+    """
+    plain, servers = settings.plain, []
+    guarded = app
+    if settings.secure_port or (plain is not None and not is_loopback(plain[0])):
+        authorizer = Authorizer(
+            connect(), clock, settings.always_allowed, cached_s=ANSWERS_CACHED_S
+        )
+        guarded = Guard(app, authorizer)
+    if plain is not None:
+        servers.append(Server(app if is_loopback(plain[0]) else guarded, *plain))
+    if settings.secure_port:
+        tls = _tls(settings, name, clock)
+        servers.append(Server(guarded, settings.bind_address, settings.secure_port, tls))
+    return servers
+
+
+def _tls(settings: PageSettings, name: str, clock: Clock) -> ssl.SSLContext:
+    if settings.certificate is not None and settings.key is not None:
+        return context_of_files(settings.certificate, settings.key)
+    return self_signed_context(("localhost", "127.0.0.1", name), clock)
