@@ -21,6 +21,7 @@ from koordinator.cluster.kubernetes.connection import find_connection
 from koordinator.cluster.kubernetes.credentials import Credentials
 from koordinator.foundation.clock import SystemClock, WallClock
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.faults import Fault
 from koordinator.host.gpus import Gpus, NoGpus
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
 from koordinator.host.linux.host import LinuxHost
@@ -30,6 +31,7 @@ from koordinator.koordlet.app import Koordlet, Options, Outbox
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.process.descriptors import allow_all_descriptors
 from koordinator.process.endpoints import Answer, Endpoints, application, thread_stacks
+from koordinator.process.faults import FaultMetrics
 from koordinator.process.health import PING, Check, shutdown_check
 from koordinator.process.heartbeat import Heartbeat
 from koordinator.process.inquiries import Inquiries
@@ -68,10 +70,6 @@ def run_agent(settings: Settings) -> None:
     log.info("stopped")
 
 
-def _tell(name: str, error: Exception) -> None:
-    log.error("round failed", extra={"round": name}, exc_info=error)
-
-
 class _Process:
     def __init__(self, settings: Settings, stopping: threading.Event, cleanup: ExitStack) -> None:
         self._settings = settings
@@ -86,6 +84,7 @@ class _Process:
         self._credentials = Credentials(
             find_connection(settings.kubeconfig, settings.context), self._clock
         )
+        self._faults = FaultMetrics("koordlet", self._registry)
         self._inquiries = Inquiries()
         self._outbox = Outbox()
         self._watched = self._connect()
@@ -105,7 +104,7 @@ class _Process:
             wall_clock=WallClock(),
             perf_events=LinuxPerfEvents(trees=trees),
             core_scheduling=LinuxCoreScheduling(),
-            on_failure=_tell,
+            on_failure=self._tell_failure,
             gauges=NodeGauges(self._registry, options.node_name, self._clock.now_s()),
         )
         cleanup.callback(self._agent.close)
@@ -124,6 +123,9 @@ class _Process:
                 frozen = True
             wait_s = min(max(self._agent.next_s() - self._clock.now_s(), 0.0), LONGEST_WAIT_S)
             self._stopping.wait(wait_s)
+
+    def _tell_failure(self, part: str, error: Exception) -> None:
+        self._faults(Fault("round", error, part))
 
     def _deliver(self) -> None:
         """Say what has to be said, however long the server takes to listen."""

@@ -6,9 +6,10 @@ Source: koordinator cmd/koordlet, pkg/koordlet/koordlet.go (what starts in which
 """
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from koordinator.koordlet.app.evictions import Evictions
 from koordinator.koordlet.app.forecasts import Forecasts
 from koordinator.koordlet.app.gates import gates_of
 from koordinator.koordlet.app.hardware import Hardware, look_at_hardware, resctrl_facts
+from koordinator.koordlet.app.isolation import Isolation
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.app.node_state import KINDS, NodeState, selectors
 from koordinator.koordlet.app.outbox import Outbox
@@ -65,6 +67,8 @@ from koordinator.koordlet.report.node_metric import MetricReport, ReportPolicy, 
 from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
+
+ResultT = TypeVar("ResultT")
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +148,8 @@ class Koordlet:
         self._gauges = gauges
         self._cgroups = CgroupTree(host, roots.cgroup, version)
         self._layout = CgroupLayout(find_driver(host, roots.cgroup, version))
-        self.state = NodeState(self._layout)
+        self._isolation = Isolation(on_failure)
+        self.state = NodeState(self._layout, self._isolation)
         self.store = MetricStore(
             ReportPolicy().longest_s, options.collect_interval_s, options.pod_retention_s
         )
@@ -274,30 +279,40 @@ class Koordlet:
             pods=self.state.pods,
         )
         for collector in collectors:
-            collector.collect(scene, now_s)
+
+            def collect(pods: tuple[PodView, ...], collector: Collector = collector) -> None:
+                collector.collect(_with_pods(scene, pods), now_s)
+
+            self._isolation.attempt(type(collector).__name__, scene.pods, collect)
         if self._gauges is not None:
             self._gauges.measured(self.store)
             self._gauges.pictured(self._picture(now_s))
 
     def _suppress(self, now_s: float) -> None:
         managed = "BECPUManager" in self._options.gates
-        done = suppress(self._situation(now_s), cpus_are_managed=managed)
+        done = self._decide(
+            "CPU suppress", now_s, lambda situation: suppress(situation, cpus_are_managed=managed)
+        )
+        if done is None:
+            return
         self._executor.apply(done.intents, now_s)
         if self._gauges is not None:
             self._gauges.suppressed(done)
 
     def _plan_burst(self, now_s: float) -> None:
-        self._executor.apply(self._burst.plan(self._situation(now_s)), now_s)
+        self._executor.apply(self._decide("CPU burst", now_s, self._burst.plan) or (), now_s)
 
     def _evict_for_cpu(self, now_s: float) -> None:
         if not self._cpu_evictions.is_cooling(now_s):
-            tasks = cpu_tasks(self._situation(now_s), self._options.gates)
-            self._cpu_evictions.carry_out(tasks, now_s)
+            gates = self._options.gates
+            tasks = self._decide("CPU eviction", now_s, lambda found: cpu_tasks(found, gates))
+            self._cpu_evictions.carry_out(tasks or (), now_s)
 
     def _evict_for_memory(self, now_s: float) -> None:
         if not self._memory_evictions.is_cooling(now_s):
-            tasks = memory_tasks(self._situation(now_s), self._options.gates)
-            self._memory_evictions.carry_out(tasks, now_s)
+            gates = self._options.gates
+            tasks = self._decide("memory eviction", now_s, lambda found: memory_tasks(found, gates))
+            self._memory_evictions.carry_out(tasks or (), now_s)
 
     def _reconcile(self, now_s: float) -> None:
         """Apply what follows from objects alone, when they change and every ten seconds."""
@@ -314,7 +329,9 @@ class Koordlet:
             if caches is None and wants_resctrl(view):
                 caches = self._mount_resctrl()
         keep_quota = self._options.keeps_quota_of_bound_pods
-        intents = plan_all(view, gates, self._volumes, caches, keep_quota=keep_quota)
+        intents = plan_all(
+            view, gates, self._volumes, caches, self._isolation, keep_quota=keep_quota
+        )
         self._executor.apply(intents, now_s)
 
     def _mount_resctrl(self) -> ResctrlFacts | None:
@@ -343,19 +360,27 @@ class Koordlet:
     def _train(self, now_s: float) -> None:
         if not self._forecasts.is_restored:
             self._forecasts.restore(self.state.pods)
-        self._forecasts.train(self.store, self.state.pods, now_s)
+        self._isolation.attempt(
+            "training",
+            self.state.pods,
+            lambda pods: self._forecasts.train(self.store, pods, now_s),
+        )
         self._forecasts.keep(now_s)
 
     # -- reports -----------------------------------------------------------------------------
 
     def _report_usage(self, now_s: float) -> None:
-        if self.state.metric_spec is None:
-            return  # the manager has not asked yet
+        if self.state.metric_spec is not None:  # else the manager has not asked yet
+            self._isolation.attempt(
+                "usage", self.state.pods, lambda pods: self._report_usage_of(pods, now_s)
+            )
+
+    def _report_usage_of(self, pods: tuple[PodView, ...], now_s: float) -> None:
         state = self.state
         report = MetricReport(
             store=self.store,
             policy=self._policy(),
-            pods=state.pods,
+            pods=pods,
             host_applications=state.slo.host_applications,
             numa_nodes=tuple(self._machine_now().numa_nodes),
             gpus=self._hardware.gpus,
@@ -421,8 +446,17 @@ class Koordlet:
         spec = self.state.metric_spec
         return ReportPolicy() if spec is None else report_policy(spec)
 
-    def _situation(self, now_s: float) -> Situation:
-        return Situation(self._view(now_s), self.store, self._options.collect_interval_s)
+    def _decide(
+        self, part: str, now_s: float, strategy: Callable[[Situation], ResultT]
+    ) -> ResultT | None:
+        """Return what a strategy wants, without pods that break it; None if it breaks anyway."""
+        view = self._view(now_s)
+
+        def decide(pods: tuple[PodView, ...]) -> ResultT:
+            seen = view if len(pods) == len(view.pods) else replace(view, pods=pods)
+            return strategy(Situation(seen, self.store, self._options.collect_interval_s))
+
+        return self._isolation.attempt(part, view.pods, decide)
 
     def _view(self, now_s: float) -> NodeView:
         return NodeView(
@@ -479,6 +513,10 @@ class Koordlet:
             cool_s=cool_s,
             only_by_api=self._options.evicts_only_by_api,
         )
+
+
+def _with_pods(scene: Scene, pods: tuple[PodView, ...]) -> Scene:
+    return scene if len(pods) == len(scene.pods) else replace(scene, pods=pods)
 
 
 def _is_same(new: object, old: object) -> bool:

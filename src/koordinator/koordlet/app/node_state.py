@@ -6,6 +6,7 @@ While the server is gone everything stays as it was said last.
 import logging
 from collections.abc import Mapping, Sequence
 
+from koordinator.api.codec import subject_of
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric, NodeMetricSpec
@@ -14,6 +15,7 @@ from koordinator.api.pod import Pod
 from koordinator.cluster.port import EventType, Watch, WatchEvent
 from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.foundation.errors import InputError
+from koordinator.koordlet.app.isolation import Isolation
 from koordinator.koordlet.view.pods import PodView, pod_view, pods_of_node
 from koordinator.koordlet.view.slo import effective_slo
 
@@ -39,7 +41,8 @@ class NodeState:
     ``slo_problem`` says why the newest NodeSLO doesn't count; empty if it does.
     """
 
-    def __init__(self, layout: CgroupLayout) -> None:
+    def __init__(self, layout: CgroupLayout, isolation: Isolation | None = None) -> None:
+        self._isolation = isolation or Isolation(None)
         self.node: Node | None = None
         self.slo = effective_slo(NodeSloSpec(), layout)
         self.slo_problem = ""
@@ -60,19 +63,28 @@ class NodeState:
         """Take in the news; return whether a NodeSLO that can't be followed is among them."""
         is_refused = False
         for event in watch.poll():
-            match event.object:
-                case Pod():
-                    self._update_pod(event)
-                case Node() if event.type is not EventType.DELETED:
-                    self.node = event.object
-                case NodeSlo() if event.type is not EventType.DELETED:
-                    is_refused = not self._follow(event.object) or is_refused
-                case NodeMetric():
-                    is_gone = event.type is EventType.DELETED
-                    self.metric_spec = None if is_gone else event.object.spec
-                case _ if event.type is EventType.BOOKMARK:
-                    self.is_synced = True
+            if event.type is EventType.BOOKMARK:
+                self.is_synced = True
+                continue
+            try:
+                is_refused = self._take_in(event) or is_refused
+            except Exception as error:  # noqa: BLE001 -- told
+                self._pods.pop(event.object.key, None)
+                self._isolation.tell("news", error, subject_of(event.object))
         return is_refused
+
+    def _take_in(self, event: WatchEvent) -> bool:
+        match event.object:
+            case Pod():
+                self._update_pod(event)
+            case Node() if event.type is not EventType.DELETED:
+                self.node = event.object
+            case NodeSlo() if event.type is not EventType.DELETED:
+                return not self._follow(event.object)
+            case NodeMetric():
+                is_gone = event.type is EventType.DELETED
+                self.metric_spec = None if is_gone else event.object.spec
+        return False
 
     def _update_pod(self, event: WatchEvent) -> None:
         pod = event.object

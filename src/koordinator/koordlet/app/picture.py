@@ -6,6 +6,7 @@ Source: koordinator pkg/koordlet/metrics: cpi.go, psi.go, resctrl.go, host_appli
 core_sched.go, resource_summary.go, cpu_cpuset.go, node_metric.go.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +27,8 @@ from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.view.cpu_pools import CpuPools, cpu_pools
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import ContainerView, PodView
+
+log = logging.getLogger(__name__)
 
 Row = tuple[tuple[str, ...], float]  # values of the labels but that of the node
 
@@ -95,8 +98,12 @@ class PictureCollector(Collector):
             made = GaugeMetricFamily(
                 f"koordlet_{family.name}", family.text, labels=("node", *family.labels)
             )
-            for labels, value in family.rows(picture):
-                made.add_metric((self._node, *labels), value)
+            try:
+                for labels, value in family.rows(picture):
+                    made.add_metric((self._node, *labels), value)
+            except Exception:  # the other families are as good as ever
+                log.exception("metric not shown", extra={"metric": made.name})
+                continue
             yield made
 
 

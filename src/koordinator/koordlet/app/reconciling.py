@@ -1,9 +1,12 @@
 """What follows from objects alone: hooks and settings that need no samples."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+from koordinator.koordlet.app.isolation import Isolation
 from koordinator.koordlet.hooks.batch_resources import plan_batch_resources
 from koordinator.koordlet.hooks.core_scheduling import plan_core_scheduling
 from koordinator.koordlet.hooks.cpu_normalization import plan_cpu_normalization
@@ -16,9 +19,12 @@ from koordinator.koordlet.qos.memory_qos import plan_memory_qos
 from koordinator.koordlet.qos.resctrl import ResctrlFacts, plan_class_resctrl, plan_pod_resctrl
 from koordinator.koordlet.qos.system_config import plan_system_config
 from koordinator.koordlet.view.node_view import NodeView
+from koordinator.koordlet.view.pods import PodView
+
+Plan = Callable[[NodeView], list[Intent]]
 
 #: By feature gate, in the order in which they are applied: of two that set one file the last wins.
-PLANS: Final[Mapping[str, Callable[[NodeView], list[Intent]]]] = MappingProxyType(
+PLANS: Final[Mapping[str, Plan]] = MappingProxyType(
     {
         "CgroupReconcile": plan_memory_qos,
         "SystemConfig": plan_system_config,
@@ -36,22 +42,40 @@ def plan_all(
     gates: Collection[str],
     disks: DiskLookup,
     caches: ResctrlFacts | None,
+    isolation: Isolation,
     *,
     keep_quota: bool,
 ) -> list[Intent]:
-    """Return what the features that are on want; ``caches`` None if there is no resctrl."""
+    """Return what the features that are on want; ``caches`` None if there is no resctrl.
+
+    A feature that breaks on a pod goes on without it, and the others go on with it.
+    """
     intents: list[Intent] = []
+    for gate, plan in _plans(gates, disks, caches, keep_quota=keep_quota):
+
+        def of(pods: tuple[PodView, ...], plan: Plan = plan) -> list[Intent]:
+            return plan(view if len(pods) == len(view.pods) else replace(view, pods=pods))
+
+        intents += isolation.attempt(gate, view.pods, of) or ()
+    return intents
+
+
+def _plans(
+    gates: Collection[str], disks: DiskLookup, caches: ResctrlFacts | None, *, keep_quota: bool
+) -> Iterator[tuple[str, Plan]]:
+    """Yield the plans of the features that are on, in the order in which they are applied."""
     for gate, plan in PLANS.items():
         if gate in gates:
-            intents += plan(view)
+            yield gate, plan
     if "BlkIOReconcile" in gates:
-        intents += plan_blkio(view, disks)
+        yield "BlkIOReconcile", partial(plan_blkio, disks=disks)
     if "CPUSetAllocator" in gates:
-        intents += plan_cpusets(
-            view, best_effort_cpus="BECPUManager" in gates, keep_quota=keep_quota
+        best_effort = "BECPUManager" in gates
+        yield (
+            "CPUSetAllocator",
+            partial(plan_cpusets, best_effort_cpus=best_effort, keep_quota=keep_quota),
         )
     if "RdtResctrl" in gates and caches is not None:
-        intents += plan_class_resctrl(view, caches)
+        yield "RdtResctrl", partial(plan_class_resctrl, facts=caches)
     if "Resctrl" in gates and caches is not None:
-        intents += plan_pod_resctrl(view, caches)
-    return intents
+        yield "Resctrl", partial(plan_pod_resctrl, facts=caches)

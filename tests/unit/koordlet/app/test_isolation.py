@@ -1,0 +1,189 @@
+"""Whatever one pod makes a part of the agent raise, the promises to all others are kept."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.nodes import pod
+from tests.unit.koordlet.app.world import World, ls_and_be
+
+from koordinator.api.qos import QosClass
+from koordinator.domain.cgroups.files import CgroupFile
+from koordinator.koordlet.app import agent as agent_module
+from koordinator.koordlet.app import reconciling
+from koordinator.koordlet.app.gates import OFF, gates_of
+from koordinator.koordlet.collectors.best_effort import BestEffortCollector
+from koordinator.koordlet.collectors.cpi import CpiCollector
+from koordinator.koordlet.collectors.pods import PodCollector
+from koordinator.koordlet.collectors.pressure import PressureCollector
+from koordinator.koordlet.collectors.system import SystemCollector
+
+EVERYTHING = gates_of({gate: True for gate in OFF if gate != "AuditEventsHTTPHandler"})
+STRATEGIES = ("suppress", "cpu_tasks", "memory_tasks")
+PLANS = ("plan_blkio", "plan_cpusets", "plan_class_resctrl", "plan_pod_resctrl")
+COLLECTORS = (
+    PodCollector,
+    BestEffortCollector,
+    PressureCollector,
+    SystemCollector,
+    CpiCollector,
+)
+
+
+class Boom(Exception):  # noqa: N818 -- what nobody foresaw
+    """Raised by a broken part."""
+
+
+class Poisoned(dict[str, str]):
+    """Labels or annotations that can't be looked at any more once they are ``armed``."""
+
+    armed = False
+
+    def get(self, *args: Any) -> Any:
+        if self.armed:
+            raise RecursionError
+        return super().get(*args)
+
+
+def lived(*, with_evil: bool) -> tuple[dict[tuple[CgroupFile, str], str], Counter[str]]:
+    """Let a node live for a while; return the files of all other pods, and what failed."""
+    world = World(gates=EVERYTHING)
+    failed: Counter[str] = Counter()
+    world.agent = world.start(on_failure=lambda part, _: failed.update([part]))
+    world.slo(cpu_suppress_threshold_percent=70)
+    ls, be = ls_and_be(world)
+    if with_evil:
+        world.add(pod("evil", "LS"))
+    world.seconds(20, {ls.folder: 1.0, be.folder: 1.0})
+    files = {
+        (file, folder): world.tree.get(file, folder)
+        for folder in (ls.folder, be.folder)
+        for file in (CgroupFile.CPU_SHARES, CgroupFile.CFS_QUOTA, CgroupFile.CPUSET)
+    }
+    return files, failed
+
+
+def on_evil(pods: Any) -> None:
+    """Break over the pod called evil, as a loop over pods would."""
+    for each in pods:
+        if each.pod.metadata.name == "evil":
+            raise Boom
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_strategy_that_breaks_on_one_pod_goes_on_with_the_others(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told once, not every second."""
+    expected, _ = lived(with_evil=True)
+    own = getattr(agent_module, name)
+
+    def broken(situation: Any, *args: Any, **more: Any) -> Any:
+        on_evil(situation.view.pods)
+        return own(situation, *args, **more)
+
+    monkeypatch.setattr(agent_module, name, broken)
+
+    files, failed = lived(with_evil=True)
+
+    assert files == expected
+    assert list(failed.values()) == [1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gate", [*reconciling.PLANS, *PLANS])
+def test_a_plan_that_breaks_on_one_pod_is_made_for_the_others(
+    gate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no other plan suffers."""
+    expected, _ = lived(with_evil=True)
+    is_gate = gate in reconciling.PLANS
+    own = reconciling.PLANS[gate] if is_gate else getattr(reconciling, gate)
+
+    def broken(view: Any, *args: Any, **more: Any) -> Any:
+        on_evil(view.pods)
+        return own(view, *args, **more)
+
+    if is_gate:
+        monkeypatch.setattr(reconciling, "PLANS", {**reconciling.PLANS, gate: broken})
+    else:
+        monkeypatch.setattr(reconciling, gate, broken)
+
+    files, failed = lived(with_evil=True)
+
+    assert files == expected
+    assert set(failed.values()) <= {1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", COLLECTORS, ids=lambda kind: kind.__name__)
+def test_a_collector_that_breaks_on_one_pod_measures_the_others(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And all other collectors measure all pods."""
+    expected, _ = lived(with_evil=True)
+    own = kind.collect
+
+    def broken(self: Any, scene: Any, now_s: float) -> None:
+        own(self, scene, now_s)
+        on_evil(scene.pods)
+
+    monkeypatch.setattr(kind, "collect", broken)
+
+    files, failed = lived(with_evil=True)
+
+    assert files == expected
+    assert dict(failed) in ({}, {kind.__name__: 1})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_strategy_that_always_breaks_stops_no_other(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every round of it is told; everything else is done and measured."""
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise Boom
+
+    monkeypatch.setattr(agent_module, name, broken)
+
+    files, failed = lived(with_evil=False)
+
+    assert len(failed) == 1
+    assert files
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["labels", "annotations"])
+def test_a_pod_that_cannot_be_looked_at_is_left_alone(where: str) -> None:
+    """The other pods have what they would have without it."""
+    expected, _ = lived(with_evil=False)
+    world = World(gates=EVERYTHING)
+    failed: Counter[str] = Counter()
+    world.agent = world.start(on_failure=lambda part, _: failed.update([part]))
+    world.slo(cpu_suppress_threshold_percent=70)
+    ls, be = ls_and_be(world)
+    evil = pod("evil", QosClass.BE)
+    poison = Poisoned(getattr(evil.metadata, where))
+    world.add(replace(evil, metadata=replace(evil.metadata, **{where: poison})))
+    poison.armed = True
+    world.seconds(20, {ls.folder: 1.0, be.folder: 1.0})
+
+    assert failed
+    for (file, folder), value in expected.items():
+        assert world.tree.get(file, folder) == value, (file, folder)
+
+
+def test_without_a_listener_a_failure_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no test goes on over a bug."""
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise Boom
+
+    monkeypatch.setattr(agent_module, "suppress", broken)
+    world = World(gates=EVERYTHING)
+    with pytest.raises(Boom):
+        world.seconds(3, {})
