@@ -33,6 +33,7 @@ from koordinator.cluster.leader_election import LeaderElector
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.errors import ClusterError, NotFoundError
+from koordinator.foundation.faults import FaultHandler
 from koordinator.manager.admission.hooks import Hook, HookOptions, enabled_hooks
 from koordinator.manager.admission.request import AdmissionRequest, Denial
 from koordinator.manager.app import Manager, Options
@@ -55,6 +56,7 @@ from koordinator.process.admission_reviews import (
 from koordinator.process.certificates import ReplaceableContext
 from koordinator.process.connections import ConnectionLimits
 from koordinator.process.endpoints import Endpoints, application, probes, thread_stacks
+from koordinator.process.faults import FaultMetrics
 from koordinator.process.health import PING, Check, leader_election_check, shutdown_check
 from koordinator.process.heartbeat import Heartbeat
 from koordinator.process.leading import Leadership, unique_identity
@@ -132,17 +134,23 @@ class _Process:
         self._credentials = Credentials(
             find_connection(settings.kubeconfig, settings.context), self._clock
         )
+        faults = FaultMetrics("koord_manager", self._registry)
         self._leadership = self._stand_for_election(first=True)
         self._webhooks = Webhooks(
             settings,
             lambda: self._connect(timeout_s=5.0),
             self._clock,
             self._registry,
-            cleanup,
+            cleanup=cleanup,
+            on_fault=faults,
         )
         self._cluster = self._connect(may_write=self._may_act, qps=settings.qps)
         self._manager = Manager(
-            self._cluster, self._clock, settings.options, metrics=Metrics(self._registry)
+            self._cluster,
+            self._clock,
+            settings.options,
+            metrics=Metrics(self._registry),
+            on_fault=faults,
         )
 
     def run(self) -> None:
@@ -282,7 +290,9 @@ class Webhooks:
         connect: Callable[[], Cluster],
         clock: Clock,
         registry: CollectorRegistry,
+        *,
         cleanup: ExitStack,
+        on_fault: FaultHandler,
     ) -> None:
         self._settings, self._cleanup = settings, cleanup
         self._hooks = enabled_hooks(settings.hooks) if settings.webhook_port else ()
@@ -295,7 +305,9 @@ class Webhooks:
         rng = np.random.default_rng()
         cluster = connect()
         record = QuotaRecord(cluster, clock, settings.options.config_namespace)
-        self._lookup = FollowingLookup(cluster, lambda: int(rng.integers(_PERCENTS)), clock, record)
+        self._lookup = FollowingLookup(
+            cluster, lambda: int(rng.integers(_PERCENTS)), clock, record, on_fault=on_fault
+        )
         self._metrics = ReviewMetrics(registry)
         self._care_cluster = connect()
         namespace = settings.options.config_namespace

@@ -8,10 +8,8 @@ KeyboardInterrupt, SystemExit and MemoryError are nobody's fault: they are never
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
-from koordinator.foundation.errors import BugError
+from koordinator.foundation.errors import BugError, ClusterError
 
 _SHOWN = 300  # characters of what an exception says: it may quote what a tenant wrote
 
@@ -41,6 +39,13 @@ class Fault:
         return f"{self.about}: {self.problem}" if self.about else self.problem
 
 
+def fault_of(stage: str, error: Exception, source: str = "", about: str = "") -> Fault:
+    """Return the fault.  Raises what is none: the cluster's refusals, and lack of memory."""
+    if isinstance(error, MemoryError | ClusterError):
+        raise error
+    return Fault(stage, error, source, about)
+
+
 FaultHandler = Callable[[Fault], None]
 
 
@@ -63,28 +68,3 @@ class FaultLog:
         if self.faults:
             said = "; ".join(dict.fromkeys(map(str, self.faults)))
             raise BugError(f"{said}. Please report this.") from self.faults[0].error
-
-
-class FaultBarrier:
-    """``with barrier:`` keeps to itself what goes wrong inside, but for what ends the process."""
-
-    __slots__ = ("_about", "_handler", "_source", "_stage")
-
-    def __init__(
-        self, handler: FaultHandler, stage: str, source: str = "", about: str = ""
-    ) -> None:
-        self._handler, self._stage, self._source, self._about = handler, stage, source, about
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        if not isinstance(error, Exception) or isinstance(error, MemoryError):
-            return False
-        self._handler(Fault(self._stage, error, self._source, self._about))
-        return True

@@ -7,11 +7,13 @@ steps nothing happens, so whoever embeds the manager decides when time passes.
 import logging
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from types import MappingProxyType
 
 from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
+from koordinator.api.codec import subject_of
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.device import Device
 from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile
@@ -33,6 +35,7 @@ from koordinator.foundation.errors import (
     InvalidError,
     NotFoundError,
 )
+from koordinator.foundation.faults import FaultHandler, fault_of, raise_fault
 from koordinator.manager.admission.request import Denial
 from koordinator.manager.configuration.reading import SloConfig, read_config
 from koordinator.manager.configuration.strategies import Strategies
@@ -114,7 +117,10 @@ class Manager:
         options: Options | None = None,
         *,
         metrics: Metrics | None = None,
+        on_fault: FaultHandler = raise_fault,
     ) -> None:
+        """``on_fault`` is told what broke; by default it is raised, and nothing goes on."""
+        self._on_fault = on_fault
         self.options = options or Options()
         self.mirror = Mirror()
         self._strategies = Strategies(SloConfig())
@@ -201,7 +207,21 @@ class Manager:
                 if not self._is_configured:
                     self._configure(None)
             else:
-                self._handle(event)
+                self._handle_apart(event)
+
+    def _handle_apart(self, event: WatchEvent) -> None:
+        """Handle news; an object that can't be taken in is as if it weren't there."""
+        try:
+            self._handle(event)
+        except Exception as error:  # noqa: BLE001 -- told
+            obj, kind = event.object, event.object.KIND
+            fault = fault_of("news", error, kind, subject_of(obj))
+            with suppress(Exception):
+                self._forget(obj)
+            with suppress(Exception):
+                for key in self.mirror.drop(obj):
+                    self._add(key)
+            self._on_fault(fault)
 
     def _handle(self, event: WatchEvent) -> None:
         obj = event.object
@@ -271,6 +291,11 @@ class Manager:
                 "again_after_s": delay_s,
             }
             log.warning("reconciliation failed", extra=extra)
+            return
+        except Exception as error:  # noqa: BLE001 -- told
+            fault = fault_of("reconcile", error, controller, name)
+            self._queue.failed(key, self._clock.now_s())
+            self._on_fault(fault)
             return
         self._queue.succeeded(key, again_s)
 

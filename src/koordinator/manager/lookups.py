@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
+from koordinator.api.codec import subject_of
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile
 from koordinator.api.labels import QUOTA_NAME
@@ -13,10 +15,11 @@ from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.priority import PriorityClass
-from koordinator.cluster.port import Cluster, EventType, Reader, Watch
+from koordinator.cluster.port import Cluster, EventType, Reader, Watch, WatchEvent
 from koordinator.domain.quota.topology import QuotaTopology
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ConflictError, InputError, NotFoundError
+from koordinator.foundation.faults import FaultHandler, fault_of, raise_fault
 from koordinator.manager.admission.lookup import QuotaDecision, ResultT
 from koordinator.manager.quota_record import QuotaRecord
 from koordinator.manager.quota_view import QuotaView
@@ -101,10 +104,17 @@ class FollowingLookup(ReaderLookup):
     """
 
     def __init__(
-        self, cluster: Cluster, percent: Percent, clock: Clock, record: QuotaRecord | None = None
+        self,
+        cluster: Cluster,
+        percent: Percent,
+        clock: Clock,
+        record: QuotaRecord | None = None,
+        *,
+        on_fault: FaultHandler = raise_fault,
     ) -> None:
         super().__init__(cluster, percent)
         self._cluster, self._clock, self._record = cluster, clock, record
+        self._on_fault = on_fault
         self._watch: Watch | None = None
         self._known: dict[type[KubeObject], dict[str, KubeObject]] = {k: {} for k in FOLLOWED}
         self._quotas = QuotaView()
@@ -123,13 +133,24 @@ class FollowingLookup(ReaderLookup):
             obj = event.object
             if event.type is EventType.BOOKMARK:
                 self.is_synced = True
-            elif isinstance(obj, ElasticQuota):
-                self._quotas.take_event(event.type, obj)
-            elif event.type is EventType.DELETED:
-                self._known[type(obj)].pop(obj.key, None)
-            else:
-                self._known[type(obj)][obj.key] = obj
+                continue
+            try:
+                self._take_in(event)
+            except Exception as error:  # noqa: BLE001 -- told: requests must not suffer from it
+                fault = fault_of("admission news", error, obj.KIND, subject_of(obj))
+                with suppress(Exception):
+                    self._take_in(WatchEvent(EventType.DELETED, obj))
+                self._on_fault(fault)
         self._quotas.expire(self._clock.now_s())
+
+    def _take_in(self, event: WatchEvent) -> None:
+        obj = event.object
+        if isinstance(obj, ElasticQuota):
+            self._quotas.take_event(event.type, obj)
+        elif event.type is EventType.DELETED:
+            self._known[type(obj)].pop(obj.key, None)
+        else:
+            self._known[type(obj)][obj.key] = obj
 
     def profiles(self) -> Iterable[ClusterColocationProfile]:
         return self._all(ClusterColocationProfile)

@@ -14,8 +14,7 @@ from koordinator.api.codec import subject_of
 from koordinator.api.meta import KubeObject
 from koordinator.cluster.port import EventType, WatchEvent
 from koordinator.foundation.clock import Clock
-from koordinator.foundation.errors import ClusterError
-from koordinator.foundation.faults import Fault, FaultHandler
+from koordinator.foundation.faults import Fault, FaultHandler, fault_of
 from koordinator.scheduler.contract import ActivePlugin, Profile
 from koordinator.scheduler.queue import SchedulingQueue
 
@@ -34,13 +33,12 @@ class Isolation:
 
     def fault(self, stage: str, error: Exception, about: str) -> Fault:
         """Return the fault; raise what is none: the cluster's refusals, and lack of memory."""
-        if isinstance(error, MemoryError | ClusterError):
-            raise error
+        fault = fault_of(stage, error, about=about)
         for frame in _frames(error.__traceback__):
             name = self._plugins.get(id(frame.f_locals.get("self")))
             if name is not None:
                 return Fault(frame.f_code.co_name.lstrip("_"), error, name, about)
-        return Fault(stage, error, about=about)
+        return fault
 
     def tell(self, fault: Fault) -> None:
         """Hand a fault to the handler, after everything has been put right."""
