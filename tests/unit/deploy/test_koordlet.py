@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.deploy.installed import NAMESPACE, OBJECTS, VALUES
+from tests.unit.deploy.installed import CHART, NAMESPACE, OBJECTS, VALUES
 from tests.unit.deploy.test_flags import parsed
 from tests.unit.deploy.test_rbac import READ, Rights, resource_of, rights_of
 
@@ -90,13 +90,40 @@ def test_every_argument_is_a_flag_with_the_meaning_of_the_chart() -> None:
 
 def test_the_folders_of_the_machine_are_where_the_agent_looks() -> None:
     """Mount paths are the roots of its container mode."""
-    paths = {mount["name"]: mount["mountPath"] for mount in agent_container()["volumeMounts"]}
+    mounts = {mount["name"]: mount for mount in agent_container()["volumeMounts"]}
+    paths = {name: mount["mountPath"] for name, mount in mounts.items()}
 
     assert paths["host-cgroup"] == CONTAINER.cgroup
     assert paths["host-sys"] == CONTAINER.sys
     assert paths["host-sys-fs"] == CONTAINER.sys_fs
     assert paths["kubelet"] == CONTAINER.kubelet
     assert {volume["name"] for volume in agent_pod()["volumes"]} == set(paths)
+
+
+def test_the_agent_writes_where_it_has_to_and_sees_no_secrets_of_pods() -> None:
+    """One folder of sysfs for memory, one for resctrl; an empty folder hides those of pods."""
+    mounts = {mount["name"]: mount for mount in agent_container()["volumeMounts"]}
+    written = {name for name, mount in mounts.items() if not mount.get("readOnly")}
+    folders = {volume["name"]: volume for volume in agent_pod()["volumes"]}
+
+    assert written == {
+        "host-cgroup", "host-sys-mm", "host-sys-fs", "checkpoints", "audit", "tmp"
+    }  # fmt: skip
+    assert mounts["host-sys-mm"]["mountPath"] == f"{CONTAINER.sys}/kernel/mm"
+    assert folders["host-sys-mm"]["hostPath"]["path"] == "/sys/kernel/mm"
+    assert mounts["no-pods"]["mountPath"] == f"{CONTAINER.kubelet}/pods"
+    assert "emptyDir" in folders["no-pods"]
+
+
+def test_without_privilege_the_agent_has_some_capabilities() -> None:
+    """Those that the test on real cgroups runs with; none of them is as good as root."""
+    assert set(VALUES["koordlet"]["capabilities"]) == {
+        "DAC_OVERRIDE", "KILL", "PERFMON", "SYS_PTRACE", "SYS_RESOURCE"
+    }  # fmt: skip
+    template = (CHART / "templates/koordlet/daemonset.yaml").read_text("utf-8")
+    _, _, unprivileged = template.partition("{{- else }}")
+    assert "drop: [ALL]" in unprivileged
+    assert "privileged: true" not in unprivileged
 
 
 def test_the_agent_runs_everywhere_and_is_not_held_back() -> None:

@@ -46,7 +46,8 @@ class Disks:
     def of_mount(self, path: str) -> str | None:
         """Return the disk that is mounted at a path; None if nothing is, or no disk."""
         try:
-            text = self._files.read(f"{self._proc}/self/mountinfo")
+            # Of the machine's first process: in a container ours has other mounts.
+            text = self._files.read(f"{self._proc}/1/mountinfo")
         except HostError:
             return None
         for line in reversed(text.splitlines()):  # the last mount covers those before

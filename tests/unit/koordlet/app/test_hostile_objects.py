@@ -192,7 +192,7 @@ class TrappedNode:
             "MemTotal: 32000000 kB\nMemFree: 10 kB\nMemAvailable: 10 kB\n"
             "Active(file): 0 kB\nInactive(file): 0 kB\nSReclaimable: 0 kB\n",
         )
-        self.put("proc/self/mountinfo", "")
+        self.put("proc/1/mountinfo", "")
         self.put("sysfs/resctrl/schemata", "L3:0=ff\nMB:0=100\n")
         self.put("sysfs/resctrl/tasks", "")
         self.put("sysfs/resctrl/info/L3/cbm_mask", "ff\n")

@@ -329,7 +329,7 @@ def test_disks_behind_names_groups_and_mounts() -> None:
             "/sys/block/dm-0/dm/name": "my--data-lv\n",
             "/sys/block/dm-0/dm/uuid": "LVM-abc\n",
             "/sys/block/dm-0/slaves/vda1/x": "",
-            "/proc/self/mountinfo": (
+            "/proc/1/mountinfo": (
                 "1 0 253:1 / / rw - ext4 /dev/vda1 rw\n"
                 "2 1 252:0 / /data rw - ext4 /dev/mapper/x rw\n"
                 "3 1 0:5 / /proc rw - proc proc rw\n"
