@@ -130,11 +130,12 @@ def config(
     *more: str,
     at: Sequence[str] = PARTS,
     post_filter: Sequence[str] = ("Reservation", "DefaultPreemption"),
+    off: Sequence[str] = (),
     **args: Any,
 ) -> KubeSchedulerConfiguration:
     """Return a profile with the plugin on, and others ``at`` their points.
 
-    ``args`` are those of the plugin.
+    ``off`` are filters that are not on; ``args`` are those of the plugin.
     """
     points: dict[str, list[JsonObject]] = {
         point: [{"name": "Reservation", "weight": 5000}] for point in PARTS
@@ -142,6 +143,7 @@ def config(
     for point in at:
         points.setdefault(point, []).extend({"name": name} for name in more)
     plugins: JsonObject = {point: {"enabled": enabled} for point, enabled in points.items()}
+    plugins["filter"]["disabled"] = [{"name": name} for name in off]
     plugins["postFilter"] = {
         "disabled": [{"name": "*"}],
         "enabled": [{"name": name} for name in post_filter],

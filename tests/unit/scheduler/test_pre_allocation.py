@@ -201,6 +201,17 @@ def test_free_room_may_go_before_pods(play: Any) -> None:
     assert play(*objects, on=prefers).uses("a") == ""
 
 
+def test_who_prefers_free_room_is_told_that_there_is_none(play: Any) -> None:
+    """By the plugin itself, on nodes without pods to take over, too: no other need compare."""
+    full = (node("n", cpu=2), pod("other", 1, on="n"), over("r", 2))
+    prefers = config(
+        preAllocationConfig={"preferNoPreAllocatedPods": True}, off=("NodeResourcesFit",)
+    )
+
+    assert "1 Insufficient cpu by node." in play(*full, on=prefers).message("r")
+    assert play(node("n", cpu=3), *full[1:], on=prefers).nodes()["r"] == "n"
+
+
 def test_any_marked_pod_may_be_taken_over_in_the_mode_cluster(play: Any) -> None:
     """Where the configuration has it, by the priority of their annotation."""
     first = {"pod.koordinator.sh/pre-allocatable-priority": "9"}

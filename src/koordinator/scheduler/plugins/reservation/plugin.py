@@ -203,15 +203,15 @@ class Reservations:
         return Rejections(codes, placed.reasons, placed.unresolvable, explain)
 
     def _plans(self, snapshot: Snapshot, pod: PodClass, known: PreAllocation) -> dict[int, Plan]:
-        """Return what comes of the rows with candidates, or of all if there must be some."""
+        """Return what comes of the rows that it judges, by place in the view."""
         loans = snapshot.loans
         on_row = loans.on_row if loans is not None else {}
 
         def derive() -> dict[int, Plan]:
+            rows = snapshot.row_numbers.tolist()
             return {
-                place: known.at(snapshot, place, on_row.get(row, {}).values(), pod)
-                for place, row in enumerate(snapshot.row_numbers.tolist())
-                if known.is_required or row in on_row
+                place: known.at(snapshot, place, on_row.get(rows[place], {}).values(), pod)
+                for place in known.places(snapshot, pod, on_row)
             }
 
         return snapshot.derived((self, "plans", pod.id), derive)

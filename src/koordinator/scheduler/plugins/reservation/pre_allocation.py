@@ -5,7 +5,7 @@ Source: koordinator pkg/scheduler/plugins/reservation: transformer.go,
 ``filterWithMultiplePreAllocatablePods``.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -38,7 +38,15 @@ from koordinator.domain.reservations.reserve_pod import Terms
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import MAX_SCORE
 from koordinator.scheduler.plugins.reservation.trial import short_of_parts
-from koordinator.scheduler.snapshot import Hold, Loans, PlacedPod, PodClass, Snapshot, standing_hold
+from koordinator.scheduler.snapshot import (
+    BoolArray,
+    Hold,
+    Loans,
+    PlacedPod,
+    PodClass,
+    Snapshot,
+    standing_hold,
+)
 
 UNSUPPORTED: Final = "node(s) reservation pre allocation is unsupported with current attributes"
 NO_CLUSTER_MODE: Final = "reservation requires cluster mode pre-allocation which is disabled"
@@ -167,6 +175,21 @@ class PreAllocation:
         return -pre_allocatable_priority(placed.pod.metadata, key), placed.pod.metadata.uid
 
     # -- nodes -------------------------------------------------------------------------------
+
+    def places(self, snapshot: Snapshot, pod: PodClass, candidates: Container[int]) -> list[int]:
+        """Return the rows to be judged, by place in the view: of others the stock filters tell.
+
+        Those with candidates (given by row of the cluster), all if there must be some, and all that
+        are full if free room goes before pods.
+        """
+        rows = snapshot.row_numbers.tolist()
+        if self.is_required:
+            return list(range(len(rows)))
+        full: BoolArray = np.zeros(len(rows), bool)
+        if self.args.pre_allocation_config.prefer_no_pre_allocated_pods:
+            free = snapshot.allocatable[:, pod.columns] - snapshot.requested[:, pod.columns]
+            full = np.any(free < pod.amounts, axis=1)
+        return [at for at, row in enumerate(rows) if full[at] or row in candidates]
 
     def at(self, snapshot: Snapshot, place: int, candidates: Iterable[Hold], pod: PodClass) -> Plan:
         """Return what comes of a row of the snapshot with these candidates, all of them lent."""
