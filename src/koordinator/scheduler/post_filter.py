@@ -55,6 +55,12 @@ class WhatIf(Protocol):
         """
         ...
 
+    def job_reasons(
+        self, members: Sequence[Member], rows: IntArray | None = None
+    ) -> Mapping[str, int]:
+        """Return what keeps a member of a job away without pods of lower priority: node counts."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:

@@ -104,3 +104,17 @@ def test_victims_never_go_in_vain(slots: list[int], size: int, important: set[in
     assert len({RACK[node] for node in mine.values()}) <= 1
     assert all(int(key.split("-")[1]) not in important for key in victims)
     one.scheduler.validate()
+
+
+def test_a_job_is_told_what_domains_would_have_without_less_important_pods() -> None:
+    """As the original: once how things are, and once how they would be."""
+    one = world((2, 2), *full(2, 1), group("w", 5, **gather(must="RackLayer")))
+    one.load(members("w", 5, priority=HIGH))
+    settled(one)
+
+    said = "".join(condition(one, f"w-{n}")[1] for n in range(5))
+    now, without = "topologyNode RackLayer/r1: 1", "topologyNode RackLayer/r1: 4"
+    assert "no candidate topology nodes can accommodate job, desiredOfferSlot: 5" in said
+    assert now in said
+    assert "preemption: no candidate topology nodes" in said
+    assert without in said

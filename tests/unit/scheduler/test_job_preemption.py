@@ -359,3 +359,24 @@ def test_places_can_be_asked_for_on_some_nodes_only() -> None:
     assert set(found.places.values()) == {"n1", "n3"}
     assert sorted(victim.key for victim in found.victims) == ["default/low-1", "default/low-3"]
     assert not make_room(cycle.profile, state, {}, job, rows=np.array([2])).places
+
+
+def test_a_job_is_told_which_nodes_have_nobody_to_evict() -> None:
+    """In the words of the original, and then in ours, how many could go in vain."""
+    one = embedded(
+        node("a", cpu=2),
+        node("b", cpu=2),
+        pod("low", 1, on="b"),
+        pod("equal", 1, on="a", priority=HIGH),
+        group("g", 2),
+        *members("g", 2, 2, priority=HIGH),
+        config=JOBS,
+    )
+    settled(one)
+
+    said = [condition(one, f"g-{n}")[1] for n in (0, 1)]
+    assert any(
+        "preemption: 0/2 nodes are available: 1 Insufficient cpu, 1 no potential victims." in text
+        for text in said
+    )
+    assert any("no room for 2 members" in text for text in said)

@@ -127,7 +127,13 @@ class GangRooms:
             return Room()
         fewest = frozenset(attempt.fewest())
         if rows is None and fewest and self._is_bounded(cycle, members, len(fewest)):
-            return Room(message=f"preemption: {NO_ROOM.format(len(members))}")
+            message = f"preemption: {NO_ROOM.format(len(members))}"
+            every = tuple((queued.pod, its_class) for queued, its_class in members)
+            asked = cycle.attempt(head.pod, pod_class, verdict, nominations, every)
+            for active in cycle.profile.post_filter:
+                if hasattr(active.plugin, "job_refusal"):
+                    message = active.plugin.job_refusal(asked, message)
+            return Room(message=message)
         tried = [list(members), [one for one in members if one[0].key in fewest]]
         said: list[str] = []
         for some in tried[: 1 if len(tried[0]) == len(tried[1]) or not tried[1] else 2]:

@@ -15,6 +15,8 @@ from koordinator.scheduler.app.gang_placing import GangDecision, GangTurn, Wante
 from koordinator.scheduler.app.gang_rooms import GangRooms, Room
 from koordinator.scheduler.app.gathering import Demand, Gatherer
 from koordinator.scheduler.cycle import Cycle, Nominations, priority_of
+from koordinator.scheduler.cycle.job_reasons import MOST_MEMBERS, MOST_PODS
+from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray
 from koordinator.scheduler.transaction import Transaction
 
@@ -48,7 +50,37 @@ class GatheredRooms:
             room = self._rooms.find(cycle, turn.attempt, decision, members, nominations, rows=rows)
             if room.pods and self._starts(cycle, gangs, turn, members, demand=demand, room=room):
                 return room
-        return Room(message=room.message, is_asked=room.is_asked)
+        message = self._why_not(cycle, gangs, turn, members, demand=demand) or room.message
+        return Room(message=message, is_asked=room.is_asked)
+
+    def _why_not(
+        self,
+        cycle: Cycle,
+        gangs: GangBook,
+        turn: GangTurn,
+        members: Sequence[Wanted],
+        *,
+        demand: Demand,
+    ) -> str:
+        """Return which domains would have how much room without anybody of lower priority.
+
+        Empty if only that keeps nobody away, if jobs preempt nobody, or for very large jobs.
+        """
+        below = min(priority_of(queued.pod) for queued, _ in members)
+        lower = [p for p in self._state.pods.by_key.values() if p.priority < below]
+        preempts = any(hasattr(a.plugin, "job_refusal") for a in cycle.profile.post_filter)
+        if not preempts or len(members) > MOST_MEMBERS or len(lower) > MOST_PODS:
+            return ""
+        with Transaction(self._state) as transaction:
+            for victim in lower:
+                transaction.displace(victim)
+            decision = self._gatherer.place(
+                cycle, gangs, turn, members, demand, nominated={}, merges=False
+            )
+            for assumed in reversed(decision.placed):
+                self._binder.forget(assumed)
+        verdict = decision.failed[0][2] if decision.is_lost and decision.failed else None
+        return f"preemption: {verdict.refusal}" if isinstance(verdict, Diagnosis) else ""
 
     def _domains(
         self,

@@ -1,6 +1,6 @@
 """Worlds without some pods: what preemption asks about.  The state is changed and changed back."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from koordinator.scheduler.contract import (
     Reads,
 )
 from koordinator.scheduler.cycle.evaluation import view_for, wants_filter
+from koordinator.scheduler.cycle.job_reasons import job_reasons
 from koordinator.scheduler.cycle.job_room import make_room
 from koordinator.scheduler.cycle.rivals import Nominations
 from koordinator.scheduler.diagnosis import reasons_of
@@ -74,6 +75,12 @@ class StateWhatIf:
         return make_room(
             self._profile, self._state, self._rivals, members, rows=rows, allows=allows
         )
+
+    def job_reasons(
+        self, members: Sequence[Member], rows: IntArray | None = None
+    ) -> Mapping[str, int]:
+        """Return what keeps a member of a job away without pods of lower priority: node counts."""
+        return job_reasons(self._profile, self._state, members, rows)
 
     def fit_without(self, pod: PodClass, rows: IntArray, below: int) -> BoolArray:
         """Return per row: it would take the pod, were all pods of priority < ``below`` gone.

@@ -6,6 +6,7 @@ date and decides the members of a gang together.
 Source: koordinator pkg/scheduler/plugins/coscheduling/coscheduling.go, core/core.go.
 """
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -29,7 +30,7 @@ from koordinator.scheduler.contract import (
     Reads,
 )
 from koordinator.scheduler.plugins.coscheduling.proximity import places_by_distance, selector_of
-from koordinator.scheduler.preemption import room_for_job, room_for_pod
+from koordinator.scheduler.preemption import NEVER, room_for_job, room_for_pod, summary
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 
 
@@ -90,9 +91,21 @@ class Coscheduling:
         """Make room for a gang, or for a pod as a job of one: victims are whole jobs, too."""
         if not self.preempts:
             return PostFilterResult()
-        if attempt.members:
-            return room_for_job(attempt, attempt.members)
-        return room_for_pod(attempt)
+        members = attempt.members or ((attempt.pod, attempt.pod_class),)
+        found = room_for_job(attempt, members) if attempt.members else room_for_pod(attempt)
+        is_told = found.places or found.node or found.keeps_nomination
+        if is_told or attempt.rows is not None or NEVER in found.message:
+            return found
+        return replace(found, message=self.job_refusal(attempt, found.message))
+
+    def job_refusal(self, attempt: Attempt, ours: str) -> str:
+        """Return why no room can be made for a job, as the original says it, and then as we do."""
+        members = attempt.members or ((attempt.pod, attempt.pod_class),)
+        reasons = attempt.what_if.job_reasons(members) if self.preempts else {}
+        if not reasons:
+            return ours
+        text = f"preemption: {summary(len(attempt.rejected), Counter(reasons))}"
+        return f"{text} {ours.removeprefix('preemption: ')}".rstrip()
 
 
 def build(args: CoschedulingArgs, _axis: ResourceAxis) -> Coscheduling:
