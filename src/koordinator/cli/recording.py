@@ -36,6 +36,7 @@ from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import too_long
 from koordinator.process.stopping import stop_on_signals
+from koordinator.scheduler.profile import BUILTIN_PLUGINS, installed_plugins
 from koordinator.simulator.embedded import STOCK
 from koordinator.simulator.recorder import Recorder, RecordingFile
 from koordinator.simulator.replaying import Replayed
@@ -93,7 +94,7 @@ def record(
             cluster,
             clock,
             file.write,
-            anonymiser=Anonymiser(os.urandom(SECRET_BYTES)) if anonymous else None,
+            anonymiser=_anonymiser() if anonymous else None,
             configuration=configuration,
         )
         recorder.follow(
@@ -104,6 +105,12 @@ def record(
             ),
         )
     errors.print(f"{recorder.events} objects and changes are in {path}", markup=False)
+
+
+def _anonymiser() -> Anonymiser:
+    """Return one with a key that nobody keeps."""
+    plugins = (spec.name for spec in (*BUILTIN_PLUGINS, *installed_plugins().specs))
+    return Anonymiser(os.urandom(SECRET_BYTES), plugins)
 
 
 def replay(

@@ -62,6 +62,8 @@ class Recorder:
         self._watch = cluster.watch(RECORDED, selectors)
         self._first: list[RecordedEvent] | None = []  # until all that exists has been listed
         self.events = 0
+        if configuration and anonymiser is not None:
+            configuration = anonymiser.configuration(configuration)
         header = RecordingHeader(
             FORMAT, clock.now_s(), anonymiser is not None, configuration or None
         )
