@@ -68,7 +68,7 @@ def _serve(pipe: Connection) -> None:
     clock = SystemClock()
     cluster = MemoryCluster(clock)
     cluster.load(decode_object(each) for each in _objects())
-    lookup = FollowingLookup(cluster, lambda: 0)
+    lookup = FollowingLookup(cluster, lambda: 0, SystemClock())
 
     def not_ready() -> str:
         lookup.follow()

@@ -50,7 +50,8 @@ class ControlPlane:
 
     Its files live in ``state_dir``, which then keeps the logs, or in a temporary folder.
     ``admission_off`` names admission plugins to leave out; give () to have all that Kubernetes has
-    by default, and start the controllers that they need.  ``api`` is the API server, as the admin.
+    by default, and start the controllers that they need.  ``apiserver_flags`` are further flags of
+    the API server.  ``api`` is the API server, as the admin.
     ``programs`` has, by name, what was started.  If it is to be ``audited``, ``audit`` tells who
     bound which pod.
     """
@@ -61,6 +62,7 @@ class ControlPlane:
         *,
         admission_off: Sequence[str] = NEEDS_CONTROLLERS,
         audited: bool = False,
+        apiserver_flags: Sequence[str] = (),
     ) -> None:
         self._owns_state_dir = state_dir is None
         self.state_dir = state_dir or Path(tempfile.mkdtemp(prefix="koordinator-controlplane-"))
@@ -73,6 +75,7 @@ class ControlPlane:
         self._etcd = Endpoint(free_port())
         self._admission_off = admission_off
         self._audited = audited
+        self._apiserver_flags = apiserver_flags
         self._group: ProcessGroup | None = None
 
     def __enter__(self) -> Self:
@@ -102,6 +105,7 @@ class ControlPlane:
         )
         if self._audited:
             apiserver += self.audit.flags()
+        apiserver += self._apiserver_flags
         self._group = ProcessGroup()
         try:
             self._add("etcd", etcd)
