@@ -1,14 +1,20 @@
 """One simulation from a workload to its report: what the CLI, a script and a notebook call."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
-from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
+from koordinator.api.kubescheduler import (
+    DEFAULT_SCHEDULER_NAME,
+    KubeSchedulerConfiguration,
+    decode_configuration,
+)
+from koordinator.api.pod import PodSpec
 from koordinator.cluster.port import Reader
 from koordinator.domain.run_report import RunRecorder, RunReport
 from koordinator.foundation.clock import Clock, SystemClock
@@ -26,7 +32,7 @@ from koordinator.simulator.measuring import Gauge
 from koordinator.simulator.stages import PodStage
 from koordinator.simulator.workload import Workload
 from koordinator.simulator.workload_file import read_workload
-from koordinator.simulator.world import PodRun, World
+from koordinator.simulator.world import PodRun, Submission, World
 
 PROFILE = "data/demo-profile.yaml"
 
@@ -57,7 +63,8 @@ class SimulationResult:
 class Simulation:
     """A run that is ready to begin; ``recorder`` can be watched while it goes on.
 
-    Without a configuration the packaged one is used (``default_profile``).  ``seed`` and
+    Without a configuration the packaged one is used (``default_profile``); pods that name no
+    scheduler are for ``default-scheduler``, or else for the first profile.  ``seed`` and
     ``until_s`` stand for those of the workload.  With ``colocates`` false its colocation is only
     measured: no manager, no profile, no node agent.
 
@@ -84,8 +91,9 @@ class Simulation:
         colocation = workload.colocation
         is_managed = colocation is not None and colocates
         admission = managed_admission(self._lots("admission")) if is_managed else DEFAULT_ADMISSION
+        configuration = configuration or default_profile()
         self.world = World(
-            configuration or default_profile(),
+            configuration,
             stopwatch=self._stopwatch,
             grace_period_s=workload.grace_period.total_seconds(),
             out_of_tree=out_of_tree,
@@ -94,7 +102,7 @@ class Simulation:
         )
         objects = managed_objects if is_managed else unmanaged_objects
         self.world.load(plan.objects if colocation is None else objects(plan.objects))
-        self.world.submit(plan.submissions)
+        self.world.submit(_for_profiles(plan.submissions, configuration))
         for outage in plan.outages:
             self.world.fail_node(outage.at_s, outage.node, outage.repaired_after_s)
         self._gauge = Gauge(self.world, plan.nodes, (s.pod for s in plan.submissions))
@@ -174,6 +182,26 @@ def default_profile() -> KubeSchedulerConfiguration:
     """Return the configuration of ``koord demo``: ``data/demo-profile.yaml`` of this package."""
     text = files("koordinator.simulator").joinpath(PROFILE).read_bytes()
     return decode_configuration(yaml_document(text, PROFILE), PROFILE)
+
+
+def _for_profiles(
+    submissions: Iterable[Submission], configuration: KubeSchedulerConfiguration
+) -> list[Submission]:
+    """Give pods that name no scheduler to the first profile, if none is for them."""
+    names = [profile.scheduler_name for profile in configuration.profiles]
+    if DEFAULT_SCHEDULER_NAME in names:
+        return list(submissions)
+    specs: dict[int, PodSpec] = {}  # one for all pods that share one: they stay alike
+    found = []
+    for submission in submissions:
+        pod, old = submission.pod, submission.pod.spec
+        if old.scheduler_name in {"", DEFAULT_SCHEDULER_NAME}:
+            if id(old) not in specs:
+                specs[id(old)] = structs.replace(old, scheduler_name=names[0])
+            pod = structs.replace(pod, spec=specs[id(old)])
+            submission = replace(submission, pod=pod)  # noqa: PLW2901 -- the same one for another profile
+        found.append(submission)
+    return found
 
 
 def _placement(run: PodRun) -> Placement:

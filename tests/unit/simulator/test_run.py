@@ -22,7 +22,13 @@ from koordinator.domain.run_report import RunReport
 from koordinator.foundation.clock import VirtualClock
 from koordinator.scheduler.contract import PluginSpec, Reads, Rejections
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
-from koordinator.simulator import Simulation, SimulationResult, parse_workload, simulate
+from koordinator.simulator import (
+    Simulation,
+    SimulationResult,
+    parse_workload,
+    shipped_configuration,
+    simulate,
+)
 from koordinator.simulator.measuring import main_reason
 from koordinator.simulator.stages import PodStage
 
@@ -180,6 +186,20 @@ def test_another_configuration_can_be_tried() -> None:
     ]
 
     assert used == [1, 2]
+
+
+def test_a_profile_of_another_name_gets_the_pods_that_name_none() -> None:
+    """So the configuration that the chart installs can be tried on any workload."""
+    workload = parse_workload(
+        yaml.safe_dump(
+            {"nodePools": [CPU_POOL], "podStreams": [stream("s", 2, cpu=1)], "horizon": "1m"}
+        ),
+        "test",
+    )
+
+    placements = simulate(workload, shipped_configuration()).placements
+
+    assert all(placement.node for placement in placements)
 
 
 def test_a_plugin_of_ones_own_is_simulated() -> None:

@@ -1,0 +1,59 @@
+"""What the README and the page about manifests print is what commands and scripts answer."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from koordinator.cli.main import app
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+PAGE = (ROOT / "docs/how-to/schedule-manifests.md").read_text("utf-8")
+READS_MANIFESTS = re.compile(r"```python\n(from koordinator\.cli\.manifests.*?)```", re.DOTALL)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write the README's cluster.yaml and go there."""
+    found = re.search(r"\$ cat cluster\.yaml\n(.*?)\n\n", README, re.DOTALL)
+    assert found is not None
+    path = tmp_path / "cluster.yaml"
+    path.write_text(found[1])
+    monkeypatch.chdir(tmp_path)
+    return path
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_first_command_prints_what_the_readme_shows() -> None:
+    """Literally, but for spaces at the ends of lines."""
+    found = re.search(r"\$ koord (schedule -f cluster\.yaml)\n(.*?)```", README, re.DOTALL)
+    assert found is not None
+
+    done = CliRunner().invoke(app, shlex.split(found[1]))
+
+    printed = [line.rstrip() for line in done.stdout.splitlines()]
+    assert printed == found[2].splitlines()
+    assert done.stderr == ""
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("text", [README, PAGE], ids=["README", "page"])
+def test_scripts_read_manifests_as_shown(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The code block runs as it is printed."""
+    (code,) = READS_MANIFESTS.findall(text)
+
+    exec(code, {})  # noqa: S102 -- our own page
+
+    assert capsys.readouterr().out.startswith("[('default/web', 'n1')]")
+
+
+@pytest.mark.parametrize(
+    "page", [README, PAGE, (ROOT / "docs/how-to/describe-a-workload.md").read_text("utf-8")]
+)
+def test_files_that_pages_name_exist(page: str) -> None:
+    """Links and examples; what is written by the reader has no folder."""
+    for path in re.findall(r"(?:examples|charts|docs)/[\w./-]*\w", page):
+        assert (ROOT / path).exists(), path
