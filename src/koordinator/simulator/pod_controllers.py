@@ -96,6 +96,8 @@ def with_pods(objects: Iterable[KubeObject], controllers: Controllers) -> list[K
     Deployments, Jobs of CronJobs and claims of StatefulSets are made, too.
     """
     given = list(objects)
+    if not controllers:
+        return given
     making = _Making(given)
     made: list[KubeObject] = []
     for obj in given:
