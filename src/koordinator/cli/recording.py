@@ -20,7 +20,13 @@ from koordinator.api.kubescheduler import (
     decode_configuration,
 )
 from koordinator.api.meta import JsonObject
-from koordinator.cli.configuration import plugins_for, read_configuration, read_data
+from koordinator.cli.configuration import (
+    NAMED_CONFIGURATION,
+    WHAT_NAMES_MEAN,
+    plugins_for,
+    read_configuration,
+    read_data,
+)
 from koordinator.cli.flags import GatesOfScheduler, Print
 from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.domain.recording import (
@@ -117,9 +123,12 @@ def replay(
     path: Annotated[Path, typer.Argument(help="A file that koord record has written.")],
     *,
     config: Annotated[
-        Path | None,
-        typer.Option(help="KubeSchedulerConfiguration to try; default: that of the recording."),
-    ] = None,
+        str,
+        typer.Option(
+            metavar=NAMED_CONFIGURATION,
+            help=f"{WHAT_NAMES_MEAN} Default: that of the recording.",
+        ),
+    ] = "",
     feature_gates: GatesOfScheduler = "",
     output: Print = Output.TABLE,
 ) -> None:
@@ -214,11 +223,9 @@ def as_data(replayed: Replayed) -> dict[str, Any]:
     }
 
 
-def _configuration(
-    path: Path | None, header: RecordingHeader, source: str
-) -> KubeSchedulerConfiguration:
-    if path is not None:
-        return read_configuration(path)
+def _configuration(named: str, header: RecordingHeader, source: str) -> KubeSchedulerConfiguration:
+    if named:
+        return read_configuration(named)
     if header.configuration is None:
         return STOCK
     return decode_configuration(header.configuration, source)

@@ -59,6 +59,16 @@ def test_the_same_again(recording: str) -> None:
     }
 
 
+def test_a_configuration_that_has_a_name_can_be_tried(recording: str) -> None:
+    """As for ``koord schedule``; pods that it has no profile for are told."""
+    stock = CliRunner().invoke(app, ["replay", recording, "--config", "kubernetes", "-o", "json"])
+    ours = CliRunner().invoke(app, ["replay", recording, "--config", "koordinator"])
+
+    assert json.loads(stock.stdout)["pods"]
+    assert ours.exit_code == 0
+    assert "no profile is 'default-scheduler'" in ours.stderr
+
+
 def test_another_configuration_for_people(recording: str, tmp_path: Path) -> None:
     """What is different, and the totals."""
     config = tmp_path / "packing.yaml"
