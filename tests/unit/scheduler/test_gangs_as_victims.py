@@ -10,6 +10,8 @@ from tests.unit.scheduler.test_gangs import group, member, members, placed
 from tests.unit.scheduler.test_job_preemption import HIGH, JOBS, QUOTAS, STOCK, settled, world
 from tests.worlds import configuration, embedded, node, pod
 
+from koordinator.api.pod_group import PodGroup
+
 TEAM = {PREFIX + "name": "team"}
 CONFIGS = pytest.mark.parametrize(
     "config", [STOCK, JOBS, QUOTAS], ids=["pods", "jobs", "pods in quotas"]
@@ -83,6 +85,28 @@ def test_a_gang_with_an_important_member_stays(config: Any) -> None:
 
     assert settled(one) == []
     assert set(placed(one)) == {"g-0", "g-1"}
+
+
+@CONFIGS
+def test_a_gang_that_comes_to_need_fewer_makes_room(config: Any) -> None:
+    """Who waits for a place that a member can spare now is tried again."""
+    one = world(
+        team("team", most=100),
+        node("a", 4),
+        node("b", 4),
+        group("g", 2),
+        member("g-0", "g", 4, labels=TEAM),
+        member("g-1", "g", 4, labels=TEAM, priority=2 * HIGH),
+        config=config,
+    )
+    settled(one)
+    one.load([pod("high", 4, priority=HIGH, labels=TEAM)])
+    assert settled(one) == []
+
+    one.cluster.patch(PodGroup, "g", "default", {"spec": {"minMember": 1}})
+
+    assert settled(one) == ["g-0"]
+    assert "high" in placed(one)
 
 
 @pytest.mark.parametrize("jobs", [False, True])

@@ -13,12 +13,14 @@
 Source: kubernetes v1.35 pkg/scheduler/backend/queue.
 """
 
+from koordinator.scheduler.queue.hints import EVERYTHING
 from koordinator.scheduler.queue.nominator import Nominator
 from koordinator.scheduler.queue.pod_changes import pod_changes
 from koordinator.scheduler.queue.queued_pod import MOVES, Need, QueuedPod, QueueState
 from koordinator.scheduler.queue.scheduling_queue import SchedulingQueue
 
 __all__ = [
+    "EVERYTHING",
     "MOVES",
     "Need",
     "Nominator",
