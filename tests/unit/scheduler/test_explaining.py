@@ -536,3 +536,49 @@ def test_a_pod_that_wants_others_near_is_not_said_to_fit_without_them() -> None:
 
     assert found.verdict == "waits"
     assert found.empty_cluster is None
+
+
+def test_a_member_behind_its_gate_is_not_enough_for_its_gang() -> None:
+    """Its gate, a node and less to ask for together leave the gang short all the same."""
+    gated = pod(
+        "g-0",
+        4,
+        labels={"pod-group.scheduling.sigs.k8s.io": "g"},
+        schedulingGates=[{"name": "x.io/approval"}],
+    )
+    found = explained(node("n", cpu=2), group("g", 3), gated, config=BOTH, name="default/g-0")
+
+    assert {cause.plugin for cause in found.causes} >= {"SchedulingGates", "Coscheduling"}
+    assert {remedy.kind for remedy in found.remedies} >= {"open-gates", "gang"}
+    assert not [remedy for remedy in found.remedies if remedy.sufficient]
+
+
+def test_who_names_its_node_is_not_sent_to_another() -> None:
+    """A new node would have another name, and the pod means this one."""
+    found = explained(
+        node("n", cpu=2, labels={"kubernetes.io/hostname": "n"}),
+        pod("there", 2, on="n", priority=9),
+        pod("p", 2, nodeSelector={"kubernetes.io/hostname": "n"}),
+    )
+
+    assert [remedy.kind for remedy in found.remedies] == ["fewer-pods"]
+
+
+def test_a_gang_is_told_how_many_nodes_all_of_it_needs() -> None:
+    """Members of different sizes are put on new nodes one after the other."""
+    mixed = [
+        pod(f"g-{n}", cpu, labels={"pod-group.scheduling.sigs.k8s.io": "g"})
+        for n, cpu in enumerate((3, 1, 3, 2))
+    ]
+    found = explained(
+        node("n", cpu=4),
+        pod("there", 4, on="n", priority=9),
+        group("g", 4),
+        *mixed,
+        config=BOTH,
+        name="default/g-3",
+    )
+
+    nodes = next(remedy for remedy in found.remedies if remedy.kind == "add-node")
+    assert nodes.text == ("add 3 nodes like n: empty ones take the 4 members that find no place")
+    assert nodes.sufficient

@@ -148,8 +148,9 @@ class _Explainer:
         if opening and any(one.sufficient for one in opening):
             return (*opening, *rest)
         first = next((one for one in found if one.sufficient), None)
-        keys = {one.kind for one in opening}
-        if first is None or held or len(keys) != len(gates) or "open-gates" not in keys:
+        gangs = {active.name for active in self._profile.gangs}
+        waits_for_others = bool(held) or any(gate.plugin in gangs for gate in gates)
+        if first is None or waits_for_others or len(gates) != 1 or not opening:
             return (*opening, *rest)
         text = f"together: {opening[0].text}; and {first.text.removeprefix('together: ')}"
         both = Remedy(kind="together", text=text, nodes=first.nodes, pods=first.pods)
