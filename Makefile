@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 READY_E2E := $(VENV)/.ready-e2e
 
-.PHONY: demo test check fuzz e2e bench clean
+.PHONY: demo test check fuzz e2e bench soak clean
 
 demo: $(READY)
 	$(BIN)/koord demo --report demo-report.html
@@ -32,6 +32,11 @@ e2e: $(READY_E2E)
 
 bench: $(READY_E2E)
 	$(BIN)/python -m benchmarks
+
+# Hours: SCALE=0.01 takes minutes.  Exits 1 if memory grows with what has come and gone.
+SCALE ?= 1
+soak: $(READY)
+	$(BIN)/python -m tests.soak --scale $(SCALE)
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("python3 >= 3.11 is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'

@@ -81,10 +81,12 @@ class Embedded:
         metrics: "Metrics | None" = None,
         audit: Audit | None = None,
         on_fault: FaultHandler = raise_fault,
+        state: ClusterState | None = None,
     ) -> None:
+        """``state`` is an empty one, if it shall not be as by default."""
         self.clock = VirtualClock(now_s)
         self.cluster = MemoryCluster(self.clock, admission=admission)
-        self.state = ClusterState()
+        self.state = state or ClusterState()
         built = build_profiles(
             configuration, self.state.axis, out_of_tree=out_of_tree, source=source, gates=gates
         )

@@ -22,6 +22,7 @@ from koordinator.cluster.memory.conditions import condition_status
 from koordinator.cluster.memory.store import Store
 from koordinator.foundation.errors import ClusterError, TooManyRequestsError
 
+MOST_STALE = 64  # namespaces, before those are looked for that have budgets
 _NEEDS_NO_BUDGET = ("Pending", "Succeeded", "Failed")
 
 
@@ -36,6 +37,14 @@ class DisruptionBudgets:
     def touch(self, namespace: str) -> None:
         """Note that pods, workloads or budgets of a namespace changed."""
         self._stale.add(namespace)
+        if len(self._stale) > MOST_STALE:
+            self._stale = {one for one in self._stale if self._store.has(PodDisruptionBudget, one)}
+            if len(self._stale) > MOST_STALE // 2:
+                self.refresh()
+
+    def forget(self, budget: PodDisruptionBudget) -> None:
+        """Forget a budget that is gone."""
+        self._given.discard(budget.metadata.uid)
 
     def respect_status(self, budget: PodDisruptionBudget) -> None:
         """Never compute the status of this budget again."""

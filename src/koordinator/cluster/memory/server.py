@@ -60,6 +60,7 @@ from koordinator.foundation.errors import (
 KindT = TypeVar("KindT", bound=KubeObject)
 
 _NAME_ATTEMPTS = 8  # as the API server has it
+EVENT_TTL_S = 3600.0  # kube-apiserver --event-ttl
 _ADMITTED_LAST = (Pod, PersistentVolumeClaim)  # admission looks for classes on their behalf
 _GATED = Condition(
     type="PodScheduled",
@@ -124,6 +125,8 @@ class MemoryCluster:
         self._watches: WeakSet[MemoryWatch] = WeakSet()
         #: What nobody created: giving it explicitly replaces it.
         self._implied: set[tuple[type[KubeObject], str]] = set()
+        #: Events by namespace and name, and when they were written, the oldest first.
+        self._reported: dict[tuple[str, str], float] = {}
         for priority_class in SYSTEM_PRIORITY_CLASSES:
             self._imply(priority_class)
 
@@ -380,11 +383,23 @@ class MemoryCluster:
         self._write_status(pod, replace(pod, status=status))
 
     def _report_event(self, event: Event) -> None:
-        meta = event.metadata
+        """Write an event; it is gone an hour after it was written last, as in a real cluster."""
+        meta, now_s = event.metadata, self._clock.now_s()
         if self._store.find(Event, meta.namespace, meta.name) is None:
             self.create(event)
         else:
             self.update(event)
+        key = meta.namespace, meta.name
+        self._reported.pop(key, None)
+        self._reported[key] = now_s
+        while self._reported:
+            oldest, written_s = next(iter(self._reported.items()))
+            if written_s + EVENT_TTL_S > now_s:
+                break
+            del self._reported[oldest]
+            stored = self._store.find(Event, *oldest)
+            if stored is not None:
+                self._remove(stored)
 
     def _report_patch(self, patch: ObjectPatch) -> None:
         self.patch(patch.kind_type, patch.name, patch.namespace, guarded(patch), patch.subresource)
@@ -527,4 +542,7 @@ class MemoryCluster:
         self._budgets.touch(obj.metadata.namespace)
         self._identities.forget(obj)
         self._manifests.forget(obj)
+        self._implied.discard((type(obj), obj.key))
+        if isinstance(obj, PodDisruptionBudget):
+            self._budgets.forget(obj)
         self._store.remove(obj)

@@ -35,6 +35,10 @@ class Store:
         meta = obj.metadata
         return self.find(type(obj), meta.namespace, meta.name) is not None
 
+    def has(self, kind_type: type[KubeObject], namespace: str) -> bool:
+        """Return whether there is any object of a kind in a namespace."""
+        return namespace in self._tables.get(kind_type, {})
+
     def scan(self, kind_type: type[KindT], namespace: str | None = None) -> Iterator[KindT]:
         """Yield all objects of a kind in the order of namespace, then name."""
         table = self._tables.get(kind_type, {})

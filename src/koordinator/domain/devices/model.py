@@ -3,9 +3,10 @@
 Equal machines share one ``NodeModel``; ``NodeDevices`` has what each node has of its own.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -167,18 +168,25 @@ class NodeModel:
 
 
 class NodeModels:
-    """Models by number; equal ones are one object."""
+    """Models by number; equal ones are one object.  No number is given twice."""
 
     def __init__(self) -> None:
         self._numbers: dict[NodeModel, int] = {}
-        self._models: list[NodeModel] = []
+        self._models: dict[int, NodeModel] = {}
+        self._next = count()
 
     def number(self, model: NodeModel) -> int:
         """Return the number of the model, a new one if it is the first of its kind."""
-        known = self._numbers.setdefault(model, len(self._models))
-        if known == len(self._models):
-            self._models.append(model)
+        known = self._numbers.get(model)
+        if known is None:
+            known = self._numbers[model] = next(self._next)
+            self._models[known] = model
         return known
+
+    def keep_only(self, numbers: Collection[int]) -> None:
+        """Forget all other models."""
+        self._models = {number: self._models[number] for number in sorted(numbers)}
+        self._numbers = {model: number for number, model in self._models.items()}
 
     def __getitem__(self, number: int) -> NodeModel:
         return self._models[number]

@@ -31,9 +31,9 @@ class QuotaTopology:
         quota = self._quotas.pop(name, None)
         if quota is None:
             return
-        self._children[quota.parent].remove(name)
+        _remove(self._children, quota.parent, name)
         for namespace in set(bound_namespaces(quota)):
-            self._bound[namespace].remove(name)
+            _remove(self._bound, namespace, name)
 
     def get(self, name: str) -> ElasticQuota | None:
         """Return the quota of that name."""
@@ -55,3 +55,10 @@ class QuotaTopology:
     def bound_to(self, namespace: str) -> list[str]:
         """Return the names of quotas that are bound to a namespace, in order."""
         return sorted(self._bound.get(namespace, ()))
+
+
+def _remove(names_by: dict[str, set[str]], key: str, name: str) -> None:
+    """Take a name out of its set, and the set away once it is empty."""
+    names_by[key].remove(name)
+    if not names_by[key]:
+        del names_by[key]

@@ -299,7 +299,10 @@ class QuotaTree:
         amounts = counted if times == 1 else multiple(counted, times)
         protected = NOTHING if pod.is_preemptible else amounts
         add(node.self_used, amounts)
-        add(node.used_by.setdefault(pod.namespace, {}), amounts)
+        used = node.used_by.setdefault(pod.namespace, {})
+        add(used, amounts)
+        if not any(used.values()):
+            del node.used_by[pod.namespace]
         if protected:
             add(node.self_non_preemptible_used, protected)
         self._add_used(node, amounts, protected, amounts)

@@ -266,7 +266,12 @@ class QuotaTrees:
         del self._specs[spec.name]
         for namespace in set(spec.bound_namespaces):
             self._bound[namespace].remove(spec.name)
-        self._tree_roots[spec.tree_id].discard(spec.name)
+            if not self._bound[namespace]:
+                del self._bound[namespace]
+        roots = self._tree_roots.get(spec.tree_id, set())
+        roots.discard(spec.name)
+        if not roots:
+            self._tree_roots.pop(spec.tree_id, None)
 
     def _share_total(self) -> None:
         """Give every tree what it has; of several roots of a tree the first by name counts."""

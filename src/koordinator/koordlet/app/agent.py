@@ -350,6 +350,7 @@ class Koordlet:
     def _keep_house(self, now_s: float) -> None:
         self.store.expire(now_s)
         self._executor.forget(now_s)
+        self._volumes.forget()
         if self._gauges is not None:
             self._gauges.followed(slo=not self.state.slo_problem)
             self._gauges.evicted("cpu", self._cpu_evictions.count)

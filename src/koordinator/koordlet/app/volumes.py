@@ -24,6 +24,7 @@ class Volumes:
         self._outbox = outbox
         self._kubelet_root = kubelet_root
         self._names: dict[tuple[str, str], str] = {}
+        self._asked: set[tuple[str, str]] = set()  # since the last time that the others went
 
     def of_device(self, name: str) -> str | None:
         return self._disks.of_device(name)
@@ -47,7 +48,13 @@ class Volumes:
             return self._disks.of_mount(f"{volumes}/{folder}/mount")
         return None
 
+    def forget(self) -> None:
+        """Forget the claims that nobody has asked about since the last call."""
+        self._names = {one: name for one, name in [*self._names.items()] if one in self._asked}
+        self._asked = set()
+
     def _volume_name(self, namespace: str, claim: str) -> str:
+        self._asked.add((namespace, claim))
         known = self._names.get((namespace, claim), "")
         if not known:
 

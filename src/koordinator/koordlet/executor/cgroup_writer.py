@@ -25,7 +25,7 @@ from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.intents import SetCgroup
 
 FORCED_AFTER_S: Final = 60.0
-_KEPT_S = 120.0
+KEPT_S: Final = 120.0  # what was not asked for so long is forgotten
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class CgroupWriter:
 
     def forget(self, now_s: float) -> None:
         """Drop what was not asked for again: its pod has ended."""
-        self._known = {key: e for key, e in self._known.items() if now_s - e[1] < _KEPT_S}
+        self._known = {key: e for key, e in self._known.items() if now_s - e[1] < KEPT_S}
 
     def _look(self, intent: SetCgroup, now_s: float) -> "_Change | None":
         """Return the change to be made, None if there is none to make."""

@@ -15,7 +15,7 @@ from koordinator.host.port import Host
 from koordinator.host.roots import Roots
 from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.executor.audit import AuditEvent, AuditTrail
-from koordinator.koordlet.executor.cgroup_writer import FORCED_AFTER_S, CgroupWriter
+from koordinator.koordlet.executor.cgroup_writer import FORCED_AFTER_S, KEPT_S, CgroupWriter
 from koordinator.koordlet.executor.cookie_writer import CookieWriter
 from koordinator.koordlet.executor.resctrl_writer import ResctrlWriter
 from koordinator.koordlet.intents import (
@@ -57,7 +57,7 @@ class Executor:
         self._cgroups = cgroups
         self._writer = CgroupWriter(cgroups, forced_after_s)
         self._resctrl = ResctrlWriter(host, cgroups, roots.resctrl)
-        self._complained: dict[str, str] = {}  # file -> the last refusal
+        self._complained: dict[str, tuple[str, float]] = {}  # file -> the last refusal, and when
 
     def apply(self, intents: Iterable[Intent], now_s: float) -> None:
         """Make the machine as the intents want it; evictions are not its affair."""
@@ -98,6 +98,9 @@ class Executor:
     def forget(self, now_s: float) -> None:
         """Drop what is remembered of cgroups that nobody asks for any more."""
         self._writer.forget(now_s)
+        self._complained = {
+            file: said for file, said in self._complained.items() if now_s - said[1] < KEPT_S
+        }
 
     def _apply(self, intent: Intent, now_s: float) -> None:
         match intent:
@@ -216,9 +219,10 @@ class Executor:
         )
         if not error:
             self._complained.pop(target, None)
-        elif self._complained.get(target) == error:
+        elif (known := self._complained.get(target)) is not None and known[0] == error:
+            self._complained[target] = (error, now_s)
             return  # said before: once a second would drown all else
         else:
-            self._complained[target] = error
+            self._complained[target] = (error, now_s)
             log.warning("not written", extra={"file": target, "value": after, "error": error})
         self.audit.add(event)

@@ -10,6 +10,7 @@ from koordinator.koordlet.metrics.aggregate import Aggregate
 from koordinator.koordlet.metrics.names import PER_POD, Metric
 from koordinator.koordlet.metrics.series import Series
 
+LEAST_KEPT_S = 120.0  # some samples are taken once a minute only
 MAX_SAMPLES = 12 * 3600  # half a day of seconds: the original keeps no more
 
 
@@ -17,7 +18,7 @@ class MetricStore:
     """Samples of the last ``retention_s`` seconds, taken no more often than ``interval_s``.
 
     Of pods and containers, of which there are many, ``pod_retention_s``.  A series that got nothing
-    for ``retention_s`` is dropped: its pod is gone.
+    for so long is dropped: its pod is gone.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class MetricStore:
             return
         series = self._series.get((metric, owner))
         if series is None:
-            seconds = self._pod_retention_s if metric in PER_POD else self._retention_s
+            seconds = self._seconds(metric)
             capacity = min(math.ceil(seconds / self._interval_s) + 1, MAX_SAMPLES)
             series = self._series[metric, owner] = Series(capacity)
         series.append(time_s, value)
@@ -61,10 +62,17 @@ class MetricStore:
         return (owner for kind, owner in tuple(self._series) if kind is metric)
 
     def expire(self, now_s: float) -> None:
-        """Drop the series that got nothing for ``retention_s``."""
-        oldest_s = now_s - self._retention_s
-        for key in [key for key, series in self._series.items() if series.last_s < oldest_s]:
+        """Drop the series all of whose samples are too old."""
+        idle = [
+            key
+            for key, series in self._series.items()
+            if series.last_s < now_s - max(self._seconds(key[0]), LEAST_KEPT_S)
+        ]
+        for key in idle:
             del self._series[key]
+
+    def _seconds(self, metric: Metric) -> float:
+        return self._pod_retention_s if metric in PER_POD else self._retention_s
 
     def __len__(self) -> int:
         return len(self._series)

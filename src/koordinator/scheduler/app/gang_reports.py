@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 PATIENCE_S = 30.0  # with gangs that others name and that are not there yet
 LOOKS = 200  # at PodGroups in one step
+SPARE = 16  # gangs to be looked at that may have gone
 
 
 class GangReports:
@@ -66,6 +67,7 @@ class GangReports:
 
     def gone(self, key: str) -> None:
         """Forget a pod."""
+        self._gated.pop(key, None)
         self._contradictions.pop(key, None)
         self._contradicting.pop(key, None)
 
@@ -84,6 +86,13 @@ class GangReports:
         if (again_s := self._patches.next_wakeup_s()) is not None:
             times.append(again_s)
         return min(times, default=None)
+
+    def follow(self) -> None:
+        """Forget gangs that have gone, once they are most of those to be looked at."""
+        for gangs in self._gangs:
+            if len(gangs.changed) > 2 * len(gangs.gangs) + SPARE:
+                for gang_id in [one for one in gangs.changed if one not in gangs.gangs]:
+                    del gangs.changed[gang_id]
 
     def write(self) -> None:
         """Tell gated pods what their gangs lack, and bring PodGroups up to date."""
@@ -112,6 +121,9 @@ class GangReports:
         gang, stored = gangs.gangs.get(gang_id), self._state.objects.get(PodGroup, gang_id)
         if gang is None or gang.terms is None or stored is None:
             self._patches.arrived(gang_id)
+        if gang is None:
+            for told in (self._missing, self._in_vain, self._complaints):
+                told.pop(gang_id, None)
         if gang is None or gang.terms is None:
             return
         self._note_missing(gangs, gang)

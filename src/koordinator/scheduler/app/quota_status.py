@@ -89,6 +89,12 @@ class QuotaStatus:
         self._collect(ledger)
         self._write(ledger, LOOKS, WRITES)
 
+    def follow(self) -> None:
+        """Forget what was to be told of quotas that have gone: somebody else leads, and tells."""
+        ledger = self._plugin.ledger(Snapshot(self._state))
+        ledger.take_notices()
+        ledger.forget_touched()
+
     def next_wakeup_s(self) -> float | None:
         """Return when something may have to be written again."""
         again_s = self._patches.next_wakeup_s()
@@ -104,6 +110,8 @@ class QuotaStatus:
             else:
                 self._patches.arrived(key)
         for name in sorted(ledger.take_touched()):
+            if name not in ledger.objects:
+                self.gauges.pop(name, None)
             if name in trees:
                 self._waiting.update(dict.fromkeys((*trees.tree_of(name).path(name), ROOT_QUOTA)))
         room = LOOKS - len(self._waiting)
@@ -175,7 +183,7 @@ class QuotaStatus:
         ledger.rules_broken.check(CHECKS)
         for changed, text in ledger.take_notices():
             log.warning("quota changed in use", extra={"quota": changed.key, "what": text})
-            self._reporter.complained(changed, text)
+            self._reporter.noticed(changed, text)
         complaints = {**ledger.rules_broken.texts, **ledger.complaints}
         for key, complaint in complaints.items():
             if self._told.get(key) != complaint:

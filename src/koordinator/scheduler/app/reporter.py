@@ -23,7 +23,7 @@ from koordinator.api.meta import Condition, KubeObject, ObjectMeta
 from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
 from koordinator.api.pod_group import PodGroup
 from koordinator.api.reservation import Reservation
-from koordinator.cluster.port import Cluster, ObjectPatch, PodReport
+from koordinator.cluster.port import Cluster, EventType, ObjectPatch, PodReport, WatchEvent
 from koordinator.domain.reservations.message import reservation_message
 from koordinator.domain.reservations.reserve_pod import is_reserve_pod, reservation_name
 from koordinator.foundation.clock import UTC, Clock, to_datetime
@@ -41,7 +41,9 @@ DEFAULT_NAMESPACE = "default"  # of events about objects that have none
 SERIES_S = 360.0  # an event that comes again within this time is the same one
 SERIES_WRITE_S = 60.0  # how often a growing series is written at most
 _NAME = 230  # characters of a pod's name in that of its event, which may have 253
-_KEPT = 1 << 14  # failures remembered before the old ones are looked for
+_KEPT = 1 << 12  # failures remembered before the old ones are looked for
+_MOST_IGNORED = 1 << 14  # objects with problems; then all is told again
+_MOST_PROBLEMS = 64  # of one object that are remembered
 
 
 Judged = PodGroup | ElasticQuota | ClusterNetworkTopology
@@ -70,7 +72,7 @@ class Reporter:
         self._written = 0
         self._told: dict[str, _Told] = {}  # by uid
         self._prune_at = _KEPT
-        self._ignored: set[tuple[str, str, str]] = set()  # kind, uid and problem
+        self._ignored: dict[str, set[str]] = {}  # problems by uid
         self._judged: dict[str, tuple[str, str]] = {}  # by uid: status and message of a condition
 
     def bound(self, pods: Sequence[tuple[Pod, str]]) -> None:
@@ -90,6 +92,19 @@ class Reporter:
                     for pod, node in pods
                 ]
             )
+
+    def heard_of(self, event: WatchEvent) -> None:
+        """Forget what was told of an object if it is gone now."""
+        if event.type is not EventType.DELETED:
+            return
+        gone = event.object
+        key = _identity(gone)
+        for told in (self._told, self._ignored, self._judged):
+            told.pop(key, None)
+        if isinstance(gone, Pod):
+            self._told.pop(gone.metadata.uid + FAILED_RESERVATION[1], None)
+        elif isinstance(gone, Reservation):  # its pod has its uid
+            self._told.pop(gone.metadata.uid, None)
 
     def failed(self, pod: Pod, message: str, reason: str = "Unschedulable") -> None:
         """Tell why the pod still waits; a condition that says so already is left alone."""
@@ -126,16 +141,22 @@ class Reporter:
 
     def complained(self, about: KubeObject, problem: str) -> bool:
         """Tell once what of an object is left out, and why; return whether it was news."""
-        key = (about.KIND, about.metadata.uid or about.key, problem)
-        if key in self._ignored:
-            return False
-        if len(self._ignored) >= _KEPT:
+        if len(self._ignored) >= _MOST_IGNORED:
             self._ignored.clear()
-        self._ignored.add(key)
+        known = self._ignored.setdefault(_identity(about), set())
+        if problem in known:
+            return False
+        if len(known) >= _MOST_PROBLEMS:
+            known.clear()
+        known.add(problem)
+        self.noticed(about, problem)
+        return True
+
+    def noticed(self, about: KubeObject, problem: str) -> None:
+        """Tell what is wrong with an object, which may be gone."""
         if self._enabled:
             what = ("Warning", f"Invalid{about.KIND}", "Reading")
             self._cluster.report([self._event(about, COMPONENT, what, shortened(problem))])
-        return True
 
     def judged(self, about: Judged, problem: str) -> None:
         """Keep the condition that says whether an object can be meant; none if it always could."""
@@ -144,7 +165,7 @@ class Reporter:
         text = shortened(problem)
         if not self._enabled or (known is None and not problem):
             return
-        key, said = about.metadata.uid or about.key, (status, text)
+        key, said = _identity(about), (status, text)
         if self._judged.get(key) == said or (known and (known.status, known.message) == said):
             return
         self._judged[key] = said
@@ -261,6 +282,10 @@ class Reporter:
             note=note,
             type=kind,
         )
+
+
+def _identity(about: KubeObject) -> str:
+    return about.metadata.uid or f"{about.KIND} {about.key}"
 
 
 def called(pod: Pod) -> str:

@@ -8,7 +8,8 @@ Source: koordinator pkg/scheduler/plugins/reservation, ``Bind``; controller.
 
 import logging
 from collections.abc import Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from math import inf
 
 from msgspec.structs import replace
 
@@ -39,6 +40,7 @@ from koordinator.scheduler.plugins.reservation import Reservations
 from koordinator.scheduler.snapshot import ClusterState
 
 WRITES_PER_STEP = 32  # so that pods don't wait for long
+SPARE = 16  # entries of gone reservations that are not worth looking for
 RETRY_S = 5.0  # after a write that failed
 
 log = logging.getLogger(__name__)
@@ -63,6 +65,7 @@ class ReservationKeeper:
         self._cluster, self._state, self._clock, self._args = cluster, state, clock, args
         self._dirty: dict[str, None] = {}  # names; in the order in which they became so
         self._due: list[tuple[float, str]] = []  # heap of (seconds since the epoch, name)
+        self._due_s: dict[str, float] = {}  # by name: an entry of the heap that says else is void
         self._next_collection_s: float | None = None
 
     # -- news --------------------------------------------------------------------------------
@@ -75,6 +78,13 @@ class ReservationKeeper:
         """Note that a reservation was deleted."""
         if self._cleans_users:
             self._deleted[uid] = None
+
+    def follow(self) -> None:
+        """Forget reservations that have gone: somebody else leads, and does what is due."""
+        self._deleted.clear()
+        if len(self._dirty) > SPARE:
+            known = self._state.objects
+            self._dirty = {n: None for n in self._dirty if known.get(Reservation, n) is not None}
 
     def touch_user(self, uid: str) -> None:
         """Look again at the reservation that a pod uses, or used."""
@@ -128,8 +138,9 @@ class ReservationKeeper:
     def step(self) -> bool:
         """Do what is due; return whether anything was written."""
         now_s = self._clock.now_s()
-        while self._due and self._due[0][0] <= now_s:
-            self.touch(heappop(self._due)[1])
+        while (first := self._first_due()) is not None and first[0] <= now_s:
+            del self._due_s[first[1]]
+            self.touch(first[1])
         written = self._clean_users()
         for name in list(self._dirty)[:WRITES_PER_STEP]:
             del self._dirty[name]
@@ -137,13 +148,16 @@ class ReservationKeeper:
             if reservation is not None:
                 with self._isolation.barrier("reservation", subject_of(reservation)):
                     written |= self._settle(reservation, now_s)
+            else:
+                self._due_s.pop(name, None)
         return self._collect(now_s) or written
 
     def next_wakeup_s(self) -> float | None:
         """Return when something is due; None: nothing without news."""
         if self._dirty or self._deleted:
             return self._clock.now_s()
-        times = [self._due[0][0]] if self._due else []
+        first = self._first_due()
+        times = [] if first is None else [first[0]]
         if self._next_collection_s is not None:
             times.append(self._next_collection_s)
         return min(times, default=None)
@@ -170,8 +184,20 @@ class ReservationKeeper:
         return [user.pod for user in users if user.pod.spec.node_name == node]
 
     def _remind(self, when_s: float, name: str) -> None:
-        if (when_s, name) not in self._due:
+        """Look at a reservation then; of several times the earliest counts."""
+        if self._due_s.get(name, inf) <= when_s:
+            return
+        self._due_s[name] = when_s
+        if len(self._due) >= 2 * len(self._due_s) + SPARE:
+            self._due = [(at_s, one) for one, at_s in self._due_s.items()]
+            heapify(self._due)
+        else:
             heappush(self._due, (when_s, name))
+
+    def _first_due(self) -> tuple[float, str] | None:
+        while self._due and self._due_s.get(self._due[0][1]) != self._due[0][0]:
+            heappop(self._due)
+        return self._due[0] if self._due else None
 
     def _clean_users(self) -> bool:
         """Take the annotation off the pods that used what is gone."""

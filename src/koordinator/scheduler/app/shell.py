@@ -155,6 +155,7 @@ class Scheduler:
             self._reporter,
             gangs=self.gangs,
             queues=self._job_queues,
+            keeper=self._keeper,
             quotas=self.quotas,
             message_of=self._message_of,
             metrics=metrics,
@@ -269,6 +270,7 @@ class Scheduler:
             began_s = self._metrics.now_s() if self._metrics is not None else 0.0
             if self._left_out.events:
                 self._left_out.forget(event.object)
+            self._reporter.heard_of(event)
             try:
                 self._handle(event)
             except Exception as error:  # noqa: BLE001 -- told
@@ -539,8 +541,7 @@ class Scheduler:
             self._gang_turns.waiting.wake()  # what was given back may make room
         self._upkeep.settle()
         self._isolation.tell_of_hints(self.queue)
-        if self.is_synced and limit != 0:  # who only follows the cluster writes nothing
-            self._journal.note_all(self._upkeep.step())
+        self._journal.note_all(self._upkeep.step(leads=limit != 0) if self.is_synced else ())
         return self._journal.take()
 
     def _keeps_reservations(self) -> bool:

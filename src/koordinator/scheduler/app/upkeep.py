@@ -18,6 +18,7 @@ from koordinator.scheduler.app.queue_places import QueuePlaces
 from koordinator.scheduler.app.quota_revoke import QuotaRevoke
 from koordinator.scheduler.app.quota_status import QuotaStatus
 from koordinator.scheduler.app.reporter import Reporter
+from koordinator.scheduler.app.reservations import ReservationKeeper
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
 from koordinator.scheduler.snapshot import ClusterState
 
@@ -38,6 +39,7 @@ class Upkeep:
         *,
         gangs: Sequence[GangBook],
         queues: JobQueues,
+        keeper: ReservationKeeper | None,
         quotas: ElasticQuotaPlugin | None,
         message_of: Callable[[str], str],
         metrics: "Metrics | None",
@@ -47,6 +49,7 @@ class Upkeep:
     ) -> None:
         """``writes_network``: None leaves it to whether some gang plugin looks at the network."""
         self._clock, self._report, self._isolation = clock, report, isolation
+        self._keeper = keeper
         self._places = QueuePlaces(queues, state, gangs, reporter, message_of)
         self.gangs = GangReports(
             cluster, clock, state, gangs, reporter, places=self._places, enabled=report
@@ -66,10 +69,25 @@ class Upkeep:
         with self._isolation.barrier("queue places"):
             self._places.settle()
 
-    def step(self) -> list[Evicted]:
-        """Write what is due; return the pods that were evicted because their quota is overused."""
+    def _follow(self) -> None:
+        """Forget of what is to be written whatever has gone: for a replica that doesn't lead."""
+        self.gangs.follow()
+        if self._status is not None:
+            self._status.follow()
+        if self._keeper is not None:
+            self._keeper.follow()
+
+    def step(self, *, leads: bool = True) -> list[Evicted]:
+        """Write what is due; return the pods that were evicted because their quota is overused.
+
+        Who does not lead writes nothing.
+        """
         barrier = self._isolation.barrier
         evicted: list[Evicted] = []
+        if not leads:
+            with barrier("following"):
+                self._follow()
+            return evicted
         if self._report:
             with barrier("queue places"):
                 self._places.step(self._clock)

@@ -23,8 +23,10 @@ from koordinator.scheduler.snapshot import (
     Snapshot,
 )
 
-#: Memory that kept evaluations may take; the ones unused for longest go first.
+#: Memory that kept evaluations may take; the ones unused for longest go first, and those unused
+#: while many new classes of pods came.
 KEEP_BYTES = 1 << 30
+_OVERHEAD = 1 << 13  # bytes that any evaluation takes
 
 UNFIT = -1  # in place of a total: the node does not take the pod
 
@@ -189,6 +191,7 @@ class NodeFacts:
     layout: int
     position: int  # in the node log
     values: BoolArray | IntArray
+    asked_in: int = 0  # the generation of classes in which somebody last asked
 
 
 class Evaluation:
@@ -204,6 +207,7 @@ class Evaluation:
         "_static_total",
         "_usage_position",
         "_versions",
+        "asked_in",
         "best",
         "flat",
         "pod",
@@ -214,6 +218,7 @@ class Evaluation:
     def __init__(self, program: Program, pod: PodClass) -> None:
         self.program = program
         self.pod = pod  # any pod of that kind will do: the plugins can't tell
+        self.asked_in = 0  # the generation of classes in which somebody last asked
         self.best = np.zeros(0, np.int64)
         self.raw: list[IntArray] = [np.zeros(0, np.int64) for _ in program.relative]
         self.flat: list[bool] = []  # per relative plugin: raw scores are 0 everywhere
@@ -235,7 +240,7 @@ class Evaluation:
 
     @property
     def nbytes(self) -> int:
-        return self.best.nbytes * (3 + len(self.raw))
+        return self.best.nbytes * (3 + len(self.raw)) + _OVERHEAD
 
     def refresh(self, evaluator: "Evaluator", snapshot: Snapshot) -> None:
         """Take in what has changed since the last time; ``snapshot`` has the pod's loans."""
@@ -326,6 +331,7 @@ class Evaluator:
         self._keep_bytes = keep_bytes
         self._kept: OrderedDict[Hashable, Evaluation] = OrderedDict()
         self._facts: OrderedDict[Hashable, NodeFacts] = OrderedDict()
+        self._generation = 0  # of classes when idle ones were last dropped
 
     @property
     def snapshot(self) -> Snapshot:
@@ -347,6 +353,9 @@ class Evaluator:
         """Return the pod's evaluation, up to date; ``view`` is that of the pod if it is known."""
         view = view or self.view(pod)
         program, key = self._program(pod, view)
+        generation = self.state.classes.generation
+        if generation != self._generation:
+            self._drop_idle(generation)
         kept = self._kept.get(key)
         if kept is None:
             kept = Evaluation(program, pod)
@@ -358,18 +367,28 @@ class Evaluator:
         else:
             self._kept.move_to_end(key)
             kept.refresh(self, view)
+        kept.asked_in = generation
         return kept
+
+    def _drop_idle(self, generation: int) -> None:
+        """Drop what nobody asked for in the last generation of classes: many have come since."""
+        self._generation = generation
+        while self._kept and next(iter(self._kept.values())).asked_in < generation - 1:
+            self._kept.popitem(last=False)
+        while self._facts and next(iter(self._facts.values())).asked_in < generation - 1:
+            self._facts.popitem(last=False)
 
     def is_linear(self, pod: PodClass, view: Snapshot) -> bool:
         """Return whether amounts and pod counts are all that placing such pods changes."""
         return self._program(pod, view)[0].linear
 
     def _program(self, pod: PodClass, view: Snapshot) -> tuple[Program, Hashable]:
-        traits = (self.state.traits, view.loans is None)
+        columns = self.state.axis.generation
+        traits = (self.state.traits, columns, view.loans is None)
         known: tuple[Program, Hashable, Hashable] | None = pod.facts.get(self)
         if known is None or known[2] != traits:
             program = compile_program(self.profile, view, pod)
-            known = pod.facts[self] = (program, (program.key, program.linear), traits)
+            known = pod.facts[self] = (program, (program.key, program.linear, columns), traits)
         return known[0], known[1]
 
     def versions_of(self, pod: PodClass, view: Snapshot) -> Hashable:
@@ -393,7 +412,7 @@ class Evaluator:
         """
         state, snapshot, active = self.state, self.snapshot, part.active
         version = part_version(active, snapshot)
-        key = (active.name, method, part.key)
+        key = (active.name, method, part.key, state.axis.generation)
         facts = self._facts.get(key)
         rows = state.node_log.since(facts.position) if facts is not None else None
         if (
@@ -405,13 +424,14 @@ class Evaluator:
             values = self._ask(method, active, snapshot, pod)
             facts = NodeFacts(version, state.layout, state.node_log.position, values)
             self._facts[key] = facts
-            bound = max(64, self._keep_bytes // 8 // max(values.nbytes, 1))
+            bound = max(64, self._keep_bytes // 8 // (values.nbytes + _OVERHEAD))
             while len(self._facts) > bound:
                 self._facts.popitem(last=False)
         elif len(rows):
             facts.values[rows] = self._ask(method, active, snapshot[rows], pod)
             facts.position = state.node_log.position
         self._facts.move_to_end(key)
+        facts.asked_in = state.classes.generation
         return facts.values
 
     @staticmethod

@@ -23,6 +23,7 @@ MOST_CELLS = 1 << 20  # lines x columns x rows that are counted at once
 UNBOUNDED = 1 << 40
 PER_ROW = 1 << 24  # where nothing that is requested limits the number
 KEEP_BYTES = 1 << 26  # that lines may take; then all are forgotten
+KEEP_LINES = 1 << 12  # likewise
 _VOID = object()  # the versions of a line that has to be counted anew
 
 #: A kind of pods, and the priority below which pods are left out; None: all are there.
@@ -69,7 +70,7 @@ class RoomTable:
         self._advance()
         number = self._numbers.get(line)
         if number is None:
-            if self._fits.nbytes > KEEP_BYTES:
+            if self._fits.nbytes > KEEP_BYTES or len(self._numbers) >= KEEP_LINES:
                 self._clear()
                 self._advance()
             number = self._add(line, amounts)

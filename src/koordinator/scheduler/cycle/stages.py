@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 import numpy as np
 from msgspec import Struct
@@ -71,6 +72,12 @@ def _of_cluster(actives: Sequence[ActivePlugin]) -> tuple[ActivePlugin, ...]:
     return tuple([active for active in actives if active.plugin.reads is Reads.CLUSTER])
 
 
+class RunKey:
+    """Is the same for pods that are decided as one run; lives as long as anybody holds it."""
+
+    __slots__ = ("__weakref__",)
+
+
 class Cycle:
     """Scheduling decisions of one profile on one state.  Decides; the caller places and binds."""
 
@@ -79,14 +86,14 @@ class Cycle:
         self.state = state
         self._evaluator = Evaluator(profile, state)
         self._rooms = RoomTable(state)
-        self._run_numbers: dict[Hashable, int] = {}
+        self._run_keys: WeakValueDictionary[Hashable, RunKey] = WeakValueDictionary()
         self._counts_requests = any(a.name == "NodeResourcesFit" for a in profile.filter)
         self._learning = [a for a in profile.score if hasattr(a.plugin, "arrived")]
         self.limiting = [a for a in profile.pre_filter if hasattr(a.plugin, "run_limit")]
 
     def run_key(self, pod: PodClass) -> Hashable:
         """Return what pods must share to be decided as one run; cheap to compare."""
-        known = pod.facts.get((self, "run"))
+        known: RunKey | None = pod.facts.get((self, "run"))
         if known is None:
             shared = (
                 self._evaluator.key(pod),
@@ -95,10 +102,8 @@ class Cycle:
                 pod.nonzero_memory,
                 tuple(a.plugin.key(pod) for a in self.limiting),
             )
-            number = self._run_numbers.setdefault(shared, len(self._run_numbers))
-            known = pod.facts[self, "run"] = (self.profile.scheduler_name, number)
-        key: Hashable = known
-        return key
+            known = pod.facts[self, "run"] = self._run_keys.setdefault(shared, RunKey())
+        return known
 
     def kind_key(self, pod: PodClass) -> Hashable:
         """Return what pods must share so that no plugin tells them apart, wherever it looks."""

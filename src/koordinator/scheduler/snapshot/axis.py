@@ -1,6 +1,6 @@
 """The resource axis: one column per resource name, the same in every array."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +15,19 @@ CPU, MEMORY, EPHEMERAL_STORAGE, PODS = range(4)
 
 
 class ResourceAxis:
-    """Names to columns.  Append-only, so a column number stays true for good.
+    """Names to columns.
 
+    A column that somebody asked for by ``index`` stays for good.  One that only nodes or pods speak
+    of (``lend``) is taken back once none of them does (``keep_only``), and given to another name.
     Amounts are int64 in canonical units: milli-CPU for ``cpu``, whole units of everything else.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        self.names: list[str] = []
+        self.names: list[str] = []  # empty where a column is free
+        self.generation = 0  # grows when columns are taken back: they mean something else then
         self._columns: dict[str, int] = {}
+        self._lent: dict[str, int] = {}  # of these, those that may be taken back
+        self._free: list[int] = []
         for name in ("cpu", "memory", "ephemeral-storage", "pods", *names):
             self.index(name)
 
@@ -30,12 +35,42 @@ class ResourceAxis:
         return len(self.names)
 
     def index(self, name: str) -> int:
-        """Return the column of ``name``; a new name gets the next one."""
+        """Return the column of ``name``, which is never taken back; a new name gets a new one."""
+        self._lent.pop(name, None)
+        column = self._columns.get(name)
+        return self._add(name) if column is None else column
+
+    def lend(self, name: str) -> int:
+        """Return the column of ``name`` to somebody who is asked before it is taken back."""
         column = self._columns.get(name)
         if column is None:
-            column = self._columns[name] = len(self.names)
-            self.names.append(name)
+            column = self._lent[name] = self._add(name)
         return column
+
+    def _add(self, name: str) -> int:
+        if self._free:
+            column = self._free.pop()
+            self.names[column] = name
+        else:
+            column = len(self.names)
+            self.names.append(name)
+        self._columns[name] = column
+        return column
+
+    @property
+    def has_lent(self) -> bool:
+        """Whether ``keep_only`` might take any column back."""
+        return bool(self._lent)
+
+    def keep_only(self, used: Collection[int]) -> None:
+        """Take back the lent columns that are not among the used ones."""
+        idle = [name for name, column in self._lent.items() if column not in used]
+        for name in idle:
+            column = self._columns.pop(name)
+            del self._lent[name]
+            self.names[column] = ""
+            self._free.append(column)
+        self.generation += bool(idle)
 
     def column(self, amounts: Mapping[str, int]) -> IntArray:
         """Return ``amounts`` as an array ``(n_resources,)``, zero where nothing is said."""
@@ -48,4 +83,4 @@ class ResourceAxis:
 
     def amounts(self, resources: Mapping[str, Quantity]) -> dict[int, int]:
         """Return ``{column: amount}`` in canonical units."""
-        return {self.index(name): bounded(name, q) for name, q in resources.items()}
+        return {self.lend(name): bounded(name, q) for name, q in resources.items()}

@@ -1,9 +1,12 @@
 """Pod classes: pods that no plugin can tell apart share one, and with it every cached result.
 
+A class lives as long as anybody holds it, and for a while after: ``sweep`` ends the idle ones.
+
 The claim of an ephemeral volume is named after its pod, so a pod that has one is a class of its
 own; so is a pod that a reservation means by its name.
 """
 
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -34,12 +37,14 @@ WRITTEN = frozenset(
     }
 )
 
-KEEP_CLASSES = 1 << 18
+#: So many new classes, and such a part of all, and it is time to look for idle ones.
+NEW_CLASSES = 1 << 10
+_SHARE = 16
 
 _encode = msgspec.msgpack.Encoder(enc_hook=str).encode
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class PodClass:
     """What is the same for all its pods.  Plugins see this, never a single pod."""
 
@@ -62,6 +67,7 @@ class PodClass:
     name: str = ""  # of the one pod, if its name matters; empty for all others
     uid: str = ""  # likewise
     facts: dict[Any, Any] = field(default_factory=dict)  # what plugins derived from the above
+    asked_in: int = 0  # the generation in which a pod was last found to be one of it
 
     def amount(self, column: int) -> int:
         """Return the request in one column, 0 when there is none."""
@@ -82,6 +88,7 @@ class PodClasses:
         axis: ResourceAxis,
         intern_labels: InternLabels,
         is_named: Callable[[Pod], bool] = lambda _: False,
+        new_classes: int = NEW_CLASSES,
     ) -> None:
         """``is_named``: whether a pod is meant by its own name."""
         self._axis = axis
@@ -89,6 +96,8 @@ class PodClasses:
         self._intern_labels = intern_labels
         self._by_key: dict[Any, PodClass] = {}
         self._numbers = count()
+        self._least_new = self._sweep_at = new_classes
+        self.generation = 0  # of sweeps
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -110,9 +119,30 @@ class PodClasses:
         )
         known = self._by_key.get(key)
         if known is None:
-            self._forget_old_ones()
             known = self._by_key[key] = self._build(pod, spec, dict(annotations or ()))
+        known.asked_in = self.generation
         return known
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there are so many new classes that a sweep pays."""
+        return len(self._by_key) >= self._sweep_at
+
+    def sweep(self) -> list[PodClass]:
+        """Forget the classes that nobody holds and no pod was of lately; return all others.
+
+        So whatever a living class refers to by a number (its labels, its columns) may be told apart
+        from what can be given to somebody else.
+        """
+        recent = [c for c in self._by_key.values() if c.asked_in == self.generation]
+        found = [(key, weakref.ref(c)) for key, c in self._by_key.items()]
+        self._by_key.clear()
+        self._by_key = {key: c for key, held in found if (c := held()) is not None}
+        self.generation += 1
+        kept = len(self._by_key)
+        self._sweep_at = kept + max(self._least_new, kept // _SHARE)
+        del recent
+        return [*self._by_key.values()]
 
     def _identity(self, pod: Pod) -> tuple[str, str] | None:
         """Return the pod's name and uid if a plugin has to know them."""
@@ -120,20 +150,12 @@ class PodClasses:
             return None
         return pod.metadata.name, pod.metadata.uid
 
-    def _forget_old_ones(self) -> None:
-        """Keep memory bounded; a pod of a forgotten class merely gets a new one."""
-        if len(self._by_key) >= KEEP_CLASSES:
-            for key in list(self._by_key)[: KEEP_CLASSES // 2]:
-                del self._by_key[key]
-
     def _build(self, pod: Pod, spec: PodSpec, annotations: dict[str, str]) -> PodClass:
         meta = pod.metadata
         owner = next((o for o in meta.owner_references if o.controller), None)
         requests = pod_requests(spec)
         nonzero = pod_requests(spec, NONZERO_DEFAULTS)
-        amounts = {
-            self._axis.index(name): amount for name, amount in requests.items() if amount > 0
-        }
+        amounts = {self._axis.lend(name): amount for name, amount in requests.items() if amount > 0}
         amounts[PODS] = 1
         demand = tuple(sorted(amounts.items()))
         containers = (*spec.init_containers, *spec.containers)

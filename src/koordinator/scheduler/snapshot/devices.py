@@ -20,6 +20,7 @@ from koordinator.foundation.errors import BugError, InputError
 from koordinator.scheduler.snapshot.axis import BoolArray, IntArray
 
 GPUS_AT_FIRST = 8
+SPARE_MODELS = 16
 
 #: How often each virtual function is taken, by minor and bus id.
 Functions = dict[tuple[int, str], int]
@@ -66,6 +67,7 @@ class DeviceTable:
         }
         self.models = NodeModels()
         self.model = np.zeros(0, np.int64)  # (capacity,): -1 where nobody reports devices
+        self._most_models = SPARE_MODELS  # before those are looked for that no node is of
         self.reports: dict[int, NodeDevices] = {}  # by row
 
     @property
@@ -90,6 +92,9 @@ class DeviceTable:
         self.model[row] = -1
         if device is None:
             return ()
+        if len(self.models) >= self._most_models:
+            self.models.keep_only(set(self.model[self.model >= 0].tolist()))
+            self._most_models = 2 * len(self.models) + SPARE_MODELS
         found = node_devices(device, node_labels, self.models)
         self.reports[row] = found
         self.model[row] = self.models.number(found.model)

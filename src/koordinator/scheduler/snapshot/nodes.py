@@ -5,6 +5,7 @@ is used again.  Amounts are stored resource-major, so a column over all nodes is
 shown row first.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ from koordinator.scheduler.snapshot.devices import DeviceColumns, DeviceTable
 from koordinator.scheduler.snapshot.numa import NumaTable
 
 LARGE = 2000  # nodes
+SPARE = 16  # values of a label, or sets of taints, before it is worth looking for idle ones
 MEMORY_OF_GPU, RATIO_OF_GPU = MEMORY, RATIO  # bytes, percent: places in the amounts of a GPU
 
 LabelIds = npt.NDArray[np.int32]
@@ -31,6 +33,8 @@ class LabelColumn:
     ids: LabelIds  # (capacity,)
     values: list[str]
     index: dict[str, int]
+    is_asked: bool = True  # since the last sweep
+    most: int = SPARE  # values before those are looked for that no node has any more
 
     def set(self, row: int, value: str | None) -> None:
         if value is None:
@@ -38,9 +42,21 @@ class LabelColumn:
             return
         known = self.index.get(value)
         if known is None:
+            if len(self.values) >= self.most:
+                self._forget_idle()
             known = self.index[value] = len(self.values)
             self.values.append(value)
         self.ids[row] = known
+
+    def _forget_idle(self) -> None:
+        """Give new numbers to the values that nodes have, and none to the others."""
+        used = np.unique(self.ids[self.ids >= 0])
+        self.most = 2 * len(used) + SPARE
+        numbers = np.full(len(self.values), -1, np.int32)
+        numbers[used] = np.arange(len(used))
+        self.ids = np.where(self.ids < 0, -1, numbers[self.ids]).astype(np.int32)
+        self.values = [self.values[at] for at in used.tolist()]
+        self.index = {value: at for at, value in enumerate(self.values)}
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +87,7 @@ class NodeTable:
         self.taint_set = np.zeros(0, np.int64)
         self.taint_sets: list[tuple[Taint, ...]] = [()]
         self._taint_index: dict[tuple[Taint, ...], int] = {(): 0}
+        self._most_taints = SPARE  # before those are looked for that no node has any more
         self.labels: dict[str, LabelColumn] = {}
         self.images: dict[str, Image] = {}
         self.ports: dict[tuple[str, str, int], IntArray] = {}
@@ -123,6 +140,7 @@ class NodeTable:
                 if node is not None:
                     column.set(row, node.metadata.labels.get(key))
             self.labels[key] = column
+        column.is_asked = True
         return column
 
     def port(self, port: tuple[str, str, int]) -> IntArray:
@@ -131,6 +149,19 @@ class NodeTable:
         if counts is None:
             counts = self.ports[port] = np.zeros(self.capacity, np.int64)
         return counts
+
+    def sweep(self) -> None:
+        """Forget labels that nobody has asked for lately, and ports that no pod holds."""
+        self.labels = {key: column for key, column in self.labels.items() if column.is_asked}
+        for column in self.labels.values():
+            column.is_asked = False
+        self.ports = {port: counts for port, counts in self.ports.items() if counts.any()}
+
+    @property
+    def columns_in_use(self) -> Iterable[int]:
+        """The columns of which any node has, or gives, anything."""
+        used = self.allocatable.any(axis=1) | self.requested.any(axis=1)
+        return np.flatnonzero(used).tolist()
 
     # -- rows --------------------------------------------------------------------------------
 
@@ -163,6 +194,7 @@ class NodeTable:
         self._forget_images(row)
         self.objects[row] = None
         self.alive[row] = False
+        self.taint_set[row] = 0
         self.allocatable[:, row] = 0
         self.devices.report(row, None, {})
         self.numa.report(row, None, None)
@@ -211,9 +243,19 @@ class NodeTable:
     def _intern_taints(self, taints: tuple[Taint, ...]) -> int:
         known = self._taint_index.get(taints)
         if known is None:
+            if len(self.taint_sets) >= self._most_taints:
+                self._forget_idle_taints()
             known = self._taint_index[taints] = len(self.taint_sets)
             self.taint_sets.append(taints)
         return known
+
+    def _forget_idle_taints(self) -> None:
+        """Give new numbers to the sets of taints that nodes have, and none to the others."""
+        used, self.taint_set = np.unique(np.append(self.taint_set, 0), return_inverse=True)
+        self.taint_set = self.taint_set[:-1]
+        self._most_taints = 2 * len(used) + SPARE
+        self.taint_sets = [self.taint_sets[at] for at in used.tolist()]
+        self._taint_index = {taints: at for at, taints in enumerate(self.taint_sets)}
 
     def _image(self, name: str, size: int) -> Image:
         image = self.images.get(name)

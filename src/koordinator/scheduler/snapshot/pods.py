@@ -1,7 +1,8 @@
 """Which pod is on which row, and how many pods of a kind are on each row.
 
 Counts by label selector and by affinity term are kept up to date one placement at a time, so
-spreading and pod affinity never walk over pods.  Equal selectors share one counter.
+spreading and pod affinity never walk over pods.  Equal selectors share one counter.  What no class
+of pods speaks of any more, and nobody has asked for lately, is forgotten (``sweep``).
 """
 
 from collections import defaultdict
@@ -24,6 +25,7 @@ from koordinator.scheduler.snapshot.belongings import NO_BELONGINGS, Belongings
 from koordinator.scheduler.snapshot.classes import PodClass
 
 NO_PODS = 1 << 62  # above every priority
+NEW_BYTES = 1 << 25  # of counters and terms that came since the last sweep
 
 _EMPTY: Mapping[str, str] = {}
 
@@ -83,6 +85,7 @@ class PodCounter:
     topology_key: str = ""
     kind: TermKind | None = None
     total: int = 0  # sum of counts in absolute value: 0 means nobody holds the term
+    is_asked: bool = True  # since the last sweep
 
 
 @dataclass(slots=True, eq=False)
@@ -113,6 +116,16 @@ class _LabelIndex(Generic[Item]):
         label = _one_label(scope)
         (self._others if label is None else self._by_label[label]).append(item)
 
+    def remove(self, scope: PodScope, item: Item) -> None:
+        label = _one_label(scope)
+        if label is None:
+            self._others.remove(item)
+            return
+        same = self._by_label[label]
+        same.remove(item)
+        if not same:
+            del self._by_label[label]
+
     def candidates(self, labels: Mapping[str, str]) -> Iterator[Item]:
         """Return the items whose scope may cover a pod with these labels."""
         yield from self._others
@@ -140,13 +153,15 @@ class PodTable:
         self._labelset = np.zeros(1024, np.int64)
         self._free: list[int] = []
         self._used = 0
-        self._labelsets: list[_LabelSet] = []
+        self._labelsets: list[_LabelSet | None] = []  # None: the number is free
+        self._free_labelsets: list[int] = []
         self._labelset_index: dict[object, int] = {}
         self._counters: dict[tuple[bytes, bool], PodCounter] = {}
         self._terms: dict[tuple[bytes, str, TermKind], PodCounter] = {}
         self._counters_by_label = _LabelIndex[PodCounter]()
         self._terms_by_label = _LabelIndex[PodCounter]()
         self._labelsets_by_label: dict[_Label, list[_LabelSet]] = defaultdict(list)
+        self._new_counters = 0  # counters and terms since the last sweep
 
     # -- rows and labels ---------------------------------------------------------------------
 
@@ -163,10 +178,12 @@ class PodTable:
         key = (namespace, frozenset(labels.items()), terminating)
         known = self._labelset_index.get(key)
         if known is None:
-            known = self._labelset_index[key] = len(self._labelsets)
-            entry = _LabelSet(known, namespace, labels, terminating)
+            if not self._free_labelsets:
+                self._free_labelsets.append(len(self._labelsets))
+                self._labelsets.append(None)
+            known = self._labelset_index[key] = self._free_labelsets.pop()
+            entry = self._labelsets[known] = _LabelSet(known, namespace, labels, terminating)
             self._link(entry)
-            self._labelsets.append(entry)
             for label in labels.items():
                 self._labelsets_by_label[label].append(entry)
         return known
@@ -182,11 +199,71 @@ class PodTable:
         everyone = (*self._counters.values(), *self._terms.values())
         if not any(counter.scope.namespace_selector for counter in everyone):
             return False
-        for entry in self._labelsets:
+        for entry in self._known_labelsets:
             self._link(entry)
         for counter in self._counters.values():
             self._recount(counter)
         return True
+
+    @property
+    def is_due(self) -> bool:
+        """Whether new counters and terms take so much memory that a sweep pays."""
+        known = len(self._counters) + len(self._terms)
+        new = self._new_counters
+        return new * self._capacity * 8 > NEW_BYTES and 2 * new > known
+
+    def sweep(self, classes: Iterable[PodClass]) -> None:
+        """Forget labels that no class has, terms that none brings, and counters nobody asks for.
+
+        ``classes`` are all that there are.
+        """
+        used: set[int] = set()
+        held: set[int] = set()
+        for pod_class in classes:
+            used.add(pod_class.labelset)
+            held.update(id(term) for term, _ in pod_class.facts.get("terms", ()))
+        for key, number in [*self._labelset_index.items()]:
+            if number not in used:
+                del self._labelset_index[key]
+                self._forget_labelset(number)
+        dropped: set[int] = set()
+        for asked, counter in [*self._counters.items()]:
+            if not counter.is_asked:
+                del self._counters[asked]
+                self._counters_by_label.remove(counter.scope, counter)
+                dropped.add(id(counter))
+            counter.is_asked = False
+        for spoken, term in [*self._terms.items()]:
+            if id(term) not in held:
+                del self._terms[spoken]
+                self._terms_by_label.remove(term.scope, term)
+                dropped.add(id(term))
+        if dropped:
+            for entry in self._known_labelsets:
+                entry.counters = [one for one in entry.counters if id(one) not in dropped]
+                entry.terms = [one for one in entry.terms if id(one) not in dropped]
+        self._new_counters = 0
+
+    def _forget_labelset(self, number: int) -> None:
+        entry, self._labelsets[number] = self._labelsets[number], None
+        if entry is None:
+            raise BugError(f"label set {number} is forgotten twice")
+        self._free_labelsets.append(number)
+        for label in entry.labels.items():
+            same = self._labelsets_by_label[label]
+            same.remove(entry)
+            if not same:
+                del self._labelsets_by_label[label]
+
+    @property
+    def _known_labelsets(self) -> Iterator[_LabelSet]:
+        return (entry for entry in self._labelsets if entry is not None)
+
+    def _labelset_of(self, pod_class: PodClass) -> _LabelSet:
+        entry = self._labelsets[pod_class.labelset]
+        if entry is None:
+            raise BugError(f"the labels of class {pod_class.id} are forgotten")
+        return entry
 
     # -- placing -----------------------------------------------------------------------------
 
@@ -230,7 +307,7 @@ class PodTable:
         self._count(pod_class, placed.row, 1)
 
     def _count(self, pod_class: PodClass, row: int, sign: int) -> None:
-        for counter in self._labelsets[pod_class.labelset].counters:
+        for counter in self._labelset_of(pod_class).counters:
             counter.counts[row] += sign
         for term, weight in self.terms_of(pod_class):
             term.counts[row] += sign * weight
@@ -245,11 +322,13 @@ class PodTable:
         if counter is None:
             counter = PodCounter(scope, np.zeros(self._capacity, np.int64), terminating)
             self._counters[key] = counter
+            self._new_counters += 1
             self._counters_by_label.add(counter.scope, counter)
             for entry in self._candidates(counter):
                 if self._counts(counter, entry):
                     entry.counters.append(counter)
             self._recount(counter)
+        counter.is_asked = True
         return counter.counts
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
@@ -258,7 +337,7 @@ class PodTable:
 
     def terms_about(self, pod_class: PodClass, kinds: Collection[TermKind]) -> list[PodCounter]:
         """Return the terms, held by some placed pod, that cover a pod of this class."""
-        terms = self._labelsets[pod_class.labelset].terms
+        terms = self._labelset_of(pod_class).terms
         return [term for term in terms if term.total and term.kind in kinds] if terms else []
 
     def without_holders(
@@ -313,6 +392,7 @@ class PodTable:
             counts = np.zeros(self._capacity, np.int64)
             term = PodCounter(scope, counts, topology_key=topology_key, kind=kind)
             self._terms[key] = term
+            self._new_counters += 1
             self._terms_by_label.add(scope, term)
             for entry in self._candidates(term):
                 if self._covers(term, entry):
@@ -326,10 +406,10 @@ class PodTable:
         terms = self._terms_by_label.candidates(entry.labels)
         entry.terms = [t for t in terms if self._covers(t, entry)]
 
-    def _candidates(self, counter: PodCounter) -> Sequence[_LabelSet]:
+    def _candidates(self, counter: PodCounter) -> Iterable[_LabelSet]:
         """Return the label sets that the counter may concern."""
         label = _one_label(counter.scope)
-        return self._labelsets if label is None else self._labelsets_by_label.get(label, ())
+        return self._known_labelsets if label is None else self._labelsets_by_label.get(label, ())
 
     def _covers(self, counter: PodCounter, entry: _LabelSet) -> bool:
         about = self.namespace_labels(entry.namespace)

@@ -11,7 +11,10 @@ import numpy as np
 from koordinator.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from koordinator.scheduler.snapshot.axis import BoolArray
 from koordinator.scheduler.snapshot.classes import PodClass
+from koordinator.scheduler.snapshot.state import MASKS
 from koordinator.scheduler.snapshot.view import Snapshot
+
+KEEP_MASKS = 1 << 12  # bounds memory, nothing depends on it
 
 
 def affinity_key(pod: PodClass) -> bytes:
@@ -31,13 +34,13 @@ def matches_required(snapshot: Snapshot, pod: PodClass) -> BoolArray:
     """
     whole = snapshot.whole
     key, version = affinity_key(pod), whole.node_version
-    memo = whole.memo
-    known = memo.get(key)
+    masks = whole.memo.setdefault(MASKS, {})
+    known = masks.get(key)
     if known is None or known[0] != version:
-        if len(memo) > 4096:  # noqa: PLR2004 (bounds memory, nothing depends on it)
-            memo.clear()
+        if len(masks) > KEEP_MASKS:
+            masks.clear()
         mask = _required(whole, pod)
-        known = memo[key] = (version, mask)
+        known = masks[key] = (version, mask)
     matched: BoolArray = known[1]
     return matched if snapshot.rows is None else matched[snapshot.rows]
 

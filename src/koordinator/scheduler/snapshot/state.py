@@ -21,7 +21,7 @@ from koordinator.domain.numa.ledger import NumaHolding
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.scheduler.snapshot.axis import CPU, BoolArray, IntArray, ResourceAxis
 from koordinator.scheduler.snapshot.belongings import NO_BELONGINGS, Belongings
-from koordinator.scheduler.snapshot.classes import PodClass, PodClasses
+from koordinator.scheduler.snapshot.classes import NEW_CLASSES, PodClass, PodClasses
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable
 from koordinator.scheduler.snapshot.ledgers import Changed, Kinds, Ledgers
 from koordinator.scheduler.snapshot.load import LoadTable
@@ -33,17 +33,20 @@ from koordinator.scheduler.snapshot.pods import PlacedPod, PodTable
 
 __all__ = ["BoolArray", "ClusterState", "IntArray"]
 
+MASKS = "masks"  # in ``memo``: where nodes have the labels that pods ask for
+
 
 class ClusterState:
     """Nodes, placed pods and the other objects that plugins read."""
 
-    def __init__(self, axis: ResourceAxis | None = None) -> None:
+    def __init__(self, axis: ResourceAxis | None = None, *, new_classes: int = NEW_CLASSES) -> None:
+        """``new_classes``: after how many new classes of pods what is idle is looked for."""
         self.axis = axis or ResourceAxis()
         self.nodes = NodeTable(self.axis)
         self.pods = PodTable()
         self.load = LoadTable(self.nodes, self.pods)
         self.holds = HoldTable(self.axis)
-        self.classes = PodClasses(self.axis, self.pods.intern_labels, self.holds.names)
+        self.classes = PodClasses(self.axis, self.pods.intern_labels, self.holds.names, new_classes)
         self.ledgers = Ledgers(self, self._everything)
         self.objects = ObjectTable(self.ledgers.note_object)
         self.usage_log = ChangeLog()
@@ -120,8 +123,26 @@ class ClusterState:
         self.load.report(row, self.objects.get(NodeMetric, name))
         self.usage_log.append(row)
 
+    def sweep(self) -> None:
+        """Forget what pods, nodes and objects that are gone have left behind; changes no decision.
+
+        Only between decisions: arrays that were handed out may belong to nobody afterwards.
+        """
+        classes = self.classes.sweep()
+        self.pods.sweep(classes)
+        self.nodes.sweep()
+        self.memo.pop(MASKS, None)
+        if self.axis.has_lent:
+            used = {column for one in classes for column, _ in one.demand}
+            generation = self.axis.generation
+            self.axis.keep_only(used.union(self.nodes.columns_in_use))
+            if self.axis.generation != generation:
+                self.memo.clear()
+
     def advance(self, now_s: float) -> None:
-        """Let time pass: measurements grow old."""
+        """Let time pass: measurements grow old, and what is left of those gone is forgotten."""
+        if self.classes.is_due or self.pods.is_due:
+            self.sweep()
         self.now_s = now_s
         self.usage_log.extend(self.load.advance(now_s))
 
@@ -208,8 +229,11 @@ class ClusterState:
         placed = self.pods.by_key.get(key)
         self.ledgers.note_pod(key)
         if placed is None:
-            for waiting in self._orphans.values():
-                waiting.pop(key, None)
+            for node in [node for node, waiting in self._orphans.items() if key in waiting]:
+                waiting = self._orphans[node]
+                del waiting[key]
+                if not waiting:
+                    del self._orphans[node]
             return None
         self.pods.remove(placed)
         self._charge(placed, -1)

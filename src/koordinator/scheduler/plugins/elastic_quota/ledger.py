@@ -25,6 +25,7 @@ from koordinator.domain.quota.amounts import Amounts, exceeded, named_by, plus, 
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.snapshot import Changed, ClusterState, PodClass
 
+_SPARE = 16  # touched quotas that may have gone
 _FACT = "quota"  # in ``PodClass.facts``
 _FACT_WITHOUT_OVERHEAD = "quota without overhead"
 
@@ -99,6 +100,11 @@ class QuotaLedger:
         touched, self._touched = self._touched, set()
         return touched
 
+    def forget_touched(self) -> None:
+        """Leave out of the touched quotas those that have gone, once they are most of them."""
+        if len(self._touched) > 2 * len(self.objects) + _SPARE:
+            self._touched.intersection_update(self.objects)
+
     def _set_total(self, total: Amounts) -> None:
         self.trees.set_total(total)
         self.version += 1
@@ -111,6 +117,8 @@ class QuotaLedger:
         same_name = self._by_name[name]
         if quota is None:
             del same_name[key]
+            if not same_name:
+                del self._by_name[name]
             self.complaints.pop(key, None)
         else:
             self._names[key] = name

@@ -1,0 +1,143 @@
+"""Forgetting changes no decision: who forgets at once decides like who never does."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.worlds import HOSTNAME, START_S, ZONE, near, node, pod
+
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.foundation.errors import NotFoundError
+from koordinator.scheduler.app import Bound, Options, Unschedulable
+from koordinator.scheduler.snapshot import ClusterState
+from koordinator.scheduler.snapshot.axis import ResourceAxis
+from koordinator.simulator import Embedded
+from koordinator.simulator.embedded import STOCK
+
+NAMES = st.integers(0, 5)
+#: What is done, to whom, and of what kind.
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(("pod", "pod", "pod", "gone", "node", "drain", "wait")), NAMES, NAMES
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+def _spread(own: str) -> dict[str, Any]:
+    selector = {"matchLabels": {"own": own}}
+    must = "DoNotSchedule"
+    return {
+        "maxSkew": 1,
+        "topologyKey": ZONE,
+        "whenUnsatisfiable": must,
+        "labelSelector": selector,
+    }
+
+
+def _pod(name: str, kind: int, own: str) -> Pod:
+    """Return a pod of one of six kinds; ``own`` is a label, a resource, a port … of the few."""
+    labels = {"own": own}
+    match kind:
+        case 0:
+            return pod(name, 1, labels=labels)
+        case 1:
+            apart = near("", HOSTNAME, labelSelector={"matchLabels": labels})
+            return pod(name, 1, labels=labels, affinity={"podAntiAffinity": apart})
+        case 2:
+            return pod(name, 1, labels=labels, topologySpreadConstraints=[_spread(own)])
+        case 3:
+            return pod(name, 1, labels=labels, requests={f"example.com/{own}": 1})
+        case 4:
+            return pod(name, 1, ports=[f"10.0.0.1:80{len(own)}/TCP"], nodeSelector={"disk": own})
+        case _:
+            close = near("", ZONE, weight=10, labelSelector={"matchLabels": labels})
+            return pod(name, 1, labels=labels, affinity={"podAffinity": close})
+
+
+def _node(name: str, own: str) -> Node:
+    return node(
+        name,
+        4,
+        zone=f"zone-{own[-1]}",
+        labels={"disk": own},
+        taints=[f"soft={own}:PreferNoSchedule"],
+        **{f"example.com/{own}": 2},
+    )
+
+
+class Replayed:
+    """A world to which steps are done."""
+
+    def __init__(self, new_classes: int) -> None:
+        state = ClusterState(new_classes=new_classes)
+        self.world = Embedded(STOCK, now_s=START_S, options=Options(report=False), state=state)
+        self.world.load([_node("n0", "own0"), _node("n1", "own1")])
+
+    def do(self, number: int, step: tuple[str, int, int]) -> list[tuple[str, str]]:
+        """Do a step; return what became of which pod."""
+        world, (what, name, kind) = self.world, step
+        own = f"own{name}"
+        if what == "pod":
+            world.cluster.load([_pod(f"p{number}", kind, own)], admit=True)
+        elif what == "gone":
+            self._lose(Pod, f"p{max(number - name - 1, 0)}", "default")
+        elif what == "node":
+            self._lose(Node, f"n{kind}")
+            world.cluster.load([_node(f"n{kind}", own)])
+        elif what == "drain":
+            self._lose(Node, f"n{kind}")
+        else:
+            world.clock.advance_to(world.clock.now_s() + 60)
+        world.clock.advance_to(world.clock.now_s() + 1)
+        outcomes = world.run_to_fixed_point()
+        world.state.validate()
+        return [
+            (one.pod, one.node if isinstance(one, Bound) else one.message)
+            for one in outcomes
+            if isinstance(one, Bound | Unschedulable)
+        ]
+
+    def _lose(self, kind: type[Any], name: str, namespace: str = "") -> None:
+        try:
+            self.world.cluster.lose(self.world.cluster.get(kind, name, namespace))
+        except NotFoundError:
+            return
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps=STEPS)
+def test_forgetting_at_once_decides_like_never_forgetting(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    """Placements, their order and the messages are the same, and all counts are right."""
+    forgetful, mindful = Replayed(1), Replayed(1 << 30)
+
+    for number, step in enumerate(steps):
+        assert forgetful.do(number, step) == mindful.do(number, step)
+
+
+def test_a_column_is_given_to_another_resource_once_nobody_speaks_of_it() -> None:
+    """What was asked for by configuration keeps its own."""
+    axis = ResourceAxis()
+    kept, lent = axis.index("example.com/kept"), axis.lend("example.com/gone")
+
+    axis.keep_only(())
+
+    assert axis.lend("example.com/new") == lent
+    assert axis.index("example.com/kept") == kept
+    assert axis.generation == 1
+
+
+def test_a_resource_that_returns_after_it_was_forgotten_is_judged_anew() -> None:
+    """Its column may have been another's meanwhile."""
+    replayed = Replayed(1)
+    for number in range(12):
+        replayed.do(2 * number, ("pod", number % 6, 3))
+        replayed.do(2 * number + 1, ("gone", 0, 0))
+    state = replayed.world.state
+
+    assert len(state.axis) < 4 + 6 + 3
+    assert replayed.do(99, ("pod", 0, 3)) == [("default/p99", "n0")]

@@ -1,0 +1,95 @@
+"""What has gone leaves nothing behind, in any table of any process: the short form of the soak."""
+
+from typing import Protocol
+
+import pytest
+from tests.soak.agent import AgentChurn
+from tests.soak.census import census, growth
+from tests.soak.managing import ManagerChurn
+from tests.soak.scheduling import SchedulerChurn
+
+ROUNDS = 48
+
+
+class Churn(Protocol):
+    """Objects that pass through a process."""
+
+    @property
+    def roots(self) -> tuple[object, ...]: ...
+
+    @property
+    def others(self) -> tuple[object, ...]: ...
+
+    def round(self, number: int) -> None: ...
+
+
+def left_behind(churn: Churn, rounds: int) -> dict[str, int]:
+    """Return the places where every second of the later rounds, or more, has left an entry."""
+    for number in range(rounds):
+        churn.round(number)
+    before = census(*churn.roots, but=churn.others)
+    for number in range(rounds, 2 * rounds):
+        churn.round(number)
+    return growth(before, census(*churn.roots, but=churn.others), by=rounds // 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("decides", [True, False], ids=["leader", "follower"])
+def test_what_has_gone_leaves_nothing_in_the_scheduler(decides: bool) -> None:
+    """Pods, gangs, quotas, reservations, claims, nodes, namespaces: each of names of its own."""
+    churn = SchedulerChurn(audited=50, new_classes=16, decides=decides)
+
+    assert left_behind(churn, ROUNDS) == {}
+    churn.world.state.validate()
+
+
+@pytest.mark.slow
+def test_what_has_gone_leaves_nothing_in_the_manager() -> None:
+    """Nor in what its webhooks look up."""
+    assert left_behind(ManagerChurn(), ROUNDS) == {}
+
+
+@pytest.mark.slow
+def test_pods_that_have_gone_leave_nothing_in_the_agent() -> None:
+    """Series, counters, refusals, histograms and claims go after minutes; the audit has a bound."""
+    assert left_behind(AgentChurn(), 16) == {}
+
+
+@pytest.mark.slow
+def test_what_has_gone_leaves_nothing_in_the_cluster_in_memory() -> None:
+    """Events go after an hour; of names, only so many are known again."""
+    churn = ManagerChurn()
+    for number in range(ROUNDS):
+        churn.round(number)
+    churn.cluster._store.log.trim()
+    known = (churn.cluster._identities, churn.cluster._store.log)
+    before = census(churn.cluster, but=known)
+    for number in range(ROUNDS, 2 * ROUNDS):
+        churn.round(number)
+
+    assert growth(before, census(churn.cluster, but=known), by=ROUNDS // 2) == {}
+
+
+class _Careless:
+    """Has a table that nobody empties."""
+
+    __module__ = "koordinator.careless"
+
+    def __init__(self) -> None:
+        self._told: dict[str, list[str]] = {}
+
+
+def test_the_census_names_a_table_that_nobody_empties() -> None:
+    """Wherever it hangs, also in a closure."""
+    careless = _Careless()
+
+    def closure() -> object:
+        return careless
+
+    before = census(closure)
+    careless._told |= {str(number): [str(number)] for number in range(10)}
+
+    assert set(growth(before, census(closure), by=10)) == {
+        "_Careless._told",
+        "_Careless._told[]",
+    }
