@@ -145,6 +145,25 @@ def _objects(own: str) -> Iterator[KubeObject]:
         spec={"max": {"cpu": "9", f"example.com/{own}": "1"}, "min": {"cpu": "1"}},
     )
     yield made("PodGroup", f"gang-{own}", SIGS, metadata={"namespace": ns}, spec={"minMember": 2})
+    groups = f'["{ns}/vain-{own}", "{ns}/missing-{own}"]'
+    yield made(
+        "PodGroup",
+        f"vain-{own}",
+        SIGS,
+        metadata={
+            "namespace": ns,
+            "annotations": {"gang.scheduling.koordinator.sh/groups": groups},
+        },
+        spec={"minMember": 1},
+    )
+    yield pod(
+        f"vain-{own}",
+        1,
+        namespace=ns,
+        labels={"pod-group.scheduling.sigs.k8s.io": f"vain-{own}"},
+        annotations={"gang.scheduling.koordinator.sh/min-available": own},
+    )
+    yield node(f"closed-{own}", 1, unschedulable=True)
     yield made("Service", own, metadata={"namespace": ns}, spec={"selector": {own: own}})
     owners = [{"labelSelector": {"matchLabels": {own: own}}}]
     template = {"spec": {"containers": [_container(own, cpu="1")]}}
