@@ -40,7 +40,7 @@ class ManagerChurn:
         self.manager = Manager(
             self.cluster, self.clock, options, metrics=Metrics(CollectorRegistry())
         )
-        self.lookup = FollowingLookup(self.cluster, lambda: 0)
+        self.lookup = FollowingLookup(self.cluster, lambda: 0, self.clock)
         self.manager.sync()
 
     @property
