@@ -76,13 +76,14 @@ class SchedulerChurn:
         Without ``decides`` it is a replica that only follows the leader.
         """
         self._limit = None if decides else 0
+        self._audit = Audit(capacity=audited)
         metrics = Metrics(CollectorRegistry())
         self.world = Embedded(
             CONFIGURATION,
             now_s=START_S,
             options=Options(),
             metrics=metrics,
-            audit=Audit(capacity=audited),
+            audit=self._audit,
             state=ClusterState(new_classes=new_classes),
         )
         self.world.load([node(f"n{i}", 64, "256Gi", zone=f"z{i % 2}") for i in range(4)])
@@ -95,8 +96,8 @@ class SchedulerChurn:
 
     @property
     def others(self) -> tuple[object, ...]:
-        """What belongs to the cluster."""
-        return self.world.cluster, self.world.scheduler._watch
+        """What belongs to the cluster; and the ring of the audit, whose scores follow the time."""
+        return self.world.cluster, self.world.scheduler._watch, self._audit._ring
 
     def round(self, number: int) -> None:
         """Let one of everything come, be decided, and go."""
