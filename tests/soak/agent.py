@@ -45,7 +45,7 @@ class AgentChurn:
         self.world = World(
             RefusingHost(),
             gates=gates_of(dict.fromkeys(ON | OFF, True)),
-            pod_retention_s=5.0,
+            pod_retention_s=60.0,
             forced_update_s=5.0,
             checkpoint_folder="/checkpoints",
             audit_folder="/audit",

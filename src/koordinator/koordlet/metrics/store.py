@@ -10,7 +10,6 @@ from koordinator.koordlet.metrics.aggregate import Aggregate
 from koordinator.koordlet.metrics.names import PER_POD, Metric
 from koordinator.koordlet.metrics.series import Series
 
-LEAST_KEPT_S = 120.0  # some samples are taken once a minute only
 MAX_SAMPLES = 12 * 3600  # half a day of seconds: the original keeps no more
 
 
@@ -66,7 +65,7 @@ class MetricStore:
         idle = [
             key
             for key, series in self._series.items()
-            if series.last_s < now_s - max(self._seconds(key[0]), LEAST_KEPT_S)
+            if series.last_s < now_s - self._seconds(key[0])
         ]
         for key in idle:
             del self._series[key]
