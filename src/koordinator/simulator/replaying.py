@@ -251,8 +251,11 @@ class _Replay:
     # -- what happened -----------------------------------------------------------------------
 
     def _begin(self, batch: RecordedBatch) -> None:
-        """Take in what existed; pods that wait come in the order in which they were created."""
-        objects = [obj for _, obj in batch.objects()]
+        """Take in what existed; pods that wait come in the order in which they were created.
+
+        What changed while a recorder read it exists as it was in the end.
+        """
+        objects = _last_states(batch)
         waiting = [obj for obj in objects if isinstance(obj, Pod) and not obj.spec.node_name]
         waiting.sort(key=lambda pod: to_epoch_s(pod.metadata.creation_timestamp))
         others = [o for o in objects if not (isinstance(o, Pod) and not o.spec.node_name)]
@@ -325,7 +328,9 @@ class _Replay:
         return story
 
     def _learn(self, story: _Story, pod: Pod) -> None:
-        before, story.pod = story.pod, pod
+        before = story.pod
+        if not is_over(pod):  # that is the recorded one's end: here the pod may begin later
+            story.pod = pod
         now_s = self._world.clock.now_s()
         if pod.spec.node_name and not before.spec.node_name:
             story.node, story.bound_s = pod.spec.node_name, now_s
@@ -431,6 +436,18 @@ class _Replay:
     def _lose(self, obj: KubeObject) -> None:
         if self._find(obj) is not None:
             self._cluster.lose(obj)
+
+
+def _last_states(batch: RecordedBatch) -> list[KubeObject]:
+    """Return what is left after a batch, in the order in which it came."""
+    left: dict[tuple[type[KubeObject], str], KubeObject] = {}
+    for kind, obj in batch.objects():
+        key = type(obj), obj.key
+        if EventType(kind) is EventType.DELETED or (isinstance(obj, Pod) and is_over(obj)):
+            left.pop(key, None)
+        else:
+            left[key] = obj
+    return list(left.values())
 
 
 def _changed(before: dict[str, str], after: dict[str, str]) -> dict[str, str | None]:

@@ -3,14 +3,24 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.simulator.recordings import Session, new_pod
-from tests.worlds import configuration, metric, node, pod, used
+from tests.worlds import START_S, configuration, metric, node, pod, used
 
+from koordinator.api.codec import encode
+from koordinator.api.meta import KubeObject
 from koordinator.cluster.port import Binding
-from koordinator.domain.recording import read_recording
+from koordinator.domain.recording import (
+    RecordedBatch,
+    RecordedEvent,
+    RecordingHeader,
+    read_recording,
+    to_line,
+)
+from koordinator.domain.recording.batch import FORMAT, EventKind
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.replaying import Replayed, replay
 
@@ -252,3 +262,26 @@ def test_replays_decide_as_was_decided(deeds: list[tuple[str, Any]]) -> None:
 
     assert nodes(found) == one.nodes_of
     assert {name for name, fate in found.fates.items() if fate.evicted} == one.evicted
+
+
+@pytest.mark.parametrize(
+    ("events", "nodes"),
+    [
+        ([("ADDED", node("n", cpu=0)), ("MODIFIED", node("n", cpu=4))], ["n"]),
+        ([("ADDED", node("n")), ("ADDED", node("m")), ("DELETED", node("n"))], ["m"]),
+    ],
+)
+def test_what_changed_while_it_was_listed_is_as_it_was_in_the_end(
+    events: list[tuple[EventKind, KubeObject]], nodes: list[str]
+) -> None:
+    """On a busy cluster changes are in the first batch, too."""
+    events = [*events, ("ADDED", pod("p", cpu=1))]
+    recorded = [RecordedEvent(kind, msgspec.Raw(encode(obj))) for kind, obj in events]
+    lines = [
+        to_line(RecordingHeader(FORMAT, START_S)),
+        to_line(RecordedBatch(START_S, recorded)),
+    ]
+
+    replayed = replay(read_recording(lines, "busy"), configuration())
+
+    assert [fate.node for fate in replayed.fates.values()] == nodes
