@@ -1,6 +1,7 @@
 """Print and write what a simulation reports."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -15,8 +16,13 @@ from koordinator.simulator.progress import LiveView
 from koordinator.simulator.report import render_html, summary_table
 
 
-def run_watched(simulation: Simulation) -> tuple[RunReport, bool]:
-    """Run a simulation, shown while it goes on; return its report and whether Ctrl-C ended it."""
+def run_watched(
+    simulation: Simulation, record: Callable[[bytes], object] | None = None
+) -> tuple[RunReport, bool]:
+    """Run a simulation, shown while it goes on; return its report and whether Ctrl-C ended it.
+
+    ``record`` takes the lines of a recording.
+    """
     with (
         LiveView(simulation.recorder, ends_s=simulation.ends_s) as view,
         Interruption() as interruption,
@@ -26,7 +32,7 @@ def run_watched(simulation: Simulation) -> tuple[RunReport, bool]:
             view.update()
             interruption.check()
 
-        report = simulation.run(on_sample).report
+        report = simulation.run(on_sample, record=record).report
     if interruption.asked:
         done_h, all_h = report.finished_s / 3600, simulation.ends_s / 3600
         tell_interrupted(f"{done_h:.4g} h of {all_h:.4g} h")

@@ -50,7 +50,7 @@ from koordinator.process.rotated_file import RotatedFile
 from koordinator.process.serving import Server
 from koordinator.process.stopping import stop_on_signals
 from koordinator.scheduler.app import Options, Outcome, Scheduler
-from koordinator.scheduler.app.audit import Audit
+from koordinator.scheduler.app.audit import AUDIT_FILE, Audit
 from koordinator.scheduler.app.explanations import Explanations
 from koordinator.scheduler.app.inspection import services
 from koordinator.scheduler.app.metrics import Metrics
@@ -279,7 +279,7 @@ class _Process:
     def _build_audit(self) -> Audit | None:
         settings = self._settings
         if settings.audit_folder is not None:
-            kept = RotatedFile(settings.audit_folder, "audit.jsonl")
+            kept = RotatedFile(settings.audit_folder, AUDIT_FILE)
             self._cleanup.callback(kept.close)
             return Audit(kept.write)
         return Audit() if settings.audit else None

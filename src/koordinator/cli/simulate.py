@@ -2,6 +2,8 @@
 
 import enum
 from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -19,10 +21,15 @@ from koordinator.cli.output import Output, check_writable
 from koordinator.cli.replay import Replay, replay
 from koordinator.cli.run_reports import print_comparison, print_report, run_watched, write_html
 from koordinator.domain.run_report import RunReport
+from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
+from koordinator.process.rotated_file import RotatedFile
+from koordinator.scheduler.app.audit import AUDIT_FILE, Audit
 from koordinator.simulator import Simulation, read_workload
+from koordinator.simulator.recorder import RecordingFile
 from koordinator.simulator.run import default_profile
+from koordinator.simulator.workload import Workload
 
 
 class Trace(enum.StrEnum):
@@ -76,6 +83,19 @@ def simulate(
         ),
     ] = False,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report.")] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write what reaches the scheduler, for koord replay, such as run.jsonl.gz.",
+        ),
+    ] = None,
+    audit: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Keep what the scheduler decides in files here, for koord audit."
+        ),
+    ] = None,
 ) -> None:
     """Run a described workload, or replay a trace, and report what became of the pods."""
     if trace is not None:
@@ -85,6 +105,8 @@ def simulate(
             until=until,
             report=report,
             compare=compare,
+            record=record,
+            audit=audit,
         )
         if data is None:
             raise InputError("required with --trace: the folder with its files", source="--data")
@@ -101,15 +123,16 @@ def simulate(
     if not workload:
         raise InputError("required: a YAML file, or --trace with --data", source="--workload")
     described = read_workload(workload)
-    if compare and described.colocation is None:
-        raise InputError(
-            "accepted only for a workload with the field colocation", source="--compare"
+    if compare:
+        _refuse(
+            "not accepted together with --compare: one run at a time", record=record, audit=audit
         )
+        _check_comparable(described)
 
     configuration = read_configuration(config, default_profile())
     out_of_tree = plugins_for(configuration)
 
-    def simulation_of(*, colocates: bool) -> Simulation:
+    def simulation_of(*, colocates: bool, audit: Audit | None = None) -> Simulation:
         return Simulation(
             described,
             configuration,
@@ -118,28 +141,63 @@ def simulate(
             out_of_tree=out_of_tree,
             source=config,
             colocates=colocates,
+            audit=audit,
         )
 
-    if report is not None:
-        check_writable(report)
-    if _run(simulation_of, report, output, compare=compare):
+    files = _Files(report, record, audit)
+    files.check()
+    if _run(simulation_of, files, output, compare=compare):
         raise typer.Exit(INTERRUPTED)
 
 
+@dataclass(frozen=True, slots=True)
+class _Files:
+    report: Path | None
+    record: Path | None
+    audit: Path | None  # a folder
+
+    def check(self) -> None:
+        """Raise InputError for files that can't be written, or not both."""
+        files = [file for file in (self.report, self.record) if file is not None]
+        if len({file.resolve() for file in files}) < len(files):
+            text = "found the file of --report; accepted is another one"
+            raise InputError(text, source="--record")
+        for file in files:
+            check_writable(file)
+        if self.audit is not None and (self.audit / AUDIT_FILE).exists():
+            # Virtual time begins anew: two trails in one would be none.
+            text = f"found {AUDIT_FILE} of another run; accepted is a folder without one"
+            raise InputError(text, source=str(self.audit))
+
+
 def _run(
-    simulation_of: Callable[..., Simulation], report: Path | None, output: Output, *, compare: bool
+    simulation_of: Callable[..., Simulation], files: _Files, output: Output, *, compare: bool
 ) -> bool:
     """Run and print; return whether Ctrl-C ended it, in which case the second run is left out."""
-    simulation = simulation_of(colocates=True)
-    before: RunReport | None = None
-    if compare:
-        before, is_interrupted = run_watched(simulation_of(colocates=False))
-        if is_interrupted:
-            print_report(before, output)
-            if report is not None:
-                write_html(before, report)
-            return True
-    after, is_interrupted = run_watched(simulation)
+    report = files.report
+    with ExitStack() as cleanup:
+        trail: RotatedFile | None = None
+
+        def keep(lines: bytes) -> None:
+            if trail is not None:
+                trail.write(lines)
+
+        audit = Audit(keep) if files.audit is not None else None
+        simulation = simulation_of(colocates=True, audit=audit)
+        if files.audit is not None:  # nothing is made for a run that can't be
+            trail = cleanup.enter_context(closing(RotatedFile(files.audit, AUDIT_FILE)))
+        record = None
+        if files.record is not None:
+            record = cleanup.enter_context(RecordingFile(files.record, SystemClock())).write
+        before: RunReport | None = None
+        if compare:
+            before, is_interrupted = run_watched(simulation_of(colocates=False))
+            if is_interrupted:
+                print_report(before, output)
+                if report is not None:
+                    write_html(before, report)
+                return True
+        after, is_interrupted = run_watched(simulation, record)
     if before is None:
         print_report(after, output)
     else:
@@ -147,6 +205,13 @@ def _run(
     if report is not None:
         write_html(after, report, before)
     return is_interrupted
+
+
+def _check_comparable(workload: Workload) -> None:
+    if workload.colocation is None:
+        raise InputError(
+            "accepted only for a workload with the field colocation", source="--compare"
+        )
 
 
 def _refuse(problem: str, **options: object) -> None:

@@ -136,19 +136,23 @@ class RecordingFile:
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
-        self._clock, self._flushed_s = clock, clock.now_s()
+        self._path, self._clock, self._flushed_s = path, clock, clock.now_s()
         try:
             self._plain = FileIO(open_private(path, os.O_WRONLY | os.O_TRUNC), "wb")
             self._file = gzip.GzipFile("", "wb", _LEVEL, self._plain, mtime=0)
         except OSError as error:
-            raise InputError(f"can't be written: {error.strerror}", source=str(path)) from None
+            raise self._unwritable(error) from None
 
     def write(self, line: bytes) -> None:
-        self._file.write(line)
+        """Append a whole line.  Raises InputError where the disk is full."""
         now_s = self._clock.now_s()
-        if now_s >= self._flushed_s + FLUSHED_S:
-            self._file.flush()
-            self._flushed_s = now_s
+        try:
+            self._file.write(line)
+            if now_s >= self._flushed_s + FLUSHED_S:
+                self._file.flush()
+                self._flushed_s = now_s
+        except OSError as error:
+            raise self._unwritable(error) from None
 
     def __enter__(self) -> Self:
         return self
@@ -159,5 +163,12 @@ class RecordingFile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.close()
-        self._plain.close()
+        try:
+            with self._plain:
+                self._file.close()
+        except OSError as failure:
+            if error is None:
+                raise self._unwritable(failure) from None
+
+    def _unwritable(self, error: OSError) -> InputError:
+        return InputError(f"can't be written: {error.strerror}", source=str(self._path))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from msgspec import structs
 
+from koordinator.api.codec import spelt_out
 from koordinator.api.kubescheduler import (
     DEFAULT_SCHEDULER_NAME,
     KubeSchedulerConfiguration,
@@ -19,6 +20,7 @@ from koordinator.cluster.port import Reader
 from koordinator.domain.run_report import RunRecorder, RunReport
 from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.yaml_documents import yaml_document
+from koordinator.scheduler.app.audit import Audit
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.simulator.colocation.objects import (
     managed_admission,
@@ -66,7 +68,7 @@ class Simulation:
     Without a configuration the packaged one is used (``default_profile``); pods that name no
     scheduler are for ``default-scheduler``, or else for the first profile.  ``seed`` and
     ``until_s`` stand for those of the workload.  With ``colocates`` false its colocation is only
-    measured: no manager, no profile, no node agent.
+    measured: no manager, no profile, no node agent.  ``audit`` is told what the scheduler decides.
 
     Raises InputError for a configuration or a workload that names what isn't there.
     """
@@ -82,6 +84,7 @@ class Simulation:
         out_of_tree: Iterable[PluginSpec[Any]] = (),
         source: str = "",
         colocates: bool = True,
+        audit: Audit | None = None,
     ) -> None:
         self.seed = workload.seed if seed is None else seed
         self.ends_s = workload.horizon.total_seconds() if until_s is None else until_s
@@ -99,7 +102,9 @@ class Simulation:
             out_of_tree=out_of_tree,
             source=source,
             admission=admission,
+            audit=audit,
         )
+        self._configuration = configuration
         objects = managed_objects if is_managed else unmanaged_objects
         self.world.load(plan.objects if colocation is None else objects(plan.objects))
         self.world.submit(_for_profiles(plan.submissions, configuration))
@@ -133,9 +138,15 @@ class Simulation:
                 tell=self.recorder.event,
             )
 
-    def run(self, on_sample: Callable[[], None] | None = None) -> SimulationResult:
+    def run(
+        self,
+        on_sample: Callable[[], None] | None = None,
+        *,
+        record: Callable[[bytes], object] | None = None,
+    ) -> SimulationResult:
         """Run to the end; ``on_sample`` is called after each sample that ``recorder`` has taken.
 
+        ``record`` takes the lines of a recording, which ``koord replay`` reads.
         Ends early, with what there is, when ``on_sample`` raises RunInterrupted.
         """
         began_s = self._stopwatch.now_s()
@@ -147,10 +158,13 @@ class Simulation:
             if on_sample is not None:
                 on_sample()
 
+        if record is not None:
+            self.world.record(record, spelt_out(self._configuration))
         try:
             self.world.run(self.ends_s, sample_every_s=self._sample_every_s, on_sample=take_sample)
         except RunInterrupted:
             self.recorder.event(self.world.now_s, "ended early")
+        self.world.scheduler.finish()
         colocation = self._loop.report() if self._loop is not None else None
         report = self.recorder.finish(self._stopwatch.now_s() - began_s, colocation)
         placements = tuple(_placement(run) for run in self.world.history)

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from itertools import count
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
 from koordinator.api.defaults import with_defaults
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
-from koordinator.api.meta import KubeObject
+from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
@@ -33,9 +33,11 @@ from koordinator.cluster.memory.admission import Admission
 from koordinator.foundation.clock import Clock, SystemClock, to_datetime
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.app import Bound, Evicted, Options, Outcome
+from koordinator.scheduler.app.audit import Audit
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.simulator.embedded import DEFAULT_ADMISSION, STOCK, Embedded
 from koordinator.simulator.ephemeral_claims import create_ephemeral_claims
+from koordinator.simulator.recorder import Recorder
 from koordinator.simulator.stages import (
     ENDLESS,
     GRACE_PERIOD_S,
@@ -52,6 +54,9 @@ from koordinator.simulator.stages import (
     unreachable,
 )
 from koordinator.simulator.usage import WHOLE, Usage
+
+if TYPE_CHECKING:
+    from koordinator.scheduler.app.metrics import Metrics
 
 
 class Rank(IntEnum):
@@ -139,6 +144,7 @@ class World:
     ``keep_finished``   pods that are done stay as objects, marked Succeeded; else they are deleted
     ``source``          names the configuration in errors
     ``admission``       what becomes of objects before they are stored
+    ``audit``           remembers what the scheduler decides, and what plugins take
 
     Raises InputError for a configuration that names what isn't there.
     """
@@ -153,6 +159,7 @@ class World:
         out_of_tree: Iterable[PluginSpec[Any]] = (),
         source: str = "",
         admission: Sequence[Admission] = DEFAULT_ADMISSION,
+        audit: Audit | None = None,
     ) -> None:
         options = Options(
             initial_backoff_s=configuration.pod_initial_backoff_seconds,
@@ -165,6 +172,8 @@ class World:
             admission=admission,
             out_of_tree=out_of_tree,
             source=source,
+            metrics=_metrics() if audit is not None else None,
+            audit=audit,
         )
         self.cluster = self.embedded.cluster
         self.scheduler = self.embedded.scheduler
@@ -174,6 +183,7 @@ class World:
         self.counts: Counter[PodStage] = Counter()  # pods of the history by stage
         self._journal: Journal = _Nobody()
         self._hosts: Hosts | None = None
+        self._recorder: Recorder | None = None
         self._stopwatch = stopwatch or SystemClock()
         self._grace_period_s = grace_period_s
         self._keep_finished = keep_finished
@@ -197,6 +207,15 @@ class World:
     def house(self, hosts: Hosts) -> None:
         """Let the hosts decide how fast pods work; without any all work at full speed."""
         self._hosts = hosts
+
+    def record(self, write: Callable[[bytes], object], configuration: JsonObject) -> None:
+        """Write what exists, and from now on what reaches the scheduler, as lines of a recording.
+
+        To be called when everything is loaded: nodes are in it as the scheduler ranks them.
+        """
+        clock = self.embedded.clock
+        self._recorder = Recorder(self.cluster, clock, write, configuration=configuration)
+        self._recorder.step()
 
     # -- what will happen --------------------------------------------------------------------
 
@@ -270,9 +289,11 @@ class World:
     def _schedule(self) -> None:
         """Let the scheduler reply to the news, and to its own evictions."""
         while True:
+            self._write_down()
             began_s = self._stopwatch.now_s()
             outcomes = self.scheduler.step()
             self.scheduling_s += self._stopwatch.now_s() - began_s
+            self._write_down()
             for outcome in outcomes:
                 self._take_in(outcome)
             evicted = any(isinstance(outcome, Evicted) for outcome in outcomes)
@@ -280,6 +301,10 @@ class World:
                 break
         wakeup_s = self.scheduler.next_wakeup_s()
         self._wakeup_s = math.inf if wakeup_s is None else wakeup_s
+
+    def _write_down(self) -> None:
+        if self._recorder is not None:
+            self._recorder.step()
 
     def _take_in(self, outcome: Outcome) -> None:
         run = self.pods[outcome.pod]
@@ -338,9 +363,10 @@ class World:
             self.at(self.now_s + left_s, partial(self._finish, run, outage), Rank.END)
             return
         self._end(run, PodEvent.DONE)
-        if self._keep_finished:
+        if self._keep_finished or self._recorder is not None:
+            # In a replay a pod runs as long as it did if it ended, not if somebody deleted it.
             self._set_phase(run, "Succeeded")
-        else:
+        if not self._keep_finished:
             self._delete(run)
         self._leave(run.submission)
         self._journal.finished(run.submission.kind)
@@ -467,6 +493,14 @@ class World:
     def nodes_down(self) -> Sequence[str]:
         """Return the names of the nodes that have failed and are not repaired, noticed or not."""
         return [name for name, host in self._nodes.items() if host.stage is not NodeStage.READY]
+
+
+def _metrics() -> "Metrics":
+    from prometheus_client import CollectorRegistry  # noqa: PLC0415 -- what measures is not loaded
+
+    from koordinator.scheduler.app.metrics import Metrics  # noqa: PLC0415 -- … where nobody asks
+
+    return Metrics(CollectorRegistry())
 
 
 class _Nobody:

@@ -199,3 +199,79 @@ def test_ctrl_c_keeps_what_there_is(tmp_path: Path) -> None:
     report = json.loads(stdout)
     assert 0 < report["finishedS"] < 100_000 * 3600
     assert path.stat().st_size > 10_000
+
+
+def test_recording_and_audit_are_read_by_their_commands(
+    koord: Koord, workload: Path, tmp_path: Path
+) -> None:
+    """Only their owner may read them; both say what the report says."""
+    recording, trail = tmp_path / "run.gz", tmp_path / "deep" / "trail"
+    recording.write_text("of another run, and longer than nothing")
+    recording.chmod(0o644)
+    done = koord("simulate", "-w", workload, "--record", recording, "--audit", trail, "-o", "json")
+    placed = json.loads(done.stdout)["total"]["scheduled"]
+
+    replayed = json.loads(koord("replay", recording, "-o", "json").stdout)
+    audited = json.loads(koord("audit", trail, "-o", "json").stdout)
+
+    assert (replayed["before"]["placed"], replayed["differences"]) == (placed, [])
+    assert audited["pods"]["bound"] == placed > 0
+    modes = {path.stat().st_mode & 0o777 for path in (recording, trail / "audit.jsonl")}
+    assert modes == {0o600}
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--record", "no/run.gz"], "no/run.gz: can't be written: No such file or directory"),
+        (["--record", "full/device"], "full/device: can't be written: No space left on device"),
+        (["--audit", "w.yaml"], "w.yaml: can't be written: File exists"),
+        (["--audit", "old"], "old: found audit.jsonl of another run; accepted is a folder without"),
+        (["--record", "run.gz", "--until", "-1h"], "--until: "),
+        (["--record", "run.gz", "--audit", "new", "--config", "bad.yaml"], "bad.yaml: profiles[0]"),
+        (["--record", "run.gz", "--report", "run.gz"], "--record: found the file of --report"),
+    ],
+)
+def test_recordings_that_can_not_be_are_refused(
+    koord: Koord,
+    workload: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    args: list[str],
+    message: str,
+) -> None:
+    """Nothing is printed, nothing is lost of what was there, nothing new is left."""
+    folder = workload.parent
+    monkeypatch.chdir(folder)
+    (folder / "old").mkdir()
+    (folder / "full").mkdir()
+    (folder / "full" / "device").symlink_to("/dev/full")
+    for name in ("old/audit.jsonl", "run.gz"):
+        (folder / name).write_text("of another run\n")
+    (folder / "bad.yaml").write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles: [{plugins: {filter: {enabled: [{name: Unknown}]}}}]\n"
+    )
+    before = sorted(folder.rglob("*"))
+
+    done = koord("simulate", "-w", workload, *args)
+
+    assert (done.code, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert sorted(folder.rglob("*")) == before
+    for name in ("old/audit.jsonl", "run.gz"):
+        assert (folder / name).read_text() == "of another run\n"
+
+
+@pytest.mark.parametrize("option", ["--record", "--audit"])
+def test_one_run_of_a_workload_is_recorded(koord: Koord, tmp_path: Path, option: str) -> None:
+    """Neither two at once, nor a trace, whose pods have no time."""
+    example = Path(__file__).parents[3] / "examples/colocation.yaml"
+    path = tmp_path / "it"
+
+    compared = koord("simulate", "-w", example, "--compare", option, path)
+    traced = koord("simulate", "--trace", "openb", "--data", tmp_path, option, path)
+
+    assert (compared.code, traced.code) == (2, 2)
+    assert f"{option}: not accepted together with --compare" in compared.stderr
+    assert f"{option}: not accepted together with --trace" in traced.stderr
+    assert not path.exists()

@@ -37,6 +37,7 @@ from koordinator.scheduler.snapshot import ClusterState, PodClass
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
     from koordinator.scheduler.app.metrics import Metrics
 
+AUDIT_FILE = "audit.jsonl"  # in a folder that keeps the trail
 CAPACITY = 100_000  # pods that the ring remembers, about
 BEST_NODES = 3
 SCORES_SHARE = 0.005  # of the time, for scores of the best nodes

@@ -10,7 +10,7 @@ class Options:
     initial_backoff_s: float = 1.0
     max_backoff_s: float = 10.0
     max_unschedulable_s: float = 300.0
-    report: bool = True  # write conditions and events
+    report: bool = True  # write events and conditions, but for that of a victim, which always is
     explain: bool = False  # keep the scorecard of every decision; much slower
     merge_runs: bool = True  # decide runs of identical pods at once; the outcome is the same
     run_limit: int = 4096

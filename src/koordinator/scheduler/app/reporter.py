@@ -197,9 +197,10 @@ class Reporter:
         self._cluster.report([PodReport(meta.namespace, meta.name, meta.uid, nominated_node=node)])
 
     def preempting(self, victim: Pod, by: Pod, job: str) -> None:
-        """Tell a victim why it goes, just before it does; ``job`` is the pod ``by`` or its gang."""
-        if not self._enabled:
-            return
+        """Tell a victim why it goes, just before it does; ``job`` is the pod ``by`` or its gang.
+
+        Always: who follows the cluster can't know otherwise that nobody else deleted it.
+        """
         why = f"{by.spec.scheduler_name}: preempting to accommodate "
         if job == f"pod {by.key}":
             why += "a higher priority pod"

@@ -1,0 +1,181 @@
+"""A simulation that is recorded: a replay with its configuration decides the same again."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.worlds import configuration
+
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
+from koordinator.domain.audit import AuditChoice, AuditOutcome
+from koordinator.domain.recording import read_recording
+from koordinator.scheduler.app.audit import Audit
+from koordinator.simulator import Simulation, SimulationResult, parse_workload
+from koordinator.simulator.configurations import BY_NAME
+from koordinator.simulator.replaying import Replayed, replay
+from koordinator.simulator.run import default_profile
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+#: More than there is room for, of two priorities, on nodes of two zones that fail.
+CROWDED = {
+    "seed": 3,
+    "nodePools": [{"name": "n", "count": 4, "cpu": 8, "memory": "32Gi", "zones": ["a", "b"]}],
+    "podStreams": [
+        {
+            "name": "low",
+            "arrival": {"poisson": {"perHour": 40}},
+            "duration": {"exponential": {"mean": "40m"}},
+            "template": {"cpu": 2, "spread": [{"topologyKey": "topology.kubernetes.io/zone"}]},
+        },
+        {
+            "name": "high",
+            "arrival": {"poisson": {"perHour": 6}},
+            "duration": {"exponential": {"mean": "10m"}},
+            "template": {"cpu": 6, "priority": 1000},
+        },
+    ],
+    "failures": [{"pool": "n", "mtbf": "2h", "repair": {"constant": "10m"}}],
+}
+GPUS = yaml.safe_load((EXAMPLES / "small-gpu-cluster.yaml").read_text())
+JOBS = yaml.safe_load((EXAMPLES / "training-jobs.yaml").read_text())
+NETWORK = decode_configuration(
+    yaml.safe_load((EXAMPLES / "training-profile.yaml").read_text()), "training-profile.yaml"
+)
+
+
+def recorded(
+    workload: Any,
+    config: KubeSchedulerConfiguration | None = None,
+    until_s: float = 3 * 3600.0,
+    **given: Any,
+) -> tuple[SimulationResult, list[bytes]]:
+    """Return a run and the lines of its recording."""
+    lines: list[bytes] = []
+    simulation = Simulation(
+        parse_workload(yaml.safe_dump(workload), "w"), config, until_s=until_s, **given
+    )
+    return simulation.run(record=lines.append), lines
+
+
+def again(lines: list[bytes], config: KubeSchedulerConfiguration | None = None) -> Replayed:
+    """Replay with the configuration in the recording, or another one."""
+    found = read_recording(lines, "r")
+    assert found.header.configuration is not None
+    return replay(found, config or decode_configuration(found.header.configuration, "r"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("workload", "config"),
+    [(CROWDED, None), (GPUS, None), (JOBS, NETWORK)],
+    ids=["crowded", "gpus", "jobs"],
+)
+def test_a_replay_decides_what_the_simulated_run_decided(
+    workload: Any, config: KubeSchedulerConfiguration | None
+) -> None:
+    """Every pod on its node, after its wait, evicted or not; and recording changes nothing."""
+    run, lines = recorded(workload, config)
+    plain = Simulation(
+        parse_workload(yaml.safe_dump(workload), "w"), config, until_s=3 * 3600.0
+    ).run()
+
+    replayed = again(lines)
+
+    assert run.placements == plain.placements
+    assert {name: (fate.node, fate.waited_s) for name, fate in replayed.fates.items()} == {
+        it.pod: (it.node, None if it.bound_s is None else it.bound_s - it.submitted_s)
+        for it in run.placements
+    }
+    assert replayed.comparison().differences == ()
+    assert replayed.foreign == {}
+
+
+def test_preemption_is_in_the_recording() -> None:
+    """Who had to go is not mistaken for one that ended: another configuration may keep it."""
+    run, lines = recorded(CROWDED)
+    told = again(lines).comparison()
+
+    evicted = sum("made room for" in event.text for event in run.report.events)
+    assert told.before.evicted == told.after.evicted == evicted > 0
+
+
+def test_a_pod_that_is_placed_later_in_a_replay_runs_as_long() -> None:
+    """It ended by itself; nobody deleted it."""
+    duration = {"constant": "10m"}
+    workload = {
+        "nodePools": [{"name": "n", "count": 2, "cpu": 4, "memory": "8Gi"}],
+        "podStreams": [
+            {
+                "name": "a",
+                "arrival": {"bursts": [{"count": 2}]},
+                "duration": duration,
+                "template": {"cpu": 3},
+            },
+            {
+                "name": "z",
+                "arrival": {"bursts": [{"count": 1, "at": "15m"}]},
+                "duration": duration,
+                "template": {"cpu": 4},
+            },
+        ],
+    }
+    _, lines = recorded(workload)
+    only_one = configuration(
+        plugins={"multiPoint": {"enabled": [{"name": "NodeAffinity"}]}},
+        pluginConfig=[
+            {
+                "name": "NodeAffinity",
+                "args": {
+                    "addedAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [
+                                {
+                                    "matchFields": [
+                                        {
+                                            "key": "metadata.name",
+                                            "operator": "In",
+                                            "values": ["n-0"],
+                                        }
+                                    ]
+                                }
+                            ]
+                        }
+                    }
+                },
+            }
+        ],
+    )
+
+    fates = again(lines, only_one).fates
+
+    assert {name: fate.waited_s for name, fate in fates.items()} == {
+        "default/a-0": 0.0,
+        "default/a-1": 600.0,
+        "default/z-0": 300.0,
+    }
+
+
+@pytest.mark.parametrize("config", [default_profile, *BY_NAME.values()])
+def test_the_configuration_in_a_recording_is_that_of_the_run(config: Any) -> None:
+    """Read back it is the same, with what was left to defaults."""
+    _, lines = recorded(GPUS, config(), until_s=60.0)
+    header = read_recording(lines, "r").header
+
+    assert decode_configuration(header.configuration, "r") == config()
+    assert header.started_s == 0.0
+
+
+def test_an_audit_tells_what_was_decided_in_virtual_time() -> None:
+    """Every pod that got a node, when it got it; what plugins took; as lines for who keeps them."""
+    lines: list[bytes] = []
+    audit = Audit(lines.append)
+    run, _ = recorded(GPUS, audit=audit)
+
+    bound = audit.entries(AuditChoice(outcomes=frozenset({AuditOutcome.BOUND})), 10_000)
+    assert {(pod.pod, pod.node, entry.at_s) for entry in bound for pod in entry.pods} == {
+        (it.pod, it.node, it.bound_s) for it in run.placements if it.node
+    }
+    told = audit.summary(AuditChoice())
+    assert "DeviceShare" in {it.plugin for it in told.slowest}
+    assert b"".join(lines).count(b"\n") == told.entries
