@@ -170,6 +170,7 @@ class _Process:
             metrics={"/metrics": self._registry},
             pages=pages,
             flags={"v": set_verbosity},
+            on_fault=self._faults,
         )
         app = application(endpoints)
         for server in page_servers(app, settings.pages, self._connect, self._clock, "koordlet"):

@@ -25,7 +25,8 @@ def run_once(
 ) -> None:
     """Print what is different once nothing moves any more.
 
-    Raises InputError for what the user got wrong, InvalidError for what admission refuses.
+    Raises InputError for what the user got wrong, InvalidError for what admission refuses, and,
+    when all else is done and printed, BugError for what broke.
     """
     if not files:
         raise InputError("required with --once, but missing", source="--filename")
@@ -38,7 +39,9 @@ def run_once(
     if config:
         objects += _config_map(config, options)
     now_s = parse_time(now) if now else SystemClock().now_s()
-    print_data(manage_once(objects, options, gates, now_s=now_s).as_data(), output)
+    changes = manage_once(objects, options, gates, now_s=now_s)
+    print_data(changes.as_data(), output)
+    changes.faults.check()
 
 
 def _config_map(file: str, options: Options) -> list[ConfigMap]:

@@ -11,7 +11,7 @@ import gc
 import logging
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,7 +134,7 @@ class _Process:
         self._credentials = Credentials(
             find_connection(settings.kubeconfig, settings.context), self._clock
         )
-        faults = FaultMetrics("koord_manager", self._registry)
+        self._faults = FaultMetrics("koord_manager", self._registry)
         self._leadership = self._stand_for_election(first=True)
         self._webhooks = Webhooks(
             settings,
@@ -142,7 +142,7 @@ class _Process:
             self._clock,
             self._registry,
             cleanup=cleanup,
-            on_fault=faults,
+            on_fault=self._faults,
         )
         self._cluster = self._connect(may_write=self._may_act, qps=settings.qps)
         self._manager = Manager(
@@ -150,7 +150,7 @@ class _Process:
             self._clock,
             settings.options,
             metrics=Metrics(self._registry),
-            on_fault=faults,
+            on_fault=self._faults,
         )
 
     def run(self) -> None:
@@ -265,6 +265,7 @@ class _Process:
             metrics={"/metrics": self._registry, "/all-metrics": self._registry},
             pages={"/debug/threads": thread_stacks},
             flags={"v": set_verbosity},
+            on_fault=self._faults,
         )
         servers = page_servers(
             application(pages),
@@ -295,7 +296,10 @@ class Webhooks:
         on_fault: FaultHandler,
     ) -> None:
         self._settings, self._cleanup = settings, cleanup
-        self._hooks = enabled_hooks(settings.hooks) if settings.webhook_port else ()
+        self._metrics = ReviewMetrics(registry)
+        self._hooks: Sequence[Hook] = ()
+        if settings.webhook_port:
+            self._hooks = enabled_hooks(settings.hooks, self._metrics)
         self._tls: ReplaceableContext | None = None
         self._server: Server | None = None
         self._stopping = threading.Event()
@@ -308,7 +312,6 @@ class Webhooks:
         self._lookup = FollowingLookup(
             cluster, lambda: int(rng.integers(_PERCENTS)), clock, record, on_fault=on_fault
         )
-        self._metrics = ReviewMetrics(registry)
         self._care_cluster = connect()
         namespace = settings.options.config_namespace
         full = f"{SERVICE}.{namespace}.svc"

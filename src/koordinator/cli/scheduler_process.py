@@ -122,6 +122,7 @@ class _Process:
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         self._requests = RequestMetrics(self._registry)
+        self._faults = FaultMetrics("koord_scheduler", self._registry)
         self._credentials = Credentials(
             find_connection(settings.kubeconfig, settings.context), self._clock
         )
@@ -273,7 +274,7 @@ class _Process:
             options=options,
             metrics=Metrics(self._registry),
             audit=self._audit,
-            on_fault=FaultMetrics("koord_scheduler", self._registry),
+            on_fault=self._faults,
         )
 
     def _build_audit(self) -> Audit | None:
@@ -330,6 +331,7 @@ class _Process:
             services=services(self._scheduler, self._inquiries.ask, self._audit),
             is_leader=self._may_act,
             flags={"v": set_verbosity},
+            on_fault=self._faults,
         )
 
     def _not_synced(self) -> str:

@@ -20,6 +20,8 @@ from starlette.routing import Route
 
 from koordinator.api.meta import JsonObject
 from koordinator.api.nesting import TOO_DEEP
+from koordinator.foundation.faults import Fault
+from koordinator.process.faults import FirstOfKind
 from koordinator.process.health import Check, HealthEndpoint, Indicators
 from koordinator.process.json_patch import json_patch
 
@@ -85,10 +87,16 @@ class ReviewMetrics:
         )
         self._failures = Counter(
             "koord_manager_webhook_internal_errors",
-            "Reviews refused because of an error of ours, by hook.",
+            "Errors of ours in reviews, which were refused or made without a profile, by hook.",
             ("plugin_name", "error"),
             registry=registry,
         )
+        self._log = FirstOfKind()
+
+    def __call__(self, fault: Fault) -> None:
+        """Count and log what a hook, the fault's source, broke over and left out."""
+        self.failed(fault.source, fault.error)
+        self._log(fault)
 
     def failed(self, path: str, error: Exception) -> None:
         """Count a review that failed for a reason nobody expected."""

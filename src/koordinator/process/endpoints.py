@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 from prometheus_client import CollectorRegistry, disable_created_metrics
-from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -23,6 +22,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from koordinator.foundation.errors import InputError, NotFoundError
+from koordinator.foundation.faults import FaultHandler, fault_of, raise_fault
+from koordinator.process.exposition import exposed
 from koordinator.process.health import Check, HealthEndpoint, Indicators
 
 SERVICES = "/apis/v1"
@@ -38,7 +39,8 @@ class Endpoints:
     """What one component serves.
 
     An answer is sent as text if it is a string, else as JSON.  NotFoundError becomes 404 (of a
-    service with a message in JSON), InputError 400, TimeoutError 503.  Answers, setters and metric
+    service with a message in JSON), InputError 400, TimeoutError 503; any other error is told to
+    ``on_fault`` and 500, and of metrics the other families are sent.  Answers, setters and metric
     collectors run in threads of the server: what belongs to the component's own thread they have
     to get through ``Inquiries``.
     """
@@ -56,6 +58,7 @@ class Endpoints:
     is_leader: Callable[[], bool] = lambda: True
     #: By name below /debug/flags: take the text that was PUT, return what to say about it.
     flags: Mapping[str, Setter] = field(default_factory=dict)
+    on_fault: FaultHandler = raise_fault
 
 
 def application(endpoints: Endpoints) -> Starlette:
@@ -66,13 +69,15 @@ def application(endpoints: Endpoints) -> Starlette:
     for name, checks in endpoints.health.items():
         routes += _health_routes(HealthEndpoint(name, checks, indicators))
     for path, registry in {**endpoints.metrics, "/metrics/slis": indicators.registry}.items():
-        routes.append(Route(path, _exposition(registry)))
+        routes.append(Route(path, _exposition(registry, endpoints.on_fault)))
     for path, answer in {"/version": version, **endpoints.pages}.items():
-        routes.append(Route(path, _page(answer)))
+        routes.append(Route(path, _apart(path, _page(answer), endpoints.on_fault)))
     if endpoints.services:
         services = {"/__services__": _index(endpoints.services), **endpoints.services}
         for path, answer in services.items():
-            routes.append(Route(SERVICES + path, _leaders_page(answer, endpoints.is_leader)))
+            show = _leaders_page(answer, endpoints.is_leader)
+            full = SERVICES + path
+            routes.append(Route(full, _apart(full, show, endpoints.on_fault)))
     for name, setter in endpoints.flags.items():
         routes.append(Route(f"/debug/flags/{name}", _flag(setter), methods=_ANY_METHOD))
     return Starlette(
@@ -140,12 +145,27 @@ def _health_routes(endpoint: HealthEndpoint) -> list[BaseRoute]:
     return [Route(path, report), *single]
 
 
-def _exposition(registry: CollectorRegistry) -> _Handler:
+def _exposition(registry: CollectorRegistry, on_fault: FaultHandler) -> _Handler:
     def expose(request: Request) -> Response:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(registry), headers={"content-type": content_type})
+        text, content_type = exposed(registry, request.headers.get("accept", ""), on_fault)
+        return Response(text, headers={"content-type": content_type})
 
     return expose
+
+
+def _apart(path: str, show: _Handler, on_fault: FaultHandler) -> _Handler:
+    """Return what tells of a page that breaks, and answers 500 for it."""
+
+    def show_or_tell(request: Request) -> Response:
+        try:
+            return show(request)
+        except (InputError, NotFoundError, TimeoutError):
+            raise
+        except Exception as error:  # noqa: BLE001 -- told
+            on_fault(fault_of("page", error, path))
+            return PlainTextResponse("internal error, see the log\n", 500)
+
+    return show_or_tell
 
 
 def _page(answer: Answer) -> _Handler:

@@ -10,11 +10,9 @@ log = logging.getLogger(__name__)
 
 
 class FaultMetrics:
-    """The handler of a component: the counter ``<component>_internal_errors_total``.
+    """The handler of a component: the counter ``<component>_internal_errors_total``, and the log.
 
-    The first fault of a kind is logged with its traceback, later ones at debug level: a hostile
-    object can bring about one at every step.  Labels are of closed sets: stages and sources are in
-    the code, an object is not among them.
+    Labels are of closed sets: stages and sources are in the code, an object is not among them.
     """
 
     def __init__(self, component: str, registry: CollectorRegistry) -> None:
@@ -24,10 +22,23 @@ class FaultMetrics:
             ("stage", "source"),
             registry=registry,
         )
-        self._known: set[tuple[str, str, type[Exception]]] = set()
+        self._log = FirstOfKind()
 
     def __call__(self, fault: Fault) -> None:
         self._counter.labels(fault.stage, fault.source).inc()
+        self._log(fault)
+
+
+class FirstOfKind:
+    """Logs the first fault of a kind with its traceback, later ones at debug level.
+
+    A hostile object can bring about one at every step.
+    """
+
+    def __init__(self) -> None:
+        self._known: set[tuple[str, str, type[Exception]]] = set()
+
+    def __call__(self, fault: Fault) -> None:
         kind = (fault.stage, fault.source, type(fault.error))
         is_new = kind not in self._known
         self._known.add(kind)

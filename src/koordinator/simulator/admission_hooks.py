@@ -8,20 +8,25 @@ from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.cluster.memory.admission import Admission, Operation
 from koordinator.cluster.port import Reader
 from koordinator.foundation.errors import InvalidError, NotFoundError
+from koordinator.foundation.faults import FaultHandler, raise_fault
 from koordinator.manager.admission.hooks import Hook, HookOptions, enabled_hooks
 from koordinator.manager.admission.request import AdmissionRequest, Denial
 from koordinator.manager.lookups import ReaderLookup
 
 
 def admission_hooks(
-    options: HookOptions, percent: Callable[[], int], subresource: str = ""
+    options: HookOptions,
+    percent: Callable[[], int],
+    subresource: str = "",
+    on_fault: FaultHandler = raise_fault,
 ) -> Admission:
     """Return the step that all enabled hooks make together; ``percent`` draws 0..99.
 
-    Those of objects, or of a ``subresource`` such as status.
+    Those of objects, or of a ``subresource`` such as status.  ``on_fault`` is told of profiles that
+    broke and were left out.
     """
     suffix = f"/{subresource}" if subresource else ""
-    hooks = enabled_hooks(options)
+    hooks = enabled_hooks(options, on_fault)
 
     def admit(operation: Operation, obj: KubeObject, cluster: Reader) -> KubeObject:
         lookup = ReaderLookup(cluster, percent)

@@ -13,6 +13,7 @@ from koordinator.api.reservation import Reservation
 from koordinator.cluster.memory.admission import default_storage_class
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
+from koordinator.foundation.faults import FaultHandler, FaultLog, raise_fault
 from koordinator.manager.admission.gates import DEFAULT_GATES, Gate
 from koordinator.manager.admission.hooks import HookOptions
 from koordinator.manager.app import Manager, Options
@@ -35,6 +36,7 @@ class Managed:
         *,
         now_s: float = 0.0,
         seed: int = 0,
+        on_fault: FaultHandler = raise_fault,
     ) -> None:
         rng = np.random.default_rng(seed)
         self.options = options or Options()
@@ -49,12 +51,12 @@ class Managed:
             self.clock,
             admission=(
                 keep_or_resolve_priority,
-                admission_hooks(hooks, percent),
+                admission_hooks(hooks, percent, on_fault=on_fault),
                 default_storage_class,
             ),
-            status_admission=(admission_hooks(hooks, percent, "status"),),
+            status_admission=(admission_hooks(hooks, percent, "status", on_fault),),
         )
-        self.manager = Manager(self.cluster, self.clock, self.options)
+        self.manager = Manager(self.cluster, self.clock, self.options, on_fault=on_fault)
 
     def load(self, objects: Iterable[KubeObject]) -> list[KubeObject]:
         """Add what exists, then what is new; return what admission made something else of.
@@ -90,16 +92,18 @@ def manage_once(
 ) -> Changes:
     """Run admission and controllers until nothing moves; return what is different.
 
+    A fault concerns its object alone; ``faults`` of the result tells.
     Raises InvalidError for an object that admission refuses.
     """
-    world = Managed(options, gates, now_s=now_s)
+    faults = FaultLog()
+    world = Managed(options, gates, now_s=now_s, on_fault=faults)
     admitted = world.load(objects)
     recorder = ChangeRecorder(world.cluster)
     world.run_to_fixed_point()
     changes = recorder.changes()
     touched = {(type(obj), obj.key) for obj in changes.changed}
     before: Sequence[KubeObject] = [o for o in admitted if (type(o), o.key) not in touched]
-    return Changes(changes.created, [*before, *changes.changed], changes.deleted)
+    return Changes(changes.created, [*before, *changes.changed], changes.deleted, faults)
 
 
 def _is_new(obj: KubeObject) -> bool:

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from koordinator.cli.main import app
 from koordinator.cli.manager import parse_address
-from koordinator.foundation.errors import InputError
+from koordinator.foundation.errors import BugError, InputError
+from koordinator.manager import app as manager_app
 
 NODE = """
 apiVersion: v1
@@ -172,3 +173,31 @@ def test_addresses_are_those_of_go() -> None:
     assert parse_address("127.0.0.1:1", "x") == ("127.0.0.1", 1)
     assert parse_address("[::1]:2", "x") == ("::1", 2)
     assert parse_address("0", "x") is None
+
+
+def test_a_node_that_breaks_is_told_when_the_others_are_done(
+    files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What became of the others is printed, and the command fails."""
+    own = manager_app.Manager._reconcile_slo
+
+    def broken(self: manager_app.Manager, name: str) -> None:
+        if name == "evil":
+            raise RecursionError
+        own(self, name)
+
+    monkeypatch.setattr(manager_app.Manager, "_reconcile_slo", broken)
+    node, config = files
+    evil = tmp_path / "evil.yaml"
+    evil.write_text(NODE.split("---", maxsplit=1)[0].replace("name: n,", "name: evil,"), "utf-8")
+    arguments = ["manager", "--once", "-f", str(evil), "-f", node, "--config", config]
+    now = ["--now", "2026-01-01T00:01:00Z", "-o", "json"]
+    result = CliRunner().invoke(app, [*arguments, *now])
+
+    assert result.exit_code == 1
+    assert isinstance(result.exception, BugError)
+    assert 'evil: internal error: reconcile of "' in str(result.exception)
+    found = json.loads(result.stdout)
+    made = {(obj["kind"], obj["metadata"]["name"]) for obj in found["created"]}
+    assert {("NodeSLO", "n"), ("NodeMetric", "evil")} <= made
+    assert ("NodeSLO", "evil") not in made

@@ -162,6 +162,9 @@ class Koordlet:
             self.audit,
             core_scheduling=core_scheduling or NoCoreScheduling(),
             forced_after_s=options.forced_update_s,
+            on_fault=lambda fault: self._isolation.tell(
+                f"{fault.stage} {fault.source}", fault.error, fault.about
+            ),
         )
         self._watch = cluster.watch(KINDS, selectors(options.node_name))
         self._burst = CpuBurst(chance)

@@ -30,12 +30,16 @@ KEPT_S: Final = 120.0  # what was not asked for so long is forgotten
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What happened to one file.  ``error`` is empty if it was written."""
+    """What happened to one file.  ``error`` is empty if it was written.
+
+    ``unforeseen`` is what nobody foresaw: that intent was given up, the others were not.
+    """
 
     intent: SetCgroup
     before: str
     after: str
     error: str = ""
+    unforeseen: Exception | None = None
 
 
 class CgroupWriter:
@@ -56,22 +60,30 @@ class CgroupWriter:
         """
         wanted = {(intent.file, intent.folder): intent for intent in intents}
         by_file: dict[CgroupFile, list[_Change]] = defaultdict(list)
+        writes: list[Write] = []
         for key, intent in wanted.items():
             known = self._known.get(key)
             is_known = known is not None and known[0] == intent.value
             if is_known and known is not None and now_s - known[1] < self._forced_after_s:
                 continue
-            change = self._look(intent, now_s)
+            try:
+                change = self._look(intent, now_s)
+            except Exception as error:  # noqa: BLE001 -- in what is returned
+                self._give_up(intent, error, writes)
+                continue
             if change is not None:
                 by_file[intent.file].append(change)
-        writes: list[Write] = []
         for file, changes in by_file.items():
             changes.sort(key=lambda change: change.intent.folder.count("/"))
+            exact = changes
             if file.nesting is not Nesting.FREE:
-                self._loosen(file, changes, writes)
-                changes.reverse()
-            for change in changes:
-                self._write(change, change.intent.value, writes, now_s)
+                exact = self._loosen(file, changes, writes)
+                exact.reverse()
+            for change in exact:
+                try:
+                    self._write(change, change.intent.value, writes, now_s)
+                except Exception as error:  # noqa: BLE001 -- in what is returned
+                    self._give_up(change.intent, error, writes)
         return writes
 
     def forget(self, now_s: float) -> None:
@@ -92,11 +104,27 @@ class CgroupWriter:
             return None
         return _Change(intent, found, found)
 
-    def _loosen(self, file: CgroupFile, changes: Sequence["_Change"], writes: list[Write]) -> None:
+    def _loosen(
+        self, file: CgroupFile, changes: Sequence["_Change"], writes: list[Write]
+    ) -> list["_Change"]:
+        """Return the changes that are still to be made: all but those that had to be given up."""
+        left = []
         for change in changes:
-            looser = _looser(file, change.found, change.intent.value, self._cgroups)
-            if looser is not None:
-                self._write(change, looser, writes, None)
+            try:
+                looser = _looser(file, change.found, change.intent.value, self._cgroups)
+                if looser is not None:
+                    self._write(change, looser, writes, None)
+            except Exception as error:  # noqa: BLE001 -- in what is returned
+                self._give_up(change.intent, error, writes)
+            else:
+                left.append(change)
+        return left
+
+    def _give_up(self, intent: SetCgroup, error: Exception, writes: list[Write]) -> None:
+        if isinstance(error, MemoryError):
+            raise error
+        self._known.pop((intent.file, intent.folder), None)
+        writes.append(Write(intent, "", "", unforeseen=error))
 
     def _write(
         self, change: "_Change", value: str, writes: list[Write], now_s: float | None

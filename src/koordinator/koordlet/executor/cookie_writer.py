@@ -20,12 +20,16 @@ NO_COOKIE = 0
 
 @dataclass(frozen=True, slots=True)
 class CookieChange:
-    """What happened to the processes of a cgroup.  ``error`` is empty if all went well."""
+    """What happened to the processes of a cgroup.  ``error`` is empty if all went well.
+
+    ``unforeseen`` is what nobody foresaw: that intent was given up, the others were not.
+    """
 
     intent: SetCoreCookie
     cookie: int
     moved: int  # processes
     error: str = ""
+    unforeseen: Exception | None = None
 
 
 @dataclass(slots=True)
@@ -49,10 +53,21 @@ class CookieWriter:
     def apply(self, intents: Iterable[SetCoreCookie]) -> list[CookieChange]:
         """Make the cookies as all intents together want them."""
         wanted = {intent.folder: intent for intent in intents}
-        if not wanted or not self._kernel.is_available():
+        if not wanted:
             return []
-        found = [_Members(intent, self._read(intent.folder)) for intent in wanted.values()]
-        changes = self._clear([each for each in found if each.intent.group is None])
+        try:
+            if not self._kernel.is_available():
+                return []
+        except Exception as error:  # noqa: BLE001 -- in what is returned
+            return [_given_up(intent, error) for intent in wanted.values()]
+        changes: list[CookieChange] = []
+        found: list[_Members] = []
+        for intent in wanted.values():
+            try:
+                found.append(_Members(intent, self._read(intent.folder)))
+            except Exception as error:  # noqa: BLE001 -- in what is returned
+                changes.append(_given_up(intent, error))
+        changes += self._clear([each for each in found if each.intent.group is None])
         groups: dict[str, list[_Members]] = {}
         for each in found:
             if each.intent.group is not None and each.cookies:
@@ -69,33 +84,47 @@ class CookieWriter:
         for each in found:
             marked = [pid for pid, cookie in each.cookies.items() if cookie != NO_COOKIE]
             if marked:
-                error = _problem(partial(self._kernel.clear, marked))
-                changes.append(CookieChange(each.intent, NO_COOKIE, len(marked), error))
+                try:
+                    error = _problem(partial(self._kernel.clear, marked))
+                except Exception as broken:  # noqa: BLE001 -- in what is returned
+                    changes.append(_given_up(each.intent, broken))
+                else:
+                    changes.append(CookieChange(each.intent, NO_COOKIE, len(marked), error))
         return changes
 
     def _unite(self, group: str, members: Sequence[_Members]) -> list[CookieChange]:
+        changes: list[CookieChange] = []
         try:
-            source, cookie = self._source(group, members)
+            source, cookie = self._source(group, members, changes)
         except HostError as failure:
-            return [CookieChange(members[0].intent, NO_COOKIE, 0, str(failure))]
+            return [*changes, CookieChange(members[0].intent, NO_COOKIE, 0, str(failure))]
         self._cookies[group] = cookie
-        changes = []
+        given_up = {change.intent.folder for change in changes}
         for each in members:
+            if each.intent.folder in given_up:
+                continue
             others = [pid for pid, found in each.cookies.items() if found != cookie]
             error = ""
             if others:
                 moving = [pid for pid in others if pid != source]
-                error = _problem(partial(self._kernel.share, source, moving)) if moving else ""
+                try:
+                    error = _problem(partial(self._kernel.share, source, moving)) if moving else ""
+                except Exception as broken:  # noqa: BLE001 -- in what is returned
+                    changes.append(_given_up(each.intent, broken))
+                    continue
                 changes.append(CookieChange(each.intent, cookie, len(others), error))
             if not error:
                 self.held[each.intent.folder] = (group, cookie)
         return changes
 
-    def _source(self, group: str, members: Sequence[_Members]) -> tuple[int, int]:
+    def _source(
+        self, group: str, members: Sequence[_Members], changes: list[CookieChange]
+    ) -> tuple[int, int]:
         """Return a process that has the cookie of the group, and that cookie.
 
         It is the one that the group had; else, after a restart, the one that most of its processes
-        have, unless another group has it; else a new one.
+        have, unless another group has it; else a new one.  Members that had to be given up for it
+        are added to ``changes``.
         """
         by_process = {pid: cookie for each in members for pid, cookie in each.cookies.items()}
         taken = {NO_COOKIE, *(c for other, c in self._cookies.items() if other != group)}
@@ -105,12 +134,18 @@ class CookieWriter:
             commonest = counted.most_common(1)[0][0]
             cookie = known if known is not None and known in counted else commonest
             return next(pid for pid, found in by_process.items() if found == cookie), cookie
-        for pid in by_process:
-            try:
-                self._kernel.create(pid)
-                return pid, self._kernel.cookie(pid)
-            except MissingFileError:
-                continue
+        for each in members:
+            for pid in each.cookies:
+                try:
+                    self._kernel.create(pid)
+                    return pid, self._kernel.cookie(pid)
+                except MissingFileError:
+                    continue
+                except HostError:
+                    raise
+                except Exception as error:  # noqa: BLE001 -- in what is returned
+                    changes.append(_given_up(each.intent, error))
+                    break
         raise MissingFileError(f"no process of {group} is left")
 
     def _read(self, folder: str) -> dict[int, int]:
@@ -121,6 +156,12 @@ class CookieWriter:
             except HostError:
                 continue  # it has ended
         return cookies
+
+
+def _given_up(intent: SetCoreCookie, error: Exception) -> CookieChange:
+    if isinstance(error, MemoryError):
+        raise error
+    return CookieChange(intent, NO_COOKIE, 0, unforeseen=error)
 
 
 def _size(members: Sequence[_Members]) -> int:

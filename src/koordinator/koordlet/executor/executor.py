@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import HostError, MissingFileError
+from koordinator.foundation.faults import FaultHandler, raise_fault
 from koordinator.host.core_scheduling import CoreScheduling
 from koordinator.host.port import Host
 from koordinator.host.roots import Roots
@@ -17,6 +18,7 @@ from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.executor.audit import AuditEvent, AuditTrail
 from koordinator.koordlet.executor.cgroup_writer import FORCED_AFTER_S, KEPT_S, CgroupWriter
 from koordinator.koordlet.executor.cookie_writer import CookieWriter
+from koordinator.koordlet.executor.faults import fault_over, kind_of, owner_of, target_of
 from koordinator.koordlet.executor.resctrl_writer import ResctrlWriter
 from koordinator.koordlet.intents import (
     Evict,
@@ -36,7 +38,8 @@ log = logging.getLogger(__name__)
 class Executor:
     """Never raises for what a machine may do; what it refuses is in the audit and in the log.
 
-    ``outcomes`` counts by kind and by ``written`` or ``failed``.
+    Where an intent brings up an exception nobody foresaw, ``on_fault`` is told and all others are
+    applied; by default it is raised.  ``outcomes`` counts by kind and by ``written`` or ``failed``.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Executor:
         *,
         core_scheduling: CoreScheduling,
         forced_after_s: float = FORCED_AFTER_S,
+        on_fault: FaultHandler = raise_fault,
     ) -> None:
         self.audit = audit
         self.cookies = CookieWriter(core_scheduling, cgroups)
@@ -57,13 +61,17 @@ class Executor:
         self._cgroups = cgroups
         self._writer = CgroupWriter(cgroups, forced_after_s)
         self._resctrl = ResctrlWriter(host, cgroups, roots.resctrl)
+        self._on_fault = on_fault
         self._complained: dict[str, tuple[str, float]] = {}  # file -> the last refusal, and when
 
     def apply(self, intents: Iterable[Intent], now_s: float) -> None:
         """Make the machine as the intents want it; evictions are not its affair."""
         together = list(intents)
         for intent in together:
-            self._apply(intent, now_s)
+            try:
+                self._apply(intent, now_s)
+            except Exception as error:  # noqa: BLE001 -- told
+                self._break(intent, error, now_s)
         self._set_cookies([each for each in together if isinstance(each, SetCoreCookie)], now_s)
         self._set_cgroups([each for each in together if isinstance(each, SetCgroup)], now_s)
         self.audit.flush(now_s)
@@ -80,11 +88,14 @@ class Executor:
             if not victim.pod_folder or folder.rpartition("/")[0] != victim.pod_folder:
                 problem = f"{folder} is no container of {victim.pod_folder or 'a pod'}"
                 continue
-            for pid in self._cgroups.processes(folder):
-                try:
-                    ended += self._host.kill(pid, folder)
-                except HostError as error:
-                    problem = str(error)
+            try:
+                for pid in self._cgroups.processes(folder):
+                    try:
+                        ended += self._host.kill(pid, folder)
+                    except HostError as error:
+                        problem = str(error)
+            except Exception as error:  # noqa: BLE001 -- told
+                self._break(victim, error, now_s)
         key = f"{victim.namespace}/{victim.name}"
         self._note("eviction", key, "", "", f"{ended} processes ended", victim.message, problem,
                    now_s)  # fmt: skip
@@ -121,19 +132,31 @@ class Executor:
     def _set_cgroups(self, intents: Sequence[SetCgroup], now_s: float) -> None:
         for write in self._writer.apply(intents, now_s):
             done = write.intent
-            path = self._cgroups.path(done.file, done.folder) or str(done.file)
-            self._note(
-                "cgroup", done.owner, path, write.before, write.after, done.reason, write.error,
-                now_s,
-            )  # fmt: skip
+            if write.unforeseen is not None:
+                self._break(done, write.unforeseen, now_s)
+                continue
+            try:
+                path = self._cgroups.path(done.file, done.folder) or str(done.file)
+                self._note(
+                    "cgroup", done.owner, path, write.before, write.after, done.reason,
+                    write.error, now_s,
+                )  # fmt: skip
+            except Exception as error:  # noqa: BLE001 -- told
+                self._break(done, error, now_s)
 
     def _set_cookies(self, intents: Sequence[SetCoreCookie], now_s: float) -> None:
         for change in self.cookies.apply(intents):
             cause = change.intent
+            if change.unforeseen is not None:
+                self._break(cause, change.unforeseen, now_s)
+                continue
             after = f"cookie {change.cookie:x} for {change.moved} processes"
-            self._note(
-                "core", cause.owner, cause.folder, "", after, cause.reason, change.error, now_s
-            )
+            try:
+                self._note(
+                    "core", cause.owner, cause.folder, "", after, cause.reason, change.error, now_s
+                )
+            except Exception as error:  # noqa: BLE001 -- told
+                self._break(cause, error, now_s)
 
     def _set_block_device(self, intent: SetBlockDevice, now_s: float) -> None:
         lines = self._cgroups.lines(intent.file, intent.folder)
@@ -194,6 +217,16 @@ class Executor:
                 before, error = "", str(failure)
             value = str(intent.value)
             self._note("oom", intent.owner, path, before, value, intent.reason, error, now_s)
+
+    def _break(self, intent: Intent, error: Exception, now_s: float) -> None:
+        """Tell of an exception that nobody foresaw over one intent."""
+        fault = fault_over(intent, error)
+        try:
+            self._note(kind_of(intent), owner_of(intent), target_of(intent), "", "",
+                       intent.reason, fault.problem, now_s)  # fmt: skip
+        except Exception as again:  # noqa: BLE001 -- told: the audit can't take such an intent
+            self._on_fault(fault_over(intent, again))
+        self._on_fault(fault)
 
     def _note(  # noqa: PLR0917 -- the columns of the audit
         self,

@@ -3,6 +3,8 @@
 Source: koordinator pkg/koordlet/util/system/resctrl.go, resourceexecutor/resctrl_updater.go.
 """
 
+from collections.abc import Iterator
+
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.errors import HostError, MissingFileError
 from koordinator.host.port import Files
@@ -24,35 +26,33 @@ class ResctrlWriter:
         """Whether the machine has resctrl and somebody mounted it."""
         return self._files.exists(f"{self._root}/schemata")
 
-    def apply(self, intent: SetResctrl) -> list[tuple[str, str, str, str]]:
-        """Return what was changed: file, before, after, error."""
+    def apply(self, intent: SetResctrl) -> Iterator[tuple[str, str, str, str]]:
+        """Yield what is changed as it is done: file, before, after, error."""
         if not self.is_mounted:
-            return []
+            return
         folder = f"{self._root}/{intent.group}"
-        changes = []
         try:
             if not self._files.exists(folder):
                 self._files.make_folder(folder)
-                changes.append((folder, "", "made", ""))
+                yield folder, "", "made", ""
             held = self._files.read(f"{folder}/schemata")
             members = set(self._files.read(f"{folder}/tasks").split())
         except HostError as failure:
-            return [*changes, (folder, "", "", str(failure))]
+            yield folder, "", "", str(failure)
+            return
         lines = {line.strip().partition(":")[0]: line.strip() for line in held.splitlines()}
         values = parse_schemata(held)
         for line in intent.schemata:
             ((resource, wanted),) = parse_schemata(line).items()
             if not wanted.items() <= values.get(resource, {}).items():
                 error = self._write(f"{folder}/schemata", line)
-                before = lines.get(resource, "")
-                changes.append((f"{folder}/schemata", before, line, error))
+                yield f"{folder}/schemata", lines.get(resource, ""), line, error
         moved = 0
         for task in self._tasks(intent):
             if task not in members:
                 moved += not self._write(f"{folder}/tasks", task)
         if moved:
-            changes.append((f"{folder}/tasks", "", f"{moved} threads", ""))
-        return changes
+            yield f"{folder}/tasks", "", f"{moved} threads", ""
 
     def remove(self, group: str) -> str:
         """Remove a group; return what was wrong, empty if nothing."""

@@ -5,13 +5,14 @@ Source: koordinator config/webhook/manifests.yaml; pkg/webhook/add_*.go.
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 from koordinator.api.labels import CONFIG_MAP_TYPE, POD_MUTATING_UPDATE
 from koordinator.api.meta import JsonObject
 from koordinator.api.slo_config import CONFIG_NAME, CONFIG_NAMESPACE, CONFIG_TYPE
+from koordinator.foundation.faults import FaultHandler, raise_fault
 from koordinator.manager.admission.binding import BindingRules, validate_binding
 from koordinator.manager.admission.config_maps import validate_config_map
 from koordinator.manager.admission.gates import Gate
@@ -63,15 +64,18 @@ class Hook:
     validate: Validating | None = None
 
 
-def enabled_hooks(options: HookOptions) -> tuple[Hook, ...]:
+def enabled_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tuple[Hook, ...]:
     """Return the hooks that are on."""
     if Gate.WEBHOOK_FRAMEWORK not in options.gates:
         return ()
-    return tuple(hook for hook in all_hooks(options) if hook.gate in options.gates)
+    return tuple(hook for hook in all_hooks(options, on_fault) if hook.gate in options.gates)
 
 
-def all_hooks(options: HookOptions) -> tuple[Hook, ...]:
-    """Return all hooks, whether they are on or not."""
+def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tuple[Hook, ...]:
+    """Return all hooks, whether they are on or not.
+
+    ``on_fault`` is told of profiles that broke and were left out; its source is the hook's path.
+    """
     gates = options.gates
     return (
         Hook(
@@ -88,7 +92,7 @@ def all_hooks(options: HookOptions) -> tuple[Hook, ...]:
             group="",
             resource="pods",
             policy="pods",
-            mutate=partial(mutate_pod, gates=gates),
+            mutate=partial(mutate_pod, gates=gates, on_fault=_at("/mutate-pod", on_fault)),
         ),
         Hook(
             path="/validate-pod",
@@ -179,6 +183,12 @@ def all_hooks(options: HookOptions) -> tuple[Hook, ...]:
             version="v1alpha1",
             resource="reservations",
             policy="reservations",
-            mutate=partial(mutate_reservation, gates=gates),
+            mutate=partial(
+                mutate_reservation, gates=gates, on_fault=_at("/mutate-reservation", on_fault)
+            ),
         ),
     )
+
+
+def _at(path: str, on_fault: FaultHandler) -> FaultHandler:
+    return lambda fault: on_fault(replace(fault, source=path))

@@ -5,7 +5,7 @@ Source: koordinator pkg/webhook/pod/mutating/cluster_colocation_profile.go.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from koordinator.api.annotations.pod_qos import SKIP_UPDATE_RESOURCES
 from koordinator.api.cluster_colocation_profile import (
@@ -16,9 +16,14 @@ from koordinator.api.labels import POD_PRIORITY, POD_QOS_CLASS
 from koordinator.api.meta import JsonObject, LabelSelector
 from koordinator.api.selectors import matches
 from koordinator.api.strategic_merge import strategic_merge
-from koordinator.foundation.errors import InputError
+from koordinator.foundation.errors import ClusterError, InputError
+from koordinator.foundation.faults import FaultHandler, fault_of, raise_fault
 from koordinator.manager.admission.lookup import Lookup
 from koordinator.manager.admission.request import Denial
+
+STAGE: Final = "review"
+
+ResultT = TypeVar("ResultT")
 
 _WHOLE = 100
 _INTERNAL = 500
@@ -41,18 +46,60 @@ class Matched:
         )
 
 
-def match_profiles(labels: Mapping[str, str], namespace: str | None, lookup: Lookup) -> Matched:
+def match_profiles(
+    labels: Mapping[str, str],
+    namespace: str | None,
+    lookup: Lookup,
+    on_fault: FaultHandler = raise_fault,
+) -> Matched:
     """Return the profiles whose selectors both fit; ``namespace`` None: that one isn't asked.
 
-    A selector that can't be read, and a namespace that isn't known, fit: so the original.
+    A selector that can't be read, and a namespace that isn't known, fit: so the original.  A
+    profile that breaks is told to ``on_fault`` and left out.
     """
-    found = [
-        profile
-        for profile in lookup.profiles()
-        if _fits(profile.spec.selector, labels)
-        and (namespace is None or _fits_namespace(profile.spec, namespace, lookup))
-    ]
+    found = []
+    for profile in lookup.profiles():
+        try:
+            if _fits(profile.spec.selector, labels) and (
+                namespace is None or _fits_namespace(profile.spec, namespace, lookup)
+            ):
+                found.append(profile)
+        except Exception as error:  # noqa: BLE001 -- told
+            on_fault(fault_of(STAGE, error, about=f"{profile.KIND} {profile.key}"))
     return Matched(tuple(sorted(found, key=lambda profile: profile.metadata.name)))
+
+
+def made_with(
+    matched: Matched, make: Callable[[Matched], ResultT], on_fault: FaultHandler
+) -> ResultT:
+    """Return what is made of an object with all profiles but those with which that breaks.
+
+    These are told to ``on_fault``.  What breaks without any profile is raised: it is the object's
+    own trouble.  Raises what ``make`` raises on purpose: Denial, InputError, ClusterError.
+    """
+    try:
+        return make(matched)
+    except (Denial, InputError, ClusterError, MemoryError):
+        raise
+    except Exception:
+        if not matched.profiles:
+            raise
+    result = make(Matched(()))
+    refusal: Denial | InputError | None = None
+    kept: tuple[ClusterColocationProfile, ...] = ()
+    for profile in matched.profiles:
+        more = (*kept, profile)
+        try:
+            result, refusal = make(Matched(more)), None
+        except (Denial, InputError) as error:
+            refusal = error  # unless a later profile puts it right
+        except Exception as error:  # noqa: BLE001 -- told
+            on_fault(fault_of(STAGE, error, about=f"{profile.KIND} {profile.key}"))
+            continue
+        kept = more
+    if refusal is not None:
+        raise refusal
+    return result
 
 
 def applied(

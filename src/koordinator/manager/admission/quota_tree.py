@@ -7,13 +7,20 @@ from typing import Any
 
 from koordinator.api.labels import QUOTA_NAME, QUOTA_TREE_ID
 from koordinator.api.meta import JsonObject, LabelSelector
+from koordinator.foundation.faults import FaultHandler, fault_of, raise_fault
 from koordinator.manager.admission.lookup import Lookup
+from koordinator.manager.admission.profiles import STAGE
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def with_tree_affinity(pod: JsonObject, namespace: str, lookup: Lookup) -> JsonObject:
-    """Return the pod with the node selector of its tree's profile in every required term."""
+def with_tree_affinity(
+    pod: JsonObject, namespace: str, lookup: Lookup, on_fault: FaultHandler = raise_fault
+) -> JsonObject:
+    """Return the pod with the node selector of its tree's profile in every required term.
+
+    A profile that breaks is told to ``on_fault`` and left out.
+    """
     meta = pod.get("metadata") or {}
     name = (meta.get("labels") or {}).get(QUOTA_NAME) or namespace
     quota = lookup.quotas().get(name)
@@ -22,17 +29,9 @@ def with_tree_affinity(pod: JsonObject, namespace: str, lookup: Lookup) -> JsonO
         quota = lookup.quotas().get(bound[0]) if bound else None
     if quota is None or not quota.tree_id:
         return pod
-    profile = next(
-        (
-            each
-            for each in sorted(lookup.quota_profiles(), key=lambda each: each.key)
-            if each.metadata.labels.get(QUOTA_TREE_ID) == quota.tree_id
-        ),
-        None,
-    )
-    if profile is None:
+    requirements = _requirements_of(quota.tree_id, lookup, on_fault)
+    if requirements is None:
         return pod
-    requirements = _requirements(profile.spec.node_selector)
     spec = pod.get("spec") or {}
     affinity = spec.get("affinity") or {}
     node_affinity = affinity.get("nodeAffinity") or {}
@@ -44,6 +43,19 @@ def with_tree_affinity(pod: JsonObject, namespace: str, lookup: Lookup) -> JsonO
     required = {_REQUIRED: {"nodeSelectorTerms": extended}}
     changed = {**affinity, "nodeAffinity": {**node_affinity, **required}}
     return {**pod, "spec": {**spec, "affinity": changed}}
+
+
+def _requirements_of(
+    tree: str, lookup: Lookup, on_fault: FaultHandler
+) -> list[dict[str, Any]] | None:
+    """Return what the first profile of a tree wants of nodes; None if there is no profile."""
+    for profile in sorted(lookup.quota_profiles(), key=lambda each: each.key):
+        try:
+            if profile.metadata.labels.get(QUOTA_TREE_ID) == tree:
+                return _requirements(profile.spec.node_selector)
+        except Exception as error:  # noqa: BLE001 -- told
+            on_fault(fault_of(STAGE, error, about=f"{profile.KIND} {profile.key}"))
+    return None
 
 
 def _requirements(selector: LabelSelector) -> list[dict[str, Any]]:

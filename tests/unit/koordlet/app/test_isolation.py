@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.nodes import pod
+from tests.nodes import LAYOUT, pod
 from tests.unit.koordlet.app.world import World, ls_and_be
 
 from koordinator.api.qos import QosClass
 from koordinator.domain.cgroups.files import CgroupFile
+from koordinator.host.memory.host import MemoryHost
 from koordinator.koordlet.app import agent as agent_module
 from koordinator.koordlet.app import reconciling
 from koordinator.koordlet.app.gates import OFF, gates_of
@@ -187,3 +188,29 @@ def test_without_a_listener_a_failure_is_raised(monkeypatch: pytest.MonkeyPatch)
     world = World(gates=EVERYTHING)
     with pytest.raises(Boom):
         world.seconds(3, {})
+
+
+def test_a_file_that_breaks_when_written_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told under the type that the audit has for it, and kept there; the round goes on."""
+    failed: Counter[str] = Counter()
+    world = World()
+    world.agent = world.start(on_failure=lambda part, _: failed.update([part]))
+    world.slo(cpu_suppress_threshold_percent=65)
+    ls, be = ls_and_be(world)
+    own = MemoryHost.write
+
+    def broken(self: MemoryHost, path: str, text: str) -> None:
+        if path.endswith("/besteffort/cpuset.cpus"):
+            raise Boom
+        own(self, path, text)
+
+    monkeypatch.setattr(MemoryHost, "write", broken)
+    world.seconds(20, {ls.folder: 4.0, be.folder: 1.0})
+
+    assert world.tree.get(CgroupFile.CPUSET, LAYOUT.besteffort) == "0-7"
+    for folder in (be.folder, be.containers[0].folder):
+        assert world.tree.get(CgroupFile.CPUSET, folder) == "0-1"
+    assert set(failed) == {"applying cgroup"}
+    errors = [event.error for event in world.agent.audit.events if event.error]
+    assert errors
+    assert all(error.startswith('internal error: applying of "cgroup"') for error in errors)

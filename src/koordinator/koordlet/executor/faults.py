@@ -1,0 +1,62 @@
+"""What is told of an intent over which an exception came up that nobody foresaw."""
+
+from koordinator.foundation.faults import Fault, fault_of
+from koordinator.koordlet.intents import (
+    Evict,
+    Intent,
+    RemoveResctrl,
+    SetBlockDevice,
+    SetCgroup,
+    SetCoreCookie,
+    SetFile,
+    SetOomScore,
+    SetResctrl,
+)
+
+STAGE = "applying"
+
+
+def fault_over(intent: Intent, error: Exception) -> Fault:
+    """Return the fault; its source is the type that the audit gives to such an intent."""
+    return fault_of(STAGE, error, kind_of(intent), target_of(intent))
+
+
+def kind_of(intent: Intent) -> str:
+    """Return the type that the audit gives to what an intent changes."""
+    match intent:
+        case SetCgroup() | SetBlockDevice():
+            return "cgroup"
+        case SetFile():
+            return "file"
+        case SetResctrl() | RemoveResctrl():
+            return "resctrl"
+        case SetOomScore():
+            return "oom"
+        case SetCoreCookie():
+            return "core"
+        case Evict():
+            return "eviction"
+
+
+def target_of(intent: Intent) -> str:
+    """Return what an intent is about, from its own fields alone."""
+    match intent:
+        case SetCgroup(file=file, folder=folder) | SetBlockDevice(file=file, folder=folder):
+            return f"{folder}/{file}"
+        case SetFile(tree=tree, path=path):
+            return f"{tree}/{path}"
+        case SetResctrl(group=group) | RemoveResctrl(group=group):
+            return group
+        case SetOomScore(folder=folder) | SetCoreCookie(folder=folder):
+            return folder
+        case Evict(namespace=namespace, name=name):
+            return f"{namespace}/{name}"
+
+
+def owner_of(intent: Intent) -> str:
+    """Return whose an intent is, for people."""
+    match intent:
+        case SetResctrl() | RemoveResctrl() | Evict():
+            return target_of(intent)
+        case _:
+            return intent.owner
