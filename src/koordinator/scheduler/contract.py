@@ -73,6 +73,8 @@ its arguments.
 ``pre_enqueue``     ``(pod object) -> str``: why the pod must not enter the queue yet; empty: it may
 ``detail``          ``(row view, pod) -> str``: for people, what exactly the filter has against
                     a node
+``repeats``         ``(snapshot, pod) -> (plugin, mask (n,))``: the nodes of which the filter says
+                    only what that plugin says of them, too
 ``node_remedy``     ``(row view, pod) -> str``: for people, what to change about a node so that the
                     filter accepts it; empty: nothing that an operator should
 ``pod_remedies``    ``(row view, pod, pod object) -> [(str, pod object)]``: for people, how to

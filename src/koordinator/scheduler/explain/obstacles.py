@@ -47,12 +47,13 @@ class Obstacles:
     causes: tuple[Cause, ...]
     blocked: BoolArray  # (n_causes, n)
     hopeless: BoolArray  # (n_causes, n)
+    repeated: BoolArray  # (n_causes, n): another cause says the same of that node
     refusals: tuple[Cause, ...] = ()  # what holds whatever the node
     lasting: tuple[Cause, ...] = ()  # those of them that would hold without any other pod
     #: plugins whose filters only repeat a refusal
     silent: frozenset[str] = frozenset()
     #: ways out: each is a set of causes that together are all there is against some node, and
-    #: none of them contains another
+    #: none of them contains another, what is repeated aside
     ways: tuple[Way, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -96,11 +97,19 @@ class Obstacles:
     def _minimal(self) -> tuple[frozenset[Cause], ...]:
         if not len(self.rows):
             return ()
-        packed = np.packbits(self.blocked, axis=0).T
+        own = self.blocked & ~self.repeated
+        packed = np.packbits(np.concatenate([self.blocked, own]), axis=0).T
         firsts = {pattern.tobytes(): index for index, pattern in enumerate(packed)}
-        sets = [frozenset(self.against(index)) for index in firsts.values()]
-        least = [one for one in sets if not any(other < one for other in sets)]
+        sets = {index: self._where(own, index) for index in firsts.values()}
+        least = {
+            self._where(self.blocked, index)
+            for index, one in sets.items()
+            if not any(other < one for other in sets.values())
+        }
         return tuple(sorted(least, key=lambda way: (len(way), sorted(way))))
+
+    def _where(self, mask: BoolArray, index: int) -> Way:
+        return frozenset(self.causes[c] for c in np.flatnonzero(mask[:, index]).tolist())
 
 
 def obstacles(
@@ -126,8 +135,9 @@ def obstacles(
         table.add_kept(what_if, pod, rows, snapshot.node_names, rivals)
     names = [snapshot.node_names[row] for row in rows.tolist()]
     causes, blocked, hopeless = table.arrays()
+    repeated = table.repeated(profile, snapshot, pod, rows)
     silenced = frozenset(refused_by | repeating)
-    return Obstacles(rows, names, causes, blocked, hopeless, refusals, lasting, silenced)
+    return Obstacles(rows, names, causes, blocked, hopeless, repeated, refusals, lasting, silenced)
 
 
 def _refusals(
@@ -199,6 +209,22 @@ class _Table:
                 self._blocked[cause] = mask & ~known
                 if not self._blocked[cause].any():
                     del self._blocked[cause], self._hopeless[cause]
+
+    def repeated(
+        self, profile: Profile, snapshot: Snapshot, pod: PodClass, rows: IntArray
+    ) -> BoolArray:
+        """Return what another plugin says of the same node for the same fact, ``(n_causes, n)``."""
+        found = np.zeros((len(self._blocked), self._count), bool)
+        speaking = {cause.plugin for cause in self._blocked}
+        for active in profile.filter:
+            if active.name not in speaking or not hasattr(active.plugin, "repeats"):
+                continue
+            other, mask = active.plugin.repeats(snapshot, pod)
+            by_other = [said for cause, said in self._blocked.items() if cause.plugin == other]
+            for index, (cause, said) in enumerate(self._blocked.items()):
+                if by_other and cause.plugin == active.name:
+                    found[index] = said & mask[rows] & np.any(by_other, axis=0)
+        return found
 
     def add_kept(
         self,

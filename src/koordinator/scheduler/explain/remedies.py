@@ -149,7 +149,7 @@ def _changed_nodes(asked: Question, ways: Sequence[Way]) -> Iterator[Remedy]:
         for row in asked.nearest(asked.found.only(way), NAMED):
             told = [asked.node_remedy(name, row) for name in plugins]
             if all(told) and relieved.takes_without(row, ()):
-                text = " and ".join(dict.fromkeys(told))
+                text = _all_of(told)
                 alike.setdefault(text.replace(names[row], "\0"), []).append(row)
         for pattern, rows in alike.items():
             first, *others = (names[row] for row in rows)
@@ -157,6 +157,12 @@ def _changed_nodes(asked: Question, ways: Sequence[Way]) -> Iterator[Remedy]:
             yield _remedy(
                 asked, "change-node", pattern.replace("\0", first) + more, (first, *others)
             )
+
+
+def _all_of(steps: Sequence[str]) -> str:
+    """Join steps of which one may be a part of another."""
+    whole = [one for one in steps if not any(one != other and one in other for other in steps)]
+    return " and ".join(dict.fromkeys(whole))
 
 
 def _counts_nodes(asked: Question) -> bool:
@@ -175,7 +181,7 @@ def _changed_nodes_with_fewer_pods(asked: Question) -> Iterator[Remedy]:
         steps = {name: text for name, text in told.items() if text}
         leaving = _leaving(asked.assuming(steps), row) if steps else ()
         if leaving:
-            first = " and ".join(steps.values())
+            first = _all_of(list(steps.values()))
             text = f"{first}, then it takes it when {_listed(leaving)} {_have(leaving)} ended"
             yield _remedy(asked, "change-node", text, (asked.found.names[index],), leaving)
             return

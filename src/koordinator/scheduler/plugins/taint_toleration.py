@@ -23,7 +23,7 @@ from koordinator.scheduler.contract import (
     Spread,
     spread_of,
 )
-from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass, ResourceAxis, Snapshot
 
 REASON = "node(s) had untolerated taint(s)"
 SOFT = ("PreferNoSchedule",)
@@ -51,6 +51,13 @@ class TaintToleration:
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Name the taints."""
         return ", ".join(map(_in_words, self._left(view, pod)))
+
+    def repeats(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, BoolArray]:
+        """Return the nodes whose only taint is the one that every cordoned node gets."""
+        tolerations = pod.spec.tolerations
+        lists = (untolerated(taints, tolerations, FORBIDDING) for taints in snapshot.taint_sets)
+        only = np.array([{taint.key for taint in left} == {UNSCHEDULABLE.key} for left in lists])
+        return "NodeUnschedulable", only[snapshot.taint_set]
 
     def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
         """Say what would take the taints off: people, or the end of what the control plane saw."""
