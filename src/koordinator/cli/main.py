@@ -55,15 +55,16 @@ def main() -> None:
     tell_warnings()
     sys.stdout = stream_to(sys.stdout)
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except (InputError, InvalidError) as error:
         _tell(f"error: {error}")
         sys.exit(2)
     except KoordinatorError as error:
         _tell(f"failed: {error}")
         sys.exit(1)
-    finally:
-        sys.stdout.flush()
 
 
 def _tell(text: str) -> None:

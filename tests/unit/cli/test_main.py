@@ -130,3 +130,19 @@ def test_a_reader_that_goes_ends_the_program_quietly(tmp_path: Path, output: str
     )
 
     assert (done.stdout, done.stderr) == ("141\n", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", [["--help"], ["schedule"], ["schedule", "-o", "json"]])
+def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, asked: list[str]) -> None:
+    """Whoever redirects the output learns that it is not whole: exit code 1, no traceback."""
+    (tmp_path / "cluster.yaml").write_text(NODE)
+    given = ["-f", tmp_path / "cluster.yaml"] if asked[0] == "schedule" else []
+
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [KOORD, *asked, *given], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+
+    assert done.returncode == 1
+    assert done.stderr == "failed: standard output: can't be written: No space left on device\n"
