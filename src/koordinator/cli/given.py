@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -16,6 +17,10 @@ from koordinator.simulator.colocation.objects import shipped_priority_classes
 from koordinator.simulator.pod_controllers import with_pods
 
 SHOWN = 3  # names in a sentence
+
+
+#: Kinds by which an API server's admission sets requests, overhead or selectors, or refuses pods.
+_OF_ADMISSION: Final = {"LimitRange (v1)", "ResourceQuota (v1)", "RuntimeClass (node.k8s.io/v1)"}
 
 
 @dataclass(slots=True)
@@ -33,9 +38,15 @@ class Given:
             texts[0] + (f"; so in {len(texts)} places" if len(texts) > 1 else "")
             for texts in self.unknown.values()
         ]
-        if self.left_out:
-            kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.left_out.items()))
-            told.append(f"left out, because no scheduling depends on them: {kinds}")
+        idle = {kind: n for kind, n in self.left_out.items() if kind not in _OF_ADMISSION}
+        admitting = {kind: n for kind, n in self.left_out.items() if kind in _OF_ADMISSION}
+        if idle:
+            told.append(f"left out, because no scheduling depends on them: {_counted(idle)}")
+        if admitting:
+            told.append(
+                f"left out: {_counted(admitting)}: an API server may change or refuse new pods by "
+                "them; here pods count as they are written"
+            )
         return told
 
     def completed(self, objects: Sequence[KubeObject] | None = None) -> list[KubeObject]:
@@ -50,6 +61,10 @@ class Given:
         for sentence in missing:
             warn(sentence)
         return whole
+
+
+def _counted(kinds: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
 
 
 def with_known_priorities(

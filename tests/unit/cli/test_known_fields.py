@@ -183,6 +183,29 @@ def test_kinds_that_do_not_matter_are_counted_in_one_line() -> None:
     ]
 
 
+def test_kinds_by_which_pods_are_admitted_are_not_said_to_be_idle() -> None:
+    """Overhead, default requests and quotas of a namespace are an API server's to apply."""
+    given = read(
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a"}},
+        {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "a"}},
+        {
+            "apiVersion": "node.k8s.io/v1",
+            "kind": "RuntimeClass",
+            "metadata": {"name": "gvisor"},
+            "handler": "runsc",
+            "overhead": {"podFixed": {"cpu": "1"}},
+        },
+    )
+
+    assert given.notices() == [
+        "left out, because no scheduling depends on them: 1 ServiceAccount (v1)",
+        (
+            "left out: 1 LimitRange (v1), 1 RuntimeClass (node.k8s.io/v1): an API server may "
+            "change or refuse new pods by them; here pods count as they are written"
+        ),
+    ]
+
+
 @pytest.mark.parametrize(
     ("api_version", "kind", "problem"),
     [
