@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from msgspec import structs
 
-from koordinator.api.core import PodAffinityTerm
+from koordinator.api.core import PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
 from koordinator.api.kubescheduler import InterPodAffinityArgs
 from koordinator.api.labels import HOSTNAME
+from koordinator.api.pod import Pod
 from koordinator.domain.pod_affinity import PodScope, scope_of
 from koordinator.scheduler.contract import (
     MAX_SCORE,
@@ -96,10 +98,34 @@ class InterPodAffinity:
             said.append(f"no pod that it wants to be near to is in its {keys}")
         own = [(term.topology_key, whole.count_pods(term.scope)) for term in terms.anti_affinity]
         for key, count in _too_near(whole, own, row):
-            said.append(f"{count} pods that it keeps off are in its {key}")
+            who, verb = ("pod", "is") if count == 1 else ("pods", "are")
+            said.append(f"{count} {who} that it keeps off {verb} in its {key}")
         for key, count in _too_near(whole, self._shunning(whole, pod), row):
-            said.append(f"{count} pods that keep it off are in its {key}")
+            who, verb = ("pod that keeps", "is") if count == 1 else ("pods that keep", "are")
+            said.append(f"{count} {who} it off {verb} in its {key}")
         return "; ".join(said)
+
+    def pod_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
+        """Say how to make a wish of what it must be near to, where nothing such is there."""
+        affinity = it.spec.affinity
+        near = affinity.pod_affinity if affinity else None
+        row = int(view.row_numbers[0])
+        if affinity is None or near is None or self._near_all(view.whole, pod, _terms(pod))[row]:
+            return []
+        wishes = tuple(
+            WeightedPodAffinityTerm(weight=MAX_SCORE, pod_affinity_term=term)
+            for term in near.required_during_scheduling_ignored_during_execution
+        )
+        softer = PodAffinity(
+            preferred_during_scheduling_ignored_during_execution=(
+                *near.preferred_during_scheduling_ignored_during_execution,
+                *wishes,
+            )
+        )
+        changed = structs.replace(affinity, pod_affinity=softer)
+        spec = structs.replace(it.spec, affinity=changed)
+        text = "let its podAffinity be a wish (preferredDuringSchedulingIgnoredDuringExecution)"
+        return [(text, structs.replace(it, spec=spec))]
 
     def reaches(self, view: Snapshot, pod: PodClass) -> bool:
         whole, row = view.whole, int(view.row_numbers[0])
