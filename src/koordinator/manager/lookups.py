@@ -17,7 +17,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.priority import PriorityClass
 from koordinator.cluster.port import Cluster, EventType, Reader, Watch, WatchEvent
 from koordinator.domain.quota.topology import QuotaTopology
-from koordinator.foundation.clock import Clock
+from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.errors import ConflictError, InputError, NotFoundError
 from koordinator.foundation.faults import FaultHandler, fault_of, raise_fault
 from koordinator.manager.admission.lookup import QuotaDecision, ResultT
@@ -37,6 +37,7 @@ FOLLOWED: tuple[type[KubeObject], ...] = (
 #: So many times as long as listing all quotas took, they are not listed again: requests that are
 #: refused, one after the other, must not keep the server busy.
 LISTING_PAUSES: Final = 10
+REAL_TIME: Final = SystemClock()
 _ATTEMPTS = 8
 
 
@@ -107,7 +108,7 @@ class FollowingLookup(ReaderLookup):
         self,
         cluster: Cluster,
         percent: Percent,
-        clock: Clock,
+        clock: Clock = REAL_TIME,
         record: QuotaRecord | None = None,
         *,
         on_fault: FaultHandler = raise_fault,
