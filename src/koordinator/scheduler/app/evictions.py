@@ -114,6 +114,8 @@ class Evictions:
             if before != node or pod.status.nominated_node_name != node:
                 self._nominator.add(pod, node)
                 self._reporter.nominated(pod, node)
+            if before not in ("", node):
+                self._queue.on_place_left(pod, self._clock.now_s())
 
     def _give_up(self, pod: Pod) -> None:
         """End a nomination for the sake of a more important pod, with those of its gang."""

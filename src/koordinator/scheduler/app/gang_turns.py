@@ -302,14 +302,19 @@ class GangTurns:
         others = [queued for queued, _, _ in decision.failed[1:]] + decision.others
         gang = gangs.gang_of(head.pod)
         own_id = gang.id if gang is not None else ""
+        left = []
         for key in gangs.companions(head.pod):
             waiting = self._bindings.withdraw(key)
             if waiting is not None:
                 self._binder.forget(waiting)
                 gangs.release(waiting.queued.pod)
                 others.append(waiting.queued)
+                left.append(waiting.queued.pod)
                 room.keep_place(waiting.queued.pod, waiting.node)
         error = self._evictions.make_room(attempt, head.pod, room)
+        for pod in left:
+            if pod.key not in room.pods:
+                self._queue.on_place_left(pod, self._clock.now_s())
         if decision.failed:
             queued, pod_class, verdict = decision.failed[0]
             self._queue.take_all([queued], self._clock.now_s())

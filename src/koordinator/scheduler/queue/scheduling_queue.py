@@ -224,10 +224,20 @@ class SchedulingQueue:
         Those of higher priority never did.  Source: kubernetes v1.35 pkg/scheduler/eventhandlers.go
         ``updatePodInSchedulingQueue``.
         """
+        return self._wake_below(pod, (pod.spec.priority or 0) + 1, now_s)
+
+    def on_place_left(self, pod: Pod, now_s: float) -> list[str]:
+        """Ask about less important pods: a pod that goes on waiting has left a place it claimed.
+
+        Two equals that leave places to each other would wake each other for ever.
+        """
+        return self._wake_below(pod, pod.spec.priority or 0, now_s)
+
+    def _wake_below(self, pod: Pod, priority: int, now_s: float) -> list[str]:
+        """Ask about pods of less than this priority that the claim of another pod kept out."""
         event = ClusterEvent("AssignedPod", Action.DELETE, pod, None)
-        priority = pod.spec.priority or 0
         concerned = self._rejected_by(self._hints.listeners(event), event).values()
-        those = [one for one in concerned if one.priority <= priority and one.key != pod.key]
+        those = [one for one in concerned if one.priority < priority and one.key != pod.key]
         return self._wake(those, event, now_s)
 
     def _rejected_by(self, listeners: Listeners, event: ClusterEvent) -> dict[str, QueuedPod]:
