@@ -18,26 +18,31 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=1, help="findings after which to stop")
     parser.add_argument("--out", type=Path, default=Path("fuzz-findings"), help="where they go")
     given = parser.parse_args()
-    ends_at, found, played = time.monotonic() + given.seconds, 0, 0
-    seeds = (
-        range(given.seed, given.seed + given.count) if given.count else itertools.count(given.seed)
-    )
-    for seed in seeds:
-        if time.monotonic() >= ends_at or found >= given.most:
+    well = fuzz(given.seconds, given.seed, given.count, given.most, given.out)
+    return 0 if well else 1
+
+
+def fuzz(
+    seconds: float, seed: int, count: int = 0, most: int = 1, out: Path = Path("fuzz-findings")
+) -> bool:
+    """Play one seed after the other and write what breaks; return whether nothing did."""
+    ends_at, found, played = time.monotonic() + seconds, 0, 0
+    for number in range(seed, seed + count) if count else itertools.count(seed):
+        if time.monotonic() >= ends_at or found >= most:
             break
         played += 1
-        finding = search(seed)
+        finding = search(number)
         if finding is None:
             continue
         found += 1
-        folder = given.out / str(seed)
+        folder = out / str(number)
         write(finding, folder)
-        print(f"seed {seed}: {finding.error}", flush=True)
+        print(f"seed {number}: {finding.error}", flush=True)
         print(
             f"  koord schedule -f {folder}/objects.json --config {folder}/config.yaml", flush=True
         )
-    print(f"{played} worlds from seed {given.seed} on, {found} broke a rule")
-    return 1 if found else 0
+    print(f"{played} worlds from seed {seed} on, {found} broke a rule")
+    return not found
 
 
 if __name__ == "__main__":

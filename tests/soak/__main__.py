@@ -1,12 +1,22 @@
-"""Run the soak: ``python -m tests.soak [churn] [--scale F]``; exits 1 if anything fails."""
+"""Run the soak: ``python -m tests.soak [churn|fuzz …] [--scale F]``; exits 1 if anything fails."""
 
 import argparse
 import sys
+import time
 
+from tests.fuzz.__main__ import fuzz
 from tests.soak import churn
 
+FUZZ_S = 3 * 3600.0
+
+
+def fuzz_soak(scale: float) -> bool:
+    """Play random worlds for hours, from a seed that no other day has."""
+    return fuzz(seconds=FUZZ_S * scale, seed=int(time.time_ns() // 10**9) * 1000)
+
+
 #: Each takes the scale and returns whether all went well.
-SOAKS = {"churn": churn.soak}
+SOAKS = {"churn": churn.soak, "fuzz": fuzz_soak}
 
 
 def main() -> int:
