@@ -31,8 +31,8 @@ def nanos_of_one(name: str) -> int:
 
 
 def bounded(name: str, quantity: Quantity) -> int:
-    """Return the canonical amount of something on one node, LARGEST if it is more."""
-    return min(canonical(name, quantity), LARGEST)
+    """Return the canonical amount of something on one node, from 0 to LARGEST."""
+    return max(min(canonical(name, quantity), LARGEST), 0)
 
 
 def pod_requests(

@@ -165,7 +165,8 @@ class FollowingLookup(ReaderLookup):
     def decide_on_quota(self, quota: ElasticQuota, decide: QuotaDecision[ResultT]) -> ResultT:
         """Return what ``decide`` makes of it; before it refuses, others are asked for their news.
 
-        Raises ClusterError if the record can't be written, or others were faster each time.
+        Raises ClusterError if the record can't be written, or others were faster each time, and
+        InputError if ``decide`` does, or the record has no room for the change.
         """
         quotas, has_asked = self._quotas, False
         for _ in range(_ATTEMPTS):

@@ -25,6 +25,10 @@ from koordinator.manager.admission.quota_changes import QuotaChange
 from koordinator.manager.quota_view import ADMITTED_FOR_S
 
 NAME: Final = "koordinator-quota-admissions"
+#: Bytes that one change may take, and those of one namespace together: a ConfigMap holds 1 MiB,
+#: and whoever may change quotas in a namespace must not keep others from it.
+LARGEST: Final = 16 << 10
+SHARE: Final = 512 << 10
 
 
 class RecordedChange(msgspec.Struct, frozen=True, rename="camel"):
@@ -41,6 +45,7 @@ class QuotaRecord:
         self._cluster, self._clock, self._namespace = cluster, clock, namespace
         self._version = ""  # empty: it has not been read
         self._changes: dict[str, RecordedChange] = {}  # by key in the ConfigMap
+        self._sizes: dict[str, int] = {}  # bytes of these
 
     def changes(self) -> tuple[RecordedChange, ...]:
         """Return what was admitted by anybody and is not too old to count."""
@@ -62,7 +67,8 @@ class QuotaRecord:
     def add(self, change: QuotaChange) -> None:
         """Write a change that is about to be answered, and leave out what is too old.
 
-        Raises ConflictError if somebody else has written since the last ``read``.
+        Raises ConflictError if somebody else has written since the last ``read``, and InputError
+        if the change is too large, or there are too many of its namespace.
         """
         if not self._version:
             self.read()
@@ -72,6 +78,7 @@ class QuotaRecord:
             key: None for key, each in self._changes.items() if _is_over(each, now_s)
         }
         text = encode_part(RecordedChange(now_s, change.shortened())).decode()
+        self._check_size(change.key, text, now_s)
         data[_data_key(change.key)] = text
         patch: JsonObject = {"metadata": {"resourceVersion": self._version}, "data": data}
         try:
@@ -80,12 +87,33 @@ class QuotaRecord:
             self._version = ""
             raise ConflictError(f"ConfigMap {self._namespace}/{NAME} has gone") from None
 
+    def _check_size(self, key: str, text: str, now_s: float) -> None:
+        size, namespace = len(text.encode()), key.partition("/")[0]
+        if size > LARGEST:
+            raise InputError(
+                f"quota {key}: what has to be known of it takes {size} bytes; accepted are "
+                f"{LARGEST}: fewer resources in spec.min and spec.max, and shorter annotations"
+            )
+        others = sum(
+            self._sizes[at]
+            for at, each in self._changes.items()
+            if each.change.quota.metadata.namespace == namespace
+            and each.change.key != key
+            and not _is_over(each, now_s)
+        )
+        if others + size > SHARE:
+            raise InputError(
+                f"quota {key}: too many quotas of namespace {namespace} were changed within "
+                f"{ADMITTED_FOR_S:.0f} s; try again after that"
+            )
+
     def _take(self, found: ConfigMap) -> None:
         self._version = found.metadata.resource_version
-        self._changes = {}
+        self._changes, self._sizes = {}, {}
         for key, text in found.data.items():
             try:
                 self._changes[key] = decode(text.encode(), RecordedChange)
+                self._sizes[key] = len(text.encode())
             except InputError:
                 continue  # nobody of ours wrote it; it is left where it is
 

@@ -22,7 +22,7 @@ from koordinator.manager.admission.gates import DEFAULT_GATES
 from koordinator.manager.admission.quotas import mutate_quota, validate_quota
 from koordinator.manager.admission.request import Denial
 from koordinator.manager.lookups import LISTING_PAUSES, FollowingLookup
-from koordinator.manager.quota_record import NAME, QuotaRecord
+from koordinator.manager.quota_record import LARGEST, NAME, SHARE, QuotaRecord
 from koordinator.manager.quota_view import ADMITTED_FOR_S
 
 NAMESPACE = "koordinator-system"
@@ -243,6 +243,45 @@ def test_the_record_forgets_and_survives_strangers(cell: Cell) -> None:
     assert len(kept) == 3
     cell.world.delete(ConfigMap, NAME, NAMESPACE)
     assert cell.replicas[0].ask(child("b", 1)) == ""
+
+
+def wordy(name: str, size: int, namespace: str) -> JsonObject:
+    made = child(name, 0)
+    made["metadata"]["namespace"] = namespace
+    amounts = {f"example.com/r{number:07}": "1" for number in range(size // 28)}
+    made["spec"] = {"max": amounts, "min": {}}
+    made["metadata"]["labels"].pop(f"{PREFIX}parent", None)
+    return made
+
+
+def test_no_quota_fills_the_record(cell: Cell) -> None:
+    """One too large to be recorded is refused by name, and may be deleted if it is there."""
+    cell.store(parent())
+    large = wordy("large", 2 * LARGEST, "default")
+
+    assert f"accepted are {LARGEST}: fewer resources" in cell.replicas[0].ask(large)
+
+    cell.store(large)
+    large = cell.stored("large")
+    assert cell.replicas[0].ask(large, "DELETE", large) == ""
+
+
+def test_no_namespace_keeps_others_from_changing_quotas(cell: Cell) -> None:
+    """However many are made in it at once; after a while there is room again."""
+    cell.store(parent())
+    size = LARGEST * 3 // 4
+    answers = [
+        cell.replicas[number % 2].ask(wordy(f"n{number}", size, "default"))
+        for number in range(SHARE // size + 5)
+    ]
+    assert answers[0] == ""
+    assert "too many quotas of namespace default were changed within 30 s" in answers[-1]
+    assert sum(map(len, cell.world.get(ConfigMap, NAME, NAMESPACE).data.values())) <= SHARE
+
+    assert cell.replicas[0].ask(wordy("other", size, NAMESPACE)) == ""
+
+    cell.clock.advance_to(cell.clock.now_s() + ADMITTED_FOR_S + 1)
+    assert cell.replicas[1].ask(wordy("more", size, "default")) == ""
 
 
 def test_refusals_cost_few_listings(cell: Cell) -> None:

@@ -4,7 +4,7 @@ import msgspec
 from msgspec.structs import replace
 
 from koordinator.api.annotations.quota import GUARANTEED, NAMESPACES
-from koordinator.api.elastic_quota import ElasticQuota
+from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaSpec
 from koordinator.api.labels import (
     QUOTA_ALLOW_FORCE_UPDATE,
     QUOTA_IS_PARENT,
@@ -37,6 +37,9 @@ class QuotaChange(msgspec.Struct, frozen=True, kw_only=True):
     def shortened(self) -> "QuotaChange":
         """Return the change with no more of the quota than decisions about others read."""
         meta = self.quota.metadata
+        if self.operation is Operation.DELETE:
+            named = ObjectMeta(name=meta.name, namespace=meta.namespace)
+            return replace(self, quota=ElasticQuota(metadata=named, spec=ElasticQuotaSpec()))
         kept = ObjectMeta(
             name=meta.name,
             namespace=meta.namespace,

@@ -12,6 +12,10 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 CPU, MEMORY, EPHEMERAL_STORAGE, PODS = range(4)
+#: Resources that one pod may ask for; each new one costs memory on every node.
+MOST_OF_A_POD = 64
+#: What a pod asks for that asks for more, in place of all that nobody else has spoken of.
+UNKNOWN_OF_TOO_MANY = f"resources-of-a-pod-beyond-{MOST_OF_A_POD}"
 
 
 class ResourceAxis:
@@ -46,6 +50,18 @@ class ResourceAxis:
         if column is None:
             column = self._lent[name] = self._add(name)
         return column
+
+    def lend_to_pod(self, requests: Mapping[str, int]) -> dict[int, int]:
+        """Return ``{column: amount}`` of what a pod asks for, where that is more than nothing.
+
+        Of a pod that asks for too many resources, those without a column become one: no node has
+        them, and so none has room for the pod.
+        """
+        asked = {name: amount for name, amount in requests.items() if amount > 0}
+        if len(asked) > MOST_OF_A_POD:
+            known = {name: amount for name, amount in asked.items() if name in self._columns}
+            asked = known if len(known) == len(asked) else {**known, UNKNOWN_OF_TOO_MANY: 1}
+        return {self.lend(name): amount for name, amount in asked.items()}
 
     def _add(self, name: str) -> int:
         if self._free:

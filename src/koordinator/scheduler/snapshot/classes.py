@@ -155,7 +155,7 @@ class PodClasses:
         owner = next((o for o in meta.owner_references if o.controller), None)
         requests = pod_requests(spec)
         nonzero = pod_requests(spec, NONZERO_DEFAULTS)
-        amounts = {self._axis.lend(name): amount for name, amount in requests.items() if amount > 0}
+        amounts = self._axis.lend_to_pod(requests)
         amounts[PODS] = 1
         demand = tuple(sorted(amounts.items()))
         containers = (*spec.init_containers, *spec.containers)

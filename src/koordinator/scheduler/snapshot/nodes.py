@@ -5,7 +5,8 @@ is used again.  Amounts are stored resource-major, so a column over all nodes is
 shown row first.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,6 +90,8 @@ class NodeTable:
         self._taint_index: dict[tuple[Taint, ...], int] = {(): 0}
         self._most_taints = SPARE  # before those are looked for that no node has any more
         self.labels: dict[str, LabelColumn] = {}
+        self._label_keys: Counter[str] = Counter()  # how many nodes have it
+        self._on_no_node = LabelColumn(np.full(0, -1, np.int32), [], {})
         self.images: dict[str, Image] = {}
         self.ports: dict[tuple[str, str, int], IntArray] = {}
         self.devices = DeviceTable()
@@ -132,8 +135,13 @@ class NodeTable:
             setattr(self, name, new)
 
     def label(self, key: str) -> LabelColumn:
-        """Return the column of a label key, made on first use."""
+        """Return the column of a label key, made on first use, which is to be read at once.
+
+        All keys that no node has share one: pods may make up as many as they like.
+        """
         column = self.labels.get(key)
+        if column is None and key not in self._label_keys:
+            return self._on_no_node
         if column is None:
             column = LabelColumn(np.full(self.capacity, -1, np.int32), [], {})
             for row, node in enumerate(self.objects):
@@ -173,6 +181,8 @@ class NodeTable:
             row = self._new_row(name)
         else:
             self._forget_images(row)
+        known = self.objects[row]
+        self._count_labels(known.metadata.labels if known else {}, node.metadata.labels)
         self.objects[row] = node
         amounts = self.axis.amounts(node.status.allocatable)
         column = self.allocatable[:, row]  # after amounts(): the axis may have grown
@@ -192,6 +202,8 @@ class NodeTable:
         """Take a node out; its row will be used again."""
         row = self.rows.pop(name)
         self._forget_images(row)
+        known = self.objects[row]
+        self._count_labels(known.metadata.labels if known else {}, {})
         self.objects[row] = None
         self.alive[row] = False
         self.taint_set[row] = 0
@@ -230,7 +242,7 @@ class NodeTable:
         self.rank = np.pad(self.rank, (0, more))
         self.unschedulable = np.pad(self.unschedulable, (0, more))
         self.taint_set = np.pad(self.taint_set, (0, more))
-        for labels in self.labels.values():
+        for labels in (self._on_no_node, *self.labels.values()):
             labels.ids = np.pad(labels.ids, (0, more), constant_values=-1)
         for image in self.images.values():
             image.present = np.pad(image.present, (0, more))
@@ -239,6 +251,15 @@ class NodeTable:
         self.devices.grow(more)
         self.numa.grow(more)
         self.capacity = capacity
+
+    def _count_labels(self, old: Mapping[str, str], new: Mapping[str, str]) -> None:
+        if old.keys() == new.keys():
+            return
+        self._label_keys.update(new.keys() - old.keys())
+        for key in old.keys() - new.keys():
+            self._label_keys[key] -= 1
+            if not self._label_keys[key]:
+                del self._label_keys[key]
 
     def _intern_taints(self, taints: tuple[Taint, ...]) -> int:
         known = self._taint_index.get(taints)
