@@ -7,6 +7,7 @@ foundation.yaml_documents (how YAML becomes JSON).
 """
 
 import gc
+import hashlib
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+from msgspec.structs import replace
 
 from koordinator.api.codec import decode, decode_object, subject_of
 from koordinator.api.defaults import with_defaults
@@ -198,13 +200,22 @@ def _read_object(
 ) -> KubeObject:
     try:
         obj = decode_object(manifest, api_version=list_kind.api_version, kind=list_kind.kind)
-        obj = with_defaults(obj)
+        obj = _named(with_defaults(obj), place)
         validate(obj)
     except InputError as error:
         raise error.within(source=place) from None
     except RecursionError:
         raise _too_deep(place) from None
     return obj
+
+
+def _named(obj: KubeObject, place: str) -> KubeObject:
+    """Give a name to what has ``metadata.generateName`` only: the same at the same place."""
+    meta = obj.metadata
+    if meta.name or not meta.generate_name:
+        return obj
+    suffix = hashlib.blake2b(place.encode(), digest_size=4).hexdigest()[:5]
+    return replace(obj, metadata=replace(meta, name=meta.generate_name + suffix))
 
 
 def _header(manifest: JsonObject | bytes | msgspec.Raw, list_kind: _ListKind) -> tuple[str, str]:

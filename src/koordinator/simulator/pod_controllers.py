@@ -104,7 +104,8 @@ def with_pods(objects: Iterable[KubeObject], controllers: Controllers) -> list[K
         made.append(obj)
         controller = controllers.get((type(obj), obj.key))
         if controller is not None:
-            meta = replace(controller.metadata, namespace=obj.metadata.namespace)
+            name, namespace = obj.metadata.name, obj.metadata.namespace
+            meta = replace(controller.metadata, name=name, namespace=namespace)
             made += making.of(type(obj), replace(controller, metadata=meta))
     return made
 

@@ -136,3 +136,19 @@ def test_a_missing_file_and_an_empty_folder_are_mistakes(tmp_path: Path) -> None
         read_manifests([str(tmp_path / "no.yaml")], io.BytesIO())
     with pytest.raises(InputError, match="found no manifests"):
         read_manifests([str(tmp_path)], io.BytesIO())
+
+
+def test_what_has_a_generate_name_only_gets_a_name() -> None:
+    """As ``kubectl create`` would; each another one, and the same in every run."""
+    job = """
+apiVersion: batch/v1
+kind: Job
+metadata: {generateName: migrate-}
+spec: {template: {spec: {containers: [{name: c}]}}}
+"""
+
+    first, second = names(read(f"{job}---{job}")), names(read(f"{job}---{job}"))
+
+    assert first == second
+    assert len(set(first)) == 4  # two jobs and a pod of each
+    assert all(name.startswith("migrate-") for name in first)
