@@ -15,6 +15,7 @@ from tests.worlds import ZONE, configuration, embedded, made, metric, near, node
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
+from koordinator.api.resource_names import BATCH_CPU
 from koordinator.foundation.errors import InputError, NotFoundError
 from koordinator.scheduler.app.explainer import explain
 from koordinator.scheduler.explain import Explanation
@@ -177,6 +178,24 @@ def test_a_pod_of_another_scheduler_is_told_so() -> None:
     found = explained(node("n", cpu=2), pod("p", 1, schedulerName="other"))
 
     assert found.summary.startswith("no profile schedules it")
+    assert [(r.kind, r.text, r.tried) for r in found.remedies] == [
+        (
+            "change-pod",
+            "let spec.schedulerName be default-scheduler, or run the scheduler that it names",
+            False,
+        )
+    ]
+
+
+def test_batch_amounts_of_an_empty_cluster_are_told_as_elsewhere() -> None:
+    """In CPUs: nobody knows how much 6k is."""
+    offered: dict[str, Any] = {BATCH_CPU: 4000}
+    found = explained(node("n", **offered), pod("p", requests={BATCH_CPU: 6000}))
+
+    assert found.empty_cluster is not None
+    assert found.empty_cluster.why == (
+        f"it asks for 6 CPUs (6000m) of {BATCH_CPU}; the most that a node has is 4 CPUs (4000m)"
+    )
 
 
 def test_a_pod_that_is_being_deleted_is_told_so() -> None:

@@ -68,6 +68,7 @@ def key_of(scheduler: Scheduler, name: str) -> str:
 
 
 def _not_queued(pod: Pod, cycles: Mapping[str, object]) -> Explanation:
+    helping: tuple[Remedy, ...] = ()
     if pod.metadata.deletion_timestamp is not None:
         reason = "it is being deleted, so nobody schedules it any more"
         if pod.metadata.finalizers:
@@ -78,8 +79,14 @@ def _not_queued(pod: Pod, cycles: Mapping[str, object]) -> Explanation:
             f"no profile schedules it: spec.{template}schedulerName is "
             f"{pod.spec.scheduler_name!r}, the profiles are {', '.join(sorted(cycles))}"
         )
+        text = (
+            f"let spec.{template}schedulerName be {' or '.join(sorted(cycles))}, or run the "
+            "scheduler that it names"
+        )
+        helping = (Remedy(kind="change-pod", text=text, tried=False),)
     told = (CauseTold(plugin="", reason=reason),)
-    return Explanation(pod=spoken_name(pod), verdict=WAITS, summary=reason, causes=told)
+    name = spoken_name(pod)
+    return Explanation(pod=name, verdict=WAITS, summary=reason, causes=told, remedies=helping)
 
 
 class _Explainer:

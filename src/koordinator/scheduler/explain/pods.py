@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from koordinator.scheduler.diagnosis import quantity
+from koordinator.scheduler.diagnosis import quantity, spoken
 from koordinator.scheduler.explain.explanation import CauseTold, EmptyCluster, NearNode
 from koordinator.scheduler.explain.obstacles import Cause
 from koordinator.scheduler.explain.question import Question
@@ -84,7 +84,7 @@ def empty_cluster(question: Question) -> EmptyCluster | None:
         name = question.state.axis.names[column]
         most = int(nodes.allocatable[column, found.rows].max())
         if amount > most:
-            asked, there = quantity(name, amount), quantity(name, most)
+            asked, there = spoken(name, amount), spoken(name, most)
             why = f"it asks for {asked} of {name}; the most that a node has is {there}"
             return EmptyCluster(fits=False, why=why)
     hopeful = question.hopeful_rows(HOMES_TRIED + 1)
