@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import structs
 
 from koordinator.api.pod import Pod
-from koordinator.cluster.port import Cluster
+from koordinator.api.pod_group import PodGroup
+from koordinator.cluster.port import Cluster, EventType, WatchEvent
 from koordinator.domain.gangs import GangAttempt, GangBook
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import ClusterError, ConflictError, NotFoundError
@@ -14,8 +15,8 @@ from koordinator.scheduler.app.gang_rooms import Room
 from koordinator.scheduler.app.journal import Journal
 from koordinator.scheduler.app.outcomes import Evicted
 from koordinator.scheduler.app.reporter import Reporter
-from koordinator.scheduler.contract import PostFilterResult
-from koordinator.scheduler.queue import Nominator, SchedulingQueue
+from koordinator.scheduler.contract import Action, ClusterEvent, PostFilterResult
+from koordinator.scheduler.queue import EVERYTHING, Nominator, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 
 
@@ -47,6 +48,19 @@ class Evictions:
             for pod in self._nominator.on_node(node):
                 if any(g.is_member(pod) and g.shortage(pod) for g in self._gangs):
                     self.end_nomination(pod)
+
+    def heard_group(self, event: WatchEvent) -> ClusterEvent | None:
+        """Return what to tell the queue of a PodGroup that has members to spare now, if it has."""
+        self.gangs_shrank = True
+        before, after = event.previous, event.object
+        needs_fewer = (
+            isinstance(before, PodGroup)
+            and isinstance(after, PodGroup)
+            and after.spec.min_member < before.spec.min_member
+        )
+        if needs_fewer or event.type is EventType.DELETED:
+            return ClusterEvent(EVERYTHING, Action.UPDATE)
+        return None
 
     def end_nomination(self, pod: Pod) -> None:
         """Keep no place any more for a pod that could not take it."""

@@ -55,7 +55,7 @@ from koordinator.scheduler.cycle import Choice, Cycle, Refused, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.ingest import Ingest, is_over
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
-from koordinator.scheduler.queue import EVERYTHING, Need, Nominator, QueuedPod, SchedulingQueue
+from koordinator.scheduler.queue import Need, Nominator, QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass, Snapshot
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
@@ -313,12 +313,10 @@ class Scheduler:
         change = self._ingested(event)
         if isinstance(event.object, PodGroup):
             gone = event.type is EventType.DELETED
-            self._evictions.gangs_shrank = True
+            change = self._evictions.heard_group(event) or change
             for gangs in self.gangs:
                 ready = (gangs.drop_group if gone else gangs.put_group)(event.object)
                 self.queue.activate(ready, self._clock.now_s())
-            if gone or _needs_fewer(event.previous, event.object):
-                change = ClusterEvent(EVERYTHING, Action.UPDATE)  # it has members to spare
         self._tell_queue(change)
         if self._keeper is not None:
             if isinstance(event.object, Reservation):
@@ -800,8 +798,3 @@ class Scheduler:
         if self.queue.get(queued.key) is queued:  # else it was deleted, or has a node by now
             self._reporter.failed(queued.pod, message, "SchedulerError")
         self.queue.fail(queued, message, self._clock.now_s())
-
-
-def _needs_fewer(before: KubeObject | None, after: PodGroup) -> bool:
-    """Return whether a gang may lose members now that it could not lose before."""
-    return isinstance(before, PodGroup) and after.spec.min_member < before.spec.min_member
