@@ -198,7 +198,7 @@ class BindingCycle:
         self._journal.bound(bound)
         for assumed in bound:
             for active in self._cycle_of(assumed).profile.post_bind:
-                with self._isolation.barrier("post_bind", subject_of(assumed.queued.pod)):
+                with self._isolation.barrier("post_bind", assumed.queued.pod):
                     active.plugin.post_bind(assumed.queued.pod, assumed.node)
         self._announce(bound)
 

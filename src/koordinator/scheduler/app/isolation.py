@@ -3,8 +3,7 @@
 The boundaries stand in the shell and the binding cycle; ``docs/decisions/0007`` says where and why.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from types import FrameType, TracebackType
 from typing import TypeVar
 
@@ -55,13 +54,35 @@ class Isolation:
         for plugin, error in queue.take_hint_errors().items():
             self.tell(Fault("hint", error, plugin))
 
-    @contextmanager
-    def barrier(self, stage: str, about: str = "") -> Iterator[None]:
-        """Go on after what goes wrong inside."""
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 -- handed on
-            self.note(stage, error, about)
+    def barrier(self, stage: str, about: str | KubeObject = "") -> "Barrier":
+        """Go on after what goes wrong inside; ``about`` is the object, or its name."""
+        return Barrier(self, stage, about)
+
+
+class Barrier:
+    """The boundary itself; a class since some stand in the way of every pod."""
+
+    __slots__ = ("_about", "_isolation", "_stage")
+
+    def __init__(self, isolation: Isolation, stage: str, about: str | KubeObject) -> None:
+        self._isolation, self._stage, self._about = isolation, stage, about
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        about = self._about
+        self._isolation.note(
+            self._stage, error, about if isinstance(about, str) else subject_of(about)
+        )
+        return True
 
 
 class LeftOut:
