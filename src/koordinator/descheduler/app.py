@@ -1,0 +1,327 @@
+"""The loop: news of the cluster, cycles at their time, and work of plugins between them.
+
+One ``step`` takes in all news, runs a cycle if one is due, and then has controllers of plugins work
+until nothing is due.  Between steps nothing happens, so whoever embeds the descheduler decides when
+time passes.
+Source: koordinator pkg/descheduler/descheduler.go, framework/runtime/evictor_proxy.go.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from koordinator.api.codec import subject_of
+from koordinator.api.meta import LabelSelector
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.api.pod_migration_job import DeleteOptions
+from koordinator.api.selectors import matches
+from koordinator.cluster.port import Cluster, EventType, Watch, WatchEvent
+from koordinator.descheduler.configuration import DeschedulerConfiguration
+from koordinator.descheduler.contract import (
+    DeschedulerPluginSpec,
+    EvictOptions,
+    Handle,
+    PluginController,
+)
+from koordinator.descheduler.eviction_limits import EvictionLimits
+from koordinator.descheduler.metrics import DeschedulerMetrics
+from koordinator.descheduler.mirror import ClusterMirror
+from koordinator.descheduler.profile import (
+    ChosenProfile,
+    RunningProfile,
+    build_profile,
+    choose_profiles,
+)
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import ClusterError, InputError
+from koordinator.foundation.faults import FaultHandler, fault_of, raise_fault
+
+FEWEST_NODES = 2
+TOO_SMALL = "the cluster size is 0 or 1 meaning eviction causes service disruption or degradation"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _ProfileEvictor:
+    """Fulfils ``contract.Evictor`` for one plugin: limits, dry run, counting."""
+
+    plugin: str
+    profile: str
+    limits: EvictionLimits
+    is_dry_run: bool
+    count: Callable[[str, Pod, str], None]
+    running: RunningProfile | None = None  # known as soon as all its plugins are built
+
+    def filter(self, pod: Pod) -> bool:
+        return all(each.filter(pod) for each in self._running().filters)
+
+    def pre_eviction_filter(self, pod: Pod) -> bool:
+        return all(each.pre_eviction_filter(pod) for each in self._running().filters)
+
+    def evict(
+        self, pod: Pod, reason: str = "", delete_options: DeleteOptions | None = None
+    ) -> bool:
+        extra = {
+            "pod": pod.key,
+            "node": pod.spec.node_name,
+            "plugin": self.plugin,
+            "profile": self.profile,
+            "reason": reason,
+        }
+        limit = self.limits.refusal(pod)
+        if limit is not None:
+            self.count(self.plugin, pod, limit)
+            log.info("pod not evicted", extra={**extra, "why": limit.value})
+            return False
+        if self.is_dry_run:
+            log.info("pod would be evicted, but for the dry run", extra=extra)
+        else:
+            options = EvictOptions(
+                plugin=self.plugin,
+                profile=self.profile,
+                reason=reason,
+                delete_options=delete_options,
+            )
+            if not self._running().evict.evict(pod, options):
+                return False
+            log.info("pod evicted", extra=extra)
+        self.limits.count(pod)
+        return True
+
+    def is_node_limit_reached(self, node: str) -> bool:
+        return self.limits.is_node_limit_reached(node)
+
+    def evicted_total(self) -> int:
+        return self.limits.total
+
+    def _running(self) -> RunningProfile:
+        if self.running is None:
+            raise InputError(f"plugin {self.plugin} asks about pods while it is built")
+        return self.running
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """What became of one cycle; ``problems`` ended it early."""
+
+    evicted: int
+    problems: Sequence[str] = ()
+
+
+class Descheduler:
+    """Looks for pods that should go, at regular times."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        configuration: DeschedulerConfiguration,
+        *,
+        out_of_tree: Iterable[DeschedulerPluginSpec[Any]] = (),
+        source: str = "",
+        metrics: DeschedulerMetrics | None = None,
+        on_fault: FaultHandler = raise_fault,
+    ) -> None:
+        """Build all plugins; ``on_fault`` is told what broke, by default it is raised.
+
+        Raises InputError for a configuration that can't work, naming the path in ``source``.
+        """
+        self.configuration = configuration
+        self.is_synced = False  # everything that existed when last asked has been taken in
+        self.last_cycle: Cycle | None = None
+        self._cluster, self._clock = cluster, clock
+        self._metrics, self._on_fault = metrics, on_fault
+        self._interval_s = configuration.descheduling_interval.total_seconds()
+        self._limits = EvictionLimits(
+            configuration.max_no_of_pods_to_evict_per_node,
+            configuration.max_no_of_pods_to_evict_per_namespace,
+            configuration.max_no_of_pods_to_evict_total,
+        )
+        chosen = choose_profiles(configuration, out_of_tree, source)
+        self.view = ClusterMirror(kind for profile in chosen for kind in profile.watches)
+        self.profiles = tuple(map(self._build, chosen))
+        self._controllers: tuple[PluginController, ...] = tuple(
+            each for profile in self.profiles for each in profile.controllers
+        )
+        self._watch: Watch | None = None
+        self._bookmarks_due = 0
+        self._next_cycle_s: float | None = 0.0  # None: there is none any more
+
+    def sync(self) -> None:
+        """Take in the whole cluster and watch it from there.
+
+        Called again, it makes sure that nothing that happened before is missed.  ``is_synced``
+        tells when that is so; until then nothing is decided.
+        """
+        self.is_synced = False
+        self._bookmarks_due += 1
+        if self._watch is None:
+            self._watch = self._cluster.watch(self.view.kinds)
+        else:
+            self._watch.refresh()
+        self._take_in()
+
+    def step(self, *, leads: bool = True) -> int:
+        """Take in all news and do what is due; return how many things were done.
+
+        Who does not lead only follows.
+        """
+        self._take_in()
+        if not (leads and self.is_synced):
+            return 0
+        done = 0
+        if self._next_cycle_s is not None and self._next_cycle_s <= self._clock.now_s():
+            self._run_cycle()
+            done += 1
+        for controller in self._controllers:
+            done += self._work(controller)
+        return done
+
+    def next_wakeup_s(self) -> float | None:
+        """Return when something is due although nothing happens; None if never."""
+        wakeups = [controller.next_wakeup_s() for controller in self._controllers]
+        return min(
+            (at_s for at_s in (self._next_cycle_s, *wakeups) if at_s is not None), default=None
+        )
+
+    # -- news --------------------------------------------------------------------------------
+
+    def _take_in(self) -> None:
+        if self._watch is None:
+            self.sync()
+            return
+        for event in self._watch.poll():
+            if event.type is EventType.BOOKMARK:
+                self._bookmarks_due -= 1
+                self.is_synced = not self._bookmarks_due
+            else:
+                self._handle(event)
+
+    def _handle(self, event: WatchEvent) -> None:
+        """Take in news; an object that can't be taken in is as if it weren't there."""
+        obj, deleted = event.object, event.type is EventType.DELETED
+        try:
+            if deleted:
+                self.view.drop(obj)
+            else:
+                self.view.put(obj)
+            for controller in self._controllers:
+                controller.observe(obj, deleted=deleted)
+        except Exception as error:  # noqa: BLE001 -- told
+            fault = fault_of("news", error, obj.KIND, subject_of(obj))
+            with suppress(Exception):
+                self.view.drop(obj)
+            self._on_fault(fault)
+
+    # -- work --------------------------------------------------------------------------------
+
+    def _run_cycle(self) -> None:
+        began_s = self._clock.now_s()
+        self._next_cycle_s = began_s + self._interval_s if self._interval_s else None
+        self._limits.reset()
+        problems = self._cycle()
+        took_s = self._clock.now_s() - began_s
+        self.last_cycle = Cycle(self._limits.total, problems)
+        if self._metrics is not None:
+            self._metrics.finished_cycle(took_s, succeeded=not problems)
+        extra = {"evicted": self._limits.total, "took_s": round(took_s, 3)}
+        if problems:
+            log.warning("cycle ended early", extra={**extra, "error": "; ".join(problems)})
+        else:
+            log.info("cycle finished", extra=extra)
+
+    def _cycle(self) -> Sequence[str]:
+        nodes = self._ready_nodes()
+        if len(nodes) < FEWEST_NODES:
+            return (TOO_SMALL,)
+        for profile in self.profiles:
+            chosen = _selected(nodes, profile.node_selector)
+            work = {name: plugin.deschedule for name, plugin in profile.deschedule}
+            if problems := self._run_plugins("deschedule", work, chosen):
+                return problems
+        for profile in self.profiles:
+            chosen = _selected(nodes, profile.node_selector)
+            work = {name: plugin.balance for name, plugin in profile.balance}
+            if problems := self._run_plugins("balance", work, chosen):
+                return problems
+        return ()
+
+    def _run_plugins(
+        self,
+        point: str,
+        work: Mapping[str, Callable[[Sequence[Node]], None]],
+        nodes: Sequence[Node],
+    ) -> Sequence[str]:
+        """Run all plugins of a profile at a point, whatever becomes of the others."""
+        problems = []
+        for name, run in work.items():
+            try:
+                run(nodes)
+            except (InputError, ClusterError) as error:
+                problems.append(f"{name}: {error}")
+            except Exception as error:  # noqa: BLE001 -- told
+                fault = fault_of(point, error, name)
+                self._on_fault(fault)
+                problems.append(fault.problem)
+        return problems
+
+    def _work(self, controller: PluginController) -> int:
+        try:
+            return controller.step()
+        except ClusterError as error:
+            log.warning("work of a plugin failed", extra={"error": str(error)})
+        except Exception as error:  # noqa: BLE001 -- told
+            self._on_fault(fault_of("reconcile", error, type(controller).__name__))
+        return 0
+
+    def _ready_nodes(self) -> list[Node]:
+        known = self.view.objects(Node)
+        nodes = [known[name] for name in sorted(known) if is_ready(known[name])]
+        return _selected(nodes, self.configuration.node_selector)
+
+    # -- parts -------------------------------------------------------------------------------
+
+    def _build(self, chosen: ChosenProfile) -> RunningProfile:
+        evictors: list[_ProfileEvictor] = []
+
+        def handle_for(profile: ChosenProfile, plugin: str) -> Handle:
+            evictor = _ProfileEvictor(
+                plugin, profile.name, self._limits, self.configuration.dry_run, self._count
+            )
+            evictors.append(evictor)
+            return Handle(
+                profile=profile.name,
+                plugin=plugin,
+                view=self.view,
+                evictor=evictor,
+                writer=self._cluster,
+                clock=self._clock,
+                count=self._count,
+                is_dry_run=self.configuration.dry_run,
+                interval_s=self._interval_s,
+                node_selector=profile.node_selector,
+            )
+
+        running = build_profile(chosen, handle_for)
+        for evictor in evictors:
+            evictor.running = running
+        return running
+
+    def _count(self, plugin: str, pod: Pod, result: str) -> None:
+        if self._metrics is not None:
+            self._metrics.evicted(plugin, pod, result)
+
+
+def is_ready(node: Node) -> bool:
+    """Return whether pods of the node are looked at: nothing says that it is not ready."""
+    return all(each.status == "True" for each in node.status.conditions if each.type == "Ready")
+
+
+def _selected(nodes: list[Node], selector: LabelSelector | None) -> list[Node]:
+    if selector is None:
+        return nodes
+    return [node for node in nodes if matches(selector, node.metadata.labels)]

@@ -1,0 +1,43 @@
+"""The configuration file of the descheduler: ``descheduler/v1alpha2``.
+
+``descheduler_configuration``  the file: intervals, limits, profiles
+``plugin_args``                what arguments of plugins have in common, and how they are decoded
+"""
+
+from koordinator.descheduler.configuration.descheduler_configuration import (
+    DeschedulerConfiguration,
+    DeschedulerPlugin,
+    DeschedulerPluginConfig,
+    DeschedulerPlugins,
+    DeschedulerPluginSet,
+    DeschedulerProfile,
+    decode_descheduler_configuration,
+)
+from koordinator.descheduler.configuration.plugin_args import (
+    DeschedulerPluginArgs,
+    NamedPodSelector,
+    NamespaceLists,
+    check_namespaces,
+    check_pod_selectors,
+    check_selector,
+    decode_plugin_args,
+    field_error,
+)
+
+__all__ = [
+    "DeschedulerConfiguration",
+    "DeschedulerPlugin",
+    "DeschedulerPluginArgs",
+    "DeschedulerPluginConfig",
+    "DeschedulerPluginSet",
+    "DeschedulerPlugins",
+    "DeschedulerProfile",
+    "NamedPodSelector",
+    "NamespaceLists",
+    "check_namespaces",
+    "check_pod_selectors",
+    "check_selector",
+    "decode_descheduler_configuration",
+    "decode_plugin_args",
+    "field_error",
+]

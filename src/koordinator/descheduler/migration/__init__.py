@@ -1,0 +1,1 @@
+"""Moves of single pods: PodMigrationJobs, and who carries them out."""

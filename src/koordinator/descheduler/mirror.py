@@ -1,0 +1,86 @@
+"""What exists, as the watches tell it: every watched kind by key, and pods by node and owner.
+
+Pods and nodes are kept as the scheduler sees them, too: under current resource names, and without
+what the annotation ``node-reservation`` keeps for the system.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.domain.transforms import as_offered, as_scheduled
+
+KindT = TypeVar("KindT", bound=KubeObject)
+_KEY = attrgetter("metadata.namespace", "metadata.name")
+
+
+class ClusterMirror:
+    """Fulfils ``contract.ClusterView``."""
+
+    def __init__(self, kinds: Iterable[type[KubeObject]]) -> None:
+        self.kinds: tuple[type[KubeObject], ...] = tuple(dict.fromkeys((Node, Pod, *kinds)))
+        self._objects: dict[type[KubeObject], dict[str, Any]] = {kind: {} for kind in self.kinds}
+        self._on_node: dict[str, dict[str, Pod]] = {}
+        self._of_owner: dict[str, dict[str, Pod]] = {}
+        self._sorted: dict[str, Sequence[Pod]] = {}  # by node, as far as asked for
+
+    def objects(self, kind: type[KindT]) -> Mapping[str, KindT]:
+        """Return all objects of a watched kind by key."""
+        return self._objects[kind]
+
+    def pods_on(self, node: str) -> Sequence[Pod]:
+        """Return the pods of a node in whatever phase, in the order of namespace and name."""
+        known = self._sorted.get(node)
+        if known is None:
+            known = sorted(self._on_node.get(node, {}).values(), key=_KEY)
+            self._sorted[node] = known
+        return known
+
+    def pods_owned_by(self, uid: str) -> Sequence[Pod]:
+        """Return the pods that name an owner of that uid, in the order of namespace and name."""
+        return sorted(self._of_owner.get(uid, {}).values(), key=_KEY)
+
+    def put(self, obj: KubeObject) -> None:
+        """Take in an object as it is now."""
+        kept = self._objects[type(obj)]
+        if isinstance(obj, Pod):
+            obj = as_scheduled(obj)
+            old = kept.get(obj.key)
+            if old is not None:
+                self._forget_pod(old)
+            self._index_pod(obj)
+        elif isinstance(obj, Node):
+            obj = as_offered(obj).node
+        kept[obj.key] = obj
+
+    def drop(self, obj: KubeObject) -> None:
+        """Take out an object."""
+        old = self._objects[type(obj)].pop(obj.key, None)
+        if isinstance(old, Pod):
+            self._forget_pod(old)
+
+    def _index_pod(self, pod: Pod) -> None:
+        key, node = pod.key, pod.spec.node_name
+        if node:
+            self._on_node.setdefault(node, {})[key] = pod
+            self._sorted.pop(node, None)
+        for owner in pod.metadata.owner_references:
+            self._of_owner.setdefault(owner.uid, {})[key] = pod
+
+    def _forget_pod(self, pod: Pod) -> None:
+        node = pod.spec.node_name
+        self._sorted.pop(node, None)
+        _discard(self._on_node, node, pod.key)
+        for owner in pod.metadata.owner_references:
+            _discard(self._of_owner, owner.uid, pod.key)
+
+
+def _discard(index: dict[str, dict[str, Pod]], name: str, key: str) -> None:
+    pods = index.get(name)
+    if pods is not None:
+        pods.pop(key, None)
+        if not pods:
+            del index[name]

@@ -1,0 +1,372 @@
+"""Pods that are protected, and eviction through the eviction API without a PodMigrationJob.
+
+Source: kubernetes-sigs/descheduler pkg/framework/plugins/defaultevictor; koordinator
+pkg/descheduler/framework/plugins/kubernetes/defaultevictor, pkg/descheduler/evictions.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from msgspec import field
+
+from koordinator.api.kubescheduler.structs import ConfigStruct, Count, Int32
+from koordinator.api.meta import LabelSelector
+from koordinator.api.namespace import Namespace
+from koordinator.api.pod import Pod
+from koordinator.api.policy import PodDisruptionBudget
+from koordinator.api.priority import PriorityClass
+from koordinator.api.selectors import matches
+from koordinator.api.volume import PersistentVolumeClaim
+from koordinator.descheduler.configuration import (
+    DeschedulerPluginArgs,
+    check_selector,
+    field_error,
+)
+from koordinator.descheduler.contract import (
+    ERROR,
+    SUCCESS,
+    DeschedulerPluginSpec,
+    EvictOptions,
+    Handle,
+)
+from koordinator.descheduler.pod_traits import (
+    SYSTEM_CRITICAL_PRIORITY,
+    asks_to_be_evicted,
+    has_local_storage,
+    has_volume_claim,
+    is_mirror,
+    is_of_daemon_set,
+    is_static,
+    is_system_critical,
+    is_terminating,
+)
+from koordinator.foundation.clock import to_epoch_s
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.errors import ClusterError, NotFoundError
+
+NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+_FEWEST_REPLICAS = 2  # fewer than that are no reason to look
+
+log = logging.getLogger(__name__)
+
+
+class PodProtection(StrEnum):
+    """Why a pod stays."""
+
+    LOCAL_STORAGE = "PodsWithLocalStorage"
+    DAEMON_SET = "DaemonSetPods"
+    SYSTEM_CRITICAL = "SystemCriticalPods"
+    FAILED_BARE = "FailedBarePods"
+    VOLUME_CLAIM = "PodsWithPVC"
+    NO_BUDGET = "PodsWithoutPDB"
+    RESOURCE_CLAIMS = "PodsWithResourceClaims"
+
+
+_BY_DEFAULT: Final = (
+    PodProtection.LOCAL_STORAGE,
+    PodProtection.SYSTEM_CRITICAL,
+    PodProtection.FAILED_BARE,
+    PodProtection.DAEMON_SET,
+)
+_EXTRA: Final = (
+    PodProtection.VOLUME_CLAIM,
+    PodProtection.NO_BUDGET,
+    PodProtection.RESOURCE_CLAIMS,
+)
+
+
+class PriorityThreshold(ConfigStruct, frozen=True, kw_only=True):
+    """Pods of that priority or a higher one stay: a number, or the name of a PriorityClass."""
+
+    value: Int32 | None = None
+    name: str = ""
+
+
+class ProtectedStorageClass(ConfigStruct, frozen=True, kw_only=True):
+    """A StorageClass whose volumes keep pods where they are."""
+
+    name: str
+
+
+class PodsWithPVCConfig(ConfigStruct, frozen=True, kw_only=True):
+    """Whose volumes count; none means all."""
+
+    protected_storage_classes: tuple[ProtectedStorageClass, ...] = ()
+
+
+class PodProtectionsConfig(ConfigStruct, frozen=True, kw_only=True):
+    """Details of protections, by their names."""
+
+    pods_with_pvc: PodsWithPVCConfig | None = field(name="PodsWithPVC", default=None)
+
+
+class PodProtections(ConfigStruct, frozen=True, kw_only=True):
+    """Changes to the protections that there are by default."""
+
+    extra_enabled: tuple[str, ...] = ()
+    default_disabled: tuple[str, ...] = ()
+    config: PodProtectionsConfig | None = None
+
+
+class DefaultEvictorArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
+    """Which pods stay.  Former fields ``evict…`` and ``ignore…`` go without ``podProtections``."""
+
+    label_selector: LabelSelector | None = None
+    namespace_label_selector: LabelSelector | None = None
+    priority_threshold: PriorityThreshold | None = None
+    min_replicas: Count = 0
+    min_pod_age: Duration | None = None
+    no_eviction_policy: str = ""  # Preferred or Mandatory
+    pod_protections: PodProtections = PodProtections()
+    evict_local_storage_pods: bool = False
+    evict_daemon_set_pods: bool = False
+    evict_system_critical_pods: bool = False
+    ignore_pvc_pods: bool = False
+    ignore_pods_without_pdb: bool = field(name="ignorePodsWithoutPDB", default=False)
+    evict_failed_bare_pods: bool = False
+
+    def validate(self) -> None:
+        threshold = self.priority_threshold
+        if threshold is not None:
+            check_priority_threshold(threshold, "priorityThreshold")
+        if self.no_eviction_policy not in ("", "Preferred", "Mandatory"):
+            message = 'noEvictionPolicy accepts only ["Preferred" "Mandatory"] values'
+            raise field_error("noEvictionPolicy", self.no_eviction_policy, message)
+        check_selector(self.label_selector, "labelSelector")
+        check_selector(self.namespace_label_selector, "namespaceLabelSelector")
+        protections = self.pod_protections
+        if any(self._former()) and (protections.extra_enabled or protections.default_disabled):
+            message = (
+                "cannot use Deprecated fields alongside PodProtections.ExtraEnabled or "
+                "PodProtections.DefaultDisabled"
+            )
+            raise field_error("podProtections", "evict… or ignore… fields", message)
+        _check_protections(protections.extra_enabled, _EXTRA, "extraEnabled")
+        _check_protections(protections.default_disabled, _BY_DEFAULT, "defaultDisabled")
+
+    def protections(self) -> frozenset[PodProtection]:
+        """Return the protections that count."""
+        changes = self.pod_protections
+        if changes.extra_enabled or changes.default_disabled:
+            kept = (each for each in _BY_DEFAULT if each.value not in changes.default_disabled)
+            return frozenset((*kept, *map(PodProtection, changes.extra_enabled)))
+        local, daemon, critical, claims, budgets, bare = self._former()
+        counts = {
+            PodProtection.LOCAL_STORAGE: not local,
+            PodProtection.DAEMON_SET: not daemon,
+            PodProtection.SYSTEM_CRITICAL: not critical,
+            PodProtection.VOLUME_CLAIM: claims,
+            PodProtection.NO_BUDGET: budgets,
+            PodProtection.FAILED_BARE: not bare,
+        }
+        return frozenset(each for each, is_on in counts.items() if is_on)
+
+    def _former(self) -> tuple[bool, ...]:
+        return (
+            self.evict_local_storage_pods,
+            self.evict_daemon_set_pods,
+            self.evict_system_critical_pods,
+            self.ignore_pvc_pods,
+            self.ignore_pods_without_pdb,
+            self.evict_failed_bare_pods,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultEvictor:
+    """Lets pods go that no protection keeps."""
+
+    args: DefaultEvictorArgs
+    handle: Handle
+    checks: tuple[Callable[[Pod], str], ...]  # each returns why the pod stays, empty if it may go
+
+    def filter(self, pod: Pod) -> bool:
+        if asks_to_be_evicted(pod):
+            return True
+        for check in self.checks:
+            why = check(pod)
+            if why:
+                log.debug("pod stays", extra={"pod": pod.key, "why": why})
+                return False
+        return True
+
+    def pre_eviction_filter(self, pod: Pod) -> bool:
+        selector = self.args.namespace_label_selector
+        if selector is None:
+            return True
+        namespace = self.handle.view.objects(Namespace).get(pod.metadata.namespace)
+        return namespace is not None and matches(selector, namespace.metadata.labels)
+
+    def evict(self, pod: Pod, options: EvictOptions) -> bool:
+        meta, given = pod.metadata, options.delete_options
+        grace_s = given.grace_period_seconds if given is not None else None
+        try:
+            self.handle.writer.evict(
+                meta.namespace, meta.name, uid=meta.uid, grace_period_s=grace_s
+            )
+        except NotFoundError:
+            log.info("pod is gone already", extra={"pod": pod.key})
+            return False
+        except ClusterError as error:
+            self.handle.count(options.plugin, pod, ERROR)
+            log.warning("pod not evicted", extra={"pod": pod.key, "error": str(error)})
+            return False
+        self.handle.count(options.plugin, pod, SUCCESS)
+        return True
+
+
+def build_default_evictor(args: DefaultEvictorArgs, handle: Handle) -> DefaultEvictor:
+    """Return the plugin."""
+    return DefaultEvictor(args, handle, tuple(_checks(args, handle)))
+
+
+def check_priority_threshold(threshold: PriorityThreshold, path: str) -> None:
+    """Raise InputError if it is both a number and a name, or a number that protects no pod."""
+    if threshold.value is not None and threshold.name:
+        message = "only one of priorityThreshold fields can be set"
+        raise field_error(path, {"value": threshold.value, "name": threshold.name}, message)
+    if threshold.value is not None and threshold.value > SYSTEM_CRITICAL_PRIORITY:
+        message = f"priority threshold can't be greater than {SYSTEM_CRITICAL_PRIORITY}"
+        raise field_error(f"{path}.value", threshold.value, message)
+
+
+def _check_protections(
+    found: tuple[str, ...], accepted: tuple[PodProtection, ...], name: str
+) -> None:
+    path = f"podProtections.{name}"
+    for index, each in enumerate(found):
+        if each not in accepted:
+            message = f"invalid pod protection policy; accepted are {', '.join(accepted)}"
+            raise field_error(f"{path}[{index}]", each, message)
+        if each in found[:index]:
+            raise field_error(f"{path}[{index}]", each, "contains duplicate entries")
+
+
+Check = Callable[[Pod], str]
+
+
+def _kept(is_so: Callable[[Pod], bool], why: str) -> Check:
+    return lambda pod: why if is_so(pod) else ""
+
+
+def _is_bare(pod: Pod) -> bool:
+    return not pod.metadata.owner_references
+
+
+def _checks(args: DefaultEvictorArgs, handle: Handle) -> Iterator[Check]:
+    """Yield what is looked at, in order."""
+    if args.no_eviction_policy == "Mandatory":
+        yield _kept(lambda pod: NO_EVICTION in pod.metadata.annotations, "it asks to stay")
+    yield _kept(is_mirror, "pod is a mirror pod")
+    yield _kept(is_static, "pod is a static pod")
+    yield _kept(is_terminating, "pod is terminating")
+    on = args.protections()
+    checks = _protection_checks(args, handle)
+    yield from (check for protection, check in checks if protection in on)
+    if PodProtection.FAILED_BARE not in on:
+        yield _kept(
+            lambda pod: _is_bare(pod) and pod.status.phase != "Failed",
+            "pod has no owner and has not failed",
+        )
+    yield from _scope_checks(args, handle)
+
+
+def _protection_checks(
+    args: DefaultEvictorArgs, handle: Handle
+) -> Iterator[tuple[PodProtection, Check]]:
+    critical = PodProtection.SYSTEM_CRITICAL
+    yield critical, _kept(is_system_critical, "pod has system critical priority")
+    if args.priority_threshold is not None:
+        yield critical, _priority_check(args.priority_threshold, handle)
+    yield PodProtection.FAILED_BARE, _kept(_is_bare, "pod has no owner")
+    yield PodProtection.LOCAL_STORAGE, _kept(has_local_storage, "pod has local storage")
+    yield PodProtection.DAEMON_SET, _kept(is_of_daemon_set, "pod is of a DaemonSet")
+    yield PodProtection.VOLUME_CLAIM, _claim_check(args, handle)
+    yield (
+        PodProtection.NO_BUDGET,
+        _kept(lambda pod: not _has_budget(pod, handle), "pod has no PodDisruptionBudget"),
+    )
+    yield (
+        PodProtection.RESOURCE_CLAIMS,
+        _kept(lambda pod: bool(pod.spec.resource_claims), "pod has ResourceClaims"),
+    )
+
+
+def _scope_checks(args: DefaultEvictorArgs, handle: Handle) -> Iterator[Check]:
+    selector, fewest, age = args.label_selector, args.min_replicas, args.min_pod_age
+    if selector is not None:
+        yield _kept(
+            lambda pod: not matches(selector, pod.metadata.labels), "labels are not selected"
+        )
+    if fewest >= _FEWEST_REPLICAS:
+        yield _kept(
+            lambda pod: _has_few_siblings(pod, fewest, handle), "its owner has too few pods"
+        )
+    if age is not None:
+        yield _kept(lambda pod: _age_s(pod, handle) < age.total_seconds(), "pod is too young")
+
+
+def _priority_check(threshold: PriorityThreshold, handle: Handle) -> Check:
+    def check(pod: Pod) -> str:
+        limit = threshold.value
+        if limit is None:
+            found = handle.view.objects(PriorityClass).get(threshold.name)
+            if found is None:
+                return f"PriorityClass {threshold.name} of priorityThreshold does not exist"
+            limit = found.value
+        priority = pod.spec.priority
+        return "" if priority is None or priority < limit else "pod has too high a priority"
+
+    return check
+
+
+def _claim_check(args: DefaultEvictorArgs, handle: Handle) -> Check:
+    config = args.pod_protections.config
+    given = config.pods_with_pvc if config is not None else None
+    classes = {each.name for each in given.protected_storage_classes} if given else set[str]()
+
+    def check(pod: Pod) -> str:
+        if not classes:
+            return "pod has a volume claim" if has_volume_claim(pod) else ""
+        claims = handle.view.objects(PersistentVolumeClaim)
+        for volume in pod.spec.volumes:
+            if volume.persistent_volume_claim is None:
+                continue
+            name = volume.persistent_volume_claim.claim_name
+            claim = claims.get(f"{pod.metadata.namespace}/{name}")
+            storage_class = claim.spec.storage_class_name if claim is not None else None
+            if not storage_class or storage_class in classes:
+                return f"volume claim {name} is protected, or nothing is known of its class"
+        return ""
+
+    return check
+
+
+def _has_budget(pod: Pod, handle: Handle) -> bool:
+    return any(
+        budget.metadata.namespace == pod.metadata.namespace
+        and matches(budget.spec.selector, pod.metadata.labels)
+        for budget in handle.view.objects(PodDisruptionBudget).values()
+    )
+
+
+def _has_few_siblings(pod: Pod, fewest: int, handle: Handle) -> bool:
+    owners = pod.metadata.owner_references
+    return len(owners) == 1 and len(handle.view.pods_owned_by(owners[0].uid)) < fewest
+
+
+def _age_s(pod: Pod, handle: Handle) -> float:
+    """Return how long the pod has been running; a pod that has not been started has no age."""
+    started = pod.status.start_time
+    return handle.clock.now_s() - to_epoch_s(started) if started is not None else -1.0
+
+
+DEFAULT_EVICTOR = DeschedulerPluginSpec(
+    "DefaultEvictor",
+    DefaultEvictorArgs,
+    build_default_evictor,
+    watches=(Namespace, PriorityClass, PodDisruptionBudget, PersistentVolumeClaim),
+)

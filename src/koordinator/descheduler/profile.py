@@ -1,0 +1,157 @@
+"""From the configuration to plugins: which exist, which run where, and with what arguments.
+
+Source: koordinator pkg/descheduler/framework/runtime/framework.go, ``NewFramework``.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from koordinator.api.kubescheduler import did_you_mean
+from koordinator.api.meta import KubeObject, LabelSelector
+from koordinator.descheduler.configuration import (
+    DeschedulerConfiguration,
+    DeschedulerPluginArgs,
+    DeschedulerProfile,
+    decode_plugin_args,
+)
+from koordinator.descheduler.contract import (
+    POINTS,
+    BalancePlugin,
+    DeschedulePlugin,
+    DeschedulerPluginSpec,
+    EvictPlugin,
+    FilterPlugin,
+    Handle,
+    PluginController,
+)
+from koordinator.descheduler.plugins.default_evictor import DEFAULT_EVICTOR
+from koordinator.foundation.errors import InputError
+
+Spec = DeschedulerPluginSpec[Any]
+
+#: In the order in which ``koord descheduler --help`` and messages name them.
+DESCHEDULER_PLUGINS: tuple[Spec, ...] = (DEFAULT_EVICTOR,)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenPlugin:
+    """A plugin that a profile needs, with its arguments, not built yet."""
+
+    spec: Spec
+    args: DeschedulerPluginArgs
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenProfile:
+    """What the configuration says about one profile, checked."""
+
+    name: str
+    node_selector: LabelSelector | None
+    plugins: Mapping[str, ChosenPlugin]
+    names_at: Mapping[str, Sequence[str]]  # extension point -> plugins in running order
+
+    @property
+    def watches(self) -> Iterable[type[KubeObject]]:
+        """Kinds that some plugin reads besides nodes and pods."""
+        for chosen in self.plugins.values():
+            yield from chosen.spec.watches
+
+
+@dataclass(frozen=True, slots=True)
+class RunningProfile:
+    """The plugins of a profile by extension point, by name and in running order."""
+
+    name: str
+    node_selector: LabelSelector | None
+    deschedule: tuple[tuple[str, DeschedulePlugin], ...]
+    balance: tuple[tuple[str, BalancePlugin], ...]
+    evict: EvictPlugin
+    filters: tuple[FilterPlugin, ...]
+    controllers: tuple[PluginController, ...]
+
+
+def choose_profiles(
+    configuration: DeschedulerConfiguration,
+    out_of_tree: Iterable[Spec] = (),
+    source: str = "",
+) -> tuple[ChosenProfile, ...]:
+    """Return what runs in each profile.
+
+    Raises InputError for a plugin that does not exist or not at that point, for arguments that are
+    not accepted, and unless each profile has one evict plugin; it names the path in ``source``.
+    """
+    specs = {spec.name: spec for spec in (*DESCHEDULER_PLUGINS, *out_of_tree)}
+    return tuple(
+        _choose(profile, f"profiles[{index}]", specs, source)
+        for index, profile in enumerate(configuration.profiles)
+    )
+
+
+def build_profile(
+    chosen: ChosenProfile, handle_for: Callable[[ChosenProfile, str], Handle]
+) -> RunningProfile:
+    """Return the profile with its plugins built, each with a handle of its own."""
+    built = {
+        name: each.spec.build(each.args, handle_for(chosen, name))
+        for name, each in chosen.plugins.items()
+    }
+    at = {
+        point: [(name, built[name]) for name in names] for point, names in chosen.names_at.items()
+    }
+    return RunningProfile(
+        name=chosen.name,
+        node_selector=chosen.node_selector,
+        deschedule=tuple(at["deschedule"]),
+        balance=tuple(at["balance"]),
+        evict=at["evict"][0][1],
+        filters=tuple(plugin for _, plugin in at["filter"]),
+        controllers=tuple(each for each in built.values() if isinstance(each, PluginController)),
+    )
+
+
+def _choose(
+    profile: DeschedulerProfile, path: str, specs: Mapping[str, Spec], source: str
+) -> ChosenProfile:
+    names_at = {point: profile.plugins.names_at(point) for point in POINTS}
+    for point, names in names_at.items():
+        for name in names:
+            _check_point(name, point, specs, f"{path}.plugins.{point}", source)
+    if len(names_at["evict"]) != 1:
+        problem = (
+            f"only one evict plugin can be enabled, found {', '.join(names_at['evict'])}"
+            if names_at["evict"]
+            else "no evict plugin is enabled"
+        )
+        raise InputError(problem, path=f"{path}.plugins.evict", source=source)
+    needed = tuple(dict.fromkeys(name for names in names_at.values() for name in names))
+    given = {config.name: index for index, config in enumerate(profile.plugin_config)}
+    plugins = {}
+    for name in needed:
+        data = profile.plugin_config[given[name]].args if name in given else None
+        where = f"{path}.pluginConfig[{given[name]}].args" if name in given else f"{name}Args"
+        plugins[name] = ChosenPlugin(
+            specs[name], decode_plugin_args(specs[name].args, data, where, source)
+        )
+    for name, index in given.items():  # what no extension point needs is checked all the same
+        where = f"{path}.pluginConfig[{index}]"
+        _check_known(name, specs, f"{where}.name", source)
+        if name not in plugins:
+            data = profile.plugin_config[index].args
+            decode_plugin_args(specs[name].args, data, f"{where}.args", source)
+    return ChosenProfile(profile.name, profile.node_selector, plugins, names_at)
+
+
+def _check_point(name: str, point: str, specs: Mapping[str, Spec], path: str, source: str) -> None:
+    _check_known(name, specs, path, source)
+    if point not in specs[name].points:
+        able = ", ".join(each.name for each in specs.values() if point in each.points)
+        problem = f"plugin {name} does not extend {point}; accepted is one of {able}"
+        raise InputError(problem, path=path, source=source)
+
+
+def _check_known(name: str, specs: Mapping[str, Spec], path: str, source: str) -> None:
+    if name not in specs:
+        problem = f"plugin {name} does not exist{did_you_mean(name, specs)}"
+        accepted = ", ".join(specs)
+        raise InputError(f"{problem}; accepted is one of {accepted}", path=path, source=source)

@@ -1,0 +1,154 @@
+"""Cycles of the descheduler: when they run, on which nodes, and what stops them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from tests.unit.descheduler.world import DeschedulerWorld, profile_of
+from tests.worlds import node, pod
+
+from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
+from koordinator.descheduler.app import TOO_SMALL
+from koordinator.descheduler.configuration import DeschedulerPluginArgs
+from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
+from koordinator.foundation.errors import InputError
+
+
+class EvictAllArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
+    """``problem`` is raised after the evictions."""
+
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class EvictAll:
+    """Wants every pod to go."""
+
+    args: EvictAllArgs
+    handle: Handle
+
+    def deschedule(self, nodes: Sequence[Node]) -> None:
+        for each in nodes:
+            for one in self.handle.view.pods_on(each.metadata.name):
+                self.handle.evictor.evict(one, "because")
+        if self.args.problem:
+            raise InputError(self.args.problem)
+
+
+def build(args: EvictAllArgs, handle: Handle) -> EvictAll:
+    return EvictAll(args, handle)
+
+
+EVICT_ALL = DeschedulerPluginSpec("EvictAll", EvictAllArgs, build)
+
+
+def world(*objects: KubeObject, args: Any = None, **configuration: Any) -> DeschedulerWorld:
+    profile = profile_of("deschedule", "EvictAll", args)
+    return DeschedulerWorld(*objects, profile=profile, out_of_tree=[EVICT_ALL], **configuration)
+
+
+PODS = [
+    pod("a1", on="n1"),
+    pod("a2", on="n1"),
+    pod("b1", on="n2"),
+    pod("b2", on="n2", namespace="other"),
+]
+CLUSTER: list[KubeObject] = [
+    node("n1", labels={"pool": "x"}),
+    node("n2", labels={"pool": "x"}),
+    node("n3"),
+    *PODS,
+]
+
+
+@pytest.mark.parametrize(
+    ("limits", "gone"),
+    [
+        ({}, {"a1", "a2", "b1", "b2"}),
+        ({"maxNoOfPodsToEvictPerNode": 1}, {"a1", "b1"}),
+        ({"maxNoOfPodsToEvictPerNamespace": 2}, {"a1", "a2", "b2"}),
+        ({"maxNoOfPodsToEvictTotal": 3}, {"a1", "a2", "b1"}),
+        ({"maxNoOfPodsToEvictTotal": 0}, set()),
+        ({"dryRun": True}, set()),
+    ],
+)
+def test_limits_hold_in_a_cycle(limits: Any, gone: set[str]) -> None:
+    """Per node, per namespace and altogether the eviction beyond the limit is refused."""
+    assert world(*CLUSTER, **limits).evicted() == gone
+
+
+def test_a_dry_run_counts_against_the_limits() -> None:
+    """What would go is counted, so that a dry run shows what a real one would do."""
+    one = world(*CLUSTER, dryRun=True, maxNoOfPodsToEvictTotal=3)
+    assert one.evicted() == set()
+    assert one.descheduler.last_cycle is not None
+    assert one.descheduler.last_cycle.evicted == 3
+
+
+def test_limits_begin_anew_with_each_cycle() -> None:
+    """A pod that a limit kept goes in the next cycle, no sooner."""
+    one = world(*CLUSTER, maxNoOfPodsToEvictTotal=3, deschedulingInterval="60s")
+    assert one.evicted() == {"a1", "a2", "b1"}
+    one.clock.advance_to(one.clock.now_s() + 59)
+    assert one.evicted() == set()
+    one.clock.advance_to(one.clock.now_s() + 1)
+    assert one.evicted() == {"b2"}
+
+
+def test_without_an_interval_there_is_one_cycle() -> None:
+    """Nothing is due after it, however much time passes."""
+    one = world(*CLUSTER)
+    assert one.evicted()
+    assert one.descheduler.next_wakeup_s() is None
+
+
+def test_only_selected_and_ready_nodes_are_looked_at() -> None:
+    """The configuration's selector counts for the cluster, as readiness does."""
+    selector = {"matchLabels": {"pool": "x"}}
+    one = world(*CLUSTER, pod("c", on="n3"), nodeSelector=selector)
+    assert one.evicted() == {"a1", "a2", "b1", "b2"}
+
+
+@pytest.mark.parametrize("names", [(), ("n1",)])
+def test_too_small_a_cluster_is_left_alone(names: Sequence[str]) -> None:
+    """With fewer than two nodes an eviction could only do harm."""
+    one = world(*map(node, names), pod("a", on="n1"))
+    assert one.evicted() == set()
+    assert one.descheduler.last_cycle is not None
+    assert one.descheduler.last_cycle.problems == (TOO_SMALL,)
+
+
+def test_a_problem_of_a_plugin_ends_the_cycle_and_is_told() -> None:
+    """The next cycle comes all the same."""
+    one = world(*CLUSTER, args={"problem": "no"}, deschedulingInterval="60s")
+    one.evicted()
+    assert one.descheduler.last_cycle is not None
+    assert one.descheduler.last_cycle.problems == ["EvictAll: no"]
+    assert one.descheduler.next_wakeup_s() == one.clock.now_s() + 60
+
+
+def test_who_does_not_lead_does_nothing() -> None:
+    """A standby follows the cluster and evicts no pod."""
+    one = world(*CLUSTER)
+    assert one.descheduler.step(leads=False) == 0
+    assert one.pods() == {"a1", "a2", "b1", "b2"}
+
+
+@pytest.mark.parametrize(
+    ("plugins", "told"),
+    [
+        ({"balance": {"enabled": [{"name": "EvictAl"}]}}, "did you mean EvictAll"),
+        ({"balance": {"enabled": [{"name": "EvictAll"}]}}, "does not extend balance"),
+        ({"evict": {"disabled": [{"name": "*"}]}}, "no evict plugin is enabled"),
+    ],
+)
+def test_a_profile_that_cannot_work_is_refused(plugins: Any, told: str) -> None:
+    """The message names the path and what would be accepted."""
+    profile = profile_of("deschedule", "EvictAll")
+    profile["plugins"] |= plugins
+    with pytest.raises(InputError, match=told) as refused:
+        DeschedulerWorld(profile=profile, out_of_tree=[EVICT_ALL])
+    assert refused.value.path.startswith("profiles[0].plugins.")
+    assert refused.value.source == "test"

@@ -1,0 +1,77 @@
+"""An in-memory cluster with a descheduler on it."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tests.worlds import START_S
+
+from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.api.pod import Pod
+from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.descheduler.app import Descheduler
+from koordinator.descheduler.configuration import decode_descheduler_configuration
+from koordinator.descheduler.contract import DeschedulerPluginSpec
+from koordinator.foundation.clock import VirtualClock
+
+DEFAULT_EVICTOR = {"disabled": [{"name": "*"}], "enabled": [{"name": "DefaultEvictor"}]}
+
+
+def profile_of(
+    point: str, plugin: str, args: Mapping[str, Any] | None = None, **evictor: Any
+) -> JsonObject:
+    """Return a profile that runs one plugin and evicts with the DefaultEvictor."""
+    return {
+        "plugins": {
+            point: {"enabled": [{"name": plugin}]},
+            "evict": DEFAULT_EVICTOR,
+            "filter": DEFAULT_EVICTOR,
+        },
+        "pluginConfig": [
+            {"name": plugin, "args": dict(args or {})},
+            {"name": "DefaultEvictor", "args": evictor},
+        ],
+    }
+
+
+class DeschedulerWorld:
+    """A cluster, time and a descheduler."""
+
+    def __init__(
+        self,
+        *objects: KubeObject,
+        profile: JsonObject,
+        out_of_tree: Iterable[DeschedulerPluginSpec[Any]] = (),
+        **configuration: Any,
+    ) -> None:
+        self.clock = VirtualClock(START_S)
+        self.cluster = MemoryCluster(self.clock)
+        self.cluster.load(objects)
+        data = {
+            "apiVersion": "descheduler/v1alpha2",
+            "kind": "DeschedulerConfiguration",
+            "profiles": [profile],
+            **configuration,
+        }
+        self.descheduler = Descheduler(
+            self.cluster,
+            self.clock,
+            decode_descheduler_configuration(data, "test"),
+            out_of_tree=out_of_tree,
+            source="test",
+        )
+        self.descheduler.sync()
+
+    def pods(self) -> set[str]:
+        """Return the names of pods that stay."""
+        return {
+            pod.metadata.name
+            for pod in self.cluster.list(Pod).items
+            if pod.metadata.deletion_timestamp is None
+        }
+
+    def evicted(self) -> set[str]:
+        """Work until nothing is due; return the names of pods that have to go by it."""
+        before = self.pods()
+        while self.descheduler.step():
+            pass
+        return before - self.pods()
