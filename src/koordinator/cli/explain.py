@@ -1,6 +1,7 @@
 """``koord explain``: why pods wait, and what would help."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -9,6 +10,7 @@ import typer
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.cli.configuration import Config, plugins_for, read_configuration
+from koordinator.cli.dataclass_flags import with_flags
 from koordinator.cli.explanation_text import by_cause, print_explanations, print_overview
 from koordinator.cli.flags import Files, GatesOfScheduler, Now, Print, Strict
 from koordinator.cli.given import Given
@@ -24,38 +26,55 @@ from koordinator.simulator.explaining import explain_pods, explain_waiting
 explain = typer.Typer(help="Why pods wait, and what would help.", no_args_is_help=True)
 
 
-Kubeconfig = Annotated[str, typer.Option(help="Read this cluster; nothing is written.")]
-Context = Annotated[str, typer.Option(help="Context of the kubeconfig.")]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainFlags:
+    """What is looked at, as of when, and how a scheduler would see it."""
+
+    files: Files = None
+    config: Config = ""
+    now: Now = ""
+    kubeconfig: Annotated[str, typer.Option(help="Read this cluster; nothing is written.")] = ""
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = ""
+    feature_gates: GatesOfScheduler = ""
+    strict: Strict = False
+    output: Print = Output.TABLE
+
+    def objects(self) -> Sequence[KubeObject]:
+        """Return what manifests and the cluster have.  Raises InputError if neither is given."""
+        given = read_given(self.files, strict=self.strict) if self.files else Given()
+        objects: Sequence[KubeObject] = given.objects
+        if self.kubeconfig or self.context:
+            objects = with_cluster(objects, self.kubeconfig, self.context)
+        elif not self.files:
+            raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
+        return given.completed(objects)
+
+    @property
+    def now_s(self) -> float:
+        """The time it is, or is said to be.  Raises InputError."""
+        return parse_time(self.now) if self.now else SystemClock().now_s()
 
 
 @explain.command("pods")
-def explain_all(
-    *,
-    files: Files = None,
-    config: Config = "",
-    now: Now = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-    feature_gates: GatesOfScheduler = "",
-    strict: Strict = False,
-    output: Print = Output.TABLE,
-) -> None:
+@with_flags
+def explain_all(flags: ExplainFlags) -> None:
     """Tell for which reasons pods wait, how many for each, and what would help.
 
     The scheduler is run on a copy until nothing moves any more; what waits then is looked at.
     """
-    configuration = read_configuration(config)
+    configuration = read_configuration(flags.config)
     told = explain_waiting(
-        _objects(files, kubeconfig, context, strict=strict),
+        flags.objects(),
         configuration,
-        now_s=_now_s(now),
+        now_s=flags.now_s,
         out_of_tree=plugins_for(configuration),
-        source=config,
-        gates=FeatureGates.parse(feature_gates),
+        source=flags.config,
+        gates=FeatureGates.parse(flags.feature_gates),
     )
     total = sum(len(pods) for _, pods in told)
-    if output is not Output.TABLE:
-        print_data({"waiting": total, "causes": [_cause(*each) for each in by_cause(told)]}, output)
+    if flags.output is not Output.TABLE:
+        causes = [_cause(*each) for each in by_cause(told)]
+        print_data({"waiting": total, "causes": causes}, flags.output)
     elif not told:
         console().print("no pod waits")
     else:
@@ -63,6 +82,7 @@ def explain_all(
 
 
 @explain.command("pod")
+@with_flags
 def explain_pod(
     names: Annotated[
         list[str] | None,
@@ -71,52 +91,28 @@ def explain_pod(
         ),
     ] = None,
     *,
-    files: Files = None,
-    config: Config = "",
-    now: Now = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-    feature_gates: GatesOfScheduler = "",
-    strict: Strict = False,
-    output: Print = Output.TABLE,
+    flags: ExplainFlags,
 ) -> None:
     """Tell what blocks a pod, where, and what would unblock it.
 
     The scheduler is run on a copy until nothing moves any more; what waits then is explained.
     """
-    configuration = read_configuration(config)
+    configuration = read_configuration(flags.config)
     explained = explain_pods(
-        _objects(files, kubeconfig, context, strict=strict),
+        flags.objects(),
         [name if "/" in name else f"default/{name}" for name in names or ()],
         configuration,
-        now_s=_now_s(now),
+        now_s=flags.now_s,
         out_of_tree=plugins_for(configuration),
-        source=config,
-        gates=FeatureGates.parse(feature_gates),
+        source=flags.config,
+        gates=FeatureGates.parse(flags.feature_gates),
     )
-    if output is not Output.TABLE:
-        print_data({"pods": [_as_data(one) for one in explained]}, output)
+    if flags.output is not Output.TABLE:
+        print_data({"pods": [_as_data(one) for one in explained]}, flags.output)
     elif not explained:
         console().print("no pod waits")
     else:
         print_explanations(console(), explained)
-
-
-def _objects(
-    files: list[str] | None, kubeconfig: str, context: str, *, strict: bool
-) -> Sequence[KubeObject]:
-    """Return what manifests and the cluster have.  Raises InputError if neither is given."""
-    given = read_given(files, strict=strict) if files else Given()
-    objects: Sequence[KubeObject] = given.objects
-    if kubeconfig or context:
-        objects = with_cluster(objects, kubeconfig, context)
-    elif not files:
-        raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
-    return given.completed(objects)
-
-
-def _now_s(now: str) -> float:
-    return parse_time(now) if now else SystemClock().now_s()
 
 
 def _as_data(one: Explanation) -> dict[str, Any]:

@@ -1,15 +1,25 @@
-"""Flags that several commands have, and their values."""
+"""Flags that several commands have, and their values.
 
+Groups of flags are fields of a command's own: see ``dataclass_flags``.
+"""
+
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from koordinator.cli.output import Output
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
+from koordinator.process.logs import LogFormat
+
+if TYPE_CHECKING:
+    from koordinator.cli.page_servers import PageSettings
 
 ONCE = "Once, without a cluster"
+SERVING = "Serving"
+ELECTION = "Leader election"
 _FILES = "File, folder or - for standard input; repeatable."
 BOOL = "true|false"  # of a flag that says one or the other, or nothing at all
 _NOW = "The time it is, RFC 3339; default: "
@@ -24,40 +34,76 @@ Strict = Annotated[
     typer.Option("--strict", help="Refuse fields that a kind does not have; else they are told."),
 ]
 Print = Annotated[Output, typer.Option("--output", "-o")]
-Verbosity = Annotated[
-    int, typer.Option("-v", help="How much is logged: 0, 4 (details), 8 (of libraries).")
-]
-LivenessDeadline = Annotated[
-    str,
-    typer.Option(
-        metavar="DURATION",
-        help="After so long without a sign of life of the loop /livez fails.",
-    ),
-]
-LIVENESS_DEADLINE = "1m"
-_SERVING = "Serving"
-SecurePort = Annotated[
-    int,
-    typer.Option(
-        help="HTTPS: health for anybody, all else for whom the API server lets; 0: none.",
-        min=0,
-        max=65535,
-        rich_help_panel=_SERVING,
-    ),
-]
-BindAddress = Annotated[str, typer.Option(help="Of the secure port.", rich_help_panel=_SERVING)]
-TlsFile = Annotated[Path | None, typer.Option(rich_help_panel=_SERVING)]
-AlwaysAllowPaths = Annotated[
-    str,
-    typer.Option(help="What anybody may read.", metavar="PATH,PATH*", rich_help_panel=_SERVING),
-]
-ANY_ADDRESS = "::"
-PROBES = "/healthz,/readyz,/livez"
 OnceFiles = Annotated[
     list[str] | None, typer.Option("--filename", "-f", help=_FILES, rich_help_panel=ONCE)
 ]
 OnceNow = Annotated[str, typer.Option(help=f"{_NOW}now.", rich_help_panel=ONCE)]
 OncePrint = Annotated[Output, typer.Option("--output", "-o", rich_help_panel=ONCE)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionFlags:
+    """Which cluster a component works on."""
+
+    kubeconfig: Annotated[
+        str, typer.Option(help="How to reach the cluster; default: KUBECONFIG, or this pod's.")
+    ] = ""
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageFlags:
+    """Where a component's pages are served over HTTPS, and what anybody may read of them."""
+
+    secure_port: Annotated[
+        int,
+        typer.Option(
+            help="HTTPS: health for anybody, all else for whom the API server lets; 0: none.",
+            min=0,
+            max=65535,
+            rich_help_panel=SERVING,
+        ),
+    ] = 0
+    bind_address: Annotated[
+        str, typer.Option(help="Of the secure port.", rich_help_panel=SERVING)
+    ] = "::"
+    tls_cert_file: Annotated[Path | None, typer.Option(rich_help_panel=SERVING)] = None
+    tls_private_key_file: Annotated[Path | None, typer.Option(rich_help_panel=SERVING)] = None
+    authorization_always_allow_paths: Annotated[
+        str,
+        typer.Option(help="What anybody may read.", metavar="PATH,PATH*", rich_help_panel=SERVING),
+    ] = "/healthz,/readyz,/livez"
+
+    def settings(self, plain: tuple[str, int] | None) -> "PageSettings":
+        """Return what the servers are made of; ``plain`` is the address without TLS, if any.
+
+        Raises InputError for flags that contradict each other.
+        """
+        from koordinator.cli.page_servers import PageSettings  # noqa: PLC0415 -- servers take long
+
+        return PageSettings.parse(plain=plain, **asdict(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessFlags:
+    """What a long-running process logs, and when it is taken for dead."""
+
+    liveness_deadline: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION",
+            help="After so long without a sign of life of the loop /livez fails.",
+        ),
+    ] = "1m"
+    verbosity: Annotated[
+        int, typer.Option("-v", help="How much is logged: 0, 4 (details), 8 (of libraries).")
+    ] = 0
+    logging_format: Annotated[LogFormat, typer.Option()] = LogFormat.TEXT
+
+    @property
+    def liveness_deadline_s(self) -> float:
+        """The deadline.  Raises InputError unless it is a duration above 0."""
+        return parse_seconds(self.liveness_deadline, "--liveness-deadline")
 
 
 def parse_seconds(text: str, source: str) -> float:
@@ -78,3 +124,21 @@ def parse_bool(text: str, source: str) -> bool:
     if text.lower() in ("false", "0", "f"):
         return False
     raise InputError(f"found {text!r}; accepted is true or false", source=source)
+
+
+def parse_address(text: str, source: str) -> tuple[str, int] | None:
+    """Return host and port of ``:8080`` or ``127.0.0.1:8080``; None for ``0``: nowhere.
+
+    Raises InputError.
+    """
+    if text == "0":
+        return None
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or not int(port) < 1 << 16:
+        raise InputError(f"found {text!r}; accepted is such as :8080, or 0", source=source)
+    return host.strip("[]") or "::", int(port)
+
+
+def parse_list(text: str) -> tuple[str, ...]:
+    """Return the parts of ``A,B``, without spaces around them and without empty ones."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -19,6 +20,7 @@ from koordinator.cli.configuration import (
     WHAT_NAMES_MEAN,
     read_configuration,
 )
+from koordinator.cli.dataclass_flags import with_flags
 from koordinator.cli.explanation_text import why_in_short
 from koordinator.cli.flags import Files, Print
 from koordinator.cli.live import with_cluster
@@ -31,27 +33,30 @@ from koordinator.simulator.explaining import explain_pods
 
 gang = typer.Typer(help="Gangs: pods that start together or not at all.", no_args_is_help=True)
 
-Kubeconfig = Annotated[str, typer.Option(help="Read this cluster.")]
-Context = Annotated[str, typer.Option(help="Context of the kubeconfig.")]
-Config = Annotated[
-    str,
-    typer.Option(metavar=NAMED_CONFIGURATION, help=f"{WHAT_NAMES_MEAN} For the defaults of gangs."),
-]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangFlags:
+    """Where gangs are looked for, and what is taken for granted about them."""
+
+    files: Files = None
+    config: Annotated[
+        str,
+        typer.Option(
+            metavar=NAMED_CONFIGURATION, help=f"{WHAT_NAMES_MEAN} For the defaults of gangs."
+        ),
+    ] = ""
+    kubeconfig: Annotated[str, typer.Option(help="Read this cluster.")] = ""
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = ""
+    output: Print = Output.TABLE
 
 
 @gang.command("list")
-def list_gangs(
-    *,
-    files: Files = None,
-    config: Config = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-    output: Print = Output.TABLE,
-) -> None:
+@with_flags
+def list_gangs(flags: GangFlags) -> None:
     """Print every gang in a line: how many members it needs and has, and why it waits."""
-    found = _summaries(files, config, kubeconfig, context)
-    if output is not Output.TABLE:
-        print_data({"gangs": [_as_data(one) for one in found]}, output)
+    found = _summaries(flags)
+    if flags.output is not Output.TABLE:
+        print_data({"gangs": [_as_data(one) for one in found]}, flags.output)
         return
     rows = []
     for one in found:
@@ -64,24 +69,20 @@ def list_gangs(
 
 
 @gang.command("show")
+@with_flags
 def show_gang(
     name: Annotated[str, typer.Argument(help="namespace/name; the namespace may be left out.")],
-    *,
-    files: Files = None,
-    config: Config = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-    output: Print = Output.TABLE,
+    flags: GangFlags,
 ) -> None:
     """Print one gang with all its members."""
     wanted = name if "/" in name else f"default/{name}"
-    found = {one.gang: one for one in _summaries(files, config, kubeconfig, context)}
+    found = {one.gang: one for one in _summaries(flags)}
     if wanted not in found:
         accepted = ", ".join(found) or "nothing: there are no gangs"
         raise InputError(f"found {wanted!r}; accepted is one of {accepted}", source="gang show")
     one = found[wanted]
-    if output is not Output.TABLE:
-        print_data(_as_data(one), output)
+    if flags.output is not Output.TABLE:
+        print_data(_as_data(one), flags.output)
         return
     printer = console()
     printer.print(
@@ -114,21 +115,20 @@ def _in_words(layer: LayerSummary) -> str:
     return f"{layer.layer}{words}: {where or 'nobody is there yet'}"
 
 
-def _summaries(
-    files: list[str] | None, config: str, kubeconfig: str, context: str
-) -> list[GangSummary]:
+def _summaries(flags: GangFlags) -> list[GangSummary]:
+    files, kubeconfig, context = flags.files, flags.kubeconfig, flags.context
     objects: Sequence[KubeObject] = read_manifests(files, sys.stdin.buffer) if files else []
     if kubeconfig or context:
         objects = with_cluster(objects, kubeconfig, context)
     elif not files:
         raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
-    found = gang_summaries(objects, _defaults(config))
+    found = gang_summaries(objects, _defaults(flags.config))
     if kubeconfig or context:
         return found  # its scheduler says why they wait
     waiting = [one.members[0].pod for one in found if not one.why and one.bound < one.min_member]
     if not waiting:
         return found
-    told = {one.pod: one for one in explain_pods(objects, waiting, _with_gangs(config))}
+    told = {one.pod: one for one in explain_pods(objects, waiting, _with_gangs(flags.config))}
     return [_told(one, told.get(one.members[0].pod)) if one.members else one for one in found]
 
 

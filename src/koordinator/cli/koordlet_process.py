@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
+from koordinator.cli.koordlet_flags import KoordletFlags
 from koordinator.cli.page_servers import PageSettings, page_servers
 from koordinator.cli.rest_metrics import RequestMetrics
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
@@ -35,7 +36,7 @@ from koordinator.process.faults import FaultMetrics
 from koordinator.process.health import PING, Check, shutdown_check
 from koordinator.process.heartbeat import Heartbeat
 from koordinator.process.inquiries import Inquiries
-from koordinator.process.logs import LogFormat, set_up_logging, set_verbosity
+from koordinator.process.logs import set_up_logging, set_verbosity
 from koordinator.process.stopping import stop_on_signals
 
 log = logging.getLogger(__name__)
@@ -47,22 +48,27 @@ _EVENTS, _MOST_EVENTS = 256, 2048
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the command line says."""
+    """What the command line says, and what its texts mean."""
 
+    flags: KoordletFlags
     options: Options
-    kubeconfig: str
-    context: str
     pages: PageSettings
-    qps: float
-    burst: int
     liveness_deadline_s: float
-    verbosity: int
-    log_format: LogFormat
+
+    @staticmethod
+    def of(flags: KoordletFlags) -> "Settings":
+        """Return the settings of flags.  Raises InputError for a text that means nothing."""
+        return Settings(
+            flags=flags,
+            options=flags.options(),
+            pages=flags.pages.settings(flags.address()),
+            liveness_deadline_s=flags.process.liveness_deadline_s,
+        )
 
 
 def run_agent(settings: Settings) -> None:
     """Work until a signal comes.  Raises InputError for what the user got wrong."""
-    set_up_logging(settings.log_format, settings.verbosity)
+    set_up_logging(settings.flags.process.logging_format, settings.flags.process.verbosity)
     allow_all_descriptors()
     stopping = stop_on_signals()
     with ExitStack() as cleanup:
@@ -81,8 +87,9 @@ class _Process:
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         self._requests = RequestMetrics(self._registry)
+        connection = settings.flags.connection
         self._credentials = Credentials(
-            find_connection(settings.kubeconfig, settings.context), self._clock
+            find_connection(connection.kubeconfig, connection.context), self._clock
         )
         self._faults = FaultMetrics("koordlet", self._registry)
         self._inquiries = Inquiries()
@@ -135,12 +142,12 @@ class _Process:
                 self._outbox.deliver(cluster)
 
     def _connect(self) -> KubernetesCluster:
-        settings = self._settings
+        flags = self._settings.flags
         cluster = KubernetesCluster(
             self._credentials,
             self._clock,
-            qps=settings.qps,
-            burst=settings.burst,
+            qps=flags.kube_api_qps,
+            burst=flags.kube_api_burst,
             timeout_s=DELIVERY_TIMEOUT_S,
             observe=self._requests.observe,
             user_agent="koordlet",

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector
@@ -24,6 +23,8 @@ from koordinator.api.webhook_configuration import (
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
 )
+from koordinator.cli.flags import parse_address, parse_list
+from koordinator.cli.manager_flags import ManagerFlags
 from koordinator.cli.page_servers import REVIEWS_PER_S, PageSettings, page_servers
 from koordinator.cli.rest_metrics import RequestMetrics
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
@@ -60,7 +61,7 @@ from koordinator.process.faults import FaultMetrics
 from koordinator.process.health import PING, Check, leader_election_check, shutdown_check
 from koordinator.process.heartbeat import Heartbeat
 from koordinator.process.leading import Leadership, unique_identity
-from koordinator.process.logs import LogFormat, set_up_logging, set_verbosity
+from koordinator.process.logs import set_up_logging, set_verbosity
 from koordinator.process.serving import STOPPED_WITHIN_S, Server
 from koordinator.process.serving_secret import ServingSecret
 from koordinator.process.stopping import stop_on_signals
@@ -88,31 +89,35 @@ _ANY_ADDRESS = "::"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the command line says."""
+    """What the command line says, and what its texts mean."""
 
+    flags: ManagerFlags
     options: Options
     hooks: HookOptions
-    kubeconfig: str
-    context: str
     elects: bool
-    election_namespace: str
-    webhook_port: int
-    webhook_names: tuple[str, ...]
-    webhook_client_ca: Path | None
-    webhook_client_names: tuple[str, ...]
     shutdown_delay_s: float
     pages: PageSettings
     health_address: tuple[str, int] | None
-    qps: float
-    burst: int
     liveness_deadline_s: float
-    verbosity: int
-    log_format: LogFormat
+
+    @staticmethod
+    def of(flags: ManagerFlags, options: Options, hooks: HookOptions) -> "Settings":
+        """Return the settings of flags.  Raises InputError for a text that means nothing."""
+        return Settings(
+            flags=flags,
+            options=options,
+            hooks=hooks,
+            elects=flags.elects,
+            shutdown_delay_s=flags.shutdown_delay_s,
+            pages=flags.pages.settings(parse_address(flags.metrics_addr, "--metrics-addr")),
+            health_address=parse_address(flags.health_probe_addr, "--health-probe-addr"),
+            liveness_deadline_s=flags.process.liveness_deadline_s,
+        )
 
 
 def run(settings: Settings) -> None:
     """Manage until a signal comes.  Raises InputError for what the user got wrong."""
-    set_up_logging(settings.log_format, settings.verbosity)
+    set_up_logging(settings.flags.process.logging_format, settings.flags.process.verbosity)
     sys.setswitchinterval(SWITCH_S)
     stopping = stop_on_signals()
     with ExitStack() as cleanup:
@@ -131,8 +136,9 @@ class _Process:
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         self._requests = RequestMetrics(self._registry)
+        connection = settings.flags.connection
         self._credentials = Credentials(
-            find_connection(settings.kubeconfig, settings.context), self._clock
+            find_connection(connection.kubeconfig, connection.context), self._clock
         )
         self._faults = FaultMetrics("koord_manager", self._registry)
         self._leadership = self._stand_for_election(first=True)
@@ -144,7 +150,7 @@ class _Process:
             cleanup=cleanup,
             on_fault=self._faults,
         )
-        self._cluster = self._connect(may_write=self._may_act, qps=settings.qps)
+        self._cluster = self._connect(may_write=self._may_act, qps=settings.flags.rest_config_qps)
         self._manager = Manager(
             self._cluster,
             self._clock,
@@ -220,7 +226,7 @@ class _Process:
             self._clock,
             may_write=may_write,
             qps=qps if qps > 0 else None,
-            burst=self._settings.burst,
+            burst=self._settings.flags.rest_config_burst,
             timeout_s=timeout_s,
             observe=self._requests.observe,
             user_agent="koord-manager",
@@ -244,7 +250,7 @@ class _Process:
             self._clock,
             np.random.default_rng(),
             identity=unique_identity(),
-            namespace=self._settings.election_namespace,
+            namespace=self._settings.flags.leader_election_namespace,
             name=LEASE,
             lease_duration_s=LEASE_S,
             renew_deadline_s=RENEW_S,
@@ -256,7 +262,7 @@ class _Process:
         settings = self._settings
         alive = [PING, self._heartbeat.check]
         if self._leadership is not None:
-            lease = f"{settings.election_namespace}/{LEASE}"
+            lease = f"{settings.flags.leader_election_namespace}/{LEASE}"
             alive.append(leader_election_check(lease, self._overdue_s))
         ready = [*alive, self._webhooks.check, shutdown_check(self._stopping)]
         checks = {"healthz": alive, "livez": alive, "readyz": ready}
@@ -298,7 +304,7 @@ class Webhooks:
         self._settings, self._cleanup = settings, cleanup
         self._metrics = ReviewMetrics(registry)
         self._hooks: Sequence[Hook] = ()
-        if settings.webhook_port:
+        if settings.flags.webhook.webhook_port:
             self._hooks = enabled_hooks(settings.hooks, self._metrics)
         self._tls: ReplaceableContext | None = None
         self._server: Server | None = None
@@ -315,7 +321,8 @@ class Webhooks:
         self._care_cluster = connect()
         namespace = settings.options.config_namespace
         full = f"{SERVICE}.{namespace}.svc"
-        names = (full, SERVICE, f"{SERVICE}.{namespace}", *settings.webhook_names)
+        further = parse_list(settings.flags.webhook.webhook_host)
+        names = (full, SERVICE, f"{SERVICE}.{namespace}", *further)
         self._secret = ServingSecret(self._care_cluster, clock, namespace, SECRET, names)
         self._thread = threading.Thread(target=self._care, name="webhook-care", daemon=True)
 
@@ -349,16 +356,17 @@ class Webhooks:
         The hooks are listed when reviews can be answered, not before.
         """
         serving = self._secret.current()
+        flags = self._settings.flags.webhook
         if self._tls is None:
-            tls = ReplaceableContext(serving.pair, self._settings.webhook_client_ca)
+            tls = ReplaceableContext(serving.pair, flags.webhook_client_ca_file)
             server = Server(
                 self._application(),
                 _ANY_ADDRESS,
-                self._settings.webhook_port,
+                flags.webhook_port,
                 tls.context,
                 limits=WEBHOOK_LIMITS,
                 periodic=self._follow,
-                client_names=self._settings.webhook_client_names,
+                client_names=parse_list(flags.webhook_client_names),
             )
             server.start()
             self._server, self._tls = server, tls

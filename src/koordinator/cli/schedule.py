@@ -2,6 +2,7 @@
 
 import enum
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.cli.configuration import Config, plugins_for, read_configuration
+from koordinator.cli.dataclass_flags import with_flags
 from koordinator.cli.flags import Files, GatesOfScheduler, Now, Print, Strict
 from koordinator.cli.given import Given
 from koordinator.cli.live import with_cluster
@@ -34,64 +36,71 @@ class FailOn(enum.StrEnum):
     UNSCHEDULABLE = "unschedulable"
 
 
-def schedule(
-    *,
-    files: Files = None,
-    config: Config = "",
-    now: Now = "",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleFlags:
+    """What there is, how it is decided, and what is shown of the decisions."""
+
+    files: Files = None
+    config: Config = ""
+    now: Now = ""
     scores: Annotated[
         bool, typer.Option("--scores", help="Add every node's verdict and scores to each pod.")
-    ] = False,
+    ] = False
     kubeconfig: Annotated[
         str, typer.Option(help="Take what exists from this cluster, too; needs --dry-run.")
-    ] = "",
-    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    ] = ""
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = ""
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would happen; nothing is written.")
-    ] = False,
-    feature_gates: GatesOfScheduler = "",
-    strict: Strict = False,
+    ] = False
+    feature_gates: GatesOfScheduler = ""
+    strict: Strict = False
     fail_on: Annotated[
         FailOn, typer.Option(help="Exit with 1 if some pod or reservation finds no node.")
-    ] = FailOn.NOTHING,
-    output: Print = Output.TABLE,
-) -> None:
+    ] = FailOn.NOTHING
+    output: Print = Output.TABLE
+
+
+@with_flags
+def schedule(flags: ScheduleFlags) -> None:
     """Decide where the pending pods among the given objects go.
 
     With a cluster: where its pending pods would go now, or, with -f, the pods given.
     """
-    given = read_given(files, strict=strict) if files else Given()
-    configuration = read_configuration(config)
+    given = read_given(flags.files, strict=flags.strict) if flags.files else Given()
+    configuration = read_configuration(flags.config)
     out_of_tree = plugins_for(configuration)
     objects: Sequence[KubeObject] = given.objects
-    if kubeconfig or context:
-        if not dry_run:
+    if flags.kubeconfig or flags.context:
+        if not flags.dry_run:
             accepted = "--dry-run: this command never writes; `koord scheduler` does"
             raise InputError(f"required with a cluster, but missing; accepted is {accepted}")
         built = build_profiles(
             configuration,
             ResourceAxis(),
             out_of_tree=out_of_tree,
-            source=config,
+            source=flags.config,
         )
-        objects = with_cluster(given.objects, kubeconfig, context, selectors=built.selectors)
-    elif not files:
+        objects = with_cluster(
+            given.objects, flags.kubeconfig, flags.context, selectors=built.selectors
+        )
+    elif not flags.files:
         raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
-    gates = FeatureGates.parse(feature_gates)
+    gates = FeatureGates.parse(flags.feature_gates)
     existing = _keys(objects) - _keys(given.objects)
     objects = given.completed(objects)
     wanted = [obj for obj in objects if (type(obj), obj.key) not in existing]
     for sentence in unheeded(
-        wanted or objects, configuration, out_of_tree=out_of_tree, source=config, gates=gates
+        wanted or objects, configuration, out_of_tree=out_of_tree, source=flags.config, gates=gates
     ):
         warn(sentence)
     result = run(
         objects,
         configuration,
-        now_s=parse_time(now) if now else SystemClock().now_s(),
-        explain=scores,
+        now_s=parse_time(flags.now) if flags.now else SystemClock().now_s(),
+        explain=flags.scores,
         out_of_tree=out_of_tree,
-        source=config,
+        source=flags.config,
         gates=gates,
     )
     if given.objects and existing:
@@ -99,12 +108,12 @@ def schedule(
             {obj.key for obj in wanted if isinstance(obj, Pod)},
             {obj.key for obj in wanted if isinstance(obj, Reservation)},
         )
-    if output is Output.TABLE:
+    if flags.output is Output.TABLE:
         _print_table(result)
     else:
-        print_data(as_data(result), output)
+        print_data(as_data(result), flags.output)
     result.faults.check()
-    if fail_on is FailOn.UNSCHEDULABLE and (
+    if flags.fail_on is FailOn.UNSCHEDULABLE and (
         result.unschedulable or any(isinstance(o, Unschedulable) for o in result.reservations)
     ):
         raise typer.Exit(1)

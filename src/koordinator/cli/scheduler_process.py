@@ -12,8 +12,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector
@@ -25,6 +23,7 @@ from koordinator.api.pod import Pod
 from koordinator.cli.configuration import plugins_for
 from koordinator.cli.page_servers import REVIEWS_PER_S
 from koordinator.cli.rest_metrics import RequestMetrics
+from koordinator.cli.scheduler_flags import SchedulerFlags
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.cluster.kubernetes.connection import find_connection
 from koordinator.cluster.kubernetes.credentials import Credentials
@@ -45,7 +44,7 @@ from koordinator.process.health import PING, Check, leader_election_check, shutd
 from koordinator.process.heartbeat import Heartbeat
 from koordinator.process.inquiries import Inquiries
 from koordinator.process.leading import Leadership, unique_identity
-from koordinator.process.logs import LogFormat, set_up_logging, set_verbosity
+from koordinator.process.logs import set_up_logging, set_verbosity
 from koordinator.process.rotated_file import RotatedFile
 from koordinator.process.serving import Server
 from koordinator.process.stopping import stop_on_signals
@@ -70,61 +69,50 @@ LONGEST_WAIT_S = 0.5  # between two looks at signals, the lease and questions
 LEAD_AT_ONCE_S = 1.0  # a free lease is taken faster than this
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What the command line says; the files are not read yet."""
-
-    configuration: KubeSchedulerConfiguration
-    source: str  # of the configuration, for messages
-    kubeconfig: str
-    context: str
-    max_unschedulable_s: float
-    secure_port: int
-    bind_address: str
-    port: int
-    address: str
-    certificate: Path | None
-    key: Path | None
-    certificate_folder: Path | None
-    always_allowed: tuple[str, ...]
-    gates: FeatureGates
-    writes_network: bool | None
-    audit: bool
-    audit_folder: Path | None
-    liveness_deadline_s: float
-    verbosity: int
-    log_format: LogFormat
-
-
-def run(settings: Settings) -> None:
+def run(
+    configuration: KubeSchedulerConfiguration, flags: SchedulerFlags, gates: FeatureGates
+) -> None:
     """Schedule until a signal comes.
 
     Raises InputError for what the user got wrong, and ClusterError when leadership is lost.
     """
-    set_up_logging(settings.log_format, settings.verbosity)
+    set_up_logging(flags.process.logging_format, flags.process.verbosity)
     sys.setswitchinterval(SWITCH_S)
     stopping = stop_on_signals()
     with ExitStack() as cleanup:
-        _Process(settings, stopping, cleanup).run()
+        _Process(configuration, flags, gates, stopping=stopping, cleanup=cleanup).run()
     log.info("stopped")
 
 
 class _Process:
     """The parts, put together.  What must be undone at the end is told to ``cleanup``."""
 
-    def __init__(self, settings: Settings, stopping: threading.Event, cleanup: ExitStack) -> None:
-        self._settings = settings
+    def __init__(
+        self,
+        configuration: KubeSchedulerConfiguration,
+        flags: SchedulerFlags,
+        gates: FeatureGates,
+        *,
+        stopping: threading.Event,
+        cleanup: ExitStack,
+    ) -> None:
+        self._configuration, self._flags, self._gates = configuration, flags, gates
+        self._writes_network = flags.writes_network
         self._stopping = stopping
         self._cleanup = cleanup
         self._clock: Clock = SystemClock()
-        self._heartbeat = Heartbeat(self._clock, settings.liveness_deadline_s)
+        self._heartbeat = Heartbeat(self._clock, flags.process.liveness_deadline_s)
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         self._requests = RequestMetrics(self._registry)
         self._faults = FaultMetrics("koord_scheduler", self._registry)
         self._credentials = Credentials(
-            find_connection(settings.kubeconfig, settings.context), self._clock
+            find_connection(
+                flags.connection.kubeconfig or configuration.client_connection.kubeconfig,
+                flags.connection.context,
+            ),
+            self._clock,
         )
         self._inquiries = Inquiries()
         self._audit = self._build_audit()
@@ -142,7 +130,7 @@ class _Process:
             # Whoever fails has to let the lease run out: of what it began, something may go on.
             self._cleanup.callback(leadership.stop, release=False)
             leadership.wait_until_leading(LEAD_AT_ONCE_S)
-            if self._settings.configuration.delay_cache_until_active:
+            if self._configuration.delay_cache_until_active:
                 self._wait_to_lead(leadership)
         led = self._may_act()
         self._scheduler.sync()
@@ -202,7 +190,7 @@ class _Process:
         qps: float = 0.0,
         timeout_s: float = 30.0,
     ) -> KubernetesCluster:
-        connection = self._settings.configuration.client_connection
+        connection = self._configuration.client_connection
         cluster = KubernetesCluster(
             self._credentials,
             self._clock,
@@ -217,7 +205,7 @@ class _Process:
         return cluster
 
     def _build_leadership(self) -> Leadership | None:
-        election = self._settings.configuration.leader_election
+        election = self._configuration.leader_election
         if not election.leader_elect:
             return None
         renew_s = election.renew_deadline.total_seconds()
@@ -243,26 +231,26 @@ class _Process:
         return leadership
 
     def _build_scheduler(self) -> Scheduler:
-        settings, configuration = self._settings, self._settings.configuration
+        flags, configuration = self._flags, self._configuration
         state = ClusterState()
         built = build_profiles(
             configuration,
             state.axis,
             out_of_tree=plugins_for(configuration),
-            gates=settings.gates,
-            source=settings.source,
+            gates=self._gates,
+            source=flags.config,
         )
-        for gate in settings.gates.without_effect:
+        for gate in self._gates.without_effect:
             why = MEANINGLESS.get(gate, "nothing here goes by that name")
             log.warning("feature gate without effect", extra={"gate": gate, "why": why})
         options = Options(
             initial_backoff_s=configuration.pod_initial_backoff_seconds,
             max_backoff_s=configuration.pod_max_backoff_seconds,
-            max_unschedulable_s=settings.max_unschedulable_s,
+            max_unschedulable_s=flags.max_unschedulable_s,
             run_limit=BINDS_UNDER_WAY,
             in_flight=BINDS_UNDER_WAY,
-            writes_network=settings.writes_network,
-            heeds_other_schedulers=CROSS_SCHEDULER_NOMINATION in settings.gates,
+            writes_network=self._writes_network,
+            heeds_other_schedulers=CROSS_SCHEDULER_NOMINATION in self._gates,
         )
         return Scheduler(
             self._cluster,
@@ -278,22 +266,22 @@ class _Process:
         )
 
     def _build_audit(self) -> Audit | None:
-        settings = self._settings
-        if settings.audit_folder is not None:
-            kept = RotatedFile(settings.audit_folder, AUDIT_FILE)
+        flags = self._flags
+        if flags.audit_dir is not None:
+            kept = RotatedFile(flags.audit_dir, AUDIT_FILE)
             self._cleanup.callback(kept.close)
             return Audit(kept.write)
-        return Audit() if settings.audit else None
+        return Audit() if flags.audit else None
 
     def _serve(self) -> None:
-        settings = self._settings
+        serving = self._flags.serving
         app = application(self._endpoints())
-        if settings.secure_port:
+        if serving.secure_port:
             reviewer = self._connect(qps=REVIEWS_PER_S, timeout_s=10.0)
-            guarded = Guard(app, Authorizer(reviewer, self._clock, settings.always_allowed))
-            self._start(Server(guarded, settings.bind_address, settings.secure_port, self._tls()))
-        if settings.port:
-            self._start(Server(app, settings.address, settings.port))
+            guarded = Guard(app, Authorizer(reviewer, self._clock, serving.always_allowed))
+            self._start(Server(guarded, serving.bind_address, serving.secure_port, self._tls()))
+        if serving.port:
+            self._start(Server(app, serving.address, serving.port))
 
     def _start(self, server: Server) -> None:
         server.start()
@@ -301,19 +289,18 @@ class _Process:
         log.info("serving", extra={"port": server.port})
 
     def _tls(self) -> ssl.SSLContext:
-        settings, names = self._settings, ("localhost", "127.0.0.1", "koord-scheduler")
-        if settings.certificate is not None and settings.key is not None:
-            return context_of_files(settings.certificate, settings.key)
-        if settings.certificate_folder is not None:
-            folder = settings.certificate_folder
-            return context_of_directory(folder, "koord-scheduler", names, self._clock)
+        serving, names = self._flags.serving, ("localhost", "127.0.0.1", "koord-scheduler")
+        if serving.tls_cert_file is not None and serving.tls_private_key_file is not None:
+            return context_of_files(serving.tls_cert_file, serving.tls_private_key_file)
+        if serving.cert_dir is not None:
+            return context_of_directory(serving.cert_dir, "koord-scheduler", names, self._clock)
         return self_signed_context(names, self._clock)
 
     def _endpoints(self) -> Endpoints:
-        settings, leadership = self._settings, self._leadership
+        configuration, leadership = self._configuration, self._leadership
         alive = [PING, self._heartbeat.check]
         if leadership is not None:
-            election = settings.configuration.leader_election
+            election = configuration.leader_election
             lease = f"{election.resource_namespace}/{election.resource_name}"
             alive.append(leader_election_check(lease, leadership.overdue_s))
         synced = Check("sched-handler-sync", self._not_synced)
@@ -325,7 +312,7 @@ class _Process:
             },
             metrics={"/metrics": self._registry},
             pages={
-                "/configz": configz(lambda: settings.configuration),
+                "/configz": configz(lambda: configuration),
                 "/debug/threads": thread_stacks,
             },
             services=services(self._scheduler, self._inquiries.ask, self._audit),

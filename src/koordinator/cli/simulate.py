@@ -15,6 +15,7 @@ from koordinator.cli.configuration import (
     plugins_for,
     read_configuration,
 )
+from koordinator.cli.dataclass_flags import with_flags
 from koordinator.cli.flags import Print
 from koordinator.cli.interruption import INTERRUPTED
 from koordinator.cli.output import Output, check_writable
@@ -38,8 +39,10 @@ class Trace(enum.StrEnum):
     OPENB = "openb"
 
 
-def simulate(
-    *,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateFlags:
+    """What is simulated, how long, and where the outcome goes."""
+
     workload: Annotated[
         str,
         typer.Option(
@@ -48,105 +51,116 @@ def simulate(
             help="YAML file that describes nodes and pods; with --trace the name or file of a pod "
             "list, the default one if absent.",
         ),
-    ] = "",
-    trace: Annotated[Trace | None, typer.Option(help="Replay a trace instead.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder with the trace's files.")] = None,
-    policy: Annotated[str, typer.Option(help="With --trace: how GPUs are placed.")] = "",
+    ] = ""
+    trace: Annotated[Trace | None, typer.Option(help="Replay a trace instead.")] = None
+    data: Annotated[Path | None, typer.Option(help="Folder with the trace's files.")] = None
+    policy: Annotated[str, typer.Option(help="With --trace: how GPUs are placed.")] = ""
     tune: Annotated[
         float | None,
         typer.Option(help="With --trace: GPU demand of all arrivals / GPUs of the cluster."),
-    ] = None,
+    ] = None
     bound: Annotated[
         bool, typer.Option("--bound", help="With --trace: add a proven upper bound.")
-    ] = False,
+    ] = False
     placements: Annotated[
         Path | None, typer.Option(help="With --trace: write a CSV line per arrival.")
-    ] = None,
+    ] = None
     config: Annotated[
         str,
         typer.Option(
             metavar=NAMED_CONFIGURATION,
             help=f"{WHAT_NAMES_MEAN} Default: that of koord demo.",
         ),
-    ] = "",
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Default: that of the workload file.")
-    ] = None,
+    ] = ""
+    seed: Annotated[int | None, typer.Option(min=0, help="Default: that of the workload file.")] = (
+        None
+    )
     until: Annotated[
         str, typer.Option(help="Virtual time to stop at, as 36h; default: the file's horizon.")
-    ] = "",
-    output: Print = Output.TABLE,
+    ] = ""
+    output: Print = Output.TABLE
     compare: Annotated[
         bool,
         typer.Option(
             "--compare", help="Run it without colocation, too, and put both side by side."
         ),
-    ] = False,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report.")] = None,
+    ] = False
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report.")] = None
     record: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
             help="Write what reaches the scheduler, for koord replay, such as run.jsonl.gz.",
         ),
-    ] = None,
+    ] = None
     audit: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER", help="Keep what the scheduler decides in files here, for koord audit."
         ),
-    ] = None,
-) -> None:
-    """Run a described workload, or replay a trace, and report what became of the pods."""
-    if trace is not None:
-        _refuse(
-            "not accepted together with --trace",
-            config=config,
-            until=until,
-            report=report,
-            compare=compare,
-            record=record,
-            audit=audit,
-        )
-        if data is None:
+    ] = None
+
+    def refuse(self, problem: str, *names: str) -> None:
+        """Raise InputError for the first of some flags that is given."""
+        for name in names:
+            if getattr(self, name):
+                raise InputError(problem, source=f"--{name}")
+
+    def replay(self) -> Replay:
+        """Return what is to be replayed of a trace.  Raises InputError without its files."""
+        if self.data is None:
             raise InputError("required with --trace: the folder with its files", source="--data")
-        replay(Replay(data, workload, policy, tune, seed, output, placements, with_bound=bound))
-        return
-    _refuse(
-        "accepted only together with --trace",
-        data=data,
-        policy=policy,
-        tune=tune,
-        bound=bound,
-        placements=placements,
-    )
-    if not workload:
-        raise InputError("required: a YAML file, or --trace with --data", source="--workload")
-    described = read_workload(workload)
-    if compare:
-        _refuse(
-            "not accepted together with --compare: one run at a time", record=record, audit=audit
+        return Replay(
+            self.data,
+            self.workload,
+            self.policy,
+            self.tune,
+            self.seed,
+            self.output,
+            self.placements,
+            with_bound=self.bound,
         )
+
+
+@with_flags
+def simulate(flags: SimulateFlags) -> None:
+    """Run a described workload, or replay a trace, and report what became of the pods."""
+    if flags.trace is not None:
+        flags.refuse(
+            "not accepted together with --trace",
+            *("config", "until", "report", "compare", "record", "audit"),
+        )
+        replay(flags.replay())
+        return
+    flags.refuse(
+        "accepted only together with --trace",
+        *("data", "policy", "tune", "bound", "placements"),
+    )
+    if not flags.workload:
+        raise InputError("required: a YAML file, or --trace with --data", source="--workload")
+    described = read_workload(flags.workload)
+    if flags.compare:
+        flags.refuse("not accepted together with --compare: one run at a time", "record", "audit")
         _check_comparable(described)
 
-    configuration = read_configuration(config, default_profile())
+    configuration = read_configuration(flags.config, default_profile())
     out_of_tree = plugins_for(configuration)
 
     def simulation_of(*, colocates: bool, audit: Audit | None = None) -> Simulation:
         return Simulation(
             described,
             configuration,
-            seed=seed,
-            until_s=_seconds(until) if until else None,
+            seed=flags.seed,
+            until_s=_seconds(flags.until) if flags.until else None,
             out_of_tree=out_of_tree,
-            source=config,
+            source=flags.config,
             colocates=colocates,
             audit=audit,
         )
 
-    files = _Files(report, record, audit)
+    files = _Files(flags.report, flags.record, flags.audit)
     files.check()
-    if _run(simulation_of, files, output, compare=compare):
+    if _run(simulation_of, files, flags.output, compare=flags.compare):
         raise typer.Exit(INTERRUPTED)
 
 
@@ -212,12 +226,6 @@ def _check_comparable(workload: Workload) -> None:
         raise InputError(
             "accepted only for a workload with the field colocation", source="--compare"
         )
-
-
-def _refuse(problem: str, **options: object) -> None:
-    for name, value in options.items():
-        if value:
-            raise InputError(problem, source=f"--{name}")
 
 
 def _seconds(text: str) -> float:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from koordinator.cli.flags import parse_address
 from koordinator.cli.main import app
-from koordinator.cli.manager import parse_address
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.manager import app as manager_app
 

@@ -1,0 +1,233 @@
+"""The flags of ``koord koordlet``: those of the original's koordlet."""
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from koordinator.cli.flags import ConnectionFlags, PageFlags, ProcessFlags, parse_bool
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.errors import InputError
+
+if TYPE_CHECKING:
+    from koordinator.host.roots import Roots
+    from koordinator.koordlet.app import Options
+    from koordinator.koordlet.prediction.models import PredictionOptions
+
+_ROOTS = "Where the machine is mounted"
+_QOS = "QoS"
+_COLLECT = "Measuring"
+_PREDICT = "Prediction"
+_AUDIT = "Audit"
+_NODE_NAME = "NODE_NAME"
+_MODE = "agent_mode"
+_S1 = Duration(seconds=1)
+_S10 = Duration(seconds=10)
+_M1 = Duration(minutes=1)
+_S5 = Duration(seconds=5)
+_S3 = Duration(seconds=3)
+_H24 = Duration(hours=24)
+_H12 = Duration(hours=12)
+_M30 = Duration(minutes=30)
+_M10 = Duration(minutes=10)
+
+
+def _duration(value: str | Duration) -> Duration:
+    """Return what a flag says; its default comes as it is."""
+    return value if isinstance(value, Duration) else Duration.parse(value)
+
+
+def _time(panel: str, metavar: str) -> Any:
+    return typer.Option(parser=_duration, metavar=metavar, rich_help_panel=panel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootFlags:
+    """Folders of the machine that the agent reads and writes; empty: as they usually are."""
+
+    cgroup_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = ""
+    sys_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = ""
+    sys_fs_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = ""
+    proc_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = ""
+    var_lib_kubelet_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = ""
+
+    def roots(self, base: "Roots") -> "Roots":
+        """Return the folders as the flags change those of ``base``."""
+        from koordinator.host.roots import Roots  # noqa: PLC0415 -- as above
+
+        def root(stated: str, default: str) -> str:
+            return (stated or default).rstrip("/") or "/"
+
+        return Roots(
+            cgroup=root(self.cgroup_root_dir, base.cgroup),
+            sys=root(self.sys_root_dir, base.sys),
+            sys_fs=root(self.sys_fs_root_dir, base.sys_fs),
+            proc=root(self.proc_root_dir, base.proc),
+            var_run=base.var_run,
+            run=base.run,
+            kubelet=root(self.var_lib_kubelet_dir, base.kubelet),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionFlags:
+    """How usage is learnt, and where what was learnt is kept."""
+
+    prediction_checkpoint_filepath: Annotated[
+        str, typer.Option(help="Empty: none are kept.", rich_help_panel=_PREDICT)
+    ] = "/prediction-checkpoints"
+    prediction_cold_start_duration: Annotated[Duration, _time(_PREDICT, "24h")] = _H24
+    prediction_safety_margin_percent: Annotated[
+        int, typer.Option(min=0, rich_help_panel=_PREDICT)
+    ] = 10
+    prediction_cpu_histogram_decay_halflife: Annotated[Duration, _time(_PREDICT, "12h")] = _H12
+    prediction_memory_histogram_decay_halflife: Annotated[Duration, _time(_PREDICT, "24h")] = _H24
+    prediction_training_interval: Annotated[Duration, _time(_PREDICT, "1m")] = _M1
+    prediction_model_expiration_duration: Annotated[Duration, _time(_PREDICT, "30m")] = _M30
+    prediction_model_checkpoint_interval: Annotated[Duration, _time(_PREDICT, "10m")] = _M10
+    prediction_model_checkpoint_max_per_step: Annotated[
+        int, typer.Option(min=1, rich_help_panel=_PREDICT)
+    ] = 12
+
+    def options(self) -> "PredictionOptions":
+        """Return what the predictor works with."""
+        from koordinator.koordlet.prediction.models import PredictionOptions  # noqa: PLC0415
+
+        return PredictionOptions(
+            cold_start_s=self.prediction_cold_start_duration.total_seconds(),
+            safety_margin_percent=self.prediction_safety_margin_percent,
+            memory_half_life_s=self.prediction_memory_histogram_decay_halflife.total_seconds(),
+            cpu_half_life_s=self.prediction_cpu_histogram_decay_halflife.total_seconds(),
+            training_interval_s=self.prediction_training_interval.total_seconds(),
+            expiration_s=self.prediction_model_expiration_duration.total_seconds(),
+            checkpoint_interval_s=self.prediction_model_checkpoint_interval.total_seconds(),
+            checkpoints_per_step=self.prediction_model_checkpoint_max_per_step,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KoordletFlags:
+    """What the command line says; the machine is not looked at yet."""
+
+    node_name: Annotated[
+        str, typer.Option(help=f"The node this runs on; default: the variable {_NODE_NAME}.")
+    ] = ""
+    addr: Annotated[
+        str,
+        typer.Option(
+            help="Plain HTTP: health for anybody, all else for whom the API server lets, or for "
+            "anybody who reaches a loopback address; empty: none."
+        ),
+    ] = ":9316"
+    pages: PageFlags = field(default_factory=PageFlags)
+    connection: ConnectionFlags = field(default_factory=ConnectionFlags)
+    kube_api_qps: Annotated[float, typer.Option(min=0.1)] = 20.0
+    kube_api_burst: Annotated[int, typer.Option(min=1)] = 30
+    feature_gates: Annotated[str, typer.Option(metavar="NAME=true|false,…")] = ""
+    process: ProcessFlags = field(default_factory=ProcessFlags)
+    roots: RootFlags = field(default_factory=RootFlags)
+    xpu_device_infos_dir: Annotated[
+        str, typer.Option(help="Where a device daemon describes accelerators.")
+    ] = "/var/run/koordlet/xpu-device-infos"
+    xpu_enforce_collect_from_device_infos: Annotated[
+        bool, typer.Option(help="Only what a device daemon describes counts, the driver does not.")
+    ] = False
+    enable_node_metric_report: Annotated[
+        bool, typer.Option("--enable-node-metric-report/--no-enable-node-metric-report")
+    ] = True
+    collect_res_used_interval: Annotated[Duration, _time(_COLLECT, "1s")] = _S1
+    collect_sys_metric_outdated_interval: Annotated[Duration, _time(_COLLECT, "10s")] = _S10
+    collect_node_cpu_info_interval: Annotated[Duration, _time(_COLLECT, "60s")] = _M1
+    psi_collector_interval: Annotated[Duration, _time(_COLLECT, "10s")] = _S10
+    coldpage_collector_interval: Annotated[Duration, _time(_COLLECT, "5s")] = _S5
+    cpi_collector_interval: Annotated[Duration, _time(_COLLECT, "60s")] = _M1
+    collect_cpi_timewindow: Annotated[Duration, _time(_COLLECT, "10s")] = _S10
+    enable_resctrl_collector: Annotated[
+        bool,
+        typer.Option(
+            help="Measure caches and bandwidth, with gate ResctrlCollector.",
+            rich_help_panel=_COLLECT,
+        ),
+    ] = False
+    resctrl_collector_interval: Annotated[Duration, _time(_COLLECT, "10s")] = _S10
+    node_topology_sync_interval: Annotated[Duration, _time(_COLLECT, "3s")] = _S3
+    reconcile_interval_seconds: Annotated[int, typer.Option(min=1, rich_help_panel=_QOS)] = 1
+    cpu_suppress_interval_seconds: Annotated[int, typer.Option(min=1, rich_help_panel=_QOS)] = 1
+    cpu_evict_interval_seconds: Annotated[int, typer.Option(min=1, rich_help_panel=_QOS)] = 1
+    memory_evict_interval_seconds: Annotated[int, typer.Option(min=1, rich_help_panel=_QOS)] = 1
+    cpu_evict_cool_time_seconds: Annotated[int, typer.Option(min=0, rich_help_panel=_QOS)] = 20
+    memory_evict_cool_time_seconds: Annotated[int, typer.Option(min=0, rich_help_panel=_QOS)] = 4
+    only_evict_by_api: Annotated[
+        bool,
+        typer.Option(help="Ask the API server, and so disruption budgets.", rich_help_panel=_QOS),
+    ] = False
+    resource_force_update_seconds: Annotated[
+        int, typer.Option(min=1, help="How often a file is looked at again.", rich_help_panel=_QOS)
+    ] = 60
+    runtime_hooks_reconcile_interval: Annotated[Duration, _time(_QOS, "10s")] = _S10
+    disable_unset_cpu_quota: Annotated[
+        bool, typer.Option(help="Pods with CPUs of their own keep a quota.", rich_help_panel=_QOS)
+    ] = False
+    audit_log_dir: Annotated[str, typer.Option(rich_help_panel=_AUDIT)] = "/var/log/koordlet"
+    audit_max_disk_space_mb: Annotated[int, typer.Option(min=2, rich_help_panel=_AUDIT)] = 16
+    prediction: PredictionFlags = field(default_factory=PredictionFlags)
+
+    def options(self) -> "Options":
+        """Return what the agent works with.  Raises InputError."""
+        from koordinator.host.roots import CONTAINER, HOST  # noqa: PLC0415 -- loaded by who runs
+        from koordinator.koordlet.app import Options  # noqa: PLC0415 -- the agent, not for --help
+        from koordinator.koordlet.app.gates import gates_of  # noqa: PLC0415 -- as above
+
+        name = self.node_name or os.environ.get(_NODE_NAME, "")
+        if not name:
+            raise InputError(f"required, but missing; or set {_NODE_NAME}", source="--node-name")
+        mode = os.environ.get(_MODE, "hostMode" if self.connection.kubeconfig else "dsMode")
+        return Options(
+            node_name=name,
+            roots=self.roots.roots(HOST if mode == "hostMode" else CONTAINER),
+            gates=gates_of(_gates(self.feature_gates)),
+            ticks_per_s=float(os.sysconf("SC_CLK_TCK")),
+            collect_interval_s=self.collect_res_used_interval.total_seconds(),
+            system_outdated_s=self.collect_sys_metric_outdated_interval.total_seconds(),
+            pressure_interval_s=self.psi_collector_interval.total_seconds(),
+            cold_page_interval_s=self.coldpage_collector_interval.total_seconds(),
+            suppress_interval_s=float(self.cpu_suppress_interval_seconds),
+            cpi_interval_s=self.cpi_collector_interval.total_seconds(),
+            cpi_window_s=self.collect_cpi_timewindow.total_seconds(),
+            monitors_resctrl=self.enable_resctrl_collector,
+            resctrl_interval_s=self.resctrl_collector_interval.total_seconds(),
+            cpu_evict_interval_s=float(self.cpu_evict_interval_seconds),
+            memory_evict_interval_s=float(self.memory_evict_interval_seconds),
+            reconcile_interval_s=float(self.reconcile_interval_seconds),
+            hooks_interval_s=self.runtime_hooks_reconcile_interval.total_seconds(),
+            topology_interval_s=self.node_topology_sync_interval.total_seconds(),
+            hardware_interval_s=self.collect_node_cpu_info_interval.total_seconds(),
+            cpu_evict_cool_s=float(self.cpu_evict_cool_time_seconds),
+            memory_evict_cool_s=float(self.memory_evict_cool_time_seconds),
+            forced_update_s=float(self.resource_force_update_seconds),
+            reports_usage=self.enable_node_metric_report,
+            evicts_only_by_api=self.only_evict_by_api,
+            keeps_quota_of_bound_pods=self.disable_unset_cpu_quota,
+            xpu_folder=self.xpu_device_infos_dir.rstrip("/"),
+            only_described_xpus=self.xpu_enforce_collect_from_device_infos,
+            audit_folder=self.audit_log_dir,
+            audit_bytes=self.audit_max_disk_space_mb << 20,
+            checkpoint_folder=self.prediction.prediction_checkpoint_filepath,
+            prediction=self.prediction.options(),
+        )
+
+    def address(self) -> tuple[str, int] | None:
+        """Return host and port of ``--addr``; None: nowhere.  Raises InputError."""
+        if not self.addr:
+            return None
+        host, _, port = self.addr.rpartition(":")
+        if not port.isdigit():
+            raise InputError(f"found {self.addr!r}; accepted is host:port", source="--addr")
+        any_address = "0.0.0.0"  # noqa: S104 -- the default of the original
+        return host.strip("[]") or any_address, int(port)
+
+
+def _gates(text: str) -> dict[str, bool]:
+    pairs = [part.partition("=") for part in text.split(",") if part]
+    return {name.strip(): parse_bool(value, "--feature-gates") for name, _, value in pairs}

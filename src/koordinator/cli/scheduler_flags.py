@@ -1,0 +1,184 @@
+"""The flags of ``koord scheduler``: those of kube-scheduler and koord-scheduler."""
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from msgspec.structs import replace
+
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.kubescheduler.gates import GATES
+from koordinator.cli.configuration import NAMED_CONFIGURATION, WHAT_NAMES_MEAN
+from koordinator.cli.flags import (
+    BOOL,
+    ELECTION,
+    ONCE,
+    SERVING,
+    ConnectionFlags,
+    OnceFiles,
+    OnceNow,
+    OncePrint,
+    ProcessFlags,
+    parse_bool,
+)
+from koordinator.cli.output import Output
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.errors import InputError
+
+_ELECTION_TIME = typer.Option(parser=Duration.parse, metavar="15s", rich_help_panel=ELECTION)
+_ELECTION_TEXT = typer.Option(rich_help_panel=ELECTION)
+_FIVE_MINUTES = Duration(minutes=5)
+_ANY_ADDRESS = "0.0.0.0"  # noqa: S104 -- the default of both originals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerElectionFlags:
+    """Fields of the configuration's ``leaderElection``; what is said here wins over the file."""
+
+    leader_elect: Annotated[
+        str,
+        typer.Option(
+            metavar=BOOL, help="Work only while holding the lease.", rich_help_panel=ELECTION
+        ),
+    ] = ""
+    leader_elect_lease_duration: Annotated[Duration | None, _ELECTION_TIME] = None
+    leader_elect_renew_deadline: Annotated[Duration | None, _ELECTION_TIME] = None
+    leader_elect_retry_period: Annotated[Duration | None, _ELECTION_TIME] = None
+    leader_elect_resource_lock: Annotated[str, _ELECTION_TEXT] = ""
+    leader_elect_resource_name: Annotated[str, _ELECTION_TEXT] = ""
+    leader_elect_resource_namespace: Annotated[str, _ELECTION_TEXT] = ""
+
+    def over(self, configuration: KubeSchedulerConfiguration) -> KubeSchedulerConfiguration:
+        """Return the configuration as these flags change it.  Raises InputError."""
+        given = {
+            each.name.removeprefix("leader_elect_"): value
+            for each in fields(self)
+            if (value := getattr(self, each.name)) not in (None, "")
+        }
+        if self.leader_elect:
+            given["leader_elect"] = parse_bool(self.leader_elect, "--leader-elect")
+        election = replace(configuration.leader_election, **given)
+        election.validate("leaderElection")
+        return replace(configuration, leader_election=election)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerServingFlags:
+    """Where the scheduler serves its pages, and what anybody may read of them."""
+
+    secure_port: Annotated[
+        int, typer.Option(help="HTTPS; 0: none.", min=0, max=65535, rich_help_panel=SERVING)
+    ] = 10259
+    bind_address: Annotated[str, typer.Option(rich_help_panel=SERVING)] = _ANY_ADDRESS
+    port: Annotated[
+        int,
+        typer.Option(
+            help="Plain HTTP, open to everybody; 0: none.",
+            min=0,
+            max=65535,
+            rich_help_panel=SERVING,
+        ),
+    ] = 0
+    address: Annotated[str, typer.Option(help="Of the plain port.", rich_help_panel=SERVING)] = (
+        _ANY_ADDRESS
+    )
+    tls_cert_file: Annotated[Path | None, typer.Option(rich_help_panel=SERVING)] = None
+    tls_private_key_file: Annotated[Path | None, typer.Option(rich_help_panel=SERVING)] = None
+    cert_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where a self-signed certificate is kept; default: nowhere.",
+            rich_help_panel=SERVING,
+        ),
+    ] = None
+    authorization_always_allow_paths: Annotated[str, typer.Option(rich_help_panel=SERVING)] = (
+        "/healthz,/readyz,/livez"
+    )
+
+    @property
+    def always_allowed(self) -> tuple[str, ...]:
+        """The paths that anybody may read."""
+        return tuple(filter(None, self.authorization_always_allow_paths.split(",")))
+
+    def check(self) -> None:
+        """Raise InputError for a certificate without its key, or a key without its certificate."""
+        if bool(self.tls_cert_file) is not bool(self.tls_private_key_file):
+            raise InputError("accepted together", source="--tls-cert-file, --tls-private-key-file")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerFlags:
+    """What the command line says; no file is read yet."""
+
+    config: Annotated[
+        str,
+        typer.Option(
+            metavar=NAMED_CONFIGURATION,
+            help=f"{WHAT_NAMES_MEAN} Default: kubernetes; with --once both.",
+        ),
+    ] = ""
+    connection: ConnectionFlags = field(default_factory=ConnectionFlags)
+    write_config_to: Annotated[
+        Path | None, typer.Option(help="Write the configuration that would be used, and exit.")
+    ] = None
+    pod_max_in_unschedulable_pods_duration: Annotated[
+        Duration | None,
+        typer.Option(
+            parser=Duration.parse,
+            metavar="5m",
+            help="A pod is tried again after this time, whatever happens; default: 5m.",
+        ),
+    ] = None
+    election: SchedulerElectionFlags = field(default_factory=SchedulerElectionFlags)
+    serving: SchedulerServingFlags = field(default_factory=SchedulerServingFlags)
+    feature_gates: Annotated[
+        str, typer.Option(metavar="NAME=true,...", help=f"Known: {', '.join(sorted(GATES))}.")
+    ] = ""
+    enable_network_topology_manager: Annotated[
+        str,
+        typer.Option(
+            metavar=BOOL,
+            help="Write the network's domains to ClusterNetworkTopology; default: if a profile "
+            "has awareNetworkTopology.",
+        ),
+    ] = ""
+    audit: Annotated[
+        bool,
+        typer.Option("--audit", help="Remember the last decisions, for /apis/v1/audit."),
+    ] = False
+    audit_dir: Annotated[
+        Path | None, typer.Option(help="Keep them in files here, too; implies --audit.")
+    ] = None
+    process: ProcessFlags = field(default_factory=ProcessFlags)
+    once: Annotated[
+        bool,
+        typer.Option(
+            "--once",
+            help="Schedule the objects given with -f and print what was written.",
+            rich_help_panel=ONCE,
+        ),
+    ] = False
+    files: OnceFiles = None
+    now: OnceNow = ""
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict", help="Refuse fields that a kind does not have.", rich_help_panel=ONCE
+        ),
+    ] = False
+    output: OncePrint = Output.YAML
+
+    @property
+    def max_unschedulable_s(self) -> float:
+        """After so long a pod that found no node is tried again."""
+        return (self.pod_max_in_unschedulable_pods_duration or _FIVE_MINUTES).total_seconds()
+
+    @property
+    def writes_network(self) -> bool | None:
+        """Whether the network's domains are written; None: as the profiles need it.
+
+        Raises InputError.
+        """
+        text = self.enable_network_topology_manager
+        return parse_bool(text, "--enable-network-topology-manager") if text else None
