@@ -4,22 +4,30 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from tests.e2e import network
 from tests.e2e.controlplane import ControlPlane, binaries
 from tests.e2e.kubelet import FakeKubelet
 from tests.e2e.leftovers import Leftovers
+from tests.e2e.real_node import RealNode, find_programs, missing
 
-_LOGS = pytest.StashKey[Callable[[], list[tuple[str, str]]]]()
+_Logs = Callable[[], list[tuple[str, str]]]
+_LOGS, _NODE_LOGS = pytest.StashKey[_Logs](), pytest.StashKey[_Logs]()
 
 
 @pytest.fixture(scope="session")
 def controlplane(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlPlane]:
-    """Run a control plane that has Koordinator's CRDs and no nodes."""
+    """Run a control plane that has Koordinator's CRDs and no nodes.
+
+    Where root runs the tests it is in a network namespace of its own, as all that they start.
+    """
     _build(request, "kube-apiserver")
+    network.enter()
     with ControlPlane(tmp_path_factory.mktemp("controlplane"), audited=True) as running:
         koord = Path(sys.executable).with_name("koord")
         crds = subprocess.run([koord, "crds"], stdout=subprocess.PIPE, text=True, check=True)
@@ -70,6 +78,34 @@ def kubectl(controlplane: ControlPlane) -> Callable[..., str]:
     return controlplane.kubectl
 
 
+@pytest.fixture(scope="session")
+def container_runtime(
+    request: pytest.FixtureRequest,
+    controlplane: ControlPlane,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[RealNode]:
+    """Run containerd with NRI; the node that it belongs to has no kubelet yet."""
+    problem = missing() or ("" if network.enter() else "a real node needs a network namespace")
+    if problem:
+        pytest.skip(problem)
+    with _uncaptured(request):
+        programs = find_programs()
+    with RealNode(controlplane, programs, tmp_path_factory.mktemp("node")) as made:
+        yield made
+
+
+@pytest.fixture
+def node(request: pytest.FixtureRequest, container_runtime: RealNode) -> Iterator[RealNode]:
+    """Run a real kubelet, whose node is there for this test alone; its containers end with it."""
+    made = container_runtime
+    request.node.stash[_NODE_LOGS] = lambda: [
+        (f"end of {name}'s log", made.log_tail(name)) for name in ("kubelet", "containerd")
+    ]
+    made.start_kubelet()
+    yield made
+    made.stop_kubelet()
+
+
 @pytest.fixture
 def helm(request: pytest.FixtureRequest, controlplane: ControlPlane) -> Callable[..., str]:
     """``helm("template", "charts/koordinator")`` as the admin; raises if it fails."""
@@ -78,10 +114,15 @@ def helm(request: pytest.FixtureRequest, controlplane: ControlPlane) -> Callable
 
 
 def _build(request: pytest.FixtureRequest, program: str) -> None:
+    with _uncaptured(request):
+        binaries.find(program)
+
+
+def _uncaptured(request: pytest.FixtureRequest) -> AbstractContextManager[None]:
     """Let people see that it will take minutes."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():
-        binaries.find(program)
+    found: AbstractContextManager[None] = capture.global_and_fixture_disabled()
+    return found
 
 
 @pytest.hookimpl(wrapper=True)
@@ -90,6 +131,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show with a failure what the control plane logged meanwhile."""
     report = yield
-    if report.failed and _LOGS in item.stash:
-        report.sections.extend(item.stash[_LOGS]())
+    for key in (_LOGS, _NODE_LOGS):
+        if report.failed and key in item.stash:
+            report.sections.extend(item.stash[key]())
     return report

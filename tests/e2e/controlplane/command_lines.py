@@ -63,6 +63,7 @@ def apiserver(
         f"--service-account-signing-key-file={account_key}",
         "--service-cluster-ip-range=10.0.0.0/24",
         "--endpoint-reconciler-type=none",
+        "--kubelet-preferred-address-types=InternalIP",  # a node's name resolves nowhere
         f"--disable-admission-plugins={','.join(admission_off)}",
         "--etcd-compaction-interval=0",  # history is compacted when a test says so
         "--delete-collection-workers=16",
