@@ -9,6 +9,7 @@ import operator
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -322,6 +323,12 @@ class Evaluation:
         return self._score(view, self._static_ok[rows], self._static_total[rows])
 
 
+class EvaluationKey:
+    """Stands for what pods that share an evaluation have in common; hashed for each pod."""
+
+    __slots__ = ("__weakref__",)
+
+
 class Evaluator:
     """Keeps the evaluations of one profile."""
 
@@ -329,7 +336,8 @@ class Evaluator:
         self.profile = profile
         self.state = state
         self._keep_bytes = keep_bytes
-        self._kept: OrderedDict[Hashable, Evaluation] = OrderedDict()
+        self._keys: WeakValueDictionary[Hashable, EvaluationKey] = WeakValueDictionary()
+        self._kept: OrderedDict[EvaluationKey, Evaluation] = OrderedDict()
         self._facts: OrderedDict[Hashable, NodeFacts] = OrderedDict()
         self._generation = 0  # of classes when idle ones were last dropped
 
@@ -342,7 +350,7 @@ class Evaluator:
         """Return the whole cluster as it is now, with the loans of the pod."""
         return view_for(self.profile, self.state, pod)
 
-    def key(self, pod: PodClass) -> Hashable:
+    def key(self, pod: PodClass) -> EvaluationKey:
         """Return the identity of the pod's evaluation, equal for pods that share it.
 
         They may be of different classes.
@@ -382,13 +390,15 @@ class Evaluator:
         """Return whether amounts and pod counts are all that placing such pods changes."""
         return self._program(pod, view)[0].linear
 
-    def _program(self, pod: PodClass, view: Snapshot) -> tuple[Program, Hashable]:
+    def _program(self, pod: PodClass, view: Snapshot) -> tuple[Program, EvaluationKey]:
         columns = self.state.axis.generation
         traits = (self.state.traits, columns, view.loans is None)
-        known: tuple[Program, Hashable, Hashable] | None = pod.facts.get(self)
+        known: tuple[Program, EvaluationKey, Hashable] | None = pod.facts.get(self)
         if known is None or known[2] != traits:
             program = compile_program(self.profile, view, pod)
-            known = pod.facts[self] = (program, (program.key, program.linear, columns), traits)
+            shared = (program.key, program.linear, columns)
+            key = self._keys.setdefault(shared, EvaluationKey())
+            known = pod.facts[self] = (program, key, traits)
         return known[0], known[1]
 
     def versions_of(self, pod: PodClass, view: Snapshot) -> Hashable:
