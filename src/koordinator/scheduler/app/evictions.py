@@ -73,16 +73,13 @@ class Evictions:
 
     def forget_nomination(self, pod: Pod, node: str = "") -> None:
         """Keep no place for a pod any more, which has one on a node now, or is gone."""
-        nominated = self._nominator.node_of(pod.key)
-        self._nominator.remove(pod.key)
+        nominated = self._nominator.remove(pod.key)
         if nominated and nominated != node:
             self._queue.on_nomination_ended(pod, self._clock.now_s())
 
     def heard_nomination(self, pod: Pod) -> None:
         """Follow what news say about the node to which a waiting pod is nominated."""
-        before = self._nominator.node_of(pod.key)
-        self._nominator.update(pod)
-        if before and self._nominator.node_of(pod.key) != before:
+        if self._nominator.update(pod):
             self._queue.on_nomination_ended(pod, self._clock.now_s())
 
     def preempt(self, pod: Pod, nomination: PostFilterResult) -> ClusterError | None:

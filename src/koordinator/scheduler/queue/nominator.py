@@ -22,9 +22,16 @@ class Nominator:
         if node:
             self._unheard[pod.key] = node
 
-    def update(self, pod: Pod) -> None:
-        """Follow the pod's status; what is older than our last word does not count."""
-        key, told = pod.key, pod.status.nominated_node_name
+    def update(self, pod: Pod) -> bool:
+        """Follow the pod's status; what is older than our last word does not count.
+
+        Returns whether it has left the node that it was nominated to.
+        """
+        told = pod.status.nominated_node_name
+        if not (told or self._node_of or self._unheard):
+            return False
+        key = pod.key
+        before = self.node_of(key)
         said = self._unheard.get(key)
         if said is not None and said != told:
             told = said
@@ -32,16 +39,17 @@ class Nominator:
             self._unheard.pop(key, None)
         if told or key in self._node_of:
             self._put(pod, told)
+        return before not in ("", told)
 
     def withdraw(self, key: str) -> None:
         """Take the pod's nomination back, although news still say that it has one."""
         self._remove(key)
         self._unheard[key] = ""
 
-    def remove(self, key: str) -> None:
-        """Forget a pod that has its place or is gone, if it is here."""
+    def remove(self, key: str) -> str:
+        """Forget a pod that has its place or is gone; return its node, empty if it had none."""
         self._unheard.pop(key, None)
-        self._remove(key)
+        return self._remove(key)
 
     def _put(self, pod: Pod, node: str) -> None:
         key = pod.key
@@ -51,14 +59,15 @@ class Nominator:
             self._node_of[key] = node
             self._pods_on.setdefault(node, {})[key] = pod
 
-    def _remove(self, key: str) -> None:
-        node = self._node_of.pop(key, None)
-        if node is not None:
+    def _remove(self, key: str) -> str:
+        node = self._node_of.pop(key, "")
+        if node:
             self.version += 1
             pods = self._pods_on[node]
             del pods[key]
             if not pods:
                 del self._pods_on[node]
+        return node
 
     def node_of(self, key: str) -> str:
         """Return the node that the pod is nominated to; empty if none."""
