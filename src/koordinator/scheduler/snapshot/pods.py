@@ -259,12 +259,6 @@ class PodTable:
     def _known_labelsets(self) -> Iterator[_LabelSet]:
         return (entry for entry in self._labelsets if entry is not None)
 
-    def _labelset_of(self, pod_class: PodClass) -> _LabelSet:
-        entry = self._labelsets[pod_class.labelset]
-        if entry is None:
-            raise BugError(f"the labels of class {pod_class.id} are forgotten")
-        return entry
-
     # -- placing -----------------------------------------------------------------------------
 
     def add(self, placed: PlacedPod, row: int) -> None:
@@ -307,7 +301,10 @@ class PodTable:
         self._count(pod_class, placed.row, 1)
 
     def _count(self, pod_class: PodClass, row: int, sign: int) -> None:
-        for counter in self._labelset_of(pod_class).counters:
+        entry = self._labelsets[pod_class.labelset]
+        if entry is None:
+            raise _forgotten(pod_class)
+        for counter in entry.counters:
             counter.counts[row] += sign
         for term, weight in self.terms_of(pod_class):
             term.counts[row] += sign * weight
@@ -337,7 +334,10 @@ class PodTable:
 
     def terms_about(self, pod_class: PodClass, kinds: Collection[TermKind]) -> list[PodCounter]:
         """Return the terms, held by some placed pod, that cover a pod of this class."""
-        terms = self._labelset_of(pod_class).terms
+        entry = self._labelsets[pod_class.labelset]
+        if entry is None:
+            raise _forgotten(pod_class)
+        terms = entry.terms
         return [term for term in terms if term.total and term.kind in kinds] if terms else []
 
     def without_holders(
@@ -449,6 +449,10 @@ class PodTable:
         for term in self._terms.values():
             if not np.array_equal(held[id(term)], term.counts):
                 raise BugError(f"holders of {term.scope} are off")
+
+
+def _forgotten(pod_class: PodClass) -> BugError:
+    return BugError(f"the labels of class {pod_class.id} are forgotten")
 
 
 def _grown(array: IntArray, length: int, fill: int = 0) -> IntArray:
