@@ -129,16 +129,19 @@ class BindingCycle:
         try:
             return step(assumed)
         except Exception as error:  # noqa: BLE001 -- told
-            fault: Fault | None = None
-            try:
-                fault = self._isolation.fault("bind", error, subject_of(assumed.queued.pod))
-            finally:
-                self.withdraw(assumed.queued.key)
-                self._binder.forget(assumed)
-                problem = fault.problem if fault is not None else str(error)
-                self._fail(assumed, f"binding failed: {problem}")
-            self._isolation.tell(fault)
+            self._break_off(assumed, error)
             return False
+
+    def _break_off(self, assumed: Assumed, error: Exception) -> None:
+        fault: Fault | None = None
+        try:
+            fault = self._isolation.fault("bind", error, subject_of(assumed.queued.pod))
+        finally:
+            self.withdraw(assumed.queued.key)
+            self._binder.forget(assumed)
+            problem = fault.problem if fault is not None else str(error)
+            self._fail(assumed, f"binding failed: {problem}")
+        self._isolation.tell(fault)
 
     def _refuse(self, assumed: Assumed, plugin: str, refusal: str) -> None:
         has_waited = bool(assumed.deadline_s)
@@ -165,7 +168,7 @@ class BindingCycle:
         """Begin to bind what has been decided, but for pods whose volumes are not ready yet."""
         batch, self._to_bind = self._to_bind, []
         self._beginning = {assumed.queued.key: assumed for assumed in batch}
-        ready = [a for a in batch if self._may_begin(a)]
+        ready = [a for a in batch if a.transaction is None or self._may_begin(a)]
         ready = [assumed for assumed in ready if assumed.queued.key in self._beginning]
         self._beginning = {}
         self._bind(ready)
@@ -220,7 +223,13 @@ class BindingCycle:
             self._binder.begin(pods)
 
     def _may_begin(self, assumed: Assumed) -> bool:
-        return assumed.queued.key in self._beginning and self._go_on(assumed, self._is_prepared)
+        if assumed.queued.key not in self._beginning:
+            return False
+        try:
+            return self._is_prepared(assumed)
+        except Exception as error:  # noqa: BLE001 -- told
+            self._break_off(assumed, error)
+            return False
 
     def _is_prepared(self, assumed: Assumed) -> bool:
         if assumed.transaction is None:  # of a run: nobody has anything to prepare

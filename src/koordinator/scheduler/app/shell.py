@@ -45,12 +45,7 @@ from koordinator.scheduler.app.reporter import Reporter
 from koordinator.scheduler.app.reservations import ReservationKeeper, build_keeper
 from koordinator.scheduler.app.terminating_pods import TerminatingPods
 from koordinator.scheduler.app.upkeep import Upkeep
-from koordinator.scheduler.contract import (
-    Action,
-    ClusterEvent,
-    PostFilterResult,
-    Profile,
-)
+from koordinator.scheduler.contract import Action, ClusterEvent, PostFilterResult, Profile
 from koordinator.scheduler.cycle import Choice, Cycle, Refused, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.ingest import Ingest, is_over
@@ -593,15 +588,19 @@ class Scheduler:
         self._take_in()
 
     def _next_run(self, most: int) -> list[QueuedPod]:
-        now_s, barrier = self._clock.now_s(), self._isolation.barrier
-        with barrier("job queue"):
+        now_s = self._clock.now_s()
+        try:  # as a barrier, which would cost each pod a microsecond
             self.queue.release(self._job_queues.take_ready(), now_s)
+        except Exception as error:  # noqa: BLE001 -- told
+            self._isolation.note("job queue", error)
         self.queue.release(self._gates.take_due(), now_s)
-        with barrier("gang"):
+        try:
             self._gang_turns.waiting.wake()
+        except Exception as error:  # noqa: BLE001 -- told
+            self._isolation.note("gang", error)
         for cycle in self.cycles.values():
             for active in cycle.profile.next_pod:
-                with barrier("next_pod"):
+                with self._isolation.barrier("next_pod"):
                     key = active.plugin.next_pod(self.queue.get)
                     queued = self.queue.take(key) if key is not None else None
                     if queued is not None:
