@@ -7,20 +7,16 @@ import gc
 import logging
 import threading
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
+from koordinator.cli.component_process import LONGEST_WAIT_S, ComponentProcess, run_component
 from koordinator.cli.koordlet_flags import KoordletFlags
 from koordinator.cli.page_servers import PageSettings, page_servers
-from koordinator.cli.rest_metrics import RequestMetrics
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
-from koordinator.cluster.kubernetes.connection import find_connection
-from koordinator.cluster.kubernetes.credentials import Credentials
-from koordinator.foundation.clock import SystemClock, WallClock
+from koordinator.foundation.clock import WallClock
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.faults import Fault
 from koordinator.host.gpus import Gpus, NoGpus
@@ -32,16 +28,12 @@ from koordinator.koordlet.app import Koordlet, Options, Outbox
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.process.descriptors import allow_all_descriptors
 from koordinator.process.endpoints import Answer, Endpoints, application, thread_stacks
-from koordinator.process.faults import FaultMetrics
 from koordinator.process.health import PING, Check, shutdown_check
-from koordinator.process.heartbeat import Heartbeat
 from koordinator.process.inquiries import Inquiries
-from koordinator.process.logs import set_up_logging, set_verbosity
-from koordinator.process.stopping import stop_on_signals
+from koordinator.process.logs import set_verbosity
 
 log = logging.getLogger(__name__)
 
-LONGEST_WAIT_S = 0.5  # between two looks at signals and questions
 DELIVERY_TIMEOUT_S = 30.0
 _EVENTS, _MOST_EVENTS = 256, 2048
 
@@ -68,30 +60,20 @@ class Settings:
 
 def run_agent(settings: Settings) -> None:
     """Work until a signal comes.  Raises InputError for what the user got wrong."""
-    set_up_logging(settings.flags.process.logging_format, settings.flags.process.verbosity)
-    allow_all_descriptors()
-    stopping = stop_on_signals()
-    with ExitStack() as cleanup:
-        _Process(settings, stopping, cleanup).run()
-    log.info("stopped")
+    flags = settings.flags
+    run_component(
+        "koordlet",
+        "koordlet",
+        flags.process,
+        flags.connection,
+        lambda parts: _Process(settings, parts),
+    )
 
 
 class _Process:
-    def __init__(self, settings: Settings, stopping: threading.Event, cleanup: ExitStack) -> None:
-        self._settings = settings
-        self._stopping = stopping
-        self._cleanup = cleanup
-        self._clock = SystemClock()
-        self._heartbeat = Heartbeat(self._clock, settings.liveness_deadline_s)
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
-        PlatformCollector(registry=self._registry)
-        self._requests = RequestMetrics(self._registry)
-        connection = settings.flags.connection
-        self._credentials = Credentials(
-            find_connection(connection.kubeconfig, connection.context), self._clock
-        )
-        self._faults = FaultMetrics("koordlet", self._registry)
+    def __init__(self, settings: Settings, parts: ComponentProcess) -> None:
+        allow_all_descriptors()
+        self._settings, self._parts, self._clock = settings, parts, parts.clock
         self._inquiries = Inquiries()
         self._outbox = Outbox()
         self._watched = self._connect()
@@ -99,7 +81,7 @@ class _Process:
         own = (options.audit_folder, options.checkpoint_folder, options.xpu_folder)
         trees = Trees(trees_of(options.roots, *own))
         host = LinuxHost(trees=trees)
-        cleanup.callback(host.close)
+        parts.cleanup.callback(host.close)
         self._agent = Koordlet(
             self._watched,
             self._clock,
@@ -112,48 +94,39 @@ class _Process:
             perf_events=LinuxPerfEvents(trees=trees),
             core_scheduling=LinuxCoreScheduling(),
             on_failure=self._tell_failure,
-            gauges=NodeGauges(self._registry, options.node_name, self._clock.now_s()),
+            gauges=NodeGauges(self._parts.registry, options.node_name, self._clock.now_s()),
         )
-        cleanup.callback(self._agent.close)
+        parts.cleanup.callback(self._agent.close)
 
     def run(self) -> None:
         self._serve()
-        self._cleanup.callback(self._inquiries.close)
+        self._parts.cleanup.callback(self._inquiries.close)
         threading.Thread(target=self._deliver, name="reports", daemon=True).start()
         frozen = False
-        while not self._stopping.is_set():
-            self._heartbeat.beat()
+        while not self._parts.stopping.is_set():
+            self._parts.heartbeat.beat()
             self._agent.step()
             self._inquiries.answer()
             if not frozen and self._agent.is_ready:
                 gc.freeze()
                 frozen = True
-            wait_s = min(max(self._agent.next_s() - self._clock.now_s(), 0.0), LONGEST_WAIT_S)
-            self._stopping.wait(wait_s)
+            self._parts.stopping.wait(self._parts.wait_s(self._agent.next_s()))
 
     def _tell_failure(self, part: str, error: Exception) -> None:
-        self._faults(Fault("round", error, part))
+        self._parts.faults(Fault("round", error, part))
 
     def _deliver(self) -> None:
         """Say what has to be said, however long the server takes to listen."""
         cluster = self._connect()
-        while not self._stopping.is_set():
+        while not self._parts.stopping.is_set():
             if self._outbox.wait(LONGEST_WAIT_S):
                 self._outbox.deliver(cluster)
 
     def _connect(self) -> KubernetesCluster:
         flags = self._settings.flags
-        cluster = KubernetesCluster(
-            self._credentials,
-            self._clock,
-            qps=flags.kube_api_qps,
-            burst=flags.kube_api_burst,
-            timeout_s=DELIVERY_TIMEOUT_S,
-            observe=self._requests.observe,
-            user_agent="koordlet",
+        return self._parts.connect(
+            qps=flags.kube_api_qps, burst=flags.kube_api_burst, timeout_s=DELIVERY_TIMEOUT_S
         )
-        self._cleanup.callback(cluster.close)
-        return cluster
 
     def _find_gpus(self, host: LinuxHost) -> Gpus:
         options = self._settings.options
@@ -170,20 +143,20 @@ class _Process:
             pages["/events"] = self._events
         endpoints = Endpoints(
             health={
-                "healthz": [PING, self._heartbeat.check],
-                "livez": [PING, self._heartbeat.check],
-                "readyz": [Check("measured", self._not_ready), shutdown_check(self._stopping)],
+                "healthz": [PING, self._parts.heartbeat.check],
+                "livez": [PING, self._parts.heartbeat.check],
+                "readyz": [
+                    Check("measured", self._not_ready),
+                    shutdown_check(self._parts.stopping),
+                ],
             },
-            metrics={"/metrics": self._registry},
+            metrics={"/metrics": self._parts.registry},
             pages=pages,
             flags={"v": set_verbosity},
-            on_fault=self._faults,
+            on_fault=self._parts.faults,
         )
         app = application(endpoints)
-        for server in page_servers(app, settings.pages, self._connect, self._clock, "koordlet"):
-            server.start()
-            self._cleanup.callback(server.stop)
-            log.info("serving", extra={"port": server.port})
+        self._parts.start(page_servers(app, settings.pages, self._connect, self._clock, "koordlet"))
 
     def _events(self, parameters: Mapping[str, str]) -> object:
         """Tell the newest changes of the machine, for /events."""

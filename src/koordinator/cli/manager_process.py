@@ -9,30 +9,26 @@ steps down, goes on answering and stands for election again.
 
 import gc
 import logging
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge
 from starlette.applications import Starlette
 
 from koordinator.api.webhook_configuration import (
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
 )
+from koordinator.cli.component_process import ComponentProcess, LeaseTerms, run_component
 from koordinator.cli.flags import parse_address, parse_list
 from koordinator.cli.manager_flags import ManagerFlags
 from koordinator.cli.page_servers import REVIEWS_PER_S, PageSettings, page_servers
-from koordinator.cli.rest_metrics import RequestMetrics
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
-from koordinator.cluster.kubernetes.connection import find_connection
-from koordinator.cluster.kubernetes.credentials import Credentials
-from koordinator.cluster.leader_election import LeaderElector
 from koordinator.cluster.port import Cluster
-from koordinator.foundation.clock import Clock, SystemClock
+from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError, NotFoundError
 from koordinator.foundation.faults import FaultHandler
 from koordinator.manager.admission.hooks import Hook, HookOptions, enabled_hooks
@@ -57,14 +53,11 @@ from koordinator.process.admission_reviews import (
 from koordinator.process.certificates import ReplaceableContext
 from koordinator.process.connections import ConnectionLimits
 from koordinator.process.endpoints import Endpoints, application, probes, thread_stacks
-from koordinator.process.faults import FaultMetrics
 from koordinator.process.health import PING, Check, leader_election_check, shutdown_check
-from koordinator.process.heartbeat import Heartbeat
-from koordinator.process.leading import Leadership, unique_identity
-from koordinator.process.logs import set_up_logging, set_verbosity
+from koordinator.process.leading import Leadership
+from koordinator.process.logs import set_verbosity
 from koordinator.process.serving import STOPPED_WITHIN_S, Server
 from koordinator.process.serving_secret import ServingSecret
-from koordinator.process.stopping import stop_on_signals
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +68,6 @@ CARE_S = 60.0  # between two looks at certificate and webhook configurations
 CARE_AGAIN_S = 5.0  # after one that failed
 CARE_SOON_S = 0.1  # while the first reviews can't be answered yet
 LEASE_S, RENEW_S, RETRY_S = 15.0, 10.0, 2.0  # as controller-runtime has them
-LONGEST_WAIT_S = 0.5
 STEP = 256  # objects between two looks at signals and the lease
 #: After so long a loop that never rests makes way for a webhook.  A request asks for that dozens of
 #: times, and with Python's 5 ms it would last some 200 ms.
@@ -117,59 +109,58 @@ class Settings:
 
 def run(settings: Settings) -> None:
     """Manage until a signal comes.  Raises InputError for what the user got wrong."""
-    set_up_logging(settings.flags.process.logging_format, settings.flags.process.verbosity)
-    sys.setswitchinterval(SWITCH_S)
-    stopping = stop_on_signals()
-    with ExitStack() as cleanup:
-        _Process(settings, stopping, cleanup).run()
-    log.info("stopped")
+    flags = settings.flags
+    run_component(
+        "koord-manager",
+        "koord_manager",
+        flags.process,
+        flags.connection,
+        lambda parts: _Process(settings, parts),
+        switch_s=SWITCH_S,
+    )
 
 
 class _Process:
-    """The parts, put together.  What must be undone at the end is told to ``cleanup``."""
+    """The parts of the manager, put together."""
 
-    def __init__(self, settings: Settings, stopping: threading.Event, cleanup: ExitStack) -> None:
-        self._settings, self._stopping, self._cleanup = settings, stopping, cleanup
-        self._clock: Clock = SystemClock()
-        self._heartbeat = Heartbeat(self._clock, settings.liveness_deadline_s)
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
-        PlatformCollector(registry=self._registry)
-        self._requests = RequestMetrics(self._registry)
-        connection = settings.flags.connection
-        self._credentials = Credentials(
-            find_connection(connection.kubeconfig, connection.context), self._clock
+    def __init__(self, settings: Settings, parts: ComponentProcess) -> None:
+        self._settings, self._parts, self._clock = settings, parts, parts.clock
+        self._lease = LeaseTerms(
+            namespace=settings.flags.leader_election_namespace,
+            name=LEASE,
+            lease_duration_s=LEASE_S,
+            renew_deadline_s=RENEW_S,
+            retry_period_s=RETRY_S,
         )
-        self._faults = FaultMetrics("koord_manager", self._registry)
         self._leadership = self._stand_for_election(first=True)
         self._webhooks = Webhooks(
             settings,
             lambda: self._connect(timeout_s=5.0),
             self._clock,
-            self._registry,
-            cleanup=cleanup,
-            on_fault=self._faults,
+            self._parts.registry,
+            cleanup=parts.cleanup,
+            on_fault=self._parts.faults,
         )
         self._cluster = self._connect(may_write=self._may_act, qps=settings.flags.rest_config_qps)
         self._manager = Manager(
             self._cluster,
             self._clock,
             settings.options,
-            metrics=Metrics(self._registry),
-            on_fault=self._faults,
+            metrics=Metrics(self._parts.registry),
+            on_fault=self._parts.faults,
         )
 
     def run(self) -> None:
         self._serve()
         self._webhooks.start()
-        self._cleanup.callback(self._leave_election, release=False)
+        self._parts.cleanup.callback(self._leave_election, release=False)
         if self._leadership is not None:
             self._leadership.start()
         manager = self._manager
         manager.sync()
         led = frozen = False
-        while not self._stopping.is_set():
-            self._heartbeat.beat()
+        while not self._parts.stopping.is_set():
+            self._parts.heartbeat.beat()
             if self._leadership is not None and self._leadership.lost:
                 self._leadership = self._stand_again(self._leadership)
             leads = self._may_act()
@@ -207,10 +198,7 @@ class _Process:
         return 0.0 if self._leadership is None else self._leadership.overdue_s()
 
     def _longest_wait_s(self, *, leads: bool) -> float:
-        wakeup_s = self._manager.next_wakeup_s()
-        if wakeup_s is None or not leads:
-            return LONGEST_WAIT_S
-        return min(max(wakeup_s - self._clock.now_s(), 0.0), LONGEST_WAIT_S)
+        return self._parts.wait_s(self._manager.next_wakeup_s() if leads else None)
 
     # -- parts -------------------------------------------------------------------------------
 
@@ -221,18 +209,8 @@ class _Process:
         qps: float = 0.0,
         timeout_s: float = 30.0,
     ) -> KubernetesCluster:
-        cluster = KubernetesCluster(
-            self._credentials,
-            self._clock,
-            may_write=may_write,
-            qps=qps if qps > 0 else None,
-            burst=self._settings.flags.rest_config_burst,
-            timeout_s=timeout_s,
-            observe=self._requests.observe,
-            user_agent="koord-manager",
-        )
-        self._cleanup.callback(cluster.close)
-        return cluster
+        burst = self._settings.flags.rest_config_burst
+        return self._parts.connect(may_write=may_write, qps=qps, burst=burst, timeout_s=timeout_s)
 
     def _stand_for_election(self, *, first: bool = False) -> Leadership | None:
         """Return a new candidate, under a new name: a lost lease has to run out for it, too."""
@@ -243,35 +221,23 @@ class _Process:
             Gauge(
                 "koordinator_manager_is_leader",
                 "Whether this process leads: 1, or waits to: 0.",
-                registry=self._registry,
+                registry=self._parts.registry,
             ).set_function(lambda: float(self._may_act()))
-        elector = LeaderElector(
-            self._election_cluster,
-            self._clock,
-            np.random.default_rng(),
-            identity=unique_identity(),
-            namespace=self._settings.flags.leader_election_namespace,
-            name=LEASE,
-            lease_duration_s=LEASE_S,
-            renew_deadline_s=RENEW_S,
-            retry_period_s=RETRY_S,
-        )
-        return Leadership(elector, self._clock)
+        return self._parts.stand_for(self._lease, self._election_cluster)
 
     def _serve(self) -> None:
         settings = self._settings
-        alive = [PING, self._heartbeat.check]
+        alive = [PING, self._parts.heartbeat.check]
         if self._leadership is not None:
-            lease = f"{settings.flags.leader_election_namespace}/{LEASE}"
-            alive.append(leader_election_check(lease, self._overdue_s))
-        ready = [*alive, self._webhooks.check, shutdown_check(self._stopping)]
+            alive.append(leader_election_check(self._lease.key, self._overdue_s))
+        ready = [*alive, self._webhooks.check, shutdown_check(self._parts.stopping)]
         checks = {"healthz": alive, "livez": alive, "readyz": ready}
         pages = Endpoints(
             health=checks,
-            metrics={"/metrics": self._registry, "/all-metrics": self._registry},
+            metrics={"/metrics": self._parts.registry, "/all-metrics": self._parts.registry},
             pages={"/debug/threads": thread_stacks},
             flags={"v": set_verbosity},
-            on_fault=self._faults,
+            on_fault=self._parts.faults,
         )
         servers = page_servers(
             application(pages),
@@ -282,10 +248,7 @@ class _Process:
         )
         if settings.health_address is not None:
             servers.append(Server(probes(checks), *settings.health_address))
-        for server in servers:
-            server.start()
-            self._cleanup.callback(server.stop)
-            log.info("serving", extra={"port": server.port})
+        self._parts.start(servers)
 
 
 class Webhooks:

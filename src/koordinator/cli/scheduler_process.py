@@ -8,27 +8,26 @@ Source of names and ports: kubernetes cmd/kube-scheduler/app.
 import gc
 import logging
 import ssl
-import sys
-import threading
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from dataclasses import replace
 
-import numpy as np
-from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector
+from prometheus_client import Gauge
 
 from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
+from koordinator.api.kubescheduler.config import LeaderElectionConfiguration
 from koordinator.api.kubescheduler.gates import CROSS_SCHEDULER_NOMINATION, MEANINGLESS
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
+from koordinator.cli.component_process import (
+    LONGEST_WAIT_S,
+    ComponentProcess,
+    LeaseTerms,
+    run_component,
+)
 from koordinator.cli.configuration import plugins_for
 from koordinator.cli.page_servers import REVIEWS_PER_S
-from koordinator.cli.rest_metrics import RequestMetrics
 from koordinator.cli.scheduler_flags import SchedulerFlags
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
-from koordinator.cluster.kubernetes.connection import find_connection
-from koordinator.cluster.kubernetes.credentials import Credentials
-from koordinator.cluster.leader_election import LeaderElector
-from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.errors import ClusterError
 from koordinator.process.authorization import Authorizer
 from koordinator.process.certificates import (
@@ -38,16 +37,13 @@ from koordinator.process.certificates import (
 )
 from koordinator.process.configz import configz
 from koordinator.process.endpoints import Endpoints, application, thread_stacks
-from koordinator.process.faults import FaultMetrics
 from koordinator.process.guard import Guard
 from koordinator.process.health import PING, Check, leader_election_check, shutdown_check
-from koordinator.process.heartbeat import Heartbeat
 from koordinator.process.inquiries import Inquiries
-from koordinator.process.leading import Leadership, unique_identity
-from koordinator.process.logs import set_up_logging, set_verbosity
+from koordinator.process.leading import Leadership
+from koordinator.process.logs import set_verbosity
 from koordinator.process.rotated_file import RotatedFile
 from koordinator.process.serving import Server
-from koordinator.process.stopping import stop_on_signals
 from koordinator.scheduler.app import Options, Outcome, Scheduler
 from koordinator.scheduler.app.audit import AUDIT_FILE, Audit
 from koordinator.scheduler.app.explanations import Explanations
@@ -65,7 +61,6 @@ BINDS_UNDER_WAY = 512  # decided ahead of the API server: less than a second of 
 SWITCH_S = 0.001
 STEP = 1024  # pods decided between two looks at everything else
 NAP_S = 0.05
-LONGEST_WAIT_S = 0.5  # between two looks at signals, the lease and questions
 LEAD_AT_ONCE_S = 1.0  # a free lease is taken faster than this
 
 
@@ -76,67 +71,56 @@ def run(
 
     Raises InputError for what the user got wrong, and ClusterError when leadership is lost.
     """
-    set_up_logging(flags.process.logging_format, flags.process.verbosity)
-    sys.setswitchinterval(SWITCH_S)
-    stopping = stop_on_signals()
-    with ExitStack() as cleanup:
-        _Process(configuration, flags, gates, stopping=stopping, cleanup=cleanup).run()
-    log.info("stopped")
+    stated = flags.connection.kubeconfig or configuration.client_connection.kubeconfig
+    run_component(
+        "koord-scheduler",
+        "koord_scheduler",
+        flags.process,
+        replace(flags.connection, kubeconfig=stated),
+        lambda parts: _Process(configuration, flags, gates, parts),
+        switch_s=SWITCH_S,
+    )
 
 
 class _Process:
-    """The parts, put together.  What must be undone at the end is told to ``cleanup``."""
+    """The parts of the scheduler, put together."""
 
     def __init__(
         self,
         configuration: KubeSchedulerConfiguration,
         flags: SchedulerFlags,
         gates: FeatureGates,
-        *,
-        stopping: threading.Event,
-        cleanup: ExitStack,
+        parts: ComponentProcess,
     ) -> None:
         self._configuration, self._flags, self._gates = configuration, flags, gates
         self._writes_network = flags.writes_network
-        self._stopping = stopping
-        self._cleanup = cleanup
-        self._clock: Clock = SystemClock()
-        self._heartbeat = Heartbeat(self._clock, flags.process.liveness_deadline_s)
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
-        PlatformCollector(registry=self._registry)
-        self._requests = RequestMetrics(self._registry)
-        self._faults = FaultMetrics("koord_scheduler", self._registry)
-        self._credentials = Credentials(
-            find_connection(
-                flags.connection.kubeconfig or configuration.client_connection.kubeconfig,
-                flags.connection.context,
-            ),
-            self._clock,
-        )
+        self._parts, self._clock = parts, parts.clock
+        self._lease = _lease(configuration.leader_election)
         self._inquiries = Inquiries()
         self._audit = self._build_audit()
         self._leadership = self._build_leadership()
-        self._cluster = self._connect(may_write=self._may_act, limited=True)
+        self._cluster = self._connect(
+            may_write=self._may_act, qps=configuration.client_connection.qps
+        )
         self._scheduler = self._build_scheduler()
         self._explanations = Explanations(self._scheduler, self._cluster, self._clock)
 
     def run(self) -> None:
         self._serve()
-        self._cleanup.callback(self._inquiries.close)
+        self._parts.cleanup.callback(self._inquiries.close)
         leadership = self._leadership
         if leadership is not None:
             leadership.start()
             # Whoever fails has to let the lease run out: of what it began, something may go on.
-            self._cleanup.callback(leadership.stop, release=False)
+            self._parts.cleanup.callback(leadership.stop, release=False)
             leadership.wait_until_leading(LEAD_AT_ONCE_S)
             if self._configuration.delay_cache_until_active:
                 self._wait_to_lead(leadership)
         led = self._may_act()
         self._scheduler.sync()
         frozen = False
-        while not self._stopping.is_set():
-            self._heartbeat.beat()
+        while not self._parts.stopping.is_set():
+            self._parts.heartbeat.beat()
             if leadership is not None and leadership.lost:
                 raise ClusterError("leadership lost")
             leads = self._may_act()
@@ -149,7 +133,7 @@ class _Process:
                 frozen = True
             outcomes = self._work(leads=leads)
             if self._scheduler.is_saturated:
-                self._stopping.wait(NAP_S)  # many answers at once cost less than one by one
+                self._parts.stopping.wait(NAP_S)  # many answers at once cost less than one by one
             elif not outcomes:
                 self._cluster.wait(self._longest_wait_s())
         self._scheduler.finish()
@@ -168,17 +152,14 @@ class _Process:
         return self._leadership is None or self._leadership.holds()
 
     def _wait_to_lead(self, leadership: Leadership) -> None:
-        while not (self._stopping.is_set() or leadership.lost):
-            self._heartbeat.beat()
+        while not (self._parts.stopping.is_set() or leadership.lost):
+            self._parts.heartbeat.beat()
             if leadership.wait_until_leading(LONGEST_WAIT_S):
                 return
 
     def _longest_wait_s(self) -> float:
         wakeups = (self._scheduler.next_wakeup_s(), self._explanations.next_wakeup_s())
-        wakeup_s = min((at_s for at_s in wakeups if at_s is not None), default=None)
-        if wakeup_s is None:
-            return LONGEST_WAIT_S
-        return min(max(wakeup_s - self._clock.now_s(), 0.0), LONGEST_WAIT_S)
+        return self._parts.wait_s(min((at_s for at_s in wakeups if at_s is not None), default=None))
 
     # -- parts -------------------------------------------------------------------------------
 
@@ -186,48 +167,26 @@ class _Process:
         self,
         *,
         may_write: Callable[[], bool] = lambda: True,
-        limited: bool = False,
         qps: float = 0.0,
         timeout_s: float = 30.0,
     ) -> KubernetesCluster:
-        connection = self._configuration.client_connection
-        cluster = KubernetesCluster(
-            self._credentials,
-            self._clock,
-            may_write=may_write,
-            qps=qps or (connection.qps if limited and connection.qps > 0 else None),
-            burst=connection.burst,
-            timeout_s=timeout_s,
-            observe=self._requests.observe,
-            user_agent="koord-scheduler",
-        )
-        self._cleanup.callback(cluster.close)
-        return cluster
+        burst = self._configuration.client_connection.burst
+        return self._parts.connect(may_write=may_write, qps=qps, burst=burst, timeout_s=timeout_s)
 
     def _build_leadership(self) -> Leadership | None:
-        election = self._configuration.leader_election
-        if not election.leader_elect:
+        lease = self._lease
+        if lease is None:
             return None
-        renew_s = election.renew_deadline.total_seconds()
-        elector = LeaderElector(
-            self._connect(timeout_s=renew_s / 2),
-            self._clock,
-            np.random.default_rng(),
-            identity=unique_identity(),
-            namespace=election.resource_namespace,
-            name=election.resource_name,
-            lease_duration_s=election.lease_duration.total_seconds(),
-            renew_deadline_s=renew_s,
-            retry_period_s=election.retry_period.total_seconds(),
+        leadership = self._parts.stand_for(
+            lease, self._connect(timeout_s=lease.renew_deadline_s / 2)
         )
-        leadership = Leadership(elector, self._clock)
         master = Gauge(
             "leader_election_master_status",
             "Whether this process leads: 1, or waits to: 0.",
             ["name"],
-            registry=self._registry,
+            registry=self._parts.registry,
         )
-        master.labels(election.resource_name).set_function(lambda: float(leadership.holds()))
+        master.labels(lease.name).set_function(lambda: float(leadership.holds()))
         return leadership
 
     def _build_scheduler(self) -> Scheduler:
@@ -260,33 +219,29 @@ class _Process:
             WATCHED,
             field_selectors={**SELECTORS, **built.selectors},
             options=options,
-            metrics=Metrics(self._registry),
+            metrics=Metrics(self._parts.registry),
             audit=self._audit,
-            on_fault=self._faults,
+            on_fault=self._parts.faults,
         )
 
     def _build_audit(self) -> Audit | None:
         flags = self._flags
         if flags.audit_dir is not None:
             kept = RotatedFile(flags.audit_dir, AUDIT_FILE)
-            self._cleanup.callback(kept.close)
+            self._parts.cleanup.callback(kept.close)
             return Audit(kept.write)
         return Audit() if flags.audit else None
 
     def _serve(self) -> None:
         serving = self._flags.serving
-        app = application(self._endpoints())
+        app, servers = application(self._endpoints()), []
         if serving.secure_port:
             reviewer = self._connect(qps=REVIEWS_PER_S, timeout_s=10.0)
             guarded = Guard(app, Authorizer(reviewer, self._clock, serving.always_allowed))
-            self._start(Server(guarded, serving.bind_address, serving.secure_port, self._tls()))
+            servers.append(Server(guarded, serving.bind_address, serving.secure_port, self._tls()))
         if serving.port:
-            self._start(Server(app, serving.address, serving.port))
-
-    def _start(self, server: Server) -> None:
-        server.start()
-        self._cleanup.callback(server.stop)
-        log.info("serving", extra={"port": server.port})
+            servers.append(Server(app, serving.address, serving.port))
+        self._parts.start(servers)
 
     def _tls(self) -> ssl.SSLContext:
         serving, names = self._flags.serving, ("localhost", "127.0.0.1", "koord-scheduler")
@@ -298,19 +253,17 @@ class _Process:
 
     def _endpoints(self) -> Endpoints:
         configuration, leadership = self._configuration, self._leadership
-        alive = [PING, self._heartbeat.check]
-        if leadership is not None:
-            election = configuration.leader_election
-            lease = f"{election.resource_namespace}/{election.resource_name}"
-            alive.append(leader_election_check(lease, leadership.overdue_s))
+        alive = [PING, self._parts.heartbeat.check]
+        if leadership is not None and self._lease is not None:
+            alive.append(leader_election_check(self._lease.key, leadership.overdue_s))
         synced = Check("sched-handler-sync", self._not_synced)
         return Endpoints(
             health={
                 "healthz": alive,
                 "livez": alive,
-                "readyz": [*alive, synced, shutdown_check(self._stopping)],
+                "readyz": [*alive, synced, shutdown_check(self._parts.stopping)],
             },
-            metrics={"/metrics": self._registry},
+            metrics={"/metrics": self._parts.registry},
             pages={
                 "/configz": configz(lambda: configuration),
                 "/debug/threads": thread_stacks,
@@ -318,8 +271,21 @@ class _Process:
             services=services(self._scheduler, self._inquiries.ask, self._audit),
             is_leader=self._may_act,
             flags={"v": set_verbosity},
-            on_fault=self._faults,
+            on_fault=self._parts.faults,
         )
 
     def _not_synced(self) -> str:
         return "" if self._scheduler.is_synced else "the cluster has not been taken in yet"
+
+
+def _lease(election: LeaderElectionConfiguration) -> LeaseTerms | None:
+    """Return which lease is held; None if the scheduler works without."""
+    if not election.leader_elect:
+        return None
+    return LeaseTerms(
+        namespace=election.resource_namespace,
+        name=election.resource_name,
+        lease_duration_s=election.lease_duration.total_seconds(),
+        renew_deadline_s=election.renew_deadline.total_seconds(),
+        retry_period_s=election.retry_period.total_seconds(),
+    )

@@ -1,0 +1,171 @@
+"""What the process of every component is made of: clock, metrics, connection, election, servers.
+
+A component says how it is called, what its loop does, and which pages it has; how a process
+starts, is looked after and ends is the same for all and is here.
+Source of the names of metrics: kubernetes component-base, client-go, controller-runtime.
+"""
+
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+
+from koordinator.cli.flags import ConnectionFlags, ProcessFlags
+from koordinator.cli.rest_metrics import RequestMetrics
+from koordinator.cluster.kubernetes.cluster import KubernetesCluster
+from koordinator.cluster.kubernetes.connection import find_connection
+from koordinator.cluster.kubernetes.credentials import Credentials
+from koordinator.cluster.leader_election import LeaderElector
+from koordinator.foundation.clock import SystemClock
+from koordinator.process.faults import FaultMetrics
+from koordinator.process.heartbeat import Heartbeat
+from koordinator.process.leading import Leadership, unique_identity
+from koordinator.process.logs import set_up_logging
+from koordinator.process.serving import Server
+from koordinator.process.stopping import stop_on_signals
+
+log = logging.getLogger(__name__)
+
+LONGEST_WAIT_S = 0.5  # between two looks at signals, the lease and questions
+
+
+class Runnable(Protocol):
+    """A component whose parts are put together."""
+
+    def run(self) -> None:
+        """Work until the component is told to stop."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTerms:
+    """Which lease a component holds while it works, and how long it counts."""
+
+    namespace: str
+    name: str
+    lease_duration_s: float
+    renew_deadline_s: float
+    retry_period_s: float
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+class ComponentProcess:
+    """The parts that do not depend on what the component does.
+
+    What must be undone at the end is told to ``cleanup``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        metrics_prefix: str,
+        *,
+        process: ProcessFlags,
+        connection: ConnectionFlags,
+        stopping: threading.Event,
+        cleanup: ExitStack,
+    ) -> None:
+        self._name = name
+        self.stopping, self.cleanup = stopping, cleanup
+        self.clock = SystemClock()
+        self.heartbeat = Heartbeat(self.clock, process.liveness_deadline_s)
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self.faults = FaultMetrics(metrics_prefix, self.registry)
+        self._requests = RequestMetrics(self.registry)
+        self._credentials = Credentials(
+            find_connection(connection.kubeconfig, connection.context), self.clock
+        )
+
+    def connect(
+        self,
+        *,
+        may_write: Callable[[], bool] = lambda: True,
+        qps: float = 0.0,
+        burst: int,
+        timeout_s: float = 30.0,
+    ) -> KubernetesCluster:
+        """Return a client of the cluster, closed at the end; ``qps`` 0 is no limit."""
+        cluster = KubernetesCluster(
+            self._credentials,
+            self.clock,
+            may_write=may_write,
+            qps=qps if qps > 0 else None,
+            burst=burst,
+            timeout_s=timeout_s,
+            observe=self._requests.observe,
+            user_agent=self._name,
+        )
+        self.cleanup.callback(cluster.close)
+        return cluster
+
+    def stand_for(self, lease: LeaseTerms, cluster: KubernetesCluster) -> Leadership:
+        """Return a new candidate for a lease, under a new name, not started yet."""
+        elector = LeaderElector(
+            cluster,
+            self.clock,
+            np.random.default_rng(),
+            identity=unique_identity(),
+            namespace=lease.namespace,
+            name=lease.name,
+            lease_duration_s=lease.lease_duration_s,
+            renew_deadline_s=lease.renew_deadline_s,
+            retry_period_s=lease.retry_period_s,
+        )
+        return Leadership(elector, self.clock)
+
+    def start(self, servers: Iterable[Server]) -> None:
+        """Serve from now to the end."""
+        for server in servers:
+            server.start()
+            self.cleanup.callback(server.stop)
+            log.info("serving", extra={"port": server.port})
+
+    def wait_s(self, wakeup_s: float | None) -> float:
+        """Return how long a loop may wait that has something to do at ``wakeup_s``, if at all."""
+        if wakeup_s is None:
+            return LONGEST_WAIT_S
+        return min(max(wakeup_s - self.clock.now_s(), 0.0), LONGEST_WAIT_S)
+
+
+def run_component(
+    name: str,
+    metrics_prefix: str,
+    process: ProcessFlags,
+    connection: ConnectionFlags,
+    build: Callable[[ComponentProcess], Runnable],
+    *,
+    switch_s: float | None = None,
+) -> None:
+    """Log as the flags say, put a component together, and run it until a signal comes.
+
+    ``name`` is its user agent, ``metrics_prefix`` what its counters of faults begin with;
+    ``switch_s`` is how long one thread may keep another waiting.
+    Raises InputError if there is no way to the cluster.
+    """
+    set_up_logging(process.logging_format, process.verbosity)
+    if switch_s is not None:
+        sys.setswitchinterval(switch_s)
+    stopping = stop_on_signals()
+    with ExitStack() as cleanup:
+        parts = ComponentProcess(
+            name,
+            metrics_prefix,
+            process=process,
+            connection=connection,
+            stopping=stopping,
+            cleanup=cleanup,
+        )
+        build(parts).run()
+    log.info("stopped")
