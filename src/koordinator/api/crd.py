@@ -12,14 +12,15 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
+from koordinator.api.bounds import NOT_NEGATIVE, PERCENT, Bounds, bounded
 from koordinator.api.meta import ApiStruct, KubeObject
 from koordinator.api.pod import PodTemplateSpec
 
 _UNTYPED: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
 
-Percent = Annotated[int, Meta(ge=0, le=100)]
-NotNegative = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
+Percent = Annotated[int, bounded(PERCENT)]
+NotNegative = Annotated[int, bounded(NOT_NEGATIVE)]
+Positive = Annotated[int, bounded(Bounds(1))]
 IntOrString = int | str
 UntypedObject = Annotated[dict[str, Any], Meta(extra_json_schema=_UNTYPED)]
 UntypedPodTemplate = Annotated[PodTemplateSpec, Meta(extra_json_schema=_UNTYPED)]

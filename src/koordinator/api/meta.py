@@ -9,6 +9,9 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
+from koordinator.api.bounds import Bounds
+
+INT32 = Bounds(-(2**31), 2**31 - 1)
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 JsonObject = dict[str, Any]  # a decoded JSON object whose fields we don't type

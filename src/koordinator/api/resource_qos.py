@@ -8,12 +8,14 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
+from koordinator.api.bounds import ANY, FLAG, NOT_NEGATIVE, PERCENT, Bounds, bounded, one_of
 from koordinator.api.crd import NotNegative, Percent, Positive
 from koordinator.api.meta import ApiStruct
 
-WmarkScale = Annotated[int, Meta(ge=1, le=1000)]
-WmarkMinAdjustment = Annotated[int, Meta(ge=-25, le=50)]
-IoWeight = Annotated[int, Meta(ge=1, le=100)]
+#: The agent writes these into files of the kernel, whatever the manager has let pass.
+KernelFlag = Annotated[int, bounded(FLAG, decoded=ANY, node=FLAG)]
+PercentOfRequest = Annotated[int, bounded(PERCENT, decoded=NOT_NEGATIVE)]
+IoWeight = Annotated[int, bounded(Bounds(1, 100))]
 LeastBandwidth = Annotated[int | str | None, Meta(extra_json_schema={"default": 0})]
 MostBandwidth = Annotated[int | str | None, Meta(extra_json_schema={"default": 100})]
 
@@ -22,23 +24,25 @@ class CpuQos(ApiStruct, frozen=True, kw_only=True):
     """``group_identity`` is -1..2; ``sched_idle`` 1 uses SCHED_IDLE (with core scheduling)."""
 
     enable: bool | None = None
-    group_identity: int | None = None
-    sched_idle: int | None = None
+    group_identity: (
+        Annotated[int, bounded(Bounds(-1, 2), decoded=ANY, node=Bounds(-1, 2))] | None
+    ) = None
+    sched_idle: KernelFlag | None = None
     core_expeller: bool | None = None
 
 
 class MemorySettings(ApiStruct, frozen=True, kw_only=True):
     """Files of the memory cgroup; percentages are of the request, of caches those of the limit."""
 
-    min_limit_percent: NotNegative | None = None  # memory.min
-    low_limit_percent: NotNegative | None = None  # memory.low
-    throttling_percent: NotNegative | None = None  # memory.high, between request and limit
+    min_limit_percent: PercentOfRequest | None = None  # memory.min
+    low_limit_percent: PercentOfRequest | None = None  # memory.low
+    throttling_percent: PercentOfRequest | None = None  # memory.high: from request to limit
     wmark_ratio: Percent | None = None
-    wmark_scale_permill: WmarkScale | None = None
-    wmark_min_adj: WmarkMinAdjustment | None = None
-    priority_enable: int | None = None  # 0 or 1
-    priority: int | None = None  # 0..12
-    oom_kill_group: int | None = None  # 0 or 1
+    wmark_scale_permill: Annotated[int, bounded(Bounds(1, 1000))] | None = None
+    wmark_min_adj: Annotated[int, bounded(Bounds(-25, 50))] | None = None
+    priority_enable: KernelFlag | None = None
+    priority: Annotated[int, bounded(Bounds(0, 12), decoded=ANY, node=Bounds(0, 12))] | None = None
+    oom_kill_group: KernelFlag | None = None
     page_cache_enable: bool | None = None
     page_cache_limit_percent: Percent | None = None
     page_cache_limit_size: int | None = None  # bytes; goes before the percentage
@@ -92,8 +96,10 @@ class ResctrlQos(ApiStruct, frozen=True, kw_only=True):
 
     enable: bool | None = None
     cat_range_start_percent: Percent | None = None
-    cat_range_end_percent: Percent | None = None
-    mba_percent: Percent | None = None
+    cat_range_end_percent: (
+        Annotated[int, bounded(PERCENT, node=PERCENT, exceeds="catRangeStartPercent")] | None
+    ) = None
+    mba_percent: Annotated[int, bounded(PERCENT, node=Bounds(1, 100))] | None = None
 
 
 class NetworkQos(ApiStruct, frozen=True, kw_only=True):
@@ -119,7 +125,7 @@ class ResourceQos(ApiStruct, frozen=True, kw_only=True):
 class ResourceQosPolicies(ApiStruct, frozen=True, kw_only=True):
     """``cpu_policy`` is groupIdentity or coreSched, ``net_qos_policy`` tc or terway-qos."""
 
-    cpu_policy: str | None = None
+    cpu_policy: Annotated[str, one_of("groupIdentity", "coreSched")] | None = None
     net_qos_policy: str | None = field(name="netQOSPolicy", default=None)
 
 

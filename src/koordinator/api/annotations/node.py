@@ -5,7 +5,7 @@ cpu_normalization.go, node_qos.go, load_aware.go; apis/slo/v1alpha1/node.go;
 apis/configuration/slo_controller_config.go, ``ColocationStrategy``.
 """
 
-from typing import Final
+from typing import Annotated, Final
 
 from msgspec import field
 
@@ -15,6 +15,7 @@ from koordinator.api.annotations.codec import (
     read_float,
     read_quantity,
 )
+from koordinator.api.bounds import ANY, NOT_NEGATIVE, PERCENT, Bounds, bounded
 from koordinator.api.core import ResourceList
 from koordinator.api.crd import UntypedObject
 from koordinator.api.meta import ApiStruct, ObjectMeta
@@ -31,6 +32,11 @@ YARN_CLUSTER_ID: Final = "yarn.hadoop.apache.org/cluster-id"  # of pods
 
 MAX_RATIO: Final = 100  # by which a resource is amplified
 
+#: The annotation of a node is taken as it is; the ConfigMap is checked.
+ConfiguredPercent = Annotated[int, bounded(PERCENT, decoded=ANY)]
+ConfiguredFromZero = Annotated[int, bounded(NOT_NEGATIVE, decoded=ANY)]
+ConfiguredFromOne = Annotated[int, bounded(Bounds(1), decoded=ANY)]
+
 _RATIOS = AnnotationCodec(AMPLIFICATION_RATIOS, dict[str, float])
 
 
@@ -38,27 +44,33 @@ class ColocationStrategy(ApiStruct, frozen=True, kw_only=True):
     """How much of what is idle goes to batch and mid pods.  None leaves it to the configuration."""
 
     enable: bool | None = None
-    metric_aggregate_duration_seconds: int | None = None
-    metric_report_interval_seconds: int | None = None
+    metric_aggregate_duration_seconds: ConfiguredFromOne | None = None
+    metric_report_interval_seconds: ConfiguredFromOne | None = None
     metric_aggregate_policy: AggregatePolicy | None = None
     metric_memory_collect_policy: MemoryCollectPolicy | None = None
-    cpu_reclaim_threshold_percent: int | None = None
-    memory_reclaim_threshold_percent: int | None = None
+    cpu_reclaim_threshold_percent: ConfiguredFromZero | None = None
+    memory_reclaim_threshold_percent: ConfiguredFromZero | None = None
     cpu_calculate_policy: str | None = None  # usage or maxUsageRequest
     memory_calculate_policy: str | None = None  # usage, request or maxUsageRequest
-    degrade_time_minutes: int | None = None
-    update_time_threshold_seconds: int | None = None
-    resource_diff_threshold: float | None = None
+    degrade_time_minutes: ConfiguredFromOne | None = None
+    update_time_threshold_seconds: ConfiguredFromOne | None = None
+    resource_diff_threshold: (
+        Annotated[float, bounded(Bounds(most=1, above=0), decoded=ANY)] | None
+    ) = None
     mid_reclaim_mode: str | None = None  # static, or not set
-    mid_cpu_threshold_percent: int | None = field(name="midCPUThresholdPercent", default=None)
-    mid_memory_threshold_percent: int | None = None
-    mid_unallocated_percent: int | None = None
-    mid_static_cpu_reserved_percent: int | None = field(
+    mid_cpu_threshold_percent: ConfiguredPercent | None = field(
+        name="midCPUThresholdPercent", default=None
+    )
+    mid_memory_threshold_percent: ConfiguredPercent | None = None
+    mid_unallocated_percent: ConfiguredPercent | None = None
+    mid_static_cpu_reserved_percent: ConfiguredPercent | None = field(
         name="midStaticCPUReservedPercent", default=None
     )
-    mid_static_memory_reserved_percent: int | None = None
-    batch_cpu_threshold_percent: int | None = field(name="batchCPUThresholdPercent", default=None)
-    batch_memory_threshold_percent: int | None = None
+    mid_static_memory_reserved_percent: ConfiguredPercent | None = None
+    batch_cpu_threshold_percent: ConfiguredFromZero | None = field(
+        name="batchCPUThresholdPercent", default=None
+    )
+    batch_memory_threshold_percent: ConfiguredFromZero | None = None
     extensions: UntypedObject = {}
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from koordinator.api.bounds import Accepted, accepted_by, attribute_of, json_name
 from koordinator.api.meta import ApiStruct
 from koordinator.api.node_slo import NodeSloSpec
 from koordinator.api.resource_qos import (
@@ -87,11 +88,6 @@ AUTO_MEMORY_QOS: Final = {
     "BE": _BEST_EFFORT.memory_qos,
 }
 
-_SUPPRESS_POLICIES = ("cpuset", "cfsQuota")
-_EVICT_POLICIES = ("evictByRealLimit", "evictByAllocatable")
-_BURST_POLICIES = ("none", "auto", "cpuBurstOnly", "cfsQuotaBurstOnly")
-_CPU_POLICIES = ("groupIdentity", "coreSched")
-
 
 def effective_slo(spec: NodeSloSpec, layout: CgroupLayout) -> NodeSloSpec:
     """Return the spec with defaults for what it leaves out and nothing for what is off.
@@ -132,15 +128,13 @@ def _check(spec: NodeSloSpec, layout: CgroupLayout) -> None:
     threshold, burst = spec.resource_used_threshold_with_be, spec.cpu_burst_strategy
     strategy = spec.resource_qos_strategy
     if threshold is not None:
-        path = "spec.resourceUsedThresholdWithBE"
-        _one_of(_SUPPRESS_POLICIES, threshold.cpu_suppress_policy, f"{path}.cpuSuppressPolicy")
-        _one_of(_EVICT_POLICIES, threshold.cpu_evict_policy, f"{path}.cpuEvictPolicy")
+        _check_fields(threshold, "spec.resourceUsedThresholdWithBE")
     if burst is not None:
-        _one_of(_BURST_POLICIES, burst.policy, "spec.cpuBurstStrategy.policy")
+        _check_fields(burst, "spec.cpuBurstStrategy")
     if strategy is not None:
         path = "spec.resourceQOSStrategy"
-        if strategy.policies is not None and strategy.policies.cpu_policy is not None:
-            _one_of(_CPU_POLICIES, strategy.policies.cpu_policy, f"{path}.policies.cpuPolicy")
+        if strategy.policies is not None:
+            _check_fields(strategy.policies, f"{path}.policies")
         classes = {
             "lsrClass": strategy.lsr_class,
             "lsClass": strategy.ls_class,
@@ -163,30 +157,34 @@ def _check(spec: NodeSloSpec, layout: CgroupLayout) -> None:
 
 
 def _check_class(qos: ResourceQos, path: str) -> None:
-    cpu, resctrl, memory = qos.cpu_qos, qos.resctrl_qos, qos.memory_qos
-    if cpu is not None:
-        _within(-1, 2, cpu.group_identity, f"{path}.cpuQOS.groupIdentity")
-        _within(0, 1, cpu.sched_idle, f"{path}.cpuQOS.schedIdle")
-    if memory is not None:
-        _within(0, 12, memory.priority, f"{path}.memoryQOS.priority")
-        _within(0, 1, memory.priority_enable, f"{path}.memoryQOS.priorityEnable")
-        _within(0, 1, memory.oom_kill_group, f"{path}.memoryQOS.oomKillGroup")
-    if resctrl is not None:
-        start = resctrl.cat_range_start_percent or 0
-        end = resctrl.cat_range_end_percent
-        if end is not None and start >= end:
+    sections = {"cpuQOS": qos.cpu_qos, "memoryQOS": qos.memory_qos, "resctrlQOS": qos.resctrl_qos}
+    for name, section in sections.items():
+        if section is not None:
+            _check_fields(section, f"{path}.{name}")
+
+
+def _check_fields(section: ApiStruct, path: str) -> None:
+    """Raise InputError for a field that holds what its type says no node can follow."""
+    kind = type(section)
+    for attribute, accepted in accepted_by(kind).items():
+        found = getattr(section, attribute)
+        where = f"{path}.{json_name(kind, attribute)}"
+        if accepted.words:
+            if found is not None and found not in accepted.words:
+                words = ", ".join(accepted.words)
+                raise InputError(f"found {found!r}; accepted is {words}", path=where)
+        elif found is not None and accepted.node is not None:
+            _check_number(found, accepted, section, where)
+
+
+def _check_number(found: int, accepted: Accepted, section: ApiStruct, path: str) -> None:
+    bounds = accepted.node
+    if accepted.exceeds:
+        lower = getattr(section, attribute_of(type(section), accepted.exceeds)) or 0
+        if found <= lower:
             raise InputError(
-                f"found {end}; accepted is more than catRangeStartPercent, which is {start}",
-                path=f"{path}.resctrlQOS.catRangeEndPercent",
+                f"found {found}; accepted is more than {accepted.exceeds}, which is {lower}",
+                path=path,
             )
-        _within(1, 100, resctrl.mba_percent, f"{path}.resctrlQOS.mbaPercent")
-
-
-def _one_of(accepted: tuple[str, ...], found: str, path: str) -> None:
-    if found not in accepted:
-        raise InputError(f"found {found!r}; accepted is {', '.join(accepted)}", path=path)
-
-
-def _within(least: int, most: int, found: int | None, path: str) -> None:
-    if found is not None and not least <= found <= most:
-        raise InputError(f"found {found}; accepted is {least}..{most}", path=path)
+    if bounds is not None and found not in bounds:
+        raise InputError(f"found {found}; accepted is {bounds}", path=path)

@@ -7,110 +7,39 @@ apis/slo/v1alpha1/nodeslo_types.go, the validate tags; go-playground/validator t
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from types import MappingProxyType
-from typing import Any, Final
+from functools import cache, lru_cache
+from typing import Any
+
+from koordinator.api.annotations.node import ColocationStrategy
+from koordinator.api.bounds import Accepted, Bounds, accepted_within
+from koordinator.api.node_slo import CpuBurstStrategy, ResourceThresholdStrategy, SystemStrategy
+from koordinator.api.resource_qos import ResourceQosStrategy
 
 Tree = Mapping[str, Any]  # decoded JSON
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """``above`` excludes, ``least`` and ``most`` include; None bounds nothing."""
-
-    least: float | None = None
-    most: float | None = None
-    above: float | None = None
-
-    def problem(self, number: float) -> str:
-        """Return what a number must be instead; empty if it is in the range."""
-        if self.least is not None and number < self.least:
-            return f"must be {self.least:,} or greater"
-        if self.above is not None and number <= self.above:
-            return f"must be greater than {self.above:,}"
-        if self.most is not None and number > self.most:
-            return f"must be {self.most:,} or less"
-        return ""
-
-
-_PERCENT = Range(0, 100)
-_FLAG = Range(0, 1)
-_NOT_NEGATIVE = Range(0)
-_AT_LEAST_ONE = Range(1)
-
-RANGES: Final[Mapping[str, Range]] = MappingProxyType(
-    {
-        "metricAggregateDurationSeconds": _AT_LEAST_ONE,
-        "metricReportIntervalSeconds": _AT_LEAST_ONE,
-        "cpuReclaimThresholdPercent": _NOT_NEGATIVE,
-        "memoryReclaimThresholdPercent": _NOT_NEGATIVE,
-        "degradeTimeMinutes": _AT_LEAST_ONE,
-        "updateTimeThresholdSeconds": _AT_LEAST_ONE,
-        "resourceDiffThreshold": Range(most=1, above=0),
-        "midCPUThresholdPercent": _PERCENT,
-        "midMemoryThresholdPercent": _PERCENT,
-        "midUnallocatedPercent": _PERCENT,
-        "midStaticCPUReservedPercent": _PERCENT,
-        "midStaticMemoryReservedPercent": _PERCENT,
-        "batchCPUThresholdPercent": _NOT_NEGATIVE,
-        "batchMemoryThresholdPercent": _NOT_NEGATIVE,
-        "cpuSuppressThresholdPercent": _PERCENT,
-        "cpuSuppressMinPercent": _PERCENT,
-        "memoryEvictThresholdPercent": _PERCENT,
-        "memoryEvictLowerPercent": _PERCENT,
-        "memoryAllocatableEvictThresholdPercent": _NOT_NEGATIVE,
-        "memoryAllocatableEvictLowerPercent": _NOT_NEGATIVE,
-        "cpuEvictBESatisfactionUpperPercent": _PERCENT,
-        "cpuEvictBESatisfactionLowerPercent": _PERCENT,
-        "cpuEvictBEUsageThresholdPercent": _PERCENT,
-        "cpuEvictTimeWindowSeconds": Range(above=0),
-        "cpuEvictThresholdPercent": _PERCENT,
-        "cpuEvictLowerPercent": _PERCENT,
-        "cpuAllocatableEvictThresholdPercent": _NOT_NEGATIVE,
-        "cpuAllocatableEvictLowerPercent": _NOT_NEGATIVE,
-        "allocatableEvictPriorityThreshold": Range(0, 7999),
-        "cpuBurstPercent": Range(1, 10_000),
-        "cfsQuotaBurstPercent": Range(100),
-        "cfsQuotaBurstPeriodSeconds": Range(-1),
-        "sharePoolThresholdPercent": _PERCENT,
-        "minFreeKbytesFactor": Range(above=0),
-        "watermarkScaleFactor": Range(most=400, above=0),
-        "memcgReapBackGround": _FLAG,
-        "pageCacheLimitEnabled": _FLAG,
-        "groupIdentity": Range(-1, 2),
-        "schedIdle": _FLAG,
-        "minLimitPercent": _PERCENT,
-        "lowLimitPercent": _PERCENT,
-        "throttlingPercent": _PERCENT,
-        "wmarkRatio": _PERCENT,
-        "wmarkScalePermill": Range(1, 1000),
-        "wmarkMinAdj": Range(-25, 50),
-        "priorityEnable": _FLAG,
-        "priority": Range(0, 12),
-        "oomKillGroup": _FLAG,
-        "pageCacheLimitPercent": _PERCENT,
-        "catRangeStartPercent": _PERCENT,
-        "catRangeEndPercent": _PERCENT,
-        "mbaPercent": _PERCENT,
-    }
+_STRATEGIES = (
+    ColocationStrategy,
+    ResourceThresholdStrategy,
+    CpuBurstStrategy,
+    SystemStrategy,
+    ResourceQosStrategy,
 )
-#: The first must be above the second.
-PAIRS: Final = (
-    ("memoryEvictThresholdPercent", "memoryEvictLowerPercent"),
-    ("memoryAllocatableEvictThresholdPercent", "memoryAllocatableEvictLowerPercent"),
-    ("cpuEvictBESatisfactionUpperPercent", "cpuEvictBESatisfactionLowerPercent"),
-    ("cpuEvictThresholdPercent", "cpuEvictLowerPercent"),
-    ("cpuAllocatableEvictThresholdPercent", "cpuAllocatableEvictLowerPercent"),
-    ("catRangeEndPercent", "catRangeStartPercent"),
-)
-_LOWER = dict(PAIRS)
-_UPPER = {lower: upper for upper, lower in PAIRS}
 _INITIALISMS = ("cpu", "cfs", "cat", "mba", "lsr", "ls", "be")
 #: Go embeds these structs into others: their names stand in the path twice.
 _EMBEDDED = frozenset(("cpuQOS", "memoryQOS", "resctrlQOS"))
 _BURST_CONFIG = frozenset(("cpuBurstPercent", "cfsQuotaBurstPercent", "cfsQuotaBurstPeriodSeconds"))
 _UNCHECKED = frozenset(("nodeSelector", "extensions", "blkioQOS", "networkQOS", "schedFeatures"))
+
+
+@cache
+def declared() -> Mapping[str, Accepted]:
+    """Return what the types say of their fields, by JSON name: no two have one name."""
+    return {
+        name: accepted
+        for kind in _STRATEGIES
+        for name, accepted in accepted_within(kind, _UNCHECKED)
+    }
 
 
 def range_problems(strategy: Tree, path: str, *, one_sided: bool) -> dict[str, str]:
@@ -137,23 +66,40 @@ def _problems(strategy: Tree, path: str, one_sided: bool) -> Iterator[tuple[str,
         if isinstance(value, Mapping) and name not in _UNCHECKED:
             inner = f"{path}.{go}.{go}" if name in _EMBEDDED else f"{path}.{go}"
             yield from _problems(value, inner, one_sided)
-        elif name in RANGES and _is_number(value):
-            problem = RANGES[name].problem(value) or _pair_problem(strategy, name, one_sided)
+        elif name in declared() and _is_number(value):
+            bounds = declared()[name].configured
+            problem = _problem(bounds, value) or _pair_problem(strategy, name, one_sided)
             if problem:
                 where = f"{path}.CPUBurstConfig" if name in _BURST_CONFIG else path
                 yield f"{where}.{go}", f"{go} {problem}"
 
 
+def _problem(bounds: Bounds, number: float) -> str:
+    """Return what a number must be instead; empty if it is within the bounds."""
+    if bounds.least is not None and number < bounds.least:
+        return f"must be {bounds.least:,} or greater"
+    if bounds.above is not None and number <= bounds.above:
+        return f"must be greater than {bounds.above:,}"
+    if bounds.most is not None and number > bounds.most:
+        return f"must be {bounds.most:,} or less"
+    return ""
+
+
+@cache
+def _exceeded_by() -> Mapping[str, str]:
+    """Return the upper one of each pair by the lower one."""
+    return {each.exceeds: name for name, each in declared().items() if each.exceeds}
+
+
 def _pair_problem(strategy: Tree, name: str, one_sided: bool) -> str:
-    number, word = strategy[name], "greater" if name in _LOWER else "less"
-    other = _LOWER.get(name) or _UPPER.get(name)
-    if other is None:
+    lower, upper = declared()[name].exceeds, _exceeded_by().get(name, "")
+    other = lower or upper
+    if not other:
         return ""
-    found = strategy.get(other)
-    if not _is_number(found):
-        is_wrong = one_sided
-    else:
-        is_wrong = number <= found if name in _LOWER else number >= found
+    number, found = strategy[name], strategy.get(other)
+    is_wrong, word = one_sided, "greater" if lower else "less"
+    if _is_number(found):
+        is_wrong = number <= found if lower else number >= found
     return f"must be {word} than {go_name(other)}" if is_wrong else ""
 
 

@@ -1,0 +1,149 @@
+"""What a field accepts, said once: at the field, in its type.
+
+    GroupIdentity = Annotated[int, bounded(Bounds(-1, 2), decoded=ANY, node=Bounds(-1, 2))]
+
+All who check it read it from there: decoding and the CRD (``decoded``), the manager's webhook and
+configuration (``configured``), and the node agent (``node``).  They are not always equal: the
+originals of CRD, webhook and agent aren't.
+Source: koordinator apis/slo/v1alpha1/nodeslo_types.go and
+apis/configuration/slo_controller_config.go, the kubebuilder markers and the validate tags.
+"""
+
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+from msgspec import Meta, inspect
+
+from koordinator.foundation.errors import BugError
+
+_KEY: Final = "accepted"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """``least`` and ``most`` include, ``above`` excludes; None bounds nothing."""
+
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+
+    def __contains__(self, number: float) -> bool:
+        """Return whether the number is within the bounds."""
+        return (
+            (self.least is None or number >= self.least)
+            and (self.above is None or number > self.above)
+            and (self.most is None or number <= self.most)
+        )
+
+    def __str__(self) -> str:
+        """Return such as ``0..100``, or ``0..`` without an upper bound."""
+        return (
+            f"{'' if self.least is None else self.least}..{'' if self.most is None else self.most}"
+        )
+
+
+ANY: Final = Bounds()
+PERCENT: Final = Bounds(0, 100)
+NOT_NEGATIVE: Final = Bounds(0)
+FLAG: Final = Bounds(0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What may be in a field: a number within bounds, or one of some words.
+
+    ``node`` is None where the agent follows whatever is decoded.  ``exceeds`` is the JSON name of a
+    field beside this one that must be less, if both are given.
+    """
+
+    configured: Bounds = ANY
+    node: Bounds | None = None
+    exceeds: str = ""
+    words: tuple[str, ...] = ()  # that the agent knows
+
+
+def bounded(
+    configured: Bounds,
+    *,
+    decoded: Bounds | None = None,
+    node: Bounds | None = None,
+    exceeds: str = "",
+) -> Meta:
+    """Declare the bounds of a number; ``decoded`` are those of ``configured`` unless given.
+
+    Raises BugError for an excluded bound of what is decoded: CRDs have included ones.
+    """
+    schema = configured if decoded is None else decoded
+    if schema.above is not None:
+        raise BugError(f"a CRD can't say more than {schema.above}")
+    return Meta(ge=schema.least, le=schema.most, extra={_KEY: Accepted(configured, node, exceeds)})
+
+
+def one_of(*words: str) -> Meta:
+    """Declare the words that the agent knows; decoding takes any."""
+    return Meta(extra={_KEY: Accepted(words=words)})
+
+
+@cache
+def accepted_by(kind: type[msgspec.Struct]) -> Mapping[str, Accepted]:
+    """Return what the fields of a struct accept, by attribute; of fields that say something."""
+    return MappingProxyType(
+        {field.name: found for field in _fields(kind) if (found := _accepted(field.type))}
+    )
+
+
+@cache
+def json_name(kind: type[msgspec.Struct], attribute: str) -> str:
+    """Return how an attribute is called in JSON."""
+    return next(field.encode_name for field in _fields(kind) if field.name == attribute)
+
+
+@cache
+def attribute_of(kind: type[msgspec.Struct], name: str) -> str:
+    """Return the attribute that is called so in JSON."""
+    return next(field.name for field in _fields(kind) if field.encode_name == name)
+
+
+def accepted_within(
+    kind: type[msgspec.Struct], skipped: AbstractSet[str] = frozenset()
+) -> Iterator[tuple[str, Accepted]]:
+    """Yield JSON name and what is accepted of the fields of a struct and of structs within it.
+
+    What has a JSON name in ``skipped`` is not looked at.
+    """
+    for field in _fields(kind):
+        if field.encode_name in skipped:
+            continue
+        found = _accepted(field.type)
+        if found is not None:
+            yield field.encode_name, found
+        for each in _plain(field.type):
+            if isinstance(each, inspect.StructType):
+                yield from accepted_within(each.cls, skipped)
+
+
+def _fields(kind: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
+    info = inspect.type_info(kind)
+    return info.fields if isinstance(info, inspect.StructType) else ()
+
+
+def _accepted(node: inspect.Type) -> Accepted | None:
+    for each in _members(node):
+        if isinstance(each, inspect.Metadata) and each.extra and _KEY in each.extra:
+            found: Accepted = each.extra[_KEY]
+            return found
+    return None
+
+
+def _members(node: inspect.Type) -> tuple[Any, ...]:
+    return node.types if isinstance(node, inspect.UnionType) else (node,)
+
+
+def _plain(node: inspect.Type) -> Iterator[Any]:
+    for each in _members(node):
+        yield each.type if isinstance(each, inspect.Metadata) else each
