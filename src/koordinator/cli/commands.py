@@ -65,6 +65,12 @@ COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
             "Run the manager on a cluster until it is told to stop.",
             "ManagerCommand",
         ),
+        "descheduler": CommandSource(
+            "descheduler",
+            "descheduler",
+            "Run the descheduler on a cluster until it is told to stop.",
+            "DeschedulerCommand",
+        ),
         "koordlet": CommandSource(
             "koordlet", "koordlet", "Run the node agent, or read what it did."
         ),

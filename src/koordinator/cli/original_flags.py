@@ -92,6 +92,17 @@ OF_MANAGER: Final = _by_flag(
         "watches lose nothing, and what failed is tried again": ("sync-period",),
     },
 )
+OF_DESCHEDULER: Final = _by_flag(
+    _LOGS,
+    {
+        _THREADS: ("contention-profiling", "profiling"),
+        "addresses stand in the configuration": ("address", "port"),
+        "who asks is looked up with the API server, by token": (
+            "authentication-skip-lookup",
+            "authentication-tolerate-lookup-failure",
+        ),
+    },
+)
 OF_KOORDLET: Final = _by_flag(
     _LOGS,
     {
@@ -229,6 +240,12 @@ class ManagerCommand(_Command):
     """``koord manager``, for typer."""
 
     ignored = OF_MANAGER
+
+
+class DeschedulerCommand(_Command):
+    """``koord descheduler``, for typer."""
+
+    ignored = OF_DESCHEDULER
 
 
 class KoordletGroup(TyperGroup):

@@ -97,6 +97,15 @@ def check_writable(path: Path) -> None:
         path.unlink()
 
 
+def print_items(items: Sequence[Mapping[str, Any]], output: Output) -> None:
+    """Print a list of plain data as JSON or YAML to standard output."""
+    if output is Output.JSON:
+        sys.stdout.buffer.write(msgspec.json.encode(items) + b"\n")
+        sys.stdout.buffer.flush()
+    else:
+        yaml.safe_dump([dict(item) for item in items], sys.stdout, sort_keys=False)
+
+
 def print_data(data: Mapping[str, Any], output: Output) -> None:
     """Print plain data as JSON or YAML to standard output."""
     if output is Output.JSON:

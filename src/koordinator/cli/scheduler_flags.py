@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from msgspec.structs import replace
 
-from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration, LeaderElectionConfiguration
 from koordinator.api.kubescheduler.gates import GATES
 from koordinator.cli.configuration import NAMED_CONFIGURATION, WHAT_NAMES_MEAN
 from koordinator.cli.flags import (
@@ -25,6 +25,8 @@ from koordinator.cli.flags import (
 from koordinator.cli.output import Output
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
+
+ElectionT = TypeVar("ElectionT", bound=LeaderElectionConfiguration)
 
 _ELECTION_TIME = typer.Option(parser=Duration.parse, metavar="15s", rich_help_panel=ELECTION)
 _ELECTION_TEXT = typer.Option(rich_help_panel=ELECTION)
@@ -51,6 +53,12 @@ class SchedulerElectionFlags:
 
     def over(self, configuration: KubeSchedulerConfiguration) -> KubeSchedulerConfiguration:
         """Return the configuration as these flags change it.  Raises InputError."""
+        return replace(
+            configuration, leader_election=self.over_election(configuration.leader_election)
+        )
+
+    def over_election(self, election: ElectionT) -> ElectionT:
+        """Return a ``leaderElection`` as these flags change it.  Raises InputError."""
         given = {
             each.name.removeprefix("leader_elect_"): value
             for each in fields(self)
@@ -58,9 +66,9 @@ class SchedulerElectionFlags:
         }
         if self.leader_elect:
             given["leader_elect"] = parse_bool(self.leader_elect, "--leader-elect")
-        election = replace(configuration.leader_election, **given)
-        election.validate("leaderElection")
-        return replace(configuration, leader_election=election)
+        changed = replace(election, **given)
+        changed.validate("leaderElection")
+        return changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,6 +123,7 @@ class Descheduler:
         *,
         out_of_tree: Iterable[DeschedulerPluginSpec[Any]] = (),
         source: str = "",
+        gates: frozenset[str] = frozenset(),
         metrics: DeschedulerMetrics | None = None,
         on_fault: FaultHandler = raise_fault,
     ) -> None:
@@ -130,7 +131,7 @@ class Descheduler:
 
         Raises InputError for a configuration that can't work, naming the path in ``source``.
         """
-        self.configuration = configuration
+        self.configuration, self._gates = configuration, gates
         self.is_synced = False  # everything that existed when last asked has been taken in
         self.last_cycle: Cycle | None = None
         self._cluster, self._clock = cluster, clock
@@ -180,6 +181,10 @@ class Descheduler:
         for controller in self._controllers:
             done += self._work(controller)
         return done
+
+    def request_cycle(self) -> None:
+        """Have a cycle run in the next step, whenever the last one was."""
+        self._next_cycle_s = 0.0
 
     def next_wakeup_s(self) -> float | None:
         """Return when something is due although nothing happens; None if never."""
@@ -301,6 +306,7 @@ class Descheduler:
                 writer=self._cluster,
                 clock=self._clock,
                 count=self._count,
+                gates=self._gates,
                 is_dry_run=self.configuration.dry_run,
                 interval_s=self._interval_s,
                 node_selector=profile.node_selector,

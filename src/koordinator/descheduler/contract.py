@@ -22,15 +22,14 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
-from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from koordinator.api.event import Event
 from koordinator.api.meta import JsonObject, KubeObject, LabelSelector
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import DeleteOptions
-from koordinator.descheduler.configuration import DeschedulerPluginArgs
+from koordinator.descheduler.configuration import POINTS, DeschedulerPluginArgs
 from koordinator.foundation.clock import Clock
 
 KindT = TypeVar("KindT", bound=KubeObject)
@@ -124,6 +123,17 @@ class ClusterView(Protocol):
         """Return the pods of a node in whatever phase, in the order of namespace and name."""
         ...
 
+    def active_pods_on(self, node: str) -> Sequence[Pod]:
+        """Return the pods of a node that have not finished, in the order of namespace and name."""
+        ...
+
+    def requested_on(self, node: str) -> Mapping[str, int]:
+        """Return what the active pods of a node ask for, as ``domain.pod_requests`` has it.
+
+        ``pods`` is how many there are.
+        """
+        ...
+
     def pods_owned_by(self, uid: str) -> Sequence[Pod]:
         """Return the pods that name an owner of that uid, in the order of namespace and name."""
         ...
@@ -204,15 +214,10 @@ class Handle:
     writer: ClusterWriter
     clock: Clock
     count: EvictionCounter
+    gates: frozenset[str] = frozenset()  # feature gates that are on
     is_dry_run: bool = False
     interval_s: float = 0.0  # between two cycles; 0: there is one
     node_selector: LabelSelector | None = None  # of the profile
-
-
-#: Extension point -> the method that implements it.
-POINTS: Final[Mapping[str, str]] = MappingProxyType(
-    {"deschedule": "deschedule", "balance": "balance", "evict": "evict", "filter": "filter"}
-)
 
 
 @dataclass(frozen=True)
@@ -230,6 +235,6 @@ class DeschedulerPluginSpec(Generic[ArgsT]):
 
     @cached_property
     def points(self) -> frozenset[str]:
-        """The extension points that the plugin implements."""
+        """The extension points that the plugin implements: each is called like its method."""
         returned: type = typing.get_type_hints(self.build)["return"]
-        return frozenset(point for point, name in POINTS.items() if hasattr(returned, name))
+        return frozenset(point for point in POINTS if hasattr(returned, point))

@@ -11,9 +11,11 @@ from typing import Any, TypeVar
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
+from koordinator.domain.pod_requests import Requests, pod_requests
 from koordinator.domain.transforms import as_offered, as_scheduled
 
 KindT = TypeVar("KindT", bound=KubeObject)
+FINISHED = frozenset(("Succeeded", "Failed"))
 _KEY = attrgetter("metadata.namespace", "metadata.name")
 
 
@@ -25,7 +27,9 @@ class ClusterMirror:
         self._objects: dict[type[KubeObject], dict[str, Any]] = {kind: {} for kind in self.kinds}
         self._on_node: dict[str, dict[str, Pod]] = {}
         self._of_owner: dict[str, dict[str, Pod]] = {}
-        self._sorted: dict[str, Sequence[Pod]] = {}  # by node, as far as asked for
+        # By node, as far as asked for since its pods changed.
+        self._sorted: dict[str, Sequence[Pod]] = {}
+        self._requested: dict[str, Requests] = {}
 
     def objects(self, kind: type[KindT]) -> Mapping[str, KindT]:
         """Return all objects of a watched kind by key."""
@@ -37,6 +41,22 @@ class ClusterMirror:
         if known is None:
             known = sorted(self._on_node.get(node, {}).values(), key=_KEY)
             self._sorted[node] = known
+        return known
+
+    def active_pods_on(self, node: str) -> Sequence[Pod]:
+        """Return the pods of a node that have not finished, in the order of namespace and name."""
+        return [pod for pod in self.pods_on(node) if pod.status.phase not in FINISHED]
+
+    def requested_on(self, node: str) -> Mapping[str, int]:
+        """Return what the active pods of a node ask for; ``pods`` is how many there are."""
+        known = self._requested.get(node)
+        if known is None:
+            pods = self.active_pods_on(node)
+            known = {"pods": len(pods)}
+            for pod in pods:
+                for name, amount in pod_requests(pod.spec).items():
+                    known[name] = known.get(name, 0) + amount
+            self._requested[node] = known
         return known
 
     def pods_owned_by(self, uid: str) -> Sequence[Pod]:
@@ -66,16 +86,20 @@ class ClusterMirror:
         key, node = pod.key, pod.spec.node_name
         if node:
             self._on_node.setdefault(node, {})[key] = pod
-            self._sorted.pop(node, None)
+            self._changed(node)
         for owner in pod.metadata.owner_references:
             self._of_owner.setdefault(owner.uid, {})[key] = pod
 
     def _forget_pod(self, pod: Pod) -> None:
         node = pod.spec.node_name
-        self._sorted.pop(node, None)
+        self._changed(node)
         _discard(self._on_node, node, pod.key)
         for owner in pod.metadata.owner_references:
             _discard(self._of_owner, owner.uid, pod.key)
+
+    def _changed(self, node: str) -> None:
+        self._sorted.pop(node, None)
+        self._requested.pop(node, None)
 
 
 def _discard(index: dict[str, dict[str, Pod]], name: str, key: str) -> None:

@@ -12,7 +12,6 @@ SYSTEM_CRITICAL_PRIORITY: Final = 2_000_000_000
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _SOURCE: Final = "kubernetes.io/config.source"
 _FROM_API: Final = "api"
-FINISHED: Final = frozenset(("Succeeded", "Failed"))
 
 
 def asks_to_be_evicted(pod: Pod) -> bool:
@@ -59,4 +58,4 @@ def has_volume_claim(pod: Pod) -> bool:
 
 def is_finished(pod: Pod) -> bool:
     """Return whether the pod has ended and holds nothing of its node any more."""
-    return pod.status.phase in FINISHED
+    return pod.status.phase in ("Succeeded", "Failed")

@@ -10,13 +10,13 @@ from typing import Any
 from koordinator.api.kubescheduler import did_you_mean
 from koordinator.api.meta import KubeObject, LabelSelector
 from koordinator.descheduler.configuration import (
+    POINTS,
     DeschedulerConfiguration,
     DeschedulerPluginArgs,
     DeschedulerProfile,
     decode_plugin_args,
 )
 from koordinator.descheduler.contract import (
-    POINTS,
     BalancePlugin,
     DeschedulePlugin,
     DeschedulerPluginSpec,
@@ -26,12 +26,16 @@ from koordinator.descheduler.contract import (
     PluginController,
 )
 from koordinator.descheduler.plugins.default_evictor import DEFAULT_EVICTOR
+from koordinator.descheduler.plugins.low_node_load import LOW_NODE_LOAD
 from koordinator.foundation.errors import InputError
 
 Spec = DeschedulerPluginSpec[Any]
 
 #: In the order in which ``koord descheduler --help`` and messages name them.
-DESCHEDULER_PLUGINS: tuple[Spec, ...] = (DEFAULT_EVICTOR,)
+DESCHEDULER_PLUGINS: tuple[Spec, ...] = (
+    LOW_NODE_LOAD,
+    DEFAULT_EVICTOR,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,5 +49,14 @@ SOFT_EVICTION = AnnotationCodec("scheduling.koordinator.sh/soft-eviction", SoftE
 
 def eviction_cost(meta: ObjectMeta) -> int:
     """Return what it costs to evict the pod; 0 for a number with a plus or leading zeros."""
-    text = meta.annotations.get(EVICTION_COST, "")
+    return _cost(meta, EVICTION_COST)
+
+
+def pod_deletion_cost(meta: ObjectMeta) -> int:
+    """Return what its controller is told it costs to delete the pod; 0 for what is no number."""
+    return _cost(meta, POD_DELETION_COST)
+
+
+def _cost(meta: ObjectMeta, key: str) -> int:
+    text = meta.annotations.get(key, "")
     return (parse_int32(text) or 0) if _COST.fullmatch(text) else 0

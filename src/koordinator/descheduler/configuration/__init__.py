@@ -5,6 +5,8 @@
 """
 
 from koordinator.descheduler.configuration.descheduler_configuration import (
+    POINTS,
+    SECURE_PORT,
     DeschedulerConfiguration,
     DeschedulerPlugin,
     DeschedulerPluginConfig,
@@ -12,8 +14,10 @@ from koordinator.descheduler.configuration.descheduler_configuration import (
     DeschedulerPluginSet,
     DeschedulerProfile,
     decode_descheduler_configuration,
+    parse_socket_address,
 )
 from koordinator.descheduler.configuration.plugin_args import (
+    DESCHEDULER_API_VERSION,
     DeschedulerPluginArgs,
     NamedPodSelector,
     NamespaceLists,
@@ -25,6 +29,9 @@ from koordinator.descheduler.configuration.plugin_args import (
 )
 
 __all__ = [
+    "DESCHEDULER_API_VERSION",
+    "POINTS",
+    "SECURE_PORT",
     "DeschedulerConfiguration",
     "DeschedulerPlugin",
     "DeschedulerPluginArgs",
@@ -40,4 +47,5 @@ __all__ = [
     "decode_descheduler_configuration",
     "decode_plugin_args",
     "field_error",
+    "parse_socket_address",
 ]

@@ -28,6 +28,7 @@ DEFAULT_PROFILE: Final = "koord-descheduler"
 MIGRATION_CONTROLLER: Final = "MigrationController"
 PLAIN_PORT: Final = 10251
 SECURE_PORT: Final = 10258
+POINTS: Final = ("deschedule", "balance", "evict", "filter")
 _ANY_HOST = "0.0.0.0"  # noqa: S104 -- the original's; all but health is for whom the API server lets
 _ADDRESS = f"{_ANY_HOST}:{PLAIN_PORT}"
 _QPS, _BURST = 50.0, 100
@@ -90,10 +91,14 @@ class DeschedulerPlugins(ConfigStruct, frozen=True, kw_only=True):
     evict: DeschedulerPluginSet = DeschedulerPluginSet()
     filter: DeschedulerPluginSet = DeschedulerPluginSet()
 
+    def changes_at(self, point: str) -> DeschedulerPluginSet:
+        """Return the set of an extension point by its name."""
+        changes: DeschedulerPluginSet = getattr(self, point)
+        return changes
+
     def names_at(self, point: str) -> tuple[str, ...]:
         """Return the plugins of an extension point in running order."""
-        changes: DeschedulerPluginSet = getattr(self, point)
-        return changes.over(_DEFAULT_PLUGINS.get(point, ()))
+        return self.changes_at(point).over(_DEFAULT_PLUGINS.get(point, ()))
 
 
 _DEFAULT_PLUGINS = {"evict": (MIGRATION_CONTROLLER,), "filter": (MIGRATION_CONTROLLER,)}
@@ -154,6 +159,17 @@ class DeschedulerConfiguration(ConfigStruct, frozen=True, kw_only=True):
             healthz_bind_address=_with_defaults(self.healthz_bind_address),
             metrics_bind_address=_with_defaults(self.metrics_bind_address),
         )
+
+    def plugin_names(self) -> frozenset[str]:
+        """Return the names of all plugins that are enabled or given arguments by name."""
+        enabled = (
+            plugin.name
+            for profile in self.profiles
+            for point in POINTS
+            for plugin in profile.plugins.changes_at(point).enabled
+        )
+        given = (config.name for profile in self.profiles for config in profile.plugin_config)
+        return frozenset((*enabled, *given))
 
     def validate(self) -> None:
         """Check what types don't say.

@@ -12,8 +12,10 @@ from typing import Final
 
 from msgspec import field
 
+from koordinator.api.core import MicroTime
+from koordinator.api.event import Event, reference_to
 from koordinator.api.kubescheduler.structs import ConfigStruct, Count, Int32
-from koordinator.api.meta import LabelSelector
+from koordinator.api.meta import LabelSelector, ObjectMeta
 from koordinator.api.namespace import Namespace
 from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget
@@ -43,11 +45,13 @@ from koordinator.descheduler.pod_traits import (
     is_system_critical,
     is_terminating,
 )
-from koordinator.foundation.clock import to_epoch_s
+from koordinator.foundation.clock import UTC, to_epoch_s
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import ClusterError, NotFoundError
 
 NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+_LONGEST_NAME, _SHORT = 200, 8
+_LONGEST_NOTE = 1024  # what the API server accepts
 _FEWEST_REPLICAS = 2  # fewer than that are no reason to look
 
 log = logging.getLogger(__name__)
@@ -215,7 +219,26 @@ class DefaultEvictor:
             log.warning("pod not evicted", extra={"pod": pod.key, "error": str(error)})
             return False
         self.handle.count(options.plugin, pod, SUCCESS)
+        self.handle.writer.report([_descheduled(pod, options, self.handle.clock.now_s())])
         return True
+
+
+def _descheduled(pod: Pod, options: EvictOptions, now_s: float) -> Event:
+    meta, note = pod.metadata, f"pod evicted by {options.reason or options.plugin}"
+    return Event(
+        metadata=ObjectMeta(
+            name=f"{meta.name[:_LONGEST_NAME]}.descheduled.{meta.uid[:_SHORT]}".rstrip("."),
+            namespace=meta.namespace,
+        ),
+        event_time=MicroTime.fromtimestamp(now_s, UTC),
+        type="Normal",
+        reason="Descheduled",
+        action="Evicting",
+        note=note if len(note) <= _LONGEST_NOTE else f"{note[: _LONGEST_NOTE - 1]}…",
+        regarding=reference_to(pod),
+        reporting_controller=options.profile,
+        reporting_instance=options.profile,
+    )
 
 
 def build_default_evictor(args: DefaultEvictorArgs, handle: Handle) -> DefaultEvictor:

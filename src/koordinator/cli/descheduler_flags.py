@@ -1,0 +1,118 @@
+"""The flags of ``koord descheduler``: those of koord-descheduler."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+from msgspec.structs import replace
+
+from koordinator.api.codec import spelt_out
+from koordinator.cli.flags import (
+    ONCE,
+    ConnectionFlags,
+    OnceFiles,
+    OnceNow,
+    OncePrint,
+    PageFlags,
+    ProcessFlags,
+    parse_bool,
+    parse_list,
+)
+from koordinator.cli.output import Output
+from koordinator.cli.scheduler_flags import SchedulerElectionFlags
+from koordinator.descheduler.configuration import (
+    DESCHEDULER_API_VERSION,
+    SECURE_PORT,
+    DeschedulerConfiguration,
+    decode_descheduler_configuration,
+)
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
+from koordinator.foundation.yaml_documents import yaml_document
+
+GATES = ("DisablePVCReservation",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeschedulerFlags:
+    """What the command line says; no file is read yet."""
+
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="DeschedulerConfiguration; default: no plugin looks."),
+    ] = None
+    connection: ConnectionFlags = field(default_factory=ConnectionFlags)
+    write_config_to: Annotated[
+        Path | None, typer.Option(help="Write the configuration that would be used, and exit.")
+    ] = None
+    election: SchedulerElectionFlags = field(default_factory=SchedulerElectionFlags)
+    pages: PageFlags = field(
+        default_factory=lambda: PageFlags(
+            secure_port=SECURE_PORT,
+            bind_address="0.0.0.0",  # noqa: S104 -- the original's
+        )
+    )
+    feature_gates: Annotated[
+        str, typer.Option(metavar="NAME=true,...", help=f"Known: {', '.join(GATES)}.")
+    ] = ""
+    process: ProcessFlags = field(default_factory=ProcessFlags)
+    once: Annotated[
+        bool,
+        typer.Option(
+            "--once",
+            help="Run a cycle over the objects given with -f and print what was written.",
+            rich_help_panel=ONCE,
+        ),
+    ] = False
+    files: OnceFiles = None
+    now: OnceNow = ""
+    cycles: Annotated[
+        int,
+        typer.Option(help="How many, an interval apart.", min=1, max=1000, rich_help_panel=ONCE),
+    ] = 1
+    output: OncePrint = Output.YAML
+
+    @property
+    def source(self) -> str:
+        """What messages call the configuration."""
+        return str(self.config or "")
+
+    @property
+    def gates(self) -> frozenset[str]:
+        """The feature gates that are on.  Raises InputError."""
+        on = set[str]()
+        for part in parse_list(self.feature_gates):
+            name, _, value = part.partition("=")
+            if name not in GATES:
+                accepted = f"{', '.join(GATES)} with =true or =false"
+                raise InputError(
+                    f"found {part!r}; accepted is {accepted}", source="--feature-gates"
+                )
+            if parse_bool(value, f"--feature-gates: {name}"):
+                on.add(name)
+        return frozenset(on)
+
+    def configuration(self) -> DeschedulerConfiguration:
+        """Return the configuration of the file as the flags change it.  Raises InputError."""
+        configuration = DeschedulerConfiguration()
+        if self.config is not None:
+            try:
+                text = read_file(self.config, LARGEST_CONFIGURATION_BYTES)
+            except OSError as error:
+                raise InputError(f"can't be read: {error.strerror}", source=self.source) from None
+            data = yaml_document(text, self.source)
+            configuration = decode_descheduler_configuration(data, self.source)
+        election = self.election.over_election(configuration.leader_election)
+        return replace(configuration, leader_election=election)
+
+
+def write_descheduler_configuration(configuration: DeschedulerConfiguration, path: Path) -> None:
+    """Write the configuration with all its defaults.  Raises InputError if that is impossible."""
+    head = {"apiVersion": DESCHEDULER_API_VERSION, "kind": type(configuration).__name__}
+    text = yaml.safe_dump({**head, **spelt_out(configuration)}, sort_keys=False)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"can't be written: {error.strerror}", source=str(path)) from None

@@ -1,0 +1,40 @@
+"""``koord descheduler --once``: what cycles make of manifests."""
+
+from koordinator.cli.descheduler_flags import DeschedulerFlags
+from koordinator.cli.descheduler_plugins import descheduler_plugins_for
+from koordinator.cli.manifests import read_given
+from koordinator.cli.output import Output, print_items, warn
+from koordinator.cli.times import parse_time
+from koordinator.descheduler.configuration import DeschedulerConfiguration
+from koordinator.foundation.clock import SystemClock
+from koordinator.foundation.errors import InputError
+from koordinator.simulator.descheduled import deschedule_once
+
+
+def run_once(configuration: DeschedulerConfiguration, flags: DeschedulerFlags) -> None:
+    """Print every object that was created, changed or deleted.
+
+    Raises InputError for what the user got wrong and, when all else is done and printed, BugError
+    for what broke.
+    """
+    if not flags.files:
+        raise InputError("required with --once, but missing", source="--filename")
+    if flags.output is Output.TABLE:
+        raise InputError("found 'table'; accepted with --once is json or yaml", source="--output")
+    given = read_given(flags.files)
+    for notice in given.notices():
+        warn(notice)
+    report = deschedule_once(
+        given.objects,
+        configuration,
+        now_s=parse_time(flags.now) if flags.now else SystemClock().now_s(),
+        n_cycles=flags.cycles,
+        out_of_tree=descheduler_plugins_for(configuration),
+        source=flags.source,
+        gates=flags.gates,
+    )
+    for number, cycle in enumerate(report.cycles, 1):
+        for problem in cycle.problems:
+            warn(f"cycle {number} ended early: {problem}")
+    print_items(report.as_data(), flags.output)
+    report.changes.faults.check()

@@ -1,0 +1,30 @@
+"""Out-of-tree plugins of the descheduler: entry points of the group ``koordinator.descheduler``."""
+
+from typing import Any
+
+from koordinator.cli.output import warn
+from koordinator.descheduler.configuration import DeschedulerConfiguration
+from koordinator.descheduler.contract import DeschedulerPluginSpec
+from koordinator.descheduler.profile import DESCHEDULER_PLUGINS
+from koordinator.foundation.entry_points import load_entry_points
+from koordinator.foundation.errors import InputError
+
+ENTRY_POINTS = "koordinator.descheduler"
+
+Spec = DeschedulerPluginSpec[Any]
+
+
+def descheduler_plugins_for(configuration: DeschedulerConfiguration) -> tuple[Spec, ...]:
+    """Return the out-of-tree plugins of this Python environment.
+
+    A package that can't be loaded is left out with a warning, unless the configuration names a
+    plugin that nobody else has.  Raises InputError then, naming the package.
+    """
+    found, broken = load_entry_points(ENTRY_POINTS, DeschedulerPluginSpec)
+    known = {spec.name for spec in (*DESCHEDULER_PLUGINS, *found)}
+    unknown = sorted(configuration.plugin_names() - known)
+    if broken and unknown:
+        raise InputError(f"{'; '.join(broken)}; is {', '.join(unknown)} in it?")
+    for sentence in broken:
+        warn(f"{sentence}; it is left out")
+    return tuple(found)

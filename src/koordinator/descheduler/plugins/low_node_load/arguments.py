@@ -1,0 +1,203 @@
+"""Arguments of LowNodeLoad.
+
+Source: koordinator pkg/descheduler/apis/config v1alpha2/types_loadaware.go, v1alpha2/defaults.go,
+validation/validation_loadaware.go.
+"""
+
+from collections.abc import Mapping
+from math import isfinite
+
+from koordinator.api.kubescheduler.structs import ConfigStruct, Int32, fill
+from koordinator.api.meta import Int64, LabelSelector
+from koordinator.descheduler.configuration import (
+    DeschedulerPluginArgs,
+    NamedPodSelector,
+    NamespaceLists,
+    check_namespaces,
+    check_pod_selectors,
+    check_selector,
+    field_error,
+)
+from koordinator.foundation.duration import Duration
+
+Percentages = Mapping[str, float]  # resource -> percent of what the node has
+
+_TIMEOUT = Duration(seconds=60)
+_ABNORMALITIES, _NORMALITIES = 5, 3
+_NOT_NEGATIVE = "percentage must be greater than or equal to 0"
+
+
+class LoadAnomalyCondition(ConfigStruct, frozen=True, kw_only=True):
+    """How often in a row a node must be too hot; a count of 0 is the default."""
+
+    timeout: Duration = _TIMEOUT  # how long a node counts as too hot then
+    consecutive_abnormalities: int = 0
+    consecutive_normalities: int = 0
+
+    def over(self, default: "LoadAnomalyCondition") -> "LoadAnomalyCondition":
+        """Return the condition with counts of another one where this has none."""
+        return LoadAnomalyCondition(
+            timeout=self.timeout,
+            consecutive_abnormalities=(
+                self.consecutive_abnormalities or default.consecutive_abnormalities
+            ),
+            consecutive_normalities=self.consecutive_normalities or default.consecutive_normalities,
+        )
+
+    def validate(self, path: str) -> None:
+        """Check that a node can become too hot, and normal again."""
+        counts = {
+            "consecutiveAbnormalities": self.consecutive_abnormalities,
+            "consecutiveNormalities": self.consecutive_normalities,
+        }
+        for name, count in counts.items():
+            if count <= 0:
+                raise field_error(f"{path}.{name}", count, f"{name} must be greater than 0")
+
+
+_CONDITION = LoadAnomalyCondition(
+    consecutive_abnormalities=_ABNORMALITIES, consecutive_normalities=_NORMALITIES
+)
+
+
+class LowNodeLoadNodePool(ConfigStruct, frozen=True, kw_only=True):
+    """Nodes that are balanced among themselves; what is None is as outside of the pool."""
+
+    name: str = ""
+    node_selector: LabelSelector | None = None
+    use_deviation_thresholds: bool = False
+    high_thresholds: dict[str, float] | None = None
+    low_thresholds: dict[str, float] | None = None
+    prod_high_thresholds: dict[str, float] | None = None
+    prod_low_thresholds: dict[str, float] | None = None
+    resource_weights: dict[str, Int64] | None = None
+    anomaly_condition: LoadAnomalyCondition | None = None
+
+    def validate(self, path: str) -> None:
+        """Check every percentage, and those that belong together.
+
+        Raises InputError with the path.
+        """
+        check_selector(self.node_selector, _joined(path, "nodeSelector"))
+        high, low = self.high_thresholds or {}, self.low_thresholds or {}
+        prod_high, prod_low = self.prod_high_thresholds or {}, self.prod_low_thresholds or {}
+        for name, percentages in (
+            ("highThresholds", high),
+            ("lowThresholds", low),
+            ("prodHighThresholds", prod_high),
+            ("prodLowThresholds", prod_low),
+        ):
+            for resource, percentage in percentages.items():
+                if not (isfinite(percentage) and percentage >= 0):
+                    raise field_error(
+                        _joined(path, f"{name}[{resource}]"), percentage, _NOT_NEGATIVE
+                    )
+        _check_order(
+            low, high, _joined(path, "lowThresholds"),
+            "low percentage must be less than or equal to highThresholds",
+        )  # fmt: skip
+        _check_order(
+            prod_high, high, _joined(path, "prodHighThresholds"),
+            "node percentage must be greater than or equal to prodHighThresholds",
+        )  # fmt: skip
+        _check_order(
+            prod_low, prod_high, _joined(path, "prodLowThresholds"),
+            "low percentage must be less than or equal to prodHighThresholds",
+        )  # fmt: skip
+        if self.anomaly_condition is not None:
+            self.anomaly_condition.validate(_joined(path, "anomalyCondition"))
+
+
+class LowNodeLoadArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
+    """Thresholds of all nodes, which are a pool too, and of further pools."""
+
+    paused: bool = False
+    dry_run: bool = False
+    number_of_nodes: Int32 = 0  # nothing is done unless more than so many nodes use little
+    node_metric_expiration_seconds: Int64 = 180
+    evictable_namespaces: NamespaceLists | None = None
+    node_selector: LabelSelector | None = None
+    pod_selectors: tuple[NamedPodSelector, ...] = ()
+    node_fit: bool = True
+    use_deviation_thresholds: bool = False
+    high_thresholds: dict[str, float] | None = None
+    low_thresholds: dict[str, float] | None = None
+    prod_high_thresholds: dict[str, float] | None = None
+    prod_low_thresholds: dict[str, float] | None = None
+    resource_weights: dict[str, Int64] | None = None
+    anomaly_condition: LoadAnomalyCondition = _CONDITION
+    detector_cache_timeout: Duration = Duration(seconds=300)
+    node_pools: tuple[LowNodeLoadNodePool, ...] = ()
+
+    def __post_init__(self) -> None:
+        thresholds = (self.low_thresholds or {}, self.high_thresholds or {})
+        needed = ("cpu", "memory", *(name for each in thresholds for name in each))
+        weights = dict(self.resource_weights or {})
+        weights |= {name: 1 for name in needed if weights.get(name, 0) <= 0}
+        fill(
+            self,
+            resource_weights=weights,
+            anomaly_condition=self.anomaly_condition.over(_CONDITION),
+        )
+
+    def pools(self) -> tuple[LowNodeLoadNodePool, ...]:
+        """Return all pools in the order in which they are balanced, with nothing left open."""
+        whole = LowNodeLoadNodePool(
+            name="__default_node_pool__",
+            node_selector=self.node_selector,
+            use_deviation_thresholds=self.use_deviation_thresholds,
+            high_thresholds=self.high_thresholds,
+            low_thresholds=self.low_thresholds,
+            prod_high_thresholds=self.prod_high_thresholds,
+            prod_low_thresholds=self.prod_low_thresholds,
+            resource_weights=self.resource_weights,
+            anomaly_condition=self.anomaly_condition,
+        )
+        return (whole, *(self._completed(pool) for pool in self.node_pools))
+
+    def validate(self) -> None:
+        if self.number_of_nodes < 0:
+            message = "must be greater than or equal to 0"
+            raise field_error("numberOfNodes", self.number_of_nodes, message)
+        if self.node_metric_expiration_seconds <= 0:
+            message = "nodeMetricExpiredSeconds should be a positive value"
+            found = self.node_metric_expiration_seconds
+            raise field_error("nodeMetricExpirationSeconds", found, message)
+        check_namespaces(self.evictable_namespaces, "evictableNamespaces")
+        check_pod_selectors(self.pod_selectors, "podSelectors")
+        for index, pool in enumerate(self.pools()):
+            pool.validate(f"nodePools[{index - 1}]" if index else "")
+
+    def _completed(self, pool: LowNodeLoadNodePool) -> LowNodeLoadNodePool:
+        given = pool.anomaly_condition
+
+        def own(name: str) -> dict[str, float] | None:
+            found: dict[str, float] | None = getattr(pool, name)
+            inherited: dict[str, float] | None = getattr(self, name)
+            return inherited if found is None else found
+
+        return LowNodeLoadNodePool(
+            name=pool.name,
+            node_selector=pool.node_selector,
+            use_deviation_thresholds=pool.use_deviation_thresholds,
+            high_thresholds=own("high_thresholds"),
+            low_thresholds=own("low_thresholds"),
+            prod_high_thresholds=own("prod_high_thresholds"),
+            prod_low_thresholds=own("prod_low_thresholds"),
+            resource_weights=(
+                self.resource_weights if pool.resource_weights is None else pool.resource_weights
+            ),
+            anomaly_condition=(
+                self.anomaly_condition if given is None else given.over(self.anomaly_condition)
+            ),
+        )
+
+
+def _check_order(lower: Percentages, upper: Percentages, path: str, message: str) -> None:
+    for resource, percentage in lower.items():
+        if resource in upper and percentage > upper[resource]:
+            raise field_error(f"{path}[{resource}]", percentage, message)
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

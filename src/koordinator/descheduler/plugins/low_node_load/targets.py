@@ -1,0 +1,68 @@
+"""Where pods could go: the first node, by name, that accepts a pod and stays cool with it.
+
+A node that takes a pod in thought has the less room for the next one.
+Source: koordinator pkg/descheduler/framework/plugins/loadaware/utilization_util.go,
+``podFitsAnyNodeWithThreshold``.
+"""
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.descheduler.contract import ClusterView
+from koordinator.descheduler.node_fit import acceptance_key, accepts, has_room
+from koordinator.descheduler.plugins.low_node_load.usage import Amounts, Mask
+from koordinator.domain.pod_requests import pod_requests
+
+_BLOCK = 256  # nodes looked at together: most pods fit one of the first
+
+
+class Targets:
+    """Nodes that may take pods; ``usage`` and ``high`` are ``(n_nodes, n_resources)``.
+
+    ``rows`` are the targets in the order in which they are tried.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        rows: NDArray[np.intp],
+        usage: Amounts,
+        high: Amounts,
+        view: ClusterView,
+    ) -> None:
+        self._nodes = [nodes[row] for row in rows]
+        self._rows, self._usage, self._view = rows, usage, view
+        self._headroom = high[rows] - usage[rows]
+        self._accepting: dict[Hashable, Mask] = {}  # by what is read of a pod
+        self._refusing: dict[Hashable, Mask] = {}  # nodes without room, by requests
+
+    def take(self, pod: Pod, amounts: Amounts) -> bool:
+        """Return whether some node takes a pod that uses ``(n_resources,)`` amounts."""
+        candidates = self._accepted(pod)
+        requests = tuple(sorted(pod_requests(pod.spec).items()))
+        full = self._refusing.get(requests)
+        if full is None:
+            full = self._refusing[requests] = np.zeros(len(self._nodes), np.bool_)
+        for start in range(0, len(self._nodes), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            cool = (self._headroom[block] >= amounts).all(axis=1)
+            for index in np.flatnonzero(cool & candidates[block] & ~full[block]):
+                place = start + int(index)
+                if has_room(self._nodes[place], pod, self._view):
+                    self._headroom[place] -= amounts
+                    self._usage[self._rows[place]] += amounts
+                    return True
+                full[place] = True
+        return False
+
+    def _accepted(self, pod: Pod) -> Mask:
+        key = acceptance_key(pod)
+        known = self._accepting.get(key)
+        if known is None:
+            known = np.array([accepts(node, pod) for node in self._nodes], np.bool_)
+            self._accepting[key] = known
+        return known

@@ -1,0 +1,297 @@
+"""What the nodes of a pool use and may use, as arrays: rows are nodes, columns resources.
+
+CPU is in nanos of a core, so that no measurement is rounded, everything else in whole units.
+Source: koordinator pkg/descheduler/framework/plugins/loadaware/utilization_util.go,
+low_node_load.go ``newThresholds``.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordinator.api.annotations.node import RAW_ALLOCATABLE
+from koordinator.api.core import ResourceList
+from koordinator.api.node import Node
+from koordinator.api.node_metric import NodeMetric, PodUsage
+from koordinator.api.pod import Pod
+from koordinator.api.qos import PriorityBand, band_of
+from koordinator.descheduler.contract import ClusterView
+from koordinator.descheduler.plugins.low_node_load.arguments import LowNodeLoadNodePool, Percentages
+from koordinator.foundation.clock import to_epoch_s
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.quantity import NANOS_PER_MILLI, Quantity
+
+Amounts = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+CPU, MEMORY, PODS = "cpu", "memory", "pods"
+_ALL, _NONE = 100.0, 0.0
+_LARGEST = 1 << 60  # what somebody reports must not overflow 64 bits
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Percentages by resource; every one of ``resources`` has a low one, of prod pods too."""
+
+    resources: tuple[str, ...]
+    low: Percentages
+    high: Percentages
+    prod_low: Percentages
+    prod_high: Percentages
+    is_deviation: bool
+
+    @property
+    def needs_prod(self) -> bool:
+        """Whether anything depends on what prod pods use.
+
+        Without thresholds for them they are allowed everything, and use no more than their node.
+        """
+        free = _NONE if self.is_deviation else _ALL
+        return any(
+            given.get(name, _NONE) != free
+            for given in (self.prod_low, self.prod_high)
+            for name in self.resources
+        )
+
+
+def thresholds_of(pool: LowNodeLoadNodePool) -> Thresholds:
+    """Return what counts for a pool.
+
+    A resource without a low percentage is never too much and never too little, whatever its high
+    one; so it is with those of prod pods.
+    """
+    given = [
+        dict(each or {})
+        for each in (
+            pool.low_thresholds,
+            pool.high_thresholds,
+            pool.prod_low_thresholds,
+            pool.prod_high_thresholds,
+        )
+    ]
+    low, high, prod_low, prod_high = given
+    free = _NONE if pool.use_deviation_thresholds else _ALL
+    resources = tuple(sorted({MEMORY, *low, *high, *prod_low, *prod_high}))
+    for name in resources:
+        if name not in low:
+            low[name] = high[name] = free
+        if name not in prod_low:
+            prod_low[name] = prod_high[name] = free
+    return Thresholds(resources, low, high, prod_low, prod_high, pool.use_deviation_thresholds)
+
+
+@dataclass(slots=True)
+class PoolUsage:
+    """Arrays ``(n_nodes, n_resources)``; those of usage change as pods are moved."""
+
+    nodes: Sequence[Node]
+    metrics: Sequence[NodeMetric]
+    thresholds: Thresholds
+    base: Amounts
+    usage: Amounts
+    prod_usage: Amounts
+    low: Amounts
+    high: Amounts
+    prod_low: Amounts
+    prod_high: Amounts
+
+    def over(self) -> Mask:
+        """Return ``(n_nodes,)``: uses more of some resource than it should."""
+        return over(self.usage, self.high)
+
+    def prod_over(self) -> Mask:
+        """Return ``(n_nodes,)``: prod pods use more of some resource than they should."""
+        return over(self.prod_usage, self.prod_high)
+
+    def under(self) -> Mask:
+        """Return ``(n_nodes,)``: uses little of every resource, and takes pods."""
+        return (self.usage <= self.low).all(axis=1) & self._takes_pods()
+
+    def prod_under(self) -> Mask:
+        """Return ``(n_nodes,)``: prod pods use little of every resource, and the node takes any."""
+        return (self.prod_usage <= self.prod_low).all(axis=1) & self._takes_pods()
+
+    def _takes_pods(self) -> Mask:
+        return np.array([not node.spec.unschedulable for node in self.nodes], np.bool_)
+
+
+def over(usage: Amounts, high: Amounts) -> Mask:
+    """Return ``(n,)``: some column of ``usage`` is above that of ``high``."""
+    found: Mask = np.asarray((usage > high).any(axis=-1))
+    return found
+
+
+def measure(
+    nodes: Iterable[Node],
+    view: ClusterView,
+    thresholds: Thresholds,
+    *,
+    expiration_s: float,
+    now_s: float,
+) -> PoolUsage:
+    """Return the usage of the nodes that have a fresh report; others are left out."""
+    reports = view.objects(NodeMetric)
+    known: list[tuple[Node, NodeMetric]] = []
+    for node in nodes:
+        metric = reports.get(node.metadata.name)
+        if metric is not None and _is_fresh(metric, expiration_s, now_s):
+            known.append((node, metric))
+    chosen, metrics = [node for node, _ in known], [metric for _, metric in known]
+    names = thresholds.resources
+    base = _array((base_of(node, names) for node in chosen), names)
+    usage = _array((_usage(node, metric, view, names) for node, metric in known), names)
+    prod_usage = np.zeros_like(usage)
+    if thresholds.needs_prod:
+        prod_usage = _array((_prod_usage(n, m, view, names) for n, m in known), names)
+    limits = _limits(thresholds, base, usage, prod_usage)
+    return PoolUsage(chosen, metrics, thresholds, base, usage, prod_usage, *limits)
+
+
+def amount_of(name: str, quantity: Quantity | None) -> int:
+    """Return an amount in the units of the arrays, 0 for none."""
+    if quantity is None:
+        return 0
+    amount = quantity.nanos if name == CPU else quantity.value()
+    return min(max(amount, -_LARGEST), _LARGEST)
+
+
+def base_of(node: Node, names: Sequence[str]) -> list[int]:
+    """Return what percentages are of: what the node has, before it was amplified."""
+    allocatable = raw_allocatable(node)
+    return [amount_of(name, allocatable.get(name)) for name in names]
+
+
+def raw_allocatable(node: Node) -> ResourceList:
+    """Return what a node has to give, as its annotation says or else its status."""
+    try:
+        raw = RAW_ALLOCATABLE.read(node.metadata)
+    except InputError:
+        raw = None
+    return node.status.allocatable if raw is None else raw
+
+
+def is_prod(pod: Pod) -> bool:
+    """Return whether the pod is of band prod, by label, priority or QoS class."""
+    return band_of(pod) is PriorityBand.PROD
+
+
+def pod_amounts(report: PodUsage, names: Sequence[str]) -> list[int]:
+    """Return what a pod uses; of ``pods`` it uses none, as nobody measures that."""
+    resources = report.pod_usage.resources
+    return [amount_of(name, resources.get(name)) for name in names]
+
+
+def _is_fresh(metric: NodeMetric, expiration_s: float, now_s: float) -> bool:
+    status = metric.status
+    if status.node_metric is None or status.update_time is None:
+        return False
+    return now_s - to_epoch_s(status.update_time) < expiration_s
+
+
+def _usage(node: Node, metric: NodeMetric, view: ClusterView, names: Sequence[str]) -> list[int]:
+    body = metric.status.node_metric
+    system = body.system_usage.resources if body is not None else {}
+    found = _summed(metric.status.pods_metric, system, names)
+    if PODS in names:
+        found[names.index(PODS)] = len(view.active_pods_on(node.metadata.name))
+    return found
+
+
+def _prod_usage(
+    node: Node, metric: NodeMetric, view: ClusterView, names: Sequence[str]
+) -> list[int]:
+    prod = {pod.key for pod in view.active_pods_on(node.metadata.name) if is_prod(pod)}
+    reports = [
+        each for each in metric.status.pods_metric if f"{each.namespace}/{each.name}" in prod
+    ]
+    found = _summed(reports, {}, names)
+    if PODS in names:
+        found[names.index(PODS)] = len(prod)
+    return found
+
+
+def _summed(
+    reports: Iterable[PodUsage], system: Mapping[str, Quantity], names: Sequence[str]
+) -> list[int]:
+    maps = [system, *(each.pod_usage.resources for each in reports)]
+    sums = []
+    for name in names:
+        nanos = sum([quantities[name].nanos for quantities in maps if name in quantities])
+        sums.append(amount_of(name, Quantity(nanos)))
+    return sums
+
+
+def _array(rows: Iterable[Sequence[int]], names: Sequence[str]) -> Amounts:
+    flat = [amount for row in rows for amount in row]
+    return np.array(flat, np.int64).reshape(-1, len(names))
+
+
+def _limits(
+    thresholds: Thresholds, base: Amounts, usage: Amounts, prod_usage: Amounts
+) -> tuple[Amounts, Amounts, Amounts, Amounts]:
+    """Return the most that counts as little, and as not too much, of nodes and of prod pods."""
+    low, high, prod_low, prod_high = (
+        _row(each, thresholds.resources)
+        for each in (
+            thresholds.low, thresholds.high, thresholds.prod_low, thresholds.prod_high,
+        )
+    )  # fmt: skip
+    if not thresholds.is_deviation:
+        parts = tuple(
+            _part(base, each, thresholds.resources) for each in (low, high, prod_low, prod_high)
+        )
+        return parts[0], parts[1], parts[2], parts[3]
+    below, above = _around(thresholds, base, usage, low, high)
+    prod_below, prod_above = _around(thresholds, base, prod_usage, prod_low, prod_high)
+    return below, above, prod_below, prod_above
+
+
+def _around(
+    thresholds: Thresholds,
+    base: Amounts,
+    usage: Amounts,
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+) -> tuple[Amounts, Amounts]:
+    """Return limits that lie around the mean; a low percentage of 0 leaves a resource alone."""
+    names = thresholds.resources
+    mean = _mean_percentages(base, usage, names)
+    below = _part(base, np.clip(mean - low, _NONE, _ALL), names)
+    above = _part(base, np.clip(mean + high, _NONE, _ALL), names)
+    alone = low == _NONE
+    return np.where(alone, base, below), np.where(alone, base, above)
+
+
+def _mean_percentages(base: Amounts, usage: Amounts, names: Sequence[str]) -> NDArray[np.float64]:
+    """Return ``(n_resources,)``: the mean over all nodes of what they use, in percent."""
+    used, has = _in_milli_cpu(usage, names), _in_milli_cpu(base, names)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        percentages = np.where(has == 0, 0.0, used / has * 100.0)
+    if not len(percentages):
+        return np.zeros(len(names))
+    # One after the other, as the original adds them: the last bits decide about a unit.
+    mean: NDArray[np.float64] = np.cumsum(percentages, axis=0)[-1] / len(percentages)
+    return mean
+
+
+def _part(base: Amounts, percentages: NDArray[np.float64], names: Sequence[str]) -> Amounts:
+    """Return that percentage of what the nodes have, cut off to whole units, of CPU to milli."""
+    scale = _scale(names)
+    parts = percentages * 0.01 * _in_milli_cpu(base, names)
+    cut: Amounts = np.minimum(parts, float(_LARGEST) / scale).astype(np.int64)
+    return cut * scale
+
+
+def _row(percentages: Percentages, names: Sequence[str]) -> NDArray[np.float64]:
+    return np.array([percentages.get(name, _NONE) for name in names], np.float64)
+
+
+def _in_milli_cpu(amounts: Amounts, names: Sequence[str]) -> NDArray[np.float64]:
+    """Return amounts with CPU in milli, rounded up."""
+    scaled: Amounts = -(-amounts // _scale(names))
+    return scaled.astype(np.float64)
+
+
+def _scale(names: Sequence[str]) -> Amounts:
+    return np.array([NANOS_PER_MILLI if name == CPU else 1 for name in names], np.int64)

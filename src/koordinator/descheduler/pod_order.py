@@ -1,0 +1,60 @@
+"""Which pod goes first: the one whose loss costs least.
+
+Source: koordinator pkg/descheduler/utils/sorter.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from koordinator.api.annotations.descheduling import eviction_cost, pod_deletion_cost
+from koordinator.api.pod import Pod
+from koordinator.api.qos import KubeQos, PriorityBand, QosClass, band_of, kube_qos_of, qos_of
+from koordinator.foundation.clock import to_epoch_s
+
+_BANDS: Final[Mapping[PriorityBand, int]] = {
+    PriorityBand.FREE: 1,
+    PriorityBand.BATCH: 2,
+    PriorityBand.MID: 3,
+    PriorityBand.PROD: 4,
+    PriorityBand.NONE: 5,
+}
+_KUBE_QOS: Final[Mapping[KubeQos, int]] = {
+    KubeQos.BEST_EFFORT: 1,
+    KubeQos.BURSTABLE: 2,
+    KubeQos.GUARANTEED: 3,
+}
+_QOS: Final[Mapping[QosClass, int]] = {
+    QosClass.BE: 1,
+    QosClass.LS: 2,
+    QosClass.LSR: 3,
+    QosClass.LSE: 4,
+    QosClass.SYSTEM: 4,
+    QosClass.NONE: 5,
+}
+
+Rank = tuple[float, ...]
+
+
+def eviction_rank(pod: Pod, usage: float | None = None) -> Rank:
+    """Return a key to sort pods by; the lowest goes first.
+
+    ``usage`` is how much the pod's going would help: among equals the one that helps most goes
+    first, and one of which that is not known (None) last.  Then a younger pod goes before an older.
+    """
+    meta = pod.metadata
+    return (
+        _BANDS[band_of(pod)],
+        pod.spec.priority or 0,
+        _KUBE_QOS[kube_qos_of(pod)],
+        _QOS[qos_of(pod)],
+        pod_deletion_cost(meta),
+        eviction_cost(meta),
+        1 if usage is None else 0,
+        -(usage or 0.0),
+        -to_epoch_s(meta.creation_timestamp),
+    )
+
+
+def in_eviction_order(pods: Iterable[Pod]) -> list[Pod]:
+    """Return the pods in the order in which they should go, whatever they use."""
+    return sorted(pods, key=eviction_rank)

@@ -1,0 +1,77 @@
+"""Whether a node has the labels, and the name, that a pod or a term asks for: one node at a time.
+
+Source: k8s.io/component-helpers scheduling/corev1/nodeaffinity.
+"""
+
+from collections.abc import Callable, Mapping
+
+from koordinator.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from koordinator.api.node import Node
+from koordinator.api.pod import PodSpec
+
+_NAME = "metadata.name"
+_COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
+    "Gt": lambda label, bound: label > bound,
+    "Lt": lambda label, bound: label < bound,
+}
+
+
+def admits_pod(node: Node, spec: PodSpec) -> bool:
+    """Return whether the nodeSelector and the required node affinity of a pod hold."""
+    labels = node.metadata.labels
+    if any(labels.get(key) != value for key, value in spec.node_selector.items()):
+        return False
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    return required is None or matches_node_selector(required, node)
+
+
+def preferred_weight(node: Node, spec: PodSpec) -> int:
+    """Return the sum of weights of the preferred terms that the node matches."""
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    if affinity is None:
+        return 0
+    return sum(
+        term.weight
+        for term in affinity.preferred_during_scheduling_ignored_during_execution
+        if matches_node_term(term.preference, node)
+    )
+
+
+def matches_node_selector(selector: NodeSelector, node: Node) -> bool:
+    """Return whether some term matches.  No terms match nothing."""
+    return any(matches_node_term(term, node) for term in selector.node_selector_terms)
+
+
+def matches_node_term(term: NodeSelectorTerm, node: Node) -> bool:
+    """Return whether every expression and field matches.  An empty term matches nothing."""
+    if not (term.match_expressions or term.match_fields):
+        return False
+    labels = node.metadata.labels
+    return all(_holds(each, labels.get(each.key)) for each in term.match_expressions) and all(
+        each.key == _NAME and _holds(each, node.metadata.name) for each in term.match_fields
+    )
+
+
+def _holds(wanted: NodeSelectorRequirement, value: str | None) -> bool:
+    match wanted.operator:
+        case "In":
+            return value in wanted.values
+        case "NotIn":
+            return value not in wanted.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+    compare = _COMPARISONS.get(wanted.operator)
+    if compare is None or value is None or len(wanted.values) != 1:
+        return False
+    label, bound = _integer(value), _integer(wanted.values[0])
+    return label is not None and bound is not None and compare(label, bound)
+
+
+def _integer(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None

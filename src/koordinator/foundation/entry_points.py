@@ -1,0 +1,27 @@
+"""What packages installed beside this one offer, by the group of their entry points."""
+
+from importlib.metadata import entry_points
+from typing import TypeVar
+
+FoundT = TypeVar("FoundT")
+
+
+def load_entry_points(group: str, wanted: type[FoundT]) -> tuple[list[FoundT], list[str]]:
+    """Return the objects of a group in the order of names, and a sentence per one that is none."""
+    found: list[FoundT] = []
+    broken: list[str] = []
+    for point in sorted(entry_points(group=group), key=lambda point: point.name):
+        package = f"{point.dist.name} {point.dist.version}" if point.dist else "of no package"
+        called = f"plugin package {package} ({point.name} = {point.value})"
+        try:
+            loaded = point.load()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever a foreign module does
+            what = " ".join(str(error).split())
+            broken.append(f"{called}: can't be loaded: {type(error).__name__}: {what}")
+            continue
+        if isinstance(loaded, wanted):
+            found.append(loaded)
+        else:
+            accepted = f"{wanted.__module__}.{wanted.__name__}"
+            broken.append(f"{called}: found {type(loaded).__name__}; accepted is a {accepted}")
+    return found, broken
