@@ -60,3 +60,18 @@ def pod_deletion_cost(meta: ObjectMeta) -> int:
 def _cost(meta: ObjectMeta, key: str) -> int:
     text = meta.annotations.get(key, "")
     return (parse_int32(text) or 0) if _COST.fullmatch(text) else 0
+
+
+class EvictionAttempt(ApiStruct, frozen=True, kw_only=True):
+    """Written on a job right before its pod is evicted: the answer may be lost.
+
+    ``workload_uid`` is that of the controller of the pod, by which evictions are limited, and
+    ``workload_replicas`` how many pods it wanted.
+    """
+
+    pod_uid: str
+    workload_uid: str = ""
+    workload_replicas: int = 0
+
+
+EVICTION_ATTEMPT = AnnotationCodec("descheduler.koordinator.sh/eviction-attempt", EvictionAttempt)

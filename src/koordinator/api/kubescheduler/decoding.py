@@ -8,7 +8,7 @@ k8s.io/kube-scheduler config/v1/types.go, ``decodeNestedObjects``.
 
 import json
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from types import UnionType
 from typing import Any, TypeVar
@@ -131,8 +131,9 @@ def _check(found: object, wanted: inspect.Type, path: str) -> None:
     """Raise InputError unless msgspec would take the value, and for unknown fields at any depth."""
     match wanted:
         case inspect.UnionType(types):
-            (other,) = (each for each in types if not isinstance(each, inspect.NoneType))
-            _check(found, other, path)
+            _check_alternatives(
+                found, [each for each in types if not isinstance(each, inspect.NoneType)], path
+            )
         case inspect.StructType():
             _check_struct(found, wanted, path)
         case inspect.DictType():
@@ -145,6 +146,27 @@ def _check(found: object, wanted: inspect.Type, path: str) -> None:
                 _check(item, wanted.item_type, f"{path}[{index}]")
         case _:
             _check_scalar(found, wanted, path)
+
+
+def _check_alternatives(found: object, wanted: Sequence[inspect.Type], path: str) -> None:
+    """Raise InputError unless one of the types takes the value, such as a number or a text."""
+    if len(wanted) == 1:
+        _check(found, wanted[0], path)
+        return
+    for each in wanted:
+        try:
+            _check(found, each, path)
+        except InputError:
+            continue
+        return
+    accepted = " or ".join(_name_of(each) for each in wanted)
+    raise _wrong(found, accepted, path)
+
+
+def _name_of(wanted: inspect.Type) -> str:
+    if isinstance(wanted, inspect.IntType):
+        return "an integer"
+    return _SCALARS[type(wanted)][1]
 
 
 def _check_struct(found: object, wanted: inspect.StructType, path: str) -> None:
