@@ -301,6 +301,7 @@ class Descheduler:
             return Handle(
                 profile=profile.name,
                 plugin=plugin,
+                profiles=tuple(each.name for each in self.configuration.profiles),
                 view=self.view,
                 evictor=evictor,
                 writer=self._cluster,

@@ -142,6 +142,10 @@ class ClusterView(Protocol):
 class ClusterWriter(Protocol):
     """The verbs that change something, as in ``cluster.port``; each raises ClusterError."""
 
+    def get(self, kind_type: type[KindT], name: str, namespace: str = "") -> KindT:
+        """Return one object as it is now, for who must not act on old news."""
+        ...
+
     def create(self, obj: KindT) -> KindT: ...
 
     def patch(
@@ -209,6 +213,7 @@ class Handle:
 
     profile: str
     plugin: str
+    profiles: tuple[str, ...] = ()  # all of them, in their order
     view: ClusterView
     evictor: Evictor
     writer: ClusterWriter

@@ -25,6 +25,7 @@ from koordinator.descheduler.contract import (
     Handle,
     PluginController,
 )
+from koordinator.descheduler.migration.controller import MIGRATION_CONTROLLER
 from koordinator.descheduler.plugins.default_evictor import DEFAULT_EVICTOR
 from koordinator.descheduler.plugins.low_node_load import LOW_NODE_LOAD
 from koordinator.foundation.errors import InputError
@@ -33,6 +34,7 @@ Spec = DeschedulerPluginSpec[Any]
 
 #: In the order in which ``koord descheduler --help`` and messages name them.
 DESCHEDULER_PLUGINS: tuple[Spec, ...] = (
+    MIGRATION_CONTROLLER,
     LOW_NODE_LOAD,
     DEFAULT_EVICTOR,
 )

@@ -1,0 +1,230 @@
+"""The arguments of the MigrationController.
+
+Source: koordinator pkg/descheduler/apis/config/v1alpha2: types_pluginargs.go, defaults.go;
+validation/validation_pluginargs.go.
+"""
+
+import re
+from enum import StrEnum
+from typing import Final
+
+from msgspec import field
+
+from koordinator.api.annotations.descheduling import EvictionPolicy
+from koordinator.api.kubescheduler.structs import ConfigStruct, fill
+from koordinator.api.meta import LabelSelector
+from koordinator.api.pod_migration_job import DeleteOptions, PodMigrationJobMode
+from koordinator.api.syntax import join_path
+from koordinator.descheduler.configuration import (
+    DeschedulerPluginArgs,
+    NamespaceLists,
+    check_namespaces,
+    check_selector,
+    field_error,
+)
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.errors import InputError
+
+_PERCENTAGE = re.compile(r"[0-9]{1,9}%")
+_MAX_INT32 = 2**31 - 1
+
+
+class EvictionGate(StrEnum):
+    """A check of the filter that can be left out by its name."""
+
+    MAX_UNAVAILABLE_PER_WORKLOAD = "MaxUnavailablePerWorkload"
+    MAX_MIGRATING_PER_WORKLOAD = "MaxMigratingPerWorkload"
+    MAX_MIGRATING_PER_NODE = "MaxMigratingPerNode"
+    MAX_MIGRATING_PER_NAMESPACE = "MaxMigratingPerNamespace"
+    MAX_MIGRATING_GLOBALLY = "MaxMigratingGlobally"
+    EXPECTED_REPLICAS = "ExpectedReplicas"
+    PVC = "PVC"
+    BARE_PODS = "BarePods"
+    LOCAL_STORAGE = "LocalStorage"
+    SYSTEM_CRITICAL = "SystemCritical"
+    PRIORITY_THRESHOLD = "PriorityThreshold"
+    LABEL_SELECTOR = "LabelSelector"
+    NAMESPACES = "Namespaces"
+    NODE_FIT = "NodeFit"
+
+
+class LimitedObject(StrEnum):
+    """Of what the evictions within some time are limited."""
+
+    WORKLOAD = "workload"
+    NAMESPACE = "namespace"
+
+
+class MigrationPriorityThreshold(ConfigStruct, frozen=True, kw_only=True):
+    """Pods of this priority or a higher one stay; ``name`` is of a PriorityClass."""
+
+    value: int | None = None
+    name: str = ""
+
+
+class MigrationObjectLimiter(ConfigStruct, frozen=True, kw_only=True):
+    """At most so many evictions within ``duration``, and at most ``burst`` of them at once.
+
+    A ``duration`` of 0 switches the limiter off, a ``burst`` of 0 is 1.  Without a number for a
+    workload that of ``maxMigratingPerWorkload`` counts.
+    """
+
+    duration: Duration = Duration()
+    max_migrating: int | str | None = None
+    burst: int = 0
+
+
+class ArbitrationArgs(ConfigStruct, frozen=True, kw_only=True):
+    """How often waiting jobs are looked at; ``enabled`` has no effect, as in the original."""
+
+    enabled: bool = True
+    interval: Duration | None = None
+
+
+_ARBITRATION_INTERVAL: Final = Duration(milliseconds=500)
+_OBJECT_LIMITERS: Final = {
+    LimitedObject.WORKLOAD.value: MigrationObjectLimiter(duration=Duration(minutes=5))
+}
+
+
+class MigrationControllerArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
+    """Which pods may be moved, how many at a time, and how.
+
+    A number of 0 of ``maxMigrating{Globally,PerNode,PerNamespace}`` is none.  What is per workload
+    is a number of pods or a percentage of its replicas.
+    """
+
+    dry_run: bool = False
+    max_concurrent_reconciles: int = 1  # one at a time is all there is
+    evict_failed_bare_pods: bool = False
+    evict_all_bare_pods: bool = False
+    evict_local_storage_pods: bool = False
+    evict_system_critical_pods: bool = False
+    ignore_pvc_pods: bool = False
+    priority_threshold: MigrationPriorityThreshold | None = None
+    label_selector: LabelSelector | None = None
+    namespaces: NamespaceLists | None = None
+    node_fit: bool = False
+    node_selector: str = ""
+    skip_eviction_gates: tuple[str, ...] = ()
+    max_migrating_globally: int | None = None
+    max_migrating_per_node: int = 2
+    max_migrating_per_namespace: int | None = None
+    max_migrating_per_workload: int | str | None = None
+    max_unavailable_per_workload: int | str | None = None
+    skip_check_expected_replicas: bool = False
+    object_limiters: dict[str, MigrationObjectLimiter] = {}  # noqa: RUF012 -- msgspec copies it
+    default_job_mode: str = ""
+    default_job_ttl: Duration = field(name="defaultJobTTL", default=Duration(minutes=5))
+    scheduler_names: tuple[str, ...] = ()
+    evict_qps: float | str = field(name="evictQPS", default=10.0)
+    evict_burst: int = 1
+    eviction_policy: str = ""
+    default_delete_options: DeleteOptions | None = None
+    arbitration_args: ArbitrationArgs = ArbitrationArgs()
+
+    def __post_init__(self) -> None:
+        fill(
+            self,
+            object_limiters=self.object_limiters or dict(_OBJECT_LIMITERS),
+            default_job_mode=self.default_job_mode or PodMigrationJobMode.RESERVATION_FIRST.value,
+            scheduler_names=self.scheduler_names or ("koord-scheduler",),
+            eviction_policy=self.eviction_policy or EvictionPolicy.EVICTION.value,
+        )
+
+    def validate(self) -> None:
+        for index, gate in enumerate(self.skip_eviction_gates):
+            if gate not in frozenset(EvictionGate):
+                accepted = ", ".join(EvictionGate)
+                problem = f"unknown eviction gate; accepted are {accepted}"
+                raise field_error(f"skipEvictionGates[{index}]", gate, problem)
+        self._check_numbers()
+        self._check_limiters()
+        check_selector(self.label_selector, "labelSelector")
+        check_namespaces(self.namespaces, "namespaces")
+        _check_choice(
+            self.default_job_mode,
+            tuple(PodMigrationJobMode),
+            "defaultJobMode",
+            "defaultJobMode must be ReservationFirst or EvictDirectly",
+        )
+        _check_choice(
+            self.eviction_policy,
+            tuple(EvictionPolicy),
+            "evictionPolicy",
+            f"accepted is one of {', '.join(EvictionPolicy)}",
+        )
+        if self.default_job_ttl < Duration():
+            problem = "defaultJobTTL should be positive or zero"
+            raise field_error("defaultJobTTL", str(self.default_job_ttl), problem)
+        interval = self.arbitration_args.interval
+        if interval is not None and interval < Duration():
+            problem = "arbitrationArgs.interval should be positive or zero"
+            raise field_error("arbitrationArgs.interval", str(interval), problem)
+
+    @property
+    def evictions_per_s(self) -> float:
+        """The rate of evictions, 0 for a text that is no number."""
+        try:
+            return float(self.evict_qps)
+        except ValueError:
+            return 0.0
+
+    @property
+    def arbitration_interval_s(self) -> float:
+        """The time between two looks at waiting jobs."""
+        interval = self.arbitration_args.interval
+        return (_ARBITRATION_INTERVAL if interval is None else interval).total_seconds()
+
+    def skips(self, gate: EvictionGate) -> bool:
+        """Return whether a check is left out."""
+        return gate in self.skip_eviction_gates
+
+    def _check_numbers(self) -> None:
+        for path, found in (
+            ("maxMigratingGlobally", self.max_migrating_globally),
+            ("maxMigratingPerNamespace", self.max_migrating_per_namespace),
+            ("maxMigratingPerNode", self.max_migrating_per_node),
+        ):
+            if found is not None and not 0 <= found <= _MAX_INT32:
+                raise field_error(path, found, f"{path} should be greater or equal 0")
+        for path, amount in (
+            ("maxMigratingPerWorkload", self.max_migrating_per_workload),
+            ("maxUnavailablePerWorkload", self.max_unavailable_per_workload),
+        ):
+            check_int_or_percent(amount, path)
+        if not self.evictions_per_s > 0:
+            raise field_error("evictQPS", self.evict_qps, "evictQPS must be greater than 0")
+        if self.evict_burst <= 0:
+            raise field_error("evictBurst", self.evict_burst, "evictBurst must be greater than 0")
+        if self.max_concurrent_reconciles < 1:
+            problem = "maxConcurrentReconciles should be greater than or equal to 1"
+            raise field_error("maxConcurrentReconciles", self.max_concurrent_reconciles, problem)
+
+    def _check_limiters(self) -> None:
+        for name, limiter in self.object_limiters.items():
+            path = join_path("objectLimiters", name)
+            if name not in frozenset(LimitedObject):
+                accepted = ", ".join(LimitedObject)
+                raise InputError(f"unknown key; accepted are {accepted}", path=path)
+            check_int_or_percent(limiter.max_migrating, f"{path}.maxMigrating")
+            if limiter.duration < Duration():
+                problem = "accepted is a duration of at least 0s"
+                raise field_error(f"{path}.duration", str(limiter.duration), problem)
+            if limiter.burst < 0:
+                raise field_error(f"{path}.burst", limiter.burst, "accepted is at least 0")
+
+
+def check_int_or_percent(amount: int | str | None, path: str) -> None:
+    """Raise InputError unless the amount is a number of pods or a percentage such as ``10%``."""
+    if amount is None or (isinstance(amount, int) and 0 <= amount <= _MAX_INT32):
+        return
+    if isinstance(amount, str) and _PERCENTAGE.fullmatch(amount):
+        return
+    name = path.rpartition(".")[2]
+    raise field_error(path, amount, f"{name} is invalid; accepted is a number or such as 10%")
+
+
+def _check_choice(found: str, accepted: tuple[str, ...], path: str, problem: str) -> None:
+    if found not in accepted:
+        raise field_error(path, found, problem)

@@ -1,0 +1,364 @@
+"""What to do next for a job, from what is known of its pod and its reservation.
+
+A pure function of a ``JobSituation``; whoever asks carries the decision out, looks again and asks
+again.  So it does not matter where the last process stopped.
+Source: koordinator pkg/descheduler/controllers/migration/controller.go, ``doMigrate``.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from koordinator.api.annotations.descheduling import EVICT, SOFT_EVICTION
+from koordinator.api.core import ObjectReference
+from koordinator.api.labels import RESERVATION_ORDER
+from koordinator.api.meta import Condition
+from koordinator.api.pod import Pod
+from koordinator.api.pod_migration_job import PodMigrationJob, PodMigrationJobMode
+from koordinator.api.pod_migration_job import PodMigrationJobConditionType as Step
+from koordinator.api.pod_migration_job import PodMigrationJobReason as Reason
+from koordinator.api.reservation import (
+    Reservation,
+    ReservationConditionType,
+    ReservationPhase,
+    ReservationReason,
+)
+from koordinator.descheduler.migration.jobs import attempt_of, condition_of, mode_of
+from koordinator.descheduler.migration.reservation_template import is_for_pending_pod
+from koordinator.descheduler.migration.transitions import (
+    LAST_STATES,
+    NO_FACTS,
+    EventFacts,
+    JobEvent,
+    JobState,
+    state_of,
+)
+from koordinator.descheduler.migration.workloads import is_ready
+from koordinator.foundation.clock import to_epoch_s
+
+RETRY_S = 3.0
+_BEFORE_EVICTION = frozenset(
+    (JobState.DIRECT, JobState.UNRESERVED, JobState.RESERVING, JobState.RESERVED)
+)
+_NEEDS_RESERVATION = frozenset((JobState.RESERVED, JobState.EVICTING, JobState.EVICTED))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSituation:
+    """A job and what it depends on.
+
+    ``pod`` has the name that the job names, whatever its uid.  ``next_eviction_s`` is when the
+    limiters let it go.
+    """
+
+    job: PodMigrationJob
+    now_s: float
+    default_mode: str
+    pod: Pod | None = None
+    reservation: Reservation | None = None
+    bound_pod: Pod | None = None
+    next_eviction_s: float = 0.0
+
+    @property
+    def state(self) -> JobState:
+        """How far the job is."""
+        return state_of(self.job, self.default_mode)
+
+    @property
+    def its_pod(self) -> Pod | None:
+        """The pod that is to be moved, None if it is gone or another one has taken its name."""
+        uid = self.job.spec.pod_ref.uid
+        if self.pod is None or (uid and self.pod.metadata.uid != uid):
+            return None
+        return self.pod
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """Something has happened to the job that is to be written on it."""
+
+    event: JobEvent
+    facts: EventFacts = NO_FACTS
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """A place for the pod is to be reserved."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class GiveOrder:
+    """The reservation is to get its place among those that fit the same pods."""
+
+    reservation: Reservation
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """The pod is to go; ``reservation`` keeps the place for the next one."""
+
+    pod: Pod
+    reservation: Reservation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing can be done before that time, or before there are news (None)."""
+
+    until_s: float | None = None
+
+
+JobDecision = Happened | Reserve | GiveOrder | Evict | Wait
+
+_NEWS = Wait()
+
+
+def decide(seen: JobSituation) -> JobDecision:
+    """Return what to do next for a job."""
+    job, state = seen.job, seen.state
+    if job.spec.paused or state in LAST_STATES:
+        return _NEWS
+    if is_timed_out(job, seen.now_s):
+        return Happened(JobEvent.TIMED_OUT)
+    if state in _BEFORE_EVICTION and not _was_evicted(seen):
+        is_limited = seen.its_pod is not None and seen.next_eviction_s > seen.now_s
+        if is_limited and EVICT not in job.metadata.annotations:
+            return Wait(seen.next_eviction_s)
+    if state in _NEEDS_RESERVATION and (lost := _lost_reservation(seen)) is not None:
+        return lost
+    return _WORK[state](seen)
+
+
+def ttl_s(job: PodMigrationJob) -> float:
+    """Return how long a job may take; 0: for ever."""
+    return 0.0 if job.spec.ttl is None else max(0.0, job.spec.ttl.total_seconds())
+
+
+def deadline_s(job: PodMigrationJob) -> float | None:
+    """Return when the job fails if it is not done; None: never."""
+    lasts_s = ttl_s(job)
+    return to_epoch_s(job.metadata.creation_timestamp) + lasts_s if lasts_s else None
+
+
+def is_timed_out(job: PodMigrationJob, now_s: float) -> bool:
+    """Return whether the time of the job is over."""
+    at_s = deadline_s(job)
+    return at_s is not None and now_s >= at_s
+
+
+def is_usable(reservation: Reservation, pod: Pod) -> bool:
+    """Return whether a reservation keeps a place elsewhere that nobody has taken yet."""
+    status = reservation.status
+    return (
+        status.phase == ReservationPhase.AVAILABLE
+        and bool(status.node_name)
+        and status.node_name != pod.spec.node_name
+        and not (reservation.spec.allocate_once and status.current_owners)
+    )
+
+
+def bound_reference(reservation: Reservation | None) -> ObjectReference | None:
+    """Return the pod that uses the reservation."""
+    owners = () if reservation is None else reservation.status.current_owners
+    return owners[0] if owners else None
+
+
+# -- states ----------------------------------------------------------------------------------
+
+
+def _start(seen: JobSituation) -> JobDecision:
+    reference, pod = seen.job.spec.pod_ref, seen.its_pod
+    if not (reference.namespace and reference.name):
+        return Happened(JobEvent.POD_REF_INVALID)
+    if pod is None:
+        return Happened(JobEvent.POD_MISSING)
+    directly = mode_of(seen.job, seen.default_mode) is PodMigrationJobMode.EVICT_DIRECTLY
+    event = JobEvent.STARTED_DIRECTLY if directly else JobEvent.STARTED_RESERVING
+    return Happened(event, EventFacts(pod=reference_to_pod(pod)))
+
+
+def _evict(seen: JobSituation) -> JobDecision:
+    """Have the pod evicted unless that was done before and the answer was lost."""
+    pod = seen.its_pod
+    if pod is None:
+        attempted = attempt_of(seen.job) is not None
+        return Happened(JobEvent.POD_GONE if attempted else JobEvent.POD_MISSING)
+    if _was_evicted(seen):
+        return Happened(JobEvent.EVICTION_ISSUED, EventFacts(node=pod.spec.node_name))
+    return Evict(pod, seen.reservation if seen.state is JobState.RESERVED else None)
+
+
+def _reserve(seen: JobSituation) -> JobDecision:
+    pod = seen.its_pod
+    return Happened(JobEvent.POD_MISSING) if pod is None else Reserve(pod)
+
+
+def _await_reservation(seen: JobSituation) -> JobDecision:
+    job, reservation = seen.job, seen.reservation
+    if reservation is None:
+        return Happened(JobEvent.RESERVATION_MISSING)
+    if not _says(job, Step.RESERVATION_CREATED, "True"):
+        return Happened(JobEvent.RESERVATION_MADE)
+    if RESERVATION_ORDER not in reservation.metadata.labels:
+        return GiveOrder(reservation)
+    unschedulable = _unschedulable(reservation)
+    message = "" if unschedulable is None else unschedulable.message
+    if unschedulable is not None and not _says(
+        job, Step.RESERVATION_SCHEDULED, "False", Reason.UNSCHEDULABLE, message
+    ):
+        return Happened(JobEvent.RESERVATION_WAITS, EventFacts(message=message))
+    if reservation.status.phase in {"", ReservationPhase.PENDING}:
+        return _NEWS
+    return Happened(*_outcome_of(reservation, seen.pod, message))
+
+
+def _outcome_of(
+    reservation: Reservation, pod: Pod | None, message: str
+) -> tuple[JobEvent, EventFacts]:
+    """Return what became of a reservation that the scheduler is done with."""
+    node = reservation.status.node_name
+    if _is_expired(reservation):
+        return JobEvent.RESERVATION_EXPIRED, NO_FACTS
+    if not _is_scheduled(reservation):
+        return JobEvent.RESERVATION_FAILED, EventFacts(message=message)
+    if pod is not None and pod.spec.node_name == node:
+        return JobEvent.RESERVATION_ON_SAME_NODE, NO_FACTS
+    return JobEvent.RESERVATION_SCHEDULED, EventFacts(node=node)
+
+
+def _use_reservation(seen: JobSituation) -> JobDecision:
+    reservation, pod = seen.reservation, seen.its_pod
+    if reservation is None:
+        return Happened(JobEvent.RESERVATION_MISSING)
+    if is_for_pending_pod(reservation):
+        return _await_assignment(seen, reservation)
+    if pod is not None and not _was_evicted(seen):
+        if reservation.status.node_name == pod.spec.node_name:
+            return Happened(JobEvent.RESERVATION_ON_SAME_NODE)
+        if not is_usable(reservation, pod):
+            return Happened(JobEvent.RESERVATION_TAKEN)
+    return _evict(seen)
+
+
+def _await_assignment(seen: JobSituation, reservation: Reservation) -> JobDecision:
+    """Wait for the pending pod itself: it needs no eviction."""
+    pod = seen.its_pod
+    if pod is None:
+        return Happened(JobEvent.POD_MISSING)
+    scheduled = next((c for c in pod.status.conditions if c.type == "PodScheduled"), None)
+    if scheduled is not None and scheduled.status != "False":
+        return Happened(JobEvent.POD_ASSIGNED, EventFacts(node=pod.spec.node_name))
+    bound = bound_reference(reservation)
+    is_over = reservation.status.phase == ReservationPhase.SUCCEEDED
+    if is_over and (bound is None or bound.uid != pod.metadata.uid):
+        return Happened(JobEvent.RESERVATION_TAKEN)
+    message = "" if scheduled is None else scheduled.message
+    if _says(seen.job, Step.POD_SCHEDULED, "False", Reason.UNSCHEDULABLE, message):
+        return _NEWS
+    return Happened(JobEvent.POD_WAITS, EventFacts(message=message))
+
+
+def _nothing(seen: JobSituation) -> JobDecision:  # noqa: ARG001 -- as the others
+    return _NEWS
+
+
+def _await_end(seen: JobSituation) -> JobDecision:
+    return Happened(JobEvent.POD_GONE) if seen.its_pod is None else _NEWS
+
+
+def _await_bound_pod(seen: JobSituation) -> JobDecision:
+    bound = bound_reference(seen.reservation)
+    if bound is not None:
+        return Happened(JobEvent.POD_BOUND, EventFacts(pod=bound))
+    reason = Reason.WAIT_FOR_POD_BIND_RESERVATION
+    if _says(seen.job, Step.POD_BOUND_RESERVATION, "False", reason):
+        return _NEWS
+    return Happened(JobEvent.NOT_BOUND_YET)
+
+
+def _await_ready_pod(seen: JobSituation) -> JobDecision:
+    pod, reference = seen.bound_pod, seen.job.status.pod_ref
+    if pod is None or is_ready(pod):  # one that is gone again has been there
+        return Happened(JobEvent.POD_READY, EventFacts(pod=reference))
+    reason = Reason.WAIT_FOR_BOUND_POD_READY
+    if _says(seen.job, Step.BOUND_POD_READY, "False", reason):
+        return _NEWS
+    return Happened(JobEvent.POD_NOT_READY, EventFacts(pod=reference))
+
+
+def _lost_reservation(seen: JobSituation) -> Happened | None:
+    reservation = seen.reservation
+    if reservation is None:
+        return Happened(JobEvent.RESERVATION_MISSING)
+    if reservation.status.phase == ReservationPhase.FAILED:
+        return Happened(JobEvent.RESERVATION_EXPIRED)
+    return None
+
+
+_WORK: Mapping[JobState, Callable[[JobSituation], JobDecision]] = MappingProxyType(
+    {
+        JobState.WAITING: _nothing,
+        JobState.ADMITTED: _start,
+        JobState.DIRECT: _evict,
+        JobState.DIRECT_EVICTING: _await_end,
+        JobState.UNRESERVED: _reserve,
+        JobState.RESERVING: _await_reservation,
+        JobState.RESERVED: _use_reservation,
+        JobState.EVICTING: _await_end,
+        JobState.EVICTED: _await_bound_pod,
+        JobState.BOUND: _await_ready_pod,
+    }
+)
+
+
+# -- parts -----------------------------------------------------------------------------------
+
+
+def _was_evicted(seen: JobSituation) -> bool:
+    """Return whether an eviction has been tried and shows on the pod, or the pod is gone."""
+    attempt, pod = attempt_of(seen.job), seen.its_pod
+    if attempt is None:
+        return False
+    if pod is None or attempt.pod_uid != pod.metadata.uid:
+        return pod is None
+    is_going = pod.metadata.deletion_timestamp is not None
+    return is_going or SOFT_EVICTION.is_in(pod.metadata.annotations)
+
+
+def _says(
+    job: PodMigrationJob, kind: Step, status: str, reason: str = "", message: str = ""
+) -> bool:
+    found = condition_of(job, kind)
+    return found is not None and (found.status, found.reason, found.message) == (
+        status,
+        reason,
+        message,
+    )
+
+
+def _unschedulable(reservation: Reservation) -> Condition | None:
+    wanted = (ReservationConditionType.SCHEDULED, ReservationReason.UNSCHEDULABLE)
+    conditions = reservation.status.conditions
+    return next((each for each in conditions if (each.type, each.reason) == wanted), None)
+
+
+def _is_scheduled(reservation: Reservation) -> bool:
+    wanted = (ReservationConditionType.SCHEDULED, ReservationReason.SCHEDULED, "True")
+    return bool(reservation.status.node_name) and any(
+        (each.type, each.reason, each.status) == wanted for each in reservation.status.conditions
+    )
+
+
+def _is_expired(reservation: Reservation) -> bool:
+    wanted = (ReservationConditionType.READY, ReservationReason.EXPIRED)
+    return reservation.status.phase == ReservationPhase.FAILED and any(
+        (each.type, each.reason) == wanted for each in reservation.status.conditions
+    )
+
+
+def reference_to_pod(pod: Pod) -> ObjectReference:
+    """Return what names the pod, and no later one of its name."""
+    meta = pod.metadata
+    return ObjectReference(namespace=meta.namespace, name=meta.name, uid=meta.uid)

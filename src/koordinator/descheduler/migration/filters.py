@@ -1,0 +1,269 @@
+"""Which pods may be moved, and why not.
+
+Some refusals last as long as the pod and the configuration are as they are: a job about such a pod
+fails.  The others pass: a job waits for them.
+Source: koordinator pkg/descheduler/controllers/migration/arbitrator/filter.go,
+pkg/descheduler/evictions/evictions.go; sigs.k8s.io/descheduler pkg/utils/pod.go.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from koordinator.api.annotations.descheduling import NEVER_EVICT, eviction_cost
+from koordinator.api.meta import OwnerReference
+from koordinator.api.pod import Pod
+from koordinator.api.pod_migration_job import PodMigrationJob, PodMigrationJobMode
+from koordinator.api.selectors import matches
+from koordinator.descheduler.contract import ClusterView
+from koordinator.descheduler.migration.arguments import EvictionGate, MigrationControllerArgs
+from koordinator.descheduler.migration.jobs import JobIndex, has_passed, pod_key
+from koordinator.descheduler.migration.limits import resolved_limit
+from koordinator.descheduler.migration.workloads import Workloads, WorkloadScale, controller_of
+from koordinator.descheduler.pod_traits import (
+    asks_to_be_evicted,
+    has_local_storage,
+    has_volume_claim,
+    is_mirror,
+    is_of_daemon_set,
+    is_static,
+    is_system_critical,
+    is_terminating,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRefusal:
+    """Why a pod is not moved: the check that it fails, and what was found."""
+
+    check: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.detail}" if self.detail else self.check
+
+
+_Check = Callable[[Pod], MoveRefusal | None]
+
+
+class MoveFilter:
+    """Judges pods by the arguments, the jobs there are and the workloads of the pods."""
+
+    def __init__(
+        self,
+        args: MigrationControllerArgs,
+        view: ClusterView,
+        jobs: JobIndex,
+        workloads: Workloads,
+    ) -> None:
+        self._args, self._view, self._jobs, self._workloads = args, view, jobs, workloads
+        self._lasting: tuple[_Check, ...] = tuple(self._lasting_checks())
+
+    def refusal(self, pod: Pod) -> MoveRefusal | None:
+        """Return why no job may be made for a pod now, None if one may."""
+        job = next(iter(self._jobs.live_about(pod)), None)
+        if job is not None:
+            return MoveRefusal("ExistingPodMigrationJob", job.metadata.name)
+        args = self._args
+        if (
+            args.default_job_mode == PodMigrationJobMode.RESERVATION_FIRST
+            and pod.spec.scheduler_name not in args.scheduler_names
+        ):
+            found = f"spec.schedulerName {pod.spec.scheduler_name!r} can't reserve"
+            return MoveRefusal("SchedulerNames", found)
+        return self.lasting_refusal(pod) or self.passing_refusal(pod)
+
+    def lasting_refusal(self, pod: Pod) -> MoveRefusal | None:
+        """Return why a pod must never be moved as things are."""
+        if asks_to_be_evicted(pod):
+            return None
+        for check in self._lasting:
+            found = check(pod)
+            if found is not None:
+                return found
+        return None
+
+    def passing_refusal(self, pod: Pod, *, arbitrating: bool = False) -> MoveRefusal | None:
+        """Return which limit on the number of moves keeps a pod where it is for the time being.
+
+        While jobs are ``arbitrating`` only those count that have been let through.
+        """
+        if asks_to_be_evicted(pod):
+            return None
+        return (
+            self._globally(pod, arbitrating)
+            or self._on_node(pod, arbitrating)
+            or self._in_namespace(pod, arbitrating)
+            or self._of_workload(pod, arbitrating)
+        )
+
+    # -- what lasts --------------------------------------------------------------------------
+
+    def _lasting_checks(self) -> Iterable[_Check]:
+        args = self._args
+        if args.namespaces is not None and not args.skips(EvictionGate.NAMESPACES):
+            yield self._namespace
+        yield _never_evicted
+        yield _belongs_to_node
+        if not (args.evict_all_bare_pods or args.skips(EvictionGate.BARE_PODS)):
+            yield self._bare
+        if not (args.evict_system_critical_pods or args.skips(EvictionGate.SYSTEM_CRITICAL)):
+            yield self._critical
+            yield self._too_important
+        if not (args.evict_local_storage_pods or args.skips(EvictionGate.LOCAL_STORAGE)):
+            yield _local_storage
+        if args.ignore_pvc_pods and not args.skips(EvictionGate.PVC):
+            yield _claims
+        if args.label_selector is not None and not args.skips(EvictionGate.LABEL_SELECTOR):
+            yield self._labels
+        if not args.skips(EvictionGate.EXPECTED_REPLICAS):
+            yield self._expected_replicas
+
+    def _namespace(self, pod: Pod) -> MoveRefusal | None:
+        namespaces = self._args.namespaces
+        if namespaces is None or namespaces.covers(pod.metadata.namespace):
+            return None
+        return MoveRefusal(EvictionGate.NAMESPACES, pod.metadata.namespace)
+
+    def _bare(self, pod: Pod) -> MoveRefusal | None:
+        if pod.metadata.owner_references:
+            return None
+        if self._args.evict_failed_bare_pods and pod.status.phase == "Failed":
+            return None
+        return MoveRefusal(EvictionGate.BARE_PODS, "nobody owns the pod")
+
+    def _critical(self, pod: Pod) -> MoveRefusal | None:
+        if not is_system_critical(pod):
+            return None
+        return MoveRefusal(EvictionGate.SYSTEM_CRITICAL, f"priority {pod.spec.priority}")
+
+    def _too_important(self, pod: Pod) -> MoveRefusal | None:
+        threshold, priority = self._args.priority_threshold, pod.spec.priority
+        if self._args.skips(EvictionGate.PRIORITY_THRESHOLD) or threshold is None:
+            return None
+        if threshold.value is None or priority is None or priority < threshold.value:
+            return None
+        return MoveRefusal(EvictionGate.PRIORITY_THRESHOLD, f"priority {priority}")
+
+    def _labels(self, pod: Pod) -> MoveRefusal | None:
+        selector = self._args.label_selector
+        if selector is None or matches(selector, pod.metadata.labels):
+            return None
+        return MoveRefusal(EvictionGate.LABEL_SELECTOR)
+
+    def _expected_replicas(self, pod: Pod) -> MoveRefusal | None:
+        owner = controller_of(pod)
+        if owner is None or self._args.skip_check_expected_replicas:
+            return None
+        replicas = self._workloads.scale_of(owner, pod.metadata.namespace).replicas
+        migrating = resolved_limit(replicas, self._args.max_migrating_per_workload)
+        unavailable = resolved_limit(replicas, self._args.max_unavailable_per_workload)
+        if replicas in {1, migrating, unavailable}:
+            return MoveRefusal(EvictionGate.EXPECTED_REPLICAS, f"{replicas} of {_named(owner)}")
+        return None
+
+    # -- what passes -------------------------------------------------------------------------
+
+    def _globally(self, pod: Pod, arbitrating: bool) -> MoveRefusal | None:
+        most = self._args.max_migrating_globally
+        if not most or self._args.skips(EvictionGate.MAX_MIGRATING_GLOBALLY):
+            return None
+        count = self._count(self._jobs.live(), pod, arbitrating)
+        return _above(EvictionGate.MAX_MIGRATING_GLOBALLY, count, most)
+
+    def _on_node(self, pod: Pod, arbitrating: bool) -> MoveRefusal | None:
+        most, node = self._args.max_migrating_per_node, pod.spec.node_name
+        if not (node and most) or self._args.skips(EvictionGate.MAX_MIGRATING_PER_NODE):
+            return None
+        count = sum(
+            1
+            for other in self._view.pods_on(node)
+            if other.metadata.uid != pod.metadata.uid and self._is_migrating(other, arbitrating)
+        )
+        return _above(EvictionGate.MAX_MIGRATING_PER_NODE, count, most)
+
+    def _in_namespace(self, pod: Pod, arbitrating: bool) -> MoveRefusal | None:
+        most = self._args.max_migrating_per_namespace
+        if not most or self._args.skips(EvictionGate.MAX_MIGRATING_PER_NAMESPACE):
+            return None
+        jobs = self._jobs.live_in(pod.metadata.namespace)
+        count = self._count(jobs, pod, arbitrating)
+        return _above(EvictionGate.MAX_MIGRATING_PER_NAMESPACE, count, most)
+
+    def _of_workload(self, pod: Pod, arbitrating: bool) -> MoveRefusal | None:
+        args, owner = self._args, controller_of(pod)
+        limits_moves = not args.skips(EvictionGate.MAX_MIGRATING_PER_WORKLOAD)
+        limits_absence = not args.skips(EvictionGate.MAX_UNAVAILABLE_PER_WORKLOAD)
+        if owner is None or not (limits_moves or limits_absence):
+            return None
+        scale = self._workloads.scale_of(owner, pod.metadata.namespace)
+        migrating = self._migrating_of(owner, pod, arbitrating)
+        if limits_moves and migrating:
+            most = resolved_limit(scale.replicas, args.max_migrating_per_workload)
+            if found := _above(EvictionGate.MAX_MIGRATING_PER_WORKLOAD, len(migrating), most):
+                return found
+        return self._too_few_available(scale, migrating) if limits_absence else None
+
+    def _too_few_available(self, scale: WorkloadScale, migrating: set[str]) -> MoveRefusal | None:
+        most = resolved_limit(scale.replicas, self._args.max_unavailable_per_workload)
+        count = len(self._workloads.unavailable_pods(scale) | migrating)
+        return _above(EvictionGate.MAX_UNAVAILABLE_PER_WORKLOAD, count, most)
+
+    def _count(self, jobs: Iterable[PodMigrationJob], pod: Pod, arbitrating: bool) -> int:
+        """Return how many of the jobs count that are about other pods."""
+        return sum(
+            1
+            for job in jobs
+            if job.spec.pod_ref.uid != pod.metadata.uid and (not arbitrating or has_passed(job))
+        )
+
+    def _is_migrating(self, pod: Pod, arbitrating: bool) -> bool:
+        jobs = self._jobs.live_about(pod)
+        return any(not arbitrating or has_passed(job) for job in jobs)
+
+    def _migrating_of(self, owner: OwnerReference, pod: Pod, arbitrating: bool) -> set[str]:
+        """Return the other pods of a controller that are being moved, by ``namespace/name``."""
+        pods = self._view.objects(Pod)
+        found: set[str] = set()
+        for job in self._jobs.live_in(pod.metadata.namespace):
+            if job.spec.pod_ref.uid == pod.metadata.uid or (arbitrating and not has_passed(job)):
+                continue
+            other = pods.get(pod_key(job.spec.pod_ref))
+            above = None if other is None else controller_of(other)
+            if other is not None and above is not None and above.uid == owner.uid:
+                found.add(other.key)
+        return found
+
+
+def _above(gate: EvictionGate, count: int, most: int) -> MoveRefusal | None:
+    return MoveRefusal(gate, f"{count} of at most {most}") if count >= most else None
+
+
+def _never_evicted(pod: Pod) -> MoveRefusal | None:
+    if eviction_cost(pod.metadata) != NEVER_EVICT:
+        return None
+    return MoveRefusal("MaxEvictionCost", f"the eviction cost is {NEVER_EVICT}")
+
+
+def _belongs_to_node(pod: Pod) -> MoveRefusal | None:
+    """Refuse what comes back to the same node, and what goes anyway."""
+    for check, holds in (
+        ("DaemonSet", is_of_daemon_set),
+        ("MirrorPod", is_mirror),
+        ("StaticPod", is_static),
+        ("Terminating", is_terminating),
+    ):
+        if holds(pod):
+            return MoveRefusal(check)
+    return None
+
+
+def _local_storage(pod: Pod) -> MoveRefusal | None:
+    return MoveRefusal(EvictionGate.LOCAL_STORAGE) if has_local_storage(pod) else None
+
+
+def _claims(pod: Pod) -> MoveRefusal | None:
+    return MoveRefusal(EvictionGate.PVC) if has_volume_claim(pod) else None
+
+
+def _named(owner: OwnerReference) -> str:
+    return f"{owner.kind} {owner.name}"

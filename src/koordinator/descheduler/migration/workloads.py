@@ -1,0 +1,136 @@
+"""How many replicas a workload should have, and which pods are its own.
+
+Source: koordinator pkg/descheduler/controllers/migration/controllerfinder.  Different here: of
+workloads other than Kubernetes' own nothing is known, so that they count as having no replicas.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from koordinator.api.meta import KubeObject, OwnerReference
+from koordinator.api.pod import Pod
+from koordinator.api.workload import Deployment, ReplicaSet, ReplicationController, StatefulSet
+from koordinator.descheduler.contract import ClusterView
+
+WORKLOAD_KINDS: tuple[type[KubeObject], ...] = (
+    ReplicationController,
+    Deployment,
+    ReplicaSet,
+    StatefulSet,
+)
+_DEFAULT_REPLICAS = 1
+
+
+def _group(api_version: str) -> str:
+    return api_version.rpartition("/")[0]
+
+
+_BY_GROUP_AND_KIND: Mapping[tuple[str, str], type[KubeObject]] = MappingProxyType(
+    {(_group(kind.API_VERSION), kind.KIND): kind for kind in WORKLOAD_KINDS}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadScale:
+    """How many replicas are wanted, and the uids of the controllers whose pods are the replicas."""
+
+    replicas: int
+    controller_uids: tuple[str, ...] = ()
+    is_ending: bool = False
+
+
+UNKNOWN_SCALE = WorkloadScale(0)
+
+
+class Workloads:
+    """Finds the workloads of pods, and remembers what it found until news concern it."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        self._replica_sets: dict[str, dict[str, None]] = {}  # uid of a Deployment -> their uids
+        self._deployment_of: dict[str, str] = {}
+        self._unavailable: dict[str, frozenset[str]] = {}  # uid of a controller -> its pods
+
+    def observe(self, obj: KubeObject, *, deleted: bool) -> None:
+        """Take note of a changed pod or ReplicaSet."""
+        if isinstance(obj, Pod):
+            for reference in obj.metadata.owner_references:
+                self._unavailable.pop(reference.uid, None)
+        elif isinstance(obj, ReplicaSet):
+            owner = controller_of(obj)
+            uid = obj.metadata.uid
+            before = self._deployment_of.pop(uid, None)
+            if before is not None:
+                siblings = self._replica_sets[before]
+                del siblings[uid]
+                if not siblings:
+                    del self._replica_sets[before]
+            if not deleted and owner is not None and owner.kind == Deployment.KIND:
+                self._deployment_of[uid] = owner.uid
+                self._replica_sets.setdefault(owner.uid, {})[uid] = None
+
+    def scale_of(self, owner: OwnerReference, namespace: str) -> WorkloadScale:
+        """Return the scale of a controller; of the ReplicaSet of a Deployment, the Deployment's.
+
+        It is ``UNKNOWN_SCALE`` for a kind without known replicas, and for one that is gone.
+        """
+        found = self._find(owner, namespace)
+        if found is None:
+            return UNKNOWN_SCALE
+        above = controller_of(found) if isinstance(found, ReplicaSet) else None
+        if above is None or above.kind != Deployment.KIND:
+            return _scale(found, (found.metadata.uid,))
+        deployment = self._find(above, namespace)
+        if deployment is None:
+            return UNKNOWN_SCALE
+        siblings = self._replica_sets.get(deployment.metadata.uid, {})
+        return _scale(deployment, tuple(siblings) or (found.metadata.uid,))
+
+    def unavailable_pods(self, scale: WorkloadScale) -> frozenset[str]:
+        """Return the pods of a workload that do not serve, by ``namespace/name``."""
+        found: frozenset[str] = frozenset()
+        for uid in scale.controller_uids:
+            known = self._unavailable.get(uid)
+            if known is None:
+                pods = self._view.pods_owned_by(uid)
+                known = frozenset(pod.key for pod in pods if not is_available(pod))
+                self._unavailable[uid] = known
+            found |= known
+        return found
+
+    def _find(self, owner: OwnerReference, namespace: str) -> KubeObject | None:
+        kind = _BY_GROUP_AND_KIND.get((_group(owner.api_version), owner.kind))
+        if kind is None:
+            return None
+        found = self._view.objects(kind).get(f"{namespace}/{owner.name}")
+        if found is None or (owner.uid and found.metadata.uid != owner.uid):
+            return None
+        return found
+
+
+def controller_of(obj: KubeObject) -> OwnerReference | None:
+    """Return the reference to the object that replaces this one when it goes."""
+    return next((each for each in obj.metadata.owner_references if each.controller), None)
+
+
+def is_available(pod: Pod) -> bool:
+    """Return whether a replica serves: it is neither over nor going, and ready."""
+    if pod.metadata.deletion_timestamp is not None or pod.status.phase in {"Succeeded", "Failed"}:
+        return False
+    return is_ready(pod)
+
+
+def is_ready(pod: Pod) -> bool:
+    """Return whether the pod says that it is ready."""
+    return any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
+
+
+def _scale(workload: Any, uids: tuple[str, ...]) -> WorkloadScale:
+    replicas = workload.spec.replicas
+    return WorkloadScale(
+        replicas=_DEFAULT_REPLICAS if replicas is None else replicas,
+        controller_uids=uids,
+        is_ending=workload.metadata.deletion_timestamp is not None,
+    )

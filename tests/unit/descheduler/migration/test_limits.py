@@ -1,0 +1,137 @@
+"""How many pods of a workload may be away, and how often one may go."""
+
+import pytest
+from msgspec.structs import replace
+from tests.worlds import pod
+
+from koordinator.api.meta import OwnerReference
+from koordinator.api.pod import Pod
+from koordinator.descheduler.configuration import decode_plugin_args
+from koordinator.descheduler.migration.arguments import MigrationControllerArgs
+from koordinator.descheduler.migration.limits import resolved_limit
+from koordinator.descheduler.migration.object_limiters import SPARE_BUCKETS, ObjectLimiters
+from koordinator.foundation.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("replicas", "amount", "limit"),
+    [
+        (9, "33%", 2),
+        (9, "5%", 1),
+        (25, None, 2),
+        (11, None, 1),
+        (10, None, 2),
+        (5, None, 2),
+        (4, None, 2),
+        (3, None, 1),
+        (0, None, 0),
+        (4, 9, 4),
+        (4, 0, 1),
+        (3, "100%", 3),
+    ],
+)
+def test_a_limit_is_resolved_for_the_replicas(
+    replicas: int, amount: int | str | None, limit: int
+) -> None:
+    """The examples of the specification."""
+    assert resolved_limit(replicas, amount) == limit
+
+
+def limiters(**object_limiters: object) -> ObjectLimiters:
+    data = {"objectLimiters": object_limiters} if object_limiters else {}
+    return ObjectLimiters(decode_plugin_args(MigrationControllerArgs, data, "args", "test"))
+
+
+def web(namespace: str = "default") -> Pod:
+    made = pod("web-0", namespace=namespace)
+    owner = OwnerReference(kind="ReplicaSet", name="web", uid="rs", controller=True)
+    return replace(made, metadata=replace(made.metadata, owner_references=(owner,)))
+
+
+def test_ten_replicas_go_one_in_150_seconds_by_default() -> None:
+    """2 of 10 within 5 minutes, and one at once."""
+    found = limiters()
+    assert found.next_eviction_s(web(), 1000.0) == 1000.0
+    found.note_eviction("rs", "default", 10, 1000.0)
+    assert found.next_eviction_s(web(), 1000.0) == 1150.0
+    assert found.next_eviction_s(web(), 1150.0) == 1150.0
+
+
+def test_a_burst_lets_several_go_at_once() -> None:
+    """The bucket holds as many tokens."""
+    found = limiters(workload={"duration": "100s", "maxMigrating": 1, "burst": 2})
+    found.note_eviction("rs", "default", 10, 0.0)
+    assert found.next_eviction_s(web(), 0.0) == 0.0
+    found.note_eviction("rs", "default", 10, 0.0)
+    assert found.next_eviction_s(web(), 0.0) == 100.0
+
+
+def test_a_namespace_is_limited_by_a_number_only() -> None:
+    """A percentage has nothing that it could be of: it is no limit, as in the original."""
+    counted = limiters(namespace={"duration": "10s", "maxMigrating": 1})
+    counted.note_eviction("", "default", 0, 0.0)
+    assert counted.next_eviction_s(web(), 0.0) == 10.0
+    assert counted.next_eviction_s(web("other"), 0.0) == 0.0
+    percent = limiters(namespace={"duration": "10s", "maxMigrating": "10%"})
+    percent.note_eviction("", "default", 10, 0.0)
+    assert percent.next_eviction_s(web(), 0.0) == 0.0
+
+
+def test_a_duration_of_nothing_is_no_limit() -> None:
+    """The limiter is switched off."""
+    found = limiters(workload={"duration": "0s"})
+    found.note_eviction("rs", "default", 1, 0.0)
+    assert found.next_eviction_s(web(), 0.0) == 0.0
+
+
+def test_the_limiters_forget_workloads_that_have_gone() -> None:
+    """A bucket lasts one and a half durations after its last eviction."""
+    found = limiters()
+    for index in range(10 * SPARE_BUCKETS):
+        found.note_eviction(f"rs-{index}", "default", 10, index * 1000.0)
+    assert len(found._buckets) <= SPARE_BUCKETS + 1
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        ({"maxMigratingPerNode": -1}, "maxMigratingPerNode should be greater or equal 0"),
+        ({"maxMigratingGlobally": -1}, "maxMigratingGlobally should be greater or equal 0"),
+        ({"maxMigratingPerNamespace": -1}, "maxMigratingPerNamespace should be greater or equal 0"),
+        ({"maxMigratingPerWorkload": "ten"}, "maxMigratingPerWorkload is invalid"),
+        ({"maxUnavailablePerWorkload": True}, "found true; accepted is an integer or a text"),
+        ({"evictQPS": 0}, "evictQPS must be greater than 0"),
+        ({"evictQPS": "fast"}, "evictQPS must be greater than 0"),
+        ({"evictBurst": 0}, "evictBurst must be greater than 0"),
+        ({"maxConcurrentReconciles": 0}, "should be greater than or equal to 1"),
+        ({"defaultJobMode": "Now"}, "defaultJobMode must be ReservationFirst or EvictDirectly"),
+        ({"defaultJobTTL": "-1s"}, "defaultJobTTL should be positive or zero"),
+        ({"evictionPolicy": "Shoot"}, "accepted is one of Eviction, Delete, SoftEviction"),
+        ({"skipEvictionGates": ["NodeFit", "Luck"]}, "unknown eviction gate"),
+        ({"namespaces": {"include": ["a"], "exclude": ["b"]}}, "only one of Include/Exclude"),
+        ({"objectLimiters": {"cluster": {}}}, "accepted are workload, namespace"),
+        ({"labelSelector": {"matchLabels": {"a b": "c"}}}, "labelSelector"),
+        ({"priorityThreshold": {"value": 1, "weight": 2}}, "priorityThreshold.weight"),
+    ],
+)
+def test_arguments_that_can_not_be_meant_are_refused(args: dict[str, object], problem: str) -> None:
+    """With the field, and what is accepted."""
+    with pytest.raises(InputError) as raised:
+        decode_plugin_args(MigrationControllerArgs, args, "profiles[0].pluginConfig[0].args", "f")
+    assert problem in str(raised.value)
+    assert str(raised.value).startswith("f: profiles[0].pluginConfig[0].args.")
+
+
+def test_defaults_are_the_originals() -> None:
+    """Of every field that has one."""
+    args = decode_plugin_args(MigrationControllerArgs, {}, "args", "f")
+    assert args.default_job_mode == "ReservationFirst"
+    assert str(args.default_job_ttl) == "5m0s"
+    assert args.scheduler_names == ("koord-scheduler",)
+    assert (args.evictions_per_s, args.evict_burst) == (10.0, 1)
+    assert args.eviction_policy == "Eviction"
+    assert args.max_migrating_per_node == 2
+    assert args.arbitration_interval_s == 0.5
+    assert str(args.object_limiters["workload"].duration) == "5m0s"
+    text = decode_plugin_args(MigrationControllerArgs, {"evictQPS": "2.5"}, "args", "f")
+    assert text.evictions_per_s == 2.5
