@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.benchmark import Benchmark
-from koordinator.simulator.openb import arrivals, read_trace
-from koordinator.simulator.openb_replay import replay
+from koordinator.simulator.research.openb import arrivals, read_trace
+from koordinator.simulator.research.openb_replay import replay
 
 FOLDER = Path(os.environ.get("KOORD_OPENB", Path(__file__).parents[2] / "shared/data/openb"))
 SEEDS = range(42, 52)

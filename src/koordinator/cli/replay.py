@@ -13,15 +13,15 @@ from rich.table import Table
 from koordinator.cli.interruption import INTERRUPTED, Interruption, tell_interrupted
 from koordinator.cli.output import Output, check_writable, console, print_data
 from koordinator.foundation.errors import InputError
-from koordinator.simulator.bound import allocation_bound
-from koordinator.simulator.openb import Arrivals, Trace, arrivals, read_trace
-from koordinator.simulator.openb_replay import (
+from koordinator.simulator.research.bound import allocation_bound
+from koordinator.simulator.research.openb import Arrivals, Trace, arrivals, read_trace
+from koordinator.simulator.research.openb_replay import (
     DEFAULT_POLICY,
     ReplayResult,
     demand_ratio,
     write_placements,
 )
-from koordinator.simulator.openb_replay import replay as run
+from koordinator.simulator.research.openb_replay import replay as run
 
 DEFAULT_SEED = 42
 

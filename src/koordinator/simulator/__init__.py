@@ -9,7 +9,7 @@
                share nodes: manager and node agents over virtual time
 ``measuring``  samples of a world
 ``report``     the report as a page and a table; ``progress`` shows a run while it goes on
-``openb``      a public GPU trace and its replay; ``bound`` proves what no placement can exceed
+``research``   experiments on a public GPU trace
 """
 
 from koordinator.simulator.configurations import default_configuration, shipped_configuration

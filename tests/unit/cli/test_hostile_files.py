@@ -245,7 +245,7 @@ def test_a_trace_that_unpacks_without_end_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bound is 256 MiB, here less."""
-    monkeypatch.setattr("koordinator.simulator.openb.LARGEST_BYTES", 1 << 20)
+    monkeypatch.setattr("koordinator.simulator.research.openb.LARGEST_BYTES", 1 << 20)
     write(tmp_path / "openb_pod_list_bomb.csv.gz", gzip.compress(PODS + b"\n" * (3 << 20)))
     arguments = [*commands(tmp_path, "pods", PODS), "-w", "bomb"]
 

@@ -48,8 +48,8 @@ from koordinator.scheduler.snapshot import IntArray, Snapshot
 from koordinator.scheduler.snapshot.gpu_view import MODEL_LABEL, expected_mix, gpu_nodes, node_kinds
 from koordinator.simulator.embedded import Embedded
 from koordinator.simulator.interruption import RunInterrupted
-from koordinator.simulator.openb import Arrivals, Trace, TraceNode, TracePod
-from koordinator.simulator.openb_topology import partitions_entry, place_of
+from koordinator.simulator.research.openb import Arrivals, Trace, TraceNode, TracePod
+from koordinator.simulator.research.openb_topology import partitions_entry, place_of
 
 POLICIES: Mapping[str, str] = {
     "bestfit": "GPUBestFit",

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from koordinator.domain.gpu_mix import WHOLE_GPU, GpuClass
 from koordinator.foundation.linear_program import LinearProgram
-from koordinator.simulator.openb import Trace
+from koordinator.simulator.research.openb import Trace
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordinator.domain.gpu_mix import GpuClass
-from koordinator.simulator.bound import NodeShape, bound_of
+from koordinator.simulator.research.bound import NodeShape, bound_of
 
 BOX = NodeShape(gpus=2, cpu_milli=16_000, model_bit=1)
 

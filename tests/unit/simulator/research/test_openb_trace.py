@@ -11,7 +11,7 @@ import pytest
 
 from koordinator.domain.gpu_mix import ANY_MODEL
 from koordinator.foundation.errors import InputError
-from koordinator.simulator.openb import Trace, arrivals, read_trace
+from koordinator.simulator.research.openb import Trace, arrivals, read_trace
 
 NODES = """sn,cpu_milli,memory_mib,gpu,model
 node-b,64000,262144,2,T4
