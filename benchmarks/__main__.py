@@ -30,6 +30,7 @@ from benchmarks import (
     reservations,
     throughput,
     topology,
+    vgpu,
     webhook,
 )
 
@@ -52,6 +53,7 @@ ALL = {
     **cluster.BENCHMARKS,
     **colocation.BENCHMARKS,
     **koordlet.BENCHMARKS,
+    **vgpu.BENCHMARKS,
 }
 
 

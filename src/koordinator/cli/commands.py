@@ -74,6 +74,12 @@ COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
         "koordlet": CommandSource(
             "koordlet", "koordlet", "Run the node agent, or read what it did."
         ),
+        "vgpu-monitor": CommandSource(
+            "vgpu_monitor",
+            "vgpu_monitor",
+            "Watch slices of GPUs: show what containers use of them, and who waits for whom.",
+            "VgpuMonitorCommand",
+        ),
         "audit": CommandSource(
             "audit",
             "audit",

@@ -2,8 +2,8 @@
 
 One dash or two, a boolean with or without its value.  Flags of the originals that have nothing to
 act on here are left out, with a warning that says why.
-Source: Go flag and spf13/pflag; k8s.io/klog/v2; kube-scheduler, koord-scheduler, koord-manager and
-koordlet.
+Source: Go flag and spf13/pflag; k8s.io/klog/v2; kube-scheduler, koord-scheduler, koord-manager,
+koordlet and HAMi's vGPUmonitor.
 """
 
 import logging
@@ -174,6 +174,7 @@ OF_KOORDLET: Final = _by_flag(
         "the kubelet's list of devices is left as it is": ("pod-resources-proxy-path",),
     },
 )
+OF_VGPU_MONITOR: Final = _by_flag(_LOGS)
 
 
 def as_declared(
@@ -246,6 +247,12 @@ class DeschedulerCommand(_Command):
     """``koord descheduler``, for typer."""
 
     ignored = OF_DESCHEDULER
+
+
+class VgpuMonitorCommand(_Command):
+    """``koord vgpu-monitor``, for typer."""
+
+    ignored = OF_VGPU_MONITOR
 
 
 class KoordletGroup(TyperGroup):

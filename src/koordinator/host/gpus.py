@@ -38,6 +38,7 @@ class GpuUsage:
     core_percent: int
     memory_bytes: int
     pid: int = 0
+    memory_controller_percent: int = 0  # of all processes only
 
 
 class Gpus(Protocol):

@@ -32,7 +32,7 @@ class Driver:
         patch("nvmlDeviceGetUUID", lambda gpu: f"GPU-{self.handle(gpu)}")
         patch("nvmlDeviceGetName", lambda _: "NVIDIA H100")
         patch("nvmlDeviceGetMemoryInfo", lambda _: SimpleNamespace(total=80 * GIB, used=GIB))
-        patch("nvmlDeviceGetUtilizationRates", lambda _: SimpleNamespace(gpu=40))
+        patch("nvmlDeviceGetUtilizationRates", lambda _: SimpleNamespace(gpu=40, memory=9))
         patch("nvmlDeviceGetProcessUtilization", lambda *_: [])
         patch("nvmlDeviceGetComputeRunningProcesses", lambda _: [])
         patch("nvmlEventSetCreate", lambda: "events")

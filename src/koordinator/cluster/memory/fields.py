@@ -46,6 +46,8 @@ _OF_KIND: dict[type[KubeObject], tuple[str, ...]] = {
         "type",
     ),
 }
+#: Whoever needs other fields of a kind has a type of its own for it, with the same name.
+_BY_NAME = {(kind.API_VERSION, kind.KIND): found for kind, found in _OF_KIND.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ def parse_field_selector(
 
 @cache
 def _reader(kind_type: type[KubeObject], path: str) -> Callable[[KubeObject], object]:
-    accepted = _OF_ALL + _OF_KIND.get(kind_type, ())
+    accepted = _OF_ALL + _BY_NAME.get((kind_type.API_VERSION, kind_type.KIND), ())
     if path not in accepted:
         raise InvalidError(
             f"field label not supported: {path}; accepted for kind {kind_type.KIND} is "

@@ -101,10 +101,12 @@ class NvmlGpus:
             int(process.pid): int(process.usedGpuMemory or 0)
             for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
         }
+        rates = pynvml.nvmlDeviceGetUtilizationRates(handle)
         whole = GpuUsage(
             minor=minor,
-            core_percent=int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+            core_percent=int(rates.gpu),
             memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).used),
+            memory_controller_percent=int(rates.memory),
         )
         return [
             whole,

@@ -1,0 +1,223 @@
+"""What the metrics server shows of slices of GPUs, under HAMi's names of both generations.
+
+Host figures are asked of the driver at the scrape, those of containers are of the last round.
+Source: HAMi cmd/vGPUmonitor/metrics.go (v2.6.0 for the older names, which Koordinator's dashboards
+have, and 2.10).
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import HostError
+from koordinator.host.gpus import Gpus, GpuUsage
+from koordinator.vgpu_monitor.monitor import OwnedRegion, VgpuPicture
+from koordinator.vgpu_monitor.region import UUID_SHOWN, DeviceUse
+
+log = logging.getLogger(__name__)
+
+_ZONE: Final = "vGPU"
+_HOST = ("node", "device_index", "device_uuid", "device_type")
+_OLD_HOST = ("nodeid", "deviceidx", "deviceuuid", "devicetype")
+_CONTAINER = ("namespace", "pod", "container", "vdevice_index", "device_uuid")
+_OLD_CONTAINER = ("podnamespace", "podname", "ctrname", "vdeviceid", "deviceuuid")
+_PARTS = ("context", "module", "data", "offset")
+
+
+@dataclass(frozen=True, slots=True)
+class _HostFamily:
+    name: str
+    text: str
+    labels: tuple[str, ...]
+    value: Callable[[GpuUsage], int]
+    is_old: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _ContainerFamily:
+    name: str
+    text: str
+    value: Callable[[DeviceUse], float]
+    is_old: bool = False
+    has_parts: bool = False
+
+
+_HOST_FAMILIES: Final = (
+    _HostFamily(
+        "hami_host_gpu_memory_used_bytes",
+        "Memory of a GPU in use.",
+        _HOST,
+        lambda use: use.memory_bytes,
+    ),
+    _HostFamily(
+        "hami_host_gpu_utilization_ratio",
+        "Cores of a GPU in use, 0 to 100.",
+        _HOST,
+        lambda use: use.core_percent,
+    ),
+    _HostFamily(
+        "hami_host_gpu_memory_controller_utilization_ratio",
+        "How busy the memory of a GPU is, 0 to 100.",
+        _HOST[1:],
+        lambda use: use.memory_controller_percent,
+    ),
+    _HostFamily(
+        "HostGPUMemoryUsage",
+        "Memory of a GPU in use.",
+        _OLD_HOST,
+        lambda use: use.memory_bytes,
+        is_old=True,
+    ),
+    _HostFamily(
+        "HostCoreUtilization",
+        "Cores of a GPU in use, 0 to 100.",
+        _OLD_HOST,
+        lambda use: use.core_percent,
+        is_old=True,
+    ),
+)
+_USED, _LIMIT = "Memory that a container has taken.", "Memory that a container may take; 0: all."
+_CORES, _LAST = "Cores that a container uses.", "Seconds since the last kernel of a container."
+_CONTAINER_FAMILIES: Final = (
+    _ContainerFamily("hami_vgpu_memory_used_bytes", _USED, lambda use: use.total),
+    _ContainerFamily("hami_vgpu_memory_limit_bytes", _LIMIT, lambda use: use.memory_limit),
+    _ContainerFamily("hami_container_device_memory_bytes", _USED, lambda use: use.total),
+    _ContainerFamily(
+        "hami_container_device_utilization_ratio", _CORES, lambda use: use.core_percent
+    ),
+    _ContainerFamily("hami_vgpu_memory_context_bytes", "Of contexts.", lambda use: use.context),
+    _ContainerFamily("hami_vgpu_memory_module_bytes", "Of modules.", lambda use: use.module),
+    _ContainerFamily("hami_vgpu_memory_buffer_bytes", "Of buffers.", lambda use: use.data),
+    _ContainerFamily(
+        "vGPU_device_memory_usage_in_bytes", _USED, lambda use: use.total, is_old=True
+    ),
+    _ContainerFamily(
+        "vGPU_device_memory_limit_in_bytes", _LIMIT, lambda use: use.memory_limit, is_old=True
+    ),
+    _ContainerFamily(
+        "Device_memory_desc_of_container",
+        _USED,
+        lambda use: use.total,
+        is_old=True,
+        has_parts=True,
+    ),
+    _ContainerFamily(
+        "Device_utilization_desc_of_container", _CORES, lambda use: use.core_percent, is_old=True
+    ),
+)
+
+
+class VgpuCollector(Collector):
+    """Asked by the threads of the server.  ``with_old_names`` shows those of HAMi v2.6 as well."""
+
+    def __init__(
+        self,
+        node: str,
+        picture: Callable[[], VgpuPicture],
+        gpus: Gpus,
+        clock: Clock,
+        *,
+        with_old_names: bool,
+    ) -> None:
+        self._node = node
+        self._picture = picture
+        self._gpus = gpus
+        self._clock = clock
+        self._with_old_names = with_old_names
+        self._asking = Lock()  # the driver, one scrape at a time
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        picture = self._picture()
+        yield from self._host(picture)
+        rows = list(_rows(picture))
+        for family in _CONTAINER_FAMILIES:
+            if family.is_old and not self._with_old_names:
+                continue
+            names = _OLD_CONTAINER if family.is_old else _CONTAINER
+            found = _family(family.name, family.text, (*names, *_PARTS * family.has_parts))
+            for region, use in rows:
+                parts = _parts(use) if family.has_parts else ()
+                found.add_metric((*_labels(region, use), *parts, _ZONE), family.value(use))
+            yield found
+        yield from self._last_kernels(rows)
+        yield from _own(picture)
+
+    def _host(self, picture: VgpuPicture) -> Iterator[GaugeMetricFamily]:
+        try:
+            with self._asking:
+                usage = [use for use in self._gpus.usage() if not use.pid]
+        except HostError as error:
+            log.warning("GPUs not asked", extra={"error": str(error)})
+            return
+        known = {gpu.minor: gpu for gpu in picture.gpus}
+        for family in _HOST_FAMILIES:
+            if family.is_old and not self._with_old_names:
+                continue
+            found = _family(family.name, family.text, family.labels)
+            for index, use in enumerate(usage):
+                gpu = known.get(use.minor)
+                if gpu is not None:
+                    labels = (self._node, str(index), gpu.uuid, f"NVIDIA-{gpu.model}")
+                    own = labels[len(labels) - len(family.labels) :]
+                    found.add_metric((*own, _ZONE), family.value(use))
+            yield found
+
+    def _last_kernels(
+        self, rows: list[tuple[OwnedRegion, DeviceUse]]
+    ) -> Iterator[GaugeMetricFamily]:
+        now_s = self._clock.now_s()
+        names = {"hami_container_last_kernel_elapsed_seconds": _CONTAINER}
+        if self._with_old_names:
+            names["Device_last_kernel_of_container"] = _OLD_CONTAINER
+        for name, labels in names.items():
+            found = _family(name, _LAST, labels)
+            for region, use in rows:
+                if region.reading.last_kernel_s > 0:
+                    elapsed_s = max(int(now_s) - region.reading.last_kernel_s, 0)
+                    found.add_metric((*_labels(region, use), _ZONE), elapsed_s)
+            yield found
+
+
+def _rows(picture: VgpuPicture) -> Iterator[tuple[OwnedRegion, DeviceUse]]:
+    """Yield what is shown: only GPUs that the pod was given, one row for each index."""
+    known = {gpu.minor: gpu.uuid for gpu in picture.gpus}
+    for region in picture.regions:
+        gpus = region.owner.gpus.items()
+        given = {(uuid or known.get(minor, ""))[:UUID_SHOWN] for minor, uuid in gpus}
+        for use in region.reading.devices:
+            if use.uuid in given:
+                yield region, use
+
+
+def _own(picture: VgpuPicture) -> Iterator[GaugeMetricFamily]:
+    found = GaugeMetricFamily(
+        "koord_vgpu_monitor_regions", "Regions by what became of them.", labels=["state"]
+    )
+    waiting = sum(region.is_waiting for region in picture.regions)
+    for state, count in (
+        ("read", len(picture.regions)),
+        ("waiting", waiting),
+        ("refused", len(picture.refused)),
+    ):
+        found.add_metric([state], count)
+    yield found
+
+
+def _labels(region: OwnedRegion, use: DeviceUse) -> tuple[str, ...]:
+    owner = region.owner
+    return (owner.namespace, owner.pod, owner.container, str(use.index), use.uuid)
+
+
+def _parts(use: DeviceUse) -> tuple[str, ...]:
+    rest = use.total - use.context - use.module - use.data
+    return tuple(str(int(part)) for part in (use.context, use.module, use.data, rest))
+
+
+def _family(name: str, text: str, labels: tuple[str, ...]) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=[*labels, "zone"])

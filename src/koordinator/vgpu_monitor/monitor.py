@@ -1,0 +1,261 @@
+"""The loop of the monitor: every five seconds it looks at all regions and says who waits.
+
+A region that can't be read, or is not what its folder says, costs only its own container.  Nothing
+is kept of a region between two rounds, so a container that was started again, with a file of the
+same name, is seen at once.
+Source: HAMi cmd/vGPUmonitor/main.go, pkg/monitor/nvidia/cudevshr.go, ``Update``.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from koordinator.cluster.port import Cluster, EventType
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import HostError, InputError, MissingFileError
+from koordinator.host.gpus import Gpu, Gpus
+from koordinator.host.vgpu_regions import RegionFile, RegionFolders
+from koordinator.vgpu_monitor.feedback import WAITING, GpuSharer, orders
+from koordinator.vgpu_monitor.placement import (
+    CACHE,
+    GpuPod,
+    RegionOwner,
+    folder_parts,
+    owners_of,
+    region_file,
+)
+from koordinator.vgpu_monitor.region import RegionReading, read_region
+
+log = logging.getLogger(__name__)
+
+ROUND_S: Final = 5.0
+RETENTION_S: Final = 300.0
+MOST_REGIONS: Final = 1024  # of a node: eight GPUs in a hundred parts are no more
+_MOST_FILES: Final = 64  # looked at in the folder of one container
+_REMOVED_AT_ONCE: Final = 1024  # entries of folders, in one round
+_GPUS_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedRegion:
+    """What a container uses; only GPUs that were given to its pod are in it."""
+
+    owner: RegionOwner
+    reading: RegionReading
+    is_waiting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VgpuPicture:
+    """What the last round found.  ``refused`` says why, by folder."""
+
+    regions: Sequence[OwnedRegion] = ()
+    gpus: Sequence[Gpu] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    name: str
+    file: RegionFile
+    owner: RegionOwner
+    reading: RegionReading
+
+
+class VgpuMonitor:
+    """``step`` is called by one thread; ``picture`` may be read by any.
+
+    ``wall_clock`` is that of the containers, which note the time of their kernels.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        *,
+        regions: RegionFolders,
+        gpus: Gpus,
+        node_name: str,
+        wall_clock: Clock | None = None,
+        retention_s: float = RETENTION_S,
+    ) -> None:
+        self.picture = VgpuPicture()
+        self._clock = clock
+        self._wall_clock = wall_clock or clock
+        self._regions = regions
+        self._gpus = gpus
+        self._retention_s = retention_s
+        self._watch = cluster.watch((GpuPod,), {GpuPod: f"spec.nodeName={node_name}"})
+        self._is_synced = False
+        self._owners: dict[str, dict[str, RegionOwner]] = {}  # by UID and container
+        self._unknown_since: dict[str, float] = {}  # folders of pods that are not here
+        self._devices: tuple[float, Sequence[Gpu]] = (float("-inf"), ())
+        self._next_s = clock.now_s()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the pods of the node are known."""
+        return self._is_synced
+
+    def next_s(self) -> float:
+        """Return when the next round is due."""
+        return self._next_s
+
+    def step(self) -> None:
+        """Take in news of pods; look at the regions when it is time."""
+        self._take_in()
+        now_s = self._clock.now_s()
+        if now_s < self._next_s or not self._is_synced:
+            return
+        self._next_s = max(self._next_s + ROUND_S, now_s)
+        self._round(now_s)
+
+    def close(self) -> None:
+        """Let everybody go on who was made to wait: nobody else would."""
+        self._watch.close()
+        opened, _ = self._open_all(self._regions.names(MOST_REGIONS))
+        for each in opened:
+            if each.reading.recent_kernel < 0:
+                self._write(each, each.reading.layout.recent_kernel, 0)
+            each.file.close()
+
+    def _take_in(self) -> None:
+        for event in self._watch.poll():
+            if event.type is EventType.BOOKMARK:
+                self._is_synced = True
+                continue
+            pod = event.object
+            if not isinstance(pod, GpuPod):
+                continue
+            self._owners.pop(pod.metadata.uid, None)
+            if event.type is EventType.DELETED:
+                continue
+            try:
+                self._owners[pod.metadata.uid] = owners_of(pod)
+            except InputError as error:
+                self._owners[pod.metadata.uid] = {}
+                log.warning("pod left alone", extra={"pod": pod.key, "error": str(error)})
+
+    def _round(self, now_s: float) -> None:
+        names = self._regions.names(MOST_REGIONS)
+        opened, refused = self._open_all(names)
+        try:
+            waiting = self._order(opened)
+        finally:
+            for each in opened:
+                each.file.close()
+        for name in refused.keys() - self.picture.refused.keys():
+            log.warning("region refused", extra={"folder": name, "why": refused[name]})
+        self.picture = VgpuPicture(
+            [OwnedRegion(each.owner, each.reading, each.name in waiting) for each in opened],
+            self._known_gpus(now_s),
+            refused,
+        )
+        self._tidy(names, now_s)
+
+    def _open_all(self, names: Sequence[str]) -> tuple[list[_Opened], dict[str, str]]:
+        opened, refused = [], {}
+        for name in names:
+            try:
+                found = self._open(name)
+            except MissingFileError:
+                continue  # the container is being started anew
+            except (HostError, InputError) as error:
+                refused[name] = str(error)
+                continue
+            if found is not None:
+                opened.append(found)
+        return opened, refused
+
+    def _open(self, name: str) -> _Opened | None:
+        """Return the region in a folder; None where there is none, or of one that has ended."""
+        parts = folder_parts(name)
+        containers = self._owners.get(parts[0]) if parts else None
+        if parts is None or containers is None:
+            return None
+        owner = containers.get(parts[1])
+        if owner is None:
+            raise InputError("found no container of that name that has GPUs", source=name)
+        if owner.has_ended:
+            return None
+        file = self._open_file(name)
+        if file is None:
+            return None
+        try:
+            return _Opened(name, file, owner, read_region(file))
+        except BaseException:
+            file.close()
+            raise
+
+    def _open_file(self, name: str) -> RegionFile | None:
+        with suppress(MissingFileError):
+            return self._regions.open(name, f"{name}{CACHE}")
+        other = region_file(name, self._regions.files(name, _MOST_FILES))
+        return self._regions.open(name, other) if other else None
+
+    def _order(self, opened: Sequence[_Opened]) -> set[str]:
+        """Write who waits and whose limit is in force; return the folders of those who wait."""
+        waiting = set()
+        now_s = self._wall_clock.now_s()
+        sharers = [
+            GpuSharer(
+                frozenset(each.owner.gpus),
+                each.owner.priority,
+                each.reading.recent_kernel,
+                now_s - each.reading.last_kernel_s if each.reading.last_kernel_s else None,
+            )
+            for each in opened
+        ]
+        for each, order in zip(opened, orders(sharers), strict=True):
+            reading = each.reading
+            if order.recent_kernel == WAITING:
+                waiting.add(each.name)
+            if order.recent_kernel != reading.recent_kernel:
+                self._write(each, reading.layout.recent_kernel, order.recent_kernel)
+                if WAITING in {order.recent_kernel, reading.recent_kernel}:
+                    extra = {"folder": each.name, "waits": order.recent_kernel == WAITING}
+                    log.info("waiting changed", extra=extra)
+            if order.switch != reading.switch:
+                self._write(each, reading.layout.switch, order.switch)
+        return waiting
+
+    def _write(self, each: _Opened, offset: int, value: int) -> None:
+        try:
+            each.file.write_int(offset, value)
+        except HostError as error:
+            log.warning("region not written", extra={"folder": each.name, "why": str(error)})
+
+    def _known_gpus(self, now_s: float) -> Sequence[Gpu]:
+        asked_s, found = self._devices
+        if now_s - asked_s >= _GPUS_S:
+            with suppress(HostError):  # those of the last time are there still
+                found = self._gpus.devices()
+            self._devices = (now_s, found)
+        return found
+
+    def _tidy(self, names: Sequence[str], now_s: float) -> None:
+        """Remove the folders of pods that have been gone for a while.
+
+        By what was seen here: a container may set the time of its folder to anything.
+        """
+        unknown = {
+            name
+            for name in names
+            if (parts := folder_parts(name)) is not None and parts[0] not in self._owners
+        }
+        self._unknown_since = {
+            name: self._unknown_since.get(name, now_s) for name in sorted(unknown)
+        }
+        for name, since_s in self._unknown_since.items():
+            if now_s - since_s < self._retention_s:
+                continue
+            try:
+                is_gone = self._regions.remove(name, _REMOVED_AT_ONCE)
+            except HostError as error:
+                log.warning("folder not removed", extra={"folder": name, "why": str(error)})
+                continue
+            log.info("folder removed", extra={"folder": name, "whole": is_gone})
+            if not is_gone:
+                return

@@ -1,0 +1,139 @@
+"""Whose a region is: by the name of its folder, which the agent made, and by what the pod is.
+
+What a region itself says of GPUs and priority could be about somebody else, so both come from the
+pod: its GPUs from the scheduler's annotation, its priority from the environment in its spec.
+Source: HAMi pkg/monitor/nvidia/cudevshr.go; koordinator pkg/koordlet/runtimehooks/hooks/gpu.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from koordinator.api.annotations.devices import ALLOCATED
+from koordinator.api.device import DeviceType
+from koordinator.api.labels import parse_int32
+from koordinator.api.meta import ApiStruct, KubeObject
+from koordinator.foundation.errors import InputError
+
+PRIORITY: Final = "CUDA_TASK_PRIORITY"
+DEFAULT_PRIORITY: Final = 1
+CACHE: Final = ".cache"
+_LIBRARY: Final = "libvgpu.so"
+
+
+class EnvironmentVariable(ApiStruct, frozen=True, kw_only=True):
+    """One whose value comes from elsewhere has none here."""
+
+    name: str = ""
+    value: str | None = None
+
+
+class _Container(ApiStruct, frozen=True, kw_only=True):
+    name: str = ""
+    env: tuple[EnvironmentVariable, ...] = ()
+
+
+class _Spec(ApiStruct, frozen=True, kw_only=True):
+    containers: tuple[_Container, ...] = ()
+    init_containers: tuple[_Container, ...] = ()
+    node_name: str = ""
+
+
+class _Ended(ApiStruct, frozen=True, kw_only=True):
+    exit_code: int = 0
+
+
+class _State(ApiStruct, frozen=True, kw_only=True):
+    terminated: _Ended | None = None
+
+
+class _ContainerStatus(ApiStruct, frozen=True, kw_only=True):
+    name: str = ""
+    state: _State = _State()
+
+
+class _Status(ApiStruct, frozen=True, kw_only=True):
+    container_statuses: tuple[_ContainerStatus, ...] = ()
+    init_container_statuses: tuple[_ContainerStatus, ...] = ()
+
+
+class GpuPod(KubeObject, frozen=True, kw_only=True):
+    """A pod as far as sharing a GPU goes: with the environment, which no other component reads."""
+
+    API_VERSION: ClassVar[str] = "v1"
+    KIND: ClassVar[str] = "Pod"
+    PLURAL: ClassVar[str] = "pods"
+
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+@dataclass(frozen=True, slots=True)
+class RegionOwner:
+    """A container that has GPUs; ``gpus`` are their ids by minor, empty where nobody wrote them."""
+
+    namespace: str
+    pod: str
+    container: str
+    gpus: Mapping[int, str]
+    priority: int
+    has_ended: bool
+
+
+def owners_of(pod: GpuPod) -> dict[str, RegionOwner]:
+    """Return the containers of a pod that has GPUs, by name; none without GPUs.
+
+    Raises InputError for an allocation that can't be read.
+    """
+    allocated = (ALLOCATED.read(pod.metadata) or {}).get(DeviceType.GPU, ())
+    if not allocated:
+        return {}
+    gpus = {device.minor: device.id for device in allocated}
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    ended = {status.name for status in statuses if status.state.terminated is not None}
+    return {
+        each.name: RegionOwner(
+            pod.metadata.namespace,
+            pod.metadata.name,
+            each.name,
+            gpus,
+            _priority(each.env),
+            each.name in ended,
+        )
+        for each in (*pod.spec.init_containers, *pod.spec.containers)
+    }
+
+
+def folder_parts(name: str) -> tuple[str, str] | None:
+    """Return UID of the pod and name of the container; None for a folder of nobody."""
+    uid, _, container = name.partition("_")
+    return (uid, container) if uid and container else None
+
+
+def region_file(folder: str, files: Sequence[str]) -> str:
+    """Return the region in the folder of a container; empty if there is none yet.
+
+    The agent names it as the folder, HAMi's own device plugin by a random UUID.
+    Raises InputError for several of them, and for one that has the name of another container.
+    """
+    own = f"{folder}{CACHE}"
+    if own in files:
+        return own
+    found = [name for name in files if name.endswith(CACHE) and _LIBRARY not in name]
+    if not found:
+        return ""
+    if len(found) > 1:
+        raise InputError(f"found {len(found)} regions; accepted is one", source=folder)
+    if "_" in found[0]:
+        raise InputError(
+            f"found {found[0][:80]!r}, which is the name of another container; accepted is {own!r}",
+            source=folder,
+        )
+    return found[0]
+
+
+def _priority(env: Sequence[EnvironmentVariable]) -> int:
+    """Return what the last variable of that name says, else what HAMi-core takes without one."""
+    stated = [each.value for each in env if each.name == PRIORITY]
+    number = parse_int32((stated[-1] or "").strip()) if stated else None
+    return DEFAULT_PRIORITY if number is None else number

@@ -1,0 +1,33 @@
+"""``koord vgpu-monitor``: flags and variables."""
+
+import pytest
+from typer.testing import CliRunner
+
+from koordinator.cli.main import app
+from koordinator.foundation.errors import InputError
+
+RUNNER = CliRunner()
+
+
+def test_the_name_of_the_node_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By flag, or by the variable that the DaemonSet sets."""
+    monkeypatch.delenv("NODE_NAME", raising=False)
+    with pytest.raises(InputError, match=r"--node-name: required.*NODE_NAME"):
+        RUNNER.invoke(app, ["vgpu-monitor"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("flag", "problem"),
+    [
+        ("-legacy-metrics=maybe", "--legacy-metrics: found 'maybe'"),
+        ("--metrics-bind-address=9394x", "--metrics-bind-address: found '9394x'"),
+        ("--resync-interval=0s", "--resync-interval: found '0s'"),
+        ("--kubeconfig=/none", "/none"),
+    ],
+)
+def test_a_wrong_flag_is_named(flag: str, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what is accepted; flags of Go programs are understood, those of klog left out."""
+    monkeypatch.setenv("NODE_NAME", "n1")
+    args = ["vgpu-monitor", flag, "-v=4", "--logtostderr=true"]
+    with pytest.raises(InputError, match=problem):
+        RUNNER.invoke(app, args, catch_exceptions=False)
