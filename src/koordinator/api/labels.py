@@ -154,11 +154,6 @@ def reservation_order(labels: Mapping[str, str]) -> int:
         return 0
 
 
-def pod_sub_priority(labels: Mapping[str, str]) -> int:
-    """Return the order of a pod within its band, 0 if there is none."""
-    return parse_int32(labels.get(POD_PRIORITY, "")) or 0
-
-
 def is_preemptible(labels: Mapping[str, str]) -> bool:
     """Return whether a pod may be a victim at all; a quota may still protect it."""
     return not is_true(labels, DISABLE_PREEMPTIBLE)

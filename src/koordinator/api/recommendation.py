@@ -4,30 +4,12 @@ Source: koordinator apis/analysis/v1alpha1/recommendation_types.go, condition.go
 """
 
 import datetime as dt
-from enum import StrEnum
 from typing import ClassVar
 
 from koordinator.api.core import ResourceList
 from koordinator.api.crd import CustomResource, PrinterColumn, StandardCondition
 from koordinator.api.meta import ApiStruct, LabelSelector
 from koordinator.api.selector_validation import check_label_selector
-
-
-class RecommendationTargetType(StrEnum):
-    """How the pods are named."""
-
-    WORKLOAD = "workload"
-    POD_SELECTOR = "podSelector"
-
-
-class RecommendationConditionType(StrEnum):
-    """What is said of a recommendation."""
-
-    LOW_CONFIDENCE = "LowConfidence"
-    NO_OBJECTS_MATCHED = "NoObjectsMatched"
-    FETCHING_HISTORY = "FetchingHistory"
-    CONFIG_DEPRECATED = "ConfigDeprecated"
-    CONFIG_UNSUPPORTED = "ConfigUnsupported"
 
 
 class CrossVersionObjectReference(ApiStruct, frozen=True, kw_only=True):
@@ -41,7 +23,7 @@ class CrossVersionObjectReference(ApiStruct, frozen=True, kw_only=True):
 class RecommendationTarget(ApiStruct, frozen=True, kw_only=True):
     """The pods in question."""
 
-    type: str  # a RecommendationTargetType
+    type: str  # workload or podSelector
     workload: CrossVersionObjectReference | None = None
     pod_selector: LabelSelector | None = None
 

@@ -27,9 +27,3 @@ def round_half_away(number: float) -> int:
     if abs(number - whole) < 0.5:  # noqa: PLR2004 (half)
         return whole
     return whole + 1 if number > 0 else whole - 1
-
-
-def round_half_away_array(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the same of every number."""
-    whole = np.trunc(numbers)
-    return np.where(np.abs(numbers - whole) < 0.5, whole, whole + np.sign(numbers))  # noqa: PLR2004

@@ -151,14 +151,6 @@ def to_json(report: RunReport) -> bytes:
     return msgspec.json.encode(report)
 
 
-def from_json(text: bytes) -> RunReport:
-    """Return the report that ``to_json`` wrote.
-
-    Raises msgspec.ValidationError that names the field, or msgspec.DecodeError.
-    """
-    return msgspec.json.decode(text, type=RunReport)
-
-
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """Allocated shares, 0..1, of a group's whole capacity, nodes that are down included."""

@@ -15,7 +15,7 @@ from koordinator.api.annotations import (
     reservation,
     scheduling,
 )
-from koordinator.api.annotations.codec import AnnotationCodec, read_duration, read_float, read_int32
+from koordinator.api.annotations.codec import AnnotationCodec, read_float, read_int32
 from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaSpec
 from koordinator.api.labels import (
     CORE_SCHED_POLICY,
@@ -23,7 +23,6 @@ from koordinator.api.labels import (
     LIGHTWEIGHT_MIN_AVAILABLE,
     LIGHTWEIGHT_POD_GROUP,
     POD_GROUP,
-    POD_PRIORITY,
     RESERVATION_ORDER,
     CoreSchedPolicy,
     GpuPartitionPolicy,
@@ -31,7 +30,6 @@ from koordinator.api.labels import (
     gpu_partition_policy,
     is_preemptible,
     is_quota_preemptible,
-    pod_sub_priority,
     reservation_order,
 )
 from koordinator.api.meta import LabelSelector, ObjectMeta
@@ -417,15 +415,14 @@ def test_normalization_ratio_is_above_zero(text: str) -> None:
         node.read_cpu_normalization_ratio(annotated(**{node.CPU_NORMALIZATION_RATIO: text}))
 
 
-def test_plain_numbers_amounts_and_times_name_their_annotation() -> None:
+def test_plain_numbers_amounts_name_their_annotation() -> None:
     """Annotations that are no JSON are read with the same care."""
-    meta = annotated(n="5", f="0.7", d="1m", bad="x", **{node.NETWORK_BANDWIDTH: "10G"})
+    meta = annotated(n="5", f="0.7", bad="x", **{node.NETWORK_BANDWIDTH: "10G"})
 
     assert (read_int32(meta, "n"), read_float(meta, "f")) == (5, 0.7)
-    assert read_duration(meta, "d") == Duration(minutes=1)
     assert node.read_network_bandwidth(meta) == Quantity.parse("10G")
-    assert (read_int32(meta, "-"), read_float(meta, "-"), read_duration(meta, "-")) == (None,) * 3
-    for read in (read_int32, read_float, read_duration):
+    assert (read_int32(meta, "-"), read_float(meta, "-")) == (None, None)
+    for read in (read_int32, read_float):
         with pytest.raises(InputError, match=r"metadata\.annotations\[bad\]"):
             read(meta, "bad")
 
@@ -436,13 +433,6 @@ def test_group_identity_of_a_pod_is_bounded() -> None:
 
     with pytest.raises(InputError, match=r"cpuQOS\].groupIdentity: found 3; accepted is -1..2"):
         pod_qos.read_cpu_qos(meta)
-
-
-def test_resources_to_replace_are_a_list_of_pairs() -> None:
-    """An empty target removes the resource; parts that are no pair are skipped."""
-    meta = annotated(**{pod_qos.REPLACE_RESOURCES: "a:b,c:,d,e:f:g,:h"})
-
-    assert pod_qos.read_replaced_resources(meta) == {"a": "b", "c": ""}
 
 
 @pytest.mark.parametrize(
@@ -472,7 +462,6 @@ def test_labels_are_read_leniently() -> None:
     assert core_sched_policy({CORE_SCHED_POLICY: "?"}) is CoreSchedPolicy.DEFAULT
     assert core_sched_policy({CORE_SCHED_POLICY: "exclusive"}) is CoreSchedPolicy.EXCLUSIVE
     assert [reservation_order({RESERVATION_ORDER: text}) for text in ("20", "x", "")] == [20, 0, 0]
-    assert [pod_sub_priority({POD_PRIORITY: text}) for text in ("120", "x")] == [120, 0]
 
 
 def test_only_a_clear_word_protects_a_pod() -> None:

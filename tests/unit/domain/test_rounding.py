@@ -1,9 +1,8 @@
 """Numbers are rounded as Go rounds them."""
 
-import numpy as np
 import pytest
 
-from koordinator.domain.rounding import round_half_away, round_half_away_array
+from koordinator.domain.rounding import round_half_away
 
 
 @pytest.mark.parametrize(
@@ -11,6 +10,5 @@ from koordinator.domain.rounding import round_half_away, round_half_away_array
     [(0.5, 1), (1.5, 2), (2.4999, 2), (-0.5, -1), (-0.4, 0), (0.49999999999999994, 0), (3.0, 3)],
 )
 def test_halves_are_rounded_away_from_zero(number: float, nearest: int) -> None:
-    """One number or many."""
+    """As math.Round of Go does."""
     assert round_half_away(number) == nearest
-    assert round_half_away_array(np.array([number])).tolist() == [nearest]

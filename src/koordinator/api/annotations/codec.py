@@ -11,7 +11,6 @@ from koordinator.api.codec import decode, encode_part
 from koordinator.api.labels import parse_int32
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.nesting import check_annotation
-from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 
@@ -107,18 +106,6 @@ def read_quantity(meta: ObjectMeta, key: str) -> Quantity | None:
     text = meta.annotations.get(key, "")
     try:
         return Quantity.parse(text) if text else None
-    except InputError as error:
-        raise error.within(path=annotation_path(key)) from None
-
-
-def read_duration(meta: ObjectMeta, key: str) -> Duration | None:
-    """Return a duration, None if the annotation is missing or empty.
-
-    Raises InputError that names the annotation if it isn't a duration.
-    """
-    text = meta.annotations.get(key, "")
-    try:
-        return Duration.parse(text) if text else None
     except InputError as error:
         raise error.within(path=annotation_path(key)) from None
 

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import field
 
 from koordinator.api.annotations.codec import AnnotationCodec, read_int32
+from koordinator.api.bounds import accepted_by
 from koordinator.api.core import ResourceList
 from koordinator.api.meta import ApiStruct, ObjectMeta
 from koordinator.api.node_slo import CpuBurstSettings
@@ -25,8 +26,6 @@ ESTIMATED_SECONDS_AFTER_SCHEDULED: Final = (
 ESTIMATED_SECONDS_AFTER_INITIALIZED: Final = (
     "scheduling.koordinator.sh/load-estimated-seconds-after-initialized"
 )
-
-_MIN_GROUP_IDENTITY, _MAX_GROUP_IDENTITY = -1, 2
 
 
 class ExtendedContainerResources(ApiStruct, frozen=True, kw_only=True):
@@ -105,10 +104,10 @@ def read_cpu_qos(meta: ObjectMeta) -> CpuQos | None:
     """
     settings = CPU_QOS.read(meta)
     identity = settings.group_identity if settings is not None else None
-    if identity is not None and not _MIN_GROUP_IDENTITY <= identity <= _MAX_GROUP_IDENTITY:
+    bounds = accepted_by(CpuQos)["group_identity"].configured
+    if identity is not None and identity not in bounds:
         raise InputError(
-            f"found {identity}; accepted is {_MIN_GROUP_IDENTITY}..{_MAX_GROUP_IDENTITY}",
-            path=f"{CPU_QOS.path}.groupIdentity",
+            f"found {identity}; accepted is {bounds}", path=f"{CPU_QOS.path}.groupIdentity"
         )
     return settings
 
@@ -119,12 +118,3 @@ def eviction_priority(meta: ObjectMeta) -> int:
         return read_int32(meta, EVICTION_PRIORITY) or 0
     except InputError:
         return 0
-
-
-def read_replaced_resources(meta: ObjectMeta) -> dict[str, str]:
-    """Return which resource is to be renamed to which; an empty name removes it.
-
-    The text is a list such as ``a:b,c:``; parts without exactly one colon are skipped.
-    """
-    parts = (part.split(":") for part in meta.annotations.get(REPLACE_RESOURCES, "").split(","))
-    return {part[0]: part[1] for part in parts if len(part) == len(("from", "to")) and part[0]}

@@ -21,7 +21,6 @@ from koordinator.api.annotations.numa import (
 )
 from koordinator.api.labels import CPU_BIND_POLICY, NUMA_ALLOCATE_STRATEGY
 from koordinator.api.qos import PriorityBand, QosClass
-from koordinator.domain.cpus.layout import CpuLayout
 
 FRACTIONAL_CPUS: Final = "the requested CPUs must be integer"
 POLICY_CONFLICT: Final = "node(s) cpu bind policy conflicts with pod's required cpu bind policy"
@@ -105,21 +104,6 @@ def binding_on(
     if own is not None:
         return msgspec.structs.replace(own, policy=node_policy, required=True)
     return _binding(cpu_milli, node_policy, required=True)
-
-
-def binding_refusal(
-    node_policy: CpuBindPolicy | None, binding: CpuBinding, layout: CpuLayout
-) -> str | None:
-    """Return why the node can never bind CPUs so; None if it can.
-
-    ``binding`` is what ``binding_on`` returned.
-    """
-    if node_policy is not None and binding.policy != node_policy:
-        return POLICY_CONFLICT
-    required = binding.policy if binding.required else ""
-    if required == CpuBindPolicy.FULL_PCPUS and binding.count % layout.cpus_per_core:
-        return PARTIAL_CORES
-    return None
 
 
 def completed_spec(spec: CpuBindSpec, binding: CpuBinding) -> CpuBindSpec | None:

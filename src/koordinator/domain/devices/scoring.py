@@ -3,7 +3,7 @@
 Source: koordinator pkg/scheduler/plugins/deviceshare/scoring.go.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from koordinator.api.device import DeviceType
 from koordinator.domain.devices.amounts import NAMES, Amounts, IntArray
 from koordinator.domain.devices.choice import Ranking
-from koordinator.domain.devices.masks import minors_of
 from koordinator.domain.devices.parts import Part
 from koordinator.domain.devices.room import Room
 from koordinator.domain.devices.row_kernels import MAX_SCORE
@@ -49,26 +48,6 @@ class Scorer:
                 points += part * MAX_SCORE // capacity * weight
                 weights += weight
         return points // weights if weights > 0 else 0
-
-    def node_score(
-        self,
-        parts: Iterable[Part],
-        totals: Mapping[DeviceType, IntArray],
-        rooms: Mapping[DeviceType, Room],
-        numa: Collection[int] | None = None,
-    ) -> int:
-        """Return the sum over the parts of a claim of 0..100 for all devices that may serve.
-
-        As in the original a part counts with the request for one of its devices.
-        """
-        score = 0
-        for part in parts:
-            room = rooms[part.kind]
-            rows = list(minors_of(part.candidates(room.offered, numa)))
-            total = totals[part.kind][rows].sum(axis=0).tolist()
-            free = np.array(room.free, np.int64)[rows].sum(axis=0).tolist()
-            score += self.scores(part.kind, part.amounts, [total], [free])[0]
-        return score
 
     def ranking(
         self, totals: Mapping[DeviceType, IntArray], rooms: Mapping[DeviceType, Room]

@@ -4,7 +4,7 @@ Sums and counts of what each pod was given: the order in which pods come and go 
 and neither does what the node reports.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from koordinator.api.device import DeviceType
@@ -58,14 +58,6 @@ class Usage:
             else:
                 held.pop(kind, None)
         return Usage(held)
-
-
-def usage_of(allocations: Iterable[Allocation]) -> Usage:
-    """Return what pods with these allocations hold together."""
-    usage = Usage()
-    for allocation in allocations:
-        usage = usage.plus(allocation)
-    return usage
 
 
 def _changed(before: Held | None, taken: Taken, sign: int) -> Held:

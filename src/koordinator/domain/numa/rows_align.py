@@ -1,6 +1,6 @@
 """The set of NUMA nodes that a pod gets and its score, on many nodes at once.
 
-Equal to ``align`` (under Restricted and SingleNUMANode) and ``score_holding``, node by node, within
+Equal to ``align`` (under Restricted and SingleNUMANode), node by node, within
 the limits of ``rows_fit``.
 """
 

@@ -61,20 +61,6 @@ def _summed(amounts: ZoneAmounts, zones: int) -> Amounts:
     return total([amounts[zone] for zone in among if zone in amounts])
 
 
-def score_holding(trial: NumaTrial, holding: NumaHolding, scorer: ZoneScorer) -> int:
-    """Return how full the NUMA nodes of an allocation would be.
-
-    With CPUs of its own, all CPUs bound on the whole node count as the CPU used.
-    """
-    node = trial.node
-    used = node.used(trial.reusable.zones)
-    requested = total(used[zone] for zone in holding.zones if zone in used)
-    allocatable = total(node.zones[zone] for zone in holding.zones if zone in node.zones)
-    if holding.cpus:
-        requested[CPU] = bound_cpu_milli(trial, holding)
-    return scorer.score(requested, allocatable, trial.request.counted(node.cpu_ratio))
-
-
 def bound_cpu_milli(trial: NumaTrial, holding: NumaHolding) -> int:
     """Return what the CPUs bound by others count for, in milli-CPU.
 

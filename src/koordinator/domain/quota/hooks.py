@@ -82,10 +82,6 @@ class QuotaHooks:
         if now is not None:
             self._pod_changed(now[0], None, now[1])
 
-    def known_pods(self) -> list[str]:
-        """Return the keys of pods that count."""
-        return [*self._told]
-
     def why_not(self, quota: str, pod: QuotaPod) -> str:
         """Return the first reason against a pod; empty if there is none."""
         for key, hook in self._having("check_pod"):

@@ -1,7 +1,6 @@
 """Who gets CPUs of his own."""
 
 import pytest
-from tests.machines import machine
 
 from koordinator.api.annotations.numa import (
     CpuBindPolicy,
@@ -11,12 +10,9 @@ from koordinator.api.annotations.numa import (
 from koordinator.api.qos import PriorityBand, QosClass
 from koordinator.domain.cpus.binding import (
     FRACTIONAL_CPUS,
-    PARTIAL_CORES,
-    POLICY_CONFLICT,
     CpuBinding,
     FractionalCpuError,
     binding_on,
-    binding_refusal,
     completed_spec,
     node_bind_policy,
     packs,
@@ -117,17 +113,6 @@ def test_a_node_binds_every_pod_by_its_policy() -> None:
     assert binding_on(SPREAD, requires, 4000) == requires
     assert binding_on(None, prefers, 4000) == prefers
     assert binding_on(SPREAD, None, 0) is None
-
-
-def test_what_a_node_can_never_bind() -> None:
-    """A pod that requires another policy than the node's; half cores under FullPCPUs."""
-    layout = machine(1, 1, 4, 2)
-
-    assert binding_refusal(SPREAD, CpuBinding(4, FULL, required=True), layout) == POLICY_CONFLICT
-    assert binding_refusal(FULL, CpuBinding(3, FULL, required=True), layout) == PARTIAL_CORES
-    assert binding_refusal(None, CpuBinding(3, FULL, required=True), layout) == PARTIAL_CORES
-    assert binding_refusal(None, CpuBinding(3, FULL, required=False), layout) is None
-    assert binding_refusal(SPREAD, CpuBinding(3, SPREAD, required=True), layout) is None
 
 
 @pytest.mark.parametrize(

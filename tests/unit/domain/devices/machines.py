@@ -17,7 +17,7 @@ from koordinator.domain.devices.room import rooms
 from koordinator.domain.devices.scoring import Scorer, scorer_of
 from koordinator.domain.devices.shortage import Shortage
 from koordinator.domain.devices.templates import TemplateTable
-from koordinator.domain.devices.usage import Usage, usage_of
+from koordinator.domain.devices.usage import Usage
 
 GPU, RDMA, FPGA = DeviceType.GPU, DeviceType.RDMA, DeviceType.FPGA
 CORE, MEMORY, RATIO = (f"koordinator.sh/gpu-{what}" for what in ("core", "memory", "memory-ratio"))
@@ -154,7 +154,11 @@ def share(minor: int, ratio: int, *, gib: int = 80) -> Allocation:
 
 
 def using(*allocations: Allocation) -> Usage:
-    return usage_of(allocations)
+    """Return what pods with these allocations hold together."""
+    usage = Usage()
+    for allocation in allocations:
+        usage = usage.plus(allocation)
+    return usage
 
 
 def allocate(

@@ -23,6 +23,7 @@ from tests.unit.domain.devices.machines import (
     gpu,
     nic,
     node,
+    using,
 )
 
 from koordinator.api.annotations.devices import ALLOCATED
@@ -40,7 +41,7 @@ from koordinator.domain.devices.model import NodeDevices
 from koordinator.domain.devices.plan import DevicePlan, State
 from koordinator.domain.devices.room import rooms
 from koordinator.domain.devices.shortage import Shortage
-from koordinator.domain.devices.usage import Usage, usage_of
+from koordinator.domain.devices.usage import Usage
 
 pytestmark = pytest.mark.slow
 
@@ -149,7 +150,7 @@ def test_nothing_is_given_twice(on: NodeDevices, wanted: list[DeviceClaim], scor
     A GPU that is taken whole is nobody else's.
     """
     placed = placed_one_by_one(on, wanted, scorer)
-    used = usage_of(placed)
+    used = using(*placed)
     for kind, devices in used.held.items():
         for minor, held in devices.items():
             assert on.healthy[kind] >> minor & 1
@@ -167,7 +168,7 @@ def test_a_claim_gets_what_it_asks_for(
     on: NodeDevices, wanted: DeviceClaim, others: list[DeviceClaim]
 ) -> None:
     """So many different devices of each type, a function with each where one is wanted."""
-    used = usage_of(placed_one_by_one(on, others, 0))
+    used = using(*placed_one_by_one(on, others, 0))
     found = place(on, wanted, used)
     if isinstance(found, Shortage):
         return
@@ -191,10 +192,10 @@ def test_a_claim_gets_what_it_asks_for(
 def test_usage_is_a_sum(on: NodeDevices, wanted: list[DeviceClaim], order: Any) -> None:
     """Rebuilt from annotations in any order it is what it was; all gone, nothing is left."""
     placed = placed_one_by_one(on, wanted, 1)
-    used = usage_of(placed)
+    used = using(*placed)
     written = [to_annotation(allocation, on.ids) for allocation in placed]
     order.shuffle(written)
-    assert usage_of(from_annotation(text) for text in written) == used
+    assert using(*(from_annotation(text) for text in written)) == used
 
     order.shuffle(placed)
     for allocation in placed:
@@ -237,9 +238,9 @@ def test_giving_back_is_as_good_as_never_taken(
 ) -> None:
     """A claim gets what it would get if those pods had gone already."""
     placed = placed_one_by_one(on, others, 0)
-    gone, stay = usage_of(placed[::2]), usage_of(placed[1::2])
+    gone, stay = using(*placed[::2]), using(*placed[1::2])
     plan = DevicePlan(on.model, wanted)
-    whole = rooms(on, usage_of(placed), gone)
+    whole = rooms(on, using(*placed), gone)
 
     assert plan.allocate(whole, on.totals) == plan.allocate(rooms(on, stay), on.totals)
 

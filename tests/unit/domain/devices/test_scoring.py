@@ -25,6 +25,7 @@ from tests.unit.domain.devices.machines import (
 )
 
 from koordinator.domain.devices.amounts import NAMES
+from koordinator.domain.devices.masks import minors_of
 from koordinator.domain.devices.model import NodeDevices
 from koordinator.domain.devices.plan import DevicePlan
 from koordinator.domain.devices.room import rooms
@@ -44,8 +45,18 @@ def score(
     scorer: Scorer = LEAST,
     numa: list[int] | None = None,
 ) -> int:
-    plan = DevicePlan(on.model, claim(asked))
-    return scorer.node_score(plan.early, on.totals, rooms(on, used), numa)
+    """Return the sum over the parts of a claim of 0..100 for all devices that may serve.
+
+    As in the original a part counts with the request for one of its devices.
+    """
+    found, room_of = 0, rooms(on, used)
+    for part in DevicePlan(on.model, claim(asked)).early:
+        room = room_of[part.kind]
+        rows = list(minors_of(part.candidates(room.offered, numa)))
+        total = on.totals[part.kind][rows].sum(axis=0).tolist()
+        free = np.array(room.free, np.int64)[rows].sum(axis=0).tolist()
+        found += scorer.scores(part.kind, part.amounts, [total], [free])[0]
+    return found
 
 
 def test_a_node_counts_with_the_request_for_one_device() -> None:

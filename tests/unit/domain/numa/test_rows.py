@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.machines import GIB, machine, numa_node
+from tests.unit.domain.numa.holding_score import score_holding
 
 from koordinator.api.annotations.numa import CpuBindPolicy, NumaTopologyPolicy
 from koordinator.domain.cpus.binding import CpuBinding
@@ -18,7 +19,7 @@ from koordinator.domain.numa.request import NumaRequest
 from koordinator.domain.numa.rows import NumaRows
 from koordinator.domain.numa.rows_align import OtherHints, align_rows, score_rows
 from koordinator.domain.numa.rows_fit import fits_of
-from koordinator.domain.numa.scoring import ZoneScorer, score_holding
+from koordinator.domain.numa.scoring import ZoneScorer
 from koordinator.domain.numa.trial import NumaTrial
 
 RESOURCES = ("cpu", "memory", "hugepages-2Mi")

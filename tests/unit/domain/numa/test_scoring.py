@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 from tests.machines import GIB, machine, numa_node
+from tests.unit.domain.numa.holding_score import score_holding
 
 from koordinator.domain.cpus.binding import CpuBinding
 from koordinator.domain.cpus.cpu_list import parse_cpu_list
 from koordinator.domain.numa.amplification import amplified_request, short_of_cpu
 from koordinator.domain.numa.ledger import NumaHolding, NumaLedger
 from koordinator.domain.numa.request import NumaRequest, Reusable
-from koordinator.domain.numa.scoring import ZoneScorer, bound_cpu_milli, score_holding, score_zones
+from koordinator.domain.numa.scoring import ZoneScorer, bound_cpu_milli, score_zones
 from koordinator.domain.numa.trial import NumaTrial
 
 CPU_ONLY = ZoneScorer({"cpu": 1}, pack=False)
