@@ -4,10 +4,12 @@ Source: koordinator pkg/koordlet/metricsadvisor/devices/rdma, helper; Linux
 Documentation/ABI/testing/sysfs-bus-pci.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from koordinator.foundation.errors import HostError
 from koordinator.host.port import Files
+from koordinator.koordlet.adjustments import ContainerDevice
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +82,26 @@ def _virtual_functions(files: Files, folder: str) -> tuple[str, ...]:
             except HostError:
                 continue
     return tuple(sorted(found))
+
+
+class SysfsVerbs:
+    """Implements ``hooks.rdma_devices.VerbsLookup`` over sysfs, as it is at the moment."""
+
+    def __init__(self, files: Files, sys_root: str) -> None:
+        self._files = files
+        self._sys = sys_root
+
+    def connection_manager(self) -> ContainerDevice | None:
+        return self._node(f"{self._sys}/class/misc/rdma_cm", "rdma_cm")
+
+    def of_function(self, bus_id: str) -> Sequence[ContainerDevice]:
+        folder = f"{self._sys}/bus/pci/devices/{bus_id}/infiniband_verbs"
+        found = (self._node(f"{folder}/{name}", name) for name in self._files.names(folder))
+        return [device for device in found if device is not None]
+
+    def _node(self, folder: str, name: str) -> ContainerDevice | None:
+        try:
+            major, _, minor = self._files.read(f"{folder}/dev").strip().partition(":")
+            return ContainerDevice(f"/dev/infiniband/{name}", int(major), int(minor))
+        except (HostError, ValueError):
+            return None
