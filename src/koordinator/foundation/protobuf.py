@@ -1,0 +1,254 @@
+"""Protocol Buffers (proto3) on the wire, for messages that are declared as dataclasses.
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class LinuxCpu:
+        shares: Annotated[int | None, FieldNumber(1)] = None
+        cpus: Annotated[str, FieldNumber(6)] = ""
+
+A field is a str, bytes, bool, an int (a varint of 64 bits with sign), another message or None, a
+tuple of these, or a mapping of str to str.  A scalar or None is one in a message of its own, as in
+wrappers.proto, so that 0 is not the same as nothing.  What a message does not declare is left out
+when it is read.
+Source: protobuf.dev/programming-guides/encoding.
+"""
+
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, TypeVar
+
+from koordinator.foundation.errors import InputError
+
+MessageT = TypeVar("MessageT")
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_FIXED_SIZE: Final = {_FIXED64: 8, _FIXED32: 4}
+_MOST_VARINT_BITS: Final = 63  # of the last byte's shift
+_WORD, _SIGN = 1 << 64, 1 << 63
+_SCALARS: Final = (str, bytes, bool, int)
+_KNOWN: Final[dict[type, Mapping[int, "_Field"]]] = {}  # as many as there are classes of messages
+
+
+@dataclass(frozen=True, slots=True)
+class FieldNumber:
+    """Stands in the annotation of a field."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """How one field is written and read; ``repeated`` and ``mapping`` collect many values."""
+
+    name: str
+    number: int
+    is_repeated: bool
+    is_mapping: bool
+    is_optional: bool
+    wire: int
+    pack: Callable[[Any], bytes | int]
+    unpack: Callable[[Any], Any]
+
+
+def encode_message(message: object) -> bytes:
+    """Return the bytes of a message; fields that have their default are left out."""
+    out = bytearray()
+    for each in _fields(type(message)).values():
+        value = getattr(message, each.name)
+        if each.is_repeated or each.is_mapping:
+            for item in value.items() if each.is_mapping else value:
+                _write(out, each, item)
+        elif value is not None and (each.is_optional or value):
+            _write(out, each, value)
+    return bytes(out)
+
+
+def decode_message(declared: type[MessageT], data: bytes) -> MessageT:
+    """Return a message.  Raises InputError for bytes that are none, such as half of one."""
+    known = _fields(declared)
+    found: dict[str, Any] = {}
+    for number, wire, value in _split(data):
+        each = known.get(number)
+        if each is None:
+            continue
+        if each.is_repeated and each.wire == _VARINT and wire == _BYTES:  # packed
+            found.setdefault(each.name, []).extend(map(each.unpack, _varints(value)))
+            continue
+        if wire != each.wire:
+            raise InputError(f"found wire type {wire}; accepted is {each.wire}", path=each.name)
+        try:
+            item = each.unpack(value)
+        except UnicodeDecodeError:
+            raise InputError("found bytes that are no UTF-8", path=each.name) from None
+        if each.is_mapping:
+            found.setdefault(each.name, {}).update((item,))
+        elif each.is_repeated:
+            found.setdefault(each.name, []).append(item)
+        else:
+            found[each.name] = item
+    for name, value in found.items():
+        if isinstance(value, list):
+            found[name] = tuple(value)
+    return declared(**found)
+
+
+# -- how fields are written and read ---------------------------------------------------------
+
+
+def _fields(declared: type) -> Mapping[int, _Field]:
+    """Return the fields of a message by number."""
+    made = _KNOWN.get(declared)
+    if made is None:
+        made = _KNOWN[declared] = _declared_fields(declared)
+    return made
+
+
+def _declared_fields(declared: Any) -> Mapping[int, _Field]:
+    hints = typing.get_type_hints(declared, include_extras=True)
+    made = {}
+    for each in fields(declared):
+        kind, number = typing.get_args(hints[each.name])
+        made[number.value] = _field(each.name, number.value, kind)
+    return made
+
+
+def _field(name: str, number: int, kind: Any) -> _Field:
+    origin, of = typing.get_origin(kind), typing.get_args(kind)
+    if origin is types.UnionType:
+        inner = next(each for each in of if each is not types.NoneType)
+        if inner in _SCALARS:
+            box, unbox = _boxed(inner)
+            return _Field(name, number, False, False, True, _BYTES, box, unbox)
+        return _Field(name, number, False, False, True, _BYTES, *_codec(inner))
+    if origin is tuple:
+        wire = _VARINT if of[0] in {bool, int} else _BYTES
+        return _Field(name, number, True, False, False, wire, *_codec(of[0]))
+    if origin is not None:  # a mapping
+        return _Field(name, number, False, True, False, _BYTES, _pack_pair, _unpack_pair)
+    wire = _VARINT if kind in {bool, int} else _BYTES
+    return _Field(name, number, False, False, False, wire, *_codec(kind))
+
+
+def _codec(kind: Any) -> tuple[Callable[[Any], bytes | int], Callable[[Any], Any]]:
+    if kind is str:
+        return str.encode, bytes.decode
+    if kind is bytes:
+        return bytes, bytes
+    if kind is bool:
+        return int, bool
+    if kind is int:
+        return _unsigned, _signed
+    return encode_message, lambda data: decode_message(kind, data)
+
+
+def _boxed(kind: Any) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    wire = _VARINT if kind in {bool, int} else _BYTES
+    inner = _Field("value", 1, False, False, False, wire, *_codec(kind))
+
+    def box(value: Any) -> bytes:
+        out = bytearray()
+        if value:
+            _write(out, inner, value)
+        return bytes(out)
+
+    def unbox(data: bytes) -> Any:
+        value = kind()
+        for number, wire, item in _split(data):
+            if number == 1 and wire == inner.wire:
+                value = inner.unpack(item)
+        return value
+
+    return box, unbox
+
+
+def _pack_pair(pair: tuple[str, str]) -> bytes:
+    out = bytearray()
+    for number, text in enumerate(pair, 1):
+        data = text.encode()
+        _write_varint(out, number << 3 | _BYTES)
+        _write_varint(out, len(data))
+        out += data
+    return bytes(out)
+
+
+def _unpack_pair(data: bytes) -> tuple[str, str]:
+    texts = {1: "", 2: ""}
+    for number, wire, value in _split(data):
+        if number in texts and wire == _BYTES:
+            texts[number] = value.decode()
+    return texts[1], texts[2]
+
+
+def _signed(value: int) -> int:
+    return value - _WORD if value & _SIGN else value
+
+
+def _unsigned(value: int) -> int:
+    return value % _WORD
+
+
+# -- the wire --------------------------------------------------------------------------------
+
+
+def _write(out: bytearray, each: _Field, value: Any) -> None:
+    packed = each.pack(value)
+    _write_varint(out, each.number << 3 | each.wire)
+    if isinstance(packed, int):
+        _write_varint(out, packed)
+    else:
+        _write_varint(out, len(packed))
+        out += packed
+
+
+def _write_varint(out: bytearray, value: int) -> None:
+    while value > 0x7F:  # noqa: PLR2004 -- seven bits a byte
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _split(data: bytes) -> Iterator[tuple[int, int, Any]]:
+    """Yield number, wire type and value: an int for varints, else bytes."""
+    at, end = 0, len(data)
+    while at < end:
+        tag, at = _read_varint(data, at)
+        number, wire = tag >> 3, tag & 7
+        if not number:
+            raise InputError("found field number 0; accepted is 1 and above")
+        if wire == _VARINT:
+            value, at = _read_varint(data, at)
+            yield number, wire, value
+            continue
+        if wire == _BYTES:
+            size, at = _read_varint(data, at)
+        elif wire in _FIXED_SIZE:
+            size = _FIXED_SIZE[wire]
+        else:
+            raise InputError(f"found wire type {wire}; accepted are 0, 1, 2 and 5")
+        if size > end - at:
+            raise InputError(f"found {end - at} bytes of {size}: it is torn")
+        yield number, wire, data[at : at + size]
+        at += size
+
+
+def _varints(data: bytes) -> Iterable[int]:
+    at = 0
+    while at < len(data):
+        value, at = _read_varint(data, at)
+        yield value
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(data):
+            raise InputError("found half a number: it is torn")
+        if shift > _MOST_VARINT_BITS:
+            raise InputError("found a number of more than 64 bits")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004 -- the last byte
+            return value & (_WORD - 1), at
+        shift += 7

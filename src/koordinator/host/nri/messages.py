@@ -1,0 +1,270 @@
+"""The messages of NRI, as far as a plugin reads and writes them.
+
+Source: github.com/containerd/nri pkg/api/api.proto.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Annotated, Final
+
+from koordinator.foundation.protobuf import FieldNumber
+
+PACKAGE: Final = "nri.pkg.api.v1alpha1"
+
+
+class NriEvent(IntEnum):
+    """What a plugin may be told of."""
+
+    RUN_POD_SANDBOX = 1
+    STOP_POD_SANDBOX = 2
+    REMOVE_POD_SANDBOX = 3
+    CREATE_CONTAINER = 4
+    POST_CREATE_CONTAINER = 5
+    START_CONTAINER = 6
+    POST_START_CONTAINER = 7
+    UPDATE_CONTAINER = 8
+    POST_UPDATE_CONTAINER = 9
+    STOP_CONTAINER = 10
+    REMOVE_CONTAINER = 11
+
+    @property
+    def bit(self) -> int:
+        """Its place in the mask with which a plugin says what it wants to be told of."""
+        return 1 << (self - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NriMemory:
+    """Bytes."""
+
+    limit: Annotated[int | None, FieldNumber(1)] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NriCpu:
+    """Shares, quota and period in microseconds, sets of CPUs and memory nodes."""
+
+    shares: Annotated[int | None, FieldNumber(1)] = None
+    quota: Annotated[int | None, FieldNumber(2)] = None
+    period: Annotated[int | None, FieldNumber(3)] = None
+    cpus: Annotated[str, FieldNumber(6)] = ""
+    mems: Annotated[str, FieldNumber(7)] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NriDeviceRule:
+    """Which device a container may open."""
+
+    allow: Annotated[bool, FieldNumber(1)] = False
+    type: Annotated[str, FieldNumber(2)] = ""
+    major: Annotated[int | None, FieldNumber(3)] = None
+    minor: Annotated[int | None, FieldNumber(4)] = None
+    access: Annotated[str, FieldNumber(5)] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NriResources:
+    """Limits."""
+
+    memory: Annotated[NriMemory | None, FieldNumber(1)] = None
+    cpu: Annotated[NriCpu | None, FieldNumber(2)] = None
+    rdt_class: Annotated[str | None, FieldNumber(5)] = None
+    devices: Annotated[tuple[NriDeviceRule, ...], FieldNumber(7)] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NriPodLinux:
+    """Where the pod's cgroup is: a path, or with systemd the name of a slice."""
+
+    cgroup_parent: Annotated[str, FieldNumber(3)] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NriPod:
+    """A sandbox, and so a pod."""
+
+    id: Annotated[str, FieldNumber(1)] = ""
+    name: Annotated[str, FieldNumber(2)] = ""
+    uid: Annotated[str, FieldNumber(3)] = ""
+    namespace: Annotated[str, FieldNumber(4)] = ""
+    labels: Annotated[Mapping[str, str], FieldNumber(5)] = field(default_factory=dict)
+    annotations: Annotated[Mapping[str, str], FieldNumber(6)] = field(default_factory=dict)
+    runtime_handler: Annotated[str, FieldNumber(7)] = ""
+    linux: Annotated[NriPodLinux | None, FieldNumber(8)] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NriContainerLinux:
+    """The limits that the kubelet asked for."""
+
+    resources: Annotated[NriResources | None, FieldNumber(3)] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NriContainer:
+    """A container; ``env`` has NAME=value."""
+
+    id: Annotated[str, FieldNumber(1)] = ""
+    pod_sandbox_id: Annotated[str, FieldNumber(2)] = ""
+    name: Annotated[str, FieldNumber(3)] = ""
+    env: Annotated[tuple[str, ...], FieldNumber(8)] = ()
+    linux: Annotated[NriContainerLinux | None, FieldNumber(11)] = None
+
+
+# -- what a plugin answers -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NriMount:
+    """A mount besides those of the spec."""
+
+    destination: Annotated[str, FieldNumber(1)] = ""
+    type: Annotated[str, FieldNumber(2)] = ""
+    source: Annotated[str, FieldNumber(3)] = ""
+    options: Annotated[tuple[str, ...], FieldNumber(4)] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NriVariable:
+    """A variable of the environment."""
+
+    key: Annotated[str, FieldNumber(1)] = ""
+    value: Annotated[str, FieldNumber(2)] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NriDevice:
+    """A device node."""
+
+    path: Annotated[str, FieldNumber(1)] = ""
+    type: Annotated[str, FieldNumber(2)] = ""
+    major: Annotated[int, FieldNumber(3)] = 0
+    minor: Annotated[int, FieldNumber(4)] = 0
+    file_mode: Annotated[int | None, FieldNumber(5)] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NriAdjustmentLinux:
+    """Devices and limits."""
+
+    devices: Annotated[tuple[NriDevice, ...], FieldNumber(1)] = ()
+    resources: Annotated[NriResources | None, FieldNumber(2)] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NriAdjustment:
+    """What a container gets besides its spec."""
+
+    annotations: Annotated[Mapping[str, str], FieldNumber(2)] = field(default_factory=dict)
+    mounts: Annotated[tuple[NriMount, ...], FieldNumber(3)] = ()
+    env: Annotated[tuple[NriVariable, ...], FieldNumber(4)] = ()
+    linux: Annotated[NriAdjustmentLinux | None, FieldNumber(6)] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NriUpdateLinux:
+    """Limits."""
+
+    resources: Annotated[NriResources | None, FieldNumber(1)] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NriUpdate:
+    """New limits of a container that exists."""
+
+    container_id: Annotated[str, FieldNumber(1)] = ""
+    linux: Annotated[NriUpdateLinux | None, FieldNumber(2)] = None
+    ignore_failure: Annotated[bool, FieldNumber(3)] = False
+
+
+# -- requests and answers --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NriEmpty:
+    """Nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterPluginRequest:
+    """``plugin_idx`` has two digits: the order of plugins."""
+
+    plugin_name: Annotated[str, FieldNumber(1)] = ""
+    plugin_idx: Annotated[str, FieldNumber(2)] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigureRequest:
+    """Times are milliseconds."""
+
+    config: Annotated[str, FieldNumber(1)] = ""
+    runtime_name: Annotated[str, FieldNumber(2)] = ""
+    runtime_version: Annotated[str, FieldNumber(3)] = ""
+    registration_timeout: Annotated[int, FieldNumber(4)] = 0
+    request_timeout: Annotated[int, FieldNumber(5)] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigureResponse:
+    """``events`` is a mask."""
+
+    events: Annotated[int, FieldNumber(2)] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SynchronizeRequest:
+    """What exists; ``more`` of it follows in another request."""
+
+    pods: Annotated[tuple[NriPod, ...], FieldNumber(1)] = ()
+    containers: Annotated[tuple[NriContainer, ...], FieldNumber(2)] = ()
+    more: Annotated[bool, FieldNumber(3)] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SynchronizeResponse:
+    """``more`` as in the request."""
+
+    update: Annotated[tuple[NriUpdate, ...], FieldNumber(1)] = ()
+    more: Annotated[bool, FieldNumber(2)] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateContainerRequest:
+    """A container that is about to be made."""
+
+    pod: Annotated[NriPod | None, FieldNumber(1)] = None
+    container: Annotated[NriContainer | None, FieldNumber(2)] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateContainerResponse:
+    """What it gets, and what other containers get because of it."""
+
+    adjust: Annotated[NriAdjustment | None, FieldNumber(1)] = None
+    update: Annotated[tuple[NriUpdate, ...], FieldNumber(2)] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateContainerRequest:
+    """New limits that the kubelet asks for."""
+
+    pod: Annotated[NriPod | None, FieldNumber(1)] = None
+    container: Annotated[NriContainer | None, FieldNumber(2)] = None
+    linux_resources: Annotated[NriResources | None, FieldNumber(3)] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateContainerResponse:
+    """Limits of this and other containers."""
+
+    update: Annotated[tuple[NriUpdate, ...], FieldNumber(1)] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateChangeEvent:
+    """Any other event."""
+
+    event: Annotated[int, FieldNumber(1)] = 0
+    pod: Annotated[NriPod | None, FieldNumber(2)] = None
+    container: Annotated[NriContainer | None, FieldNumber(3)] = None

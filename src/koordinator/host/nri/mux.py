@@ -1,0 +1,54 @@
+"""Several byte streams over one socket.
+
+A frame is the number of its stream and the length of its payload, four bytes each, and the payload.
+What is sent is cut to frames of at most 4,096 bytes: a larger one does not fit into the runtime's
+buffer, and it hangs up.
+Source: containerd/nri pkg/net/multiplex/mux.go.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from koordinator.foundation.errors import HostError
+
+MOST_SENT: Final = 4096
+MOST_RECEIVED: Final = (4 << 20) + 10
+_HEADER = struct.Struct(">II")
+_MOST_PAYLOAD: Final = MOST_SENT - _HEADER.size
+
+
+def frames_of(stream: int, data: bytes) -> bytes:
+    """Return data of one stream as frames."""
+    pieces = []
+    for at in range(0, len(data), _MOST_PAYLOAD):
+        piece = data[at : at + _MOST_PAYLOAD]
+        pieces += [_HEADER.pack(stream, len(piece)), piece]
+    return b"".join(pieces)
+
+
+class FrameReader:
+    """Puts frames together from bytes that come in any pieces.
+
+    It keeps no more than one frame.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield stream and payload of each frame that is whole.
+
+        Raises HostError for a length that no runtime sends: the connection is of no use then.
+        """
+        self._buffer += data
+        while len(self._buffer) >= _HEADER.size:
+            stream, length = _HEADER.unpack_from(self._buffer)
+            if length > MOST_RECEIVED:
+                raise HostError(f"the runtime sent a frame of {length} bytes")
+            end = _HEADER.size + length
+            if len(self._buffer) < end:
+                return
+            payload = bytes(self._buffer[_HEADER.size : end])
+            del self._buffer[:end]
+            yield stream, payload
