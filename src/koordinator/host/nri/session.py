@@ -48,6 +48,10 @@ _REQUESTS: Final[Mapping[str, type[object]]] = MappingProxyType(
 )
 
 
+class NriRefusalError(HostError):
+    """The plugin wants the runtime to give up what it asked about; raised by an answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class NriCall:
     """What the runtime wants to know; ``number`` goes into the answer.

@@ -31,6 +31,7 @@ from koordinator.koordlet.app.evictions import Evictions
 from koordinator.koordlet.app.forecasts import Forecasts
 from koordinator.koordlet.app.gates import gates_of
 from koordinator.koordlet.app.hardware import Hardware, look_at_hardware, resctrl_facts
+from koordinator.koordlet.app.hook_reports import HookReports
 from koordinator.koordlet.app.isolation import Isolation
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.app.node_state import KINDS, NodeState, selectors
@@ -54,6 +55,7 @@ from koordinator.koordlet.collectors.resctrl import ResctrlCollector
 from koordinator.koordlet.collectors.scene import Collector, Scene
 from koordinator.koordlet.collectors.system import SystemCollector
 from koordinator.koordlet.executor import AuditTrail, Executor
+from koordinator.koordlet.hooks.pod_hooks import PodHooks
 from koordinator.koordlet.metrics import MetricStore
 from koordinator.koordlet.prediction.models import PredictionOptions
 from koordinator.koordlet.qos.cpu_burst import CpuBurst
@@ -64,6 +66,7 @@ from koordinator.koordlet.qos.resctrl import ResctrlFacts, wants_resctrl
 from koordinator.koordlet.qos.situation import Situation
 from koordinator.koordlet.report.devices import RdmaCard, device_of, of_daemon, of_driver
 from koordinator.koordlet.report.node_metric import MetricReport, ReportPolicy, report_policy
+from koordinator.koordlet.runtime_hooks.runtime_hooks import PublishedHooks, RuntimeHooks
 from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
@@ -136,6 +139,7 @@ class Koordlet:
         core_scheduling: CoreScheduling | None = None,
         gauges: NodeGauges | None = None,
         on_failure: OnFailure | None = None,
+        runtime_hooks: RuntimeHooks | None = None,
     ) -> None:
         roots = options.roots
         version = find_version(host, roots.cgroup)
@@ -166,6 +170,14 @@ class Koordlet:
                 f"{fault.stage} {fault.source}", fault.error, fault.about
             ),
         )
+        self._runtime_hooks = runtime_hooks
+        self._hook_reports = (
+            None
+            if runtime_hooks is None
+            else HookReports(runtime_hooks.outcomes, self._executor, outbox)
+        )
+        self._published: tuple[object, ...] = ()
+        self._caches: ResctrlFacts | None = None
         self._watch = cluster.watch(KINDS, selectors(options.node_name))
         self._burst = CpuBurst(chance)
         self._forecasts = Forecasts(host, options.checkpoint_folder, options.prediction)
@@ -203,6 +215,7 @@ class Koordlet:
             self._tell_of_bad_slo()
         if self.state.is_synced and self.state.node is not None:
             self._timers.run(self._clock.now_s())
+            self._publish(self._clock.now_s())
 
     def close(self) -> None:
         """Stop following the cluster.  What was set on the machine stays: pods go on as before."""
@@ -331,11 +344,34 @@ class Koordlet:
             caches = resctrl_facts(self._host, roots, vendor)
             if caches is None and wants_resctrl(view):
                 caches = self._mount_resctrl()
+        self._caches = caches
         keep_quota = self._options.keeps_quota_of_bound_pods
         intents = plan_all(
             view, gates, self._volumes, caches, self._isolation, keep_quota=keep_quota
         )
         self._executor.apply(intents, now_s)
+
+    def _publish(self, now_s: float) -> None:
+        """Let the container runtime's questions be answered from what is known now."""
+        if self._runtime_hooks is None or not self._hardware.cpus:
+            return
+        if self._hook_reports is not None:
+            self._hook_reports.take_in(now_s)
+        view, gates = self._view(now_s), self._options.gates
+        seen = (view.pods, view.slo, view.machine, self._caches)
+        if len(seen) == len(self._published) and all(map(_is_same, seen, self._published)):
+            return
+        keep_quota = self._options.keeps_quota_of_bound_pods
+
+        def publish(pods: tuple[PodView, ...]) -> None:
+            of = view if len(pods) == len(view.pods) else replace(view, pods=pods)
+            hooks = PodHooks.of(of, gates, keep_quota=keep_quota)
+            found = PublishedHooks(hooks, self._caches, "RdtResctrl" in gates)
+            if self._runtime_hooks is not None:
+                self._runtime_hooks.publish(found)
+
+        self._isolation.attempt("runtime hooks", view.pods, publish)
+        self._published = seen
 
     def _mount_resctrl(self) -> ResctrlFacts | None:
         """Mount resctrl where somebody wants it; a machine that can't is asked once."""

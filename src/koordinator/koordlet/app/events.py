@@ -8,10 +8,12 @@ from koordinator.api.event import Event
 from koordinator.api.meta import ObjectMeta
 from koordinator.foundation.clock import UTC
 from koordinator.koordlet.intents import Evict
+from koordinator.koordlet.runtime_hooks.outcomes import HookFailure
 
 EVICTED = "evictPodSuccess"
 NOT_EVICTED = "evictPodFail"
 BAD_SLO = "NodeSLONotFollowed"
+HOOK_FAILED = "RuntimeHookFailed"
 
 _COMPONENT = "koordlet"
 _LONGEST_NAME = 230
@@ -27,17 +29,35 @@ def pod_event(victim: Evict, reason: str, note: str, now_s: float) -> Event:
         name=victim.name,
         uid=victim.uid,
     )
-    return _event(regarding, victim.namespace, reason, note, now_s)
+    return _event(regarding, victim.namespace, reason, note, now_s, action="Evict")
+
+
+def hook_event(failure: HookFailure, now_s: float) -> Event:
+    """Return a warning about a pod that started without what a hook wanted, or not at all."""
+    regarding = ObjectReference(
+        api_version="v1",
+        kind="Pod",
+        namespace=failure.namespace,
+        name=failure.pod,
+        uid=failure.uid,
+    )
+    return _event(regarding, failure.namespace, HOOK_FAILED, failure.note, now_s, action="Start")
 
 
 def node_event(name: str, uid: str, reason: str, note: str, now_s: float) -> Event:
     """Return a warning about the node."""
     regarding = ObjectReference(api_version="v1", kind="Node", name=name, uid=uid)
-    return _event(regarding, "default", reason, note, now_s)
+    return _event(regarding, "default", reason, note, now_s, action="Configure")
 
 
 def _event(
-    regarding: ObjectReference, namespace: str, reason: str, note: str, now_s: float
+    regarding: ObjectReference,
+    namespace: str,
+    reason: str,
+    note: str,
+    now_s: float,
+    *,
+    action: str,
 ) -> Event:
     return Event(
         metadata=ObjectMeta(
@@ -46,7 +66,7 @@ def _event(
         event_time=MicroTime.fromtimestamp(now_s, UTC),
         type="Warning",
         reason=reason,
-        action="Evict" if regarding.kind == "Pod" else "Configure",
+        action=action,
         note=note[:_LONGEST_NOTE],
         regarding=regarding,
         reporting_controller=_COMPONENT,

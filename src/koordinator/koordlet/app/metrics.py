@@ -3,7 +3,7 @@
 Source: koordinator pkg/koordlet/metrics.
 """
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Gauge, Histogram
 
 from koordinator.koordlet.app.picture import Picture, PictureCollector
 from koordinator.koordlet.metrics import MetricStore
@@ -12,6 +12,7 @@ from koordinator.koordlet.prediction.reclaimable import Prediction
 from koordinator.koordlet.qos.cpu_suppress import Suppression
 
 _CORE, _BYTE = "core", "byte"
+_HOOK_BUCKETS_MS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 100, 500, 2000)
 
 
 class NodeGauges:
@@ -49,6 +50,14 @@ class NodeGauges:
             ["node", "type", "status"],
             registry=registry,
         )
+        self._hooks = Histogram(
+            "koordlet_runtime_hook_invoked_duration_milliseconds",
+            "What the container runtime waited for a hook.",
+            ["node", "hook", "stage", "status"],
+            buckets=_HOOK_BUCKETS_MS,
+            registry=registry,
+        )
+        self._nri = self._gauge("nri_connected", "1 while the container runtime asks this plugin.")
         self._pictures = PictureCollector(node)
         registry.register(self._pictures)
         self._slo = self._gauge("node_slo_followed", "1, or 0 while the NodeSLO is refused.")
@@ -88,6 +97,14 @@ class NodeGauges:
     def written(self, kind: str, status: str, count: int) -> None:
         """Show how many changes were made or refused."""
         self._writes.labels(self._node, kind, status).set(count)
+
+    def hook_ran(self, hook: str, stage: str, status: str, seconds: float) -> None:
+        """Show how long a hook took; from any thread."""
+        self._hooks.labels(self._node, hook, stage, status).observe(seconds * 1000)
+
+    def nri_connected(self, *, is_connected: bool) -> None:
+        """Show whether the runtime asks; from any thread."""
+        self._nri.set(is_connected)
 
     def followed(self, *, slo: bool) -> None:
         """Show whether the newest NodeSLO counts."""

@@ -22,8 +22,8 @@ KEPT_EVENTS: Final = 2048  # in memory
 class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One change, or the refusal of one.
 
-    ``type`` is cgroup, file, resctrl, oom, core or eviction; ``owner`` a pod, a tier or the node;
-    ``target`` the file.
+    ``type`` is cgroup, file, resctrl, oom, core, hook or eviction; ``owner`` a pod, a tier or the
+    node; ``target`` the file.
     """
 
     created_at: dt.datetime

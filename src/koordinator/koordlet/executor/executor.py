@@ -16,7 +16,7 @@ from koordinator.host.port import Host
 from koordinator.host.roots import Roots
 from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.executor.audit import AuditEvent, AuditTrail
-from koordinator.koordlet.executor.cgroup_writer import FORCED_AFTER_S, KEPT_S, CgroupWriter
+from koordinator.koordlet.executor.cgroup_writer import FORCED_AFTER_S, KEPT_S, CgroupWriter, Write
 from koordinator.koordlet.executor.cookie_writer import CookieWriter
 from koordinator.koordlet.executor.faults import fault_over, kind_of, owner_of, target_of
 from koordinator.koordlet.executor.resctrl_writer import ResctrlWriter
@@ -106,6 +106,17 @@ class Executor:
         key = f"{victim.namespace}/{victim.name}"
         self._note("eviction", key, "", "", "evicted", victim.message, error, now_s)
 
+    def note_writes(self, writes: Iterable[Write], now_s: float) -> None:
+        """Keep in the audit what somebody else wrote to files of cgroups."""
+        for write in writes:
+            self._note_write(write, now_s)
+        self.audit.flush(now_s)
+
+    def note_hook(self, owner: str, hook: str, stage: str, error: str, now_s: float) -> None:
+        """Keep in the audit that a hook failed when the runtime asked."""
+        self._note("hook", owner, f"{stage}/{hook}", "", "", "runtime hook", error, now_s)
+        self.audit.flush(now_s)
+
     def forget(self, now_s: float) -> None:
         """Drop what is remembered of cgroups that nobody asks for any more."""
         self._writer.forget(now_s)
@@ -131,18 +142,21 @@ class Executor:
 
     def _set_cgroups(self, intents: Sequence[SetCgroup], now_s: float) -> None:
         for write in self._writer.apply(intents, now_s):
-            done = write.intent
-            if write.unforeseen is not None:
-                self._break(done, write.unforeseen, now_s)
-                continue
-            try:
-                path = self._cgroups.path(done.file, done.folder) or str(done.file)
-                self._note(
-                    "cgroup", done.owner, path, write.before, write.after, done.reason,
-                    write.error, now_s,
-                )  # fmt: skip
-            except Exception as error:  # noqa: BLE001 -- told
-                self._break(done, error, now_s)
+            self._note_write(write, now_s)
+
+    def _note_write(self, write: Write, now_s: float) -> None:
+        done = write.intent
+        if write.unforeseen is not None:
+            self._break(done, write.unforeseen, now_s)
+            return
+        try:
+            path = self._cgroups.path(done.file, done.folder) or str(done.file)
+            self._note(
+                "cgroup", done.owner, path, write.before, write.after, done.reason,
+                write.error, now_s,
+            )  # fmt: skip
+        except Exception as error:  # noqa: BLE001 -- told
+            self._break(done, error, now_s)
 
     def _set_cookies(self, intents: Sequence[SetCoreCookie], now_s: float) -> None:
         for change in self.cookies.apply(intents):

@@ -26,6 +26,10 @@ class ResctrlWriter:
         """Whether the machine has resctrl and somebody mounted it."""
         return self._files.exists(f"{self._root}/schemata")
 
+    def has(self, group: str) -> bool:
+        """Return whether a group exists."""
+        return self._files.exists(f"{self._root}/{group}/schemata")
+
     def apply(self, intent: SetResctrl) -> Iterator[tuple[str, str, str, str]]:
         """Yield what is changed as it is done: file, before, after, error."""
         if not self.is_mounted:

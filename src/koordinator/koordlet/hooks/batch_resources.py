@@ -4,9 +4,8 @@ Source: koordinator pkg/koordlet/runtimehooks/hooks/batchresource/batch_resource
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from koordinator.api.annotations.node import read_cpu_normalization_ratio
 from koordinator.api.annotations.pod_qos import EXTENDED_RESOURCE_SPEC, ExtendedContainerResources
 from koordinator.api.core import ResourceList
 from koordinator.api.qos import QosClass
@@ -27,37 +26,39 @@ _REASON = "batch resources"
 
 
 def plan_batch_resources(view: NodeView) -> list[Intent]:
-    """Return the files of best-effort pods that have batch resources, and of their containers.
+    """Return the files of best-effort pods that have batch resources, and of their containers."""
+    return [intent for pod in view.pods for intent in pod_batch_resources(view, pod)]
+
+
+def pod_batch_resources(view: NodeView, pod: PodView) -> Iterator[Intent]:
+    """Yield the files of one pod and of its containers; none if it has no batch resources.
 
     No quotas while best effort is suppressed by quota as a whole.
     """
+    if pod.labelled_qos is not QosClass.BE or not pod.is_active:
+        return
+    resources = batch_resources(pod)
+    if not resources:
+        return
     threshold = view.threshold
     is_limited = not (threshold.enable and threshold.cpu_suppress_policy == "cfsQuota")
-    ratio = normalization_ratio(view)
-    intents: list[Intent] = []
-    for pod in view.pods:
-        if pod.labelled_qos is not QosClass.BE or not pod.is_active:
+    ratio = view.machine.cpu_normalization_ratio
+    parts = resources.values()
+    requests = [_amount(part.requests, BATCH_CPU) for part in parts]
+    cpus = [_amount(part.limits, BATCH_CPU) for part in parts]
+    memory = [_amount(part.limits, BATCH_MEMORY) for part in parts]
+    quota = _quota(_sum(cpus), ratio) if is_limited else UNLIMITED
+    yield from _writes(pod.folder, sum(requests), quota, _sum(memory), pod.key)
+    for container in pod.containers:
+        part = resources.get(container.name)
+        if part is None:
             continue
-        resources = batch_resources(pod)
-        if not resources:
-            continue
-        parts = resources.values()
-        requests = [_amount(part.requests, BATCH_CPU) for part in parts]
-        cpus = [_amount(part.limits, BATCH_CPU) for part in parts]
-        memory = [_amount(part.limits, BATCH_MEMORY) for part in parts]
-        quota = _quota(_sum(cpus), ratio) if is_limited else UNLIMITED
-        intents += _writes(pod.folder, sum(requests), quota, _sum(memory), pod.key)
-        for container in pod.containers:
-            part = resources.get(container.name)
-            if part is None:
-                continue
-            limit = _amount(part.limits, BATCH_CPU)
-            quota = _quota(limit, ratio) if is_limited else UNLIMITED
-            bytes_ = _amount(part.limits, BATCH_MEMORY) or UNLIMITED
-            owner = f"{pod.key}/{container.name}"
-            request = _amount(part.requests, BATCH_CPU)
-            intents += _writes(container.folder, request, quota, bytes_, owner)
-    return intents
+        limit = _amount(part.limits, BATCH_CPU)
+        quota = _quota(limit, ratio) if is_limited else UNLIMITED
+        bytes_ = _amount(part.limits, BATCH_MEMORY) or UNLIMITED
+        owner = f"{pod.key}/{container.name}"
+        request = _amount(part.requests, BATCH_CPU)
+        yield from _writes(container.folder, request, quota, bytes_, owner)
 
 
 def batch_resources(pod: PodView) -> Resources:
@@ -81,14 +82,6 @@ def batch_resources(pod: PodView) -> Resources:
     if not any(names & {*part.requests, *part.limits} for part in found.values()):
         return {}
     return found
-
-
-def normalization_ratio(view: NodeView) -> float | None:
-    """Return what a CPU of this node is worth; None if nothing readable is said."""
-    try:
-        return read_cpu_normalization_ratio(view.machine.node.metadata)
-    except InputError:
-        return None
 
 
 def normalized(quota_us: int, ratio: float | None) -> int:

@@ -29,28 +29,37 @@ def plan_cpusets(
     pools = cpu_pools(view)
     intents: list[Intent] = []
     for pod in view.pods:
-        if not pod.is_active:
-            continue
-        mask, reason = pod_cpus(view, pod, pools, best_effort_cpus=best_effort_cpus)
-        if mask:
-            text = format_cpu_list(mask)
-            for container in pod.containers:
-                owner = f"{pod.key}/{container.name}"
-                intents.append(SetCgroup(CgroupFile.CPUSET, container.folder, text, reason, owner))
-        if view.bound_cpus(pod) and not keep_quota:
-            intents += _no_quota(pod)
+        intents += pod_cpuset(
+            view, pod, pools, best_effort_cpus=best_effort_cpus, keep_quota=keep_quota
+        )
     intents += _host_applications(view, pools)
     return intents
+
+
+def pod_cpuset(
+    view: NodeView, pod: PodView, pools: CpuPools, *, best_effort_cpus: bool, keep_quota: bool
+) -> Iterator[Intent]:
+    """Yield the CPUs of one pod's containers, and no quota if it has CPUs of its own."""
+    if not pod.is_active:
+        return
+    mask, reason = pod_cpus(view, pod, pools, best_effort_cpus=best_effort_cpus)
+    if mask:
+        text = format_cpu_list(mask)
+        for container in pod.containers:
+            owner = f"{pod.key}/{container.name}"
+            yield SetCgroup(CgroupFile.CPUSET, container.folder, text, reason, owner)
+    if pod.bound_cpus and not keep_quota:
+        yield from _no_quota(pod)
 
 
 def pod_cpus(
     view: NodeView, pod: PodView, pools: CpuPools, *, best_effort_cpus: bool = False
 ) -> tuple[int, str]:
     """Return the CPUs of a pod's containers as a mask, and why; 0 leaves them as they are."""
-    bound = view.bound_cpus(pod)
+    bound = pod.bound_cpus
     if bound:
         return bound, "cpuset: the scheduler chose these CPUs"
-    nodes = _numa_nodes(view.cpu_allocations.get(pod.uid))
+    nodes = _numa_nodes(pod.cpu_allocation)
     if nodes and (pod.labelled_qos is not QosClass.BE or best_effort_cpus):
         pool = pools.best_effort if pod.labelled_qos is QosClass.BE else pools.shared
         mask = sum(pool.get(node, 0) for node in nodes)

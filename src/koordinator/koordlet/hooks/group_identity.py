@@ -24,6 +24,7 @@ from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
 
 _SYSCTL = "kernel/sched_group_identity_enabled"
+_REASON = "CPU QoS: group identity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +51,22 @@ def plan_group_identity(view: NodeView) -> list[Intent]:
     A kernel without group identity, as any but Alibaba's, gets SCHED_IDLE for the best-effort tier
     in its place: ``cpu.idle`` 1 where the identity of BE is below 0.
     """
-    idle = plan_sched_idle(view)
-    if cpu_policy(view) == CORE_SCHED:
-        # The kernel can't have both: whoever was marked is marked no more.
-        return [*_identities(view, _NOBODY), *idle]
-    identities = group_identities(view)
-    if view.cgroups.number(CgroupFile.BVT_WARP, view.layout.besteffort) is None:
-        is_idle = identities.tiers[KubeQos.BEST_EFFORT] < 0
+    identities = identities_in_force(view)
+    if identities is None:
+        is_idle = group_identities(view).tiers[KubeQos.BEST_EFFORT] < 0
         reason = "CPU QoS: the kernel has no group identity, SCHED_IDLE stands in"
         return list(set_idle(view, KubeQos.BEST_EFFORT, int(is_idle), reason))
-    return [*_identities(view, identities), *idle]
+    return [*_identities(view, identities), *plan_sched_idle(view)]
+
+
+def identities_in_force(view: NodeView) -> Identities | None:
+    """Return what is to be written; None on a kernel that has no group identity."""
+    if cpu_policy(view) == CORE_SCHED:
+        # The kernel can't have both: whoever was marked is marked no more.
+        return _NOBODY
+    if view.cgroups.number(CgroupFile.BVT_WARP, view.layout.besteffort) is None:
+        return None
+    return group_identities(view)
 
 
 def group_identities(view: NodeView) -> Identities:
@@ -94,17 +101,22 @@ def pod_identity(pod: PodView, identities: Identities) -> int:
     return 0 if pod.labelled_qos is QosClass.SYSTEM else identities.unlabelled[pod.kube_qos]
 
 
+def pod_group_identity(pod: PodView, identities: Identities) -> Iterator[Intent]:
+    """Yield the identity of one pod and of its containers."""
+    text = str(pod_identity(pod, identities))
+    yield SetCgroup(CgroupFile.BVT_WARP, pod.folder, text, _REASON, pod.key)
+    for container in pod.containers:
+        yield SetCgroup(CgroupFile.BVT_WARP, container.folder, text, _REASON, pod.key)
+
+
 def _identities(view: NodeView, identities: Identities) -> Iterator[Intent]:
-    reason = "CPU QoS: group identity"
+    reason = _REASON
     if identities.is_enabled:
         yield SetFile("sysctl", _SYSCTL, "1", reason, "node")
     for tier, value in identities.tiers.items():
         yield SetCgroup(CgroupFile.BVT_WARP, view.layout.tier(tier), str(value), reason, tier)
     for pod in view.pods:
-        text = str(pod_identity(pod, identities))
-        yield SetCgroup(CgroupFile.BVT_WARP, pod.folder, text, reason, pod.key)
-        for container in pod.containers:
-            yield SetCgroup(CgroupFile.BVT_WARP, container.folder, text, reason, pod.key)
+        yield from pod_group_identity(pod, identities)
     classes = {str(qos): value for qos, value in identities.classes.items()}
     for application in view.slo.host_applications:
         folder = view.layout.host_application(application)

@@ -132,9 +132,9 @@ def wanted_cpus(view: NodeView, room_milli: int, current: int) -> list[int]:
     lsr = lse = 0
     for pod in view.pods:
         if pod.labelled_qos is QosClass.LSR:
-            lsr |= view.bound_cpus(pod)
+            lsr |= pod.bound_cpus
         elif pod.labelled_qos is QosClass.LSE:
-            lse |= view.bound_cpus(pod)
+            lse |= pod.bound_cpus
     eligible = machine.all_cpus & ~machine.reserved_cpus & ~machine.exclusive_system_cpus & ~lse
     shared = infos_of(eligible & ~lsr, machine.cpus)
     owned = infos_of(eligible & lsr, machine.cpus)
@@ -206,7 +206,7 @@ def _free_cpus(view: NodeView, depth: int = 2) -> list[Intent]:
     taken = machine.exclusive_system_cpus | machine.reserved_cpus
     for pod in view.pods:
         if pod.labelled_qos is QosClass.LSE:
-            taken |= view.bound_cpus(pod)
+            taken |= pod.bound_cpus
     free = machine.all_cpus & ~taken
     if not free:
         return []

@@ -144,6 +144,14 @@ def _percentages(resource: ResctrlResource, facts: ResctrlFacts) -> dict[int, in
     return found
 
 
+def pod_group(pod: PodView) -> str | None:
+    """Return the group that a pod has for itself; None if it asks for none."""
+    try:
+        return path_component(POD_GROUP_PREFIX + pod.uid) if _own(pod) is not None else None
+    except InputError:
+        return None
+
+
 def _own(pod: PodView) -> ResctrlConfig | None:
     try:
         return RESCTRL.read(pod.pod.metadata)

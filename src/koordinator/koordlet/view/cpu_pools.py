@@ -25,6 +25,11 @@ class CpuPools:
         """Of all NUMA nodes."""
         return sum(self.shared.values())
 
+    def without(self, mask: int) -> "CpuPools":
+        """Return what pods share when somebody has these CPUs for himself."""
+        shared = {node: cpus & ~mask for node, cpus in self.shared.items()}
+        return CpuPools(shared, self.best_effort)
+
 
 def cpu_pools(view: NodeView) -> CpuPools:
     """Return the pools.  Best effort also uses the CPUs of pods other than LSE."""
@@ -33,7 +38,7 @@ def cpu_pools(view: NodeView) -> CpuPools:
     for pod in view.pods:
         if not pod.is_active:
             continue
-        cpus = view.bound_cpus(pod)
+        cpus = pod.bound_cpus
         bound |= cpus
         if pod.labelled_qos is QosClass.LSE:
             exclusive |= cpus

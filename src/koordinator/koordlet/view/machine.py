@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from koordinator.api.annotations.node import RAW_ALLOCATABLE
+from koordinator.api.annotations.node import RAW_ALLOCATABLE, read_cpu_normalization_ratio
 from koordinator.api.annotations.numa import (
     NODE_RESERVATION,
     SYSTEM_QOS_RESOURCE,
@@ -73,6 +73,14 @@ class Machine:
             raw = None
         stated = {name: canonical(name, q) for name, q in (raw or {}).items()}
         return {**self.allocatable, **stated}
+
+    @cached_property
+    def cpu_normalization_ratio(self) -> float | None:
+        """What a CPU of this node is worth; None if nothing readable is said."""
+        try:
+            return read_cpu_normalization_ratio(self.node.metadata)
+        except InputError:
+            return None
 
     @cached_property
     def reservation(self) -> NodeReservation:

@@ -2,16 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
-from koordinator.api.annotations.numa import RESOURCE_STATUS, CpuAllocation
 from koordinator.api.node_slo import NodeSloSpec, ResourceThresholdStrategy
 from koordinator.api.resource_qos import ResourceQos, ResourceQosStrategy
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.domain.cgroups.layout import CgroupLayout
-from koordinator.domain.cpus.cpu_list import parse_cpu_list
-from koordinator.foundation.errors import InputError
 from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.pods import PodView
 
@@ -64,24 +60,3 @@ class NodeView:
             "SYSTEM": strategy.system_class,
         }
         return classes.get(pod.qos) or ResourceQos()
-
-    @cached_property
-    def cpu_allocations(self) -> dict[str, CpuAllocation]:
-        """What the scheduler gave to pods, by UID; unreadable annotations are left out."""
-        found: dict[str, CpuAllocation] = {}
-        for pod in self.pods:
-            try:
-                allocation = RESOURCE_STATUS.read(pod.pod.metadata)
-            except InputError:
-                continue
-            if allocation is not None:
-                found[pod.uid] = allocation
-        return found
-
-    def bound_cpus(self, pod: PodView) -> int:
-        """Return a mask of the CPUs that a pod has for itself."""
-        allocation = self.cpu_allocations.get(pod.uid)
-        try:
-            return parse_cpu_list(allocation.cpuset) if allocation is not None else 0
-        except InputError:
-            return 0

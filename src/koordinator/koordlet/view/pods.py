@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from koordinator.api.annotations.numa import RESOURCE_STATUS, CpuAllocation
 from koordinator.api.core import ResourceList
 from koordinator.api.pod import Container, Pod
 from koordinator.api.qos import (
@@ -21,6 +22,7 @@ from koordinator.api.qos import (
     qos_of,
 )
 from koordinator.domain.cgroups.layout import CgroupLayout
+from koordinator.domain.cpus.cpu_list import parse_cpu_list
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.path_component import PathComponent, path_component
@@ -99,6 +101,23 @@ class PodView:
     def requests(self) -> dict[str, int]:
         """What it asks for: milli-CPU for ``cpu``, whole units for all else."""
         return pod_requests(self.pod.spec)
+
+    @cached_property
+    def cpu_allocation(self) -> CpuAllocation | None:
+        """What the scheduler gave it of CPUs; None if nothing, or nothing that can be read."""
+        try:
+            return RESOURCE_STATUS.read(self.pod.metadata)
+        except InputError:
+            return None
+
+    @cached_property
+    def bound_cpus(self) -> int:
+        """A mask of the CPUs that it has for itself."""
+        allocation = self.cpu_allocation
+        try:
+            return parse_cpu_list(allocation.cpuset) if allocation is not None else 0
+        except InputError:
+            return 0
 
     @property
     def is_active(self) -> bool:

@@ -1,0 +1,107 @@
+"""What hooks want for one pod at a time: the same as the plans of all pods say of it.
+
+The reconciler asks the plans; a container runtime asks here, about a pod that it is about to start,
+before any list of pods has it.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Final
+
+from koordinator.domain.cgroups.files import CgroupFile
+from koordinator.koordlet.adjustments import ContainerAdjustment, LinuxResources
+from koordinator.koordlet.hooks.batch_resources import pod_batch_resources
+from koordinator.koordlet.hooks.cpu_normalization import pod_cpu_normalization
+from koordinator.koordlet.hooks.cpuset import pod_cpuset
+from koordinator.koordlet.hooks.group_identity import (
+    Identities,
+    identities_in_force,
+    pod_group_identity,
+)
+from koordinator.koordlet.intents import Intent, SetCgroup
+from koordinator.koordlet.view.container_creation import ContainerCreation
+from koordinator.koordlet.view.cpu_pools import CpuPools, cpu_pools
+from koordinator.koordlet.view.node_view import NodeView
+from koordinator.koordlet.view.pods import PodView
+
+PodHook = Callable[[PodView], Iterable[Intent]]
+CreationHook = Callable[[NodeView, ContainerCreation], ContainerAdjustment]
+
+#: What a container gets that no cgroup has (environment, mounts, devices), by feature gate.
+CREATION_HOOKS: Final[Mapping[str, CreationHook]] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class PodHooks:
+    """The hooks that are switched on, over one view of the node; safe to ask from any thread.
+
+    ``identities`` is None on a kernel without group identity.  ``best_effort_cpus`` and
+    ``keep_quota`` are those of ``plan_cpusets``.
+    """
+
+    view: NodeView
+    gates: Collection[str]
+    pools: CpuPools
+    identities: Identities | None
+    keep_quota: bool = False
+
+    @classmethod
+    def of(cls, view: NodeView, gates: Collection[str], *, keep_quota: bool = False) -> "PodHooks":
+        """Look at the node once for all pods."""
+        return cls(view, gates, cpu_pools(view), identities_in_force(view), keep_quota)
+
+    @cached_property
+    def pods(self) -> dict[str, PodView]:
+        """The pods of the view by the folder of their cgroup."""
+        return {pod.folder: pod for pod in self.view.pods}
+
+    def creation_hooks(self) -> Iterator[tuple[str, CreationHook]]:
+        """Yield the hooks by gate that only say something when a container is made."""
+        for gate, hook in CREATION_HOOKS.items():
+            if gate in self.gates:
+                yield gate, hook
+
+    def hooks(self, taken_cpus: int = 0) -> Iterator[tuple[str, PodHook]]:
+        """Yield the hooks by gate, in the order in which they are applied.
+
+        ``taken_cpus`` is a mask of those that pods have which the view doesn't know yet.
+        """
+        if "GroupIdentity" in self.gates and (identities := self.identities) is not None:
+            yield "GroupIdentity", lambda pod: pod_group_identity(pod, identities)
+        if "CPUNormalization" in self.gates:
+            yield "CPUNormalization", lambda pod: pod_cpu_normalization(self.view, pod)
+        if "BatchResource" in self.gates:
+            yield "BatchResource", lambda pod: pod_batch_resources(self.view, pod)
+        if "CPUSetAllocator" in self.gates:
+            pools = self.pools.without(taken_cpus) if taken_cpus else self.pools
+            yield (
+                "CPUSetAllocator",
+                lambda pod: pod_cpuset(
+                    self.view,
+                    pod,
+                    pools,
+                    best_effort_cpus="BECPUManager" in self.gates,
+                    keep_quota=self.keep_quota,
+                ),
+            )
+
+
+def limits_of(intents: Iterable[Intent], folder: str) -> LinuxResources:
+    """Return what intents want of one container, as limits that the runtime sets."""
+    found: dict[CgroupFile, str] = {
+        intent.file: intent.value
+        for intent in intents
+        if isinstance(intent, SetCgroup) and intent.folder == folder
+    }
+
+    def number(file: CgroupFile) -> int | None:
+        return int(found[file]) if file in found else None
+
+    return LinuxResources(
+        cpu_shares=number(CgroupFile.CPU_SHARES),
+        cpu_quota_us=number(CgroupFile.CFS_QUOTA),
+        cpuset_cpus=found.get(CgroupFile.CPUSET),
+        memory_limit_bytes=number(CgroupFile.MEMORY_LIMIT),
+    )

@@ -1,0 +1,383 @@
+"""Answers a container runtime from what the loop published last.
+
+Source: koordinator pkg/koordlet/runtimehooks/hooks/hooks.go (stages, policies), protocol/.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final, Protocol, TypeVar
+
+from koordinator.api.qos import QosClass
+from koordinator.domain.cpus.cpu_list import parse_cpu_list
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import HostError, InputError
+from koordinator.host.port import Files
+from koordinator.host.roots import Roots
+from koordinator.koordlet.adjustments import ContainerAdjustment, LinuxResources, join_adjustments
+from koordinator.koordlet.cgroup_tree import CgroupTree
+from koordinator.koordlet.executor.cgroup_writer import CgroupWriter
+from koordinator.koordlet.executor.resctrl_writer import ResctrlWriter
+from koordinator.koordlet.hooks.pod_hooks import PodHooks, limits_of
+from koordinator.koordlet.intents import Intent, SetCgroup, SetResctrl
+from koordinator.koordlet.qos.resctrl import (
+    POD_GROUP_PREFIX,
+    ResctrlFacts,
+    plan_pod_resctrl,
+    pod_group,
+)
+from koordinator.koordlet.runtime_hooks.outcomes import HookFailure, HookOutcomes, HookWrites
+from koordinator.koordlet.runtime_hooks.starting import (
+    StartingContainer,
+    StartingPod,
+    creation_of,
+    pod_of,
+)
+from koordinator.koordlet.view.container_creation import ContainerCreation
+from koordinator.koordlet.view.pods import PodView
+
+ResultT = TypeVar("ResultT")
+
+RESCTRL: Final = "Resctrl"
+CPUSET: Final = "CPUSetAllocator"
+_REMEMBERED_S: Final = 300.0  # a pod that no list has by then never comes
+_MOST_REMEMBERED: Final = 1024
+
+
+class FailurePolicy(StrEnum):
+    """What becomes of a pod whose hook failed."""
+
+    IGNORE = "Ignore"
+    FAIL = "Fail"
+
+
+class HookStage(StrEnum):
+    """When the runtime asks."""
+
+    PRE_RUN_POD_SANDBOX = "PreRunPodSandbox"
+    PRE_CREATE_CONTAINER = "PreCreateContainer"
+    PRE_UPDATE_CONTAINER = "PreUpdateContainerResources"
+    PRE_REMOVE_POD_SANDBOX = "PreRemoveRunPodSandbox"
+
+
+class HookError(HostError):
+    """A hook failed, and the policy is that nothing starts then."""
+
+
+class HookObserver(Protocol):
+    """Sees how long hooks take."""
+
+    def hook_ran(self, hook: str, stage: str, status: str, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedHooks:
+    """What the threads know of the node; never changed.
+
+    ``caches`` is None without resctrl; ``shares_classes`` says whether classes have groups of it.
+    """
+
+    hooks: PodHooks
+    caches: ResctrlFacts | None = None
+    shares_classes: bool = False
+
+
+@dataclass(slots=True)
+class _Starting:
+    """Pods that the runtime starts and no list has yet, by folder: their CPUs are taken."""
+
+    pods: dict[str, tuple[PodView, float]] = field(default_factory=dict)
+
+
+class RuntimeHooks:
+    """Safe to ask from any thread once ``publish`` was called; until then nothing is adjusted.
+
+    ``files`` is not the loop's: what is open there is not shared between threads.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        files: Files,
+        roots: Roots,
+        cgroups: CgroupTree,
+        *,
+        policy: FailurePolicy = FailurePolicy.IGNORE,
+        observer: HookObserver | None = None,
+    ) -> None:
+        self.outcomes = HookOutcomes()
+        self._clock = clock
+        self._cgroups = cgroups
+        self._resctrl = ResctrlWriter(files, cgroups, roots.resctrl)
+        self._policy = policy
+        self._observer = observer
+        self._published: PublishedHooks | None = None
+        self._lock = threading.Lock()
+        self._starting = _Starting()
+
+    @property
+    def is_published(self) -> bool:
+        """Whether there is anything to answer from."""
+        return self._published is not None
+
+    def publish(self, published: PublishedHooks) -> None:
+        """Answer from this from now on."""
+        known, now_s = published.hooks.pods, self._clock.now_s()
+        self._published = published
+        if not self._starting.pods:
+            return
+        with self._lock:
+            self._starting.pods = {
+                folder: found
+                for folder, found in self._starting.pods.items()
+                if folder not in known and now_s - found[1] < _REMEMBERED_S
+            }
+
+    # -- stages ------------------------------------------------------------------------------
+
+    def run_sandbox(self, starting: StartingPod) -> LinuxResources:
+        """Write what a pod's own cgroup has to have; return it.  Raises HookError."""
+        stage = HookStage.PRE_RUN_POD_SANDBOX
+        published = self._published
+        pod = self._look(published, starting, stage)
+        if published is None or pod is None:
+            return LinuxResources()
+        self._remember(published, pod)
+        intents = self._ask(published, pod, stage)
+        own = [each for each in intents if isinstance(each, SetCgroup)
+               and each.folder == pod.folder]  # fmt: skip
+        self._write(own)
+        self._attempt(
+            RESCTRL, stage, pod, "", lambda: self._make_group(published, pod), default=None
+        )
+        return limits_of(own, pod.folder)
+
+    def create_container(
+        self, starting: StartingPod, container: StartingContainer
+    ) -> ContainerAdjustment:
+        """Return what a container gets besides its spec.  Raises HookError."""
+        stage = HookStage.PRE_CREATE_CONTAINER
+        published = self._published
+        creation = self._look_at_creation(published, starting, container, stage)
+        if published is None or creation is None:
+            return ContainerAdjustment()
+        limits = self._limits(published, creation, stage)
+        parts = [ContainerAdjustment(resources=limits)]
+        for name, hook in published.hooks.creation_hooks():
+            parts.append(
+                self._attempt(
+                    name,
+                    stage,
+                    creation.pod,
+                    container.name,
+                    lambda hook=hook: hook(published.hooks.view, creation),  # type: ignore[misc]
+                    default=ContainerAdjustment(),
+                )
+            )
+        return self._attempt(
+            "all hooks",
+            stage,
+            creation.pod,
+            container.name,
+            lambda: join_adjustments(parts),
+            default=parts[0],
+        )
+
+    def update_container(
+        self, starting: StartingPod, container: StartingContainer
+    ) -> LinuxResources:
+        """Return what a container keeps when the kubelet sets its limits anew.
+
+        Raises HookError.
+        """
+        stage = HookStage.PRE_UPDATE_CONTAINER
+        published = self._published
+        creation = self._look_at_creation(published, starting, container, stage)
+        if published is None or creation is None:
+            return LinuxResources()
+        return replace(self._limits(published, creation, stage), rdt_class=None)
+
+    def remove_sandbox(self, starting: StartingPod) -> None:
+        """Forget a pod, and remove its group of resctrl."""
+        stage = HookStage.PRE_REMOVE_POD_SANDBOX
+        published = self._published
+        pod = self._look(published, starting, stage)
+        if published is None or pod is None:
+            return
+        with self._lock:
+            self._starting.pods.pop(pod.folder, None)
+        caches = published.caches
+        group = f"{POD_GROUP_PREFIX}{pod.uid}"
+        if RESCTRL in published.hooks.gates and caches is not None and group in caches.groups:
+            self._resctrl.remove(group)
+
+    def fail(self, starting: StartingPod | None, container: str, stage: str, error: str) -> None:
+        """Tell that nothing could be answered in time, or at all.  Raises HookError."""
+        self._tell("all hooks", stage, starting, container, error)
+
+    # -- inner works -------------------------------------------------------------------------
+
+    def _look(
+        self, published: PublishedHooks | None, starting: StartingPod, stage: HookStage
+    ) -> PodView | None:
+        if published is None:
+            return None
+        try:
+            return pod_of(starting, published.hooks.pods, published.hooks.view.layout)
+        except InputError as error:
+            self._tell("all hooks", stage, starting, "", str(error))
+            return None
+
+    def _look_at_creation(
+        self,
+        published: PublishedHooks | None,
+        starting: StartingPod,
+        container: StartingContainer,
+        stage: HookStage,
+    ) -> ContainerCreation | None:
+        pod = self._look(published, starting, stage)
+        if published is None or pod is None:
+            return None
+        try:
+            return creation_of(pod, container, published.hooks.view.layout)
+        except InputError as error:
+            self._tell("all hooks", stage, starting, container.name, str(error))
+            return None
+
+    def _ask(
+        self, published: PublishedHooks, pod: PodView, stage: HookStage, container: str = ""
+    ) -> list[Intent]:
+        """Return what the hooks want; one that breaks wants nothing."""
+        intents: list[Intent] = []
+        for name, hook in published.hooks.hooks(self._taken_cpus(pod)):
+            wanted: Iterable[Intent] = self._attempt(
+                name,
+                stage,
+                pod,
+                container,
+                lambda hook=hook: list(hook(pod)),  # type: ignore[misc]
+                default=(),
+            )
+            intents += wanted
+        return intents
+
+    def _limits(
+        self, published: PublishedHooks, creation: ContainerCreation, stage: HookStage
+    ) -> LinuxResources:
+        pod, container = creation.pod, creation.container
+        intents = self._ask(published, pod, stage, container.name)
+        found = limits_of(intents, container.folder)
+        if found.cpuset_cpus is not None:
+            cpus = found.cpuset_cpus
+            checked = self._attempt(
+                CPUSET,
+                stage,
+                pod,
+                container.name,
+                lambda: self._allowed_cpus(published, pod, cpus),
+                default=None,
+            )
+            found = replace(found, cpuset_cpus=checked)
+        group = self._attempt(
+            RESCTRL, stage, pod, container.name, lambda: self._group(published, pod), default=None
+        )
+        return found if group is None else replace(found, rdt_class=group)
+
+    def _allowed_cpus(self, published: PublishedHooks, pod: PodView, cpus: str) -> str:
+        """Return the CPUs; raises InputError where the kernel would not let the container start."""
+        wanted = parse_cpu_list(cpus)
+        there = published.hooks.view.machine.all_cpus
+        of_pod = self._cgroups.cpus(pod.folder)
+        allowed = there if of_pod is None else there & of_pod
+        if not wanted or wanted & ~allowed:
+            raise InputError(f"CPUs {cpus} are not all among those of the machine and the pod")
+        return cpus
+
+    def _taken_cpus(self, pod: PodView) -> int:
+        if not self._starting.pods:
+            return 0
+        with self._lock:
+            others = [each for each, _ in self._starting.pods.values() if each.uid != pod.uid]
+        mask = 0
+        for other in others:
+            mask |= other.bound_cpus
+        return mask
+
+    def _remember(self, published: PublishedHooks, pod: PodView) -> None:
+        if pod.folder in published.hooks.pods or not pod.bound_cpus:
+            return
+        with self._lock:
+            if len(self._starting.pods) < _MOST_REMEMBERED:
+                self._starting.pods[pod.folder] = (pod, self._clock.now_s())
+
+    def _write(self, intents: list[SetCgroup]) -> None:
+        if intents:
+            writes = CgroupWriter(self._cgroups).apply(intents, self._clock.now_s())
+            if writes:
+                self.outcomes.put(HookWrites(tuple(writes)))
+
+    def _make_group(self, published: PublishedHooks, pod: PodView) -> None:
+        caches = published.caches
+        if RESCTRL not in published.hooks.gates or caches is None:
+            return
+        alone = replace(published.hooks.view, pods=(pod,))
+        for intent in plan_pod_resctrl(alone, caches):
+            if isinstance(intent, SetResctrl):
+                for path, _, _, error in self._resctrl.apply(intent):
+                    if error:
+                        raise HostError(f"{path}: {error}")
+
+    def _group(self, published: PublishedHooks, pod: PodView) -> str | None:
+        """Return the group of resctrl that the container is to start in; it has to exist."""
+        if published.caches is None:
+            return None
+        own = pod_group(pod)
+        if own is not None:
+            return own if RESCTRL in published.hooks.gates and self._resctrl.has(own) else None
+        qos = QosClass.LSR if pod.qos is QosClass.LSE else pod.qos
+        return qos if published.shares_classes and self._resctrl.has(qos) else None
+
+    def _attempt(
+        self,
+        hook: str,
+        stage: HookStage,
+        pod: PodView,
+        container: str,
+        work: Callable[[], ResultT],
+        *,
+        default: ResultT,
+    ) -> ResultT:
+        """Return what a hook says; what it breaks with is told, and raised by policy Fail."""
+        began_s = self._clock.now_s()
+        try:
+            result = work()
+        except Exception as error:  # noqa: BLE001 -- told
+            self._observe(hook, stage, "failed", began_s)
+            meta = pod.pod.metadata
+            text = str(error) or type(error).__name__
+            self._note(
+                HookFailure(hook, stage, meta.namespace, meta.name, meta.uid, container, text)
+            )
+            return default
+        self._observe(hook, stage, "success", began_s)
+        return result
+
+    def _tell(
+        self, hook: str, stage: str, starting: StartingPod | None, container: str, error: str
+    ) -> None:
+        if starting is None:
+            names = ("", "", "")
+        else:
+            names = (starting.namespace, starting.name, starting.uid)
+        self._note(HookFailure(hook, stage, *names, container, error))
+
+    def _note(self, failure: HookFailure) -> None:
+        is_fatal = self._policy is FailurePolicy.FAIL
+        self.outcomes.put(replace(failure, is_fatal=is_fatal))
+        if is_fatal:
+            raise HookError(f"{failure.hook} at {failure.stage}: {failure.error}")
+
+    def _observe(self, hook: str, stage: HookStage, status: str, began_s: float) -> None:
+        if self._observer is not None:
+            self._observer.hook_ran(hook, stage, status, self._clock.now_s() - began_s)
