@@ -9,8 +9,10 @@ import typer
 from koordinator.cli.flags import ConnectionFlags, PageFlags, ProcessFlags, parse_bool
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
+from koordinator.koordlet.failure_policy import FailurePolicy
 
 if TYPE_CHECKING:
+    from koordinator.host.linux.nri_connection import NriSettings
     from koordinator.host.roots import Roots
     from koordinator.koordlet.app import Options
     from koordinator.koordlet.prediction.models import PredictionOptions
@@ -19,13 +21,17 @@ _ROOTS = "Where the machine is mounted"
 _QOS = "QoS"
 _COLLECT = "Measuring"
 _PREDICT = "Prediction"
+_HOOKS = "Hooks of the container runtime"
 _AUDIT = "Audit"
 _NODE_NAME = "NODE_NAME"
+_INDEX_DIGITS = 2
 _MODE = "agent_mode"
 _S1 = Duration(seconds=1)
 _S10 = Duration(seconds=10)
 _M1 = Duration(minutes=1)
+_S2 = Duration(seconds=2)
 _S5 = Duration(seconds=5)
+_S6 = Duration(seconds=6)
 _S3 = Duration(seconds=3)
 _H24 = Duration(hours=24)
 _H12 = Duration(hours=12)
@@ -50,6 +56,7 @@ class RootFlags:
     sys_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = ""
     sys_fs_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = ""
     proc_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = ""
+    var_run_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = ""
     var_lib_kubelet_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = ""
 
     def roots(self, base: "Roots") -> "Roots":
@@ -64,9 +71,66 @@ class RootFlags:
             sys=root(self.sys_root_dir, base.sys),
             sys_fs=root(self.sys_fs_root_dir, base.sys_fs),
             proc=root(self.proc_root_dir, base.proc),
-            var_run=base.var_run,
+            var_run=root(self.var_run_root_dir, base.var_run),
             run=base.run,
             kubelet=root(self.var_lib_kubelet_dir, base.kubelet),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeHookFlags:
+    """How the container runtime reaches the hooks, and what becomes of a pod whose hook fails."""
+
+    enable_nri_runtime_hook: Annotated[
+        bool,
+        typer.Option(
+            "--enable-nri-runtime-hook/--no-enable-nri-runtime-hook",
+            help="Be a plugin of the container runtime (NRI), so that containers start right.",
+            rich_help_panel=_HOOKS,
+        ),
+    ] = True
+    runtime_hooks_nri_plugin_name: Annotated[str, typer.Option(rich_help_panel=_HOOKS)] = (
+        "koordlet_nri"
+    )
+    runtime_hooks_nri_plugin_index: Annotated[
+        str, typer.Option(help="Two digits: the order of plugins.", rich_help_panel=_HOOKS)
+    ] = "00"
+    runtime_hooks_nri_socket_path: Annotated[
+        str, typer.Option(help="Below --var-run-root-dir.", rich_help_panel=_HOOKS)
+    ] = "nri/nri.sock"
+    runtime_hooks_nri_connect_timeout: Annotated[Duration, _time(_HOOKS, "6s")] = _S6
+    runtime_hooks_nri_backoff_duration: Annotated[Duration, _time(_HOOKS, "1s")] = _S1
+    runtime_hooks_nri_backoff_cap: Annotated[Duration, _time(_HOOKS, "2s")] = _S2
+    runtime_hooks_nri_backoff_steps: Annotated[int, typer.Option(min=0, rich_help_panel=_HOOKS)] = (
+        1 << 31
+    ) - 1
+    runtime_hooks_nri_backoff_factor: Annotated[
+        float, typer.Option(min=1, rich_help_panel=_HOOKS)
+    ] = 2.0
+    runtime_hooks_plugin_failure_policy: Annotated[
+        FailurePolicy,
+        typer.Option(help="Fail: a pod whose hook fails does not start.", rich_help_panel=_HOOKS),
+    ] = FailurePolicy.IGNORE
+
+    def nri(self, var_run: str) -> "NriSettings | None":
+        """Return how the runtime is reached; None if it is not to be.  Raises InputError."""
+        from koordinator.host.linux.nri_connection import NriSettings  # noqa: PLC0415 -- as below
+
+        index, place = self.runtime_hooks_nri_plugin_index, self.runtime_hooks_nri_socket_path
+        if len(index) != _INDEX_DIGITS or not index.isdigit():
+            flag = "--runtime-hooks-nri-plugin-index"
+            raise InputError(f"found {index!r}; accepted are two digits", source=flag)
+        if not self.enable_nri_runtime_hook:
+            return None
+        return NriSettings(
+            socket_path=place if place.startswith("/") else f"{var_run}/{place}",
+            plugin_name=self.runtime_hooks_nri_plugin_name,
+            plugin_index=index,
+            connect_timeout_s=self.runtime_hooks_nri_connect_timeout.total_seconds(),
+            backoff_s=self.runtime_hooks_nri_backoff_duration.total_seconds(),
+            backoff_cap_s=self.runtime_hooks_nri_backoff_cap.total_seconds(),
+            backoff_factor=self.runtime_hooks_nri_backoff_factor,
+            backoff_steps=self.runtime_hooks_nri_backoff_steps,
         )
 
 
@@ -169,6 +233,7 @@ class KoordletFlags:
     disable_unset_cpu_quota: Annotated[
         bool, typer.Option(help="Pods with CPUs of their own keep a quota.", rich_help_panel=_QOS)
     ] = False
+    runtime_hooks: RuntimeHookFlags = field(default_factory=RuntimeHookFlags)
     audit_log_dir: Annotated[str, typer.Option(rich_help_panel=_AUDIT)] = "/var/log/koordlet"
     audit_max_disk_space_mb: Annotated[int, typer.Option(min=2, rich_help_panel=_AUDIT)] = 16
     prediction: PredictionFlags = field(default_factory=PredictionFlags)

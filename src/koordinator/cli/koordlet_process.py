@@ -5,6 +5,7 @@ Source: koordinator cmd/koordlet/main.go, options/options.go.
 
 import gc
 import logging
+import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,10 +23,14 @@ from koordinator.foundation.faults import Fault
 from koordinator.host.gpus import Gpus, NoGpus
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
 from koordinator.host.linux.host import LinuxHost
+from koordinator.host.linux.nri_connection import NriConnection
 from koordinator.host.linux.perf_events import LinuxPerfEvents
 from koordinator.host.linux.trees import Trees, trees_of
 from koordinator.koordlet.app import Koordlet, Options, Outbox
 from koordinator.koordlet.app.metrics import NodeGauges
+from koordinator.koordlet.cgroup_tree import CgroupTree, find_version
+from koordinator.koordlet.runtime_hooks.nri_plugin import NriHookPlugin
+from koordinator.koordlet.runtime_hooks.runtime_hooks import RuntimeHooks
 from koordinator.process.descriptors import allow_all_descriptors
 from koordinator.process.endpoints import Answer, Endpoints, application, thread_stacks
 from koordinator.process.health import PING, Check, shutdown_check
@@ -36,6 +41,7 @@ log = logging.getLogger(__name__)
 
 DELIVERY_TIMEOUT_S = 30.0
 _EVENTS, _MOST_EVENTS = 256, 2048
+_SWITCH_S = 0.0005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +88,8 @@ class _Process:
         trees = Trees(trees_of(options.roots, *own))
         host = LinuxHost(trees=trees)
         parts.cleanup.callback(host.close)
+        gauges = NodeGauges(self._parts.registry, options.node_name, self._clock.now_s())
+        hooks = self._make_runtime_hooks(trees, gauges)
         self._agent = Koordlet(
             self._watched,
             self._clock,
@@ -94,14 +102,22 @@ class _Process:
             perf_events=LinuxPerfEvents(trees=trees),
             core_scheduling=LinuxCoreScheduling(),
             on_failure=self._tell_failure,
-            gauges=NodeGauges(self._parts.registry, options.node_name, self._clock.now_s()),
+            gauges=gauges,
+            runtime_hooks=hooks,
         )
         parts.cleanup.callback(self._agent.close)
+        self._nri = self._make_nri(hooks, gauges)
 
     def run(self) -> None:
         self._serve()
         self._parts.cleanup.callback(self._inquiries.close)
         threading.Thread(target=self._deliver, name="reports", daemon=True).start()
+        if self._nri is not None:
+            # A container that starts waits for this process: a thread that computes hands over
+            # after half a millisecond, not after five.
+            sys.setswitchinterval(_SWITCH_S)
+            self._nri.start()
+            self._parts.cleanup.callback(self._nri.stop)
         frozen = False
         while not self._parts.stopping.is_set():
             self._parts.heartbeat.beat()
@@ -111,6 +127,24 @@ class _Process:
                 gc.freeze()
                 frozen = True
             self._parts.stopping.wait(self._parts.wait_s(self._agent.next_s()))
+
+    def _make_runtime_hooks(self, trees: Trees, gauges: NodeGauges) -> RuntimeHooks:
+        roots, files = self._settings.options.roots, LinuxHost(kept_open=0, trees=trees)
+        return RuntimeHooks(
+            self._clock,
+            files,
+            roots,
+            CgroupTree(files, roots.cgroup, find_version(files, roots.cgroup)),
+            policy=self._settings.flags.runtime_hooks.runtime_hooks_plugin_failure_policy,
+            observer=gauges,
+        )
+
+    def _make_nri(self, hooks: RuntimeHooks, gauges: NodeGauges) -> NriConnection | None:
+        settings = self._settings
+        nri = settings.flags.runtime_hooks.nri(settings.options.roots.var_run)
+        if nri is None:
+            return None
+        return NriConnection(NriHookPlugin(hooks), nri, on_state=gauges.nri_connected)
 
     def _tell_failure(self, part: str, error: Exception) -> None:
         self._parts.faults(Fault("round", error, part))

@@ -48,7 +48,7 @@ _LOGS: Final[Reasons] = {
 _KUBELET = "pods come from the API server, and the kubelet is not asked"
 _RUNTIME = "no container runtime is asked: processes are found by their cgroups"
 _TSDB = "samples are in memory, for as long as the NodeMetric's windows are"
-_HOOKS = "hooks are applied to cgroups, no runtime calls them"
+_HOOKS = "there is no server of hooks: the runtime calls them by NRI"
 _THREADS = "/debug/threads shows what the process is doing"
 _AUDIT = "koord audit and koord explain tell it"
 
@@ -121,7 +121,6 @@ OF_KOORDLET: Final = _by_flag(
             "docker-endpoint",
             "pouch-endpoint",
             "run-root-dir",
-            "var-run-root-dir",
         ),
         _TSDB: (
             "metric-expire-seconds",
@@ -138,22 +137,12 @@ OF_KOORDLET: Final = _by_flag(
             "tsdb-wal-segment-size",
         ),
         _HOOKS: (
-            "enable-nri-runtime-hook",
             "runtime-hooks-addr",
             "runtime-hooks-config-path",
             "runtime-hooks-disable-stages",
             "runtime-hooks-failure-policy",
             "runtime-hooks-host-endpoint",
             "runtime-hooks-network",
-            "runtime-hooks-nri-backoff-cap",
-            "runtime-hooks-nri-backoff-duration",
-            "runtime-hooks-nri-backoff-factor",
-            "runtime-hooks-nri-backoff-steps",
-            "runtime-hooks-nri-connect-timeout",
-            "runtime-hooks-nri-plugin-index",
-            "runtime-hooks-nri-plugin-name",
-            "runtime-hooks-nri-socket-path",
-            "runtime-hooks-plugin-failure-policy",
         ),
         "there is no configuration but flags and the NodeSLO": (
             "configmap-name",

@@ -31,7 +31,8 @@ _OWN_MODE = 0o600  # of files of our own: they name pods, and say what was done 
 class LinuxHost:
     """Implements ``port.Host``.
 
-    ``kept_open`` bounds the files that stay open between reads.  Nothing outside of ``trees`` is
+    ``kept_open`` bounds the files that stay open between reads; with 0 none does, and several
+    threads may use the same host.  Nothing outside of ``trees`` is
     ever opened; without them no link is followed but the kernel's own.
     """
 
@@ -62,7 +63,7 @@ class LinuxHost:
             try:
                 text = _content(descriptor)
                 # The kernel's files have no size.  One on a disk may be replaced by another.
-                is_kept = bool(text) and os.fstat(descriptor).st_size == 0
+                is_kept = bool(text) and self._kept_open > 0 and not os.fstat(descriptor).st_size
             finally:
                 if not is_kept:
                     os.close(descriptor)

@@ -156,16 +156,16 @@ class NriConnection:
                     if session.is_registered and not is_told:
                         is_told = True
                         connection.settimeout(None)
-                        self._tell(is_connected=True)
+                        self._tell(True)
         except (OSError, HostError) as error:
             return is_told, str(error)
         finally:
             with self._lock:
                 self._socket = None
             if is_told:
-                self._tell(is_connected=False)
+                self._tell(False)
 
-    def _tell(self, *, is_connected: bool) -> None:
+    def _tell(self, is_connected: bool) -> None:
         if self._on_state is not None:
             self._on_state(is_connected)
 

@@ -102,7 +102,7 @@ class NodeGauges:
         """Show how long a hook took; from any thread."""
         self._hooks.labels(self._node, hook, stage, status).observe(seconds * 1000)
 
-    def nri_connected(self, *, is_connected: bool) -> None:
+    def nri_connected(self, is_connected: bool) -> None:
         """Show whether the runtime asks; from any thread."""
         self._nri.set(is_connected)
 

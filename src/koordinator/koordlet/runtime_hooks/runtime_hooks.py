@@ -19,6 +19,7 @@ from koordinator.koordlet.adjustments import ContainerAdjustment, LinuxResources
 from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.executor.cgroup_writer import CgroupWriter
 from koordinator.koordlet.executor.resctrl_writer import ResctrlWriter
+from koordinator.koordlet.failure_policy import FailurePolicy
 from koordinator.koordlet.hooks.pod_hooks import PodHooks, limits_of
 from koordinator.koordlet.intents import Intent, SetCgroup, SetResctrl
 from koordinator.koordlet.qos.resctrl import (
@@ -43,13 +44,6 @@ RESCTRL: Final = "Resctrl"
 CPUSET: Final = "CPUSetAllocator"
 _REMEMBERED_S: Final = 300.0  # a pod that no list has by then never comes
 _MOST_REMEMBERED: Final = 1024
-
-
-class FailurePolicy(StrEnum):
-    """What becomes of a pod whose hook failed."""
-
-    IGNORE = "Ignore"
-    FAIL = "Fail"
 
 
 class HookStage(StrEnum):
