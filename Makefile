@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 READY_E2E := $(VENV)/.ready-e2e
 
-.PHONY: demo test check fuzz e2e bench soak clean
+.PHONY: demo test check fuzz e2e bench soak changelog clean
 
 demo: $(READY)
 	$(BIN)/koord demo --report demo-report.html
@@ -48,6 +48,11 @@ $(READY): pyproject.toml
 $(READY_E2E): $(READY)
 	$(BIN)/python -m pip install --quiet --group e2e
 	@touch $@
+
+# Moves changes/*.md into CHANGELOG.md, for the release that VERSION names.
+changelog: $(READY)
+	$(BIN)/python -m pip install --quiet --group release
+	$(BIN)/towncrier build --yes --version $(VERSION)
 
 clean:
 	rm -rf $(VENV) build dist demo-report.html .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
