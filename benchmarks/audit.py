@@ -21,9 +21,9 @@ from benchmarks.throughput import PROFILE, all_different, in_runs, interleaved, 
 from koordinator.api.pod import Pod
 from koordinator.cli.main import spare_the_collector
 from koordinator.process.rotated_file import RotatedFile
-from koordinator.scheduler.app import Bound, Options
-from koordinator.scheduler.app.audit import Audit
-from koordinator.scheduler.app.metrics import Metrics
+from koordinator.scheduler.features.audit import Audit
+from koordinator.scheduler.features.metrics import Metrics
+from koordinator.scheduler.loop import Bound, Options
 from koordinator.simulator import Embedded
 
 NODES = 5_000

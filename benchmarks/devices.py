@@ -36,7 +36,7 @@ from koordinator.api.resource_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY
 from koordinator.cli.configuration import read_configuration
 from koordinator.cli.main import spare_the_collector
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.app import Bound, Options
+from koordinator.scheduler.loop import Bound, Options
 from koordinator.scheduler.snapshot import Snapshot
 from koordinator.simulator import Embedded
 

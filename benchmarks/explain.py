@@ -16,8 +16,8 @@ from koordinator.api.meta import LabelSelector, ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.app import Options
-from koordinator.scheduler.app.explainer import explain
+from koordinator.scheduler.features.explanation.explainer import explain
+from koordinator.scheduler.loop import Options
 from koordinator.simulator import Embedded
 
 NODES = 5_000
@@ -55,7 +55,7 @@ def _milliseconds(world: Embedded, key: str) -> float:
     took_s = []
     for _ in range(TIMES):
         started_s = time.process_time()
-        found = explain(world.scheduler, key)
+        found = explain(world.scheduler.handle, key)
         took_s.append(time.process_time() - started_s)
         assert found.causes, key
     return min(took_s) * 1e3

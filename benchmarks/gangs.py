@@ -21,7 +21,7 @@ from koordinator.api.pod_group import PodGroup, PodGroupSpec
 from koordinator.cli.configuration import read_configuration
 from koordinator.cli.main import spare_the_collector
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.app import Bound, Options
+from koordinator.scheduler.loop import Bound, Options
 from koordinator.simulator import Embedded
 
 PROFILE = read_configuration(Path(__file__).with_name("koordinator.yaml"))

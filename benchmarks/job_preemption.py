@@ -22,9 +22,9 @@ from koordinator.api.pod import Container, Pod, PodSpec, PodStatus
 from koordinator.api.pod_group import PodGroup, PodGroupSpec
 from koordinator.cli.main import spare_the_collector
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.app import Options
 from koordinator.scheduler.contract import PostFilterResult
 from koordinator.scheduler.cycle.job_room import make_room
+from koordinator.scheduler.loop import Options
 from koordinator.simulator import Embedded
 
 NODES, PODS, CPUS = 5_000, 8, 64

@@ -38,7 +38,7 @@ from koordinator.cli.main import spare_the_collector
 from koordinator.foundation.clock import UTC
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.app import Bound, Options
+from koordinator.scheduler.loop import Bound, Options
 from koordinator.simulator import Embedded
 
 NODES = 5_000

@@ -18,7 +18,7 @@ from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.cli.main import spare_the_collector
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.app import Bound, Options
+from koordinator.scheduler.loop import Bound, Options
 from koordinator.simulator import Embedded
 
 QUEUE = "quota.scheduling.koordinator.sh/queue-"

@@ -19,7 +19,7 @@ from koordinator.api.pod import Pod
 from koordinator.cli.main import spare_the_collector
 from koordinator.domain.quota import QuotaPod, QuotaRules, QuotaTrees
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.app import Bound, Options
+from koordinator.scheduler.loop import Bound, Options
 from koordinator.simulator import Embedded
 
 QUOTAS, LEVELS, CHANGES = 10_000, 8, 2_000

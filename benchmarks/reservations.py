@@ -19,7 +19,7 @@ from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.api.reservation import Reservation
 from koordinator.cli.main import spare_the_collector
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.app import Options
+from koordinator.scheduler.loop import Options
 from koordinator.simulator import Embedded
 
 NODES, RESERVATIONS, APPS, PODS, BATCH = 5_000, 2_000, 100, 50_000, 25

@@ -36,7 +36,7 @@ from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.cli.configuration import read_configuration
 from koordinator.cli.main import spare_the_collector
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.app import Bound, Options
+from koordinator.scheduler.loop import Bound, Options
 from koordinator.simulator import Embedded
 
 CLASSES = 200

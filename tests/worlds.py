@@ -29,9 +29,9 @@ from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.reservation import Reservation
 from koordinator.api.service import Service
 from koordinator.domain.reservations.reserve_pod import is_available, reserve_pod
-from koordinator.scheduler.app import Options
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.ingest import Ingest
+from koordinator.scheduler.loop import Options
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator import Embedded
 from koordinator.simulator.embedded import STOCK

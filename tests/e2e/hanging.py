@@ -8,7 +8,7 @@ from typing import Any
 from koordinator.cli.main import main
 from koordinator.koordlet.app import Koordlet
 from koordinator.manager.app import Manager
-from koordinator.scheduler.app import Scheduler
+from koordinator.scheduler.loop import Scheduler
 
 
 def hang_on(fifo: Path, component: Any) -> None:

@@ -14,7 +14,8 @@ from koordinator.api.node_metric import NodeMetric
 from koordinator.api.pod import Pod
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import AlreadyExistsError, NotFoundError
-from koordinator.scheduler.app import Evicted, Options, Outcome, Scheduler, Unschedulable
+from koordinator.scheduler.assembly import build_scheduler
+from koordinator.scheduler.loop import Evicted, Options, Outcome, Scheduler, Unschedulable
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.queue import QueueState
 from koordinator.scheduler.snapshot import ClusterState
@@ -52,7 +53,9 @@ class Play:
     def _started(self) -> Scheduler:
         state = ClusterState()
         profiles = build_profiles(self.script.configuration, state.axis).profiles
-        return Scheduler(self.cluster, self.clock, profiles, state, WATCHED, options=self._options)
+        return build_scheduler(
+            self.cluster, self.clock, profiles, state, WATCHED, options=self._options
+        )
 
     def run(self) -> None:
         """Play the whole script.  Raises whatever goes wrong."""

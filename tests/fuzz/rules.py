@@ -22,9 +22,9 @@ from koordinator.api.pod_group import PodGroup
 from koordinator.api.reservation import Reservation
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.app import Scheduler
 from koordinator.scheduler.cycle import Choice
 from koordinator.scheduler.cycle.evaluation import UNFIT
+from koordinator.scheduler.loop import Scheduler
 from koordinator.scheduler.queue import QueueState
 from koordinator.scheduler.snapshot import ClusterState
 
@@ -57,7 +57,6 @@ class Witness:
     def check(self, scheduler: Scheduler) -> None:
         """Raise BrokenRuleError if something is wrong."""
         scheduler.validate()
-        scheduler.job_queues.validate()
         now = _Now(self.cluster)
         new = [p for p in now.running if p.metadata.uid not in self._before]
         check_amounts(now)

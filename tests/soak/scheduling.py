@@ -15,9 +15,9 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import NotFoundError
-from koordinator.scheduler.app import Options
-from koordinator.scheduler.app.audit import Audit
-from koordinator.scheduler.app.metrics import Metrics
+from koordinator.scheduler.features.audit import Audit
+from koordinator.scheduler.features.metrics import Metrics
+from koordinator.scheduler.loop import Options
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.scheduler.snapshot.classes import NEW_CLASSES
 from koordinator.simulator import Embedded

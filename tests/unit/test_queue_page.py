@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 from tests.unit.scheduler.test_gangs_in_quotas import BOTH
-from tests.unit.scheduler.test_job_queues import LABEL
+from tests.unit.scheduler.test_job_queues import LABEL, queues_of
 from tests.worlds import embedded, node, pod
 
 from koordinator.api.annotations.quota import QueueOrder, QueuePolicy
@@ -25,7 +25,7 @@ def test_the_quota_of_the_page_has_the_queue_it_shows() -> None:
     one = embedded(node("n"), quota, pod("p", 1, labels={LABEL: "research"}), config=BOTH)
     one.run_to_fixed_point()
 
-    (queue,) = one.scheduler.job_queues.queues.values()
+    (queue,) = queues_of(one).queues.values()
     assert queue.rules == QueueRules(QueuePolicy.BACKFILL, QueueOrder.FAIR_SHARE, 64)
 
 

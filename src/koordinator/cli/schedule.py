@@ -22,7 +22,7 @@ from koordinator.cli.times import parse_time
 from koordinator.cli.unheeded import unheeded
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.app import Bound, Unschedulable
+from koordinator.scheduler.loop import Bound, Unschedulable
 from koordinator.scheduler.profile import build_profiles
 from koordinator.scheduler.snapshot import ResourceAxis
 from koordinator.simulator import ScheduleResult

@@ -44,11 +44,10 @@ from koordinator.process.leading import Leadership
 from koordinator.process.logs import set_verbosity
 from koordinator.process.rotated_file import RotatedFile
 from koordinator.process.serving import Server
-from koordinator.scheduler.app import Options, Outcome, Scheduler
-from koordinator.scheduler.app.audit import AUDIT_FILE, Audit
-from koordinator.scheduler.app.explanations import Explanations
-from koordinator.scheduler.app.inspection import services
-from koordinator.scheduler.app.metrics import Metrics
+from koordinator.scheduler.assembly import build_scheduler
+from koordinator.scheduler.features.audit import AUDIT_FILE, Audit
+from koordinator.scheduler.features.metrics import Metrics
+from koordinator.scheduler.loop import Options, Outcome, Scheduler
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState
 
@@ -103,7 +102,6 @@ class _Process:
             may_write=self._may_act, qps=configuration.client_connection.qps
         )
         self._scheduler = self._build_scheduler()
-        self._explanations = Explanations(self._scheduler, self._cluster, self._clock)
 
     def run(self) -> None:
         self._serve()
@@ -143,8 +141,6 @@ class _Process:
     def _work(self, *, leads: bool) -> list[Outcome]:
         """Decide, or follow who does, and answer whoever asks."""
         outcomes = self._scheduler.step(limit=STEP if leads else 0)
-        if leads and self._scheduler.is_synced:
-            self._explanations.step()
         self._inquiries.answer()
         return outcomes
 
@@ -158,8 +154,7 @@ class _Process:
                 return
 
     def _longest_wait_s(self) -> float:
-        wakeups = (self._scheduler.next_wakeup_s(), self._explanations.next_wakeup_s())
-        return self._parts.wait_s(min((at_s for at_s in wakeups if at_s is not None), default=None))
+        return self._parts.wait_s(self._scheduler.next_wakeup_s())
 
     # -- parts -------------------------------------------------------------------------------
 
@@ -209,9 +204,10 @@ class _Process:
             run_limit=BINDS_UNDER_WAY,
             in_flight=BINDS_UNDER_WAY,
             writes_network=self._writes_network,
+            answers_explanations=True,
             heeds_other_schedulers=CROSS_SCHEDULER_NOMINATION in self._gates,
         )
-        return Scheduler(
+        return build_scheduler(
             self._cluster,
             self._clock,
             built.profiles,
@@ -268,7 +264,7 @@ class _Process:
                 "/configz": configz(lambda: configuration),
                 "/debug/threads": thread_stacks,
             },
-            services=services(self._scheduler, self._inquiries.ask, self._audit),
+            services=self._scheduler.pages(self._inquiries.ask),
             is_leader=self._may_act,
             flags={"v": set_verbosity},
             on_fault=self._parts.faults,

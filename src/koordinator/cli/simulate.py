@@ -26,7 +26,7 @@ from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.process.rotated_file import RotatedFile
-from koordinator.scheduler.app.audit import AUDIT_FILE, Audit
+from koordinator.scheduler.features.audit import AUDIT_FILE, Audit
 from koordinator.simulator import Simulation, read_workload
 from koordinator.simulator.recorder import RecordingFile
 from koordinator.simulator.run import default_profile

@@ -28,10 +28,11 @@ from koordinator.cluster.port import Reader
 from koordinator.domain.reservations.reserve_pod import is_active, reserve_pod
 from koordinator.foundation.clock import VirtualClock, to_epoch_s
 from koordinator.foundation.faults import FaultHandler, FaultLog, raise_fault
-from koordinator.scheduler.app import Bound, Evicted, Options, Outcome, Scheduler, Unschedulable
-from koordinator.scheduler.app.audit import Audit
+from koordinator.scheduler.assembly import build_scheduler
 from koordinator.scheduler.contract import PluginSpec
+from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.ingest import is_over
+from koordinator.scheduler.loop import Bound, Evicted, Options, Outcome, Unschedulable
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.queue import QueueState
 from koordinator.scheduler.snapshot import ClusterState
@@ -39,7 +40,7 @@ from koordinator.simulator.ephemeral_claims import create_ephemeral_claims
 from koordinator.simulator.volume_controller import VolumeController
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
-    from koordinator.scheduler.app.metrics import Metrics
+    from koordinator.scheduler.features.metrics import Metrics
 
 #: Rounds of retries without any pod placed or evicted after which waiting longer is pointless.
 FRUITLESS_ROUNDS = 8
@@ -96,7 +97,7 @@ class Embedded:
             initial_backoff_s=configuration.pod_initial_backoff_seconds,
             max_backoff_s=configuration.pod_max_backoff_seconds,
         )
-        self.scheduler = Scheduler(
+        self.scheduler = build_scheduler(
             self.cluster,
             self.clock,
             built.profiles,

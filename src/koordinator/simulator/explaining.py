@@ -13,11 +13,11 @@ from koordinator.api.reservation import Reservation
 from koordinator.domain.gangs import gang_id
 from koordinator.domain.reservations.reserve_pod import OVER, spoken_name
 from koordinator.foundation.errors import InputError, NotFoundError
-from koordinator.scheduler.app import Bound, Options, Outcome
-from koordinator.scheduler.app.explainer import PLACED, explain, key_of
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.explain import Explanation
+from koordinator.scheduler.features.explanation.explainer import PLACED, explain, key_of
 from koordinator.scheduler.ingest import is_over
+from koordinator.scheduler.loop import Bound, Options, Outcome
 from koordinator.simulator.embedded import STOCK, Embedded
 from koordinator.simulator.forecast import forecast
 
@@ -51,12 +51,12 @@ def explain_pods(
     bound = {outcome.pod for outcome in outcomes if isinstance(outcome, Bound)}
     told = []
     for name in keys or waiting:
-        key = key_of(now.scheduler, name)
+        key = key_of(now.scheduler.handle, name)
         if key not in state.pods.by_key and key not in state.unbound:
             names = [spoken_name(state.unbound[key][0]) for key in waiting]
             told.append(_out_of_sight(now, name, names))
             continue
-        one = explain(now.scheduler, key)
+        one = explain(now.scheduler.handle, key)
         if one.verdict == PLACED and key in bound:
             one = replace(one, summary=f"it would be placed on {one.node} now")
         elif one.queue is not None and one.verdict != PLACED and keys:
@@ -91,7 +91,7 @@ def explain_waiting(
         kinds.setdefault(_kind(now, key), []).append(key)
     names = {key: spoken_name(now.state.unbound[key][0]) for key in _waiting(now)}
     return [
-        (explain(now.scheduler, alike[0]), tuple(names[key] for key in alike))
+        (explain(now.scheduler.handle, alike[0]), tuple(names[key] for key in alike))
         for alike in kinds.values()
     ]
 

@@ -9,8 +9,8 @@ import heapq
 from koordinator.api.pod import Pod
 from koordinator.foundation.clock import to_datetime, to_epoch_s
 from koordinator.foundation.errors import NotFoundError
-from koordinator.scheduler.app import Bound
 from koordinator.scheduler.explain import Forecast
+from koordinator.scheduler.loop import Bound
 from koordinator.simulator.embedded import Embedded
 
 NOBODY_LEAVES = "nothing that runs says when it ends"

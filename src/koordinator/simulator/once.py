@@ -10,8 +10,8 @@ from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.registry import KINDS
 from koordinator.cluster.port import Cluster, EventType
 from koordinator.foundation.faults import FaultLog
-from koordinator.scheduler.app.explanations import Explanations
 from koordinator.scheduler.contract import PluginSpec
+from koordinator.scheduler.features.explanation import Explanations
 from koordinator.simulator.embedded import Embedded
 
 
@@ -85,6 +85,6 @@ def schedule_once(
     world.load(objects)
     recorder = ChangeRecorder(world.cluster)
     world.run_to_fixed_point()
-    world.scheduler.report_quotas()
-    Explanations(world.scheduler, world.cluster, world.clock).step(finish=True)
+    world.scheduler.report()
+    Explanations(world.scheduler.handle).step(finish=True)
     return replace(recorder.changes(), faults=faults)

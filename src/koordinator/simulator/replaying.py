@@ -36,9 +36,9 @@ from koordinator.domain.recording.reports import read_report
 from koordinator.domain.volume_claims import SELECTED_NODE
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import NotFoundError
-from koordinator.scheduler.app import Bound, Evicted, Options, Outcome
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.ingest import is_over
+from koordinator.scheduler.loop import Bound, Evicted, Options, Outcome
 from koordinator.simulator.embedded import Embedded
 
 #: A pod that is bound later or earlier by less ends when it did: that much a network takes.

@@ -20,8 +20,8 @@ from koordinator.cluster.port import Reader
 from koordinator.domain.run_report import RunRecorder, RunReport
 from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.yaml_documents import yaml_document
-from koordinator.scheduler.app.audit import Audit
 from koordinator.scheduler.contract import PluginSpec
+from koordinator.scheduler.features.audit import Audit
 from koordinator.simulator.colocation.objects import (
     managed_admission,
     managed_objects,

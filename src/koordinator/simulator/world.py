@@ -32,9 +32,9 @@ from koordinator.api.pod_group import PodGroup
 from koordinator.cluster.memory.admission import Admission
 from koordinator.foundation.clock import Clock, SystemClock, to_datetime
 from koordinator.foundation.errors import BugError
-from koordinator.scheduler.app import Bound, Evicted, Options, Outcome
-from koordinator.scheduler.app.audit import Audit
 from koordinator.scheduler.contract import PluginSpec
+from koordinator.scheduler.features.audit import Audit
+from koordinator.scheduler.loop import Bound, Evicted, Options, Outcome
 from koordinator.simulator.embedded import DEFAULT_ADMISSION, STOCK, Embedded
 from koordinator.simulator.ephemeral_claims import create_ephemeral_claims
 from koordinator.simulator.recorder import Recorder
@@ -56,7 +56,7 @@ from koordinator.simulator.stages import (
 from koordinator.simulator.usage import WHOLE, Usage
 
 if TYPE_CHECKING:
-    from koordinator.scheduler.app.metrics import Metrics
+    from koordinator.scheduler.features.metrics import Metrics
 
 
 class Rank(IntEnum):
@@ -498,7 +498,7 @@ class World:
 def _metrics() -> "Metrics":
     from prometheus_client import CollectorRegistry  # noqa: PLC0415 -- what measures is not loaded
 
-    from koordinator.scheduler.app.metrics import Metrics  # noqa: PLC0415 -- … where nobody asks
+    from koordinator.scheduler.features.metrics import Metrics  # noqa: PLC0415 -- … where nobody asks
 
     return Metrics(CollectorRegistry())
 

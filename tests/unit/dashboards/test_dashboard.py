@@ -14,7 +14,7 @@ from tests.worlds import START_S, node
 from koordinator.cli.rest_metrics import RequestMetrics
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
-from koordinator.scheduler.app.metrics import Metrics
+from koordinator.scheduler.features.metrics import Metrics
 
 FILE = Path(__file__).parents[3] / "dashboards/koordinator.json"
 DASHBOARD = json.loads(FILE.read_text("utf-8"))

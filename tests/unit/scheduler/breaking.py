@@ -14,8 +14,8 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.foundation.faults import Fault
 from koordinator.scheduler import contract
-from koordinator.scheduler.app import Options
 from koordinator.scheduler.contract import Attempt
+from koordinator.scheduler.loop import Options
 from koordinator.scheduler.snapshot import PodClass
 from koordinator.simulator import Embedded
 
@@ -121,8 +121,6 @@ class World:
             self.one.clock.advance_to(self.one.clock.now_s() + 15)
         self.one.run_to_fixed_point()
         self.one.scheduler.validate()
-        for book in self.one.scheduler.gangs:
-            book.validate()
         found = self.one.cluster.list(Pod).items
         return {p.metadata.name: p.spec.node_name for p in found if p.spec.node_name}
 

@@ -14,8 +14,8 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import Binding
-from koordinator.scheduler.app import Bound, Unschedulable
 from koordinator.scheduler.contract import NoArgs, PluginSpec, Reads
+from koordinator.scheduler.loop import Bound, Unschedulable
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 
 FULL = (

@@ -19,9 +19,9 @@ from koordinator.domain.audit.entry import from_lines
 from koordinator.foundation.errors import InputError
 from koordinator.process import rotated_file
 from koordinator.process.rotated_file import RotatedFile
-from koordinator.scheduler.app.audit import Audit
-from koordinator.scheduler.app.audit_pages import audit_services
-from koordinator.scheduler.app.metrics import Metrics
+from koordinator.scheduler.features.audit import Audit
+from koordinator.scheduler.features.audit.pages import audit_services
+from koordinator.scheduler.features.metrics import Metrics
 from koordinator.simulator import Embedded
 from koordinator.simulator.embedded import STOCK
 

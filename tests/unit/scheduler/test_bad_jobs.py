@@ -14,7 +14,7 @@ from tests.worlds import START_S, embedded, node, pod
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.event import Event
 from koordinator.api.pod_group import PodGroup
-from koordinator.scheduler.app.gang_reports import PATIENCE_S
+from koordinator.scheduler.features.gangs.reports import PATIENCE_S
 from koordinator.simulator import Embedded
 
 GROUP, TEAM = "PodGroup default/g", "ElasticQuota tenants/team"

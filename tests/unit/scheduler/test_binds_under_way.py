@@ -20,7 +20,7 @@ from koordinator.cluster.port import Binding
 from koordinator.domain.volume_claims import SELECTED_NODE
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import AlreadyExistsError, ClusterError, NotFoundError
-from koordinator.scheduler.app import Bound, Options, Scheduler, Unschedulable
+from koordinator.scheduler.loop import Bound, Options, Scheduler, Unschedulable
 from koordinator.simulator import Embedded
 from koordinator.simulator.volume_controller import VolumeController
 

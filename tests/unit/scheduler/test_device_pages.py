@@ -13,8 +13,7 @@ from koordinator.api.device import Device
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import NotFoundError
-from koordinator.scheduler.app.inspection import services
-from koordinator.scheduler.app.metrics import Metrics
+from koordinator.scheduler.features.metrics import Metrics
 from koordinator.simulator import Embedded
 
 LSR = {"koordinator.sh/qosClass": "LSR"}
@@ -39,7 +38,7 @@ def one(embedded: NewEmbedded) -> Embedded:
 
 
 def page(one: Embedded, path: str, **given: str) -> object:
-    answer = services(one.scheduler, lambda question: question())[path](given)
+    answer = one.scheduler.pages(lambda question: question())[path](given)
     return json.loads(json.dumps(answer))  # plain data throughout
 
 

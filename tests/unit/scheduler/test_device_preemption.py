@@ -8,7 +8,7 @@ from tests.worlds import configuration, device, gpu_pod, node
 
 from koordinator.api.device import Device
 from koordinator.api.pod import Pod
-from koordinator.scheduler.app import Evicted
+from koordinator.scheduler.loop import Evicted
 
 GPU = "koordinator.sh/gpu"
 ROOM = {GPU: 400, f"{GPU}-core": 400, f"{GPU}-memory-ratio": 400}

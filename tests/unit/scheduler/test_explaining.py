@@ -17,8 +17,8 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.resource_names import BATCH_CPU
 from koordinator.foundation.errors import InputError, NotFoundError
-from koordinator.scheduler.app.explainer import explain
 from koordinator.scheduler.explain import Explanation
+from koordinator.scheduler.features.explanation.explainer import explain
 from koordinator.simulator.explaining import explain_pods
 
 CPU = "Insufficient cpu"
@@ -31,7 +31,7 @@ def explained(*objects: KubeObject, name: str = "default/p", **options: Any) -> 
     one = embedded(*objects, **options)
     one.run_to_fixed_point()
     before = one.state.usage_log.position
-    found = explain(one.scheduler, name)
+    found = explain(one.scheduler.handle, name)
     one.state.validate()
     assert one.state.pods.by_key.keys() >= {
         p.key for p in one.cluster.list(Pod).items if p.spec.node_name
@@ -235,9 +235,9 @@ def test_placed_and_unknown_pods() -> None:
     one = embedded(node("n", cpu=2), pod("p", 1))
     one.run_to_fixed_point()
 
-    assert explain(one.scheduler, "default/p").verdict == "placed"
+    assert explain(one.scheduler.handle, "default/p").verdict == "placed"
     with pytest.raises(NotFoundError, match="default/q"):
-        explain(one.scheduler, "default/q")
+        explain(one.scheduler.handle, "default/q")
     with pytest.raises(InputError, match="default/q"):
         explain_pods([node("n", cpu=2)], ["default/q"])
 

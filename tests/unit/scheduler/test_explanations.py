@@ -7,7 +7,7 @@ from tests.worlds import embedded, made, node, pod
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.schedule_explanation import ScheduleExplanation, ScheduleExplanationStatus
-from koordinator.scheduler.app.explanations import AGAIN_S, HEARTBEAT_S, Explanations
+from koordinator.scheduler.features.explanation.answers import AGAIN_S, HEARTBEAT_S, Explanations
 from koordinator.simulator import Embedded
 
 
@@ -24,7 +24,7 @@ def question(about: str, name: str = "why", **spec: Any) -> KubeObject:
 def asked(one: Embedded) -> Explanations:
     """Let the scheduler work and answer."""
     one.run_to_fixed_point()
-    explanations = Explanations(one.scheduler, one.cluster, one.clock)
+    explanations = Explanations(one.scheduler.handle)
     explanations.step()
     return explanations
 

@@ -11,7 +11,7 @@ from koordinator.cluster.memory.server import EndedBinds, MemoryCluster
 from koordinator.cluster.port import Binding
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError
-from koordinator.scheduler.app import (
+from koordinator.scheduler.loop import (
     Scheduler,
     Unschedulable,
 )

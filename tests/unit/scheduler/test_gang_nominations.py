@@ -15,8 +15,9 @@ from koordinator.api.pod_group import PodGroup
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError
-from koordinator.scheduler.app import Evicted, Outcome, Scheduler
-from koordinator.scheduler.app.metrics import Metrics
+from koordinator.scheduler.assembly import build_scheduler
+from koordinator.scheduler.features.metrics import Metrics
+from koordinator.scheduler.loop import Evicted, Outcome
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState
 
@@ -50,7 +51,7 @@ class SlowWorld:
         """Start a scheduler, in place of the one before."""
         state = ClusterState()
         profiles = build_profiles(JOBS, state.axis).profiles
-        self.scheduler = Scheduler(self.cluster, self.clock, profiles, state, WATCHED)
+        self.scheduler = build_scheduler(self.cluster, self.clock, profiles, state, WATCHED)
 
     def run(self, seconds: float = 0.0) -> list[Outcome]:
         """Let time pass and work."""
@@ -193,7 +194,7 @@ def test_metrics_count_attempts_and_victims() -> None:
     profiles = build_profiles(JOBS, world.scheduler.state.axis).profiles
     state = ClusterState()
     metrics = Metrics(registry)
-    world.scheduler = Scheduler(
+    world.scheduler = build_scheduler(
         world.cluster, world.clock, profiles, state, WATCHED, metrics=metrics
     )
     world.run()

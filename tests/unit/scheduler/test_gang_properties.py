@@ -16,7 +16,7 @@ from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import Binding
 from koordinator.foundation.errors import ClusterError, NotFoundError
-from koordinator.scheduler.app import Bound
+from koordinator.scheduler.loop import Bound
 from koordinator.simulator import Embedded
 
 LEAST = {"g0": 3, "g1": 2, "g2": 4, "g3": 2, "g4": 2}

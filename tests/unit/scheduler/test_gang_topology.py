@@ -12,7 +12,7 @@ from koordinator.api.event import Event
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.scheduler.app import Bound
+from koordinator.scheduler.loop import Bound
 from koordinator.simulator import Embedded
 
 API = "scheduling.koordinator.sh/v1alpha1"

@@ -11,7 +11,7 @@ from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfigurati
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
-from koordinator.scheduler.app import Bound
+from koordinator.scheduler.loop import Bound
 from koordinator.scheduler.queue import QueueState
 from koordinator.simulator import Embedded
 

@@ -10,7 +10,7 @@ from tests.unit.scheduler.test_job_preemption import HIGH, settled
 from tests.worlds import configuration, embedded, pod
 
 from koordinator.api.pod import Pod
-from koordinator.scheduler.app import Evicted
+from koordinator.scheduler.loop import Evicted
 from koordinator.simulator import Embedded
 
 ONLY = {"disabled": [{"name": "*"}], "enabled": [{"name": "Coscheduling"}]}

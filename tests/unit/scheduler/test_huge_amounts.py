@@ -5,7 +5,7 @@ from tests.unit.scheduler.conftest import NewEmbedded
 from tests.unit.scheduler.watching import only, places
 from tests.worlds import node, pod
 
-from koordinator.scheduler.app import Unschedulable
+from koordinator.scheduler.loop import Unschedulable
 
 
 @pytest.mark.parametrize("amount", ["9E", "8Ei", "9223372036854775807", "1e30"])

@@ -11,7 +11,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import BugError
 from koordinator.foundation.faults import FaultLog
-from koordinator.scheduler.app import Options
+from koordinator.scheduler.loop import Options
 from koordinator.simulator import Embedded
 from koordinator.simulator.embedded import STOCK, schedule
 

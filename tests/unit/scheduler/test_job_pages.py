@@ -14,10 +14,10 @@ from tests.worlds import START_S, embedded, node, pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import NotFoundError
-from koordinator.scheduler.app import Scheduler
-from koordinator.scheduler.app.inspection import services
-from koordinator.scheduler.app.job_metrics import job_size
-from koordinator.scheduler.app.metrics import Metrics
+from koordinator.scheduler.assembly import build_scheduler
+from koordinator.scheduler.features.gangs.metrics import job_size
+from koordinator.scheduler.features.metrics import Metrics
+from koordinator.scheduler.loop import Scheduler
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState
 
@@ -25,7 +25,7 @@ COSCHEDULING, QUOTAS = "/plugins/Coscheduling/", "/plugins/ElasticQuota/quotas"
 
 
 def pages(scheduler: Scheduler) -> dict[str, Any]:
-    return dict(services(scheduler, lambda question: question()))
+    return dict(scheduler.pages(lambda question: question()))
 
 
 def test_a_gang_is_shown_with_its_members_by_state() -> None:
@@ -113,7 +113,7 @@ def test_gangs_quotas_and_queues_are_measured() -> None:
     )
     profiles = build_profiles(BOTH, state.axis).profiles
     metrics = Metrics(registry)
-    scheduler = Scheduler(cluster, clock, profiles, state, WATCHED, metrics=metrics)
+    scheduler = build_scheduler(cluster, clock, profiles, state, WATCHED, metrics=metrics)
     scheduler.sync()
     for _ in range(3):
         scheduler.step()

@@ -11,8 +11,8 @@ from tests.worlds import budget, configuration, device, embedded, gpu_pod, node,
 
 from koordinator.api.event import Event
 from koordinator.api.pod import Pod
-from koordinator.scheduler.app import Evicted
 from koordinator.scheduler.cycle.job_room import make_room
+from koordinator.scheduler.loop import Evicted
 from koordinator.simulator import Embedded
 
 

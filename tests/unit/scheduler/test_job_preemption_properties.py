@@ -14,7 +14,7 @@ from tests.worlds import budget, device, embedded, node, pod
 
 from koordinator.api.labels import POD_GROUP
 from koordinator.api.pod import Pod
-from koordinator.scheduler.app import Bound, Evicted
+from koordinator.scheduler.loop import Bound, Evicted
 from koordinator.simulator import Embedded
 
 QUOTA = {PREFIX + "name": "team"}

@@ -14,7 +14,9 @@ from tests.worlds import START_S, embedded, node, pod
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
+from koordinator.domain.job_queues import QueueBook
 from koordinator.scheduler.contract import Gate
+from koordinator.scheduler.features.quotas import JobQueueFeature
 from koordinator.scheduler.queue import QueueState, SchedulingQueue
 from koordinator.simulator import Embedded
 
@@ -42,9 +44,15 @@ def finish(one: Embedded, name: str) -> None:
     one.run_to_fixed_point()
 
 
+def queues_of(one: Embedded) -> QueueBook:
+    found = one.scheduler.feature(JobQueueFeature)
+    assert found is not None
+    return found.book
+
+
 def checked(one: Embedded) -> None:
     one.scheduler.validate()
-    one.scheduler.job_queues.validate()
+    queues_of(one).validate()
 
 
 def test_nobody_overtakes_the_head_of_a_strict_queue() -> None:
@@ -199,7 +207,7 @@ def test_a_gang_whose_speaker_goes_keeps_its_place() -> None:
     one = world(node("a", cpu=4), queued(), group("g", 3), *gang)
     one.load([one_of("later", 1)])
     one.run_to_fixed_point()
-    speaker = one.scheduler.job_queues.job("default/g")
+    speaker = queues_of(one).job("default/g")
     assert speaker is not None
 
     finish(one, speaker.pod.partition("/")[2])
@@ -311,7 +319,7 @@ def test_a_restart_does_not_change_the_order() -> None:
 
     again.run_to_fixed_point()
 
-    assert [job.id for job in again.scheduler.job_queues.queues["team"].in_order(_no_share)] == [
+    assert [job.id for job in queues_of(again).queues["team"].in_order(_no_share)] == [
         "default/z",
         "default/b",
         "default/a",
@@ -353,4 +361,4 @@ def test_everything_that_fits_starts_in_the_end(
 
     waiting = [p for p in one.cluster.list(Pod).items if not p.spec.node_name]
     assert waiting == []
-    assert one.scheduler.job_queues.validate() is None
+    assert queues_of(one).validate() is None

@@ -7,9 +7,8 @@ from prometheus_client import CollectorRegistry
 from tests.unit.scheduler.conftest import World
 from tests.worlds import START_S, add, configuration, metric, node, pod, used
 
-from koordinator.scheduler.app.inspection import services
-from koordinator.scheduler.app.load_page import load_page
-from koordinator.scheduler.app.metrics import Metrics
+from koordinator.scheduler.features.metrics import Metrics
+from koordinator.scheduler.features.nodes.load_page import load_page
 from koordinator.scheduler.plugins.load_aware import PLUGIN
 from koordinator.scheduler.snapshot import ResourceAxis
 from koordinator.simulator import Embedded
@@ -62,7 +61,7 @@ def test_a_node_is_shown_before_any_pod_has_been_scheduled(measured: bool) -> No
     metrics = Metrics(CollectorRegistry()) if measured else None
     one = Embedded(config, now_s=START_S, metrics=metrics)
     one.load([node("n"), metric("n", cpu=1), pod("p", 1, on="n")])
-    pages = services(one.scheduler, lambda question: question())
+    pages = one.scheduler.pages(lambda question: question())
 
     shown: Any = pages["/plugins/LoadAwareScheduling/node/{nodeName}"]({"nodeName": "n"})
     assert shown["nodeDeltaPods"] == ["default/p"]

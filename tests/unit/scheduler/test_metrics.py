@@ -11,9 +11,11 @@ from koordinator.api.meta import KubeObject
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.app import Scheduler
-from koordinator.scheduler.app.instruments import exponential
-from koordinator.scheduler.app.metrics import Metrics
+from koordinator.scheduler.features.gangs.metrics import GangMetrics
+from koordinator.scheduler.features.metrics import Metrics
+from koordinator.scheduler.features.quotas.metrics import QuotaMetrics
+from koordinator.scheduler.loop import Scheduler
+from koordinator.scheduler.loop.instruments import exponential
 
 PROFILE = {"profile": "default-scheduler"}
 
@@ -197,9 +199,10 @@ def test_durations_are_counted_in_the_buckets_of_the_originals() -> None:
     gangs = (0.1, 0.5, 1, 2, 3, 5, 7.5, 10, 12.5, 15, 20, 25, 30, 45, 60, 120)
     registry = CollectorRegistry()
     metrics = Metrics(registry)
-    metrics.jobs.gang_decided(3, 1.0, placed=True)
-    metrics.jobs.hook_called("x", "y", 1.0)
-    metrics.preempted_for_job("default/j", "success", 1, 1.0)
+    gang_metrics, quota_metrics = GangMetrics(registry), QuotaMetrics(registry, metrics)
+    gang_metrics.gang_decided(3, 1.0, placed=True)
+    quota_metrics.hook_called("x", "y", 1.0)
+    gang_metrics.preempted("default/j", "success", 1.0)
 
     found = {family.name: bounds(family) for family in registry.collect() if bounds(family)}
     assert found["scheduler_gang_schedule_cycle_duration_seconds"] == [*map(str, map(float, gangs))]

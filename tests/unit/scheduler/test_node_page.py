@@ -4,7 +4,7 @@ import pytest
 from tests.worlds import MIB, near, node, pod, world
 
 from koordinator.foundation.errors import NotFoundError
-from koordinator.scheduler.app.node_page import node_page
+from koordinator.scheduler.features.nodes.node_page import node_page
 
 CLAIM = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
 

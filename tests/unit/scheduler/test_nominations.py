@@ -7,7 +7,8 @@ from tests.worlds import START_S, node, placed_on, pod
 from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
-from koordinator.scheduler.app import Evicted, Outcome, Scheduler
+from koordinator.scheduler.assembly import build_scheduler
+from koordinator.scheduler.loop import Evicted, Outcome
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator.embedded import STOCK
@@ -24,7 +25,7 @@ class SlowWorld:
         self.cluster.load(list(objects))
         state = ClusterState()
         profiles = build_profiles(STOCK, state.axis).profiles
-        self.scheduler = Scheduler(self.cluster, self.clock, profiles, state, WATCHED)
+        self.scheduler = build_scheduler(self.cluster, self.clock, profiles, state, WATCHED)
 
     def run(self, seconds: float = 0.0) -> list[Outcome]:
         """Let time pass and work."""

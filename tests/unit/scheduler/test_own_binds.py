@@ -17,8 +17,8 @@ from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import NO_SELECTORS, EventType, Watch, WatchEvent
 from koordinator.foundation.clock import VirtualClock, to_datetime
-from koordinator.scheduler.app import Outcome
 from koordinator.scheduler.ingest import Ingest
+from koordinator.scheduler.loop import Outcome
 from koordinator.scheduler.snapshot import ClusterState
 
 

@@ -22,7 +22,7 @@ from koordinator.api.defaults import with_defaults
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.cli.configuration import read_configuration
-from koordinator.scheduler.app import Bound, Unschedulable
+from koordinator.scheduler.loop import Bound, Unschedulable
 from koordinator.simulator import ScheduleResult, schedule
 from koordinator.simulator.embedded import STOCK
 

@@ -9,8 +9,8 @@ from koordinator.api.pod_group import PodGroup
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import ObjectPatch, Report
 from koordinator.foundation.clock import VirtualClock
-from koordinator.scheduler.app import Scheduler
-from koordinator.scheduler.app.patches import AGAIN_S
+from koordinator.scheduler.assembly import build_scheduler
+from koordinator.scheduler.loop.patches import AGAIN_S
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState
 
@@ -36,7 +36,7 @@ def test_a_status_that_was_lost_is_written_again() -> None:
     cluster = Forgetful(clock)
     cluster.load([node("a"), group("g", 2), *members("g", 2)], admit=True)
     profiles = build_profiles(config(), state.axis).profiles
-    scheduler = Scheduler(cluster, clock, profiles, state, WATCHED)
+    scheduler = build_scheduler(cluster, clock, profiles, state, WATCHED)
     scheduler.sync()
     scheduler.step()
 

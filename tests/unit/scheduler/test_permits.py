@@ -8,11 +8,11 @@ from tests.worlds import START_S, configuration, node, pod
 
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import Binding
-from koordinator.scheduler.app import (
+from koordinator.scheduler.contract import NoArgs, Permit, PluginSpec
+from koordinator.scheduler.loop import (
     Bound,
     Unschedulable,
 )
-from koordinator.scheduler.contract import NoArgs, Permit, PluginSpec
 from koordinator.scheduler.snapshot import ResourceAxis
 
 

@@ -15,7 +15,7 @@ from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
-from koordinator.scheduler.app import Bound
+from koordinator.scheduler.loop import Bound
 from koordinator.simulator import schedule
 
 WEB = {"app": "web"}

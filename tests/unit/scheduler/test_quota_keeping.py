@@ -13,7 +13,7 @@ from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOT
 from koordinator.api.event import Event
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.pod import Pod
-from koordinator.scheduler.app.quota_status import WRITES
+from koordinator.scheduler.features.quotas.status import WRITES
 from koordinator.simulator import Embedded
 
 NAMESPACE = made("Namespace", "koordinator-system")

@@ -13,7 +13,6 @@ from tests.worlds import node, pod
 
 from koordinator.api.annotations.reservation import CURRENT_OWNER
 from koordinator.api.pod import ContainerPort
-from koordinator.scheduler.app.inspection import services
 
 ANYWHERE = "0.0.0.0"  # noqa: S104 -- what a port without hostIP listens on
 OWNERS = json.loads(next(iter(FOR_WEB.values())))
@@ -23,7 +22,7 @@ OWNERS = json.loads(next(iter(FOR_WEB.values())))
 def page(embedded: NewEmbedded) -> Any:
     def ask(*objects: Any, path: str = "nodeReservations/{nodeName}", on: str = "n") -> Any:
         one = Played(embedded(node("n", cpu=16), *objects, config=config())).one
-        pages = services(one.scheduler, lambda question: question())
+        pages = one.scheduler.pages(lambda question: question())
         answer = pages[f"/plugins/Reservation/{path}"]({"nodeName": on})
         return json.loads(json.dumps(answer))  # plain data throughout
 

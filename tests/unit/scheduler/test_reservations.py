@@ -16,7 +16,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
-from koordinator.scheduler.app import Bound, Unschedulable
+from koordinator.scheduler.loop import Bound, Unschedulable
 from koordinator.simulator import Embedded, schedule
 
 WEB = {"app": "web"}

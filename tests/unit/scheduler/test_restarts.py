@@ -9,7 +9,7 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
-from koordinator.scheduler.app import (
+from koordinator.scheduler.loop import (
     Unschedulable,
 )
 from koordinator.scheduler.queue import QueueState

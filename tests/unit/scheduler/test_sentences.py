@@ -32,7 +32,7 @@ OTHERS = (
     "domain/reservations/fitting.py",
     "domain/reservations/left.py",
     "domain/volume_claims.py",
-    "scheduler/app/gathering.py",
+    "scheduler/features/gangs/topology.py",
 )
 #: Functions and tables that are in words already.
 FOR_PEOPLE = {

@@ -9,7 +9,7 @@ from tests.worlds import HOSTNAME, START_S, ZONE, near, node, pod
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import NotFoundError
-from koordinator.scheduler.app import Bound, Options, Unschedulable
+from koordinator.scheduler.loop import Bound, Options, Unschedulable
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.scheduler.snapshot.axis import ResourceAxis
 from koordinator.simulator import Embedded

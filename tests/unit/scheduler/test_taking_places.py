@@ -10,7 +10,7 @@ from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import InvalidError
-from koordinator.scheduler.app import (
+from koordinator.scheduler.loop import (
     Evicted,
     Unschedulable,
 )

@@ -14,7 +14,7 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import NO_SELECTORS, Binding, EventType, Watch, WatchEvent
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError
-from koordinator.scheduler.app import Scheduler
+from koordinator.scheduler.loop import Scheduler
 
 
 @dataclass

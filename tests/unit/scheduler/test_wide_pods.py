@@ -8,7 +8,7 @@ from tests.unit.scheduler.watching import only, places
 from tests.worlds import made, node, pod
 
 from koordinator.api.meta import KubeObject
-from koordinator.scheduler.app import Unschedulable
+from koordinator.scheduler.loop import Unschedulable
 from koordinator.scheduler.snapshot.axis import MOST_OF_A_POD
 from koordinator.simulator import Embedded
 

@@ -8,13 +8,14 @@ from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
-from koordinator.scheduler.app import (
+from koordinator.scheduler.assembly import build_scheduler
+from koordinator.scheduler.features.metrics import Metrics
+from koordinator.scheduler.loop import (
     Bound,
     Options,
     Outcome,
     Scheduler,
 )
-from koordinator.scheduler.app.metrics import Metrics
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator import Embedded
@@ -72,4 +73,6 @@ def restarted(
     """Return a new scheduler on a cluster that is there already."""
     state = ClusterState()
     profiles = build_profiles(config, state.axis).profiles
-    return Scheduler(cluster, clock, profiles, state, WATCHED, options=options, metrics=metrics)
+    return build_scheduler(
+        cluster, clock, profiles, state, WATCHED, options=options, metrics=metrics
+    )

@@ -11,7 +11,7 @@ from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.pod import Pod
 from koordinator.domain.recording import Anonymiser, read_recording
-from koordinator.scheduler.app import Bound, Evicted
+from koordinator.scheduler.loop import Bound, Evicted
 from koordinator.simulator import Embedded
 from koordinator.simulator.recorder import Recorder
 from koordinator.simulator.replaying import Replayed, replay

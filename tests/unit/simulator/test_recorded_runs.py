@@ -10,7 +10,7 @@ from tests.worlds import configuration
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
 from koordinator.domain.audit import AuditChoice, AuditOutcome
 from koordinator.domain.recording import read_recording
-from koordinator.scheduler.app.audit import Audit
+from koordinator.scheduler.features.audit import Audit
 from koordinator.simulator import Simulation, SimulationResult, parse_workload
 from koordinator.simulator.configurations import BY_NAME
 from koordinator.simulator.replaying import Replayed, replay

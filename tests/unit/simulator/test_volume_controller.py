@@ -3,7 +3,7 @@
 from tests.worlds import HOSTNAME, made, node, pod
 
 from koordinator.api.meta import KubeObject
-from koordinator.scheduler.app import Bound
+from koordinator.scheduler.loop import Bound
 from koordinator.simulator import schedule
 
 

@@ -4,7 +4,7 @@
 ``choice``   which entries somebody wants to see
 ``summary``  what entries say together: slow plugins, rejected jobs, flapping nodes
 
-What writes the trail is ``scheduler.app.audit``.
+What writes the trail is ``scheduler.features.audit``.
 """
 
 from koordinator.domain.audit.choice import AuditChoice

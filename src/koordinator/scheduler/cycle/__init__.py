@@ -13,7 +13,7 @@
 ``rivals``      nominations that a pod has to respect
 ``reserving``   what a pod takes on its node besides its requests
 
-No I/O, no clock, no queue: the shell (``scheduler.app``) owns those.
+No I/O, no clock, no queue: the loop (``scheduler.loop``) owns those.
 """
 
 from koordinator.scheduler.cycle.rivals import Nominations, priority_of

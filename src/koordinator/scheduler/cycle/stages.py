@@ -122,6 +122,10 @@ class Cycle:
             known = pod.facts[self] = Concerned.with_pod(self.profile, pod)
         return known
 
+    def runs_with_others(self, pod: PodClass) -> bool:
+        """Return whether such a pod may be one of a run: no plugin decides it with its group."""
+        return not any(active.plugin.permits(pod) for active in self.profile.gangs)
+
     def permits(self, pods: Iterable[PodClass]) -> bool:
         """Return whether a permit plugin has a say about one of these pods."""
         return any(self.concerning(pod).permit for pod in dict.fromkeys(pods))

@@ -43,7 +43,7 @@ from koordinator.domain.gpu_fragmentation import Fragmentation
 from koordinator.domain.gpu_mix import WHOLE_GPU
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.app import Bound, Options
+from koordinator.scheduler.loop import Bound, Options
 from koordinator.scheduler.snapshot import IntArray, Snapshot
 from koordinator.scheduler.snapshot.gpu_view import MODEL_LABEL, expected_mix, gpu_nodes, node_kinds
 from koordinator.simulator.embedded import Embedded

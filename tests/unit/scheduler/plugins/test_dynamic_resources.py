@@ -4,7 +4,7 @@ from tests.unit.scheduler.asking import built, refused
 from tests.unit.scheduler.conftest import NewEmbedded, World
 from tests.worlds import node, pod
 
-from koordinator.scheduler.app import Unschedulable
+from koordinator.scheduler.loop import Unschedulable
 from koordinator.scheduler.plugins.dynamic_resources import PLUGIN, REASON
 from koordinator.scheduler.snapshot import Snapshot
 

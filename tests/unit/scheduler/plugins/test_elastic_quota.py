@@ -11,7 +11,7 @@ from koordinator.api.elastic_quota import DEFAULT_QUOTA, ElasticQuota
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.app import Bound, Evicted, Outcome, Unschedulable
+from koordinator.scheduler.loop import Bound, Evicted, Outcome, Unschedulable
 from koordinator.simulator import Embedded
 
 ENOUGH = node("n1", cpu=100, memory="100Gi")

@@ -15,7 +15,8 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.domain.quota import QuotaTrees, figures_of, limit_of
-from koordinator.scheduler.app import Bound, Options, Scheduler
+from koordinator.scheduler.assembly import build_scheduler
+from koordinator.scheduler.loop import Bound, Options, Scheduler
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin, QuotaLedger
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState, Snapshot
@@ -85,7 +86,7 @@ def rebuilt(scheduler: Scheduler) -> QuotaTrees:
 def restarted(one: Embedded) -> Scheduler:
     state = ClusterState()
     profiles = build_profiles(config(), state.axis).profiles
-    scheduler = Scheduler(
+    scheduler = build_scheduler(
         one.cluster, one.clock, profiles, state, WATCHED, options=Options(report=False)
     )
     scheduler.step(limit=0)

@@ -14,8 +14,8 @@ from koordinator.api.node_metric import NodeMetric
 from koordinator.api.pod import Pod
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.app import Unschedulable
 from koordinator.scheduler.contract import Action, ClusterEvent, Hint
+from koordinator.scheduler.loop import Unschedulable
 from koordinator.scheduler.plugins.load_aware import PLUGIN
 from koordinator.scheduler.snapshot import ClusterState
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.worlds import configuration, embedded, node, pod
 
-from koordinator.scheduler.app import Bound, Unschedulable
+from koordinator.scheduler.loop import Bound, Unschedulable
 
 KEY = "internal.scheduling.koordinator.sh/scheduling-hint"
 ENABLED = {"preFilter": {"enabled": [{"name": "SchedulingHint"}]}}

@@ -1,0 +1,137 @@
+"""A scheduler, put together: the only place that knows all features by name."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from koordinator.api.kubescheduler.gates import CLEAN_EXPIRED_ALLOCATED
+from koordinator.api.meta import KubeObject
+from koordinator.api.namespace import Namespace
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.cluster.port import NO_SELECTORS, Cluster
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.faults import FaultHandler, raise_fault
+from koordinator.scheduler.contract import ActivePlugin, Profile
+from koordinator.scheduler.cycle import Cycle
+from koordinator.scheduler.features.explanation import ExplanationFeature
+from koordinator.scheduler.features.gangs import GangFeature, NoPlaces
+from koordinator.scheduler.features.nodes import NodePagesFeature
+from koordinator.scheduler.features.quotas import JobQueueFeature, QuotaFeature
+from koordinator.scheduler.features.reservations import ReservationFeature
+from koordinator.scheduler.features.topology import TopologyFeature
+from koordinator.scheduler.isolation import Isolation
+from koordinator.scheduler.loop import Options, Scheduler
+from koordinator.scheduler.loop.feature import Feature
+from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
+from koordinator.scheduler.plugins.reservation import Reservations
+from koordinator.scheduler.snapshot import ClusterState
+
+if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
+    from koordinator.scheduler.features.audit import Audit
+    from koordinator.scheduler.features.gangs.metrics import GangMetrics
+    from koordinator.scheduler.features.metrics import Metrics
+    from koordinator.scheduler.features.quotas.metrics import QuotaMetrics
+    from koordinator.scheduler.features.reservations.gauges import ReservationGauges
+
+
+def build_scheduler(
+    cluster: Cluster,
+    clock: Clock,
+    profiles: Sequence[Profile],
+    state: ClusterState,
+    watched: Sequence[type[KubeObject]],
+    *,
+    field_selectors: Mapping[type[KubeObject], str] = NO_SELECTORS,
+    options: Options | None = None,
+    metrics: "Metrics | None" = None,
+    audit: "Audit | None" = None,
+    on_fault: FaultHandler = raise_fault,
+    without: Collection[type[Feature]] = (),
+) -> Scheduler:
+    """Return a scheduler of these profiles with all features that they need.
+
+    ``watched`` are the kinds that plugins read, besides nodes, pods and namespaces.  ``on_fault``
+    is told what broke; by default it is raised, and nothing goes on.  Features ``without`` which it
+    shall be are left out.
+    """
+    options = options or Options()
+    timed = [metrics.wrap(profile) for profile in profiles] if metrics is not None else profiles
+    handle = Handle.build(
+        cluster,
+        clock,
+        state,
+        {profile.scheduler_name: Cycle(profile, state) for profile in timed},
+        Isolation(profiles, on_fault),
+        options=options,
+        gates={JobQueueFeature.gate: JobQueueFeature.gate_events},
+        stopwatch=metrics or audit,
+    )
+    features: list[Feature] = []
+    books = [active.plugin.gangs for profile in profiles for active in profile.gangs]
+    quotas = _first(ElasticQuotaPlugin, [a for p in profiles for a in p.pre_filter])
+    reservations = _first(Reservations, [a for p in profiles for a in p.lenders])
+    measured = _Measured(metrics)
+    queues = None
+    if quotas is not None and JobQueueFeature not in without:
+        queues = JobQueueFeature(handle, quotas, books, measured.quotas)
+        features.append(queues)
+    if books:
+        places = queues.places if queues is not None else NoPlaces()
+        features.append(GangFeature(handle, books, places, measured.gangs))
+    writes = options.writes_network
+    if options.report and (any(b.gathers for b in books) if writes is None else writes):
+        features.append(TopologyFeature(handle))
+    if quotas is not None:
+        features.append(QuotaFeature(handle, quotas, measured.quotas))
+    if reservations is not None:
+        filters = {active.name for profile in profiles for active in profile.filter}
+        features.append(
+            ReservationFeature(
+                handle,
+                reservations.args,
+                cleans_users=CLEAN_EXPIRED_ALLOCATED in reservations.gates,
+                has_pages="Reservation" in filters,
+            )
+        )
+    features += [ExplanationFeature(handle), NodePagesFeature(handle)]
+    if metrics is not None:
+        metrics.watch(handle)
+        measured.watch(state)
+        features.append(metrics)
+    if audit is not None:
+        audit.watch(state, profiles, books, metrics, clock)
+        features.append(audit)
+    kinds: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)
+    kept = [feature for feature in features if type(feature) not in without]
+    return Scheduler(handle, kept, kinds, field_selectors)
+
+
+class _Measured:
+    """What features measure; nothing without ``metrics``."""
+
+    def __init__(self, metrics: "Metrics | None") -> None:
+        self.gangs: GangMetrics | None = None
+        self.quotas: QuotaMetrics | None = None
+        self._reservations: ReservationGauges | None = None
+        if metrics is not None:
+            from koordinator.scheduler.features.gangs import metrics as gangs  # noqa: PLC0415
+            from koordinator.scheduler.features.quotas import metrics as quotas  # noqa: PLC0415
+            from koordinator.scheduler.features.reservations import gauges  # noqa: PLC0415
+
+            self.gangs = gangs.GangMetrics(metrics.registry)
+            self.quotas = quotas.QuotaMetrics(metrics.registry, metrics)
+            self._reservations = gauges.ReservationGauges(metrics.registry)
+
+    def watch(self, state: ClusterState) -> None:
+        if self._reservations is not None:
+            self._reservations.watch(state)
+
+
+PluginT = TypeVar("PluginT")
+
+
+def _first(kind: type[PluginT], plugins: Iterable[ActivePlugin]) -> PluginT | None:
+    """Return the first plugin of a kind; those of further profiles would say the same."""
+    found = (active.plugin for active in plugins)
+    return next((plugin for plugin in found if isinstance(plugin, kind)), None)

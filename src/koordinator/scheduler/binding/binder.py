@@ -1,0 +1,256 @@
+"""Placing decided pods in the state and binding them in the cluster, with undo.
+
+A pod counts on its node from the moment it is decided.  Many bindings are under way at a time.  If
+the cluster refuses one, the place is given back and the pod tried again; if news of the pod came
+first, they have settled where it counts, and there is nothing to give back.  News count for more
+than the answer: a pod that is seen on its node is bound.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from msgspec import Struct
+
+from koordinator.api.annotations.codec import annotation_path
+from koordinator.api.codec import merge_patch
+from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.cluster.port import Binding, Binds, Cluster
+from koordinator.domain.audit import AuditEntry
+from koordinator.domain.devices.node_lock import is_locked, lock_text, locked
+from koordinator.foundation.clock import Clock, to_datetime
+from koordinator.foundation.errors import ClusterError, ConflictError, InputError, NotFoundError
+from koordinator.scheduler.binding.life import TRANSITIONS, LifeEvent, LifeState, illegal_move
+from koordinator.scheduler.contract import NOTHING, Holding
+from koordinator.scheduler.cycle import Choice, Scorecard
+from koordinator.scheduler.queue import QueuedPod
+from koordinator.scheduler.snapshot import ClusterState, IntArray, PlacedPod, PodClass
+from koordinator.scheduler.transaction import Transaction
+
+NANOS = 10**9
+
+
+class AttemptRecord(Struct, eq=False):
+    """One attempt to decide on some pods together, for who measures and audits."""
+
+    pods: int
+    began_s: float  # by the stopwatch
+    took_s: float = 0.0
+    spent_us: dict[str, int] = {}  # microseconds by extension point, once it has ended
+    entry: AuditEntry | None = None  # in the audit trail
+
+
+class Assumed(Struct, eq=False):  # a struct: one is made per pod
+    """A pod on its way to its node."""
+
+    queued: QueuedPod
+    node: str
+    holding: Holding
+    placed: PlacedPod
+    state: LifeState = LifeState.ASSUMED
+    attempt: AttemptRecord | None = None  # in which it was decided
+    scorecard: Scorecard | None = None
+    transaction: Transaction | None = None  # None: nothing to undo but the place itself
+    waits_since_s: float = 0.0  # for its permit or its volumes
+    deadline_s: float = 0.0  # of that wait; 0: it doesn't wait
+    sent_s: float = 0.0  # when its bind was sent; 0: not yet
+
+    def move(self, event: LifeEvent) -> None:
+        """Let something happen to the pod.  Raises BugError if it can't, as it is."""
+        state = TRANSITIONS[event].get(self.state)
+        if state is None:
+            waits = f"waits since {self.waits_since_s} until {self.deadline_s}"
+            raise illegal_move(
+                self.state, event, f"{self.queued.key} on {self.node}, sent {self.sent_s}, {waits}"
+            )
+        self.state = state
+
+
+Ended = tuple[Assumed, ClusterError | None]
+
+
+class Binder:
+    """Assumes and binds."""
+
+    def __init__(self, cluster: Cluster, state: ClusterState, clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._state = state
+        self._under_way: list[tuple[Binds, dict[int, Assumed]]] = []
+        self._settled: list[Ended] = []
+        self._attempt: AttemptRecord | None = None
+        self.assumed: list[Assumed] = []  # in the attempt that began last
+
+    @property
+    def in_flight(self) -> int:
+        """How many bindings are under way."""
+        return sum(len(batch) for _, batch in self._under_way)
+
+    def is_binding(self, key: str) -> bool:
+        """Return whether a pod of that name is being bound."""
+        return any(a.queued.key == key for _, batch in self._under_way for a in batch.values())
+
+    def under_way(self) -> list[Assumed]:
+        """Return the pods that are being bound."""
+        return [assumed for _, batch in self._under_way for assumed in batch.values()]
+
+    def begin_attempt(self, attempt: AttemptRecord | None) -> None:
+        """Note to which attempt belongs what is assumed from now on."""
+        self._attempt = attempt
+        self.assumed.clear()
+
+    def assume(self, queued: QueuedPod, pod_class: PodClass, choice: Choice) -> Assumed:
+        """Put one pod on its node, with everything it holds there."""
+        transaction = Transaction(self._state)
+        placed = transaction.place(
+            queued.key, queued.pod, pod_class, choice.row, choice.holding.belongings
+        )
+        assumed = Assumed(queued, choice.node, choice.holding, placed, transaction=transaction)
+        self.assumed.append(assumed)
+        for item in choice.holding.objects:
+            transaction.put_object(item)
+        assumed.attempt = self._attempt
+        return assumed
+
+    def assume_run(
+        self, run: Sequence[QueuedPod], classes: Sequence[PodClass], rows: IntArray
+    ) -> list[Assumed]:
+        """Put a run of pods on the rows decided for them."""
+        names = self._state.nodes.names
+        placed = self._state.place_run(
+            [
+                (queued.key, queued.pod, pod_class, row)
+                for queued, pod_class, row in zip(run, classes, rows.tolist(), strict=True)
+            ]
+        )
+        attempt = self._attempt
+        assumed = [
+            Assumed(q, names[p.row], NOTHING, p, attempt=attempt)
+            for q, p in zip(run, placed, strict=True)
+        ]
+        self.assumed += assumed
+        return assumed
+
+    def forget(self, assumed: Assumed) -> None:
+        """Take back what of it still stands."""
+        assumed.move(LifeEvent.UNDO)
+        if assumed.transaction is not None:
+            assumed.transaction.rollback()
+        else:
+            self._state.give_back(assumed.placed)
+
+    def prepare(self, assumed: Assumed) -> ClusterError | None:
+        """Lock the node if that is due, and write the assumed versions of other objects.
+
+        They are written as differences to what is stored.  What the cluster answers counts from
+        then on, whatever becomes of the pod.
+        """
+        try:
+            if assumed.holding.node_lock:
+                self._lock(assumed.holding.node_lock, assumed)
+            for item in assumed.holding.objects:
+                self._state.objects.put(self._write(item))
+        except ClusterError as error:
+            self.forget(assumed)
+            return error
+        return None
+
+    def begin(self, batch: Sequence[Assumed]) -> None:
+        """Begin to bind; ``ended`` tells how it went."""
+        now_s = self._clock.now_s()
+        now_ns = int(now_s * NANOS)
+        for assumed in batch:
+            assumed.move(LifeEvent.SEND)
+            assumed.sent_s = now_s
+            if assumed.holding.stamps:
+                assumed.holding = _stamped(assumed.holding, now_ns)
+        binds = self._cluster.bind([_binding(assumed) for assumed in batch])
+        self._under_way.append((binds, dict(enumerate(batch))))
+
+    def ended(self, *, wait: bool = False) -> list[Ended]:
+        """Return what has ended since the last call; what failed has been forgotten.
+
+        ``wait`` until nothing is under way.
+        """
+        settled, self._settled = self._settled, []
+        ended: list[Ended] = []
+        for binds, batch in self._under_way:
+            if wait:
+                binds.results()
+            ended += [(batch.pop(index), error) for index, error in binds.finished()]
+        self._under_way = [(binds, batch) for binds, batch in self._under_way if batch]
+        return settled + [self._settle(assumed, error) for assumed, error in ended]
+
+    def settle(self, assumed: Assumed, error: ClusterError | None) -> None:
+        """End what needs no binding: it is so now, or forgotten; ``ended`` tells it, too."""
+        assumed.move(LifeEvent.SEND)
+        self._settled.append(self._settle(assumed, error))
+
+    def _settle(self, assumed: Assumed, error: ClusterError | None) -> Ended:
+        if error is not None and not self._is_seen_bound(assumed):
+            self.forget(assumed)
+            return assumed, error
+        assumed.move(LifeEvent.CONFIRM)
+        if assumed.transaction is not None:
+            assumed.transaction.commit()
+        return assumed, None
+
+    def _is_seen_bound(self, assumed: Assumed) -> bool:
+        placed = self._state.pods.by_key.get(assumed.queued.key)
+        if placed is None or placed.pod.spec.node_name != assumed.node:
+            return False
+        return placed.pod.metadata.uid == assumed.queued.pod.metadata.uid
+
+    def _lock(self, key: str, assumed: Assumed) -> None:
+        """Let the node wait for the pod.  Raises ConflictError if it waits for another one."""
+        node, meta = self._cluster.get(Node, assumed.node), assumed.queued.pod.metadata
+        now, text = to_datetime(self._clock.now_s()), node.metadata.annotations.get(key, "")
+        try:
+            if text and is_locked(text, now, partial(self._keeps_out, assumed)):
+                raise ConflictError(locked(assumed.node))
+        except InputError as error:
+            raise ConflictError(str(error.within(path=annotation_path(key)))) from None
+        change = {
+            "resourceVersion": node.metadata.resource_version,
+            "annotations": {key: lock_text(now, meta.namespace, meta.name)},
+        }
+        self._cluster.patch(Node, assumed.node, "", {"metadata": change})
+
+    def _keeps_out(self, assumed: Assumed, namespace: str, name: str) -> bool:
+        """Return whether a pod that a node waits for exists, and is not the one to be bound."""
+        meta = assumed.queued.pod.metadata
+        if (namespace, name) == (meta.namespace, meta.name):
+            return False
+        try:
+            self._cluster.get(Pod, name, namespace)
+        except NotFoundError:
+            return False
+        return True
+
+    def _write(self, item: KubeObject) -> KubeObject:
+        meta = item.metadata
+        stored = self._cluster.get(type(item), meta.name, meta.namespace)
+        patch = merge_patch(stored, item)
+        return self._cluster.patch(type(item), meta.name, meta.namespace, patch)
+
+
+def _stamped(holding: Holding, now_ns: int) -> Holding:
+    """Return what is held, with the annotations that say when the bind was sent."""
+    annotations = dict(holding.annotations)
+    for stamp in holding.stamps:
+        annotations |= stamp(now_ns)
+    return replace(holding, annotations=annotations, stamps=())
+
+
+def _binding(assumed: Assumed) -> Binding:
+    meta, holding = assumed.queued.pod.metadata, assumed.holding
+    return Binding(
+        namespace=meta.namespace,
+        name=meta.name,
+        node=assumed.node,
+        uid=meta.uid,
+        annotations=holding.annotations,
+        labels=holding.labels,
+    )

@@ -1,0 +1,370 @@
+"""From a place to a binding: permits, what a pod needs on its node, the bind, and the way back."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from koordinator.api.codec import subject_of
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import (
+    BugError,
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+    TooManyRequestsError,
+)
+from koordinator.foundation.faults import Fault
+from koordinator.scheduler.binding.binder import Assumed, Binder
+from koordinator.scheduler.binding.life import LifeEvent, LifeState
+from koordinator.scheduler.contract import Action, ClusterEvent, Holding, Profile
+from koordinator.scheduler.cycle import Cycle
+from koordinator.scheduler.isolation import Isolation
+from koordinator.scheduler.queue import QueuedPod, SchedulingQueue
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod
+
+#: After these it is sure that a binding did not happen.
+_NOT_BOUND = (NotFoundError, ConflictError, InvalidError, TooManyRequestsError)
+
+
+class BindingObserver(Protocol):
+    """Whoever is told what becomes of pods that have a place."""
+
+    def waited(self, result: str, since_s: float) -> None:
+        """Hear that a wait for a permit has ended."""
+
+    def refused(self, assumed: Assumed, plugin: str, refusal: str) -> None:
+        """Hear that a permit plugin refuses a pod; its place has been given back."""
+
+    def failed(self, queued: QueuedPod, message: str) -> None:
+        """Hear that a decision did not come true; the place has been given back."""
+
+    def released(self, assumed: Assumed) -> None:
+        """Hear that a pod lost its place, before anything else is done about it."""
+
+    def bound(self, bound: Sequence[Assumed]) -> None:
+        """Hear of pods that have their nodes in the cluster, too."""
+
+    def binds(self, assumed: Assumed) -> bool:
+        """Bind in another way than by the cluster's own; return whether that was done."""
+
+
+class Bindings:
+    """Has every pod that holds a place and is not bound yet.
+
+    Source: kubernetes pkg/scheduler/schedule_one.go ``bindingCycle``.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        state: ClusterState,
+        binder: Binder,
+        *,
+        queue: SchedulingQueue,
+        cycles: Mapping[str, Cycle],
+        isolation: Isolation,
+        observer: BindingObserver,
+    ) -> None:
+        self._clock, self._state, self._binder, self._queue = clock, state, binder, queue
+        self._cycles, self._isolation, self._observer = cycles, isolation, observer
+        self._permitted: list[Assumed] = []  # in order; those withdrawn meanwhile are undone
+        self._waiting: dict[str, Assumed] = {}  # for their permit
+        self._preparing: dict[str, Assumed] = {}  # what they need is being made ready
+        self._beginning: dict[str, Assumed] = {}  # among those whose binding is just to begin
+        #: nobody knows whether a binding happened: the cluster has to be asked for everything
+        self.is_unsure = False
+
+    @property
+    def decided(self) -> int:
+        """How many pods have all permits, their bindings not begun."""
+        return len(self._permitted)
+
+    @property
+    def assumed(self) -> int:
+        """How many pods have a place and are not bound."""
+        waiting = len(self._waiting) + len(self._preparing) + len(self._permitted)
+        return self._binder.in_flight + waiting
+
+    def deadlines(self) -> list[float]:
+        """Return when the patience with pods that wait ends."""
+        return [a.deadline_s for a in (*self._waiting.values(), *self._preparing.values())]
+
+    # -- permits -----------------------------------------------------------------------------
+
+    def permit(self, assumed: Assumed) -> None:
+        """Ask whether a pod may be bound: now, later or never."""
+        wait_s = 0.0
+        for active in self._concerned(assumed).permit:
+            permit = active.plugin.permit(assumed.queued.pod, assumed.node)
+            if permit.annotations:
+                more = Holding(annotations=permit.annotations)
+                assumed.holding = assumed.holding.joined(more)
+            if permit.refusal:
+                self._refuse(assumed, active.name, permit.refusal)
+                return
+            wait_s = max(wait_s, permit.wait_s)
+        if wait_s > 0:
+            assumed.move(LifeEvent.WAIT)
+            self._begin_wait(assumed, wait_s)
+            self._waiting[assumed.queued.key] = assumed
+        else:
+            self._end_wait(assumed, "allowed")
+            assumed.move(LifeEvent.ALLOW)
+            self._permitted.append(assumed)
+
+    def let_go(self, placed: Sequence[Assumed]) -> None:
+        """Bind pods that have all permits."""
+        for assumed in placed:
+            assumed.move(LifeEvent.ALLOW)
+        self._permitted += placed
+
+    def settle_waiting(self) -> None:
+        """Ask again for those that wait for a permit, and give up those who waited too long."""
+        if not self._waiting:
+            return
+        now_s = self._clock.now_s()
+        for assumed in _taken(self._waiting):
+            if now_s >= assumed.deadline_s:
+                self._binder.forget(assumed)
+                self._end_wait(assumed, "timeout")
+                self._fail(assumed, "timed out waiting for its permit")
+            else:
+                self._go_on(assumed, self._permitted_now)
+
+    def _permitted_now(self, assumed: Assumed) -> bool:
+        self.permit(assumed)
+        return True
+
+    def _go_on(self, assumed: Assumed, step: Callable[[Assumed], bool]) -> bool:
+        """Make a step on the way of a pod; where that breaks, the pod alone loses its place."""
+        try:
+            return step(assumed)
+        except Exception as error:  # noqa: BLE001 -- told
+            fault: Fault | None = None
+            try:
+                fault = self._isolation.fault("bind", error, subject_of(assumed.queued.pod))
+            finally:
+                self._take_out(assumed.queued.key)
+                self._binder.forget(assumed)
+                problem = fault.problem if fault is not None else str(error)
+                self._fail(assumed, f"binding failed: {problem}")
+            self._isolation.tell(fault)
+            return False
+
+    def _refuse(self, assumed: Assumed, plugin: str, refusal: str) -> None:
+        has_waited = bool(assumed.deadline_s)
+        self._binder.forget(assumed)
+        self._observer.released(assumed)
+        self._end_wait(assumed, "rejected")
+        self._observer.refused(assumed, plugin, refusal)
+        if has_waited:  # else nobody has missed the place
+            self._tell_given_back(assumed)
+
+    def _begin_wait(self, assumed: Assumed, wait_s: float) -> None:
+        if not assumed.deadline_s:
+            assumed.waits_since_s = self._clock.now_s()
+            assumed.deadline_s = assumed.waits_since_s + wait_s
+
+    def _end_wait(self, assumed: Assumed, result: str) -> None:
+        if assumed.deadline_s:
+            self._observer.waited(result, assumed.waits_since_s)
+        assumed.deadline_s = 0.0
+
+    # -- binding -----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin to bind what has been decided, but for pods whose volumes are not ready yet."""
+        if not self._permitted:
+            return
+        batch, self._permitted = self._permitted, []
+        unprepared = [assumed for assumed in batch if self._needs_preparation(assumed)]
+        if unprepared:  # each may take others of its gang with it
+            self._beginning = {assumed.queued.key: assumed for assumed in batch}
+            for assumed in unprepared:
+                if assumed.queued.key in self._beginning:
+                    self._go_on(assumed, self._is_prepared)
+            self._beginning = {}
+        self._bind([assumed for assumed in batch if assumed.state is LifeState.PERMITTED])
+
+    def settle_preparing(self) -> None:
+        """Bind those that have what they need by now."""
+        if not self._preparing:
+            return
+        now_s = self._clock.now_s()
+        for assumed in _taken(self._preparing):
+            if now_s >= assumed.deadline_s:
+                self._binder.forget(assumed)
+                self._fail(assumed, "binding failed: timed out waiting for its volumes")
+            elif self._go_on(assumed, self._is_ready):
+                self._bind([assumed])
+
+    def end(self, *, wait: bool = False) -> None:
+        """Take note of bindings that have ended; ``wait`` for all that are under way.
+
+        Nothing should be decided after one of which nobody knows whether it happened
+        (``is_unsure``), until it shows.
+        """
+        bound = []
+        for assumed, error in self._binder.ended(wait=wait):
+            if error is not None:
+                self._fail(assumed, f"binding failed: {error}")
+                self.is_unsure |= not isinstance(error, _NOT_BOUND)
+            else:
+                bound.append(assumed)
+                self._queue.done(assumed.queued)
+        if not bound:
+            return
+        self._observer.bound(bound)
+        for assumed in bound:
+            for active in self._cycle_of(assumed).profile.post_bind:
+                with self._isolation.barrier("post_bind", assumed.queued.pod):
+                    active.plugin.post_bind(assumed.queued.pod, assumed.node)
+        if self._queue.anyone_listens:
+            for assumed in bound:
+                self._tell_queue(ClusterEvent("AssignedPod", Action.ADD, None, assumed.queued.pod))
+
+    def _bind(self, ready: Sequence[Assumed]) -> None:
+        pods = [assumed for assumed in ready if not self._observer.binds(assumed)]
+        if pods:
+            self._binder.begin(pods)
+
+    def _needs_preparation(self, assumed: Assumed) -> bool:
+        if assumed.transaction is None:  # of a run: nobody has anything to prepare
+            return False
+        holding = assumed.holding
+        return bool(self._concerned(assumed).pre_bind or holding.objects or holding.node_lock)
+
+    def _is_prepared(self, assumed: Assumed) -> bool:
+        error = self._binder.prepare(assumed)
+        if error is not None:
+            self._fail(assumed, f"binding failed: {error}")
+            return False
+        return self._is_ready(assumed)
+
+    def _is_ready(self, assumed: Assumed) -> bool:
+        """Ask whether a pod may be bound now; one that must wait is asked again with every step."""
+        wait_s = 0.0
+        for active in self._concerned(assumed).pre_bind:
+            answer = active.plugin.pre_bind(self._state.objects, assumed.queued.pod, assumed.node)
+            if answer.refusal:
+                self._binder.forget(assumed)
+                self._fail(assumed, f"binding failed: {answer.refusal}")
+                return False
+            wait_s = max(wait_s, answer.wait_s)
+        if wait_s > 0:
+            assumed.move(LifeEvent.PREPARE)
+            self._begin_wait(assumed, wait_s)
+            self._preparing[assumed.queued.key] = assumed
+        return wait_s == 0
+
+    # -- the way back ------------------------------------------------------------------------
+
+    def has(self, key: str) -> bool:
+        """Return whether a pod has its place and is not bound yet."""
+        return self.holds(key) or self._binder.is_binding(key)
+
+    def holds(self, key: str) -> bool:
+        """Return whether a pod has its place and its binding has not begun."""
+        if key in self._waiting or key in self._preparing or key in self._beginning:
+            return True
+        return any(assumed.queued.key == key for assumed in self._permitted)
+
+    def withdraw(self, key: str) -> Assumed | None:
+        """Take the place of a pod whose binding has not begun; None: there is no such pod."""
+        found = self._take_out(key)
+        if found is not None:
+            self._binder.forget(found)
+        return found
+
+    def _take_out(self, key: str) -> Assumed | None:
+        for held in (self._waiting, self._preparing, self._beginning):
+            if key in held:
+                return held.pop(key)
+        found = next((a for a in self._permitted if a.queued.key == key), None)
+        if found is not None:
+            self._permitted.remove(found)
+        return found
+
+    def forget(self, key: str, *, gone: bool) -> bool:
+        """Give back the place of a pod that waits; return whether there was one."""
+        assumed = self.withdraw(key)
+        if assumed is not None and gone:
+            self._observer.released(assumed)
+        return assumed is not None
+
+    def fail(self, withdrawn: Assumed, message: str) -> None:
+        """Let a pod that was withdrawn try again, and others for its place."""
+        self._observer.failed(withdrawn.queued, message)
+        self._tell_given_back(withdrawn)
+
+    def preempt(self, key: str) -> bool:
+        """Take the place of a pod that waits for another one; return whether there was one."""
+        waiting = self._waiting.pop(key, None) or self._preparing.pop(key, None)
+        if waiting is None:
+            return False
+        self._binder.forget(waiting)
+        self._fail(waiting, "preempted before it was bound")
+        return True
+
+    def abandon(self) -> list[QueuedPod]:
+        """Take back the places given in the attempt that broke off, unless their binding has begun.
+
+        Returns whose they were.
+        """
+        lost = []
+        for assumed in reversed(self._binder.assumed):
+            if assumed.state in (LifeState.BINDING, LifeState.BOUND):
+                continue
+            self._take_out(assumed.queued.key)
+            self._binder.forget(assumed)
+            lost.append(assumed.queued)
+        return lost
+
+    def settle(self, victims: Iterable[PlacedPod]) -> None:
+        """Let bindings of victims end first that are under way."""
+        self.begin()
+        if any(self._binder.is_binding(victim.key) for victim in victims):
+            self.end(wait=True)
+
+    def validate(self) -> None:
+        """Raise BugError unless each pod is where its state says."""
+        where = {
+            LifeState.WAITING: self._waiting.values(),
+            LifeState.PREPARING: self._preparing.values(),
+            LifeState.PERMITTED: self._permitted,
+            LifeState.BINDING: self._binder.under_way(),
+        }
+        for state, pods in where.items():
+            for assumed in pods:
+                if assumed.state is not state:
+                    raise BugError(f"{assumed.queued.key} is {assumed.state} among the {state}")
+        if self._beginning:
+            raise BugError(f"bindings are beginning between two steps: {[*self._beginning]}")
+
+    def _fail(self, assumed: Assumed, message: str) -> None:
+        """Let the pod try again; its place has been given back."""
+        self._observer.released(assumed)
+        self.fail(assumed, message)
+
+    def _tell_given_back(self, assumed: Assumed) -> None:
+        """Let others try for the place.
+
+        Source: kubernetes pkg/scheduler/schedule_one.go ``handleBindingCycleError``.
+        """
+        self._tell_queue(ClusterEvent("AssignedPod", Action.DELETE, assumed.queued.pod, None))
+
+    def _tell_queue(self, event: ClusterEvent) -> None:
+        self._queue.on_event(event, self._clock.now_s())
+
+    def _concerned(self, assumed: Assumed) -> Profile:
+        return self._cycle_of(assumed).concerning(assumed.placed.pod_class)
+
+    def _cycle_of(self, assumed: Assumed) -> Cycle:
+        return self._cycles[assumed.queued.pod.spec.scheduler_name]
+
+
+def _taken(waiting: dict[str, Assumed]) -> Iterator[Assumed]:
+    """Take out one after the other of those who wait now; who comes back meanwhile stays."""
+    for key, assumed in list(waiting.items()):
+        if waiting.get(key) is assumed:  # else it lost its place with another member of its gang
+            del waiting[key]
+            yield assumed

@@ -1,0 +1,376 @@
+"""The audit trail of a running scheduler: a bounded ring of entries, and lines for who keeps them.
+
+Told by the scheduler's thread only.  What costs next to nothing is noted of every pod.  The scores
+of the best nodes cost as much as many decisions: they are computed for as many turns as fit into
+``SCORES_SHARE`` of the time, which is every turn of a scheduler that is not busy.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from time import perf_counter
+from typing import Protocol
+
+import numpy as np
+
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.cluster.port import EventType, WatchEvent
+from koordinator.domain.audit import (
+    AuditChoice,
+    AuditedPod,
+    AuditEntry,
+    AuditOutcome,
+    AuditSummary,
+    ScoredNode,
+    summarise,
+)
+from koordinator.domain.audit.entry import to_lines
+from koordinator.domain.gangs import GangBook
+from koordinator.foundation.clock import Clock
+from koordinator.scheduler.binding import Assumed
+from koordinator.scheduler.contract import Profile
+from koordinator.scheduler.cycle import Scorecard, scorecard
+from koordinator.scheduler.features.audit.pages import audit_services
+from koordinator.scheduler.loop.facts import (
+    AttemptBegan,
+    AttemptEnded,
+    Fact,
+    NodeChosen,
+    OutcomesTaken,
+    PodEvicted,
+    PodFailed,
+    PodRejected,
+    PodsBound,
+)
+from koordinator.scheduler.loop.feature import Ask, Feature, Page
+from koordinator.scheduler.loop.outcomes import Evicted
+from koordinator.scheduler.queue import QueuedPod
+from koordinator.scheduler.snapshot import ClusterState, PodClass
+
+AUDIT_FILE = "audit.jsonl"  # in a folder that keeps the trail
+CAPACITY = 100_000  # pods that the ring remembers, about
+BEST_NODES = 3
+SCORES_SHARE = 0.005  # of the time, for scores of the best nodes
+
+TIMES_EVERY_S = 10.0  # between two entries of what plugins took
+
+_BOUND = AuditOutcome.BOUND  # looking up a member takes a third of making an entry
+
+
+class PluginTimes(Protocol):
+    """Whoever measures what plugins take."""
+
+    now_s: Callable[[], float]  # a stopwatch
+
+    def seconds_by_plugin(self) -> Mapping[str, float]:
+        """Return what plugins have taken so far, by ``extension point/plugin``."""
+        ...
+
+
+class Audit(Feature):
+    """Remembers what was decided.
+
+    ``sink`` takes the lines of new entries whenever ``flush`` is called; None: nobody keeps them.
+    """
+
+    def __init__(
+        self,
+        sink: Callable[[bytes], None] | None = None,
+        *,
+        capacity: int = CAPACITY,
+    ) -> None:
+        self._sink = sink
+        self._capacity = capacity
+        self.now_s: Callable[[], float] = perf_counter  # a stopwatch
+        self._ring: deque[AuditEntry] = deque()
+        self._pods = 0  # in the ring; an outcome of a node counts as one
+        self._fresh: list[AuditEntry] = []
+        self._turn: AuditEntry | None = None  # of what is decided now
+        self._began_s = 0.0  # when that began, by the stopwatch
+        self._refused: list[AuditEntry] = []  # in the turn that has not ended
+        self._profiles: Mapping[str, Profile] = {}
+        self._gangs: Sequence[GangBook] = ()
+        self._state: ClusterState | None = None
+        self._clock: Clock | None = None
+        self._closed: dict[str, str] = {}  # nodes that take no new pods, and why
+        self._scores_from_s = -math.inf  # the turns that begin before get none
+        self._spent_by_plugin: Callable[[], Mapping[str, float]] = dict
+        self._spent_before: Mapping[str, float] = {}
+        self._decided = 0  # pods since then
+        self._times_at_s = -math.inf
+
+    def watch(
+        self,
+        state: ClusterState,
+        profiles: Sequence[Profile],
+        gangs: Sequence[GangBook],
+        metrics: PluginTimes | None,
+        clock: Clock,
+    ) -> None:
+        """Say what is audited; plugins of the profiles are asked for scores.
+
+        Without metrics it is not known what plugins take.
+        """
+        self._state, self._gangs, self._clock = state, gangs, clock
+        if metrics is not None:
+            self.now_s, self._spent_by_plugin = metrics.now_s, metrics.seconds_by_plugin
+        self._times_at_s = self.now_s()
+        self._profiles = {profile.scheduler_name: profile for profile in profiles}
+
+    # -- told by the scheduler ---------------------------------------------------------------
+
+    def heard(self, event: WatchEvent) -> None:
+        """Note what becomes of a node."""
+        if isinstance(event.object, Node) and self._clock is not None:
+            self.node_changed(self._clock.now_s(), event, event.object)
+
+    def observe(self, fact: Fact) -> None:
+        """Note what becomes of pods."""
+        match fact:
+            case PodsBound():
+                self.bound(fact.at_s, fact.bound)
+            case AttemptBegan():
+                self._begin(fact)
+            case NodeChosen():
+                self.compare(fact.pod_class)
+            case AttemptEnded():
+                self._end(fact)
+            case PodRejected():
+                self.rejected(fact.at_s, fact.queued, fact.plugin, fact.reason, fact.nominated)
+            case PodFailed():
+                self.failed(fact.at_s, fact.queued, fact.message)
+            case PodEvicted():
+                self.evicted(fact.at_s, fact.outcome)
+            case OutcomesTaken():
+                if fact.last:
+                    self.note_times(fact.at_s)
+                self.flush(fact.at_s)
+
+    def _begin(self, fact: AttemptBegan) -> None:
+        """Begin the entry of an attempt; it becomes part of the trail with its first pods."""
+        attempt = fact.attempt
+        self._turn = attempt.entry = AuditEntry(
+            at_s=0.0, outcome=_BOUND, profile=fact.profile, turn_pods=attempt.pods
+        )
+        self._began_s = attempt.began_s
+
+    def _end(self, fact: AttemptEnded) -> None:
+        """Fill in what is known at the end of an attempt."""
+        turn = self._turn
+        if turn is None:
+            return
+        turn.took_s, turn.spent_us = fact.attempt.took_s, fact.attempt.spent_us
+        self._decided += turn.turn_pods
+        self._turn = None
+        if self._refused:
+            _move_figures(turn, self._refused[0])
+            self._extend(self._refused, len(self._refused))
+            self._refused = []
+
+    def compare(self, pod_class: PodClass) -> None:
+        """Compute the scores of the best nodes for such a pod as things are, if there is time."""
+        turn = self._turn
+        if turn is None or self._began_s < self._scores_from_s or self._state is None:
+            return
+        began_s = self.now_s()
+        card = scorecard(self._profiles[turn.profile], self._state, pod_class)
+        turn.best = best_nodes(card)
+        turn.plugin = _decisive(turn.best)
+        ended_s = self.now_s()
+        self._scores_from_s = ended_s + (ended_s - began_s) / SCORES_SHARE
+
+    def bound(self, at_s: float, bound: Sequence[Assumed]) -> None:
+        """Note pods that have their nodes."""
+        entries = []
+        for turn, pods in _by_turn(bound):
+            entry = turn
+            if entry is None or entry is self._turn or entry.pods:
+                entry = AuditEntry(at_s=at_s, outcome=_BOUND)
+            entry.at_s, entry.pods = at_s, pods
+            entries.append(entry)
+        self._extend(entries, len(bound))
+
+    def rejected(
+        self, at_s: float, queued: QueuedPod, plugin: str, reason: str, nominated: str = ""
+    ) -> None:
+        """Note an attempt that found no node."""
+        entry = AuditEntry(
+            at_s=at_s,
+            outcome=AuditOutcome.UNSCHEDULABLE,
+            profile=queued.pod.spec.scheduler_name,
+            pods=(AuditedPod(queued.key, "", queued.attempts),),
+            node=nominated,
+            plugin=plugin,
+            reason=reason,
+            job=self._job(queued.pod),
+        )
+        if self._turn is None:
+            self._add(entry)
+        else:
+            self._refused.append(entry)
+
+    def failed(self, at_s: float, queued: QueuedPod, reason: str) -> None:
+        """Note a decision that did not come true."""
+        self._add(
+            AuditEntry(
+                at_s=at_s,
+                outcome=AuditOutcome.FAILED,
+                profile=queued.pod.spec.scheduler_name,
+                pods=(AuditedPod(queued.key, "", queued.attempts),),
+                reason=reason,
+                job=self._job(queued.pod),
+            )
+        )
+
+    def evicted(self, at_s: float, outcome: Evicted) -> None:
+        """Note a pod that had to go."""
+        self._add(
+            AuditEntry(
+                at_s=at_s,
+                outcome=AuditOutcome.EVICTED,
+                pods=(AuditedPod(outcome.pod),),
+                by=outcome.by,
+                reason=outcome.reason,
+            )
+        )
+
+    def node_changed(self, at_s: float, event: WatchEvent, node: Node) -> None:
+        """Note whether a node begins or ceases to take new pods; a new node is no news."""
+        name = node.metadata.name
+        why = "deleted" if event.type is EventType.DELETED else why_closed(node)
+        is_known = event.previous is not None or event.type is EventType.DELETED
+        before = self._closed.pop(name, "")
+        if why:
+            self._closed[name] = why
+        if is_known and bool(why) is not bool(before):
+            outcome = AuditOutcome.NODE_CLOSED if why else AuditOutcome.NODE_OPEN
+            self._add(AuditEntry(at_s=at_s, outcome=outcome, node=name, reason=why or before))
+        if event.type is EventType.DELETED:
+            del self._closed[name]
+
+    def note_times(self, at_s: float) -> None:
+        """Note what plugins have taken since the last time."""
+        before, self._spent_before = self._spent_before, dict(self._spent_by_plugin())
+        self._times_at_s = self.now_s()
+        more = {w: int((s - before.get(w, 0.0)) * 1e6) for w, s in self._spent_before.items()}
+        if not self._decided:
+            return
+        self._add(
+            AuditEntry(
+                at_s=at_s,
+                outcome=AuditOutcome.PLUGIN_TIMES,
+                turn_pods=self._decided,
+                spent_us={where: us for where, us in more.items() if us},
+            )
+        )
+        self._decided = 0
+
+    def flush(self, at_s: float) -> None:
+        """Give the lines of what is new to who keeps them."""
+        if self._decided and self.now_s() - self._times_at_s >= TIMES_EVERY_S:
+            self.note_times(at_s)
+        if self._sink is not None and self._fresh:
+            fresh, self._fresh = self._fresh, []
+            self._sink(to_lines(fresh))
+
+    def pages(self, ask: Ask) -> Mapping[str, Page]:
+        """Return the pages of the trail."""
+        return audit_services(self, ask)
+
+    # -- asked -------------------------------------------------------------------------------
+
+    def entries(self, choice: AuditChoice, most: int) -> list[AuditEntry]:
+        """Return the newest entries that are chosen, oldest first."""
+        found: list[AuditEntry] = []
+        for entry in reversed(self._ring):
+            if len(found) >= most:
+                break
+            if choice.takes(entry):
+                found.append(entry)
+        return found[::-1]
+
+    def summary(self, choice: AuditChoice, most: int = 10) -> AuditSummary:
+        """Return what the chosen entries say together."""
+        return summarise(filter(choice.takes, self._ring), most)
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _add(self, entry: AuditEntry) -> None:
+        self._extend([entry], len(entry.pods) or 1)
+
+    def _extend(self, entries: Sequence[AuditEntry], pods: int) -> None:
+        """Add entries of so many pods; an outcome of a node counts as one."""
+        self._ring += entries
+        self._pods += pods
+        while self._pods > self._capacity and len(self._ring) > 1:
+            self._pods -= len(self._ring.popleft().pods) or 1
+        if self._sink is not None:
+            self._fresh += entries
+
+    def _job(self, pod: Pod) -> str:
+        """Return the gang or the owner of a pod; empty if it has neither."""
+        for gangs in self._gangs:
+            gang = gangs.gang_of(pod)
+            if gang is not None:
+                return gang.id
+        meta = pod.metadata
+        owner = next((it for it in meta.owner_references if it.controller), None)
+        return f"{meta.namespace}/{owner.name}" if owner is not None else ""
+
+
+def _by_turn(
+    bound: Sequence[Assumed],
+) -> Iterator[tuple[AuditEntry | None, tuple[AuditedPod, ...]]]:
+    """Yield the pods of each turn; those that are decided together follow on one another."""
+    these: list[AuditedPod] = []
+    turn = None
+    for assumed in bound:
+        entry = assumed.attempt.entry if assumed.attempt is not None else None
+        if entry is not turn and these:
+            yield turn, tuple(these)
+            these = []
+        turn, queued = entry, assumed.queued
+        these.append(AuditedPod(queued.key, assumed.node, queued.attempts))
+    if these:
+        yield turn, tuple(these)
+
+
+def _move_figures(turn: AuditEntry, first: AuditEntry) -> None:
+    """Let the first entry of a turn have its figures, unless other pods' entry has them."""
+    if not turn.pods:
+        first.took_s, first.turn_pods = turn.took_s, turn.turn_pods
+        first.spent_us = turn.spent_us
+        turn.pods = first.pods  # it is told
+
+
+def best_nodes(card: Scorecard) -> tuple[ScoredNode, ...]:
+    """Return the best nodes with their scores, best first."""
+    order = np.argsort(-card.total, kind="stable")[:BEST_NODES].tolist()
+    rows = card.feasible.tolist()
+    return tuple(
+        ScoredNode(
+            card.names[rows[i]],
+            int(card.total[i]),
+            {plugin: int(scores[i]) for plugin, scores in card.scores.items()},
+        )
+        for i in order
+    )
+
+
+def _decisive(best: Sequence[ScoredNode]) -> str:
+    """Return the plugin whose scores set the best node apart the most; empty if it is a draw."""
+    if len(best) < 2 or best[0].total == best[1].total:  # noqa: PLR2004 -- the best and the next
+        return ""
+    first, second = best[0].scores, best[1].scores
+    return max(first, key=lambda plugin: first[plugin] - second[plugin])
+
+
+def why_closed(node: Node) -> str:
+    """Return why a node takes no new pods; empty if it does, taints of its owner aside."""
+    if node.spec.unschedulable:
+        return "unschedulable"
+    for taint in node.spec.taints:
+        if taint.key.startswith("node.kubernetes.io/") and taint.effect != "PreferNoSchedule":
+            return taint.key
+    return ""

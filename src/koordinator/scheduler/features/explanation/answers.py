@@ -1,0 +1,178 @@
+"""Answers to ScheduleExplanation objects: the question of ``koord explain``, asked in the cluster.
+
+Source: koordinator apis/scheduling/v1alpha1/schedule_explanation.go; upstream has no controller for
+it, so when to answer again is decided here.
+"""
+
+import datetime as dt
+import logging
+import sys
+
+from msgspec.structs import replace
+
+from koordinator.api.codec import merge_patch
+from koordinator.api.meta import JsonObject
+from koordinator.api.schedule_explanation import (
+    DomainExplanation,
+    NodeFailedDetail,
+    NodeLevelExplanation,
+    NodePossibleVictims,
+    PossibleVictim,
+    ScheduleExplanation,
+    ScheduleExplanationStatus,
+    SchedulingResult,
+)
+from koordinator.foundation.clock import to_datetime, to_epoch_s
+from koordinator.foundation.errors import ClusterError, NotFoundError
+from koordinator.scheduler.explain import Explanation
+from koordinator.scheduler.features.explanation.explainer import WAITS, explain
+from koordinator.scheduler.loop.handle import Handle
+
+AGAIN_S = 30.0  # after which a question about a pod that waits is answered again
+HEARTBEAT_S = 60.0  # age at which an answer is written again, though it be the same
+MOST = 4  # answers in one step: each takes some 10 ms, and is waited for
+
+log = logging.getLogger(__name__)
+
+
+class Explanations:
+    """Keeps the answers current, and deletes the questions whose time is over."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle, self._cluster, self._clock = handle, handle.cluster, handle.clock
+        self._due_s: dict[tuple[str, str], float] = {}  # by key of the object and the question
+
+    def step(self, *, finish: bool = False) -> None:
+        """Answer what is due: to ``finish``, everything, otherwise as much as a step may take."""
+        now_s, left = self._clock.now_s(), sys.maxsize if finish else MOST
+        objects = self._handle.state.objects
+        found = list(objects.all(ScheduleExplanation))
+        known = {(one.key, one.spec.question_object_key) for one in found}
+        self._due_s = {key: due_s for key, due_s in self._due_s.items() if key in known}
+        for one in found:
+            if not left:
+                return
+            if now_s >= _ends_s(one):
+                left -= 1
+                self._delete(one)
+            elif now_s >= self._due_s.get((one.key, one.spec.question_object_key), 0.0):
+                left -= 1
+                self._answer(one)
+
+    def next_wakeup_s(self) -> float | None:
+        """Return when an answer is due next; None: there is no question."""
+        objects = self._handle.state.objects
+        return min(
+            (
+                min(self._due_s.get((one.key, one.spec.question_object_key), 0.0), _ends_s(one))
+                for one in objects.all(ScheduleExplanation)
+            ),
+            default=None,
+        )
+
+    def _answer(self, one: ScheduleExplanation) -> None:
+        now_s = self._clock.now_s()
+        self._due_s[one.key, one.spec.question_object_key] = now_s + AGAIN_S
+        status = self._status(one.spec.question_object_key, to_datetime(now_s))
+        written_s = to_epoch_s(one.status.last_update_time)
+        is_current = now_s - written_s < HEARTBEAT_S
+        if is_current and status == replace(one.status, last_update_time=status.last_update_time):
+            return  # only the time has changed
+        self._write(one, merge_patch(one, replace(one, status=status)))
+
+    def _status(self, question: str, now: dt.datetime) -> ScheduleExplanationStatus:
+        try:
+            found = explain(self._handle, self._pod_of(question))
+        except NotFoundError as error:
+            return ScheduleExplanationStatus(failed_message=str(error), last_update_time=now)
+        domain = self._domain(found)
+        return ScheduleExplanationStatus(
+            schedulable=domain.schedulable,
+            schedulable_after_preemption=domain.schedulable_after_preemption,
+            failed_message=domain.failed_message,
+            last_update_time=now,
+            detailed_explanation=(domain,),
+        )
+
+    def _pod_of(self, question: str) -> str:
+        """Return the pod that a question is about: of a gang group, one not bound if there is."""
+        for cycle in self._handle.cycles.values():
+            for active in cycle.profile.gangs:
+                gang = active.plugin.gangs.gangs.get(question.split(",", maxsplit=1)[0])
+                if gang is not None and gang.members:
+                    member: str = next(iter(gang.pending or gang.members))
+                    return member
+        return question
+
+    def _domain(self, found: Explanation) -> DomainExplanation:
+        fits = found.verdict != WAITS
+        victims = next((r for r in found.remedies if r.kind == "preempt" and r.sufficient), None)
+        return DomainExplanation(
+            schedulable=fits,
+            schedulable_after_preemption=victims is not None,
+            failed_message="" if fits else found.summary,
+            schedule_explanation=NodeLevelExplanation(
+                schedulable=fits,
+                failed_message=found.last_message if not fits else "",
+                feasible_scheduling_result=(self._result(found),) if found.node else (),
+                node_failed_details=tuple(
+                    NodeFailedDetail(
+                        failed_plugin=cause.plugin,
+                        reason=cause.reason,
+                        preempt_might_help=cause.resolvable,
+                        failed_nodes=cause.on,
+                    )
+                    for cause in found.causes
+                ),
+            ),
+            node_possible_victims=(
+                (
+                    NodePossibleVictims(
+                        node_name=victims.nodes[0],
+                        possible_victims=tuple(self._victim(key) for key in victims.pods),
+                    ),
+                )
+                if victims is not None
+                else ()
+            ),
+        )
+
+    def _result(self, found: Explanation) -> SchedulingResult:
+        namespace, _, name = found.pod.partition("/")
+        state = self._handle.state
+        placed = state.pods.by_key.get(found.pod)
+        pod = placed.pod if placed is not None else state.unbound[found.pod][0]
+        uid = pod.metadata.uid
+        return SchedulingResult(namespace=namespace, name=name, uid=uid, node_name=found.node)
+
+    def _victim(self, key: str) -> PossibleVictim:
+        namespace, _, name = key.partition("/")
+        uid = self._handle.state.pods.by_key[key].pod.metadata.uid
+        return PossibleVictim(namespace=namespace, name=name, uid=uid)
+
+    def _write(self, one: ScheduleExplanation, patch: JsonObject) -> None:
+        meta = one.metadata
+        try:
+            stored = self._cluster.patch(
+                ScheduleExplanation, meta.name, meta.namespace, patch, "status"
+            )
+        except ClusterError as error:  # it is answered again
+            log.info("explanation not written", extra={"object": one.key, "error": str(error)})
+        else:
+            self._handle.state.objects.put(stored)
+
+    def _delete(self, one: ScheduleExplanation) -> None:
+        meta = one.metadata
+        try:
+            self._cluster.delete(ScheduleExplanation, meta.name, meta.namespace, uid=meta.uid)
+        except NotFoundError:
+            pass
+        except ClusterError as error:
+            log.info("explanation not deleted", extra={"object": one.key, "error": str(error)})
+
+
+def _ends_s(one: ScheduleExplanation) -> float:
+    """Return when nobody wants the answer any more."""
+    ttl_s = one.spec.ttl.total_seconds()
+    created_s = to_epoch_s(one.metadata.creation_timestamp)
+    return created_s + ttl_s if ttl_s > 0 and created_s else float("inf")

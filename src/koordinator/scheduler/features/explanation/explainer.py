@@ -1,0 +1,270 @@
+"""Why a pod of a running scheduler waits.  Asks everything, changes nothing."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from koordinator.api.pod import Pod
+from koordinator.api.reservation import Reservation
+from koordinator.domain.gangs import Gang, GangBook
+from koordinator.domain.reservations.reserve_pod import is_reserve_pod, reserve_pod, spoken_name
+from koordinator.foundation.errors import NotFoundError
+from koordinator.scheduler.cycle import Choice, Cycle, Refused
+from koordinator.scheduler.cycle.rivals import Nominations, rivals_of
+from koordinator.scheduler.explain import (
+    Cause,
+    CauseTold,
+    Explanation,
+    Question,
+    Remedy,
+    ask,
+    causes,
+    empty_cluster,
+    nearest_nodes,
+    remedies,
+    short_gang,
+    smaller_gang,
+    turn,
+)
+from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.queue import QueuedPod, QueueState
+from koordinator.scheduler.snapshot import PodClass
+from koordinator.scheduler.transaction import Transaction
+
+PLACED, FITS, WAITS = "placed", "fits", "waits"
+
+
+def explain(handle: Handle, key: str) -> Explanation:
+    """Return all that is known of the waiting of a pod, ``namespace/name``.
+
+    Raises NotFoundError if the scheduler knows no such pod.
+    """
+    key = key_of(handle, key)
+    placed = handle.state.pods.by_key.get(key)
+    queued = handle.queue.get(key)
+    if placed is not None and (queued is None or queued.state is QueueState.IN_FLIGHT):
+        node = handle.state.nodes.names[placed.row]
+        does = "holds room" if is_reserve_pod(placed.pod.metadata) else "runs"
+        name, summary = spoken_name(placed.pod), f"it {does} on {node}"
+        return Explanation(pod=name, verdict=PLACED, summary=summary, node=node)
+    unbound = handle.state.unbound.get(key)
+    if unbound is None:
+        raise NotFoundError(f"no pod {key} waits for a node, and none of that name has one")
+    pod, pod_class = unbound
+    if queued is None:
+        return _not_queued(pod, handle.cycles)
+    return _Explainer(handle, queued).explain(pod_class)
+
+
+def key_of(handle: Handle, name: str) -> str:
+    """Return the key of the pod that stands for ``reservation/NAME``; of other pods their name."""
+    kind, _, reservation = name.partition("/")
+    if kind == "reservation" and name not in handle.state.unbound:
+        found = handle.state.objects.get(Reservation, reservation)
+        if found is not None:
+            return reserve_pod(found).key
+    return name
+
+
+def _not_queued(pod: Pod, cycles: Mapping[str, object]) -> Explanation:
+    helping: tuple[Remedy, ...] = ()
+    if pod.metadata.deletion_timestamp is not None:
+        reason = "it is being deleted, so nobody schedules it any more"
+        if pod.metadata.finalizers:
+            reason += f"; it goes when its finalizers [{' '.join(pod.metadata.finalizers)}] have"
+    else:
+        template = "template.spec." if is_reserve_pod(pod.metadata) else ""
+        reason = (
+            f"no profile schedules it: spec.{template}schedulerName is "
+            f"{pod.spec.scheduler_name!r}, the profiles are {', '.join(sorted(cycles))}"
+        )
+        text = (
+            f"let spec.{template}schedulerName be {' or '.join(sorted(cycles))}, or run the "
+            "scheduler that it names"
+        )
+        helping = (Remedy(kind="change-pod", text=text, tried=False),)
+    told = (CauseTold(plugin="", reason=reason),)
+    name = spoken_name(pod)
+    return Explanation(pod=name, verdict=WAITS, summary=reason, causes=told, remedies=helping)
+
+
+class _Explainer:
+    def __init__(self, handle: Handle, queued: QueuedPod) -> None:
+        self._handle = handle
+        self._queued = queued
+        self._cycle: Cycle = handle.cycles[queued.pod.spec.scheduler_name]
+        self._profile = self._cycle.profile
+
+    def explain(self, pod_class: PodClass) -> Explanation:
+        queued = self._queued
+        refused = self._why_refused()
+        with Transaction(self._handle.state) as transaction:
+            gang = self._place_gang(transaction)
+            left = gang.left if gang is not None else ((queued.pod, pod_class),)
+            who, who_class = left[0]
+            asked = self._ask(who, who_class)
+            gates = self._gates(gang is not None)
+            choice = None
+            if asked.found.fits:
+                choice = self._cycle.choose(
+                    who, who_class, self._nominations(), first_attempt=False
+                )
+            if isinstance(choice, Refused):
+                refused = refused or choice
+            held = [] if refused is None else [Cause(refused.plugin, refused.reason)]
+            told = tuple(causes(asked, [*gates, *held]))
+            fits = isinstance(choice, Choice) and not gates and not held
+            node = choice.node if isinstance(choice, Choice) and fits else ""
+            room = empty_cluster(asked)
+            if gang is not None and room is not None and room.fits:
+                room = None  # for this member; whether for all of them together, nobody has tried
+            return Explanation(
+                pod=spoken_name(queued.pod),
+                verdict=FITS if fits else WAITS,
+                summary=_summary(asked, told, node, gang.text if gang else ""),
+                node=node,
+                causes=told,
+                gang=gang.text if gang else "",
+                nearest=tuple(nearest_nodes(asked)) if not fits else (),
+                empty_cluster=room,
+                remedies=() if fits else self._remedies(asked, gates, held, gang),
+                queue=turn(self._handle.queue, queued, self._profile),
+                last_message=queued.message,
+            )
+
+    def _why_refused(self) -> Refused | None:
+        """Return why a feature sees no place for what is decided together with the pod."""
+        answers = (ask_feature(self._queued) for ask_feature in self._handle.hooks.why_refused)
+        return next((refused for refused in answers if refused is not None), None)
+
+    def _ask(self, pod: Pod, pod_class: PodClass) -> Question:
+        rivals = rivals_of(pod, self._nominations())
+        return ask(self._profile, self._handle.state, pod, pod_class, rivals)
+
+    def _remedies(
+        self,
+        asked: Question,
+        gates: Sequence[Cause],
+        held: Sequence[Cause],
+        gang: "_GangTrial | None",
+    ) -> tuple[Remedy, ...]:
+        """Return what would help; ``held`` is what nobody knows a way out of."""
+        found = tuple(remedies(asked, gang.left if gang is not None else ()))
+        if gang is not None and not gates and not held:
+            found += tuple(smaller_gang(gang.group, gang.count))
+        if not gates and not held:
+            return found
+        rest = tuple(replace(one, sufficient=False) for one in found)
+        opening = tuple(self._openings(asked, gates, held))
+        if opening and any(one.sufficient for one in opening):
+            return (*opening, *rest)
+        first = next((one for one in found if one.sufficient), None)
+        gangs = {active.name for active in self._profile.gangs}
+        waits_for_others = bool(held) or any(gate.plugin in gangs for gate in gates)
+        if first is None or waits_for_others or len(gates) != 1 or not opening:
+            return (*opening, *rest)
+        text = f"together: {opening[0].text}; and {first.text.removeprefix('together: ')}"
+        both = Remedy(kind="together", text=text, nodes=first.nodes, pods=first.pods)
+        return (*opening, *rest, both)
+
+    def _openings(
+        self, asked: Question, gates: Sequence[Cause], held: Sequence[Cause]
+    ) -> Iterator[Remedy]:
+        """Yield what would let the pod into the queue."""
+        closed = " ".join(gate.name for gate in self._queued.pod.spec.scheduling_gates)
+        alone = len(gates) == 1 and not held
+        if closed:
+            text = f"open the scheduling gates [{closed}]: whoever closed them has to"
+            yield Remedy(kind="open-gates", text=text, sufficient=alone and asked.found.fits)
+        for active in self._profile.gangs:
+            book: GangBook = active.plugin.gangs
+            if any(gate.plugin == active.name for gate in gates):
+                for one in short_gang(book, self._queued.pod, self._start_together):
+                    yield replace(one, sufficient=one.sufficient and alone)
+
+    def _start_together(self, keys: Sequence[str], more: int) -> bool:
+        """Return whether these pods, and ``more`` like the one that is explained, find places."""
+        state, own = self._handle.state, self._handle.state.unbound[self._queued.key]
+        members = [(key, *state.unbound[key]) for key in keys if key in state.unbound]
+        members += [(f"{self._queued.key}+{n}", *own) for n in range(more)]
+        with Transaction(state) as transaction:
+            return all(self._place(transaction, *member) for member in members)
+
+    def _place(self, transaction: Transaction, key: str, pod: Pod, pod_class: PodClass) -> bool:
+        """Give a pod a place in thought, if there is one."""
+        choice = self._cycle.choose(pod, pod_class, self._nominations(), first_attempt=False)
+        if not isinstance(choice, Choice):
+            return False
+        transaction.place(key, pod, pod_class, choice.row, choice.holding.belongings)
+        for item in choice.holding.objects:
+            transaction.put_object(item)
+        return True
+
+    def _nominations(self) -> Nominations:
+        nominator, classes = self._handle.nominator, self._handle.state.classes
+        return {
+            node: [(pod, classes.of(pod)) for pod in nominator.on_node(node)]
+            for node in nominator.nodes()
+        }
+
+    def _gates(self, is_tried_as_gang: bool) -> list[Cause]:
+        """Return who keeps the pod out of the queue; that another one speaks for it is no cause."""
+        gangs = {active.name for active in self._profile.gangs} if is_tried_as_gang else set()
+        found = []
+        for active in self._profile.pre_enqueue:
+            message = active.plugin.pre_enqueue(self._queued.pod)
+            if message and active.name not in gangs:
+                found.append(Cause(active.name, message))
+        return found
+
+    def _place_gang(self, transaction: Transaction) -> "_GangTrial | None":
+        """Place the members of the pod's gang until one finds no place; tell who is left.
+
+        None if the pod goes alone, or its gang is not whole yet.  If all find places, the pod
+        itself is left, and has none yet.
+        """
+        active = next(iter(self._profile.gangs), None)
+        pod, state = self._queued.pod, self._handle.state
+        if active is None or active.plugin.gangs.starts_alone(pod):
+            return None
+        book: GangBook = active.plugin.gangs
+        if book.shortage(pod):
+            return None
+        attempt = book.attempt(pod)
+        others = [key for key in attempt.members if key != pod.key and key in state.unbound]
+        keys = [*others, pod.key]
+        count = 0
+        while count < len(others) and self._place(
+            transaction, keys[count], *state.unbound[keys[count]]
+        ):
+            count += 1
+        what = "finds" if count == 1 else "find"
+        text = f"gang group {attempt.group_id}: {count} of {len(keys)} members {what} a place; "
+        text += f"pod {keys[count]} is the next one"
+        left = tuple(state.unbound[key] for key in keys[count:])
+        group = book.gang_of(pod) if len(attempt.group_id.split(",")) == 1 else None
+        return _GangTrial(left, text, count, group)
+
+
+@dataclass(frozen=True, slots=True)
+class _GangTrial:
+    """What came of placing the members of a gang in thought."""
+
+    left: tuple[tuple[Pod, PodClass], ...]  # without a place, the first of them found none
+    text: str
+    count: int  # of those that have one
+    group: Gang | None  # None: several gangs start together
+
+
+def _summary(asked: Question, told: tuple[CauseTold, ...], node: str, gang: str) -> str:
+    """Return one line that says the most important."""
+    if node:
+        return f"{node} takes it now"
+    everywhere = [cause.reason for cause in told if not cause.nodes]
+    decisive = [c for c in told if c.nodes and c.decisive]
+    parts = list(everywhere)
+    if asked.found.rejected.all() and len(asked.found.rows):
+        listed = ", ".join(f"{c.nodes} {c.reason}" for c in decisive)
+        parts.append(f"none of {len(asked.found.rows)} nodes takes it: {listed}")
+    return "; ".join(filter(None, (gang, *parts)))

@@ -1,0 +1,60 @@
+"""Explanations as a feature: pages, and answers to the questions in the cluster."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from koordinator.scheduler.features.explanation.answers import Explanations
+from koordinator.scheduler.features.explanation.explainer import explain
+from koordinator.scheduler.loop.feature import Ask, Feature, Page
+from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.queue import QueuedPod, QueueState
+
+
+class ExplanationFeature(Feature):
+    """Shows who waits and why."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._answers = Explanations(handle) if handle.options.answers_explanations else None
+
+    def step(self, *, leads: bool) -> None:
+        """Answer the questions that are due."""
+        if leads and self._answers is not None:
+            self._answers.step()
+
+    def next_wakeup_s(self, *, synced: bool) -> float | None:
+        """Return when an answer is due next."""
+        return self._answers.next_wakeup_s() if synced and self._answers is not None else None
+
+    def pages(self, ask: Ask) -> Mapping[str, Page]:
+        """Return the pages of one pod, and of all that wait."""
+        return {
+            "/explain/{namespace}/{podName}": lambda given: ask(
+                partial(self._explained, f"{given['namespace']}/{given['podName']}")
+            ),
+            "/queue": lambda _: ask(self._waiting),
+        }
+
+    def _explained(self, key: str) -> dict[str, Any]:
+        """Return why a pod waits.  Raises NotFoundError."""
+        page: dict[str, Any] = msgspec.to_builtins(explain(self._handle, key))
+        return page
+
+    def _waiting(self) -> dict[str, Any]:
+        """Return the pods that wait, by where, in the order in which they came."""
+        pods = self._handle.queue.pods
+        return {state.value: [_shown(queued) for queued in pods(state)] for state in QueueState}
+
+
+def _shown(queued: QueuedPod) -> dict[str, Any]:
+    return {
+        "pod": queued.key,
+        "priority": queued.priority,
+        "attempts": queued.attempts,
+        "since": queued.queued_at_s,
+        "rejectedBy": sorted(queued.rejectors),
+        "message": queued.message,
+    }

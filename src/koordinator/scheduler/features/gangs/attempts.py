@@ -1,0 +1,421 @@
+"""The turn of a gang group in the queue: places for all its members, or for none.
+
+Whoever stands in the queue for the group is popped; here all members are decided, told and sent on.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from koordinator.api.pod import Pod
+from koordinator.domain.gangs import GangAttempt, GangBook
+from koordinator.foundation.errors import ClusterError
+from koordinator.scheduler.binding import Assumed
+from koordinator.scheduler.contract import NOTHING, ActivePlugin, Holding
+from koordinator.scheduler.cycle import Choice, Cycle, Nominations, Refused, Scorecard
+from koordinator.scheduler.diagnosis import Diagnosis, never_fits
+from koordinator.scheduler.features.gangs.placement import (
+    GangDecision,
+    GangPlacer,
+    GangTurn,
+    Verdict,
+    Wanted,
+)
+from koordinator.scheduler.features.gangs.preemption import GangRooms, Room, told_of_room
+from koordinator.scheduler.features.gangs.reports import GangReports
+from koordinator.scheduler.features.gangs.topology import Demand, Gatherer
+from koordinator.scheduler.features.gangs.topology_preemption import GatheredRooms
+from koordinator.scheduler.features.gangs.waiting import WaitingGangs
+from koordinator.scheduler.loop.facts import RoomSought
+from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.queue import Need, QueuedPod, QueueState
+from koordinator.scheduler.snapshot import PodClass
+
+if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
+    from koordinator.scheduler.features.gangs.metrics import GangMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class GangUnit:
+    """The members of a gang group, or one that has to be near to those with places."""
+
+    turns: "GangTurns"
+    cycle: Cycle
+    head: QueuedPod  # the member that stood in the queue for all
+    gangs: GangBook
+    demand: Demand | None
+
+    def decide(self) -> int:
+        """Decide all members that still need a place; return how many were tried."""
+        return self.turns.decide(self.cycle, self.head, self.gangs, self.demand)
+
+
+class GangTurns:
+    """Decides the gangs of one scheduler."""
+
+    def __init__(self, handle: Handle, reports: GangReports, metrics: "GangMetrics | None") -> None:
+        self._handle, self._reports, self._metrics = handle, reports, metrics
+        state, binder = handle.state, handle.binder
+        self._placer = GangPlacer(binder, self._choose_member, self._diagnose_member, self._card)
+        self._gatherer = Gatherer(state, binder, self._placer, self._card)
+        self._rooms = GangRooms(state)
+        self._gathered_rooms = GatheredRooms(state, binder, self._rooms, self._gatherer)
+        self.waiting = WaitingGangs(handle, self._rooms)
+        self._nominations: Nominations = {}  # as members of the gang that is decided see them
+
+    def unit(self, cycle: Cycle, head: QueuedPod) -> GangUnit | None:
+        """Return what is decided with a member that was popped; None if it goes alone."""
+        active = next(iter(cycle.profile.gangs), None)
+        if active is None:
+            return None
+        gangs: GangBook = active.plugin.gangs
+        demand = self._gatherer.demand(gangs, head.pod)
+        if demand is None and gangs.starts_alone(head.pod):
+            return None
+        return GangUnit(self, cycle, head, gangs, demand)
+
+    def decide(self, cycle: Cycle, head: QueuedPod, gangs: GangBook, demand: Demand | None) -> int:
+        """Decide all members of a group that still need a place; return how many were tried."""
+        handle, active = self._handle, cycle.profile.gangs[0]
+        alone = gangs.starts_alone(head.pod)
+        if not alone and gangs.why_gated(head.pod):
+            handle.queue.postpone(head, handle.clock.now_s())
+            return 0
+        version = (gangs.version(head.pod), demand and self._gatherer.version(demand))
+        attempt = gangs.attempt_alone(head.pod) if alone else gangs.attempt(head.pod)
+        turn = GangTurn(attempt, head, version)
+        lost = None if alone else self._placer.still_lost(cycle, attempt.group_id, version)
+        if lost is not None and self._rooms.is_hopeless(
+            cycle, turn, lost, self._handle.diagnoses.world()
+        ):
+            need = self.waiting.need_of(cycle, attempt, head, lost.level)
+            self._reject_member(
+                cycle, head, lost.pod_class, lost.verdict, "", again=True, need=need
+            )
+            return 0
+        here = {
+            queued.key: queued for queued in self._handle.queue.peek(attempt.members, active.name)
+        }
+        here[head.key] = head
+        members = [
+            (here[key], self._handle.intake.class_of(here[key]))
+            for key in attempt.members
+            if key in here
+        ]
+        members.sort(key=lambda member: not self._handle.nominator.node_of(member[0].key))
+        self._nominations = self._handle.diagnoses.nominated(but=attempt.members)
+        merges = len(cycle.profile.permit) == 1 and self._handle.options.merges
+        merges = merges and not self._handle.state.load.names_any(list(here))
+        if demand is None:
+            merges = merges and not self._handle.diagnoses.nominated()
+            decision = self._placer.place(cycle, turn, members, merges=merges)
+        else:
+            decision = self._gatherer.place(
+                cycle,
+                gangs,
+                turn,
+                members,
+                demand,
+                nominated=self._handle.diagnoses.nominated(),
+                merges=merges,
+            )
+        if self._metrics is not None:
+            took_s = handle.attempts.elapsed_s()
+            self._metrics.gang_decided(len(members), took_s, placed=not decision.is_lost)
+        if decision.is_lost:
+            room = self._room_for(cycle, turn, decision, members, demand)
+            has_network = demand is None or not demand.refusal
+            level = demand.must if demand is not None else None
+            need = None
+            if decision.failed and has_network and not room.pods:
+                need = self.waiting.need_of(cycle, attempt, decision.failed[0][0], level)
+            self._reject_gang(cycle, gangs, turn, decision, room, need=need)
+        else:
+            self._start_gang(cycle, gangs, turn, decision, demand)
+        return len(members)
+
+    def why_not_gathered(self, cycle: Cycle, queued: QueuedPod) -> Refused | None:
+        """Return why a member's gang finds no domain of the network; None: it does or needs none.
+
+        A gang that is short of members has no reason yet.  Everything is as it was afterwards.
+        """
+        active = next(iter(cycle.profile.gangs), None)
+        if active is None:
+            return None
+        gangs: GangBook = active.plugin.gangs
+        demand = self._gatherer.demand(gangs, queued.pod)
+        alone = gangs.starts_alone(queued.pod)
+        if demand is None or (not alone and gangs.shortage(queued.pod)):
+            return None
+        attempt = gangs.attempt_alone(queued.pod) if alone else gangs.attempt(queued.pod)
+        here = {one.key: one for one in self._handle.queue.peek(attempt.members, active.name)}
+        here[queued.key] = queued
+        members = [
+            (here[key], self._handle.intake.class_of(here[key]))
+            for key in attempt.members
+            if key in here
+        ]
+        decision = self._gatherer.place(
+            cycle,
+            gangs,
+            GangTurn(attempt, queued, gangs.version(queued.pod)),
+            members,
+            demand,
+            nominated=self._handle.diagnoses.nominated(),
+            merges=False,
+        )
+        for assumed in reversed(decision.placed):
+            self._handle.binder.forget(assumed)
+        if not decision.is_lost or not decision.failed:
+            return None
+        verdict = decision.failed[0][2]
+        if isinstance(verdict, Refused):
+            return verdict
+        return Refused(verdict.refused_by, verdict.refusal or verdict.message())
+
+    def _room_for(
+        self,
+        cycle: Cycle,
+        turn: GangTurn,
+        decision: GangDecision,
+        members: Sequence[Wanted],
+        demand: Demand | None,
+    ) -> Room:
+        """Ask the PostFilter plugins what could be done for these members, and count it."""
+        if not cycle.profile.post_filter:
+            return Room()
+        began_s = self._handle.attempts.now_s()
+        attempt = turn.attempt
+        if demand is None:
+            room = self._rooms.find(cycle, attempt, decision, members, self._nominations)
+        else:
+            room = self._gathered_rooms.find(
+                cycle,
+                cycle.profile.gangs[0].plugin.gangs,
+                turn,
+                members,
+                demand=demand,
+                decision=decision,
+                nominations=self._nominations,
+            )
+        if self._metrics is not None and room.is_asked:
+            self._handle.attempts.note(RoomSought(len(room.victims)))
+            took_s = self._handle.attempts.now_s() - began_s
+            self._metrics.preempted(attempt.group_id, room.result, took_s)
+        return room
+
+    def _start_gang(
+        self,
+        cycle: Cycle,
+        gangs: GangBook,
+        turn: GangTurn,
+        decision: GangDecision,
+        demand: Demand | None,
+    ) -> None:
+        """Let the members that have places go, and those that have none wait."""
+        now_s, gate = self._handle.clock.now_s(), cycle.profile.gangs[0]
+        placed, failed = decision.placed, decision.failed
+        pods = [assumed.queued for assumed in placed] + [queued for queued, _, _ in failed]
+        self._handle.queue.take_all(pods, now_s)
+        for assumed in placed:
+            self._handle.nominations.forget(assumed.queued.pod, assumed.node)
+        for heard in self._handle.hooks.placed:
+            heard([assumed.queued for assumed in placed])
+        if len(cycle.profile.permit) > 1 or not (placed and self._permit_all(cycle, placed)):
+            for assumed in placed:
+                self._handle.bindings.permit(assumed)
+        room = Room()
+        if failed and not gangs.may_start(failed[0][0].pod):  # those with places wait for them
+            short = [(queued, pod_class) for queued, pod_class, _ in failed]
+            room = self._room_for(cycle, turn, decision, short, demand)
+        error = self._make_room(turn.attempt, failed[0][0].pod, room) if failed else None
+        told: set[int] = set()
+        for queued, pod_class, verdict in failed:
+            node = room.places.get(queued.key, "")
+            keeps, said = bool(node) or room.keeps, told_of_room(room, node, error)
+            if not told:
+                gangs.set_representative(queued.pod)
+            if id(verdict) in told:
+                message = f"{_reason(verdict)} {said}".rstrip()
+                self._tell_member(queued, gate, message, keeps_nomination=keeps)
+            else:
+                self._reject_member(
+                    cycle,
+                    queued,
+                    pod_class,
+                    verdict,
+                    said,
+                    nominated=node,
+                    keeps_nomination=keeps,
+                    again_soon=error is not None,
+                )
+            told.add(id(verdict))
+        self._handle.bindings.settle_waiting()
+
+    def _make_room(self, attempt: GangAttempt, by: Pod, room: Room) -> ClusterError | None:
+        """Nominate members to their places and delete the victims; return what went wrong first."""
+        if not room.places:
+            return None
+        job = f"gang group {attempt.group_id}"
+        return self._handle.evictions.make_room(room.pods, room.victims, by, job)
+
+    def _permit_all(self, cycle: Cycle, placed: Sequence[Assumed]) -> bool:
+        """Let all members go if the gang says so; what it says of one, it says of all."""
+        first = placed[0]
+        permit = cycle.profile.permit[0].plugin.permit(first.queued.pod, first.node)
+        if permit.refusal or permit.wait_s > 0:
+            return False
+        note = Holding(annotations=permit.annotations)
+        for assumed in placed:
+            holding = assumed.holding
+            assumed.holding = note if holding is NOTHING else holding.joined(note)
+        self._handle.bindings.let_go(placed)
+        return True
+
+    def _reject_gang(
+        self,
+        cycle: Cycle,
+        gangs: GangBook,
+        turn: GangTurn,
+        decision: GangDecision,
+        room: Room,
+        *,
+        need: Need | None,
+    ) -> None:
+        """Let the member that found no place wait for help, and the others wait for it."""
+        attempt, head = turn.attempt, turn.head
+        gate = cycle.profile.gangs[0]
+        prefix = f'GangGroup "{attempt.group_id}" gets rejected due to member Pod '
+        others = [queued for queued, _, _ in decision.failed[1:]] + decision.others
+        gang = gangs.gang_of(head.pod)
+        own_id = gang.id if gang is not None else ""
+        left = []
+        for key in gangs.companions(head.pod):
+            waiting = self._handle.bindings.withdraw(key)
+            if waiting is not None:
+                gangs.release(waiting.queued.pod)
+                others.append(waiting.queued)
+                left.append(waiting.queued.pod)
+                room.keep_place(waiting.queued.pod, waiting.node)
+        error = self._make_room(attempt, head.pod, room)
+        for pod in left:
+            if pod.key not in room.pods:
+                self._handle.queue.on_place_left(pod, self._handle.clock.now_s())
+        if decision.failed:
+            queued, pod_class, verdict = decision.failed[0]
+            self._handle.queue.take_all([queued], self._handle.clock.now_s())
+            gangs.set_representative(queued.pod)
+            node = room.places.get(queued.key, "")
+            said = f'Gang "{own_id}" gets rejected due to pod is unschedulable'
+            said = "" if attempt.is_alone else said
+            if told := told_of_room(room, node, error):
+                said = f"{said} {told}".lstrip()
+            self._reject_member(
+                cycle,
+                queued,
+                pod_class,
+                verdict,
+                said,
+                nominated=node,
+                keeps_nomination=bool(node) or room.keeps,
+                again_soon=error is not None,
+                need=need,
+            )
+            message = (
+                f"0/{self._handle.state.nodes.count} nodes are available: "
+                f'{prefix}"{queued.key}" is unschedulable with reason "{_reason(verdict)}", '
+                f"alreadyWaitForBound: {decision.had_place + attempt.waiting}."
+            )
+        else:  # some of the members can't be tried now
+            message = f'{prefix}"{head.key}": other members can not be tried now'
+            others = [other for other in others if other is not head]
+            gangs.set_representative(head.pod)
+            self._handle.attempts.fail(head, message)
+        for other in others:
+            node = room.places.get(other.key, "")
+            said = told_of_room(room, node, error)
+            text = f"{message} {said}" if said else message
+            self._tell_member(other, gate, text, keeps_nomination=bool(node) or room.keeps)
+        if decision.failed and error is None:
+            self._rooms.note_failure(turn, self._handle.diagnoses.world())
+
+    def _reject_member(
+        self,
+        cycle: Cycle,
+        queued: QueuedPod,
+        pod_class: PodClass,
+        verdict: Verdict,
+        said: str,
+        *,
+        again: bool = False,
+        nominated: str = "",
+        keeps_nomination: bool = False,
+        again_soon: bool = False,
+        need: Need | None = None,
+    ) -> None:
+        """End a member's attempt for the reason that no node takes it; ``again``: it knows."""
+        card = cycle.scorecard(pod_class) if self._handle.options.explain else None
+        if isinstance(verdict, Refused):
+            main, plugins = (verdict.plugin, verdict.reason), frozenset((verdict.plugin,))
+            message = verdict.reason
+        else:
+            plugin, reason = verdict.main
+            never = never_fits(verdict, self._handle.state, pod_class)
+            main, plugins = (plugin, f"{reason}; {never}" if never else reason), verdict.plugins
+            message = verdict.message(said)
+            if verdict.refused_by and not verdict.behind and cycle.profile.post_filter:
+                # Others of the quota may have to go as soon as there is a node for this one.
+                plugins |= {active.name for active in cycle.profile.filter}
+        if again:
+            now_s = self._handle.clock.now_s()
+            self._handle.queue.reject(
+                queued, plugins, frozenset(), queued.message, now_s, need=need
+            )
+            self._handle.attempts.wait(queued, main, queued.message)
+        else:
+            if not keeps_nomination:
+                self._handle.nominations.end(queued.pod)
+            if again_soon:  # whatever happens, or does not
+                plugins = frozenset()
+            self._handle.attempts.reject(
+                queued, main, plugins, message, card, nominated=nominated, need=need
+            )
+
+    def _tell_member(
+        self, queued: QueuedPod, gate: ActivePlugin, message: str, *, keeps_nomination: bool = False
+    ) -> None:
+        """Tell a member what happened to another one; it goes back before the queue."""
+        if not keeps_nomination:
+            self._handle.nominations.end(queued.pod)
+        if gate.plugin.tells_others:
+            self._handle.attempts.tell(queued.pod, message)
+        if queued.state is QueueState.IN_FLIGHT:
+            self._handle.queue.postpone(queued, self._handle.clock.now_s())
+        self._reports.told(queued.pod)
+        self._handle.attempts.wait(queued, (gate.name, message), message)
+
+    def _card(self, cycle: Cycle, pod_class: PodClass) -> Scorecard | None:
+        return cycle.scorecard(pod_class) if self._handle.options.explain else None
+
+    def _choose_member(
+        self, cycle: Cycle, queued: QueuedPod, pod_class: PodClass
+    ) -> Choice | Verdict:
+        known = self._handle.diagnoses.known(cycle, pod_class)
+        if known is not None:
+            return known
+        choice = cycle.choose(
+            queued.pod,
+            pod_class,
+            self._nominations,
+            nominated_node=self._handle.nominator.node_of(queued.key),
+            first_attempt=queued.attempts <= 1,
+        )
+        return choice or self._diagnose_member(cycle, queued, pod_class)
+
+    def _diagnose_member(self, cycle: Cycle, queued: QueuedPod, pod_class: PodClass) -> Diagnosis:
+        known = self._handle.diagnoses.known(cycle, pod_class)
+        return known or self._handle.diagnoses.diagnose(cycle, queued.pod, pod_class)
+
+
+def _reason(verdict: Verdict) -> str:
+    return verdict.reason if isinstance(verdict, Refused) else verdict.message()

@@ -1,0 +1,185 @@
+"""Gangs as a feature: members are heard of, decided together, and given back together."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from koordinator.api.pod import Pod
+from koordinator.api.pod_group import PodGroup
+from koordinator.cluster.port import EventType, WatchEvent
+from koordinator.domain.gangs import GangBook
+from koordinator.scheduler.binding import Assumed
+from koordinator.scheduler.contract import Action, ClusterEvent, Gate
+from koordinator.scheduler.cycle import Cycle, Refused
+from koordinator.scheduler.features.gangs.attempts import GangTurns, GangUnit
+from koordinator.scheduler.features.gangs.pages import gang_page, gangs_page
+from koordinator.scheduler.features.gangs.reports import GangReports, JobPlaces
+from koordinator.scheduler.loop.feature import Ask, Feature, Page
+from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.queue import EVERYTHING, QueuedPod
+
+if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
+    from koordinator.scheduler.features.gangs.metrics import GangMetrics
+
+
+class GangFeature(Feature):
+    """Keeps the gangs of all profiles up to date and decides them; each profile has a book."""
+
+    def __init__(
+        self,
+        handle: Handle,
+        books: Sequence[GangBook],
+        places: JobPlaces,
+        metrics: "GangMetrics | None" = None,
+    ) -> None:
+        self.books = books
+        self._handle = handle
+        self._reports = GangReports(
+            handle.cluster,
+            handle.clock,
+            handle.state,
+            books,
+            handle.reporter,
+            places=places,
+            enabled=handle.options.report,
+        )
+        self._turns = GangTurns(handle, self._reports, metrics)
+        self._shrank = False  # one may be short of members now
+        if metrics is not None:
+            metrics.watch(books)
+
+    # -- news --------------------------------------------------------------------------------
+
+    def wants_bind(self, pod: Pod) -> bool:
+        """Return whether the pod is a member."""
+        return any(gangs.is_member(pod) for gangs in self.books)
+
+    def heard_pod(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:
+        """Take in a member; return who should try to enter the queue now."""
+        ready: list[str] = []
+        self._shrank |= deleted
+        for gangs in self.books:
+            ready += gangs.drop_pod(pod) if deleted else gangs.put_pod(pod)
+            self._turns.waiting.changed(gangs, pod, None if deleted else previous)
+            if previous is None and not deleted:
+                ready += gangs.speakers_for(pod)  # one more may be the one that fits
+        return ready
+
+    def heard(self, event: WatchEvent) -> None:
+        """Take in a PodGroup."""
+        group = event.object
+        if not isinstance(group, PodGroup):
+            return
+        queue, now_s = self._handle.queue, self._handle.clock.now_s()
+        self._shrank, gone = True, event.type is EventType.DELETED
+        for gangs in self.books:
+            queue.activate((gangs.drop_group if gone else gangs.put_group)(group), now_s)
+        before = event.previous
+        if gone or (
+            isinstance(before, PodGroup) and group.spec.min_member < before.spec.min_member
+        ):
+            queue.on_event(ClusterEvent(EVERYTHING, Action.UPDATE), now_s)  # members to spare
+
+    def heard_all(self) -> None:
+        """Keep no places for members of a gang that is short of members by now."""
+        if not self._shrank or not self._handle.intake.is_synced:
+            return
+        self._shrank = False
+        nominator = self._handle.nominator
+        for node in nominator.nodes():
+            for pod in nominator.on_node(node):
+                if any(g.is_member(pod) and g.shortage(pod) for g in self.books):
+                    self._handle.nominations.end(pod)
+
+    def left_queue(self, pod: Pod, *, deleted: bool) -> None:  # noqa: ARG002 -- however it left
+        """Forget what was to be told to a pod."""
+        self._reports.gone(pod.key)
+
+    def gate_answered(self, pod: Pod, gate: Gate | None) -> None:
+        """Note who is to be told why it waits before the queue."""
+        self._reports.seen(pod)
+        if gate is not None:
+            self._reports.gated(pod)
+
+    def wake(self) -> None:
+        """Requeue the gangs for which there may be room since the last time."""
+        self._turns.waiting.wake()
+
+    # -- deciding ----------------------------------------------------------------------------
+
+    def unit(self, cycle: Cycle, head: QueuedPod) -> GangUnit | None:
+        """Return the gang group that is decided with a member."""
+        return self._turns.unit(cycle, head)
+
+    def why_refused(self, queued: QueuedPod) -> Refused | None:
+        """Return why no domain takes a member's gang; None: one does, or it needs none."""
+        cycle = self._handle.cycles[queued.pod.spec.scheduler_name]
+        return self._turns.why_not_gathered(cycle, queued)
+
+    def placed(self, pods: Sequence[QueuedPod]) -> None:
+        """Hold the places of members until all have theirs."""
+        for queued in pods:
+            if queued.run_key is None:  # else it is in no gang
+                for gangs in self.books:
+                    gangs.hold(queued.pod)
+
+    def mates(self, pod: Pod) -> Sequence[str]:
+        """Return the members of a pod's gang that need a place."""
+        return [key for gangs in self.books for key in gangs.mates(pod)]
+
+    def broken(self, head: Pod, lost: Sequence[Pod]) -> Sequence[str]:
+        """Let a member whose attempt broke off stand for its gang; return the others."""
+        for gangs in self.books:
+            for pod in lost:
+                gangs.release(pod)
+            gangs.set_representative(head)
+        return self.mates(head)
+
+    def released(self, assumed: Assumed) -> None:
+        """Let the members that wait with one that has lost its place lose theirs."""
+        pod, bindings = assumed.queued.pod, self._handle.bindings
+        for gangs in self.books:
+            companions = gangs.companions(pod)
+            gangs.release(pod)
+            for key in companions:
+                other = bindings.withdraw(key)
+                if other is not None:
+                    gangs.release(other.queued.pod)
+                    gang = gangs.gang_of(pod)
+                    name = gang.id if gang is not None else ""
+                    why = f'Gang "{name}" gets rejected due to Pod "{pod.key}" in Unreserve'
+                    bindings.fail(other, why)
+
+    # -- beside deciding ---------------------------------------------------------------------
+
+    def step(self, *, leads: bool) -> None:
+        """Tell members what their gangs lack, and bring PodGroups up to date."""
+        if not leads:
+            self._handle.isolation.each("following", (self._reports.follow,))
+        else:
+            self._handle.isolation.each("PodGroup status", (self._reports.write,))
+
+    def next_wakeup_s(self, *, synced: bool) -> float | None:
+        """Return when something of a gang is to be written."""
+        if not synced:
+            return None
+        return (
+            self._handle.clock.now_s() if self._reports.is_behind else self._reports.next_wakeup_s()
+        )
+
+    def pages(self, ask: Ask) -> Mapping[str, Page]:
+        """Return the pages of gangs; those of further profiles know the same."""
+        gangs, state = self.books[0], self._handle.state
+
+        def one(given: Mapping[str, str]) -> object:
+            return ask(partial(gang_page, gangs, state, given["namespace"], given["name"]))
+
+        return {
+            "/plugins/Coscheduling/gang/{namespace}/{name}": one,
+            "/plugins/Coscheduling/gangs": lambda _: ask(partial(gangs_page, gangs, state)),
+        }
+
+    def validate(self) -> None:
+        """Raise BugError unless what is counted of gangs is what their members are."""
+        for gangs in self.books:
+            gangs.validate()

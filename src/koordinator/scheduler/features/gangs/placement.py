@@ -1,0 +1,245 @@
+"""Places for the members of a gang group: enough of them, or none.
+
+All happens in the state alone; nothing has been written when it turns out that there is not enough
+room.  What is known of a gang that found too little room is kept: as long as so little has changed
+that there can't be enough, the answer costs next to nothing.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+
+from koordinator.domain.gangs import GangAttempt
+from koordinator.scheduler.binding import Assumed, Binder
+from koordinator.scheduler.cycle import Choice, Cycle, Refused, Scorecard, priority_of
+from koordinator.scheduler.diagnosis import Diagnosis
+from koordinator.scheduler.queue import QueuedPod
+from koordinator.scheduler.snapshot import IntArray, PodClass
+
+Verdict = Diagnosis | Refused
+Wanted = tuple[QueuedPod, PodClass]
+
+MOST_TRIES = 4  # of a gang of several kinds of members, those that failed first
+KEPT = 1 << 14  # gangs whose failure is remembered; then all are forgotten
+
+
+@dataclass(slots=True)
+class GangDecision:
+    """What became of the members; ``placed`` is empty if the attempt was lost."""
+
+    placed: list[Assumed] = field(default_factory=list)
+    failed: list[tuple[QueuedPod, PodClass, Verdict]] = field(default_factory=list)
+    #: of a lost attempt: those who had a place, or were not tried any more
+    others: list[QueuedPod] = field(default_factory=list)
+    is_lost: bool = False
+    had_place: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GangTurn:
+    """The turn of a gang group in the queue."""
+
+    attempt: GangAttempt
+    head: QueuedPod  # the member that stood in the queue for all
+    version: Hashable  # changes with every change of the group
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A gang of identical members that found too little room."""
+
+    version: Hashable  # of the gang group
+    least: int  # how many must find a place
+    pod_class: PodClass
+    verdict: Verdict
+    below: int  # the priority of the most important member
+    level: int | None = None  # of the network domain in which all must be
+
+
+class GangPlacer:
+    """Decides the attempts of one scheduler."""
+
+    def __init__(
+        self,
+        binder: Binder,
+        choose: Callable[[Cycle, QueuedPod, PodClass], Choice | Verdict],
+        diagnose: Callable[[Cycle, QueuedPod, PodClass], Diagnosis],
+        card: Callable[[Cycle, PodClass], Scorecard | None],
+    ) -> None:
+        self._binder, self._choose, self._diagnose, self._card = binder, choose, diagnose, card
+        self._lost: dict[str, Lost] = {}  # by gang group
+        self._verdicts: dict[Hashable, Verdict] = {}  # by run key: why there is no room for more
+
+    def still_lost(self, cycle: Cycle, group_id: str, version: Hashable) -> Lost | None:
+        """Return why the gang found no room the last time, if it can't find any now either."""
+        lost = self._lost.get(group_id)
+        if lost is None or lost.version != version:
+            return None
+        if cycle.room_at_most(lost.pod_class, lost.level) >= lost.least:
+            del self._lost[group_id]
+            return None
+        return lost
+
+    def remember(self, turn: GangTurn, lost: Lost) -> None:
+        """Note that a gang of identical members needs more room than there was."""
+        if len(self._lost) >= KEPT:
+            self._lost.clear()
+        self._lost[turn.attempt.group_id] = lost
+
+    def place(
+        self,
+        cycle: Cycle,
+        turn: GangTurn,
+        members: Sequence[Wanted],
+        *,
+        merges: bool,
+    ) -> GangDecision:
+        """Assume the members on their nodes; ``merges`` allows runs to be decided at once.
+
+        If too many find no place, nobody is assumed.  Of identical members the head is said to be
+        the one without.
+        """
+        attempt = turn.attempt
+        here = {queued.key for queued, _ in members}
+        lacking = [key for key in attempt.members if key not in here]
+        decision = GangDecision(is_lost=attempt.is_lost(lacking))
+        runs = _runs(cycle, members)
+        if merges and not decision.is_lost and not lacking and len(runs) == 1:
+            self._place_alike(cycle, turn, runs[0], decision)
+            return decision
+        for _ in range(0 if decision.is_lost else min(len(runs), MOST_TRIES)):
+            decision = self._place_runs(cycle, attempt, runs, lacking, merges=merges)
+            if not decision.is_lost:
+                return decision
+            failed = decision.failed[0][1]  # others may have taken what only these can use
+            runs.sort(key=lambda run: run[0][1] is not failed)
+        if not decision.failed:
+            decision.others = [queued for queued, _ in members]
+        return decision
+
+    def _place_runs(
+        self,
+        cycle: Cycle,
+        attempt: GangAttempt,
+        runs: Sequence[Sequence[Wanted]],
+        lacking: Sequence[str],
+        *,
+        merges: bool,
+    ) -> GangDecision:
+        """Place one run after the other; give all back as soon as too many have failed."""
+        decision = GangDecision()
+        for run in runs:
+            rows = cycle.choose_run([pod_class for _, pod_class in run]) if merges else None
+            self._place_run(cycle, run, decision, rows)
+            if decision.failed and attempt.is_lost(
+                [*lacking, *(queued.key for queued, _, _ in decision.failed)]
+            ):
+                decision.is_lost = True
+                self._give_back(decision, [wanted for one in runs for wanted in one])
+                break
+        return decision
+
+    def _place_alike(
+        self,
+        cycle: Cycle,
+        turn: GangTurn,
+        run: Sequence[Wanted],
+        decision: GangDecision,
+    ) -> None:
+        """Place identical members, or find out that there is too little room for them."""
+        attempt, keys, pod_class = turn.attempt, _keys(run), run[0][1]
+        run_key = cycle.run_key(pod_class)
+        known = self._verdicts.get(run_key)
+        if known is not None and _is_about_all_nodes(cycle, known):
+            most = cycle.room_at_most(pod_class)
+            if most < len(run) and attempt.is_lost(keys[most:]):
+                self._lose(turn, run, decision, known, had_place=most)
+                return
+        rows = cycle.choose_run([one for _, one in run])
+        if rows is None or len(rows) == len(run) or not attempt.is_lost(keys[len(rows) :]):
+            self._place_run(cycle, run, decision, rows)
+            if decision.failed and attempt.is_lost(q.key for q, _, _ in decision.failed):
+                decision.is_lost = True
+                self._give_back(decision, run)
+            return
+        verdict: Verdict
+        if cycle.limit(pod_class, len(run)) == len(rows):  # a node may have room for more
+            self._place_run(cycle, run, decision, rows)
+            self._give_back(decision, run)
+            verdict = decision.failed[0][2]
+        else:
+            verdict = cycle.diagnose_after(pod_class, rows)
+            cycle.note_room(pod_class, np.bincount(rows, minlength=len(cycle.state.nodes)))
+        self._verdicts[run_key] = verdict
+        self._lose(turn, run, decision, verdict, had_place=len(rows))
+
+    def _lose(
+        self,
+        turn: GangTurn,
+        run: Sequence[Wanted],
+        decision: GangDecision,
+        verdict: Verdict,
+        *,
+        had_place: int,
+    ) -> None:
+        attempt, keys, head = turn.attempt, _keys(run), turn.head
+        numbers = range(len(run) + 1)
+        least = bisect_left(numbers, x=True, key=lambda n: not attempt.is_lost(keys[n:]))
+        pod_class = run[0][1]
+        below = max(priority_of(queued.pod) for queued, _ in run)
+        self.remember(turn, Lost(turn.version, least, pod_class, verdict, below))
+        decision.is_lost = True
+        decision.had_place = min(had_place, len(run) - 1)
+        decision.failed = [(head, pod_class, verdict)]
+        decision.others = [queued for queued, _ in run if queued is not head]
+
+    def _place_run(
+        self, cycle: Cycle, run: Sequence[Wanted], decision: GangDecision, rows: IntArray | None
+    ) -> None:
+        """Place on the rows decided for a run, or decide one by one."""
+        if rows is None:
+            for queued, pod_class in run:
+                choice = self._choose(cycle, queued, pod_class)
+                if isinstance(choice, Choice):
+                    card = self._card(cycle, pod_class)
+                    assumed = self._binder.assume(queued, pod_class, choice)
+                    assumed.scorecard = card
+                    decision.placed.append(assumed)
+                else:
+                    decision.failed.append((queued, pod_class, choice))
+            return
+        done, left = run[: len(rows)], run[len(rows) :]
+        queued_pods, classes = [q for q, _ in done], [c for _, c in done]
+        decision.placed += self._binder.assume_run(queued_pods, classes, rows)
+        if left:
+            why = self._diagnose(cycle, *left[0])
+            decision.failed += [(queued, pod_class, why) for queued, pod_class in left]
+
+    def _give_back(self, decision: GangDecision, members: Sequence[Wanted]) -> None:
+        for assumed in reversed(decision.placed):
+            self._binder.forget(assumed)
+        decision.had_place = len(decision.placed)
+        decision.placed.clear()
+        failed = {queued.key for queued, _, _ in decision.failed}
+        decision.others = [queued for queued, _ in members if queued.key not in failed]
+
+
+def _is_about_all_nodes(cycle: Cycle, verdict: Verdict) -> bool:
+    """Return whether there are as many nodes as when it was found out."""
+    return isinstance(verdict, Refused) or verdict.node_count == cycle.state.nodes.count
+
+
+def _keys(members: Sequence[Wanted]) -> list[str]:
+    return [queued.key for queued, _ in members]
+
+
+def _runs(cycle: Cycle, members: Sequence[Wanted]) -> list[list[Wanted]]:
+    """Return neighbours that can be decided as one run."""
+
+    def run_key(member: Wanted) -> Hashable:
+        return cycle.run_key(member[1])
+
+    return [list(run) for _, run in groupby(members, run_key)]

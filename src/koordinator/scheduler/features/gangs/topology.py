@@ -1,0 +1,244 @@
+"""Places for the members of a gang that wants to be near to itself in the network.
+
+How many members each node takes is asked of the plugins, which domain the job goes to of the
+planner (``domain.network``).  Then the members get the nodes of the plan, in the order of their
+ranks.  As for other gangs all happens in the state alone, and all of it or nothing.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from koordinator.api.annotations.gang import NETWORK_TOPOLOGY_SELECTOR, GatherStrategy
+from koordinator.api.pod import Pod
+from koordinator.domain.gangs import GangAttempt, GangBook
+from koordinator.domain.network import GatherRules, rank_key, rules_of
+from koordinator.foundation.errors import InputError
+from koordinator.scheduler.binding import Binder
+from koordinator.scheduler.cycle import Cycle, Nominations, Scorecard, priority_of
+from koordinator.scheduler.diagnosis import Diagnosis
+from koordinator.scheduler.features.gangs.placement import (
+    GangDecision,
+    GangPlacer,
+    GangTurn,
+    Lost,
+    Wanted,
+)
+from koordinator.scheduler.features.gangs.topology_job import (
+    GATHERS,
+    JobPlacer,
+    Kind,
+    Surroundings,
+    refused,
+)
+from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass
+
+NO_TOPOLOGY = "no cluster network topology"
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a gang group asks of the network; ``refusal`` says why that can't be had at all."""
+
+    rules: Mapping[str, GatherRules] = field(default_factory=dict)  # by gang id
+    refusal: str = ""
+
+    def without_multiples(self) -> "Demand":
+        """Return what is asked of the place of a single member."""
+        rules = {gang: GatherRules(one.must) for gang, one in self.rules.items()}
+        return replace(self, rules=rules)
+
+    @property
+    def must(self) -> int:
+        """The level of the domain that all members have to share."""
+        return max((rules.must for rules in self.rules.values()), default=0)
+
+
+class Gatherer:
+    """Decides the attempts of gangs with a network topology spec."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        binder: Binder,
+        placer: GangPlacer,
+        card: Callable[[Cycle, PodClass], Scorecard | None],
+    ) -> None:
+        self._state, self._binder, self._placer, self._card = state, binder, placer, card
+
+    def demand(self, gangs: GangBook, pod: Pod) -> Demand | None:
+        """Return what a member's group asks of the network; None: nothing it has to have.
+
+        A group that only prefers to be gathered is not kept waiting for want of a topology.
+        """
+        specs = gangs.networks(pod)
+        if not specs:
+            return None
+        network = self._state.network
+        if network.tree is None:
+            has_to = any(
+                rule.strategy == GatherStrategy.MUST_GATHER or rule.pod_count_multiple > 1
+                for spec in specs.values()
+                for rule in spec.gather_strategy
+            )
+            why = f"{NO_TOPOLOGY}: {network.complaint}" if network.complaint else NO_TOPOLOGY
+            return Demand(refusal=why) if has_to else None
+        try:
+            names = network.tree.layer_names
+            return Demand({gang: rules_of(spec, names) for gang, spec in specs.items()})
+        except InputError as error:
+            return Demand(refusal=str(error))
+
+    def version(self, demand: Demand) -> Hashable:
+        """Return what changes when there is another network."""
+        return demand.refusal, self._state.network.generation
+
+    def surroundings(
+        self, gangs: GangBook, members: Sequence[Wanted], nominated: Nominations
+    ) -> Surroundings:
+        """Return where members are or are nominated to, and pods that they want to be near."""
+        count, rows = len(self._state.nodes), self._state.nodes.rows
+        by_key = self._state.pods.by_key
+        own: dict[str, IntArray] = {}
+        for key, gang in gangs.with_places(members[0][0].pod).items():
+            placed = by_key.get(key)
+            if placed is not None:
+                own.setdefault(gang, np.zeros(count, np.int64))[placed.row] += 1
+        held = sum(own.values(), np.zeros(count, np.int64))
+        near = held.copy()
+        keys = {queued.key for queued, _ in members}
+        for node, pods in nominated.items():
+            if node in rows:
+                near[rows[node]] += sum(pod.key in keys for pod, _ in pods)
+        selector = members[0][1].annotations.get(NETWORK_TOPOLOGY_SELECTOR, "")
+        for placed in by_key.values() if selector else ():
+            if placed.pod_class.annotations.get(NETWORK_TOPOLOGY_SELECTOR) == selector:
+                near[placed.row] += 1
+        return Surroundings(held, own, near)
+
+    def place(
+        self,
+        cycle: Cycle,
+        gangs: GangBook,
+        turn: GangTurn,
+        members: Sequence[Wanted],
+        demand: Demand,
+        *,
+        nominated: Nominations,
+        merges: bool,
+    ) -> GangDecision:
+        """Assume the members on nodes of one domain, or nobody.
+
+        If there is no room for all, then so many of the first ranks as may start without the rest.
+        """
+        attempt, tree = turn.attempt, self._state.network.tree
+        here = {queued.key for queued, _ in members}
+        lacking = [key for key in attempt.members if key not in here]
+        if attempt.is_lost(lacking):
+            return GangDecision(others=[queued for queued, _ in members], is_lost=True)
+        if tree is None or demand.refusal:
+            fit = cycle.diagnose(turn.head.pod, _head(turn, members)[1], {})
+            return _lost(turn, members, refused(fit, demand.refusal or NO_TOPOLOGY))
+        around = self.surroundings(gangs, members, nominated)
+        rivals = _without(nominated, here)
+        job = JobPlacer(self._binder, cycle, tree, around, rivals, card=self._card, merges=merges)
+        gang_order = {gang: place for place, gang in enumerate(attempt.members.values())}
+        ranked = sorted(
+            members,
+            key=lambda one: (
+                gang_order[attempt.members[one[0].key]],
+                rank_key(one[0].pod.metadata),
+            ),
+        )
+        kinds = _kinds(cycle, attempt, demand, ranked)
+        needed = _needed(attempt, ranked, lacking)
+        for chosen in _choices(job, kinds, ranked, needed):
+            is_all = len(chosen) == len(ranked)
+            placed = job.place(kinds if is_all else _kinds(cycle, attempt, demand, chosen))
+            if placed is None and attempt.is_alone:
+                placed = job.place(_kinds(cycle, attempt, demand.without_multiples(), chosen))
+            if placed is not None:
+                done = {assumed.queued.key for assumed in placed}
+                decision = GangDecision(placed=placed)
+                left = [one for one in ranked if one[0].key not in done]
+                if left:
+                    verdict = job.why_not(_kinds(cycle, attempt, demand, left))
+                    decision.failed += [(*one, verdict) for one in left]
+                return decision
+        verdict = job.why_not(kinds)
+        if len(kinds) == 1 and not attempt.is_alone and verdict.refused_by == GATHERS:
+            is_short = job.most(kinds[0]) < len(needed)
+            if is_short and job.note_room(kinds[0]):
+                pod_class, count = kinds[0].first[1], len(needed)
+                below = max(priority_of(queued.pod) for queued, _ in members)
+                lost = Lost(turn.version, count, pod_class, verdict, below, demand.must)
+                self._placer.remember(turn, lost)
+        return _lost(turn, members, verdict)
+
+
+def _lost(turn: GangTurn, members: Sequence[Wanted], verdict: Diagnosis) -> GangDecision:
+    others = [queued for queued, _ in members if queued is not turn.head]
+    return GangDecision(failed=[(*_head(turn, members), verdict)], others=others, is_lost=True)
+
+
+def _head(turn: GangTurn, members: Sequence[Wanted]) -> Wanted:
+    return next(one for one in members if one[0] is turn.head)
+
+
+def _without(nominated: Nominations, keys: AbstractSet[str]) -> Nominations:
+    """Return the nominations of pods that are not of the job."""
+    others = {node: [n for n in pods if n[0].key not in keys] for node, pods in nominated.items()}
+    return {node: pods for node, pods in others.items() if pods}
+
+
+def _kinds(
+    cycle: Cycle, attempt: GangAttempt, demand: Demand, ranked: Sequence[Wanted]
+) -> list[Kind]:
+    """Return the members by gang and by what plugins can tell apart."""
+    found: dict[tuple[str, Hashable], list[Wanted]] = {}
+    for one in ranked:
+        found.setdefault((attempt.members[one[0].key], cycle.kind_key(one[1])), []).append(one)
+    kinds = Counter(gang for gang, _ in found)
+    nothing = GatherRules()
+    return [
+        Kind(
+            gang,
+            members,
+            GatherRules(demand.must, demand.rules.get(gang, nothing).multiples),
+            is_whole=kinds[gang] == 1,
+        )
+        for (gang, _), members in found.items()
+    ]
+
+
+def _needed(
+    attempt: GangAttempt, ranked: Sequence[Wanted], lacking: Sequence[str]
+) -> Sequence[Wanted]:
+    """Return the members without the last ones of each strict gang that may find no place."""
+    spare = Counter(attempt.spare)
+    spare.subtract(attempt.members[key] for key in lacking)
+    if max(spare.values(), default=0) <= 0:
+        return ranked
+    kept: list[Wanted] = []
+    for one in reversed(ranked):
+        gang = attempt.members[one[0].key]
+        if spare[gang] > 0:
+            spare[gang] -= 1
+        else:
+            kept.append(one)
+    return kept[::-1]
+
+
+def _choices(
+    job: JobPlacer, kinds: Sequence[Kind], ranked: Sequence[Wanted], needed: Sequence[Wanted]
+) -> Iterator[Sequence[Wanted]]:
+    """Yield who is to be placed: all, as many as one domain takes, as few as needed."""
+    yield ranked
+    most = job.most(kinds[0]) if len(kinds) == 1 and len(needed) < len(ranked) else 0
+    if len(needed) < most < len(ranked):
+        yield ranked[:most]
+    if 0 < len(needed) < len(ranked):
+        yield needed

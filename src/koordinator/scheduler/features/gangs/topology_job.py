@@ -1,0 +1,313 @@
+"""The members of one job onto nodes that are near to each other, in the state alone.
+
+Members of several kinds (gangs of a group, shapes of pods) go to one domain too: kind after kind,
+those with the fewest possible places first, each next to the ones before.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from koordinator.domain.network import (
+    OUTSIDE,
+    GatherRules,
+    NetworkTree,
+    Offer,
+    Plan,
+    Planner,
+    plan,
+    shortage,
+)
+from koordinator.scheduler.binding import Assumed, Binder
+from koordinator.scheduler.cycle import Choice, Cycle, Nominations, Scorecard
+from koordinator.scheduler.diagnosis import Diagnosis
+from koordinator.scheduler.features.gangs.placement import Wanted
+from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass
+
+GATHERS = "Coscheduling"  # the plugin in whose name all this is done
+#: How many are tried for members of several kinds, of those that are large enough for all.
+MOST_DOMAINS = 128
+MOST_PLANS = 16  # after which a node that takes fewer than it said is not asked again
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where pods are that count, ``(n_rows,)`` each."""
+
+    held: IntArray  # members of the group
+    own: Mapping[str, IntArray]  # of them by gang id
+    near: IntArray  # what the job wants to be near to
+
+    def with_more(self, members: Iterable[tuple[str, int]]) -> "Surroundings":
+        """Return what is around after members, given as (gang id, row), have got places."""
+        rows_of: dict[str, list[int]] = defaultdict(list)
+        for gang, row in members:
+            rows_of[gang].append(row)
+        more = {gang: np.bincount(rows, minlength=len(self.held)) for gang, rows in rows_of.items()}
+        all_of_them = sum(more.values(), np.zeros_like(self.held))
+        nothing = np.zeros_like(self.held)
+        own = {gang: self.own.get(gang, nothing) + rows for gang, rows in more.items()}
+        return Surroundings(self.held + all_of_them, {**self.own, **own}, self.near + all_of_them)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Members of one gang that no plugin tells apart, by rank."""
+
+    gang: str
+    members: Sequence[Wanted]
+    rules: GatherRules  # of the gang
+    is_whole: bool  # there are no other kinds in the gang
+
+    @property
+    def first(self) -> Wanted:
+        """The member that stands for all."""
+        return self.members[0]
+
+
+class JobPlacer:
+    """Places one job; what it has found out is kept for a second attempt with fewer members."""
+
+    def __init__(
+        self,
+        binder: Binder,
+        cycle: Cycle,
+        tree: NetworkTree,
+        around: Surroundings,
+        nominated: Nominations,
+        *,
+        card: Callable[[Cycle, PodClass], Scorecard | None],
+        merges: bool,
+    ) -> None:
+        self._state, self._binder, self._cycle, self._tree = cycle.state, binder, cycle, tree
+        self._around, self._nominated = around, nominated
+        self._card, self._merges = card, merges
+        self._slots: dict[str, IntArray] = {}  # by key of the first member
+        self._refusal: Diagnosis | None = None  # of a member, whatever the node: a quota is full
+
+    # -- what there is -----------------------------------------------------------------------
+
+    def slots(self, kind: Kind) -> IntArray:
+        """Return how many members of the kind each node takes, as the state is before the job."""
+        queued, pod_class = kind.first
+        known = self._slots.get(queued.key)
+        if known is None:
+            known = self._cycle.offers(
+                queued.pod, pod_class, self._nominated, most=len(kind.members)
+            )
+            self._slots[queued.key] = known
+        return np.minimum(known, len(kind.members))
+
+    def planner(self, kind: Kind) -> Planner:
+        """Return the room of every domain for this kind alone; multiples are of whole gangs."""
+        rules = kind.rules if kind.is_whole else GatherRules(kind.rules.must)
+        return Planner(self._tree, rules, self._offer(kind, self.slots(kind)))
+
+    def most(self, kind: Kind) -> int:
+        """Return how many members of the kind one domain takes, the multiples left aside."""
+        rules = GatherRules(kind.rules.must)
+        room = Planner(self._tree, rules, self._offer(kind, self.slots(kind))).best_room()
+        return min(room, self._cycle.limit(kind.first[1], len(kind.members)))
+
+    def note_room(self, kind: Kind) -> bool:
+        """Keep what each node takes for other jobs; return whether it can be trusted later."""
+        slots, pod_class = self.slots(kind), kind.first[1]
+        if self._nominated or not self._cycle.takes_amounts_only(pod_class):
+            return False
+        if int(slots.max(initial=0)) < len(kind.members):  # else a node may take more
+            self._cycle.note_room(pod_class, slots)
+        return True
+
+    def _offer(self, kind: Kind, slots: IntArray, around: Surroundings | None = None) -> Offer:
+        around = around or self._around
+        nothing = np.zeros_like(slots)
+        return Offer(
+            slots, self._around.held, around.own.get(kind.gang, nothing), around.near, nothing
+        )
+
+    # -- placing -----------------------------------------------------------------------------
+
+    def place(self, kinds: Sequence[Kind]) -> list[Assumed] | None:
+        """Assume all members on nodes of one domain, or none."""
+        self._refusal = None
+        alike = len(kinds) == 1
+        placed = self._place_alike(kinds[0]) if alike else self._place_kinds(kinds)
+        if placed is not None:
+            rows = {assumed.queued.key: assumed.placed.row for assumed in placed}
+            self._slots.clear()
+            self._around = self._around.with_more(
+                [(kind.gang, rows[queued.key]) for kind in kinds for queued, _ in kind.members]
+            )
+        return placed
+
+    def _place_alike(self, kind: Kind) -> list[Assumed] | None:
+        slots = self.slots(kind).copy()
+        for _ in range(MOST_PLANS):
+            offer = self._offer(kind, slots)
+            found = plan(self._tree, kind.rules, offer, len(kind.members))
+            if found is None:
+                return None
+            placed = self._assume(kind, found, slots)
+            if len(placed) == len(kind.members):
+                return placed
+            self._give_back(placed)
+            if self._refusal is not None:
+                return None
+        return None
+
+    def _place_kinds(self, kinds: Sequence[Kind]) -> list[Assumed] | None:
+        """Try the domains that have room for each kind alone, those that fit the largest best."""
+        planners = {id(kind): self.planner(kind) for kind in kinds}
+        largest = max(kinds, key=lambda kind: len(kind.members))
+        order = sorted(kinds, key=lambda kind: int(self.slots(kind).sum()))  # scarce places first
+        tried = 0
+        for level, domains in planners[id(largest)].candidates(len(largest.members)):
+            for domain in domains[self._have_amounts(kinds, level)[domains]].tolist():
+                if any(planners[id(k)].room[level][domain] < len(k.members) for k in kinds):
+                    continue
+                if tried == MOST_DOMAINS:
+                    return None
+                tried += 1
+                for _ in kinds:
+                    placed, failed = self._fill(order, level, domain)
+                    if failed is None:
+                        return placed
+                    if self._refusal is not None:
+                        return None
+                    order.remove(failed)  # others may have taken what only this one can use
+                    order.insert(0, failed)
+        return None
+
+    def _have_amounts(self, kinds: Sequence[Kind], level: int) -> BoolArray:
+        """Return ``(n_domains,)``: what is free is as much as all members request together.
+
+        Anything may be, where more than that counts: they may use what is reserved.
+        """
+        each = [len(kind.members) * self._cycle.requests(kind.first[1]) for kind in kinds]
+        wanted: IntArray = np.sum(each, axis=0)
+        nodes, count = self._state.nodes, len(self._state.nodes)
+        of_row = self._tree.of_row(level, count)
+        inside = np.flatnonzero(of_row != OUTSIDE)
+        enough = np.ones(int(of_row.max(initial=-1)) + 1, bool)
+        if any(self._cycle.bound(kind.first[1]) is None for kind in kinds):
+            return enough
+        for column in np.flatnonzero(wanted).tolist():
+            free = nodes.allocatable[column, inside] - nodes.requested[column, inside]
+            sums = np.zeros(len(enough), np.int64)
+            np.add.at(sums, of_row[inside], np.maximum(free, 0))
+            enough &= sums >= wanted[column]
+        return enough
+
+    def _fill(
+        self, kinds: Sequence[Kind], level: int, domain: int
+    ) -> tuple[list[Assumed], Kind | None]:
+        """Place kind after kind in one domain; or return the kind that found too little room."""
+        depth = self._tree.depth
+        of_row = self._tree.domains(len(self._state.nodes))
+        inside = np.flatnonzero(of_row[level] == domain) if level < depth else np.array([domain])
+        done: list[Assumed] = []
+        around = self._around
+        for index, kind in enumerate(kinds):
+            queued, pod_class = kind.first
+            slots = self._cycle.offers(
+                queued.pod, pod_class, self._nominated, most=len(kind.members), rows=inside
+            )
+            goes_on = any(later.gang == kind.gang for later in kinds[index + 1 :])
+            rules = GatherRules(kind.rules.must) if goes_on else kind.rules
+            planner = Planner(self._tree, rules, self._offer(kind, slots, around))
+            shares = planner.shares(level, domain, len(kind.members))
+            found = None if shares is None else Plan(level, domain, shares)
+            placed = [] if found is None else self._assume(kind, found, slots)
+            done += placed
+            around = around.with_more([(kind.gang, assumed.placed.row) for assumed in placed])
+            if len(placed) < len(kind.members) or (
+                index == len(kinds) - 1 and not self._keeps_multiples(kinds, around)
+            ):
+                self._give_back(done)
+                return [], kind
+        return done, None
+
+    def _keeps_multiples(self, kinds: Sequence[Kind], after: Surroundings) -> bool:
+        """Return whether no domain is left with a number broken by a kind that came before."""
+        of_row = self._tree.domains(len(self._state.nodes))
+        for kind in kinds:
+            own, before = after.own[kind.gang], self._around.own.get(kind.gang)
+            taken = own if before is None else own - before
+            for level, multiple in kind.rules.multiples.items():
+                rows = np.arange(len(own)) if level == self._tree.depth else of_row[level]
+                touched = np.unique(rows[taken > 0])
+                counts = [int(own[rows == domain].sum()) for domain in touched.tolist()]
+                if len(counts) > 1 and any(count % multiple for count in counts):
+                    return False
+        return True
+
+    def _assume(self, kind: Kind, found: Plan, slots: IntArray) -> list[Assumed]:
+        """Assume the members on the rows of the plan; at the first that is refused, end.
+
+        Then ``slots`` says that its row takes no more than it has got.
+        """
+        rows, cycle = found.rows, self._cycle
+        placed: list[Assumed] = []
+        if self._merges and cycle.takes_amounts_only(kind.first[1]):
+            most = cycle.limit(kind.first[1], len(rows))
+            queued_pods = [queued for queued, _ in kind.members[:most]]
+            classes = [pod_class for _, pod_class in kind.members[:most]]
+            placed = self._binder.assume_run(queued_pods, classes, rows[:most]) if most else []
+            if most < len(rows):
+                self._refuse(kind.members[most])
+            return placed
+        for (queued, pod_class), row in zip(kind.members, rows.tolist(), strict=True):
+            if cycle.is_refused(pod_class):
+                self._refuse((queued, pod_class))
+                break
+            choice = cycle.choose_on(pod_class, row)
+            if not isinstance(choice, Choice):
+                slots[row] = sum(other.placed.row == row for other in placed)
+                break
+            card = self._card(cycle, pod_class)
+            assumed = self._binder.assume(queued, pod_class, choice)
+            assumed.scorecard = card
+            placed.append(assumed)
+        return placed
+
+    def _refuse(self, member: Wanted) -> None:
+        """Note why a member is refused on any node while those before it have their places."""
+        queued, pod_class = member
+        self._refusal = self._cycle.diagnose(queued.pod, pod_class, {})
+
+    def _give_back(self, placed: Sequence[Assumed]) -> None:
+        for assumed in reversed(placed):
+            self._binder.forget(assumed)
+
+    # -- why not -----------------------------------------------------------------------------
+
+    def why_not(self, kinds: Sequence[Kind]) -> Diagnosis:
+        """Return why the job has no place: of the kind that there is too little room for."""
+        if self._refusal is not None:
+            return self._refusal
+        planners = [self.planner(kind) for kind in kinds]
+        kind, planner = min(
+            zip(kinds, planners, strict=True),
+            key=lambda one: one[1].best_room() - len(one[0].members),
+        )
+        count, pod_class = len(kind.members), kind.first[1]
+        if self._cycle.takes_amounts_only(pod_class):
+            fit = self._cycle.diagnose_full(pod_class, self.slots(kind))
+        else:
+            fit = self._cycle.diagnose(kind.first[0].pod, pod_class, self._nominated)
+            anybody = fit.behind | {active.name for active in self._cycle.profile.filter}
+            fit = replace(fit, behind=anybody)  # who keeps the second pod away was not asked
+        if fit.refused_by:
+            return fit
+        text = shortage(planner, count, fit.message())
+        others = sum(len(one.members) for one in kinds) - count
+        if others:
+            text += f", besides {others} other members of the job"
+        return refused(fit, text)
+
+
+def refused(fit: Diagnosis, why: str) -> Diagnosis:
+    """Return the verdict that a member is refused on all nodes for want of a domain."""
+    return replace(fit, refused_by=GATHERS, refusal=why, counts={}, behind=fit.behind | fit.plugins)

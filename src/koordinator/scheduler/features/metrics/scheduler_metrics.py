@@ -1,0 +1,406 @@
+"""What kube-scheduler measures about itself, under the same names.
+
+Sources: kubernetes pkg/scheduler/metrics/metrics.go (names, labels, buckets); koordinator
+pkg/scheduler/metrics.  One call of a plugin covers all nodes here, where the original's covers one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    Metric,
+)
+
+from koordinator.api.device import Device
+from koordinator.api.labels import SECONDARY_DEVICE_WELL_PLANNED
+from koordinator.api.meta import KubeObject
+from koordinator.cluster.port import EventType, WatchEvent
+from koordinator.scheduler.binding import Assumed
+from koordinator.scheduler.contract import (
+    ActivePlugin,
+    Arithmetic,
+    ClusterEvent,
+    EventHint,
+    Hint,
+    Profile,
+)
+from koordinator.scheduler.loop.facts import (
+    AttemptEnded,
+    Fact,
+    PermitWaited,
+    PodFailed,
+    PodRejected,
+    PodsBound,
+    RoomSought,
+)
+from koordinator.scheduler.loop.feature import Feature
+from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.loop.instruments import Counter, Histogram, exponential
+from koordinator.scheduler.queue import QueuedPod, QueueState
+from koordinator.scheduler.snapshot import BoolArray, IntArray, Snapshot
+
+#: Method of a plugin -> extension point under which its time is counted.
+_POINT_OF = {
+    "pre_enqueue": "PreEnqueue",
+    "prefilter": "PreFilter",
+    "filter": "Filter",
+    "score": "Score",
+    "score_among": "Score",
+    "normalize": "ScoreExtensionNormalize",
+    "prefer_nodes": "PreferNodesPlugin",
+    "find_one_node": "FindOneNodePlugin",
+    "next_pod": "NextPod",
+    "reserve": "Reserve",
+    "permit": "Permit",
+    "pre_bind": "PreBind",
+    "postfilter": "PostFilter",
+    "post_bind": "PostBind",
+}
+_QUEUES = {
+    QueueState.ACTIVE: "active",
+    QueueState.BACKOFF: "backoff",
+    QueueState.UNSCHEDULABLE: "unschedulable",
+    QueueState.GATED: "gated",
+}
+
+
+class Metrics(Feature):
+    """The scheduler's own figures; ``watch`` adds those that are read when somebody asks.
+
+    Told by the scheduler's thread only; a collector of prometheus-client, asked by any.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        attempt = exponential(0.001, 2, 15)
+        self._attempts = Counter(
+            "schedule_attempts",
+            "Number of attempts to schedule pods, by the result.",
+            ["result", "profile"],
+        )
+        self._attempt_seconds = Histogram(
+            "scheduling_attempt_duration_seconds",
+            "From the start of an attempt to its end, binding included.",
+            ["result", "profile"],
+            attempt,
+        )
+        self._algorithm_seconds = Histogram(
+            "scheduling_algorithm_duration_seconds", "Time to decide on one pod.", [], attempt
+        )
+        self._sli_seconds = Histogram(
+            "pod_scheduling_sli_duration_seconds",
+            "From the first time a pod could be tried to its binding.",
+            ["attempts"],
+            exponential(0.01, 2, 20),
+        )
+        self._pod_attempts = Histogram(
+            "pod_scheduling_attempts", "Attempts that a pod needed.", [], exponential(1, 2, 5)
+        )
+        self._victims = Histogram(
+            "preemption_victims", "Victims of one preemption.", [], exponential(1, 2, 7)
+        )
+        self._preemptions = Counter("preemption_attempts", "Attempts to make room by preemption.")
+        self._point_seconds = Histogram(
+            "framework_extension_point_duration_seconds",
+            "Time of all plugins of an extension point in one attempt.",
+            ["extension_point", "status", "profile"],
+            exponential(0.0001, 2, 12),
+        )
+        self._plugin_seconds = Histogram(
+            "plugin_execution_duration_seconds",
+            "Time of one plugin at an extension point, for all nodes it was asked about.",
+            ["plugin", "extension_point", "status"],
+            exponential(0.00001, 1.5, 20),
+        )
+        self._evaluations = Counter(
+            "plugin_evaluation",
+            "How often a plugin was asked.",
+            ["plugin", "extension_point", "profile"],
+        )
+        self._event_seconds = Histogram(
+            "event_handling_duration_seconds",
+            "Time to take in one event of the cluster.",
+            ["event"],
+            exponential(0.0001, 2, 12),
+        )
+        self._permit_seconds = Histogram(
+            "permit_wait_duration_seconds", "Time pods waited for a permit.", ["result"], attempt
+        )
+        self._hint_seconds = Histogram(
+            "queueing_hint_execution_duration_seconds",
+            "Time in which a plugin says whether an event may help a pod.",
+            ["plugin", "event", "hint"],
+            exponential(0.00001, 1.5, 20),
+        )
+        self._spent: dict[tuple[str, str], float] = {}  # in this attempt, by profile and point
+        self.now_s: Callable[[], float] = perf_counter
+        registry.register(self)
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # nothing to check names against before the first scrape
+
+    def collect(self) -> Iterator[Metric]:
+        for kept in vars(self).values():
+            if isinstance(kept, Histogram | Counter):
+                yield kept.collect()
+
+    # -- told by the scheduler ---------------------------------------------------------------
+
+    def observe(self, fact: Fact) -> None:
+        """Count what becomes of pods."""
+        match fact:
+            case PodsBound():
+                for assumed in fact.bound:
+                    self._count_bound(assumed, fact.at_s)
+            case AttemptEnded(attempt):
+                self.decided(attempt.pods, attempt.took_s, attempt.spent_us)
+            case PodRejected() if fact.tried:
+                self._attempted(_profile_of(fact.queued), "unschedulable", fact.took_s)
+            case PodFailed():
+                self._attempts.inc("error", _profile_of(fact.queued))
+            case PermitWaited():
+                self._permit_seconds.observe(fact.waited_s, fact.result)
+            case RoomSought():
+                self.preempted(fact.victims)
+
+    def decided(self, pods: int, took_s: float, spent_us: dict[str, int] | None = None) -> None:
+        """Count decisions made together: each took its share of the time.
+
+        ``spent_us``, if given, gets the microseconds of each extension point.
+        """
+        self._algorithm_seconds.observe(took_s / pods, times=pods)
+        for (profile, point), spent_s in self._spent.items():
+            self._point_seconds.observe(spent_s, point, "Success", profile)
+            if spent_us is not None:
+                spent_us[point] = int(spent_s * 1e6)
+        self._spent.clear()
+
+    def _count_bound(self, assumed: Assumed, now_s: float) -> None:
+        """Count a pod that has its node; ``now_s`` is the scheduler's time.
+
+        How long the API server took is counted with other pods at the same time included.
+        """
+        queued, attempt = assumed.queued, assumed.attempt
+        took_s = self.now_s() - (attempt.began_s if attempt is not None else 0.0)
+        profile = _profile_of(queued)
+        self._attempted(profile, "scheduled", took_s)
+        bind_s = now_s - (assumed.sent_s or now_s)
+        self._point_seconds.observe(bind_s, "Bind", "Success", profile)
+        self._pod_attempts.observe(queued.attempts)
+        since_s = now_s if queued.first_attempt_s is None else queued.first_attempt_s
+        self._sli_seconds.observe(now_s - since_s, str(min(queued.attempts, 16)))
+
+    def _attempted(self, profile: str, result: str, took_s: float) -> None:
+        self._attempts.inc(result, profile)
+        self._attempt_seconds.observe(took_s, result, profile)
+
+    def preempted(self, victims: int) -> None:
+        """Count an attempt to make room; without victims it came to nothing."""
+        self._preemptions.inc()
+        if victims:
+            self._victims.observe(victims)
+
+    def timed(self, event: WatchEvent, took_s: float) -> None:
+        """Count an event of the cluster."""
+        self._event_seconds.observe(took_s, label_of(event))
+
+    def seconds_by_plugin(self) -> dict[str, float]:
+        """Return what plugins have taken so far, by ``extension point/plugin``."""
+        seconds: dict[str, float] = {}
+        for (plugin, point, _), sum_s in self._plugin_seconds.sums.items():
+            where = f"{point}/{plugin}"
+            seconds[where] = seconds.get(where, 0.0) + sum_s
+        return seconds
+
+    # -- around plugins ----------------------------------------------------------------------
+
+    def wrap(self, profile: Profile) -> Profile:
+        """Return the profile with plugins whose calls are timed."""
+        wrapped: dict[str, ActivePlugin] = {}
+
+        def wrap(actives: tuple[ActivePlugin, ...]) -> tuple[ActivePlugin, ...]:
+            return tuple(
+                replace(
+                    active,
+                    plugin=wrapped.setdefault(
+                        active.name,
+                        replace(active, plugin=self._timed(active, profile.scheduler_name)),
+                    ).plugin,
+                )
+                for active in actives
+            )
+
+        points: dict[str, Any] = {
+            name: wrap(value)
+            for name in profile.__dataclass_fields__
+            if isinstance(value := getattr(profile, name), tuple)
+        }
+        points["judge"] = self._timed_judge(profile)
+        points["events"] = {
+            name: tuple(self._timed_hint(name, hint) for hint in hints)
+            for name, hints in profile.events.items()
+        }
+        return replace(profile, **points)
+
+    def _timed_hint(self, plugin: str, hint: EventHint) -> EventHint:
+        asked = hint.hint
+        if asked is None:
+            return hint
+
+        def timed(pod: KubeObject, event: ClusterEvent) -> Hint:
+            began_s = perf_counter()
+            answer = asked(pod, event)
+            self._hint_seconds.observe(perf_counter() - began_s, plugin, event.label, answer.value)
+            return answer
+
+        return replace(hint, hint=timed)
+
+    def _timed(self, active: ActivePlugin, profile: str) -> object:
+        timed = _TimedPlugin(active.plugin)
+        for name, point in _POINT_OF.items():
+            if hasattr(active.plugin, name):
+                call = self._timed_call(getattr(active.plugin, name), active.name, point, profile)
+                setattr(timed, name, call)
+        if hasattr(active.plugin, "judge"):
+            timed.judge = self._timed_joint(active.plugin.judge, active.name, profile)
+        return timed
+
+    def _timed_joint(
+        self, call: Callable[..., None], plugin: str, profile: str
+    ) -> Callable[..., None]:
+        """Return a filter and score at once, timed: each of the two takes half of that."""
+
+        def timed(*args: object) -> None:
+            began_s = perf_counter()
+            call(*args)
+            took_s = perf_counter() - began_s
+            for point in ("Filter", "Score"):
+                self._took(took_s / 2, plugin, point, profile)
+
+        return timed
+
+    def _timed_call(
+        self, call: Callable[..., Any], plugin: str, point: str, profile: str
+    ) -> Callable[..., Any]:
+        def timed(*args: object) -> Any:
+            began_s = perf_counter()
+            answer = call(*args)
+            self._took(perf_counter() - began_s, plugin, point, profile)
+            return answer
+
+        return timed
+
+    def _took(self, took_s: float, plugin: str, point: str, profile: str) -> None:
+        self._plugin_seconds.observe(took_s, plugin, point, "Success")
+        self._evaluations.inc(plugin, point, profile)
+        key = (profile, point)
+        self._spent[key] = self._spent.get(key, 0.0) + took_s
+
+    def _timed_judge(
+        self, profile: Profile
+    ) -> Callable[[Arithmetic, Snapshot, BoolArray, IntArray], None]:
+        """Return how amounts are judged, timed: each plugin takes an equal part of that."""
+        name = profile.scheduler_name
+
+        def timed(what: Arithmetic, view: Snapshot, fits: BoolArray, total: IntArray) -> None:
+            began_s = perf_counter()
+            profile.judge(what, view, fits, total)
+            took_s = perf_counter() - began_s
+            share_s = took_s / max(len(what.filters) + len(what.scores), 1)
+            for point, plugins in (("Filter", what.filters), ("Score", what.scores)):
+                for plugin in plugins:
+                    self._took(share_s, plugin, point, name)
+
+        return timed
+
+    # -- read when somebody asks -------------------------------------------------------------
+
+    def watch(self, handle: Handle) -> None:
+        """Show the sizes of queue and state with every scrape."""
+        self.registry.register(_Sizes(handle))
+
+
+def label_of(event: WatchEvent) -> str:
+    """Return what metrics call an event, such as PodAdd."""
+    what = {EventType.ADDED: "Add", EventType.MODIFIED: "Update"}.get(event.type, "Delete")
+    return f"{event.object.KIND}{what}"
+
+
+def _profile_of(queued: QueuedPod) -> str:
+    return queued.pod.spec.scheduler_name
+
+
+class _TimedPlugin:
+    """A plugin of which some methods are wrapped; it has what the plugin has."""
+
+    judge: Callable[..., None]
+
+    def __init__(self, plugin: object) -> None:
+        self._plugin = plugin
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plugin, name)
+
+
+class _Sizes:
+    """A collector: reads plain counters that the scheduler keeps anyway."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._queue, self._state, self._bindings = handle.queue, handle.state, handle.bindings
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        pending = GaugeMetricFamily(
+            "scheduler_pending_pods", "Pods that wait, by where.", labels=["queue"]
+        )
+        counts = self._queue.counts()
+        for state, name in _QUEUES.items():
+            pending.add_metric([name], counts[state])
+        yield pending
+        incoming = CounterMetricFamily(
+            "scheduler_queue_incoming_pods",
+            "Pods that came into a queue, by what brought them.",
+            labels=["queue", "event"],
+        )
+        for (state, event), times in list(self._queue.incoming.items()):
+            incoming.add_metric([_QUEUES[state], event], times)
+        yield incoming
+        cached = GaugeMetricFamily(
+            "scheduler_cache_size", "Objects that are kept, by type.", labels=["type"]
+        )
+        cached.add_metric(["nodes"], len(self._state.nodes.rows))
+        cached.add_metric(["pods"], len(self._state.pods.by_key))
+        cached.add_metric(["assumed_pods"], self._bindings.assumed)
+        yield cached
+        blocked = GaugeMetricFamily(
+            "scheduler_unschedulable_pods",
+            "Pods that wait, by a plugin that rejected them.",
+            labels=["plugin", "profile"],
+        )
+        for (plugin, profile), pods in self._queue.rejections().items():
+            blocked.add_metric([plugin, profile], pods)
+        yield blocked
+        in_flight = GaugeMetricFamily(
+            "scheduler_inflight_events",
+            "Events kept for pods that are being decided on.",
+            labels=["event"],
+        )
+        for event, times in self._queue.events_in_flight().items():
+            in_flight.add_metric([event], times)
+        yield in_flight
+        unplanned = GaugeMetricFamily(
+            "scheduler_secondary_device_not_well_planned",
+            "1 for a node whose NICs are said not to go with its GPUs by construction.",
+            labels=["node_name"],
+        )
+        for device in list(self._state.objects.all(Device)):
+            if device.metadata.labels.get(SECONDARY_DEVICE_WELL_PLANNED) == "false":
+                unplanned.add_metric([device.metadata.name], 1.0)
+        yield unplanned

@@ -1,0 +1,51 @@
+"""What the scheduler knows of nodes, as pages.
+
+Source: koordinator pkg/scheduler/frameworkext/services (the paths).
+"""
+
+from collections.abc import Mapping
+from functools import partial
+
+from koordinator.scheduler.features.nodes.device_pages import device_summaries, device_summary
+from koordinator.scheduler.features.nodes.load_page import load_page
+from koordinator.scheduler.features.nodes.node_page import node_page
+from koordinator.scheduler.features.nodes.numa_pages import numa_page
+from koordinator.scheduler.loop.feature import Ask, Feature, Page
+from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.plugins import load_aware
+
+
+class NodePagesFeature(Feature):
+    """Shows nodes, and of plugins that filter them what these go by."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def pages(self, ask: Ask) -> Mapping[str, Page]:
+        """Return the pages of all nodes, and of those plugins that some profile has."""
+        state, cycles = self._handle.state, self._handle.cycles.values()
+        filters = [active for cycle in cycles for active in cycle.profile.filter]
+        pages: dict[str, Page] = {
+            "/plugins/DeviceShare/nodeDeviceSummaries": lambda _: ask(
+                partial(device_summaries, state)
+            ),
+            "/plugins/DeviceShare/nodeDeviceSummaries/{name}": lambda given: ask(
+                partial(device_summary, state, given["name"])
+            ),
+            "/plugins/NodeNUMAResource/nodes/{nodeName}": lambda given: ask(
+                partial(numa_page, state, given["nodeName"])
+            ),
+        }
+        # Asked for by name: where plugins are timed, they are of a class that has what theirs has.
+        load = next(
+            (active.plugin for active in filters if active.name == load_aware.PLUGIN.name), None
+        )
+        if load is not None:  # that of the first profile which has it
+            pages["/plugins/LoadAwareScheduling/node/{nodeName}"] = lambda given: ask(
+                partial(load_page, state, load.rules, given["nodeName"])
+            )
+        on = {active.name for active in filters}
+        shown = {path: page for path, page in pages.items() if path.split("/")[2] in on}
+        return shown | {
+            "/nodes/{nodeName}": lambda given: ask(partial(node_page, state, given["nodeName"]))
+        }

@@ -1,0 +1,176 @@
+"""Quotas as features: jobs wait in their queues, statuses are written, overuse is taken back."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from koordinator.api.pod import Pod
+from koordinator.domain.gangs import GangBook
+from koordinator.domain.job_queues import QueueBook
+from koordinator.scheduler.contract import EventHint
+from koordinator.scheduler.features.quotas.gauges import QuotaGauges
+from koordinator.scheduler.features.quotas.pages import quota_page, quotas_page
+from koordinator.scheduler.features.quotas.places import QueuePlaces
+from koordinator.scheduler.features.quotas.queue_rules import QueuedQuotas
+from koordinator.scheduler.features.quotas.queues import EVENTS, GATE, JobQueues
+from koordinator.scheduler.features.quotas.revocation import QuotaRevoke
+from koordinator.scheduler.features.quotas.status import QuotaStatus
+from koordinator.scheduler.features.quotas.terminating_pods import TerminatingPods
+from koordinator.scheduler.loop.feature import Ask, Feature, Page
+from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin, QuotaLedger
+from koordinator.scheduler.queue import QueuedPod
+from koordinator.scheduler.snapshot import Snapshot
+
+if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
+    from koordinator.scheduler.features.quotas.metrics import QuotaMetrics
+
+
+class JobQueueFeature(Feature):
+    """Holds jobs back in the queues of their quotas, and tells them their places."""
+
+    gate: ClassVar[str] = GATE
+    gate_events: ClassVar[tuple[EventHint, ...]] = EVENTS
+
+    def __init__(
+        self,
+        handle: Handle,
+        plugin: ElasticQuotaPlugin,
+        gangs: Sequence[GangBook],
+        metrics: "QuotaMetrics | None" = None,
+    ) -> None:
+        self._handle = handle
+        quotas = QueuedQuotas(plugin, handle.state)
+        self._queues = JobQueues(handle.clock, handle.state, quotas, gangs)
+        self.places = QueuePlaces(
+            self._queues, handle.state, gangs, handle.reporter, self._message_of
+        )
+        if metrics is not None:
+            metrics.watch_queues(self._lengths)
+
+    @property
+    def book(self) -> QueueBook:
+        """The queues, and the jobs in them."""
+        return self._queues.book
+
+    def left_queue(self, pod: Pod, *, deleted: bool) -> None:
+        """Take a pod's job out of its queue, unless another pod stands for it now."""
+        if deleted:
+            self._queues.lost_member(pod)
+        self._queues.removed(pod.key)
+
+    def why_gated(self, pod: Pod) -> str:
+        """Return in which queue a pod waits for its turn; empty: in none."""
+        return self._queues.why_gated(pod)
+
+    def take_ready(self) -> Iterable[str]:
+        """Return the pods that have newly come to the front."""
+        return self._queues.take_ready()
+
+    def postponed(self, pods: Sequence[QueuedPod]) -> Sequence[QueuedPod]:
+        """Return those before whom others have come in their queues since they passed."""
+        if self._queues.is_empty:
+            return ()
+        return [queued for queued in pods if not self._queues.may_be_tried(queued.pod)]
+
+    def placed(self, pods: Sequence[QueuedPod]) -> None:
+        """Take the jobs of pods that have places out of their queues."""
+        if not self._queues.is_empty:
+            for queued in pods:
+                self._queues.started(queued.pod)
+
+    def step(self, *, leads: bool) -> None:
+        """Forget jobs that wait no more, and tell others their places."""
+        self._handle.isolation.each("queue places", (self.places.settle,))
+        if leads and self._handle.options.report:
+            with self._handle.isolation.barrier("queue places"):
+                self.places.step(self._handle.clock)
+
+    def next_wakeup_s(self, *, synced: bool) -> float | None:
+        """Return when somebody is to be told next."""
+        return self.places.next_wakeup_s() if synced and self._handle.options.report else None
+
+    def validate(self) -> None:
+        """Raise BugError unless queues and jobs say the same."""
+        self.book.validate()
+
+    def _message_of(self, key: str) -> str:
+        queued = self._handle.queue.get(key)
+        return queued.message if queued is not None else ""
+
+    def _lengths(self) -> Mapping[str, int]:
+        return {name: len(queue) for name, queue in list(self.book.queues.items())}
+
+
+class QuotaFeature(Feature):
+    """Keeps ElasticQuotas current, and takes back what a quota uses for too long."""
+
+    def __init__(
+        self, handle: Handle, plugin: ElasticQuotaPlugin, metrics: "QuotaMetrics | None" = None
+    ) -> None:
+        self._handle, self._plugin = handle, plugin
+        cluster, clock, state = handle.cluster, handle.clock, handle.state
+        self._terminating = TerminatingPods(clock, state, plugin)
+        self._revoke = QuotaRevoke(cluster, clock, plugin, state)
+        self._status = (
+            QuotaStatus(cluster, clock, handle.reporter, plugin, state, metrics=metrics)
+            if handle.options.report
+            else None
+        )
+        if metrics is not None:
+            metrics.watch_quotas(self._gauges)
+            self._ledger().hooks.timer = metrics
+
+    def heard_pod(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:  # noqa: ARG002 -- what it is now counts
+        """Take note of a pod that may be on its way out."""
+        self._terminating.note(pod, gone=deleted)
+        return ()
+
+    def heard_all(self) -> None:
+        """Let those pods leave their quotas that are due."""
+        self._terminating.step()
+
+    def step(self, *, leads: bool) -> None:
+        """Evict pods of overused quotas, and write statuses."""
+        barrier = self._handle.isolation.barrier
+        if not leads:
+            if self._status is not None:
+                self._handle.isolation.each("following", (self._status.follow,))
+            return
+        with barrier("quota overuse revoke"):
+            for outcome in self._revoke.step():
+                self._handle.attempts.evicted(outcome)
+        if self._status is not None:
+            with barrier("ElasticQuota status"):
+                self._status.step()
+
+    def finish(self) -> None:
+        """Write all statuses at once."""
+        if self._status is not None:
+            self._status.step(finish=True)
+
+    def next_wakeup_s(self, *, synced: bool) -> float | None:
+        """Return when a pod leaves its quota, or something is to be written or evicted."""
+        due = [self._terminating.next_wakeup_s()]
+        if synced:
+            due.append(self._revoke.next_wakeup_s())
+            due.append(self._status.next_wakeup_s() if self._status is not None else None)
+        return min((due_s for due_s in due if due_s is not None), default=None)
+
+    def pages(self, ask: Ask) -> Mapping[str, Page]:
+        """Return the pages of quotas."""
+
+        def one(given: Mapping[str, str]) -> object:
+            with_pods, name = given.get("includePods") == "true", given["name"]
+            return ask(lambda: quota_page(self._ledger(), name, with_pods=with_pods))
+
+        def every(given: Mapping[str, str]) -> object:
+            with_pods, tree = given.get("includePods") == "true", given.get("tree") or None
+            return ask(lambda: quotas_page(self._ledger(), tree, with_pods=with_pods))
+
+        return {"/plugins/ElasticQuota/quotas/{name}": one, "/plugins/ElasticQuota/quotas": every}
+
+    def _gauges(self) -> Mapping[str, QuotaGauges]:
+        return dict(self._status.gauges) if self._status is not None else {}
+
+    def _ledger(self) -> QuotaLedger:
+        return self._plugin.ledger(Snapshot(self._handle.state))

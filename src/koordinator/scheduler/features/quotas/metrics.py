@@ -1,0 +1,112 @@
+"""What is measured of elastic quotas and their queues, under the names of koord-scheduler.
+
+Source: koordinator pkg/scheduler/plugins/elasticquota/metrics.go.  The gauges of quotas are as old
+as their statuses.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from koordinator.scheduler.features.quotas.gauges import QuotaGauges
+from koordinator.scheduler.loop.attempts import Stopwatch
+from koordinator.scheduler.loop.instruments import Histogram, exponential
+
+
+class QuotaMetrics:
+    """Told by the scheduler's thread only; a collector of prometheus-client, asked by any."""
+
+    def __init__(self, registry: CollectorRegistry, stopwatch: Stopwatch) -> None:
+        self._stopwatch = stopwatch
+        self._status_seconds = Histogram(
+            "update_elastic_quota_status_duration_seconds",
+            "Time to bring the status of one quota up to date.",
+            [],
+            exponential(0.001, 2, 15),
+        )
+        self._process_seconds = Histogram(
+            "elastic_quota_process_latency",
+            "Time of one pass over quotas, in seconds.",
+            ["operation"],
+            exponential(0.00001, 2, 24),
+        )
+        self._hook_seconds = Histogram(
+            "elastic_quota_hook_plugin_latency",
+            "Time of one call of a hook plugin, in seconds.",
+            ["plugin", "operation"],
+            exponential(0.000001, 2, 24),
+        )
+        self._quotas: Callable[[], Mapping[str, QuotaGauges]] = dict
+        self._queues: Callable[[], Mapping[str, int]] = dict
+        registry.register(self)
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing to check names against before the first scrape."""
+        return ()
+
+    def now_s(self) -> float:
+        """Return the time by the stopwatch."""
+        return self._stopwatch.now_s()
+
+    def status_updated(self, took_s: float) -> None:
+        """Count a quota whose status was brought up to date."""
+        self._status_seconds.observe(took_s)
+
+    def processed(self, operation: str, took_s: float) -> None:
+        """Count a pass over quotas."""
+        self._process_seconds.observe(took_s, operation)
+
+    def hook_called(self, plugin: str, operation: str, took_s: float) -> None:
+        """Count a call of a hook plugin."""
+        self._hook_seconds.observe(took_s, plugin, operation)
+
+    def watch_quotas(self, quotas: Callable[[], Mapping[str, QuotaGauges]]) -> None:
+        """Show quotas with every scrape."""
+        self._quotas = quotas
+
+    def watch_queues(self, queues: Callable[[], Mapping[str, int]]) -> None:
+        """Show how many jobs wait in the queue of each quota with every scrape."""
+        self._queues = queues
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield what has been counted, and the figures of quotas and queues."""
+        for histogram in (self._status_seconds, self._process_seconds, self._hook_seconds):
+            yield histogram.collect()
+        status = GaugeMetricFamily(
+            "scheduler_elastic_quota_status",
+            "Figures of a quota; CPU in milli-CPU.",
+            labels=["name", "resource", "tree", "is_parent", "parent", "field"],
+        )
+        for quota in list(self._quotas().values()):
+            _add_quota(status, quota)
+        yield status
+        queued = GaugeMetricFamily(
+            "scheduler_job_queue_length", "Jobs that wait in the queue of a quota.", labels=["name"]
+        )
+        for name, count in list(self._queues().items()):
+            queued.add_metric([name], count)
+        yield queued
+
+
+def _add_quota(family: GaugeMetricFamily, quota: QuotaGauges) -> None:
+    figures = quota.figures
+    fields = {
+        "runtime": figures.runtime,
+        "request": figures.request,
+        "child-request": figures.child_request,
+        "guaranteed": figures.guaranteed,
+        "allocated": figures.allocated,
+        "non-preemptible-request": figures.non_preemptible_request,
+        "non-preemptible-used": figures.non_preemptible_used,
+        "unschedulable-resource": quota.unschedulable,
+        "used": figures.used,
+        "min": figures.min,
+        "max": figures.max,
+        "sharedWeight": figures.weight,
+    }
+    is_parent = "true" if quota.is_parent else "false"
+    for field, amounts in fields.items():
+        for resource, amount in amounts.items():
+            labels = [quota.name, resource, quota.tree, is_parent, quota.parent, field]
+            family.add_metric(labels, amount)

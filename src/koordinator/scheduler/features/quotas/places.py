@@ -1,0 +1,95 @@
+"""What jobs that wait in queues are told of their places, little by little."""
+
+from collections.abc import Callable, Sequence
+
+from koordinator.domain.gangs import GangBook
+from koordinator.domain.job_queues import Place, PlacesTold
+from koordinator.foundation.clock import Clock
+from koordinator.scheduler.features.quotas.queues import JobQueues
+from koordinator.scheduler.loop.reporter import GATED, Reporter
+from koordinator.scheduler.snapshot import ClusterState
+
+TELL_S = 1.0
+TELLS = 50  # places told each time
+_HEAD_CHARS = 200  # of what is said about the first job, in what others are told
+
+
+class QueuePlaces:
+    """Tells the pod that stands for a job; what its PodGroups should say is kept for ``place_of``.
+
+    ``gangs`` hear which PodGroups that concerns.
+    """
+
+    def __init__(
+        self,
+        queues: JobQueues,
+        state: ClusterState,
+        gangs: Sequence[GangBook],
+        reporter: Reporter,
+        message_of: Callable[[str], str],
+    ) -> None:
+        """``message_of`` says why a pod (by key) waits."""
+        self._queues, self._state, self._gangs = queues, state, gangs
+        self._reporter, self._message_of = reporter, message_of
+        self._told = PlacesTold()
+        self._texts: dict[str, tuple[int, str]] = {}  # place and reason, by job
+        self._due_s = 0.0
+
+    def place_of(self, job_id: str) -> tuple[int, str] | None:
+        """Return the place and the reason that a job has been told last."""
+        return self._texts.get(job_id)
+
+    def is_waiting(self, job_id: str) -> bool:
+        """Return whether a job is in a queue."""
+        return self._queues.book.job(job_id) is not None
+
+    def next_wakeup_s(self) -> float | None:
+        """Return when somebody is to be told next; None: nobody is."""
+        return self._due_s if self._queues.moved else None
+
+    def settle(self) -> None:
+        """Forget jobs that wait no more; writes nothing."""
+        for job_id in self._queues.gone:
+            if self._told.forget(job_id) and not self.is_waiting(job_id):
+                self._texts.pop(job_id, None)
+                self._note_groups(job_id)
+        self._queues.gone.clear()
+
+    def step(self, clock: Clock) -> None:
+        """Tell what is due, so many at a time."""
+        now_s, queues = clock.now_s(), self._queues
+        if not queues.moved or now_s < self._due_s:
+            return
+        self._due_s = now_s + TELL_S
+        left = TELLS
+        for quota in list(queues.moved):
+            for place in self._told.due(queues.in_order(quota)):
+                if not left:
+                    return
+                left -= 1
+                self._told.note(place)
+                self._tell(quota, place)
+            del queues.moved[quota]
+
+    def _tell(self, quota: str, place: Place) -> None:
+        job, book = place.job, self._queues.book
+        text = (
+            f"position {place.position} of {place.waiting} in the queue of quota {quota} "
+            f"({book.queues[quota].rules.policy}) when this was written"
+        )
+        if place.position > 1:
+            text += f"; the first is {place.head.id}"
+            why = self._message_of(place.head.pod).partition(" preemption:")[0]
+            if why:
+                text += f", which waits: {why[:_HEAD_CHARS]}"
+        self._texts[job.id] = (place.position, text)
+        self._note_groups(job.id)
+        found = self._state.unbound.get(job.pod)
+        if found is not None and not book.may_be_tried(job.id):
+            self._reporter.failed(found[0], text, GATED)
+
+    def _note_groups(self, job_id: str) -> None:
+        for gangs in self._gangs:
+            for gang_id in job_id.split(","):
+                if gang_id in gangs.gangs:
+                    gangs.changed[gang_id] = None

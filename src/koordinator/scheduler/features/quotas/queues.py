@@ -1,0 +1,189 @@
+"""Jobs of a quota wait in its queue: which pods pass.
+
+The rules are ``domain.job_queues``; here is how they are kept in step with pods, gangs and quotas.
+A pod that is not in front stays gated, where it costs nothing, until ``take_ready`` names it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from koordinator.api.pod import Pod
+from koordinator.api.pod_group import PodGroup
+from koordinator.domain.gangs import GangBook
+from koordinator.domain.job_queues import Job, QueueBook
+from koordinator.domain.quota.amounts import add
+from koordinator.foundation.clock import Clock, to_epoch_s
+from koordinator.scheduler.contract import Action, EventHint
+from koordinator.scheduler.features.quotas.queue_rules import QueuedQuotas
+from koordinator.scheduler.plugins.elastic_quota import as_quota_pod
+from koordinator.scheduler.snapshot import ClusterState
+
+GATE = "JobQueue"
+EVENTS = (EventHint("Pod", Action.UPDATE),)  # the pod may be in another quota now
+
+
+class JobQueues:
+    """The queues of the quotas of one plugin."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        state: ClusterState,
+        quotas: QueuedQuotas,
+        gangs: Sequence[GangBook],
+    ) -> None:
+        self.book = QueueBook()
+        self.moved: dict[str, None] = {}  # quotas in whose queues places have changed
+        self.gone: dict[str, None] = {}  # jobs that wait no more
+        self._clock, self._state, self._quotas, self._gangs = clock, state, quotas, gangs
+        self._usage_at = -1  # changes of what is used when shares were computed
+        self._freed: list[str] = []  # pods whose gates are to be asked again
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no quota has a queue."""
+        return not self.book.queues
+
+    def in_order(self, quota: str) -> Iterable[Job]:
+        """Return the jobs that wait in a quota, the next one first."""
+        queue = self.book.queues.get(quota)
+        if queue is None:
+            return ()
+        return queue.in_order(self._quotas.share_of(quota))
+
+    def why_gated(self, pod: Pod) -> str:
+        """Return why a pod, which no other gate holds, must wait; empty if it need not."""
+        self._read_rules()
+        known = self._state.unbound.get(pod.key)
+        if self.is_empty or known is None:
+            return ""
+        quota = self._quotas.quota_for(known[1])
+        gangs = self._gangs_of(pod)
+        job_id = pod.key if gangs is None else _group_id(gangs, pod)
+        if quota not in self.book.queues or (gangs is not None and gangs.has_begun(pod)):
+            self._leave(job_id)
+            return ""
+        self.book.put(quota, self._job(job_id, pod, gangs))
+        if self.book.may_be_tried(job_id):
+            return ""
+        return f"waits for its turn in the queue of quota {quota}"
+
+    def may_be_tried(self, pod: Pod) -> bool:
+        """Return whether a pod that has passed may still be tried: nobody came before it since."""
+        job = self.book.job_of(pod.key)
+        return job is None or self.book.may_be_tried(job.id)
+
+    def take_ready(self) -> list[str]:
+        """Return the pods that have newly come to the front."""
+        self._read_rules()
+        ready, self._freed = self._freed, []
+        if self.is_empty:
+            return ready
+        self._note_usage(self._quotas)
+        for quota in list(self.book.stale):
+            self.moved[quota] = None
+            for job in self.book.advance(quota, self._quotas.share_of(quota)):
+                ready.append(self._representative(job.id) or job.pod)
+        return ready
+
+    def started(self, pod: Pod) -> None:
+        """Note that a pod has its place: its job has left the queue."""
+        if self.is_empty:
+            return
+        gangs = self._gangs_of(pod)
+        self._leave(pod.key if gangs is None else _group_id(gangs, pod))
+
+    def removed(self, key: str) -> None:
+        """Note that a pod does not wait any more; another one may stand for its gang."""
+        job = self.book.job_of(key)
+        if job is None:
+            return
+        other = self._representative(job.id) or self._any_pending(job.id)
+        if other and other != key:
+            self.book.put(self.book.quota_of(job.id), replace(job, pod=other))
+        else:
+            self._leave(job.id)
+
+    def lost_member(self, pod: Pod) -> None:
+        """Note that a member is gone: a gang that is short of members waits elsewhere."""
+        for gangs in self._gangs if self.book.queues else ():
+            gang = gangs.gang_of(pod)
+            if gang is not None and gang.terms is not None and gangs.shortage(pod):
+                self._leave(gang.terms.group_id)
+
+    def _leave(self, job_id: str) -> None:
+        if self.book.leave(job_id) is not None:
+            self.gone[job_id] = None
+
+    def _job(self, job_id: str, pod: Pod, gangs: GangBook | None) -> Job:
+        known, priority = self.book.job(job_id), pod.spec.priority or 0
+        if known is not None:
+            arrived_s, sequence = known.arrived_s, known.sequence
+        else:
+            arrived_s, sequence = self._arrived_s(pod, gangs), self.book.next_sequence()
+        members = [pod.key] if gangs is None else gangs.attempt(pod).members
+        request: dict[str, int] = {}
+        for key in members:
+            found = self._state.unbound.get(key)
+            if found is not None:
+                add(request, as_quota_pod(found[1]).requests)
+        namespace = pod.metadata.namespace
+        return Job(job_id, pod.key, namespace, priority, arrived_s, sequence, request)
+
+    def _arrived_s(self, pod: Pod, gangs: GangBook | None) -> float:
+        """Return when the job was made: a restart doesn't cost it its place."""
+        gang = gangs.gang_of(pod) if gangs is not None else None
+        group = self._state.objects.get(PodGroup, gang.id) if gang is not None else None
+        meta = pod.metadata if group is None else group.metadata
+        return to_epoch_s(meta.creation_timestamp, self._clock.now_s())
+
+    def _gangs_of(self, pod: Pod) -> GangBook | None:
+        for gangs in self._gangs:
+            gang = gangs.gang_of(pod) if gangs.is_member(pod) else None
+            if gang is not None and gang.terms is not None:
+                return gangs
+        return None
+
+    def _representative(self, group_id: str) -> str:
+        return next((key for g in self._gangs if (key := g.representative(group_id))), "")
+
+    def _any_pending(self, group_id: str) -> str:
+        """Return a member that could stand for its group next; empty if there is none."""
+        found = (
+            g.gangs[one].pending
+            for g in self._gangs
+            for one in group_id.split(",")
+            if one in g.gangs
+        )
+        return next((key for pending in found for key in pending), "")
+
+    def _read_rules(self) -> None:
+        rules = self._quotas.new_rules()
+        if rules is None:
+            return
+        waiting = [job.id for queue in self.book.queues.values() for job in queue.jobs.values()]
+        self._freed += self.book.set_rules(rules)
+        for job_id in waiting:
+            job = self.book.job(job_id)
+            if job is None:
+                self.gone[job_id] = None
+            elif self._is_elsewhere(job):
+                self._freed.append(job.pod)
+
+    def _is_elsewhere(self, job: Job) -> bool:
+        """Return whether a job that waits is in another quota now."""
+        found = self._state.unbound.get(job.pod)
+        quota = self.book.quota_of(job.id)
+        return found is not None and self._quotas.quota_for(found[1]) != quota
+
+    def _note_usage(self, quotas: QueuedQuotas) -> None:
+        """Look again at queues whose order depends on what is used, if that has changed."""
+        shared = [name for name, q in self.book.queues.items() if q.is_shared and len(q)]
+        if shared and quotas.changes != self._usage_at:
+            self._usage_at = quotas.changes
+            self.book.stale.update(dict.fromkeys(shared))
+
+
+def _group_id(gangs: GangBook, pod: Pod) -> str:
+    gang = gangs.gang_of(pod)
+    return gang.terms.group_id if gang is not None and gang.terms is not None else pod.key

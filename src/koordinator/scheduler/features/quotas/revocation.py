@@ -1,0 +1,135 @@
+"""Quotas that use more than they may for too long give it back: some of their pods are evicted.
+
+Source: koordinator pkg/scheduler/plugins/elasticquota/quota_overuse_revoke.go.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+
+from koordinator.api.elastic_quota import SYSTEM_QUOTA
+from koordinator.api.pod import Pod
+from koordinator.api.policy import PodDisruptionBudget
+from koordinator.cluster.port import Cluster
+from koordinator.domain.quota import OveruseTimer, QuotaPod, QuotaTrees, pods_to_revoke, quota_pod
+from koordinator.domain.quota.amounts import add, exceeded, multiple
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import ClusterError, ConflictError, NotFoundError
+from koordinator.scheduler.loop.outcomes import Evicted
+from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
+from koordinator.scheduler.preemption import covers
+from koordinator.scheduler.snapshot import ClusterState, Snapshot
+
+log = logging.getLogger(__name__)
+
+
+class QuotaRevoke:
+    """Watches over the quotas of one plugin, if its arguments say so."""
+
+    def __init__(
+        self, cluster: Cluster, clock: Clock, plugin: ElasticQuotaPlugin, state: ClusterState
+    ) -> None:
+        args = plugin.args
+        self._enabled = args.monitor_all_quotas and args.enable_runtime_quota
+        self._interval_s = args.revoke_pod_interval.total_seconds()
+        self._delay_s = args.delay_evict_time.total_seconds()
+        self._timer = OveruseTimer(self._delay_s)
+        self._cluster = cluster
+        self._clock = clock
+        self._plugin = plugin
+        self._state = state
+        self._due_s = 0.0
+        self._seen = -1  # changes of the ledger
+        self._is_behind = False  # something has changed that was not looked at yet
+        self._over: dict[str, float] = {}  # quotas that use too much, and since when
+
+    def next_wakeup_s(self) -> float | None:
+        """Return when pods may have to go if nothing changes; None if no quota is over."""
+        if self._is_behind:
+            return self._due_s
+        since_s = min(self._over.values(), default=None)
+        return None if since_s is None else since_s + self._delay_s + max(self._interval_s, 0.001)
+
+    def step(self) -> list[Evicted]:
+        """Evict what is due."""
+        now_s = self._clock.now_s()
+        if not self._enabled:
+            return []
+        ledger = self._plugin.ledger(Snapshot(self._state))
+        self._is_behind = now_s < self._due_s and ledger.changes != self._seen
+        if now_s < self._due_s:
+            return []
+        self._due_s = now_s + self._interval_s
+        if ledger.changes != self._seen:
+            self._seen = ledger.changes
+            over = _over(ledger.trees)
+            for name in self._over.keys() - over:
+                self._timer.forget(name)
+            self._over = {name: self._over.get(name, now_s) for name in over}
+        evicted: list[Evicted] = []
+        for name in self._over:
+            if self._timer.observe(name, now_s, is_over=True):
+                self._over[name] = now_s
+                evicted += self._revoke(ledger.trees, name)
+        return evicted
+
+    def _revoke(self, trees: QuotaTrees, name: str) -> list[Evicted]:
+        tree = trees.tree_of(name)
+        node = tree.node(name)
+        used = dict(node.used)
+        pods: dict[str, Pod] = {}
+        for key in node.assigned:
+            placed = self._state.pods.by_key.get(key)
+            if placed is None or key in self._state.unbound:
+                continue
+            if placed.pod.metadata.deletion_timestamp is not None:  # it goes anyway
+                add(used, multiple(node.counted(node.pods[key]), -1))
+            else:
+                pods[key] = placed.pod
+        budgets = list(self._state.objects.all(PodDisruptionBudget))
+        may_evict = _within(budgets, pods)
+        known = [quota_pod(pod, node.counted(node.pods[key])) for key, pod in pods.items()]
+        evicted = []
+        for victim in pods_to_revoke(known, used, tree.runtime(name), may_evict):
+            if self._evict(pods[victim.key]):
+                reason = f"Quota {name} uses more than it may"
+                evicted.append(Evicted(victim.key, f"quota {name}", reason))
+        return evicted
+
+    def _evict(self, pod: Pod) -> bool:
+        meta = pod.metadata
+        try:
+            self._cluster.evict(meta.namespace, meta.name, uid=meta.uid)
+        except (NotFoundError, ConflictError):
+            return False
+        except ClusterError as error:  # such as a budget that was used up just now
+            log.warning("pod not evicted", extra={"pod": pod.key, "error": str(error)})
+            return False
+        return True
+
+
+def _over(trees: QuotaTrees) -> set[str]:
+    """Return the quotas that use more than they may."""
+    found = set()
+    for name in trees.names:
+        if name != SYSTEM_QUOTA:
+            tree = trees.tree_of(name)
+            used = {resource: amount for resource, amount in tree.node(name).used.items() if amount}
+            if used and exceeded(used, tree.runtime(name)):
+                found.add(name)
+    return found
+
+
+def _within(
+    budgets: Iterable[PodDisruptionBudget], pods: dict[str, Pod]
+) -> Callable[[QuotaPod], bool]:
+    """Return a question: whether budgets allow one eviction more, besides those allowed before."""
+    left = [(budget, [budget.status.disruptions_allowed]) for budget in budgets]
+
+    def may_evict(pod: QuotaPod) -> bool:
+        concerned = [rest for budget, rest in left if covers(budget, pods[pod.key])]
+        allowed = all(rest[0] > 0 for rest in concerned)
+        for rest in concerned if allowed else ():
+            rest[0] -= 1
+        return allowed
+
+    return may_evict

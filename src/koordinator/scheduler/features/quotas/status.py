@@ -1,0 +1,195 @@
+"""What quotas use and may use, written into their objects; and the quotas that always exist.
+
+A quota is looked at soon after something of it changed, and all of them in turn, because what one
+asks for changes what others may use.  Only so many are looked at and written per second.
+
+Source: koordinator pkg/scheduler/plugins/elasticquota (controller.go; quota_handler.go for the
+built-in quotas).
+"""
+
+import logging
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from koordinator.api.core import ResourceList
+from koordinator.api.elastic_quota import (
+    DEFAULT_QUOTA,
+    ROOT_QUOTA,
+    SYSTEM_QUOTA,
+    ElasticQuota,
+    ElasticQuotaSpec,
+)
+from koordinator.api.labels import QUOTA_ALLOW_LENT, QUOTA_IS_PARENT
+from koordinator.api.meta import ObjectMeta
+from koordinator.cluster.port import Cluster
+from koordinator.domain.quota import figures_of, with_status
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import ClusterError
+from koordinator.scheduler.features.quotas.gauges import QuotaGauges, gauges_of
+from koordinator.scheduler.loop.patches import Patches
+from koordinator.scheduler.loop.reporter import Reporter
+from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin, QuotaLedger
+from koordinator.scheduler.snapshot import ClusterState, Snapshot
+
+if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
+    from koordinator.scheduler.features.quotas.metrics import QuotaMetrics
+
+INTERVAL_S = 1.0  # as the original
+LOOKS = 500  # per interval: some 30 ms of the loop
+CHECKS = 100  # of rules, per interval
+WRITES = 200  # per interval
+
+log = logging.getLogger(__name__)
+
+
+class QuotaStatus:
+    """Keeps the objects of one plugin's quotas; does nothing before it is due."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        reporter: Reporter,
+        plugin: ElasticQuotaPlugin,
+        state: ClusterState,
+        *,
+        metrics: "QuotaMetrics | None" = None,
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._reporter = reporter
+        self._plugin = plugin
+        self._state = state
+        self._metrics = metrics
+        self.gauges: dict[str, QuotaGauges] = {}  # by quota, if there are metrics
+        self._has_built_in = False
+        self._patches = Patches(cluster, clock)
+        self._due_s = 0.0
+        self._waiting: dict[str, None] = {}  # names to look at, in order
+        self._turn: Iterator[str] = iter(())
+        self._turns_at = -1  # changes of the ledger when all quotas had their turn
+        self._told: dict[str, str] = {}  # complaints by key of the object
+
+    def step(self, *, finish: bool = False) -> None:
+        """Write what is due; to ``finish`` is to write all there is."""
+        if self._clock.now_s() < self._due_s and not finish:
+            return
+        self._due_s = self._clock.now_s() + INTERVAL_S
+        ledger = self._plugin.ledger(Snapshot(self._state))
+        if not self._has_built_in:
+            self._has_built_in = True
+            self._create_built_in(ledger)
+            ledger = self._plugin.ledger(Snapshot(self._state))
+        self._complain(ledger)
+        if finish:
+            self._waiting = dict.fromkeys(ledger.objects)
+            self._write(ledger, len(self._waiting), len(self._waiting))
+            return
+        self._collect(ledger)
+        self._write(ledger, LOOKS, WRITES)
+
+    def follow(self) -> None:
+        """Forget what was to be told of quotas that have gone: somebody else leads, and tells."""
+        ledger = self._plugin.ledger(Snapshot(self._state))
+        ledger.take_notices()
+        ledger.forget_touched()
+
+    def next_wakeup_s(self) -> float | None:
+        """Return when something may have to be written again."""
+        again_s = self._patches.next_wakeup_s()
+        return None if again_s is None else max(again_s, self._due_s)
+
+    def _collect(self, ledger: QuotaLedger) -> None:
+        """Note who is to be looked at: those that changed, with their ancestors, then the next."""
+        trees = ledger.trees
+        for key in self._patches.lost():
+            name = key.partition("/")[2]
+            if name in ledger.objects:
+                self._waiting[name] = None
+            else:
+                self._patches.arrived(key)
+        for name in sorted(ledger.take_touched()):
+            if name not in ledger.objects:
+                self.gauges.pop(name, None)
+            if name in trees:
+                self._waiting.update(dict.fromkeys((*trees.tree_of(name).path(name), ROOT_QUOTA)))
+        room = LOOKS - len(self._waiting)
+        if room <= 0:
+            return
+        turn = list(islice(self._turn, room))
+        if not turn and self._turns_at != ledger.changes:
+            self._turns_at = ledger.changes
+            self._turn = iter(list(ledger.objects))
+            turn = list(islice(self._turn, room))
+        self._waiting.update(dict.fromkeys(turn))
+
+    def _write(self, ledger: QuotaLedger, looks: int, writes: int) -> None:
+        now_s = self._metrics.now_s if self._metrics is not None else float
+        began_s = now_s()
+        for name in list(islice(self._waiting, looks)):
+            if writes <= 0:
+                break
+            at_s = now_s()
+            writes -= self._update(ledger, name)
+            del self._waiting[name]
+            if self._metrics is not None:
+                self._metrics.status_updated(now_s() - at_s)
+        if self._metrics is not None:
+            self._metrics.processed("update_status", now_s() - began_s)
+
+    def _update(self, ledger: QuotaLedger, name: str) -> int:
+        """Have a quota's figures written if they have changed; return the number of writes."""
+        quota = ledger.objects.get(name)
+        if quota is None or (name != ROOT_QUOTA and name not in ledger.trees):
+            self.gauges.pop(name, None)
+            return 0
+        if quota.key not in self._told:
+            self._reporter.judged(quota, "")
+        figures = figures_of(ledger.trees.tree_of(name), name)
+        if self._metrics is not None:
+            self.gauges[name] = gauges_of(quota, figures)
+        new = ledger.hooks.reported(with_status(quota, figures))
+        if new is not quota and new != quota:
+            return int(self._patches.send(quota, new))
+        self._patches.arrived(quota.key)
+        return 0
+
+    def _create_built_in(self, ledger: QuotaLedger) -> None:
+        args = self._plugin.args
+        system, default = args.system_quota_group_max, args.default_quota_group_max
+        labels = {QUOTA_IS_PARENT: "true", QUOTA_ALLOW_LENT: "false"}
+        for name, most, own in (
+            (ROOT_QUOTA, {}, labels),
+            (SYSTEM_QUOTA, system, {}),
+            (DEFAULT_QUOTA, default, {}),
+        ):
+            if name not in ledger.objects:
+                self._create(name, most, own)
+
+    def _create(self, name: str, most: ResourceList, labels: dict[str, str]) -> None:
+        namespace = self._plugin.args.quota_group_namespace
+        quota = ElasticQuota(
+            metadata=ObjectMeta(name=name, namespace=namespace, labels=labels),
+            spec=ElasticQuotaSpec(max=most),
+        )
+        try:
+            self._state.objects.put(self._cluster.create(quota))
+        except ClusterError as error:  # it counts without its object, too
+            log.info("quota not created", extra={"quota": quota.key, "error": str(error)})
+
+    def _complain(self, ledger: QuotaLedger) -> None:
+        """Tell once, in the log and in an event, of an object that can't be as it is."""
+        ledger.rules_broken.check(CHECKS)
+        for changed, text in ledger.take_notices():
+            log.warning("quota changed in use", extra={"quota": changed.key, "what": text})
+            self._reporter.noticed(changed, text)
+        complaints = {**ledger.rules_broken.texts, **ledger.complaints}
+        for key, complaint in complaints.items():
+            if self._told.get(key) != complaint:
+                log.warning("quota is not as it should be", extra={"complaint": complaint})
+                quota = self._state.objects.get(ElasticQuota, key)
+                if quota is not None:
+                    self._reporter.complained(quota, complaint)
+                    self._reporter.judged(quota, complaint)
+        self._told = complaints

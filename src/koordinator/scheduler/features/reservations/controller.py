@@ -1,0 +1,288 @@
+"""What becomes of Reservation objects: their status is written here instead of a binding.
+
+``bind`` and ``unschedulable`` write the outcome of scheduling one.  ``step`` does what follows:
+users and amounts into the status, the end when it is due, removal when it has been over for long.
+The rules are in ``domain.reservations.lifecycle``.
+Source: koordinator pkg/scheduler/plugins/reservation, ``Bind``; controller.
+"""
+
+import logging
+from heapq import heapify, heappop, heappush
+from math import inf
+
+from msgspec.structs import replace
+
+from koordinator.api.annotations.reservation import (
+    ALLOCATED,
+    RESERVATION_NAME,
+    ReservationAllocated,
+)
+from koordinator.api.codec import merge_patch, subject_of
+from koordinator.api.kubescheduler import ReservationArgs
+from koordinator.api.pod import Pod
+from koordinator.api.reservation import Reservation, ReservationStatus
+from koordinator.cluster.port import Cluster
+from koordinator.domain.reservations import lifecycle
+from koordinator.domain.reservations.reserve_pod import OVER, is_active, is_available
+from koordinator.foundation.clock import Clock, to_datetime
+from koordinator.foundation.errors import (
+    ClusterError,
+    ConflictError,
+    InputError,
+    InvalidError,
+    NotFoundError,
+)
+from koordinator.scheduler.contract import Holding
+from koordinator.scheduler.isolation import Isolation
+from koordinator.scheduler.snapshot import ClusterState
+
+WRITES_PER_STEP = 32  # so that pods don't wait for long
+SPARE = 16  # entries of gone reservations that are not worth looking for
+RETRY_S = 5.0  # after a write that failed
+
+log = logging.getLogger(__name__)
+
+
+class ReservationKeeper:
+    """Keeps the status of all reservations in step with what is known of them."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        state: ClusterState,
+        clock: Clock,
+        args: ReservationArgs,
+        *,
+        cleans_users: bool = False,
+        isolation: Isolation,
+    ) -> None:
+        self._isolation = isolation
+        self._cleans_users = cleans_users
+        self._deleted: dict[str, None] = {}  # uids of those whose users are to forget them
+        self._cluster, self._state, self._clock, self._args = cluster, state, clock, args
+        self._dirty: dict[str, None] = {}  # names; in the order in which they became so
+        self._due: list[tuple[float, str]] = []  # heap of (seconds since the epoch, name)
+        self._due_s: dict[str, float] = {}  # by name: an entry of the heap that says else is void
+        self._next_collection_s: float | None = None
+
+    # -- news --------------------------------------------------------------------------------
+
+    def touch(self, name: str) -> None:
+        """Look at a reservation again: it has changed, or who uses it."""
+        self._dirty[name] = None
+
+    def forget(self, uid: str) -> None:
+        """Note that a reservation was deleted."""
+        if self._cleans_users:
+            self._deleted[uid] = None
+
+    def follow(self) -> None:
+        """Forget reservations that have gone: somebody else leads, and does what is due."""
+        self._deleted.clear()
+        if len(self._dirty) > SPARE:
+            known = self._state.objects
+            self._dirty = {n: None for n in self._dirty if known.get(Reservation, n) is not None}
+
+    def touch_user(self, uid: str) -> None:
+        """Look again at the reservation that a pod uses, or used."""
+        hold = self._state.holds.by_uid.get(uid)
+        if hold is not None and not hold.offer.is_pod:
+            self.touch(hold.offer.name)
+
+    def touch_node(self, node: str) -> None:
+        """Look again at the reservations on a node that has gone."""
+        for reservation in self._state.objects.all(Reservation):
+            if reservation.status.node_name == node:
+                self.touch(reservation.metadata.name)
+
+    # -- outcomes ----------------------------------------------------------------------------
+
+    def bind(self, pod: Pod, node: str, holding: Holding) -> ClusterError | None:
+        """Write that a reservation has got its node and what it holds there."""
+        name = pod.metadata.annotations[RESERVATION_NAME]
+        reservation = self._state.objects.get(Reservation, name)
+        if reservation is None or reservation.metadata.uid != pod.metadata.uid:
+            return NotFoundError(f"reservation {name} is gone")
+        if not is_active(reservation):
+            return ConflictError("reservation is not active")
+        try:
+            if holding.annotations or holding.labels:
+                reservation = self._annotate(reservation, holding)
+            for user in holding.takes_over:
+                self._hand_over(reservation, user)
+            now = to_datetime(self._clock.now_s())
+            self._write(reservation, lifecycle.available(reservation, node, now))
+        except InputError as error:
+            return InvalidError(str(error))
+        except ClusterError as error:
+            return error
+        return None
+
+    def unschedulable(self, pod: Pod, message: str) -> None:
+        """Write why a reservation still waits; what can't be written is tried again with it."""
+        reservation = self._state.objects.get(
+            Reservation, pod.metadata.annotations[RESERVATION_NAME]
+        )
+        if reservation is None or reservation.metadata.uid != pod.metadata.uid:
+            return
+        now = to_datetime(self._clock.now_s())
+        status = lifecycle.unschedulable(reservation, message, now)
+        if status is not None:
+            self._try_to_write(reservation, status)
+
+    # -- what follows ------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """Do what is due; return whether anything was written."""
+        now_s = self._clock.now_s()
+        while (first := self._first_due()) is not None and first[0] <= now_s:
+            del self._due_s[first[1]]
+            self.touch(first[1])
+        written = self._clean_users()
+        for name in list(self._dirty)[:WRITES_PER_STEP]:
+            del self._dirty[name]
+            reservation = self._state.objects.get(Reservation, name)
+            if reservation is not None:
+                with self._isolation.barrier("reservation", subject_of(reservation)):
+                    written |= self._settle(reservation, now_s)
+            else:
+                self._due_s.pop(name, None)
+        return self._collect(now_s) or written
+
+    def next_wakeup_s(self) -> float | None:
+        """Return when something is due; None: nothing without news."""
+        if self._dirty or self._deleted:
+            return self._clock.now_s()
+        first = self._first_due()
+        times = [] if first is None else [first[0]]
+        if self._next_collection_s is not None:
+            times.append(self._next_collection_s)
+        return min(times, default=None)
+
+    def _settle(self, reservation: Reservation, now_s: float) -> bool:
+        if reservation.status.phase in OVER:
+            self._expect_collection(reservation, now_s)
+            return False
+        if not is_available(reservation):
+            return False
+        now, expires_s = to_datetime(now_s), lifecycle.expires_s(reservation)
+        has_node = reservation.status.node_name in self._state.nodes.rows
+        if not has_node or (expires_s is not None and now_s >= expires_s):
+            return self._try_to_write(reservation, lifecycle.expired(reservation, now))
+        if expires_s is not None:
+            self._remind(expires_s, reservation.metadata.name)
+        status = lifecycle.used(reservation, self._users_of(reservation), now)
+        return status is not None and self._try_to_write(reservation, status)
+
+    def _users_of(self, reservation: Reservation) -> list[Pod]:
+        """Return the pods that are known to be bound; the others may still fail."""
+        node = reservation.status.node_name
+        users = self._state.holds.users_of(reservation.metadata.uid)
+        return [user.pod for user in users if user.pod.spec.node_name == node]
+
+    def _remind(self, when_s: float, name: str) -> None:
+        """Look at a reservation then; of several times the earliest counts."""
+        if self._due_s.get(name, inf) <= when_s:
+            return
+        self._due_s[name] = when_s
+        if len(self._due) >= 2 * len(self._due_s) + SPARE:
+            self._due = [(at_s, one) for one, at_s in self._due_s.items()]
+            heapify(self._due)
+        else:
+            heappush(self._due, (when_s, name))
+
+    def _first_due(self) -> tuple[float, str] | None:
+        while self._due and self._due_s.get(self._due[0][1]) != self._due[0][0]:
+            heappop(self._due)
+        return self._due[0] if self._due else None
+
+    def _clean_users(self) -> bool:
+        """Take the annotation off the pods that used what is gone."""
+        deleted, self._deleted = self._deleted, {}
+        users = [user for uid in deleted for user in self._state.holds.users_of(uid)]
+        for user in users:
+            meta = user.pod.metadata
+            patch = {"metadata": {"uid": meta.uid, "annotations": {ALLOCATED.key: None}}}
+            try:
+                self._cluster.patch(Pod, meta.name, meta.namespace, patch)
+            except ClusterError as error:
+                log.warning("annotation not removed", extra={"pod": user.key, "error": error})
+        return bool(users)
+
+    # -- removal -----------------------------------------------------------------------------
+
+    def _expect_collection(self, reservation: Reservation, now_s: float) -> None:
+        if self._args.disable_garbage_collection or not lifecycle.is_collectable(reservation):
+            return
+        if self._next_collection_s is None:
+            self._next_collection_s = now_s + self._args.gc_interval_seconds
+
+    def _collect(self, now_s: float) -> bool:
+        """Delete what has been over for long enough, in the configured interval."""
+        if self._next_collection_s is None or now_s < self._next_collection_s:
+            return False
+        self._next_collection_s = None
+        deleted = False
+        for reservation in list(self._state.objects.all(Reservation)):
+            if not lifecycle.is_collectable(reservation):
+                continue
+            ended_s, node = lifecycle.ended_s(reservation), reservation.status.node_name
+            is_old = ended_s is not None and now_s > ended_s + self._args.gc_duration_seconds
+            if is_old or (node and node not in self._state.nodes.rows):
+                deleted |= self._delete(reservation)
+            else:
+                self._next_collection_s = now_s + self._args.gc_interval_seconds
+        return deleted
+
+    def _delete(self, reservation: Reservation) -> bool:
+        meta = reservation.metadata
+        try:
+            self._cluster.delete(Reservation, meta.name, uid=meta.uid)
+        except (NotFoundError, ConflictError):
+            return False  # gone already, or another one by now
+        except ClusterError as error:
+            log.warning("reservation not deleted", extra={"reservation": meta.name, "error": error})
+            self._next_collection_s = self._clock.now_s() + self._args.gc_interval_seconds
+            return False
+        return True
+
+    def _hand_over(self, reservation: Reservation, user: Pod) -> None:
+        """Write on a running pod that it uses the reservation."""
+        used = ReservationAllocated(name=reservation.metadata.name, uid=reservation.metadata.uid)
+        meta = user.metadata
+        patch = {"metadata": {"uid": meta.uid, "annotations": ALLOCATED.entry(used)}}
+        self._cluster.patch(Pod, meta.name, meta.namespace, patch)
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def _annotate(self, reservation: Reservation, holding: Holding) -> Reservation:
+        meta = reservation.metadata
+        patch = {
+            "metadata": {
+                "uid": meta.uid,
+                "annotations": dict(holding.annotations),
+                "labels": dict(holding.labels),
+            }
+        }
+        written = self._cluster.patch(Reservation, meta.name, "", patch)
+        self._state.objects.put(written)
+        return written
+
+    def _write(self, reservation: Reservation, status: ReservationStatus) -> None:
+        meta = reservation.metadata
+        change = merge_patch(reservation, replace(reservation, status=status)).get("status", {})
+        patch = {"metadata": {"uid": meta.uid}, "status": change}
+        self._state.objects.put(self._cluster.patch(Reservation, meta.name, "", patch, "status"))
+
+    def _try_to_write(self, reservation: Reservation, status: ReservationStatus) -> bool:
+        """Write a status; what fails is tried again later, unless the reservation is gone."""
+        name = reservation.metadata.name
+        try:
+            self._write(reservation, status)
+        except (NotFoundError, ConflictError):
+            return False
+        except ClusterError as error:
+            log.warning("reservation not written", extra={"reservation": name, "error": error})
+            self._remind(self._clock.now_s() + RETRY_S, name)
+            return False
+        return True

@@ -1,0 +1,152 @@
+"""Reservations as a feature: a pod stands for each, gets a node, and holds it for its owners."""
+
+from collections.abc import Mapping
+from functools import partial
+
+from koordinator.api.kubescheduler import ReservationArgs
+from koordinator.api.labels import OPERATING_MODE
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.api.reservation import Reservation
+from koordinator.cluster.port import EventType, WatchEvent
+from koordinator.domain.reservations.owners import claimant_of, is_owner
+from koordinator.domain.reservations.reserve_pod import (
+    is_reserve_pod,
+    reservation_name,
+    reserve_pod,
+)
+from koordinator.domain.transforms import as_scheduled
+from koordinator.scheduler.binding import Assumed
+from koordinator.scheduler.features.reservations.controller import ReservationKeeper
+from koordinator.scheduler.features.reservations.pages import (
+    SELECTOR_INDEX,
+    node_reservations_page,
+)
+from koordinator.scheduler.ingest import is_over
+from koordinator.scheduler.loop.facts import Fact, PodTold
+from koordinator.scheduler.loop.feature import Ask, Feature, Page
+from koordinator.scheduler.loop.handle import Handle
+
+
+class ReservationFeature(Feature):
+    """Has reservations scheduled as pods, and keeps their statuses."""
+
+    def __init__(
+        self, handle: Handle, args: ReservationArgs, *, cleans_users: bool, has_pages: bool
+    ) -> None:
+        """``cleans_users``: pods forget a reservation that was deleted."""
+        self._handle, self._has_pages = handle, has_pages
+        self._keeper = ReservationKeeper(
+            handle.cluster,
+            handle.state,
+            handle.clock,
+            args,
+            cleans_users=cleans_users,
+            isolation=handle.isolation,
+        )
+
+    # -- news --------------------------------------------------------------------------------
+
+    def takes_pod(self, kind: EventType, pod: Pod, previous: Pod | None) -> bool:
+        """Take in a pod that holds its place for others."""
+        if OPERATING_MODE not in pod.metadata.labels:
+            return False
+        self._put_holder(kind, pod, previous)
+        return True
+
+    def heard(self, event: WatchEvent) -> None:
+        """Take in a reservation as the pod that stands for it."""
+        if isinstance(event.object, Reservation):
+            self._put_reservation(event, event.object)
+        elif isinstance(event.object, Node) and event.type is EventType.DELETED:
+            self._keeper.touch_node(event.object.metadata.name)
+
+    def heard_use(self, uid: str) -> None:
+        """Look again at the reservation that a pod uses, or used."""
+        self._keeper.touch_user(uid)
+
+    def _put_reservation(self, event: WatchEvent, reservation: Reservation) -> None:
+        """Take in the pod that stands for a reservation.
+
+        What the cluster answered to a write of ours may be newer than the news.
+        """
+        state, previous = self._handle.state, event.previous
+        deleted = event.type is EventType.DELETED
+        if not deleted:
+            reservation = state.objects.get(Reservation, reservation.key) or reservation
+        old = as_scheduled(reserve_pod(previous)) if isinstance(previous, Reservation) else None
+        new = as_scheduled(reserve_pod(reservation))
+        held = state.placed(new.key)
+        waits = not new.spec.node_name and not is_over(new)
+        if waits and held is not None and held.pod.spec.node_name:
+            self._put_holder(EventType.DELETED, held.pod, None)  # it wants a node again
+        self._put_holder(event.type, new, old)
+        self._keeper.touch(reservation.metadata.name)
+        if deleted:
+            self._keeper.forget(reservation.metadata.uid)
+
+    def _put_holder(self, kind: EventType, pod: Pod, previous: Pod | None) -> None:
+        """Take in a pod that may hold something for others; these try at once if it is new."""
+        state = self._handle.state
+        uid, by_uid = pod.metadata.uid, state.holds.by_uid
+        before = by_uid.get(uid)
+        self._handle.intake.put(kind, pod, previous)
+        now = by_uid.get(uid)
+        if now is not None and (before is None or before.offer != now.offer):
+            owners, pending = now.offer.owners, state.unbound.items()
+            ready = [key for key, (other, _) in pending if is_owner(owners, claimant_of(other))]
+            self._handle.queue.activate(ready, self._handle.clock.now_s())
+
+    # -- outcomes ----------------------------------------------------------------------------
+
+    def binds_itself(self, pod: Pod) -> bool:
+        """Return whether a pod stands for a reservation, whose status is written instead."""
+        return is_reserve_pod(pod.metadata)
+
+    def bind(self, assumed: Assumed) -> None:
+        """Write that a reservation has got its node; it may be used before there is news of it."""
+        pod = assumed.queued.pod
+        error = self._keeper.bind(pod, assumed.node, assumed.holding)
+        self._handle.binder.settle(assumed, error)
+        name = reservation_name(pod.metadata)
+        available = self._handle.state.objects.get(Reservation, name)
+        if error is None and available is not None:
+            self._put_holder(EventType.MODIFIED, as_scheduled(reserve_pod(available)), pod)
+
+    def observe(self, fact: Fact) -> None:
+        """Write why a reservation still waits."""
+        if (
+            isinstance(fact, PodTold)
+            and is_reserve_pod(fact.pod.metadata)
+            and self._handle.options.report
+        ):
+            self._keeper.unschedulable(fact.pod, fact.message)
+
+    # -- beside deciding ---------------------------------------------------------------------
+
+    def work(self) -> bool:
+        """Write the statuses that are due."""
+        with self._handle.isolation.barrier("reservation"):
+            return self._keeper.step()
+        return False  # it broke
+
+    def step(self, *, leads: bool) -> None:
+        """Forget what was due of reservations that have gone, if another replica leads."""
+        if not leads:
+            self._handle.isolation.each("following", (self._keeper.follow,))
+
+    def next_wakeup_s(self, *, synced: bool) -> float | None:  # noqa: ARG002 -- always
+        """Return when a reservation expires, or something is to be written."""
+        return self._keeper.next_wakeup_s()
+
+    def pages(self, ask: Ask) -> Mapping[str, Page]:
+        """Return the pages of reservations, where the plugin filters nodes."""
+        if not self._has_pages:
+            return {}
+        state = self._handle.state
+        return {
+            "/plugins/Reservation/nodeReservations/{nodeName}": lambda given: ask(
+                partial(node_reservations_page, state, given["nodeName"])
+            ),
+            "/plugins/Reservation/reservationSelectorIndex": lambda _: SELECTOR_INDEX,
+        }

@@ -1,0 +1,81 @@
+"""What is written about the network: its domains, or why the object that describes it is useless.
+
+The complaint is told in an event and a condition.
+"""
+
+import logging
+
+from msgspec.structs import replace
+
+from koordinator.api.cluster_network_topology import ClusterNetworkTopology
+from koordinator.api.codec import merge_patch
+from koordinator.domain.network import status_of
+from koordinator.foundation.errors import ClusterError
+from koordinator.scheduler.loop.feature import Feature
+from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.snapshot import Network
+
+log = logging.getLogger(__name__)
+
+PERIOD_S = 10.0  # between two writes of the status; the original's
+
+
+class TopologyFeature(Feature):
+    """Keeps the status of ClusterNetworkTopology up to date."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._cluster, self._clock, self._state = handle.cluster, handle.clock, handle.state
+        self._reporter, self._isolation = handle.reporter, handle.isolation
+        self._complaint = ""  # the last one that has been told
+        self._seen: tuple[object, ...] = ()
+        self._due_s = 0.0  # when the next write may be
+
+    def next_wakeup_s(self, *, synced: bool) -> float | None:
+        """Return when the status is to be written; None: it is up to date."""
+        is_behind = synced and self._version(self._state.network) != self._seen
+        return self._due_s if is_behind else None
+
+    def step(self, *, leads: bool) -> None:
+        """Write the status if it is due."""
+        if leads:
+            self._isolation.each("network topology", (self._write,))
+
+    def _write(self) -> None:
+        """Write what has changed, at most every ten seconds."""
+        network, now_s = self._state.network, self._clock.now_s()
+        version = self._version(network)
+        if version == self._seen or now_s < self._due_s:
+            return
+        self._seen, self._due_s = version, now_s + PERIOD_S
+        topology = network.topology
+        if topology is None:
+            return
+        if network.complaint != self._complaint:
+            self._complaint = network.complaint
+            if network.complaint:
+                log.warning("network ignored", extra={"complaint": network.complaint})
+                self._reporter.complained(topology, network.complaint)
+        self._reporter.judged(topology, network.complaint)
+        if network.tree is None:
+            return
+        status = status_of(network.tree)
+        if status.detail_status != topology.status.detail_status:
+            status = replace(topology.status, detail_status=status.detail_status)
+            self._patch(topology, replace(topology, status=status))
+
+    def _patch(self, topology: ClusterNetworkTopology, wanted: ClusterNetworkTopology) -> None:
+        name, patch = topology.metadata.name, merge_patch(topology, wanted)
+        try:
+            stored = self._cluster.patch(ClusterNetworkTopology, name, "", patch, "status")
+        except ClusterError as error:
+            log.warning("status not written", extra={"topology": name, "error": str(error)})
+            self._seen = ()
+            return
+        self._state.objects.put(stored)
+
+    @staticmethod
+    def _version(network: Network) -> tuple[object, ...]:
+        tree, topology = network.tree, network.topology
+        if topology is None:
+            return ()
+        return (topology.spec, network.generation, None if tree is None else tree.version)

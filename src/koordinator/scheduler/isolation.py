@@ -1,0 +1,97 @@
+"""Whose fault it is: exceptions of plugins and of objects, kept to the object they are about.
+
+The boundaries stand in the loop and the bindings; ``docs/decisions/0007`` says where and why.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from types import FrameType, TracebackType
+
+from koordinator.api.codec import subject_of
+from koordinator.api.meta import KubeObject
+from koordinator.foundation.faults import Fault, FaultHandler, fault_of
+from koordinator.scheduler.contract import ActivePlugin, Profile
+from koordinator.scheduler.queue import SchedulingQueue
+
+
+class Isolation:
+    """Makes faults of exceptions, with the plugin that raised them, and hands them on."""
+
+    def __init__(self, profiles: Sequence[Profile], handler: FaultHandler) -> None:
+        self._handler = handler
+        self._plugins = {id(a.plugin): a.name for p in profiles for a in _actives(p)}
+        self._kept_alive = tuple(profiles)  # ids of what is gone would be given out again
+
+    def fault(self, stage: str, error: Exception, about: str) -> Fault:
+        """Return the fault; raise what is none: the cluster's refusals, and lack of memory."""
+        fault = fault_of(stage, error, about=about)
+        for frame in _frames(error.__traceback__):
+            name = self._plugins.get(id(frame.f_locals.get("self")))
+            if name is not None:
+                return Fault(frame.f_code.co_name.lstrip("_"), error, name, about)
+        return fault
+
+    def tell(self, fault: Fault) -> None:
+        """Hand a fault to the handler, after everything has been put right."""
+        self._handler(fault)
+
+    def note(self, stage: str, error: Exception, about: str = "") -> Fault:
+        """Tell a fault after which there is nothing to put right; return it."""
+        fault = self.fault(stage, error, about)
+        self.tell(fault)
+        return fault
+
+    def tell_of_hints(self, queue: SchedulingQueue) -> None:
+        """Tell of queueing hints that broke; the pods were queued all the same."""
+        for plugin, error in queue.take_hint_errors().items():
+            self.tell(Fault("hint", error, plugin))
+
+    def each(self, stage: str, calls: Iterable[Callable[[], object]]) -> None:
+        """Make calls one after the other; where one breaks, the others are made all the same."""
+        for call in calls:
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001 -- told
+                self.note(stage, error)
+
+    def barrier(self, stage: str, about: str | KubeObject = "") -> "Barrier":
+        """Go on after what goes wrong inside; ``about`` is the object, or its name."""
+        return Barrier(self, stage, about)
+
+
+class Barrier:
+    """The boundary itself; a class since some stand in the way of every pod."""
+
+    __slots__ = ("_about", "_isolation", "_stage")
+
+    def __init__(self, isolation: Isolation, stage: str, about: str | KubeObject) -> None:
+        self._isolation, self._stage, self._about = isolation, stage, about
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        about = self._about
+        self._isolation.note(
+            self._stage, error, about if isinstance(about, str) else subject_of(about)
+        )
+        return True
+
+
+def _actives(profile: Profile) -> Iterable[ActivePlugin]:
+    for name in profile.__dataclass_fields__:
+        value = getattr(profile, name)
+        if isinstance(value, tuple):
+            yield from value
+
+
+def _frames(trace: TracebackType | None) -> Iterable[FrameType]:
+    while trace is not None:
+        yield trace.tb_frame
+        trace = trace.tb_next

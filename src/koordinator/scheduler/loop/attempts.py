@@ -1,0 +1,220 @@
+"""How attempts end: in the queue, in what the pod is told, and for whoever watches."""
+
+import logging
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import Protocol
+
+from koordinator.api.pod import Pod
+from koordinator.domain.reservations.reserve_pod import reservation_name
+from koordinator.foundation.clock import Clock
+from koordinator.scheduler.binding import Assumed, AttemptRecord, Binder
+from koordinator.scheduler.cycle import Scorecard
+from koordinator.scheduler.loop.facts import (
+    AttemptBegan,
+    AttemptEnded,
+    Fact,
+    NodeChosen,
+    OutcomesTaken,
+    PermitWaited,
+    PodEvicted,
+    PodFailed,
+    PodRejected,
+    PodsBound,
+    PodTold,
+)
+from koordinator.scheduler.loop.feature import Hooks
+from koordinator.scheduler.loop.nominations import Nominations
+from koordinator.scheduler.loop.outcomes import Bound, Evicted, Outcome, Unschedulable
+from koordinator.scheduler.loop.reporter import Reporter
+from koordinator.scheduler.queue import Need, QueuedPod, SchedulingQueue
+from koordinator.scheduler.snapshot import PodClass
+
+log = logging.getLogger(__name__)
+
+
+class Stopwatch(Protocol):
+    """Measures how long things take."""
+
+    def now_s(self) -> float:
+        """Return seconds since some moment."""
+        ...
+
+
+class Attempts:
+    """Ends attempts, and keeps their outcomes until somebody takes them.
+
+    Observes the bindings, too.  Without a ``stopwatch`` nobody wants to know what attempts take.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        queue: SchedulingQueue,
+        binder: Binder,
+        *,
+        reporter: Reporter,
+        nominations: Nominations,
+        hooks: Hooks,
+        stopwatch: Stopwatch | None,
+    ) -> None:
+        self._clock, self._queue, self._binder = clock, queue, binder
+        self._reporter, self._nominations, self._hooks = reporter, nominations, hooks
+        self._stopwatch = stopwatch
+        self._outcomes: list[Outcome] = []
+        self._attempt: AttemptRecord | None = None
+        self.tried = 0  # pods, each time that they were
+
+    # -- the attempt itself ------------------------------------------------------------------
+
+    def begin(self, run: Sequence[QueuedPod]) -> None:
+        """Note that a decision about these pods begins."""
+        if self._stopwatch is not None:
+            self._attempt = AttemptRecord(len(run), self._stopwatch.now_s())
+            self.note(AttemptBegan(self._attempt, run[0].pod.spec.scheduler_name))
+        self._binder.begin_attempt(self._attempt)
+
+    def end(self) -> None:
+        """Note that what began has ended."""
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None and self._stopwatch is not None:
+            attempt.took_s = self._stopwatch.now_s() - attempt.began_s
+            self.note(AttemptEnded(attempt))
+
+    def chosen(self, pod_class: PodClass) -> None:
+        """Note that a node has been chosen for such a pod, before it has its place."""
+        if self._attempt is not None:
+            self.note(NodeChosen(pod_class))
+
+    def now_s(self) -> float:
+        """Return the time by the stopwatch; 0 if nobody measures."""
+        return self._stopwatch.now_s() if self._stopwatch is not None else 0.0
+
+    def elapsed_s(self) -> float:
+        """Return for how long this attempt has gone on; 0 if nobody wants to know."""
+        if self._attempt is None or self._stopwatch is None:
+            return 0.0
+        return self._stopwatch.now_s() - self._attempt.began_s
+
+    # -- its end -----------------------------------------------------------------------------
+
+    def reject(
+        self,
+        queued: QueuedPod,
+        main: tuple[str, str],
+        plugins: AbstractSet[str],
+        message: str,
+        scorecard: Scorecard | None = None,
+        *,
+        nominated: str = "",
+        need: Need | None = None,
+    ) -> None:
+        """End an attempt that found no node, for ``main`` plugin and reason.
+
+        Events that the ``plugins`` want to hear of let the pod be tried again, or what it needs.
+        """
+        now_s = self._clock.now_s()
+        self.note(PodRejected(now_s, queued, *main, nominated, took_s=self.elapsed_s()))
+        self._outcomes.append(_unschedulable(queued, main, message, nominated, scorecard))
+        self.tell(queued.pod, message)
+        self._queue.reject(queued, frozenset(plugins), frozenset(), message, now_s, need=need)
+
+    def wait(self, queued: QueuedPod, main: tuple[str, str], message: str) -> None:
+        """Note that a pod waits on, for ``main`` plugin and reason, without having been tried."""
+        self.note(PodRejected(self._clock.now_s(), queued, *main, tried=False))
+        self._outcomes.append(_unschedulable(queued, main, message))
+
+    def fail(self, queued: QueuedPod, message: str) -> None:
+        """Let a pod whose decision did not come true try again."""
+        log.warning("pod not bound", extra={"pod": queued.key, "error": message})
+        self.note(PodFailed(self._clock.now_s(), queued, message))
+        self._outcomes.append(_unschedulable(queued, ("", message), message))
+        self._nominations.end(queued.pod)
+        if self._queue.get(queued.key) is queued:  # else it was deleted, or has a node by now
+            self._reporter.failed(queued.pod, message, "SchedulerError")
+        self._queue.fail(queued, message, self._clock.now_s())
+
+    def tell(self, pod: Pod, message: str) -> None:
+        """Tell a pod why it waits."""
+        self._reporter.failed(pod, message)
+        self.note(PodTold(pod, message))
+
+    def note(self, fact: Fact) -> None:
+        """Let those who watch hear of something."""
+        for observe in self._hooks.observe:
+            observe(fact)
+
+    def evicted(self, outcome: Evicted) -> None:
+        """Note a pod that had to go."""
+        self._outcomes.append(outcome)
+        self.note(PodEvicted(self._clock.now_s(), outcome))
+
+    # -- what the bindings tell --------------------------------------------------------------
+
+    def waited(self, result: str, since_s: float) -> None:
+        """Note that a pod waits for its permit no more."""
+        self.note(PermitWaited(result, self._clock.now_s() - since_s))
+
+    def refused(self, assumed: Assumed, plugin: str, refusal: str) -> None:
+        """Let a pod that a permit plugin refuses wait."""
+        self._nominations.end(assumed.queued.pod)
+        plugins, card = frozenset((plugin,)), assumed.scorecard
+        self.reject(assumed.queued, (plugin, refusal), plugins, refusal, card)
+
+    def failed(self, queued: QueuedPod, message: str) -> None:
+        """Let a pod whose binding failed try again."""
+        self.fail(queued, message)
+
+    def released(self, assumed: Assumed) -> None:
+        """Let features hear that a pod lost its place."""
+        for released in self._hooks.released:
+            released(assumed)
+
+    def bound(self, bound: Sequence[Assumed]) -> None:
+        """Note pods that have their nodes in the cluster, too."""
+        if self._hooks.observe:
+            self.note(PodsBound(self._clock.now_s(), bound))
+        for assumed in bound:
+            queued, holding = assumed.queued, assumed.holding
+            self._outcomes.append(
+                Bound(
+                    queued.key,
+                    assumed.node,
+                    holding.annotations,
+                    holding.labels,
+                    assumed.scorecard,
+                    reservation_name(queued.pod.metadata),
+                )
+            )
+        self._reporter.bound([(assumed.queued.pod, assumed.node) for assumed in bound])
+
+    def binds(self, assumed: Assumed) -> bool:
+        """Let a feature bind a pod in its own way; return whether one does."""
+        for binds_itself, bind in self._hooks.bind:
+            if binds_itself(assumed.queued.pod):
+                bind(assumed)
+                return True
+        return False
+
+    # -- outcomes ----------------------------------------------------------------------------
+
+    def take(self) -> list[Outcome]:
+        """Return what has come to an end since the last time, in order."""
+        self.note(OutcomesTaken(self._clock.now_s()))
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
+
+    def close(self) -> None:
+        """Let those who keep a trail write what they have; for the end of the process."""
+        self.note(OutcomesTaken(self._clock.now_s(), last=True))
+
+
+def _unschedulable(
+    queued: QueuedPod,
+    main: tuple[str, str],
+    message: str,
+    nominated: str = "",
+    scorecard: Scorecard | None = None,
+) -> Unschedulable:
+    name = reservation_name(queued.pod.metadata)
+    return Unschedulable(queued.key, *main, message, nominated, scorecard, name)

@@ -1,0 +1,95 @@
+"""Pods that go so that others find room."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import structs
+
+from koordinator.api.pod import Pod
+from koordinator.cluster.port import Cluster
+from koordinator.foundation.clock import Clock, to_datetime
+from koordinator.foundation.errors import ClusterError, ConflictError, NotFoundError
+from koordinator.scheduler.binding import Bindings
+from koordinator.scheduler.contract import PostFilterResult
+from koordinator.scheduler.loop.attempts import Attempts
+from koordinator.scheduler.loop.nominations import Nominations
+from koordinator.scheduler.loop.outcomes import Evicted
+from koordinator.scheduler.loop.reporter import Reporter
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod
+
+
+class Evictions:
+    """Nominates and evicts for one scheduler."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        state: ClusterState,
+        reporter: Reporter,
+        *,
+        nominations: Nominations,
+        bindings: Bindings,
+        attempts: Attempts,
+    ) -> None:
+        self._cluster, self._clock, self._state, self._reporter = cluster, clock, state, reporter
+        self._nominations, self._bindings, self._attempts = nominations, bindings, attempts
+
+    def preempt(self, pod: Pod, nomination: PostFilterResult) -> ClusterError | None:
+        """Nominate the node and delete the victims; return what went wrong.
+
+        Pods that hoped for that node with less right give way.
+        """
+        self._nominations.nominate({pod.key: (pod, nomination.node)})
+        self._bindings.settle(nomination.victims)
+        for victim in nomination.victims:
+            error = self._evict(victim, pod, f"pod {pod.key}")
+            if error is not None:
+                return error
+        return None
+
+    def make_room(
+        self,
+        places: Mapping[str, tuple[Pod, str]],
+        victims: Sequence[PlacedPod],
+        by: Pod,
+        job: str,
+    ) -> ClusterError | None:
+        """Nominate pods, by key, to their places and delete the victims; return the first error.
+
+        Whoever could not be deleted is a victim again with the next attempt.  Victims are told
+        that a ``job`` needs the room, of which ``by`` is the pod.
+        """
+        self._nominations.nominate(places)
+        self._bindings.settle(victims)
+        errors = []
+        for victim in victims:
+            error = self._evict(victim, by, job)
+            if error is not None:
+                errors.append(error)
+        return errors[0] if errors else None
+
+    def _evict(self, victim: PlacedPod, by: Pod, job: str) -> ClusterError | None:
+        """Delete a victim; return why that failed."""
+        if self._bindings.preempt(victim.key):
+            return None
+        node = self._state.nodes.names[victim.row]
+        meta = victim.pod.metadata
+        self._reporter.preempting(victim.pod, by, job)
+        try:
+            self._cluster.delete(Pod, meta.name, meta.namespace, uid=meta.uid)
+        except (NotFoundError, ConflictError):
+            return None  # gone already, or another pod by now
+        except ClusterError as error:
+            return error
+        self._note_leaving(victim)
+        self._reporter.preempted(victim.pod, by, job, node)
+        self._attempts.evicted(Evicted(victim.key, by.key, f"Preempted by {job} on node {node}"))
+        return None
+
+    def _note_leaving(self, victim: PlacedPod) -> None:
+        """Note what the news will say: who is evicted next must not count on this pod."""
+        if self._state.pods.by_key.get(victim.key) is victim:
+            now = to_datetime(self._clock.now_s())
+            meta = structs.replace(victim.pod.metadata, deletion_timestamp=now)
+            leaving = structs.replace(victim.pod, metadata=meta)
+            self._state.update_placed(victim, leaving, self._state.classes.of(leaving))

@@ -1,0 +1,106 @@
+"""What happens while pods are decided, as data for those who measure, audit and show it."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from koordinator.api.pod import Pod
+from koordinator.scheduler.binding import Assumed, AttemptRecord
+from koordinator.scheduler.loop.outcomes import Evicted
+from koordinator.scheduler.queue import QueuedPod
+from koordinator.scheduler.snapshot import PodClass
+
+
+class AttemptBegan(Struct, frozen=True, gc=False):
+    """An attempt begins."""
+
+    attempt: AttemptRecord
+    profile: str
+
+
+class NodeChosen(Struct, frozen=True, gc=False):
+    """A node has been chosen for such a pod, which has no place yet."""
+
+    pod_class: PodClass
+
+
+class AttemptEnded(Struct, frozen=True, gc=False):
+    """An attempt has ended, however it went."""
+
+    attempt: AttemptRecord
+
+
+class PodsBound(Struct, frozen=True, gc=False):
+    """Pods have their nodes in the cluster, too."""
+
+    at_s: float  # by the scheduler's clock, as in the facts below
+    bound: Sequence[Assumed]
+
+
+class PodRejected(Struct, frozen=True, gc=False):
+    """A pod has no node, for what one plugin says."""
+
+    at_s: float
+    queued: QueuedPod
+    plugin: str
+    reason: str
+    nominated: str = ""
+    tried: bool = True  # it was asked about; else others of its gang were, or its gate is closed
+    took_s: float = 0.0
+
+
+class PodFailed(Struct, frozen=True, gc=False):
+    """A decision did not come true."""
+
+    at_s: float
+    queued: QueuedPod
+    message: str
+
+
+class PodTold(Struct, frozen=True, gc=False):
+    """A pod is told why it waits."""
+
+    pod: Pod
+    message: str
+
+
+class PermitWaited(Struct, frozen=True, gc=False):
+    """A pod waits for its permit no more."""
+
+    result: str  # allowed, rejected, timeout
+    waited_s: float
+
+
+class RoomSought(Struct, frozen=True, gc=False):
+    """Room was to be made for one pod; without victims that came to nothing."""
+
+    victims: int
+
+
+class PodEvicted(Struct, frozen=True, gc=False):
+    """A pod had to go."""
+
+    at_s: float
+    outcome: Evicted
+
+
+class OutcomesTaken(Struct, frozen=True, gc=False):
+    """Whoever embeds the scheduler takes the outcomes; ``last``: the process ends."""
+
+    at_s: float
+    last: bool = False
+
+
+Fact = (
+    AttemptBegan
+    | NodeChosen
+    | AttemptEnded
+    | PodsBound
+    | PodRejected
+    | PodFailed
+    | PodTold
+    | PermitWaited
+    | RoomSought
+    | PodEvicted
+    | OutcomesTaken
+)

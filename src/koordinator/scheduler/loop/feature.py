@@ -1,0 +1,226 @@
+"""What a feature of the scheduler may do, and when it is asked.
+
+A feature is a room of its own under ``scheduler.features``: its bookkeeping, what it writes, its
+pages and gauges.  It overrides the methods that concern it; what it leaves out costs nothing, since
+``Hooks`` looks once which features have something to say.  The loop knows a list of features and
+none by name; features don't know each other, and what one needs of another is handed to it where
+all of them are put together (``scheduler.assembly``).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
+
+from koordinator.api.pod import Pod
+from koordinator.cluster.port import EventType, WatchEvent
+from koordinator.scheduler.binding import Assumed
+from koordinator.scheduler.contract import EventHint, Gate
+from koordinator.scheduler.cycle import Cycle, Refused
+from koordinator.scheduler.loop.facts import Fact
+from koordinator.scheduler.queue import QueuedPod
+
+#: Has a question answered by the scheduler's own thread, between two steps.
+Ask = Callable[[Callable[[], object]], object]
+#: Answers with an object for JSON; gets the parts of the path and the query.
+Page = Callable[[Mapping[str, str]], object]
+
+
+class Unit(Protocol):
+    """What is decided at once: a pod, a run of equal pods, all members of a gang group."""
+
+    def decide(self) -> int:
+        """Decide, and hand to the bindings what has a place; return how many pods were tried."""
+        ...
+
+
+class Feature:
+    """The methods in the order of a pod's way; each says when it is called."""
+
+    #: Of a feature with ``why_gated``: what its gate is called, and which events open it.
+    gate: ClassVar[str] = ""
+    gate_events: ClassVar[tuple[EventHint, ...]] = ()
+
+    # -- news of the cluster -----------------------------------------------------------------
+
+    def wants_bind(self, pod: Pod) -> bool:
+        """Return whether the news that one of our own binds has come true matters here.
+
+        Otherwise the pod's news may be taken in without ``takes_pod`` and ``heard_pod``.
+        """
+        raise NotImplementedError
+
+    def takes_pod(self, kind: EventType, pod: Pod, previous: Pod | None) -> bool:
+        """Take in the news of a pod in place of the loop; return whether that was done."""
+        raise NotImplementedError
+
+    def heard_pod(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:
+        """Hear of a pod before the queue does; return who should try to enter the queue now."""
+        raise NotImplementedError
+
+    def heard_use(self, uid: str) -> None:
+        """Hear that a placed pod uses what is held under a uid, or uses it no more."""
+        raise NotImplementedError
+
+    def left_queue(self, pod: Pod, *, deleted: bool) -> None:
+        """Hear that a pod waits no more: it has a node, is over or gone."""
+        raise NotImplementedError
+
+    def heard(self, event: WatchEvent) -> None:
+        """Hear of any object but a pod, after it is in the state and the queue knows."""
+        raise NotImplementedError
+
+    def heard_all(self) -> None:
+        """Do what all news together are a reason for."""
+        raise NotImplementedError
+
+    def timed(self, event: WatchEvent, took_s: float) -> None:
+        """Hear how long it took to take in an event."""
+        raise NotImplementedError
+
+    # -- into the queue ----------------------------------------------------------------------
+
+    def why_gated(self, pod: Pod) -> str:
+        """Return why a pod that no plugin keeps out must not enter the queue; empty: it may."""
+        raise NotImplementedError
+
+    def gate_answered(self, pod: Pod, gate: Gate | None) -> None:
+        """Hear that a pod wants to enter the queue, and which plugin's gate keeps it out."""
+        raise NotImplementedError
+
+    def take_ready(self) -> Iterable[str]:
+        """Return the pods whose gates are to be asked again, before the next one is picked."""
+        raise NotImplementedError
+
+    def wake(self) -> None:
+        """Put back into the queue what may find room since the last time."""
+        raise NotImplementedError
+
+    # -- a decision --------------------------------------------------------------------------
+
+    def postponed(self, pods: Sequence[QueuedPod]) -> Sequence[QueuedPod]:
+        """Return those popped pods that have passed their gates and must go back behind them."""
+        raise NotImplementedError
+
+    def unit(self, cycle: Cycle, head: QueuedPod) -> Unit | None:
+        """Return what is decided together with a pod that no run takes; None: it goes alone."""
+        raise NotImplementedError
+
+    def why_refused(self, queued: QueuedPod) -> Refused | None:
+        """Return why what is decided with a waiting pod has no place, for a reason of its own.
+
+        Asked to explain it; everything is afterwards as before.
+        """
+        raise NotImplementedError
+
+    def placed(self, pods: Sequence[QueuedPod]) -> None:
+        """Hear of pods that have places in the state, before their permits are asked for."""
+        raise NotImplementedError
+
+    def mates(self, pod: Pod) -> Sequence[str]:
+        """Return the pods that give up their nominations with this one."""
+        raise NotImplementedError
+
+    def broken(self, head: Pod, lost: Sequence[Pod]) -> Sequence[str]:
+        """Return the pods that fail with one whose attempt broke off; some ``lost`` places."""
+        raise NotImplementedError
+
+    # -- binding -----------------------------------------------------------------------------
+
+    def binds_itself(self, pod: Pod) -> bool:
+        """Return whether ``bind`` is for such a pod; it is then bound before the next decision."""
+        raise NotImplementedError
+
+    def bind(self, assumed: Assumed) -> None:
+        """Bind in another way than by the cluster's own, and settle it with the bindings."""
+        raise NotImplementedError
+
+    def released(self, assumed: Assumed) -> None:
+        """Hear that a pod lost its place before it was bound."""
+        raise NotImplementedError
+
+    # -- outcomes, and what is done beside deciding ------------------------------------------
+
+    def observe(self, fact: Fact) -> None:
+        """Hear of everything that becomes of pods."""
+        raise NotImplementedError
+
+    def work(self) -> bool:
+        """Do what is due for other decisions; return whether anything was written."""
+        raise NotImplementedError
+
+    def step(self, *, leads: bool) -> None:
+        """Write what is due, after everything is decided; who does not lead writes nothing."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Write at once what would be written in the next seconds."""
+        raise NotImplementedError
+
+    def next_wakeup_s(self, *, synced: bool) -> float | None:
+        """Return when there is something to do even without news; None: only news can help.
+
+        ``synced``: everything that exists has been taken in.
+        """
+        raise NotImplementedError
+
+    # -- to be looked at ---------------------------------------------------------------------
+
+    def pages(self, ask: Ask) -> Mapping[str, Page]:
+        """Return pages by path under ``/apis/v1``."""
+        raise NotImplementedError
+
+    def validate(self) -> None:
+        """Raise BugError unless what is kept twice says the same."""
+        raise NotImplementedError
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Hooks:
+    """Which features have something to say at each point; nobody has before ``install``."""
+
+    def __init__(self) -> None:
+        self.install(())
+
+    def install(self, features: Iterable[Feature]) -> None:
+        """Ask these features from now on, in this order."""
+        self.features = tuple(features)
+        self.wants_bind = self._having(Feature.wants_bind)
+        self.takes_pod = self._having(Feature.takes_pod)
+        self.heard_pod = self._having(Feature.heard_pod)
+        self.heard_use = self._having(Feature.heard_use)
+        self.left_queue = self._having(Feature.left_queue)
+        self.heard = self._having(Feature.heard)
+        self.heard_all = self._having(Feature.heard_all)
+        self.timed = self._having(Feature.timed)
+        gated = [f for f in self.features if type(f).why_gated is not Feature.why_gated]
+        self.why_gated = tuple((f.gate, f.why_gated) for f in gated)
+        self.gate_answered = self._having(Feature.gate_answered)
+        self.take_ready = self._having(Feature.take_ready)
+        self.wake = self._having(Feature.wake)
+        self.postponed = self._having(Feature.postponed)
+        self.unit = self._having(Feature.unit)
+        self.why_refused = self._having(Feature.why_refused)
+        self.placed = self._having(Feature.placed)
+        self.mates = self._having(Feature.mates)
+        self.broken = self._having(Feature.broken)
+        binding = [f for f in self.features if type(f).bind is not Feature.bind]
+        self.bind = tuple((f.binds_itself, f.bind) for f in binding)
+        self.released = self._having(Feature.released)
+        self.observe = self._having(Feature.observe)
+        self.work = self._having(Feature.work)
+        self.step = self._having(Feature.step)
+        self.finish = self._having(Feature.finish)
+        self.next_wakeup_s = self._having(Feature.next_wakeup_s)
+        self.pages = self._having(Feature.pages)
+        self.validate = self._having(Feature.validate)
+
+    def _having(self, method: Callable[Concatenate[Feature, P], R]) -> tuple[Callable[P, R], ...]:
+        """Return the method of each feature that overrides it."""
+        name = method.__name__
+        return tuple(
+            getattr(feature, name)
+            for feature in self.features
+            if getattr(type(feature), name) is not method
+        )

@@ -1,0 +1,68 @@
+"""Whether a pod may enter the queue: what the PreEnqueue plugins and the features say."""
+
+from collections.abc import Mapping
+
+from koordinator.api.codec import subject_of
+from koordinator.api.pod import Pod
+from koordinator.foundation.clock import Clock
+from koordinator.scheduler.contract import Gate
+from koordinator.scheduler.cycle import Cycle
+from koordinator.scheduler.isolation import Isolation
+from koordinator.scheduler.loop.feature import Hooks
+from koordinator.scheduler.loop.reporter import Reporter
+
+
+class Gates:
+    """Asked for one scheduler.  A gate that breaks is closed, and asked again after a while."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        isolation: Isolation,
+        reporter: Reporter,
+        cycles: Mapping[str, Cycle],
+        hooks: Hooks,
+        *,
+        again_after_s: float,
+    ) -> None:
+        self._clock, self._isolation, self._reporter = clock, isolation, reporter
+        self._cycles, self._hooks = cycles, hooks
+        self._again_after_s = again_after_s
+        self._broken: dict[str, float] = {}  # pods by key: when their gates are asked again
+
+    def ask(self, pod: Pod) -> Gate | None:
+        """Return what keeps a pod out of the queue; None: nothing does."""
+        name, gate = "PreEnqueue", None
+        try:
+            for active in self._cycles[pod.spec.scheduler_name].profile.pre_enqueue:
+                name = active.name
+                message = active.plugin.pre_enqueue(pod)
+                if message:
+                    gate = Gate(name, message)
+                    break
+            for answered in self._hooks.gate_answered:
+                answered(pod, gate)
+            for name, why_gated in self._hooks.why_gated if gate is None else ():
+                message = why_gated(pod)
+                if message:
+                    return Gate(name, message)
+        except Exception as error:  # noqa: BLE001 -- told
+            fault = self._isolation.note("pre_enqueue", error, subject_of(pod))
+            self._broken[pod.key] = self._clock.now_s() + self._again_after_s
+            self._reporter.failed(pod, fault.problem, "SchedulerError")
+            return Gate(name, fault.problem)
+        return gate
+
+    def take_due(self) -> list[str]:
+        """Return the pods whose gates broke some time ago, to be asked again."""
+        if not self._broken:
+            return []
+        now_s = self._clock.now_s()
+        due = [key for key, due_s in self._broken.items() if due_s <= now_s]
+        for key in due:
+            del self._broken[key]
+        return due
+
+    def next_wakeup_s(self) -> float | None:
+        """Return when the next one is to be asked again."""
+        return min(self._broken.values(), default=None)

@@ -1,0 +1,146 @@
+"""What the loop and the features stand on: one of each, put together once."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from koordinator.cluster.port import Cluster
+from koordinator.foundation.clock import Clock
+from koordinator.scheduler.binding import Binder, Bindings
+from koordinator.scheduler.contract import EventHint
+from koordinator.scheduler.cycle import Cycle
+from koordinator.scheduler.ingest import Ingest
+from koordinator.scheduler.isolation import Isolation
+from koordinator.scheduler.loop.attempts import Attempts, Stopwatch
+from koordinator.scheduler.loop.diagnoses import Diagnoses
+from koordinator.scheduler.loop.evictions import Evictions
+from koordinator.scheduler.loop.feature import Hooks
+from koordinator.scheduler.loop.gates import Gates
+from koordinator.scheduler.loop.intake import PodIntake
+from koordinator.scheduler.loop.nominations import Nominations
+from koordinator.scheduler.loop.options import Options
+from koordinator.scheduler.loop.reporter import Reporter
+from koordinator.scheduler.queue import Nominator, SchedulingQueue
+from koordinator.scheduler.snapshot import ClusterState
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """The parts of one scheduler below its loop.
+
+    Features use them and never the loop.  Source of the name: kubernetes
+    pkg/scheduler/framework/interface.go ``Handle``.
+    """
+
+    cluster: Cluster
+    clock: Clock
+    state: ClusterState
+    options: Options
+    isolation: Isolation
+    cycles: Mapping[str, Cycle]  # by scheduler name
+    hooks: Hooks  # what features have to say; the loop and these parts ask
+    queue: SchedulingQueue
+    gates: Gates
+    nominator: Nominator
+    nominations: Nominations
+    reporter: Reporter
+    diagnoses: Diagnoses
+    binder: Binder
+    attempts: Attempts
+    bindings: Bindings
+    evictions: Evictions
+    ingest: Ingest
+    intake: PodIntake
+
+    @classmethod
+    def build(
+        cls,
+        cluster: Cluster,
+        clock: Clock,
+        state: ClusterState,
+        cycles: Mapping[str, Cycle],
+        isolation: Isolation,
+        *,
+        options: Options,
+        gates: Mapping[str, Iterable[EventHint]],
+        stopwatch: Stopwatch | None = None,
+    ) -> "Handle":
+        """Put the parts together; ``gates`` are those of features, with what opens them."""
+        hooks = Hooks()
+        reporter = Reporter(cluster, clock, enabled=options.report)
+        wait_s = options.max_backoff_s
+        gate = Gates(clock, isolation, reporter, cycles, hooks, again_after_s=wait_s)
+        hints = {name: ev for cycle in cycles.values() for name, ev in cycle.profile.events.items()}
+        queue = SchedulingQueue(
+            hints | {name: tuple(events) for name, events in gates.items()},
+            gate.ask,
+            initial_backoff_s=options.initial_backoff_s,
+            max_backoff_s=options.max_backoff_s,
+            max_unschedulable_s=options.max_unschedulable_s,
+        )
+        nominator = Nominator()
+        nominations = Nominations(clock, state, queue, nominator, reporter=reporter, hooks=hooks)
+        names = frozenset(cycles)
+        diagnoses = Diagnoses(state, nominator, names, explain=options.explain)
+        binder = Binder(cluster, state, clock)
+        attempts = Attempts(
+            clock,
+            queue,
+            binder,
+            reporter=reporter,
+            nominations=nominations,
+            hooks=hooks,
+            stopwatch=stopwatch,
+        )
+        bindings = Bindings(
+            clock,
+            state,
+            binder,
+            queue=queue,
+            cycles=cycles,
+            isolation=isolation,
+            observer=attempts,
+        )
+        evictions = Evictions(
+            cluster,
+            clock,
+            state,
+            reporter,
+            nominations=nominations,
+            bindings=bindings,
+            attempts=attempts,
+        )
+        ingest = Ingest(state)
+        intake = PodIntake(
+            clock,
+            state,
+            queue,
+            ingest,
+            cycles=cycles,
+            isolation=isolation,
+            hooks=hooks,
+            nominations=nominations,
+            bindings=bindings,
+            diagnoses=diagnoses,
+            options=options,
+        )
+        return cls(
+            cluster,
+            clock,
+            state,
+            options,
+            isolation,
+            cycles,
+            hooks,
+            queue,
+            gate,
+            nominator,
+            nominations,
+            reporter,
+            diagnoses,
+            binder,
+            attempts,
+            bindings,
+            evictions,
+            ingest,
+            intake,
+        )

@@ -1,0 +1,176 @@
+"""News of pods: who has a node goes into the state, who needs one into the queue."""
+
+from collections.abc import Mapping
+
+from koordinator.api.codec import subject_of
+from koordinator.api.pod import Pod
+from koordinator.cluster.port import EventType, WatchEvent
+from koordinator.domain.transforms import as_scheduled
+from koordinator.foundation.clock import Clock, to_epoch_s
+from koordinator.scheduler.binding import Bindings
+from koordinator.scheduler.contract import Action, ClusterEvent
+from koordinator.scheduler.cycle import Cycle
+from koordinator.scheduler.ingest import Ingest, is_over
+from koordinator.scheduler.isolation import Isolation
+from koordinator.scheduler.loop.diagnoses import Diagnoses
+from koordinator.scheduler.loop.feature import Hooks
+from koordinator.scheduler.loop.nominations import Nominations
+from koordinator.scheduler.loop.options import Options
+from koordinator.scheduler.queue import QueuedPod, SchedulingQueue
+from koordinator.scheduler.snapshot import ClusterState, PodClass
+
+
+class PodIntake:
+    """Takes in pods for one scheduler."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        state: ClusterState,
+        queue: SchedulingQueue,
+        ingest: Ingest,
+        *,
+        cycles: Mapping[str, Cycle],
+        isolation: Isolation,
+        hooks: Hooks,
+        nominations: Nominations,
+        bindings: Bindings,
+        diagnoses: Diagnoses,
+        options: Options,
+    ) -> None:
+        self._clock, self._state, self._queue, self._ingest = clock, state, queue, ingest
+        self._cycles, self._isolation, self._hooks = cycles, isolation, hooks
+        self._nominations, self._bindings, self._diagnoses = nominations, bindings, diagnoses
+        self._heeds_others = options.heeds_other_schedulers
+        self._class_of: dict[str, tuple[Pod, PodClass]] = {}  # of pods not tried yet
+        self.is_synced = False  # everything that existed when last asked has been taken in
+
+    def take(self, event: WatchEvent, pod: Pod) -> None:
+        """Take in the news of a pod."""
+        if self._is_known_bind(event, pod):
+            return
+        previous, new = event.previous, as_scheduled(pod)
+        old = as_scheduled(previous) if isinstance(previous, Pod) else None
+        used = self._used_by(pod)
+        for takes in self._hooks.takes_pod:
+            if takes(event.type, new, old):
+                break
+        else:
+            self.put(event.type, new, old)
+        if self._heeds_others:
+            self._heed(event.type, new)
+        uses = self._used_by(pod)
+        if uses and uses != used and old is not None and old.spec.node_name:
+            # What it took beside the reservation counts as part of it from now on.
+            self._tell_queue(ClusterEvent("AssignedPod", Action.DELETE, old, None))
+        for uid in {used, uses} - {""}:
+            for heard in self._hooks.heard_use:
+                heard(uid)
+
+    def put(self, kind: EventType, pod: Pod, previous: Pod | None) -> None:
+        """Take in a pod as the state and the queue shall see it."""
+        key, deleted = pod.key, kind is EventType.DELETED
+        gone = deleted or is_over(pod)
+        waited = (gone or bool(pod.spec.node_name)) and self._bindings.forget(key, gone=gone)
+        ready: list[str] = []
+        for heard in self._hooks.heard_pod:
+            ready += heard(pod, previous, deleted=deleted)
+        placed = self._state.pods.by_key.get(key)
+        if gone or pod.spec.node_name:
+            self._state.drop_unbound(key)
+        if gone:
+            self._leave_queue(pod, deleted=deleted)
+            if waited or self._state.has_place(key) or pod.spec.node_name:
+                self._tell_queue(self._ingest.drop_placed(pod))
+        elif pod.spec.node_name:
+            if placed is None:
+                self._leave_queue(pod)
+            old = previous if previous is not None and previous.spec.node_name else None
+            change = self._ingest.put_placed(pod, placed, old)
+            if change is not None:
+                self._leave_queue(pod)
+                self._tell_queue(change)
+        elif pod.spec.scheduler_name in self._cycles and not pod.metadata.deletion_timestamp:
+            self._put_unplaced(pod, pod if previous is None else previous)
+        else:
+            self._state.put_unbound(pod, self._state.classes.of(pod))
+            self._leave_queue(pod)
+        self._queue.activate(ready, self._clock.now_s())
+
+    def class_of(self, queued: QueuedPod) -> PodClass:
+        """Return the pod's class; looked up when the pod came, unless it has been tried since."""
+        pod, pod_class = self._class_of.pop(queued.key, (None, None))
+        is_stale = pod is not queued.pod or self._state.holds.names(queued.pod)
+        return self._state.classes.of(queued.pod) if pod_class is None or is_stale else pod_class
+
+    def _put_unplaced(self, pod: Pod, old: Pod) -> None:
+        """Queue a pod that needs a node, or tell what of it changed.
+
+        A pod that is bound here already stays as it is: this version of it is older than its bind.
+        """
+        key, cycle = pod.key, self._cycles[pod.spec.scheduler_name]
+        for active in cycle.profile.transform:
+            pod, old = active.plugin.transform(pod), active.plugin.transform(old)
+        pod_class = self._state.classes.of(pod)
+        self._state.put_unbound(pod, pod_class)
+        has_place = self._state.has_place(key)
+        if has_place and self._queue.get(key) is None:
+            return
+        self._class_of[key] = (pod, pod_class)
+        try:
+            run_key = cycle.run_key(pod_class) if cycle.runs_with_others(pod_class) else None
+        except Exception as error:  # noqa: BLE001 -- told; its attempt will show
+            self._isolation.note("ingest", error, subject_of(pod))
+            run_key = None
+        self._queue.update(old, pod, run_key, self._arrived_s(pod))
+        if not has_place:
+            self._nominations.heard(pod)
+
+    def _is_known_bind(self, event: WatchEvent, pod: Pod) -> bool:
+        """Take in a bind of ours to which nobody has added anything, if that is the news.
+
+        Most news in a busy cluster are of this kind.
+        """
+        placed = self._state.pods.by_key.get(pod.key)
+        if (
+            placed is None
+            or placed.pod is not event.previous
+            or not self._ingest.is_bare_bind(placed, pod)
+            or self._bindings.holds(placed.key)
+            or self._heeds_others
+        ):
+            return False
+        for wants in self._hooks.wants_bind:
+            if wants(pod):
+                return False
+        self._state.drop_unbound(placed.key)
+        self._state.renew(placed, pod)
+        return True
+
+    def _heed(self, kind: EventType, pod: Pod) -> None:
+        """Keep the place to which another scheduler has nominated a pod, or keep it no more."""
+        if self._diagnoses.lost_rival(pod, gone=kind is EventType.DELETED or is_over(pod)):
+            self._tell_queue(ClusterEvent("AssignedPod", Action.DELETE, pod, None))
+
+    def _used_by(self, pod: Pod) -> str:
+        """Return the uid of the reservation that a placed pod uses; empty if none."""
+        placed = self._state.pods.by_key.get(pod.key)
+        return placed.belongings.uses if placed is not None else ""
+
+    def _arrived_s(self, pod: Pod) -> float:
+        """Return when the pod joined the queue: a restart doesn't cost it its place."""
+        now_s = self._clock.now_s()
+        if self.is_synced:
+            return now_s
+        return min(now_s, to_epoch_s(pod.metadata.creation_timestamp, now_s))
+
+    def _leave_queue(self, pod: Pod, *, deleted: bool = False) -> None:
+        key = pod.key
+        self._class_of.pop(key, None)
+        self._queue.remove(key)
+        self._nominations.forget(pod, pod.spec.node_name)
+        for left in self._hooks.left_queue:
+            left(pod, deleted=deleted)
+
+    def _tell_queue(self, event: ClusterEvent) -> None:
+        self._queue.on_event(event, self._clock.now_s())

@@ -1,0 +1,71 @@
+"""Objects that could not be taken in: as if they weren't there, tried again now and then."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from msgspec import structs
+
+from koordinator.api.codec import subject_of
+from koordinator.api.meta import KubeObject
+from koordinator.cluster.port import EventType, WatchEvent
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.faults import Fault
+from koordinator.scheduler.isolation import Isolation
+
+KindT = TypeVar("KindT", bound=KubeObject)
+
+_FIRST_AGAIN_S, _LAST_AGAIN_S = 1.0, 300.0
+
+
+class LeftOut:
+    """Objects that could not be taken in: as if they weren't there, tried again now and then.
+
+    ``handle`` takes in news; ``leave_out`` takes out of the state what of an object is in it.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        isolation: Isolation,
+        handle: Callable[[WatchEvent], None],
+        leave_out: Callable[[KubeObject, Fault], None],
+    ) -> None:
+        self._clock, self._isolation = clock, isolation
+        self._handle, self._leave_out = handle, leave_out
+        #: by kind and key: the news, when to try again, and how long that was waited for
+        self.events: dict[tuple[type[KubeObject], str], tuple[WatchEvent, float, float]] = {}
+
+    def forget(self, obj: KubeObject) -> None:
+        """Forget an object of which there is a newer version, or none any more."""
+        self.events.pop((type(obj), obj.key), None)
+
+    def add(self, event: WatchEvent, error: Exception, waited_s: float = 0.0) -> None:
+        """Leave an object out; each time for twice as long as the last one."""
+        obj = event.object
+        fault = self._isolation.fault("ingest", error, subject_of(obj))
+        if event.type is not EventType.DELETED:
+            wait_s = min(max(waited_s * 2, _FIRST_AGAIN_S), _LAST_AGAIN_S)
+            anew = WatchEvent(EventType.ADDED, obj)
+            self.events[type(obj), obj.key] = (anew, self._clock.now_s() + wait_s, wait_s)
+        self._leave_out(obj, fault)
+        self._isolation.tell(fault)
+
+    def step(self) -> None:
+        """Try again what is due."""
+        now_s = self._clock.now_s()
+        for event, due_s, waited_s in list(self.events.values()):
+            if due_s <= now_s:
+                self.forget(event.object)
+                try:
+                    self._handle(event)
+                except Exception as error:  # noqa: BLE001 -- told
+                    self.add(event, error, waited_s)
+
+    def next_wakeup_s(self) -> float | None:
+        """Return when the next one is due."""
+        return min((due_s for _, due_s, _ in self.events.values()), default=None)
+
+
+def bare(obj: KindT) -> KindT:
+    """Return an object without what its writer may say freely: labels and annotations."""
+    return structs.replace(obj, metadata=structs.replace(obj.metadata, labels={}, annotations={}))

@@ -1,0 +1,72 @@
+"""Places kept for pods that make room for themselves: who has one, and what is written of it."""
+
+from collections.abc import Mapping
+
+from koordinator.api.pod import Pod
+from koordinator.foundation.clock import Clock
+from koordinator.scheduler.loop.feature import Hooks
+from koordinator.scheduler.loop.reporter import Reporter
+from koordinator.scheduler.queue import Nominator, SchedulingQueue
+from koordinator.scheduler.snapshot import ClusterState
+
+
+class Nominations:
+    """Keeps the nominator, the queue and the pods' statuses in step."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        state: ClusterState,
+        queue: SchedulingQueue,
+        nominator: Nominator,
+        *,
+        reporter: Reporter,
+        hooks: Hooks,
+    ) -> None:
+        self._clock, self._state, self._queue = clock, state, queue
+        self._nominator, self._reporter, self._hooks = nominator, reporter, hooks
+
+    def end(self, pod: Pod) -> None:
+        """Keep no place any more for a pod that could not take it."""
+        nominated = self._nominator.node_of(pod.key)
+        if nominated or pod.status.nominated_node_name:
+            self._nominator.withdraw(pod.key)
+            self._reporter.nominated(pod, "")
+        if nominated:
+            self._queue.on_nomination_ended(pod, self._clock.now_s())
+
+    def forget(self, pod: Pod, node: str = "") -> None:
+        """Keep no place for a pod any more, which has one on a node now, or is gone."""
+        nominated = self._nominator.remove(pod.key)
+        if nominated and nominated != node:
+            self._queue.on_nomination_ended(pod, self._clock.now_s())
+
+    def heard(self, pod: Pod) -> None:
+        """Follow what news say about the node to which a waiting pod is nominated."""
+        if self._nominator.update(pod):
+            self._queue.on_nomination_ended(pod, self._clock.now_s())
+
+    def nominate(self, places: Mapping[str, tuple[Pod, str]]) -> None:
+        """Keep places for pods, by key; who hoped for their nodes with less right gives way."""
+        for key, (pod, node) in places.items():
+            priority = pod.spec.priority or 0
+            for other in self._nominator.on_node(node):
+                if (other.spec.priority or 0) < priority and other.key not in places:
+                    self._give_way(other)
+            before = self._nominator.node_of(key)
+            if before != node or pod.status.nominated_node_name != node:
+                self._nominator.add(pod, node)
+                self._reporter.nominated(pod, node)
+            if before not in ("", node):
+                self._queue.on_place_left(pod, self._clock.now_s())
+
+    def _give_way(self, pod: Pod) -> None:
+        """End a nomination for the sake of a more important pod, with those of its gang."""
+        keys = [pod.key]
+        for mates in self._hooks.mates:
+            keys += mates(pod)
+        for key in dict.fromkeys(keys):
+            waiting = self._state.unbound.get(key)
+            if key == pod.key or self._nominator.node_of(key):
+                self.end(waiting[0] if waiting is not None else pod)
+        self._queue.activate(dict.fromkeys(keys), self._clock.now_s())

@@ -1,0 +1,26 @@
+"""How a scheduler runs."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the scheduler runs; defaults are kube-scheduler's."""
+
+    initial_backoff_s: float = 1.0
+    max_backoff_s: float = 10.0
+    max_unschedulable_s: float = 300.0
+    report: bool = True  # write events and conditions, but for that of a victim, which always is
+    explain: bool = False  # keep the scorecard of every decision; much slower
+    merge_runs: bool = True  # decide runs of identical pods at once; the outcome is the same
+    run_limit: int = 4096
+    in_flight: int = 1024  # bindings under way at which deciding waits until half of them ended
+    #: write the domains to ClusterNetworkTopology; None: if a profile gathers gangs
+    writes_network: bool | None = None
+    answers_explanations: bool = False  # keeps ScheduleExplanation objects answered
+    heeds_other_schedulers: bool = False  # keeps the places to which they nominate pods
+
+    @property
+    def merges(self) -> bool:
+        """Whether runs are decided at once: not if each decision is to be explained."""
+        return self.merge_runs and not self.explain

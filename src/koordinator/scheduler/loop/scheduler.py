@@ -1,0 +1,364 @@
+"""The loop: news go into state and queue, units of work from the queue become decisions.
+
+One ``step`` takes in all news and then works until no pod is ready.  Between steps nothing happens,
+so whoever embeds the scheduler decides when time passes: a thread that waits for the watch, or a
+simulation.
+
+The only part of the scheduler with a loop.  It knows a list of features, and none by name.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from koordinator.api.codec import subject_of
+from koordinator.api.meta import KubeObject, ObjectMeta
+from koordinator.api.pod import Container as PodContainer
+from koordinator.api.pod import Pod, PodSpec
+from koordinator.cluster.port import EventType, Watch, WatchEvent
+from koordinator.foundation.faults import Fault
+from koordinator.scheduler.cycle import Cycle
+from koordinator.scheduler.ingest import is_over
+from koordinator.scheduler.loop.consistency import validate_waiting
+from koordinator.scheduler.loop.feature import Ask, Feature, Page, Unit
+from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.loop.left_out import LeftOut, bare
+from koordinator.scheduler.loop.limited_pods import LimitedPods
+from koordinator.scheduler.loop.outcomes import Outcome
+from koordinator.scheduler.loop.units import PodRun
+from koordinator.scheduler.queue import Nominator, QueuedPod, QueueState, SchedulingQueue
+from koordinator.scheduler.snapshot import ClusterState
+
+log = logging.getLogger(__name__)
+
+FeatureT = TypeVar("FeatureT", bound=Feature)
+
+
+class Scheduler:
+    """Schedules the pods whose ``schedulerName`` is that of one of the profiles."""
+
+    def __init__(
+        self,
+        handle: Handle,
+        features: Sequence[Feature],
+        watched: Sequence[type[KubeObject]],
+        field_selectors: Mapping[type[KubeObject], str],
+    ) -> None:
+        """``watched`` kinds are taken in in this order, of some only what a selector names."""
+        handle.hooks.install(features)
+        self._handle, self._hooks = handle, handle.hooks
+        self._queue, self._bindings, self._clock = handle.queue, handle.bindings, handle.clock
+        self._isolation = handle.isolation
+        self._left_out = LeftOut(handle.clock, handle.isolation, self._take, self._leave_out)
+        self._limited = LimitedPods(
+            handle.clock, handle.state, handle.queue, handle.cycles, handle.isolation
+        )
+        self._watched, self._field_selectors = tuple(watched), field_selectors
+        self._watch: Watch | None = None
+        self._bookmarks_due = 0
+
+    # -- news --------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Take in the whole cluster, kind by kind (pods last), and watch it from there.
+
+        Called again, it makes sure that nothing that happened before is missed.  ``is_synced``
+        tells when that is so; until then nothing is decided.
+        """
+        self._ask_for_everything()
+        self._take_in()
+
+    def _ask_for_everything(self) -> None:
+        self._handle.intake.is_synced = False
+        self._bookmarks_due += 1
+        if self._watch is None:
+            self._watch = self._handle.cluster.watch(self._watched, self._field_selectors)
+        else:
+            self._watch.refresh()
+
+    def _take_in(self) -> None:
+        if self._watch is None:
+            self.sync()
+            return
+        self._handle.state.advance(self._clock.now_s())
+        for event in self._watch.poll():
+            if event.type is EventType.BOOKMARK:
+                self._bookmarks_due -= 1
+                self._handle.intake.is_synced = not self._bookmarks_due
+                continue
+            began_s = self._handle.attempts.now_s() if self._hooks.timed else 0.0
+            if self._left_out.events:
+                self._left_out.forget(event.object)
+            self._handle.reporter.heard_of(event)
+            try:
+                self._take(event)
+            except Exception as error:  # noqa: BLE001 -- told
+                self._left_out.add(event, error)
+            for timed in self._hooks.timed:
+                timed(event, self._handle.attempts.now_s() - began_s)
+        self._left_out.step()
+        self._isolation.each("ingest", self._hooks.heard_all)
+        self._limited.wake()
+        for complaint in self._handle.ingest.complaints:
+            if self._handle.reporter.complained(complaint.about, complaint.problem):
+                log.warning("annotation ignored", extra={"complaint": complaint.problem})
+        self._handle.ingest.complaints.clear()
+
+    def _take(self, event: WatchEvent) -> None:
+        if isinstance(event.object, Pod):
+            self._handle.intake.take(event, event.object)
+            return
+        ingest, now_s = self._handle.ingest, self._clock.now_s()
+        if event.type is EventType.DELETED:
+            change = ingest.drop(event.object)
+        else:
+            change = ingest.put(event.object, event.previous)
+        self._queue.on_event(change, now_s)
+        for heard in self._hooks.heard:
+            heard(event)
+
+    def _leave_out(self, obj: KubeObject, fault: Fault) -> None:
+        """Go on as if an object were not there; but what runs on a node keeps its amounts."""
+        for gone in (obj, bare(obj)):
+            with suppress(Exception):  # whatever it is, it has been told
+                self._take(WatchEvent(EventType.DELETED, gone, gone))
+                break
+        if isinstance(obj, Pod) and obj.spec.node_name and not is_over(obj):
+            with self._isolation.barrier("ingest", subject_of(obj)):
+                self._handle.ingest.put_placed(bare(obj), None)
+        elif isinstance(obj, Pod) and obj.spec.scheduler_name in self.cycles:
+            self._handle.reporter.failed(obj, fault.problem, "SchedulerError")
+
+    # -- work --------------------------------------------------------------------------------
+
+    def step(self, limit: int | None = None) -> list[Outcome]:
+        """Take in the news and decide pods until none is ready, or about ``limit`` are decided.
+
+        Bindings that have begun may still be under way.  Returns what has come to an end, in order.
+        Raises ClusterError when the cluster can't be read.
+        """
+        options, bindings = self._handle.options, self._bindings
+        self._exchange()
+        self._queue.flush(self._clock.now_s())
+        bindings.settle_waiting()
+        bindings.settle_preparing()
+        decided, most = 0, options.run_limit
+        while self._knows_all() and (limit is None or decided < limit):
+            if self.is_saturated:
+                break
+            if limit is not None:
+                most = min(options.run_limit, limit - decided)
+            run = self._next_run(most if options.merges else 1)
+            if run:
+                decided += len(run)
+                self._decide(run)
+                if self._is_bound_at_once(run[-1]):
+                    bindings.begin()  # the next pod may be the one that it is for
+            elif not (bindings.decided or self._work()):
+                break
+            if not run or bindings.decided >= options.in_flight:
+                self._exchange()
+        bindings.begin()
+        bindings.end()
+        self._isolation.each("wake", self._hooks.wake)  # what was given back may make room
+        self._isolation.tell_of_hints(self._queue)
+        leads = limit != 0 and self.is_synced
+        for step in self._hooks.step:
+            step(leads=leads)
+        return self._handle.attempts.take()
+
+    def _exchange(self) -> None:
+        """Send what has been decided, and learn what has happened."""
+        self._bindings.begin()
+        self._bindings.end()
+        self._take_in()
+
+    def _knows_all(self) -> bool:
+        """Return whether pods may be decided; after a binding that nobody knows of, not yet."""
+        if self._bindings.is_unsure:
+            self._bindings.is_unsure = False
+            self._ask_for_everything()
+        return self.is_synced
+
+    def _work(self) -> bool:
+        """Let features do what is due between decisions; return whether there was anything."""
+        done = False
+        for work in self._hooks.work:
+            done |= work()
+        return done
+
+    def _next_run(self, most: int) -> list[QueuedPod]:
+        now_s, barrier = self._clock.now_s(), self._isolation.barrier
+        for take_ready in self._hooks.take_ready:
+            with barrier("take_ready"):
+                self._queue.release(take_ready(), now_s)
+        self._queue.release(self._handle.gates.take_due(), now_s)
+        self._isolation.each("wake", self._hooks.wake)
+        for cycle in self.cycles.values():
+            for active in cycle.profile.next_pod:
+                with barrier("next_pod"):
+                    key = active.plugin.next_pod(self._queue.get)
+                    queued = self._queue.take(key) if key is not None else None
+                    if queued is not None:
+                        return [queued]
+        return self._queue.pop_run(now_s, most)
+
+    def _is_bound_at_once(self, queued: QueuedPod) -> bool:
+        return any(binds_itself(queued.pod) for binds_itself, _ in self._hooks.bind)
+
+    # -- a decision --------------------------------------------------------------------------
+
+    def _decide(self, run: list[QueuedPod]) -> None:
+        attempts = self._handle.attempts
+        attempts.begin(run)
+        try:
+            unit = self._unit(run)
+            if unit is not None:
+                attempts.tried += unit.decide()
+        except Exception as error:  # noqa: BLE001 -- told
+            self._recover(run, error)
+        else:
+            attempts.end()
+
+    def _unit(self, run: list[QueuedPod]) -> Unit | None:
+        """Return what is decided at once; None: nobody may be tried any more."""
+        for postponed in self._hooks.postponed:
+            for queued in postponed(run):
+                self._queue.postpone(queued, self._clock.now_s())
+                run = [other for other in run if other is not queued]
+        if not run:
+            return None
+        cycle = self.cycles[run[0].pod.spec.scheduler_name]
+        if run[0].run_key is None:
+            for unit_of in self._hooks.unit:
+                unit = unit_of(cycle, run[0])
+                if unit is not None:
+                    return unit
+        return PodRun(self._handle, cycle, run)
+
+    def _recover(self, run: Sequence[QueuedPod], error: Exception) -> None:
+        """Take back what was decided about pods whose attempt broke off; each may try again.
+
+        Of a run each is decided on its own, so that only those fail that break it; of a gang
+        nobody keeps a place.  Raises what is no fault of ours, when all is as it was.
+        """
+        lost = self._bindings.abandon()
+        self._handle.attempts.end()
+        left = self._undecided([*run, *lost, *self._broken_with(run[0], lost)])
+        if len(run) > 1:
+            for queued in left:
+                self._decide([queued])
+            return
+        fault: Fault | None = None
+        try:
+            fault = self._isolation.fault("schedule", error, subject_of(run[0].pod))
+        finally:
+            for queued in left:
+                self._handle.attempts.fail(queued, fault.problem if fault else str(error))
+        self._isolation.tell(fault)
+
+    def _broken_with(self, head: QueuedPod, lost: Sequence[QueuedPod]) -> list[QueuedPod]:
+        """Return the pods without places that were decided with the first of a run."""
+        pods = [queued.pod for queued in lost]
+        keys = [key for broken in self._hooks.broken for key in broken(head.pod, pods)]
+        return [queued for key in keys if (queued := self._queue.get(key)) is not None]
+
+    def _undecided(self, pods: Sequence[QueuedPod]) -> list[QueuedPod]:
+        different = {queued.key: queued for queued in pods}.values()
+        return [
+            queued
+            for queued in different
+            if queued.state is QueueState.IN_FLIGHT and not self._bindings.has(queued.key)
+        ]
+
+    # -- for whoever embeds it ---------------------------------------------------------------
+
+    def feature(self, kind: type[FeatureT]) -> FeatureT | None:
+        """Return the feature of a kind; None if the scheduler has none."""
+        return next((one for one in self._hooks.features if isinstance(one, kind)), None)
+
+    @property
+    def handle(self) -> Handle:
+        """What the loop stands on."""
+        return self._handle
+
+    @property
+    def state(self) -> ClusterState:
+        """The cluster as it is known here."""
+        return self._handle.state
+
+    @property
+    def queue(self) -> SchedulingQueue:
+        """The pods that wait."""
+        return self._queue
+
+    @property
+    def nominator(self) -> Nominator:
+        """The pods for which places are kept."""
+        return self._handle.nominator
+
+    @property
+    def cycles(self) -> Mapping[str, Cycle]:
+        """How pods are decided, by scheduler name."""
+        return self._handle.cycles
+
+    @property
+    def attempts(self) -> int:
+        """How many pods have been tried, each time counted."""
+        return self._handle.attempts.tried
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether everything that existed when last asked has been taken in."""
+        return self._handle.intake.is_synced
+
+    @property
+    def is_saturated(self) -> bool:
+        """Whether so much is under way that deciding waits for it."""
+        return self._handle.binder.in_flight > self._handle.options.in_flight // 2
+
+    def warm_up(self) -> None:
+        """Decide about pods that nobody has, so that the first real one finds all code loaded."""
+        for name, cycle in self.cycles.items():
+            spec = PodSpec(containers=(PodContainer(name="c"),), scheduler_name=name)
+            pod = Pod(metadata=ObjectMeta(name="warm-up", namespace="default"), spec=spec)
+            pod_class = self.state.classes.of(pod)
+            if cycle.choose(pod, pod_class, {}, first_attempt=False) is not None:
+                cycle.choose_run([pod_class, pod_class])
+
+    def next_wakeup_s(self) -> float | None:
+        """Return when there is something to do even without news; None: only news can help."""
+        parts = (self._queue, self._left_out, self._handle.gates)
+        wakeups = [part.next_wakeup_s() for part in parts]
+        wakeups += [due_s(synced=self.is_synced) for due_s in self._hooks.next_wakeup_s]
+        wakeups += self._bindings.deadlines()
+        return min((due_s for due_s in wakeups if due_s is not None), default=None)
+
+    def finish(self) -> None:
+        """Send what has been decided and wait for the answers; for the end of the process."""
+        self._bindings.begin()
+        self._bindings.end(wait=True)
+        self._handle.attempts.close()
+
+    def report(self) -> None:
+        """Write at once what would be written of objects in the next seconds."""
+        for finish in self._hooks.finish:
+            finish()
+
+    def pages(self, ask: Ask) -> dict[str, Page]:
+        """Return what features show, by path; ``ask`` lets this scheduler's thread answer."""
+        found: dict[str, Page] = {}
+        for pages in self._hooks.pages:
+            found |= pages(ask)
+        return found
+
+    def validate(self) -> None:
+        """Derive everything redundant again, between two steps.  Raises BugError."""
+        self.state.validate()
+        self._queue.validate()
+        self.nominator.validate()
+        self._bindings.validate()
+        validate_waiting(self.state, self._queue, self.nominator, self.cycles, self._bindings)
+        for validate in self._hooks.validate:
+            validate()

@@ -1,0 +1,132 @@
+"""A pod on its own, or a run of equal pods, from the queue to the bindings."""
+
+from collections.abc import Sequence
+
+from koordinator.scheduler.contract import PostFilterResult
+from koordinator.scheduler.cycle import Choice, Cycle, Refused, Scorecard
+from koordinator.scheduler.diagnosis import Diagnosis, never_fits
+from koordinator.scheduler.loop.facts import RoomSought
+from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.queue import QueuedPod
+from koordinator.scheduler.snapshot import IntArray, PodClass
+
+
+class PodRun:
+    """Pods that stood next to each other in the queue and share a run key, or one pod."""
+
+    def __init__(self, handle: Handle, cycle: Cycle, pods: Sequence[QueuedPod]) -> None:
+        self._handle, self._cycle, self._pods = handle, cycle, pods
+
+    def decide(self) -> int:
+        """Decide all at once as far as that can be done, the others one by one."""
+        handle, cycle, pods = self._handle, self._cycle, self._pods
+        classes = [handle.intake.class_of(queued) for queued in pods]
+        done = 0
+        if len(pods) > 1 and not cycle.permits(classes) and self._are_alike():
+            rows = cycle.choose_run(classes)
+            if rows is not None:
+                done = len(rows)
+                self._place_run(classes[:done], rows)
+        for queued, pod_class in zip(pods[done:], classes[done:], strict=True):
+            self._decide_one(queued, pod_class)
+        return len(pods)
+
+    def _are_alike(self) -> bool:
+        """Return whether the pods are alike, and no place is kept for anybody.
+
+        A node's usage may be reported of a former pod of the same name: then they aren't.
+        """
+        handle = self._handle
+        if handle.diagnoses.nominated():
+            return False
+        return not handle.state.load.names_any([queued.key for queued in self._pods])
+
+    def _place_run(self, classes: Sequence[PodClass], rows: IntArray) -> None:
+        handle, run = self._handle, self._pods[: len(rows)]
+        handle.attempts.chosen(classes[0])
+        handle.bindings.let_go(handle.binder.assume_run(run, classes, rows))
+        for placed in handle.hooks.placed:
+            placed(run)
+
+    def _decide_one(self, queued: QueuedPod, pod_class: PodClass) -> None:
+        handle, cycle = self._handle, self._cycle
+        known = handle.diagnoses.known(cycle, pod_class)
+        choice: Choice | Refused | None = None
+        if known is None:
+            choice = cycle.choose(
+                queued.pod,
+                pod_class,
+                handle.diagnoses.nominated(),
+                nominated_node=handle.nominator.node_of(queued.key),
+                first_attempt=queued.attempts <= 1,
+            )
+        scorecard = cycle.scorecard(pod_class) if handle.options.explain else None
+        if isinstance(choice, Choice):
+            handle.attempts.chosen(pod_class)
+            handle.nominations.forget(queued.pod, choice.node)  # not to count twice there
+            assumed = handle.binder.assume(queued, pod_class, choice)
+            assumed.scorecard = scorecard
+            for placed in handle.hooks.placed:
+                placed((queued,))
+            handle.bindings.permit(assumed)
+        elif isinstance(choice, Refused):
+            handle.nominations.end(queued.pod)
+            main, plugins = (choice.plugin, choice.reason), frozenset((choice.plugin,))
+            handle.attempts.reject(queued, main, plugins, choice.reason, scorecard)
+        else:
+            diagnosis = known or handle.diagnoses.diagnose(cycle, queued.pod, pod_class, scorecard)
+            self._find_no_node(queued, pod_class, diagnosis, scorecard)
+
+    def _find_no_node(
+        self,
+        queued: QueuedPod,
+        pod_class: PodClass,
+        diagnosis: Diagnosis,
+        scorecard: Scorecard | None,
+    ) -> None:
+        """Let the PostFilter plugins make room, and the pod wait."""
+        handle, nomination, said = self._handle, PostFilterResult(), list[str]()
+        keeps_nomination = False
+        if diagnosis.node_count:
+            nomination, keeps_nomination, said = self._post_filter(queued, pod_class, diagnosis)
+        if nomination.node:
+            error = handle.evictions.preempt(queued.pod, nomination)
+            if error is not None:
+                handle.attempts.fail(queued, f"preemption failed: {error}")
+                return
+        elif not keeps_nomination:
+            handle.nominations.end(queued.pod)
+        plugin, reason = diagnosis.main
+        never = never_fits(diagnosis, handle.state, pod_class)
+        handle.attempts.reject(
+            queued,
+            (plugin, f"{reason}; {never}" if never else reason),
+            diagnosis.plugins,
+            diagnosis.message(", ".join(said)),
+            scorecard,
+            nominated=nomination.node,
+        )
+
+    def _post_filter(
+        self, queued: QueuedPod, pod_class: PodClass, diagnosis: Diagnosis
+    ) -> tuple[PostFilterResult, bool, list[str]]:
+        """Return what PostFilter plugins have found, whether a nomination stays, and what they say.
+
+        Where one has found a node there is nothing to say any more.
+        """
+        handle, cycle = self._handle, self._cycle
+        nominated, own = handle.diagnoses.nominated(), handle.nominator.node_of(queued.key)
+        attempt = cycle.attempt(queued.pod, pod_class, diagnosis, nominated, nominated_node=own)
+        found, keeps_nomination, said = PostFilterResult(), False, list[str]()
+        for active in cycle.profile.post_filter:
+            result = active.plugin.postfilter(attempt)
+            if result.node:
+                found = result
+                said.clear()
+                break
+            keeps_nomination |= result.keeps_nomination
+            if result.message:
+                said.append(result.message)
+        if cycle.profile.post_filter:
+            handle.attempts.note(RoomSought(len(found.victims)))
+        return found, keeps_nomination, said
