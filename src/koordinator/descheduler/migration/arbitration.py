@@ -37,12 +37,13 @@ def in_arbitration_order(
 ) -> list[ArbitratedJob]:
     """Return jobs in the order in which they are let through.
 
-    Jobs whose pods may go first come first, and of equals the newest.  Jobs about pods of one
-    Job stand together where the first of them stands, and before all others those of which most
-    pods are ``migrating`` already, by the uid of the Job.
+    Jobs whose pods may go first come first, of equals the newest, and else as they are given.  Jobs
+    about pods of one Job stand together where the first of them stands, and before all others those
+    of which most pods are ``migrating`` already, by the uid of the Job.
     """
-    ordered = sorted(waiting, key=lambda each: each.job.metadata.name)  # of what is left no matter
-    ordered.sort(key=lambda each: -int(to_epoch_s(each.job.metadata.creation_timestamp)))
+    ordered = sorted(
+        waiting, key=lambda each: -int(to_epoch_s(each.job.metadata.creation_timestamp))
+    )
     ordered.sort(key=_pod_rank)
     places: dict[str, int] = {}
     for index, each in enumerate(ordered):

@@ -58,6 +58,7 @@ from koordinator.descheduler.migration.decisions import (
     Wait,
     deadline_s,
     decide,
+    is_evicted,
     is_timed_out,
     is_usable,
     reference_to_pod,
@@ -101,7 +102,9 @@ from koordinator.foundation.errors import (
     ClusterError,
     ConflictError,
     InputError,
+    InvalidError,
     NotFoundError,
+    TooManyRequestsError,
 )
 
 KindT = TypeVar("KindT", bound=KubeObject)
@@ -113,6 +116,9 @@ LONGEST_BACKOFF_S = 15.0
 SCAVENGED_AFTER_S = 300.0  # after the ttl
 SCAVENGED_WITHOUT_TTL_S = 1800.0
 _MOVES_PER_LOOK = 16  # more than the longest life of a job has
+_SECOND_S = 1.0  # times of objects have whole seconds
+#: Answers to an eviction that say that it has not been made.
+_REFUSALS = (TooManyRequestsError, NotFoundError, ConflictError, InvalidError)
 _NAMES = UUID("b0a3c1de-70a7-5b0f-9d52-3f8a4f3c9f55")
 _MUST_BE_SURE = frozenset(
     (JobState.ADMITTED, JobState.DIRECT, JobState.UNRESERVED, JobState.RESERVED)
@@ -148,6 +154,9 @@ class MigrationController:
         self._interested: dict[str, str] = {}  # reservation, or key of a bound pod -> job
         self._counted: dict[str, None] = {}  # uids of jobs whose eviction the limiters know
         self._bereft: dict[str, str] = {}  # reservations of jobs that were deleted, and uids
+        #: Jobs of which it is not known whether the last write arrived: names.
+        self._maybe_passed: dict[str, None] = {}
+        self._maybe_evicted: dict[str, None] = {}
 
     # -- what plugins ask --------------------------------------------------------------------
 
@@ -233,15 +242,21 @@ class MigrationController:
             self._interested[reference.name] = name
         if bound is not None and is_live(job):
             self._interested[pod_key(bound)] = name
-        eviction = condition_of(job, PodMigrationJobConditionType.EVICTION)
-        if eviction is not None and meta.uid not in self._counted:
-            self._count_eviction(job, to_epoch_s(eviction.last_transition_time))
+        if meta.uid not in self._counted and attempt_of(job) is not None:
+            eviction = condition_of(job, PodMigrationJobConditionType.EVICTION)
+            if eviction is None:
+                self._maybe_evicted[name] = None
+            else:
+                when_s = to_epoch_s(eviction.last_transition_time) + _SECOND_S
+                self._count_eviction(job, min(when_s, self._clock.now_s()))
         self._queue.add((_Kind.JOB, name))
 
     def _drop_job(self, job: PodMigrationJob) -> None:
         name, uid = job.metadata.name, job.metadata.uid
         known = self._jobs.drop_job(name) or job
         self._waiting.pop(name, None)
+        for names in (self._maybe_passed, self._maybe_evicted):
+            names.pop(name, None)
         self._counted.pop(uid, None)
         self._queue.forget((_Kind.JOB, name))
         reference, bound = reservation_ref(known), known.status.pod_ref
@@ -311,6 +326,11 @@ class MigrationController:
         if not self._waiting or now_s < self._next_arbitration_s:
             return 0
         self._next_arbitration_s = now_s + self._args.arbitration_interval_s
+        try:
+            self._find_out_who_passed()
+        except ClusterError as error:
+            log.warning("arbitration put off", extra={"error": str(error)})
+            return 0
         pods = self._view.objects(Pod)
         by_name = self._jobs.by_name
         waiting = [by_name[name] for name in self._waiting]
@@ -321,7 +341,23 @@ class MigrationController:
         ]
         passed = (job for job in self._jobs.live() if has_passed(job))
         ordered = in_arbitration_order(paired(waiting, pods), migrating_by_group(passed, pods))
-        return sum(self._arbitrate_one(each.job, each.pod) for each in ordered)
+        done = 0
+        for each in ordered:
+            try:
+                done += self._arbitrate_one(each.job, each.pod)
+            except ClusterError as error:  # the limits can't be judged without knowing of this one
+                self._maybe_passed[each.job.metadata.name] = None
+                extra = {"job": each.job.metadata.name, "error": str(error)}
+                log.warning("arbitration ended early", extra=extra)
+                break
+        return done
+
+    def _find_out_who_passed(self) -> None:
+        for name in list(self._maybe_passed):
+            job = self._now(PodMigrationJob, name)
+            if job is not None:
+                self._take_in_job(job)
+            self._maybe_passed.pop(name, None)
 
     def _arbitrate_one(self, job: PodMigrationJob, pod: Pod | None) -> bool:
         event, uid = JobEvent.ADMITTED, job.spec.pod_ref.uid
@@ -335,11 +371,7 @@ class MigrationController:
             if lasting is not None:
                 log.info("job forbidden", extra={**extra, "check": str(lasting)})
                 event = JobEvent.FORBIDDEN
-        try:
-            self._happen(job, event)
-        except ClusterError as error:
-            log.warning("job waits", extra={**extra, "error": str(error)})
-            return False
+        self._happen(job, event)
         return True
 
     def _reconcile(self, key: _Key) -> None:
@@ -533,12 +565,16 @@ class MigrationController:
     ) -> PodMigrationJob:
         """Evict the pod, once it is written that this is tried and the place is made sure of."""
         now_s = self._clock.now_s()
+        if self._maybe_evicted:
+            self._find_out_who_was_evicted()
+            return self._jobs.by_name.get(job.metadata.name, job)  # judged anew
         attempt = self._attempt(pod)
         known = attempt_of(job)
         if known is None or known.pod_uid != attempt.pod_uid:
             annotations = {**job.metadata.annotations, **EVICTION_ATTEMPT.entry(attempt)}
             meta = replace(job.metadata, annotations=annotations)
             job = self._write(job, replace(job, metadata=meta))
+            self._maybe_evicted.pop(job.metadata.name, None)  # not tried yet
         if reservation is not None:
             name = reservation.metadata.name
             latest = self._writer.get(Reservation, name)
@@ -549,6 +585,15 @@ class MigrationController:
         self._call_evictor(job, pod, now_s)
         self._count_eviction(job, now_s)
         return self._happen(job, JobEvent.EVICTION_ISSUED, EventFacts(node=pod.spec.node_name))
+
+    def _find_out_who_was_evicted(self) -> None:
+        for name in list(self._maybe_evicted):
+            job = self._jobs.by_name[name]
+            reference, attempt = job.spec.pod_ref, attempt_of(job)
+            pod = self._now(Pod, reference.name, reference.namespace)
+            if attempt is not None and is_evicted(pod, attempt):
+                self._count_eviction(job, self._clock.now_s())
+            self._maybe_evicted.pop(name, None)
 
     def _call_evictor(self, job: PodMigrationJob, pod: Pod, now_s: float) -> None:
         options = job.spec.delete_options or self._args.default_delete_options
@@ -561,6 +606,8 @@ class MigrationController:
             note = f'Failed evict Pod "{pod.key}" caused by {error}'
             told = JobAnnouncement(PodMigrationJobReason.EVICTING, note, is_warning=True)
             self._writer.report([event_about(job, told, now_s)])
+            if not isinstance(error, _REFUSALS):
+                self._maybe_evicted[job.metadata.name] = None
             raise
         self._handle.count(trigger, pod, SUCCESS)
         self._writer.report([descheduled(pod, reason, now_s)])
@@ -580,6 +627,7 @@ class MigrationController:
         if attempt is None:
             return
         self._counted[job.metadata.uid] = None
+        self._maybe_evicted.pop(job.metadata.name, None)
         self._limiters.note_eviction(
             attempt.workload_uid,
             job.spec.pod_ref.namespace,

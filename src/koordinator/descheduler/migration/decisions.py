@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from koordinator.api.annotations.descheduling import EVICT, SOFT_EVICTION
+from koordinator.api.annotations.descheduling import EVICT, SOFT_EVICTION, EvictionAttempt
 from koordinator.api.core import ObjectReference
 from koordinator.api.labels import RESERVATION_ORDER
 from koordinator.api.meta import Condition
@@ -317,12 +317,17 @@ _WORK: Mapping[JobState, Callable[[JobSituation], JobDecision]] = MappingProxyTy
 
 
 def _was_evicted(seen: JobSituation) -> bool:
-    """Return whether an eviction has been tried and shows on the pod, or the pod is gone."""
-    attempt, pod = attempt_of(seen.job), seen.its_pod
-    if attempt is None:
-        return False
-    if pod is None or attempt.pod_uid != pod.metadata.uid:
-        return pod is None
+    attempt = attempt_of(seen.job)
+    return attempt is not None and is_evicted(seen.pod, attempt)
+
+
+def is_evicted(pod: Pod | None, attempt: EvictionAttempt) -> bool:
+    """Return whether an eviction that was tried shows: the pod is gone, going or asked to go.
+
+    ``pod`` is what has the name of the pod now.
+    """
+    if pod is None or pod.metadata.uid != attempt.pod_uid:
+        return True
     is_going = pod.metadata.deletion_timestamp is not None
     return is_going or SOFT_EVICTION.is_in(pod.metadata.annotations)
 

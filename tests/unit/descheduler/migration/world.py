@@ -8,19 +8,23 @@ from tests.unit.descheduler.world import DeschedulerWorld
 from tests.worlds import pod
 
 from koordinator.api.core import ObjectReference
-from koordinator.api.meta import Condition, KubeObject, ObjectMeta, OwnerReference
+from koordinator.api.meta import Condition, JsonObject, KubeObject, ObjectMeta, OwnerReference
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob, PodMigrationJobSpec
 from koordinator.api.workload import Deployment, ReplicaSet, WorkloadSpec
 from koordinator.foundation.duration import Duration
 
 
+def profile_with(args: Any = None) -> JsonObject:
+    """Return a profile whose MigrationController has these arguments."""
+    return {"pluginConfig": [{"name": "MigrationController", "args": args or {}}]}
+
+
 class MigrationWorld(DeschedulerWorld):
     """A cluster whose descheduler carries out jobs, and has no plugin that makes any."""
 
     def __init__(self, *objects: KubeObject, args: Any = None, **configuration: Any) -> None:
-        profile = {"pluginConfig": [{"name": "MigrationController", "args": args or {}}]}
-        super().__init__(*objects, profile=profile, **configuration)
+        super().__init__(*objects, profile=profile_with(args), **configuration)
 
     def settle(self) -> None:
         """Work until nothing is due at this time."""
