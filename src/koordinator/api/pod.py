@@ -83,6 +83,26 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
     runtime_class_name: str | None = None
 
 
+class ContainerStateWaiting(ApiStruct, frozen=True, kw_only=True):
+    """Why a container does not run yet."""
+
+    reason: str = ""
+
+
+class ContainerStateTerminated(ApiStruct, frozen=True, kw_only=True):
+    """How a container ended."""
+
+    exit_code: Int32 = 0
+    reason: str = ""
+
+
+class ContainerState(ApiStruct, frozen=True, kw_only=True):
+    """At most one is set; neither is set of a container that runs."""
+
+    waiting: ContainerStateWaiting | None = None
+    terminated: ContainerStateTerminated | None = None
+
+
 class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
     """What a node reports of a container; a resize in place shows in the resources."""
 
@@ -92,6 +112,7 @@ class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
     restart_count: Int32 = 0
     allocated_resources: ResourceList = {}
     resources: ResourceRequirements | None = None
+    state: ContainerState = ContainerState()
 
 
 class PodStatus(ApiStruct, frozen=True, kw_only=True):
@@ -106,6 +127,7 @@ class PodStatus(ApiStruct, frozen=True, kw_only=True):
     qos_class: str = ""
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
+    ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
 class Pod(KubeObject, frozen=True, kw_only=True):

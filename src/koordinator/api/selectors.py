@@ -1,9 +1,10 @@
-"""Which labels a label selector selects.
+"""Which labels a label selector selects, and selectors that are spelt as text.
 
 Source: k8s.io/apimachinery pkg/apis/meta/v1/helpers.go ``LabelSelectorAsSelector``,
-pkg/labels/selector.go ``Requirement.Matches``.
+pkg/labels/selector.go ``Requirement.Matches``, ``Parse``.
 """
 
+import re
 from collections.abc import Mapping
 
 from koordinator.api.meta import LabelSelector, LabelSelectorRequirement
@@ -39,3 +40,42 @@ def _holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> 
                 f"found {operator!r}; accepted is In, NotIn, Exists or DoesNotExist",
                 path="operator",
             )
+
+
+_WORD = r"[^\s,!=()<>]+"
+_REQUIREMENT = re.compile(
+    rf"(?P<absent>!)?\s*(?P<key>{_WORD})\s*"
+    rf"(?:(?P<equals>==?|!=)\s*(?P<value>[^\s,!=()<>]*)"
+    rf"|(?<=\s)(?P<among>in|notin)\s*\((?P<values>[^()]*)\))?\s*(?:,\s*|$)"
+)
+
+
+def parse_label_selector(text: str) -> LabelSelector:
+    """Return the selector that a text spells, such as ``a=b,!c,d in (e,f)``; empty: all.
+
+    Raises InputError for a text that is none; keys and values are not looked at.
+    """
+    found, at = [], 0
+    text = text.strip()
+    while at < len(text):
+        match = _REQUIREMENT.match(text, at)
+        if match is None or (match["absent"] and (match["equals"] or match["among"])):
+            accepted = "a label selector such as a=b,c!=d,e in (f,g),h,!i"
+            raise InputError(f"found {text!r}; accepted is {accepted}")
+        found.append(_requirement(match))
+        at = match.end()
+    return LabelSelector(match_expressions=tuple(found))
+
+
+def _requirement(match: re.Match[str]) -> LabelSelectorRequirement:
+    key = match["key"]
+    if match["equals"]:
+        operator = "NotIn" if match["equals"] == "!=" else "In"
+        return LabelSelectorRequirement(key=key, operator=operator, values=(match["value"],))
+    if match["among"]:
+        values = tuple(value.strip() for value in match["values"].split(","))
+        operator = "In" if match["among"] == "in" else "NotIn"
+        return LabelSelectorRequirement(key=key, operator=operator, values=values)
+    return LabelSelectorRequirement(
+        key=key, operator="DoesNotExist" if match["absent"] else "Exists"
+    )

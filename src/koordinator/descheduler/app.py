@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from koordinator.api.codec import subject_of
-from koordinator.api.meta import LabelSelector
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import DeleteOptions
-from koordinator.api.selectors import matches
 from koordinator.cluster.port import Cluster, EventType, Watch, WatchEvent
 from koordinator.descheduler.configuration import DeschedulerConfiguration
 from koordinator.descheduler.contract import (
@@ -29,6 +27,8 @@ from koordinator.descheduler.contract import (
 from koordinator.descheduler.eviction_limits import EvictionLimits
 from koordinator.descheduler.metrics import DeschedulerMetrics
 from koordinator.descheduler.mirror import ClusterMirror
+from koordinator.descheduler.node_fit import is_ready
+from koordinator.descheduler.pod_filters import selected_nodes
 from koordinator.descheduler.profile import (
     ChosenProfile,
     RunningProfile,
@@ -244,12 +244,12 @@ class Descheduler:
         if len(nodes) < FEWEST_NODES:
             return (TOO_SMALL,)
         for profile in self.profiles:
-            chosen = _selected(nodes, profile.node_selector)
+            chosen = selected_nodes(nodes, profile.node_selector)
             work = {name: plugin.deschedule for name, plugin in profile.deschedule}
             if problems := self._run_plugins("deschedule", work, chosen):
                 return problems
         for profile in self.profiles:
-            chosen = _selected(nodes, profile.node_selector)
+            chosen = selected_nodes(nodes, profile.node_selector)
             work = {name: plugin.balance for name, plugin in profile.balance}
             if problems := self._run_plugins("balance", work, chosen):
                 return problems
@@ -283,10 +283,10 @@ class Descheduler:
             self._on_fault(fault_of("reconcile", error, type(controller).__name__))
         return 0
 
-    def _ready_nodes(self) -> list[Node]:
+    def _ready_nodes(self) -> Sequence[Node]:
         known = self.view.objects(Node)
         nodes = [known[name] for name in sorted(known) if is_ready(known[name])]
-        return _selected(nodes, self.configuration.node_selector)
+        return selected_nodes(nodes, self.configuration.node_selector)
 
     # -- parts -------------------------------------------------------------------------------
 
@@ -321,14 +321,3 @@ class Descheduler:
     def _count(self, plugin: str, pod: Pod, result: str) -> None:
         if self._metrics is not None:
             self._metrics.evicted(plugin, pod, result)
-
-
-def is_ready(node: Node) -> bool:
-    """Return whether pods of the node are looked at: nothing says that it is not ready."""
-    return all(each.status == "True" for each in node.status.conditions if each.type == "Ready")
-
-
-def _selected(nodes: list[Node], selector: LabelSelector | None) -> list[Node]:
-    if selector is None:
-        return nodes
-    return [node for node in nodes if matches(selector, node.metadata.labels)]

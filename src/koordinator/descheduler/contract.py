@@ -98,7 +98,7 @@ class PluginController(Protocol):
     """
 
     def observe(self, obj: KubeObject, *, deleted: bool) -> None:
-        """Take note of an object of ``PluginSpec.watches`` or a Node or Pod that has changed.
+        """Take note of an object of ``watches``, or a node, pod or namespace, that has changed.
 
         The view shows the change already.
         """
@@ -113,7 +113,7 @@ class PluginController(Protocol):
 
 
 class ClusterView(Protocol):
-    """What exists: nodes, pods and the kinds that plugins asked for in ``PluginSpec.watches``."""
+    """What exists: nodes, pods, namespaces, and kinds of ``DeschedulerPluginSpec.watches``."""
 
     def objects(self, kind: type[KindT]) -> Mapping[str, KindT]:
         """Return all objects of a watched kind by key."""
@@ -230,7 +230,7 @@ class DeschedulerPluginSpec(Generic[ArgsT]):
     """A plugin as the profile knows it.
 
     ``build`` must say what it returns: the extension points are read off it.  ``watches`` are kinds
-    that the plugin reads besides nodes and pods.
+    that the plugin reads besides nodes, pods and namespaces.
     """
 
     name: str

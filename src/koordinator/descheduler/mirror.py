@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from koordinator.api.meta import KubeObject
+from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.domain.pod_requests import Requests, pod_requests
@@ -23,7 +24,9 @@ class ClusterMirror:
     """Fulfils ``contract.ClusterView``."""
 
     def __init__(self, kinds: Iterable[type[KubeObject]]) -> None:
-        self.kinds: tuple[type[KubeObject], ...] = tuple(dict.fromkeys((Node, Pod, *kinds)))
+        self.kinds: tuple[type[KubeObject], ...] = tuple(
+            dict.fromkeys((Node, Pod, Namespace, *kinds))
+        )
         self._objects: dict[type[KubeObject], dict[str, Any]] = {kind: {} for kind in self.kinds}
         self._on_node: dict[str, dict[str, Pod]] = {}
         self._of_owner: dict[str, dict[str, Pod]] = {}

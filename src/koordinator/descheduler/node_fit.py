@@ -1,18 +1,26 @@
 """Whether a pod could run on a node: labels, taints, cordons and requests, as far as looked at.
 
-Source: koordinator pkg/descheduler/node/node.go, ``NodeFit``.
+Source: koordinator pkg/descheduler/node/node.go, ``NodeFit``; kubernetes-sigs/descheduler
+pkg/descheduler/node/node.go for what its plugins look at besides.
 """
 
 from collections.abc import Hashable, Iterable
 
 import msgspec
 
+from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.descheduler.contract import ClusterView
 from koordinator.domain.node_selection import admits_pod
+from koordinator.domain.pod_affinity import PodScope, scope_of
 from koordinator.domain.pod_requests import Requests, bounded, pod_requests
 from koordinator.domain.tolerations import FORBIDDING, untolerated
+
+
+def is_ready(node: Node) -> bool:
+    """Return whether pods of the node are looked at: nothing says that it is not ready."""
+    return all(each.status == "True" for each in node.status.conditions if each.type == "Ready")
 
 
 def accepts(node: Node, pod: Pod) -> bool:
@@ -56,3 +64,39 @@ def fits(node: Node, pod: Pod, view: ClusterView) -> bool:
 def fits_elsewhere(nodes: Iterable[Node], pod: Pod, view: ClusterView) -> bool:
     """Return whether some of the nodes other than its own could take the pod."""
     return any(node.metadata.name != pod.spec.node_name and fits(node, pod, view) for node in nodes)
+
+
+def fits_beside(node: Node, pod: Pod, view: ClusterView) -> bool:
+    """Return whether a pod could run beside the pods of a node, as upstream's plugins see it.
+
+    Looked at are also how many pods the node may have, and the required anti-affinity of the pod to
+    pods on that node.  On its own node it needs no further room.
+    """
+    if not accepts(node, pod) or _is_repelled(node, pod, view):
+        return False
+    if node.metadata.name == pod.spec.node_name:
+        return True
+    return free_on(node, view).get("pods", 0) > 0 and has_room(node, pod, view)
+
+
+def _is_repelled(node: Node, pod: Pod, view: ClusterView) -> bool:
+    affinity = pod.spec.affinity.pod_anti_affinity if pod.spec.affinity else None
+    terms = affinity.required_during_scheduling_ignored_during_execution if affinity else ()
+    for term in terms:
+        if term.topology_key not in node.metadata.labels:
+            continue
+        scope = scope_of(term, pod.metadata.namespace, pod.metadata.labels)
+        if any(
+            other.key != pod.key and is_covered(scope, other, view)
+            for other in view.active_pods_on(node.metadata.name)
+        ):
+            return True
+    return False
+
+
+def is_covered(scope: PodScope, pod: Pod, view: ClusterView) -> bool:
+    """Return whether a pod is among those that an affinity term speaks of."""
+    namespace = pod.metadata.namespace
+    known = view.objects(Namespace).get(namespace) if scope.namespace_selector else None
+    labels = known.metadata.labels if known is not None else {}
+    return scope.covers(namespace, pod.metadata.labels, labels)

@@ -6,7 +6,11 @@ Source: koordinator pkg/descheduler/utils/sorter.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from koordinator.api.annotations.descheduling import eviction_cost, pod_deletion_cost
+from koordinator.api.annotations.descheduling import (
+    PREFERS_NO_EVICTION,
+    eviction_cost,
+    pod_deletion_cost,
+)
 from koordinator.api.pod import Pod
 from koordinator.api.qos import KubeQos, PriorityBand, QosClass, band_of, kube_qos_of, qos_of
 from koordinator.foundation.clock import to_epoch_s
@@ -58,3 +62,21 @@ def eviction_rank(pod: Pod, usage: float | None = None) -> Rank:
 def in_eviction_order(pods: Iterable[Pod]) -> list[Pod]:
     """Return the pods in the order in which they should go, whatever they use."""
     return sorted(pods, key=eviction_rank)
+
+
+def in_low_priority_order(pods: Iterable[Pod]) -> list[Pod]:
+    """Return the pods as upstream's plugins evict them: by priority, then by Kubernetes QoS.
+
+    A pod that asks to stay comes after its equals; other equals come in the reverse of their order,
+    as they do from upstream's sort of a few pods.
+    Source: kubernetes-sigs/descheduler pkg/descheduler/pod/pods.go,
+    ``SortPodsBasedOnPriorityLowToHigh``.
+    """
+
+    def key(pod: Pod) -> tuple[bool, int, int, bool]:
+        priority = pod.spec.priority
+        asks = PREFERS_NO_EVICTION in pod.metadata.annotations
+        return priority is not None, priority or 0, _KUBE_QOS[kube_qos_of(pod)], asks
+
+    backwards = list(pods)[::-1]
+    return sorted(backwards, key=key)

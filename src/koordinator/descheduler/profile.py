@@ -26,8 +26,33 @@ from koordinator.descheduler.contract import (
     PluginController,
 )
 from koordinator.descheduler.migration.controller import MIGRATION_CONTROLLER
+from koordinator.descheduler.plugins.custom_priority import CUSTOM_PRIORITY
 from koordinator.descheduler.plugins.default_evictor import DEFAULT_EVICTOR
+from koordinator.descheduler.plugins.fragmentation_aware import FRAGMENTATION_AWARE
 from koordinator.descheduler.plugins.low_node_load import LOW_NODE_LOAD
+from koordinator.descheduler.plugins.node_utilization import (
+    HIGH_NODE_UTILIZATION,
+    LOW_NODE_UTILIZATION,
+)
+from koordinator.descheduler.plugins.pod_life_time import POD_LIFE_TIME
+from koordinator.descheduler.plugins.remove_duplicates import REMOVE_DUPLICATES
+from koordinator.descheduler.plugins.remove_failed_pods import REMOVE_FAILED_PODS
+from koordinator.descheduler.plugins.remove_pods_having_too_many_restarts import (
+    REMOVE_PODS_HAVING_TOO_MANY_RESTARTS,
+)
+from koordinator.descheduler.plugins.remove_pods_violating_inter_pod_anti_affinity import (
+    REMOVE_PODS_VIOLATING_INTER_POD_ANTI_AFFINITY,
+)
+from koordinator.descheduler.plugins.remove_pods_violating_node_affinity import (
+    REMOVE_PODS_VIOLATING_NODE_AFFINITY,
+)
+from koordinator.descheduler.plugins.remove_pods_violating_node_taints import (
+    REMOVE_PODS_VIOLATING_NODE_TAINTS,
+)
+from koordinator.descheduler.plugins.remove_pods_violating_topology_spread_constraint import (
+    REMOVE_PODS_VIOLATING_TOPOLOGY_SPREAD_CONSTRAINT,
+)
+from koordinator.descheduler.plugins.scale_down_bin_pack import SCALE_DOWN_BIN_PACK
 from koordinator.foundation.errors import InputError
 
 Spec = DeschedulerPluginSpec[Any]
@@ -36,7 +61,20 @@ Spec = DeschedulerPluginSpec[Any]
 DESCHEDULER_PLUGINS: tuple[Spec, ...] = (
     MIGRATION_CONTROLLER,
     LOW_NODE_LOAD,
+    CUSTOM_PRIORITY,
+    FRAGMENTATION_AWARE,
+    SCALE_DOWN_BIN_PACK,
     DEFAULT_EVICTOR,
+    HIGH_NODE_UTILIZATION,
+    LOW_NODE_UTILIZATION,
+    POD_LIFE_TIME,
+    REMOVE_DUPLICATES,
+    REMOVE_FAILED_PODS,
+    REMOVE_PODS_HAVING_TOO_MANY_RESTARTS,
+    REMOVE_PODS_VIOLATING_INTER_POD_ANTI_AFFINITY,
+    REMOVE_PODS_VIOLATING_NODE_AFFINITY,
+    REMOVE_PODS_VIOLATING_NODE_TAINTS,
+    REMOVE_PODS_VIOLATING_TOPOLOGY_SPREAD_CONSTRAINT,
 )
 
 

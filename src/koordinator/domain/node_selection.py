@@ -26,6 +26,18 @@ def admits_pod(node: Node, spec: PodSpec) -> bool:
     return required is None or matches_node_selector(required, node)
 
 
+def preferred_weight(node: Node, spec: PodSpec) -> int:
+    """Return the sum of weights of the preferred terms that the node matches."""
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    if affinity is None:
+        return 0
+    return sum(
+        term.weight
+        for term in affinity.preferred_during_scheduling_ignored_during_execution
+        if matches_node_term(term.preference, node)
+    )
+
+
 def matches_node_selector(selector: NodeSelector, node: Node) -> bool:
     """Return whether some term matches.  No terms match nothing."""
     return any(matches_node_term(term, node) for term in selector.node_selector_terms)

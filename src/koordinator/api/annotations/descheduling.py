@@ -16,6 +16,7 @@ from koordinator.api.pod_migration_job import DeleteOptions
 EVICTION_COST: Final = "scheduling.koordinator.sh/eviction-cost"
 NEVER_EVICT: Final = 2**31 - 1  # as an eviction cost
 EVICT: Final = "descheduler.alpha.kubernetes.io/evict"  # that it is there skips the filters
+PREFERS_NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 # Of PodMigrationJobs.

@@ -12,15 +12,17 @@ from typing import Final
 
 from msgspec import field
 
+from koordinator.api.annotations.descheduling import PREFERS_NO_EVICTION
 from koordinator.api.core import MicroTime
 from koordinator.api.event import Event, reference_to
 from koordinator.api.kubescheduler.structs import ConfigStruct, Count, Int32
 from koordinator.api.meta import LabelSelector, ObjectMeta
 from koordinator.api.namespace import Namespace
+from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.priority import PriorityClass
-from koordinator.api.selectors import matches
+from koordinator.api.selectors import matches, parse_label_selector
 from koordinator.api.volume import PersistentVolumeClaim
 from koordinator.descheduler.configuration import (
     DeschedulerPluginArgs,
@@ -34,6 +36,8 @@ from koordinator.descheduler.contract import (
     EvictOptions,
     Handle,
 )
+from koordinator.descheduler.node_fit import fits_beside, is_ready
+from koordinator.descheduler.pod_filters import selected_nodes
 from koordinator.descheduler.pod_traits import (
     SYSTEM_CRITICAL_PRIORITY,
     asks_to_be_evicted,
@@ -47,9 +51,8 @@ from koordinator.descheduler.pod_traits import (
 )
 from koordinator.foundation.clock import UTC, to_epoch_s
 from koordinator.foundation.duration import Duration
-from koordinator.foundation.errors import ClusterError, NotFoundError
+from koordinator.foundation.errors import ClusterError, InputError, NotFoundError
 
-NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 _LONGEST_NAME, _SHORT = 200, 8
 _LONGEST_NOTE = 1024  # what the API server accepts
 _FEWEST_REPLICAS = 2  # fewer than that are no reason to look
@@ -118,9 +121,11 @@ class PodProtections(ConfigStruct, frozen=True, kw_only=True):
 class DefaultEvictorArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
     """Which pods stay.  Former fields ``evict…`` and ``ignore…`` go without ``podProtections``."""
 
+    node_selector: str = ""  # nodes on which a pod has to fit, as text such as a=b,!c
     label_selector: LabelSelector | None = None
     namespace_label_selector: LabelSelector | None = None
     priority_threshold: PriorityThreshold | None = None
+    node_fit: bool = False
     min_replicas: Count = 0
     min_pod_age: Duration | None = None
     no_eviction_policy: str = ""  # Preferred or Mandatory
@@ -139,6 +144,10 @@ class DefaultEvictorArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
         if self.no_eviction_policy not in ("", "Preferred", "Mandatory"):
             message = 'noEvictionPolicy accepts only ["Preferred" "Mandatory"] values'
             raise field_error("noEvictionPolicy", self.no_eviction_policy, message)
+        try:
+            parse_label_selector(self.node_selector)
+        except InputError as error:
+            raise error.within(path="nodeSelector") from None
         check_selector(self.label_selector, "labelSelector")
         check_selector(self.namespace_label_selector, "namespaceLabelSelector")
         protections = self.pod_protections
@@ -198,6 +207,16 @@ class DefaultEvictor:
         return True
 
     def pre_eviction_filter(self, pod: Pod) -> bool:
+        if self.args.node_fit:
+            wanted, known = parse_label_selector(self.args.node_selector), self.handle.view
+            nodes = selected_nodes(tuple(known.objects(Node).values()), wanted)
+            ready = (node for node in nodes if is_ready(node))
+            if not any(
+                node.metadata.name != pod.spec.node_name and fits_beside(node, pod, known)
+                for node in ready
+            ):
+                log.debug("pod stays: it fits nowhere else", extra={"pod": pod.key})
+                return False
         selector = self.args.namespace_label_selector
         if selector is None:
             return True
@@ -282,7 +301,7 @@ def _is_bare(pod: Pod) -> bool:
 def _checks(args: DefaultEvictorArgs, handle: Handle) -> Iterator[Check]:
     """Yield what is looked at, in order."""
     if args.no_eviction_policy == "Mandatory":
-        yield _kept(lambda pod: NO_EVICTION in pod.metadata.annotations, "it asks to stay")
+        yield _kept(lambda pod: PREFERS_NO_EVICTION in pod.metadata.annotations, "it asks to stay")
     yield _kept(is_mirror, "pod is a mirror pod")
     yield _kept(is_static, "pod is a static pod")
     yield _kept(is_terminating, "pod is terminating")

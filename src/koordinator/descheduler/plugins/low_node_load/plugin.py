@@ -6,7 +6,7 @@ utilization_util.go.
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import itemgetter
 
 import numpy as np
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric, PodUsage
 from koordinator.api.pod import Pod
-from koordinator.api.selectors import matches
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 from koordinator.descheduler.plugins.low_node_load.arguments import (
     LowNodeLoadArgs,
@@ -36,6 +35,7 @@ from koordinator.descheduler.plugins.low_node_load.usage import (
     raw_allocatable,
     thresholds_of,
 )
+from koordinator.descheduler.pod_filters import CandidateFilter, candidates_of, selected_nodes
 from koordinator.descheduler.pod_order import Rank, eviction_rank
 from koordinator.foundation.quantity import NANOS_PER_MILLI
 
@@ -79,9 +79,10 @@ class LowNodeLoad:
 
     args: LowNodeLoadArgs
     handle: Handle
+    candidates: CandidateFilter
     node_detectors: Detectors
     prod_detectors: Detectors
-    pools: tuple[LowNodeLoadNodePool, ...] = field(default=())
+    pools: tuple[LowNodeLoadNodePool, ...]
 
     def balance(self, nodes: Sequence[Node]) -> None:
         if self.args.paused:
@@ -89,14 +90,9 @@ class LowNodeLoad:
             return
         treated: set[str] = set()
         for pool in self.pools:
-            chosen = nodes
+            chosen = selected_nodes(nodes, pool.node_selector)
             if pool.node_selector is not None:
-                chosen = [
-                    node
-                    for node in nodes
-                    if node.metadata.name not in treated
-                    and matches(pool.node_selector, node.metadata.labels)
-                ]
+                chosen = [node for node in chosen if node.metadata.name not in treated]
             if chosen:
                 treated |= self._balance_pool(pool, chosen)
 
@@ -191,7 +187,7 @@ class LowNodeLoad:
                 pod
                 for pod in pods
                 if (not turn.is_prod or is_prod(pod))
-                and self._may_go(pod)
+                and self.candidates.admits(pod)
                 and self._fits_somewhere(pod, reports.get(pod.key), use, turn)
             ]
             excess, weights = _excess(use, turn, row), pool.resource_weights or {}
@@ -225,7 +221,7 @@ class LowNodeLoad:
                 return
             if any(left <= 0 for left in turn.budget):
                 return
-            if not self._may_go(pod):
+            if not self.candidates.admits(pod):
                 continue
             if self.args.dry_run:
                 log.info("pod would be evicted, but for the dry run", extra={"pod": pod.key})
@@ -242,22 +238,13 @@ class LowNodeLoad:
             if turn.is_prod:
                 use.prod_usage[row] -= amounts
 
-    def _may_go(self, pod: Pod) -> bool:
-        args = self.args
-        if args.evictable_namespaces is not None and not args.evictable_namespaces.covers(
-            pod.metadata.namespace
-        ):
-            return False
-        selectors = [each.selector for each in args.pod_selectors if each.selector is not None]
-        if selectors and not any(matches(each, pod.metadata.labels) for each in selectors):
-            return False
-        return self.handle.evictor.filter(pod)
-
 
 def build_low_node_load(args: LowNodeLoadArgs, handle: Handle) -> LowNodeLoad:
     """Return the plugin; nodes are remembered at least from one cycle to the next."""
     remembered_s = max(args.detector_cache_timeout.total_seconds(), handle.interval_s)
-    return LowNodeLoad(args, handle, Detectors(remembered_s), Detectors(remembered_s), args.pools())
+    candidates = candidates_of(handle, args.evictable_namespaces, args.pod_selectors)
+    node_detectors, prod_detectors = Detectors(remembered_s), Detectors(remembered_s)
+    return LowNodeLoad(args, handle, candidates, node_detectors, prod_detectors, args.pools())
 
 
 def _classify(use: PoolUsage) -> _Groups:

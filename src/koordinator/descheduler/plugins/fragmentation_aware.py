@@ -1,0 +1,151 @@
+"""FragmentationAware: moves the pod whose going leaves its node most evenly requested.
+
+Source: koordinator pkg/descheduler/framework/plugins/fragmentationaware;
+pkg/descheduler/apis/config/validation/validation_fragmentationaware.go.
+"""
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from koordinator.api.kubescheduler.structs import ConfigStruct, fill
+from koordinator.api.meta import LabelSelector
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.descheduler.configuration import (
+    DeschedulerPluginArgs,
+    NamedPodSelector,
+    NamespaceLists,
+    check_namespaces,
+    check_pod_selectors,
+    check_selector,
+    field_error,
+)
+from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
+from koordinator.descheduler.node_fit import fits_elsewhere
+from koordinator.descheduler.pod_filters import CandidateFilter, candidates_of, selected_nodes
+from koordinator.domain.pod_requests import canonical, pod_requests
+
+_DEFAULT = ("cpu", "memory")
+_MILLIS = 1000
+
+log = logging.getLogger(__name__)
+
+
+class FragmentationAwarePodSelector(ConfigStruct, frozen=True, kw_only=True):
+    """Pods with certain labels."""
+
+    selector: LabelSelector | None = None
+
+
+class FragmentationAwareArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
+    """How uneven a node must be, and how much a move must help: standard deviations of shares."""
+
+    paused: bool = False
+    dry_run: bool = False
+    node_selector: LabelSelector | None = None
+    evictable_namespaces: NamespaceLists | None = None
+    pod_selectors: tuple[FragmentationAwarePodSelector, ...] = ()
+    node_fit: bool = True
+    resources: tuple[str, ...] = _DEFAULT
+    imbalance_threshold: float = 0.15
+    min_improvement_threshold: float = 0.02
+
+    def __post_init__(self) -> None:
+        fill(self, resources=self.resources or _DEFAULT)
+
+    def named_selectors(self) -> tuple[NamedPodSelector, ...]:
+        """Return the selectors as other plugins have them."""
+        return tuple(NamedPodSelector(selector=each.selector) for each in self.pod_selectors)
+
+    def validate(self) -> None:
+        for index, name in enumerate(self.resources):
+            if name in self.resources[:index]:
+                raise field_error(f"resources[{index}]", name, "Duplicate value")
+        for path, value in (
+            ("imbalanceThreshold", self.imbalance_threshold),
+            ("minImprovementThreshold", self.min_improvement_threshold),
+        ):
+            if not (math.isfinite(value) and value >= 0):
+                raise field_error(path, value, "must be greater than or equal to 0")
+        check_selector(self.node_selector, "nodeSelector")
+        check_pod_selectors(self.named_selectors(), "podSelectors")
+        check_namespaces(self.evictable_namespaces, "evictableNamespaces")
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentationAware:
+    """Moves at most one pod per node and cycle."""
+
+    args: FragmentationAwareArgs
+    handle: Handle
+    candidates: CandidateFilter
+
+    def balance(self, nodes: Sequence[Node]) -> None:
+        if self.args.paused:
+            log.info("FragmentationAware is paused and does nothing")
+            return
+        chosen = selected_nodes(nodes, self.args.node_selector)
+        for node in chosen:
+            before = self._imbalance(node, self.handle.view.requested_on(node.metadata.name))
+            if before <= self.args.imbalance_threshold:
+                continue
+            found = self._best(node, chosen, before)
+            if found is None:
+                continue
+            pod, after = found
+            if self.handle.evictor.pre_eviction_filter(pod):
+                self._evict(pod, before, after)
+
+    def _best(self, node: Node, nodes: Sequence[Node], before: float) -> tuple[Pod, float] | None:
+        """Return the pod whose going helps most, and how uneven the node is then."""
+        name, best, best_gain = node.metadata.name, None, self.args.min_improvement_threshold
+        requested = self.handle.view.requested_on(name)
+        for pod in self.handle.view.active_pods_on(name):
+            if not self.candidates.admits(pod):
+                continue
+            if self.args.node_fit and not fits_elsewhere(nodes, pod, self.handle.view):
+                continue
+            own = {**pod_requests(pod.spec), "pods": 1}
+            left = {each: amount - own.get(each, 0) for each, amount in requested.items()}
+            after = self._imbalance(node, left)
+            if before - after > best_gain:
+                best, best_gain = (pod, after), before - after
+        return best
+
+    def _evict(self, pod: Pod, before: float, after: float) -> None:
+        reason = (
+            f"fragmentation reduction: stdBefore={before:.4f} stdAfter={after:.4f} "
+            f"gain={before - after:.4f}"
+        )
+        if self.args.dry_run:
+            extra = {"pod": pod.key, "reason": reason}
+            log.info("pod would be evicted, but for the dry run", extra=extra)
+        else:
+            self.handle.evictor.evict(pod, reason)
+
+    def _imbalance(self, node: Node, requested: Mapping[str, int]) -> float:
+        """Return the population standard deviation of the shares that are requested."""
+        shares = []
+        for name in self.args.resources:
+            quantity = node.status.allocatable.get(name)
+            has = canonical(name, quantity) if quantity is not None else 0
+            if has:
+                unit = 1 if name == "cpu" else _MILLIS
+                shares.append(float(requested.get(name, 0) * unit) / float(has * unit))
+        if not shares:
+            return 0.0
+        mean = sum(shares) / len(shares)
+        return math.sqrt(sum((share - mean) * (share - mean) for share in shares) / len(shares))
+
+
+def build_fragmentation_aware(args: FragmentationAwareArgs, handle: Handle) -> FragmentationAware:
+    """Return the plugin."""
+    candidates = candidates_of(handle, args.evictable_namespaces, args.named_selectors())
+    return FragmentationAware(args, handle, candidates)
+
+
+FRAGMENTATION_AWARE = DeschedulerPluginSpec(
+    "FragmentationAware", FragmentationAwareArgs, build_fragmentation_aware
+)

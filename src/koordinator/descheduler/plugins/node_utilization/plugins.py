@@ -1,0 +1,200 @@
+"""LowNodeUtilization and HighNodeUtilization.
+
+Source: kubernetes-sigs/descheduler pkg/framework/plugins/nodeutilization lownodeutilization.go,
+highnodeutilization.go, nodeutilization.go.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.descheduler.configuration import NamespaceLists
+from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
+from koordinator.descheduler.plugins.node_utilization.arguments import (
+    ONLY_THRESHOLDING_RESOURCES,
+    HighNodeUtilizationArgs,
+    LowNodeUtilizationArgs,
+)
+from koordinator.descheduler.plugins.node_utilization.requested import (
+    ALL,
+    BASIC,
+    Percentages,
+    RequestedNode,
+    around_mean,
+    requested_nodes,
+)
+from koordinator.descheduler.pod_order import in_low_priority_order
+from koordinator.domain.pod_requests import pod_requests
+from koordinator.domain.tolerations import untolerated
+
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+@dataclass(frozen=True, slots=True)
+class _Moves:
+    """Evicts pods from nodes, as long as others have room."""
+
+    handle: Handle
+    namespaces: NamespaceLists | None
+    may_go: Callable[[Pod], bool]
+    targets: Sequence[RequestedNode]
+    room: dict[str, int]  # falls as pods are evicted
+    most_per_node: int | None = None
+
+    def evict_from(self, sources: Iterable[RequestedNode], goes_on: "GoesOn") -> None:
+        for source in sources:
+            pods = filter(self.may_go, self.handle.view.active_pods_on(source.name))
+            ordered = in_low_priority_order(pods)
+            if goes_on(source) and self._has_room():
+                self._evict(source, ordered, goes_on)
+
+    def _evict(self, source: RequestedNode, pods: Sequence[Pod], goes_on: "GoesOn") -> None:
+        evicted = 0
+        for pod in pods:
+            if self.most_per_node is not None and evicted >= self.most_per_node:
+                return
+            excluded = self.namespaces is not None and not self.namespaces.covers(
+                pod.metadata.namespace
+            )
+            if excluded or not self._is_tolerant(pod) or not self.may_go(pod):
+                continue
+            if not self.handle.evictor.evict(pod):
+                continue
+            evicted += 1
+            own = {**pod_requests(pod.spec), "pods": 1}
+            for name in self.room:
+                self.room[name] -= own.get(name, 0)
+                source.amounts[name] -= own.get(name, 0)
+            if not (goes_on(source) and self._has_room()):
+                return
+
+    def _has_room(self) -> bool:
+        return all(amount > 0 for amount in self.room.values())
+
+    def _is_tolerant(self, pod: Pod) -> bool:
+        """Return whether a pod tolerates all taints of some target, be they preferences."""
+        tolerations = pod.spec.tolerations
+        return any(
+            len(tolerations) >= len(target.node.spec.taints)
+            and not untolerated(target.node.spec.taints, tolerations, _EFFECTS)
+            for target in self.targets
+        )
+
+
+GoesOn = Callable[[RequestedNode], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class LowNodeUtilization:
+    """Evicts from nodes of which more than the target is asked for."""
+
+    args: LowNodeUtilizationArgs
+    handle: Handle
+
+    def balance(self, nodes: Sequence[Node]) -> None:
+        names = tuple(dict.fromkeys((*BASIC, *self.args.thresholds)))
+        found = requested_nodes(nodes, names, self.handle.view)
+        low, high = self._thresholds(found)
+        below = [each for each in found if not each.is_above(low) and _takes_pods(each)]
+        lows = {each.name for each in below}
+        above = [each for each in found if each.name not in lows and each.is_above(high)]
+        if not below or len(below) <= self.args.number_of_nodes or len(below) == len(nodes):
+            return
+        limits = {each.name: each.limits(high, names) for each in (*below, *above)}
+        given = self.args.eviction_limits
+        moves = _Moves(
+            self.handle,
+            self.args.evictable_namespaces,
+            self.handle.evictor.filter,
+            below,
+            _room(below, limits),
+            given.node if given is not None else None,
+        )
+
+        def is_above_target(node: RequestedNode) -> bool:
+            return any(limits[node.name][name] < amount for name, amount in node.amounts.items())
+
+        above.sort(key=lambda each: each.total, reverse=True)
+        moves.evict_from(above, is_above_target)
+
+    def _thresholds(self, nodes: Sequence[RequestedNode]) -> tuple[Percentages, Percentages]:
+        args = self.args
+        if args.use_deviation_thresholds:
+            return around_mean(nodes, args.thresholds, args.target_thresholds)
+        return args.thresholds, args.target_thresholds
+
+
+@dataclass(frozen=True, slots=True)
+class HighNodeUtilization:
+    """Evicts from nodes of which little is asked for."""
+
+    args: HighNodeUtilizationArgs
+    handle: Handle
+
+    def balance(self, nodes: Sequence[Node]) -> None:
+        thresholds = self.args.thresholds
+        names = tuple(dict.fromkeys((*BASIC, *thresholds)))
+        found = requested_nodes(nodes, names, self.handle.view)
+        below = [each for each in found if not each.is_above(thresholds)]
+        lows = {each.name for each in below}
+        targets = [each for each in found if each.name not in lows and _takes_pods(each)]
+        if not below or len(below) <= self.args.number_of_nodes or len(below) == len(nodes):
+            return
+        if not targets:
+            return
+        whole = dict.fromkeys(thresholds, ALL)
+        limits = {each.name: each.limits(whole, names) for each in targets}
+        moves = _Moves(
+            self.handle,
+            self.args.evictable_namespaces,
+            self._may_go,
+            targets,
+            _room(targets, limits),
+        )
+        below.sort(key=lambda each: each.total)
+        moves.evict_from(below, lambda _: True)
+
+    def _may_go(self, pod: Pod) -> bool:
+        if ONLY_THRESHOLDING_RESOURCES in self.args.eviction_modes and not any(
+            name in container.resources.requests
+            for name in self.args.thresholds
+            for container in (*pod.spec.containers, *pod.spec.init_containers)
+        ):
+            return False
+        return self.handle.evictor.filter(pod)
+
+
+def build_low_node_utilization(args: LowNodeUtilizationArgs, handle: Handle) -> LowNodeUtilization:
+    """Return the plugin."""
+    return LowNodeUtilization(args, handle)
+
+
+def build_high_node_utilization(
+    args: HighNodeUtilizationArgs, handle: Handle
+) -> HighNodeUtilization:
+    """Return the plugin."""
+    return HighNodeUtilization(args, handle)
+
+
+def _takes_pods(node: RequestedNode) -> bool:
+    return not node.node.spec.unschedulable
+
+
+def _room(
+    nodes: Sequence[RequestedNode], limits: Mapping[str, Mapping[str, int]]
+) -> dict[str, int]:
+    """Return by resource how much more may be asked for of these nodes together."""
+    room: dict[str, int] = {}
+    for node in nodes:
+        for name, limit in limits[node.name].items():
+            room[name] = room.get(name, 0) + limit - node.amounts[name]
+    return room
+
+
+LOW_NODE_UTILIZATION = DeschedulerPluginSpec(
+    "LowNodeUtilization", LowNodeUtilizationArgs, build_low_node_utilization
+)
+HIGH_NODE_UTILIZATION = DeschedulerPluginSpec(
+    "HighNodeUtilization", HighNodeUtilizationArgs, build_high_node_utilization
+)

@@ -1,0 +1,197 @@
+"""PodLifeTime: evicts pods that are old, or in certain states, the oldest first.
+
+Source: kubernetes-sigs/descheduler pkg/framework/plugins/podlifetime.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from koordinator.api.kubescheduler.structs import ConfigStruct, Int32, Seconds
+from koordinator.api.meta import Condition
+from koordinator.api.node import Node
+from koordinator.api.pod import ContainerStatus, Pod
+from koordinator.descheduler.configuration import field_error
+from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
+from koordinator.descheduler.pod_filters import (
+    CandidateFilter,
+    ScopedPluginArgs,
+    scoped_candidates,
+)
+from koordinator.foundation.clock import to_epoch_s
+
+_STATES: Final = (
+    "Completed",
+    "ContainerCannotRun",
+    "ContainerCreating",
+    "CrashLoopBackOff",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "DeadlineExceeded",
+    "ErrImagePull",
+    "Error",
+    "Evicted",
+    "Failed",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "NodeAffinity",
+    "NodeLost",
+    "OOMKilled",
+    "Pending",
+    "PodInitializing",
+    "Running",
+    "Shutdown",
+    "StartError",
+    "Succeeded",
+    "UnexpectedAdmissionError",
+    "Unknown",
+)
+
+
+class OwnerKinds(ConfigStruct, frozen=True, kw_only=True):
+    """Kinds of owners that are meant alone, or that are not meant."""
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+
+class PodConditionFilter(ConfigStruct, frozen=True, kw_only=True):
+    """A condition as a pod may have it; what is not said may be anything."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    min_time_since_last_transition_seconds: Seconds | None = None
+
+    def matches(self, found: Condition, now_s: float) -> bool:
+        """Return whether a condition is such a one."""
+        wanted = ((self.type, found.type), (self.status, found.status), (self.reason, found.reason))
+        if any(text and text != other for text, other in wanted):
+            return False
+        if self.min_time_since_last_transition_seconds is None:
+            return True
+        if found.last_transition_time is None:
+            return False
+        idle_s = now_s - to_epoch_s(found.last_transition_time)
+        return idle_s >= 0 and int(idle_s) >= self.min_time_since_last_transition_seconds
+
+
+class PodLifeTimeArgs(ScopedPluginArgs, frozen=True, kw_only=True):
+    """A pod goes if it meets every criterion that is set."""
+
+    owner_kinds: OwnerKinds | None = None
+    max_pod_life_time_seconds: Seconds | None = None
+    states: tuple[str, ...] = ()
+    conditions: tuple[PodConditionFilter, ...] = ()
+    exit_codes: tuple[Int32, ...] = ()
+    including_init_containers: bool = False
+    including_ephemeral_containers: bool = False
+
+    def validate(self) -> None:
+        super().validate()
+        kinds = self.owner_kinds
+        if kinds is not None and kinds.include and kinds.exclude:
+            found = {"include": list(kinds.include), "exclude": list(kinds.exclude)}
+            message = "only one of Include/Exclude ownerKinds can be set"
+            raise field_error("ownerKinds", found, message)
+        for index, state in enumerate(self.states):
+            if state not in _STATES:
+                message = f"states must be one of {', '.join(_STATES)}"
+                raise field_error(f"states[{index}]", state, message)
+        for index, condition in enumerate(self.conditions):
+            if condition == PodConditionFilter():
+                message = (
+                    "at least one of type, status, reason, or "
+                    "minTimeSinceLastTransitionSeconds must be set"
+                )
+                raise field_error(f"conditions[{index}]", {}, message)
+        has_lifetime = self.max_pod_life_time_seconds is not None
+        if not (has_lifetime or self.states or self.conditions or self.exit_codes):
+            message = (
+                "at least one filtering criterion must be specified "
+                "(maxPodLifeTimeSeconds, states, conditions, or exitCodes)"
+            )
+            raise field_error("maxPodLifeTimeSeconds", None, message)
+
+
+@dataclass(frozen=True, slots=True)
+class PodLifeTime:
+    """Looks at pods in whatever phase."""
+
+    args: PodLifeTimeArgs
+    handle: Handle
+    candidates: CandidateFilter
+
+    def deschedule(self, nodes: Sequence[Node]) -> None:
+        found = [
+            pod
+            for node in nodes
+            for pod in self.handle.view.pods_on(node.metadata.name)
+            if self._has_lived(pod) and self.candidates.admits(pod)
+        ]
+        found.sort(key=lambda pod: to_epoch_s(pod.metadata.creation_timestamp))
+        for pod in found:
+            self.handle.evictor.evict(pod)
+
+    def _has_lived(self, pod: Pod) -> bool:
+        args, now_s = self.args, self.handle.clock.now_s()
+        if args.max_pod_life_time_seconds is not None:
+            age_s = now_s - to_epoch_s(pod.metadata.creation_timestamp, now_s)
+            if age_s < 0 or int(age_s) <= args.max_pod_life_time_seconds:
+                return False
+        if args.states and not self._is_in_state(pod):
+            return False
+        if args.owner_kinds is not None and not _is_owned(pod, args.owner_kinds):
+            return False
+        if args.conditions and not any(
+            wanted.matches(found, now_s)
+            for wanted in args.conditions
+            for found in pod.status.conditions
+        ):
+            return False
+        return not args.exit_codes or self._exited_so(pod)
+
+    def _is_in_state(self, pod: Pod) -> bool:
+        status, states = pod.status, self.args.states
+        if status.phase in states or status.reason in states:
+            return True
+        return any(
+            reason in states
+            for each in self._statuses(pod, ephemeral=self.args.including_ephemeral_containers)
+            for reason in _reasons(each)
+        )
+
+    def _exited_so(self, pod: Pod) -> bool:
+        return any(
+            each.state.terminated is not None
+            and each.state.terminated.exit_code in self.args.exit_codes
+            for each in self._statuses(pod, ephemeral=False)
+        )
+
+    def _statuses(self, pod: Pod, *, ephemeral: bool) -> Iterable[ContainerStatus]:
+        yield from pod.status.container_statuses
+        if self.args.including_init_containers:
+            yield from pod.status.init_container_statuses
+        if ephemeral:
+            yield from pod.status.ephemeral_container_statuses
+
+
+def build_pod_life_time(args: PodLifeTimeArgs, handle: Handle) -> PodLifeTime:
+    """Return the plugin."""
+    return PodLifeTime(args, handle, scoped_candidates(handle, args))
+
+
+def _reasons(status: ContainerStatus) -> Iterable[str]:
+    for state in (status.state.waiting, status.state.terminated):
+        if state is not None and state.reason:
+            yield state.reason
+
+
+def _is_owned(pod: Pod, kinds: OwnerKinds) -> bool:
+    found = {owner.kind for owner in pod.metadata.owner_references}
+    if kinds.include:
+        return not found.isdisjoint(kinds.include)
+    return found.isdisjoint(kinds.exclude)
+
+
+POD_LIFE_TIME = DeschedulerPluginSpec("PodLifeTime", PodLifeTimeArgs, build_pod_life_time)

@@ -1,0 +1,83 @@
+"""RemoveFailedPods: evicts pods that have failed, for certain reasons or any.
+
+Source: kubernetes-sigs/descheduler pkg/framework/plugins/removefailedpods.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from koordinator.api.kubescheduler.structs import Int32, Seconds
+from koordinator.api.node import Node
+from koordinator.api.pod import ContainerStatus, Pod
+from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
+from koordinator.descheduler.pod_filters import (
+    CandidateFilter,
+    ScopedPluginArgs,
+    scoped_candidates,
+)
+from koordinator.foundation.clock import to_epoch_s
+
+
+class RemoveFailedPodsArgs(ScopedPluginArgs, frozen=True, kw_only=True):
+    """Which failed pods go, and not before they are so old."""
+
+    exclude_owner_kinds: tuple[str, ...] = ()
+    min_pod_lifetime_seconds: Seconds = 3600
+    reasons: tuple[str, ...] = ()
+    exit_codes: tuple[Int32, ...] = ()
+    including_init_containers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFailedPods:
+    """Makes room in lists of pods: a failed pod takes none on its node."""
+
+    args: RemoveFailedPodsArgs
+    handle: Handle
+    candidates: CandidateFilter
+
+    def deschedule(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            failed = [
+                pod
+                for pod in self.handle.view.pods_on(node.metadata.name)
+                if pod.status.phase == "Failed"
+                and self._is_meant(pod)
+                and self.candidates.admits(pod)
+            ]
+            for pod in failed:
+                self.handle.evictor.evict(pod)
+
+    def _is_meant(self, pod: Pod) -> bool:
+        args, now_s = self.args, self.handle.clock.now_s()
+        age_s = now_s - to_epoch_s(pod.metadata.creation_timestamp, now_s)
+        if int(age_s) < args.min_pod_lifetime_seconds:
+            return False
+        if any(owner.kind in args.exclude_owner_kinds for owner in pod.metadata.owner_references):
+            return False
+        statuses = list(pod.status.container_statuses)
+        if args.including_init_containers:
+            statuses += pod.status.init_container_statuses
+        if args.reasons:
+            reasons = {*_reasons(statuses), *filter(None, (pod.status.reason,))}
+            if reasons.isdisjoint(args.reasons):
+                return False
+        ended = [each.state.terminated for each in statuses if each.state.terminated is not None]
+        return not args.exit_codes or any(each.exit_code in args.exit_codes for each in ended)
+
+
+def build_remove_failed_pods(args: RemoveFailedPodsArgs, handle: Handle) -> RemoveFailedPods:
+    """Return the plugin."""
+    return RemoveFailedPods(args, handle, scoped_candidates(handle, args))
+
+
+def _reasons(statuses: Iterable[ContainerStatus]) -> Iterable[str]:
+    for status in statuses:
+        for state in (status.state.waiting, status.state.terminated):
+            if state is not None and state.reason:
+                yield state.reason
+
+
+REMOVE_FAILED_PODS = DeschedulerPluginSpec(
+    "RemoveFailedPods", RemoveFailedPodsArgs, build_remove_failed_pods
+)

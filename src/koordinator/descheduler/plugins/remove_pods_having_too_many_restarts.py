@@ -1,0 +1,89 @@
+"""RemovePodsHavingTooManyRestarts: evicts pods whose containers start again and again.
+
+Source: kubernetes-sigs/descheduler pkg/framework/plugins/removepodshavingtoomanyrestarts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from koordinator.api.kubescheduler.structs import Int32
+from koordinator.api.node import Node
+from koordinator.api.pod import ContainerStatus, Pod
+from koordinator.descheduler.configuration import field_error
+from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
+from koordinator.descheduler.pod_filters import (
+    CandidateFilter,
+    ScopedPluginArgs,
+    scoped_candidates,
+)
+
+_STATES = ("CrashLoopBackOff", "Running")
+
+
+class RemovePodsHavingTooManyRestartsArgs(ScopedPluginArgs, frozen=True, kw_only=True):
+    """How many restarts of all containers together are too many."""
+
+    pod_restart_threshold: Int32 = 0
+    including_init_containers: bool = False
+    states: tuple[str, ...] = ()
+
+    def validate(self) -> None:
+        super().validate()
+        if self.pod_restart_threshold < 1:
+            message = "invalid PodsHavingTooManyRestarts threshold; accepted is 1 or more"
+            raise field_error("podRestartThreshold", self.pod_restart_threshold, message)
+        for index, state in enumerate(self.states):
+            if state not in _STATES:
+                message = f"states must be one of {', '.join(_STATES)}"
+                raise field_error(f"states[{index}]", state, message)
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePodsHavingTooManyRestarts:
+    """Lets the pod of a node that restarted most go first."""
+
+    args: RemovePodsHavingTooManyRestartsArgs
+    handle: Handle
+    candidates: CandidateFilter
+
+    def deschedule(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            found = [
+                pod
+                for pod in self.handle.view.pods_on(node.metadata.name)
+                if self._restarts(pod) >= self.args.pod_restart_threshold
+                and self._is_in_state(pod)
+                and self.candidates.admits(pod)
+            ]
+            for pod in sorted(found, key=self._restarts, reverse=True):
+                self.handle.evictor.evict(pod)
+
+    def _restarts(self, pod: Pod) -> int:
+        return sum(each.restart_count for each in self._statuses(pod))
+
+    def _is_in_state(self, pod: Pod) -> bool:
+        states = self.args.states
+        if not states or pod.status.phase in states:
+            return True
+        waiting = (each.state.waiting for each in self._statuses(pod))
+        return any(each is not None and each.reason in states for each in waiting)
+
+    def _statuses(self, pod: Pod) -> Sequence[ContainerStatus]:
+        status = pod.status
+        if not self.args.including_init_containers:
+            return status.container_statuses
+        return (*status.container_statuses, *status.init_container_statuses)
+
+
+def build_remove_pods_having_too_many_restarts(
+    args: RemovePodsHavingTooManyRestartsArgs, handle: Handle
+) -> RemovePodsHavingTooManyRestarts:
+    """Return the plugin."""
+    return RemovePodsHavingTooManyRestarts(args, handle, scoped_candidates(handle, args))
+
+
+REMOVE_PODS_HAVING_TOO_MANY_RESTARTS = DeschedulerPluginSpec(
+    "RemovePodsHavingTooManyRestarts",
+    RemovePodsHavingTooManyRestartsArgs,
+    build_remove_pods_having_too_many_restarts,
+)

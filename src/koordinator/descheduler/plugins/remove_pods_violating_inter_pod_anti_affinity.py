@@ -1,0 +1,89 @@
+"""RemovePodsViolatingInterPodAntiAffinity: evicts pods that are too near to others.
+
+Source: kubernetes-sigs/descheduler pkg/framework/plugins/removepodsviolatinginterpodantiaffinity;
+pkg/utils/predicates.go ``CheckPodsWithAntiAffinityExist``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from koordinator.api.core import PodAffinityTerm
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
+from koordinator.descheduler.node_fit import is_covered
+from koordinator.descheduler.pod_filters import (
+    CandidateFilter,
+    ScopedPluginArgs,
+    scoped_candidates,
+)
+from koordinator.descheduler.pod_order import in_low_priority_order
+from koordinator.domain.pod_affinity import scope_of
+
+
+class RemovePodsViolatingInterPodAntiAffinityArgs(ScopedPluginArgs, frozen=True, kw_only=True):
+    """Which pods are looked at; others are as if they weren't there."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePodsViolatingInterPodAntiAffinity:
+    """Evicts a pod whose required anti-affinity does not hold, low priorities first."""
+
+    handle: Handle
+    candidates: CandidateFilter
+
+    def deschedule(self, nodes: Sequence[Node]) -> None:
+        by_name = {node.metadata.name: node for node in nodes}
+        on = {
+            name: list(filter(self.candidates.is_meant, self.handle.view.active_pods_on(name)))
+            for name in by_name
+        }
+        pods = {pod.key: pod for there in on.values() for pod in there}
+        for name in by_name:
+            for pod in in_low_priority_order(filter(_required, on[name])):
+                if (
+                    self._is_too_near(pod, pods, by_name)
+                    and self.candidates.may_go(pod)
+                    and self.handle.evictor.evict(pod)
+                ):
+                    del pods[pod.key]
+
+    def _is_too_near(self, pod: Pod, pods: Mapping[str, Pod], nodes: Mapping[str, Node]) -> bool:
+        here = nodes[pod.spec.node_name]
+        for term in _required(pod):
+            scope = scope_of(term, pod.metadata.namespace, pod.metadata.labels)
+            for other in pods.values():
+                if (
+                    other.key != pod.key
+                    and is_covered(scope, other, self.handle.view)
+                    and _are_together(here, nodes[other.spec.node_name], term.topology_key)
+                ):
+                    return True
+        return False
+
+
+def build_remove_pods_violating_inter_pod_anti_affinity(
+    args: RemovePodsViolatingInterPodAntiAffinityArgs, handle: Handle
+) -> RemovePodsViolatingInterPodAntiAffinity:
+    """Return the plugin."""
+    return RemovePodsViolatingInterPodAntiAffinity(handle, scoped_candidates(handle, args))
+
+
+def _required(pod: Pod) -> Sequence[PodAffinityTerm]:
+    affinity = pod.spec.affinity.pod_anti_affinity if pod.spec.affinity else None
+    return affinity.required_during_scheduling_ignored_during_execution if affinity else ()
+
+
+def _are_together(one: Node, other: Node, key: str) -> bool:
+    """Return whether two nodes are of one domain; a node is always together with itself."""
+    if one.metadata.name == other.metadata.name:
+        return True
+    value = one.metadata.labels.get(key)
+    return value is not None and other.metadata.labels.get(key) == value
+
+
+REMOVE_PODS_VIOLATING_INTER_POD_ANTI_AFFINITY = DeschedulerPluginSpec(
+    "RemovePodsViolatingInterPodAntiAffinity",
+    RemovePodsViolatingInterPodAntiAffinityArgs,
+    build_remove_pods_violating_inter_pod_anti_affinity,
+)

@@ -1,0 +1,101 @@
+"""RemovePodsViolatingNodeAffinity: evicts pods whose node they would no longer be sent to.
+
+Source: kubernetes-sigs/descheduler pkg/framework/plugins/removepodsviolatingnodeaffinity.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.descheduler.configuration import field_error
+from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
+from koordinator.descheduler.node_fit import fits_beside
+from koordinator.descheduler.pod_filters import (
+    CandidateFilter,
+    ScopedPluginArgs,
+    scoped_candidates,
+)
+from koordinator.domain.node_selection import admits_pod, preferred_weight
+
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+class RemovePodsViolatingNodeAffinityArgs(ScopedPluginArgs, frozen=True, kw_only=True):
+    """Which terms count: those that a pod requires, and those that it would rather have."""
+
+    node_affinity_type: tuple[str, ...] = ()
+
+    def validate(self) -> None:
+        super().validate()
+        if not self.node_affinity_type:
+            raise field_error("nodeAffinityType", [], "nodeAffinityType needs to be set")
+        for index, found in enumerate(self.node_affinity_type):
+            if found not in (REQUIRED, PREFERRED):
+                message = f"accepted is {REQUIRED} or {PREFERRED}"
+                raise field_error(f"nodeAffinityType[{index}]", found, message)
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePodsViolatingNodeAffinity:
+    """Leaves a pod where it is if no node could take it."""
+
+    args: RemovePodsViolatingNodeAffinityArgs
+    handle: Handle
+    candidates: CandidateFilter
+
+    def deschedule(self, nodes: Sequence[Node]) -> None:
+        for kind in self.args.node_affinity_type:
+            misplaced = _is_unfit if kind == REQUIRED else _is_worse
+            for node in nodes:
+                self._evict_from(node, nodes, misplaced)
+
+    def _evict_from(
+        self,
+        node: Node,
+        nodes: Sequence[Node],
+        misplaced: Callable[[Pod, Node, Sequence[Node]], bool],
+    ) -> None:
+        view = self.handle.view
+        found = [
+            pod
+            for pod in view.active_pods_on(node.metadata.name)
+            if misplaced(pod, node, nodes)
+            and self.candidates.admits(pod)
+            and any(fits_beside(other, pod, view) for other in nodes)
+        ]
+        for pod in found:
+            self.handle.evictor.evict(pod)
+
+
+def build_remove_pods_violating_node_affinity(
+    args: RemovePodsViolatingNodeAffinityArgs, handle: Handle
+) -> RemovePodsViolatingNodeAffinity:
+    """Return the plugin."""
+    return RemovePodsViolatingNodeAffinity(args, handle, scoped_candidates(handle, args))
+
+
+def _is_unfit(pod: Pod, node: Node, _: Sequence[Node]) -> bool:
+    """Return whether a pod with required terms is on a node that does not match."""
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    if affinity is None or affinity.required_during_scheduling_ignored_during_execution is None:
+        return False
+    return not admits_pod(node, pod.spec)
+
+
+def _is_worse(pod: Pod, node: Node, nodes: Sequence[Node]) -> bool:
+    """Return whether some node would suit a pod with preferred terms better."""
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    if affinity is None or not affinity.preferred_during_scheduling_ignored_during_execution:
+        return False
+    here = preferred_weight(node, pod.spec)
+    return any(preferred_weight(other, pod.spec) > here for other in nodes)
+
+
+REMOVE_PODS_VIOLATING_NODE_AFFINITY = DeschedulerPluginSpec(
+    "RemovePodsViolatingNodeAffinity",
+    RemovePodsViolatingNodeAffinityArgs,
+    build_remove_pods_violating_node_affinity,
+)

@@ -1,0 +1,242 @@
+"""RemovePodsViolatingTopologySpreadConstraint: evicts pods so that replacements even them out.
+
+Source: kubernetes-sigs/descheduler
+pkg/framework/plugins/removepodsviolatingtopologyspreadconstraint.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from koordinator.api.core import TopologySpreadConstraint
+from koordinator.api.kubescheduler.structs import fill
+from koordinator.api.meta import LabelSelector
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.api.selectors import matches
+from koordinator.descheduler.configuration import field_error
+from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
+from koordinator.descheduler.node_fit import fits_beside
+from koordinator.descheduler.pod_filters import (
+    CandidateFilter,
+    ScopedPluginArgs,
+    scoped_candidates,
+)
+from koordinator.descheduler.pod_traits import is_terminating
+from koordinator.domain.node_selection import admits_pod
+from koordinator.domain.pod_affinity import narrowed
+from koordinator.domain.tolerations import FORBIDDING, untolerated
+
+_HARD: Final = ("DoNotSchedule",)
+_KINDS: Final = ("DoNotSchedule", "ScheduleAnyway")
+
+
+class RemovePodsViolatingTopologySpreadConstraintArgs(ScopedPluginArgs, frozen=True, kw_only=True):
+    """Which constraints count, and whether a pod needs a node that could take it."""
+
+    constraints: tuple[str, ...] = _HARD
+    topology_balance_node_fit: bool = True
+
+    def __post_init__(self) -> None:
+        fill(self, constraints=self.constraints or _HARD)
+
+    def validate(self) -> None:
+        super().validate()
+        for index, kind in enumerate(self.constraints):
+            if kind not in _KINDS:
+                message = f"is not one of {', '.join(_KINDS)}"
+                raise field_error(f"constraints[{index}]", kind, message)
+
+
+@dataclass(frozen=True, slots=True)
+class _Constraint:
+    """A constraint as pods of one kind have it."""
+
+    max_skew: int
+    key: str
+    selector: LabelSelector | None
+    honours_affinity: bool
+    honours_taints: bool
+    example: Pod  # its affinity and tolerations are those of all such pods
+
+    def counts(self, node: Node) -> bool:
+        """Return whether a node is among those over which pods are spread."""
+        spec = self.example.spec
+        if self.honours_affinity and not admits_pod(node, spec):
+            return False
+        return not (
+            self.honours_taints and untolerated(node.spec.taints, spec.tolerations, FORBIDDING)
+        )
+
+    def identity(self) -> bytes:
+        """Return what two constraints that are alike have in common."""
+        spec = self.example.spec
+        affinity = spec.affinity.node_affinity if spec.affinity else None
+        required = (
+            affinity.required_during_scheduling_ignored_during_execution if affinity else None
+        )
+        return msgspec.msgpack.encode(
+            (
+                self.max_skew,
+                self.key,
+                self.selector,
+                (sorted(spec.node_selector.items()), required) if self.honours_affinity else None,
+                spec.tolerations if self.honours_taints else None,
+                self.honours_affinity,
+                self.honours_taints,
+            )
+        )
+
+
+@dataclass(slots=True)
+class _Domain:
+    value: str
+    pods: list[Pod]
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePodsViolatingTopologySpreadConstraint:
+    """Looks at one namespace after the other, and at one constraint after the other."""
+
+    args: RemovePodsViolatingTopologySpreadConstraintArgs
+    handle: Handle
+    candidates: CandidateFilter
+
+    def balance(self, nodes: Sequence[Node]) -> None:
+        by_namespace: dict[str, list[Pod]] = {}
+        for node in nodes:
+            for pod in self.handle.view.active_pods_on(node.metadata.name):
+                if self.candidates.admits(pod):
+                    by_namespace.setdefault(pod.metadata.namespace, []).append(pod)
+        surplus: dict[str, Pod] = {}
+        for _, pods in sorted(by_namespace.items()):
+            for constraint in self._constraints(pods):
+                domains = _domains(constraint, pods, nodes)
+                sizes = [len(domain.pods) for domain in domains]
+                if sizes and max(sizes) - min(sizes) > constraint.max_skew:
+                    self._balance_domains(constraint, domains, nodes, surplus)
+        for pod in surplus.values():
+            if self.candidates.admits(pod):
+                self.handle.evictor.evict(pod)
+
+    def _constraints(self, pods: Sequence[Pod]) -> list[_Constraint]:
+        """Return the constraints of pods that count, each kind once."""
+        found: dict[bytes, _Constraint] = {}
+        for pod in pods:
+            for given in pod.spec.topology_spread_constraints:
+                if given.when_unsatisfiable in self.args.constraints:
+                    constraint = _constraint_of(given, pod)
+                    found.setdefault(constraint.identity(), constraint)
+        return list(found.values())
+
+    def _balance_domains(
+        self,
+        constraint: _Constraint,
+        domains: list[_Domain],
+        nodes: Sequence[Node],
+        surplus: dict[str, Pod],
+    ) -> None:
+        """Note which pods have to go so that the largest domains give to the smallest."""
+        mean = sum(len(domain.pods) for domain in domains) / len(domains)
+        for domain in domains:
+            domain.pods = _movable_last(domain.pods, self.handle.evictor.filter)
+        domains.sort(key=lambda domain: len(domain.pods))
+        small = {domain.value for domain in domains if len(domain.pods) < mean}
+        receiving = [
+            node
+            for domain in domains
+            if domain.value in small
+            for node in nodes
+            if constraint.counts(node) and node.metadata.labels.get(constraint.key) == domain.value
+        ]
+        low, high = 0, len(domains) - 1
+        while low < high:
+            if len(domains[high].pods) <= mean:
+                high -= 1
+            above, below = len(domains[high].pods), len(domains[low].pods)
+            skew = above - below
+            excess = min(
+                math.ceil(above - mean),
+                math.ceil(mean - below),
+                math.ceil((skew - constraint.max_skew) / 2),
+            )
+            if skew <= constraint.max_skew or excess <= 0:
+                low += 1
+                continue
+            giving = sorted(domains[high].pods, key=lambda pod: self._fits_other(pod, receiving))
+            moved = giving[-excess:]
+            for pod in moved:
+                if not self.args.topology_balance_node_fit or self._fits_other(pod, receiving):
+                    surplus.setdefault(pod.key, pod)
+            domains[high].pods = giving[:-excess]
+            domains[low].pods += moved
+
+    def _fits_other(self, pod: Pod, nodes: Sequence[Node]) -> bool:
+        return any(
+            node.metadata.name != pod.spec.node_name and fits_beside(node, pod, self.handle.view)
+            for node in nodes
+        )
+
+
+def build_remove_pods_violating_topology_spread_constraint(
+    args: RemovePodsViolatingTopologySpreadConstraintArgs, handle: Handle
+) -> RemovePodsViolatingTopologySpreadConstraint:
+    """Return the plugin."""
+    candidates = scoped_candidates(handle, args)
+    return RemovePodsViolatingTopologySpreadConstraint(args, handle, candidates)
+
+
+def _constraint_of(given: TopologySpreadConstraint, pod: Pod) -> _Constraint:
+    return _Constraint(
+        max_skew=given.max_skew,
+        key=given.topology_key,
+        selector=narrowed(given.label_selector, pod.metadata.labels, given.match_label_keys),
+        honours_affinity=given.node_affinity_policy != "Ignore",
+        honours_taints=given.node_taints_policy == "Honor",
+        example=pod,
+    )
+
+
+def _domains(constraint: _Constraint, pods: Sequence[Pod], nodes: Sequence[Node]) -> list[_Domain]:
+    """Return the pods that a constraint speaks of by domain, in the order of the domains' values.
+
+    A domain without pods is one, if some node of it counts.
+    """
+    labels = {node.metadata.name: node.metadata.labels.get(constraint.key) for node in nodes}
+    counted = (labels[node.metadata.name] for node in nodes if constraint.counts(node))
+    domains: dict[str, list[Pod]] = {value: [] for value in counted if value is not None}
+    for pod in pods:
+        value = labels[pod.spec.node_name]
+        if (
+            value is not None
+            and not is_terminating(pod)
+            and matches(constraint.selector, pod.metadata.labels)
+        ):
+            domains.setdefault(value, []).append(pod)
+    return [_Domain(value, found) for value, found in sorted(domains.items())]
+
+
+def _movable_last(pods: Sequence[Pod], may_go: Callable[[Pod], bool]) -> list[Pod]:
+    """Return pods in the order in which they are kept: those that could best be moved come last.
+
+    Pods that may not go come first, then those that are bound to certain nodes, then by priority.
+    """
+
+    def key(pod: Pod) -> tuple[bool, bool, bool, int]:
+        affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+        is_bound = bool(pod.spec.node_selector) or affinity is not None
+        priority = pod.spec.priority
+        return may_go(pod), not is_bound, priority is not None, priority or 0
+
+    backwards = list(pods)[::-1]
+    return sorted(backwards, key=key)
+
+
+REMOVE_PODS_VIOLATING_TOPOLOGY_SPREAD_CONSTRAINT = DeschedulerPluginSpec(
+    "RemovePodsViolatingTopologySpreadConstraint",
+    RemovePodsViolatingTopologySpreadConstraintArgs,
+    build_remove_pods_violating_topology_spread_constraint,
+)

@@ -1,0 +1,207 @@
+"""ScaleDownBinPack: ranks the pods of a workload so that scaling it down empties nodes.
+
+Source: koordinator pkg/descheduler/framework/plugins/scaledownbinpack;
+pkg/descheduler/apis/config/validation/validation_scaledownbinpack.go.
+"""
+
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from koordinator.api.annotations.descheduling import POD_DELETION_COST
+from koordinator.api.kubescheduler.structs import Int32, fill
+from koordinator.api.meta import LabelSelector
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.descheduler.configuration import (
+    DeschedulerPluginArgs,
+    NamedPodSelector,
+    NamespaceLists,
+    check_namespaces,
+    check_pod_selectors,
+    check_selector,
+    field_error,
+)
+from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
+from koordinator.descheduler.pod_filters import CandidateFilter, candidates_of, selected_nodes
+from koordinator.domain.pod_requests import canonical, pod_requests
+from koordinator.foundation.clock import to_epoch_s
+from koordinator.foundation.errors import ClusterError
+
+_DEFAULT = ("cpu", "memory")
+_STAYS = 2**31 - 1  # deletion cost of a pod that may not go
+_CALCULATE, _EVICT = "CalculateOnly", "EvictDirectly"
+_MILLIS = 1000
+
+log = logging.getLogger(__name__)
+
+
+class ScaleDownBinPackArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
+    """Whether ranks are written as deletion costs, or the first pods are evicted."""
+
+    paused: bool = False
+    strategy: str = ""  # CalculateOnly if empty, or EvictDirectly
+    max_pods_to_evict: Int32 | None = None
+    node_selector: LabelSelector | None = None
+    pod_selectors: tuple[NamedPodSelector, ...] = ()
+    evictable_namespaces: NamespaceLists | None = None
+    resources: tuple[str, ...] = _DEFAULT
+    resource_weights: dict[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        resources = self.resources or _DEFAULT
+        weights = {**dict.fromkeys(resources, 1.0), **(self.resource_weights or {})}
+        fill(
+            self,
+            resources=resources,
+            resource_weights=weights,
+            strategy=self.strategy or _CALCULATE,
+        )
+
+    def validate(self) -> None:
+        if self.strategy not in (_CALCULATE, _EVICT):
+            message = "strategy must be CalculateOnly or EvictDirectly"
+            raise field_error("strategy", self.strategy, message)
+        if self.strategy == _EVICT and (self.max_pods_to_evict or 0) <= 0:
+            message = "maxPodsToEvict must be positive when strategy is EvictDirectly"
+            raise field_error("maxPodsToEvict", self.max_pods_to_evict, message)
+        check_selector(self.node_selector, "nodeSelector")
+        check_pod_selectors(self.pod_selectors, "podSelectors")
+        check_namespaces(self.evictable_namespaces, "evictableNamespaces")
+        for name, weight in (self.resource_weights or {}).items():
+            if not (math.isfinite(weight) and weight > 0):
+                message = "weights must be positive finite floats"
+                raise field_error(f"resourceWeights[{name}]", weight, message)
+
+
+@dataclass(frozen=True, slots=True)
+class _NodePods:
+    node: Node
+    eligible: Sequence[Pod]
+    skipped: Sequence[Pod]  # would be eligible, but may not go
+    others: Sequence[Pod]
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleDownBinPack:
+    """Ranks first the pods of nodes that are nearly theirs alone."""
+
+    args: ScaleDownBinPackArgs
+    handle: Handle
+    candidates: CandidateFilter
+
+    def balance(self, nodes: Sequence[Node]) -> None:
+        if self.args.paused:
+            log.info("ScaleDownBinPack is paused and does nothing")
+            return
+        found = [self._pods_of(node) for node in selected_nodes(nodes, self.args.node_selector)]
+        concerned = [each for each in found if each.eligible]
+        if not concerned:
+            return
+        ranked = self._ranked(concerned)
+        if self.args.strategy == _EVICT:
+            self._evict(ranked)
+        else:
+            self._write_costs(ranked, [pod for each in concerned for pod in each.skipped])
+
+    def _pods_of(self, node: Node) -> _NodePods:
+        eligible, skipped, others = [], [], []
+        for pod in self.handle.view.active_pods_on(node.metadata.name):
+            if self.candidates.admits(pod):
+                eligible.append(pod)
+            elif self._is_target(pod):
+                skipped.append(pod)
+            else:
+                others.append(pod)
+        return _NodePods(node, eligible, skipped, others)
+
+    def _is_target(self, pod: Pod) -> bool:
+        """Return whether a selector means the pod, whatever its namespace."""
+        selectors = self.args.pod_selectors
+        if any(each.selector is None for each in selectors):
+            return True
+        return CandidateFilter(lambda _: True, None, self.candidates.selectors).is_meant(pod)
+
+    def _ranked(self, nodes: Iterable[_NodePods]) -> list[Pod]:
+        """Return the pods in the order in which they should go."""
+
+        def by_emptiness(each: _NodePods) -> tuple[float, int, str]:
+            return self._score(each), len(each.eligible), each.node.metadata.name
+
+        return [
+            pod
+            for each in sorted(nodes, key=by_emptiness)
+            for pod in sorted(each.eligible, key=lambda pod, on=each.node: self._rank(pod, on))  # type: ignore[misc]
+        ]
+
+    def _score(self, pods: _NodePods) -> float:
+        """Return how much others ask for against those that may go; low is nearly theirs alone."""
+        theirs = self._share(pods.node, pods.eligible)
+        others = self._share(pods.node, (*pods.others, *pods.skipped))
+        if theirs > 0:
+            return others / theirs
+        return math.inf if others > 0 else 0.0
+
+    def _rank(self, pod: Pod, node: Node) -> tuple[float, float, str, str]:
+        meta = pod.metadata
+        created_s = to_epoch_s(meta.creation_timestamp)
+        return -self._share(node, [pod]), -created_s, meta.namespace, meta.name
+
+    def _share(self, node: Node, pods: Sequence[Pod]) -> float:
+        """Return the weighted sum of what pods ask for, as shares of what the node has."""
+        requests = [pod_requests(pod.spec) for pod in pods]
+        total = 0.0
+        weights: Mapping[str, float] = self.args.resource_weights or {}
+        for name, weight in weights.items():
+            quantity = node.status.allocatable.get(name)
+            has = canonical(name, quantity) if quantity is not None else 0
+            if has > 0:
+                unit = 1 if name == "cpu" else _MILLIS
+                asked = sum(each.get(name, 0) for each in requests)
+                total += weight * (float(asked * unit) / float(has * unit))
+        return total
+
+    def _evict(self, ranked: Iterable[Pod]) -> None:
+        left = self.args.max_pods_to_evict or 0
+        for pod in ranked:
+            if left <= 0:
+                return
+            left -= self.handle.evictor.evict(pod, "scale-down binpack")
+
+    def _write_costs(self, ranked: Sequence[Pod], skipped: Sequence[Pod]) -> None:
+        """Write ranks and, of pods that should stay, the highest cost.
+
+        Raises ClusterError, when all the others are written, if some could not be.
+        """
+        if self.handle.is_dry_run:
+            return
+        failed = 0
+        costs = [*((pod, rank) for rank, pod in enumerate(ranked)), *((p, _STAYS) for p in skipped)]
+        for pod, cost in costs:
+            if pod.metadata.annotations.get(POD_DELETION_COST) == str(cost):
+                continue
+            patch = {
+                "metadata": {
+                    "uid": pod.metadata.uid,
+                    "annotations": {POD_DELETION_COST: str(cost)},
+                }
+            }
+            try:
+                self.handle.writer.patch(Pod, pod.metadata.name, pod.metadata.namespace, patch)
+            except ClusterError as error:
+                failed += 1
+                log.warning("cost not written", extra={"pod": pod.key, "error": str(error)})
+        if failed:
+            raise ClusterError(f"failed to patch {failed} pods")
+
+
+def build_scale_down_bin_pack(args: ScaleDownBinPackArgs, handle: Handle) -> ScaleDownBinPack:
+    """Return the plugin."""
+    candidates = candidates_of(handle, args.evictable_namespaces, args.pod_selectors)
+    return ScaleDownBinPack(args, handle, candidates)
+
+
+SCALE_DOWN_BIN_PACK = DeschedulerPluginSpec(
+    "ScaleDownBinPack", ScaleDownBinPackArgs, build_scale_down_bin_pack
+)
