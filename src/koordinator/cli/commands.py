@@ -74,6 +74,13 @@ COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
         "koordlet": CommandSource(
             "koordlet", "koordlet", "Run the node agent, or read what it did."
         ),
+        "device-daemon": CommandSource(
+            "device_daemon",
+            "device_daemon",
+            "Describe NPUs, MLUs, XPUs and GPUs of MetaX for the node agent, by their vendors' "
+            "tools.",
+            "DeviceDaemonCommand",
+        ),
         "vgpu-monitor": CommandSource(
             "vgpu_monitor",
             "vgpu_monitor",

@@ -164,6 +164,13 @@ OF_KOORDLET: Final = _by_flag(
     },
 )
 OF_VGPU_MONITOR: Final = _by_flag(_LOGS)
+OF_DEVICE_DAEMON: Final = _by_flag(
+    _LOGS,
+    {
+        "the file has no time in it": ("no-timestamp",),
+        "flags and variables say everything": ("config-file",),
+    },
+)
 
 
 def as_declared(
@@ -242,6 +249,12 @@ class VgpuMonitorCommand(_Command):
     """``koord vgpu-monitor``, for typer."""
 
     ignored = OF_VGPU_MONITOR
+
+
+class DeviceDaemonCommand(_Command):
+    """``koord device-daemon``, for typer."""
+
+    ignored = OF_DEVICE_DAEMON
 
 
 class KoordletGroup(TyperGroup):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from koordinator.api.annotations.numa import CpuBasicInfo, CpuInfo
+from koordinator.domain.devices.xpu import Xpu
 from koordinator.domain.procfs import CpuModel, cpu_model, memory_info
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.host.gpus import Gpu, Gpus
@@ -20,7 +21,6 @@ from koordinator.koordlet.collectors.xpu import read_xpus
 from koordinator.koordlet.qos.resctrl import ResctrlFacts
 from koordinator.koordlet.qos.resctrl_schemata import parse_schemata
 from koordinator.koordlet.report.topology import HUGE_PAGES, NumaMemory
-from koordinator.koordlet.view.xpu import Xpu
 
 log = logging.getLogger(__name__)
 

@@ -1,13 +1,13 @@
-"""RDMA cards and where PCI devices sit, from sysfs.
+"""RDMA cards and their device nodes, from sysfs.
 
-Source: koordinator pkg/koordlet/metricsadvisor/devices/rdma, helper; Linux
-Documentation/ABI/testing/sysfs-bus-pci.
+Source: koordinator pkg/koordlet/metricsadvisor/devices/rdma, helper.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from koordinator.foundation.errors import HostError
+from koordinator.host.pci import numa_node_of, pcie_id_of
 from koordinator.host.port import Files
 from koordinator.koordlet.adjustments import ContainerDevice
 
@@ -45,22 +45,6 @@ def rdma_functions(files: Files, sys_root: str) -> list[RdmaFunction]:
             )
         )
     return sorted(found, key=lambda card: card.bus_id)
-
-
-def numa_node_of(files: Files, folder: str) -> int:
-    """Return the NUMA node of a PCI device; 0 where the machine has no NUMA, -1 if unknown."""
-    try:
-        return max(int(files.read(f"{folder}/numa_node")), 0)
-    except (HostError, ValueError):
-        return -1
-
-
-def pcie_id_of(folder: str) -> str:
-    """Return the PCI root of a device's real path, such as ``pci0000:00``."""
-    for part in folder.split("/"):
-        if part.startswith("pci") and part != "pci":
-            return part
-    return ""
 
 
 def _is_active(files: Files, link: str) -> bool:

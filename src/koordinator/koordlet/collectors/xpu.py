@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from koordinator.domain.devices.xpu import Xpu
 from koordinator.foundation.errors import HostError
 from koordinator.host.port import Files
-from koordinator.koordlet.view.xpu import Xpu
 
 log = logging.getLogger(__name__)
 

@@ -41,12 +41,12 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
 from koordinator.api.resource_names import WHOLE_DEVICE as WHOLE
+from koordinator.domain.devices.xpu import Xpu, XpuStatus
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 from koordinator.host.gpus import Gpu
 from koordinator.koordlet.report.topology import owner_of
-from koordinator.koordlet.view.xpu import Xpu, XpuStatus
 
 #: As device daemons may call them.
 _SHORT_NAMES = {"gpu-core": GPU_CORE, "gpu-memory": GPU_MEMORY}

@@ -18,6 +18,7 @@ class XpuTopology(msgspec.Struct, frozen=True, rename="camel"):
 
     p2p_links: tuple[P2pLink, ...] = msgspec.field(name="p2pLinks", default=())
     must_honor_partition: bool = False
+    socket_id: str = msgspec.field(name="socketID", default="-1")
     node_id: str = msgspec.field(name="nodeID", default="")
     pcie_id: str = msgspec.field(name="pcieID", default="")
     bus_id: str = msgspec.field(name="busID", default="")

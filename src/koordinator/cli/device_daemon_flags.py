@@ -1,0 +1,63 @@
+"""The flags of ``koord device-daemon``: those of koord-device-daemon, and its variables."""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import typer
+
+from koordinator.cli.flags import ProcessFlags, parse_seconds
+from koordinator.foundation.errors import InputError
+
+_ROOTS = "Where the machine is mounted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceDaemonFlags:
+    """What is written where, and how often."""
+
+    process: ProcessFlags = field(default_factory=ProcessFlags)
+    oneshot: Annotated[
+        bool,
+        typer.Option("--oneshot", help="Describe the cards once and exit.", envvar="KDD_ONESHOT"),
+    ] = False
+    sleep_interval: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION", help="Between two inventories.", envvar="KDD_SLEEP_INTERVAL"
+        ),
+    ] = "900s"
+    health_interval: Annotated[
+        str, typer.Option(metavar="DURATION", help="Between two questions after health.")
+    ] = "10s"
+    prints_output_file: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="Where cards are described; the node agent reads all files of the folder.",
+            envvar=["KDD_PRINTS_OUTPUT_FILE", "PRINTS_OUTPUT_FILE"],
+        ),
+    ] = "/var/run/koordlet/xpu-device-infos/ic-device"
+    host_root_dir: Annotated[
+        str, typer.Option(help="Tools of vendors are run there.", rich_help_panel=_ROOTS)
+    ] = "/"
+    sys_root_dir: Annotated[str, typer.Option(rich_help_panel=_ROOTS)] = "/sys"
+
+    @property
+    def inventory_s(self) -> float:
+        """The first interval.  Raises InputError unless above 0."""
+        return parse_seconds(self.sleep_interval, "--sleep-interval")
+
+    @property
+    def health_s(self) -> float:
+        """The second interval.  Raises InputError unless above 0."""
+        return parse_seconds(self.health_interval, "--health-interval")
+
+    @property
+    def output(self) -> str:
+        """The file.  Raises InputError unless it is an absolute path."""
+        if not self.prints_output_file.startswith("/"):
+            raise InputError(
+                f"found {self.prints_output_file!r}; accepted is an absolute path",
+                source="--prints-output-file",
+            )
+        return self.prints_output_file

@@ -1,0 +1,49 @@
+"""Programs of vendors are run with bounds."""
+
+from pathlib import Path
+
+import pytest
+
+from koordinator.host.linux.vendor_tools import LinuxVendorTools
+from koordinator.host.vendor_tools import ToolError
+
+
+def tool(folder: Path, script: str) -> str:
+    """Write a program and return its path."""
+    path = folder / "tool"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_what_a_tool_prints_is_returned(tmp_path: Path) -> None:
+    """Both streams; arguments are not read by a shell."""
+    name = tool(tmp_path, 'echo "$1"; echo more >&2')
+
+    assert LinuxVendorTools("/").ask(name, "a; $(b)") == "a; $(b)\nmore\n"
+
+
+def test_a_tool_that_fails_says_how(tmp_path: Path) -> None:
+    """And what it printed is kept."""
+    name = tool(tmp_path, "echo Command or option is not found; exit 3")
+
+    with pytest.raises(ToolError, match="exit code 3: Command or option") as failure:
+        LinuxVendorTools("/").ask(name, "info")
+    assert failure.value.output == "Command or option is not found\n"
+
+
+def test_a_tool_that_is_missing_or_hangs_is_given_up(tmp_path: Path) -> None:
+    """A broken card lets some of them wait for ever."""
+    with pytest.raises(ToolError, match="No such file"):
+        LinuxVendorTools("/").ask(str(tmp_path / "none"))
+    with pytest.raises(ToolError, match=r"no answer in 0.1 s"):
+        LinuxVendorTools("/", timeout_s=0.1).ask(tool(tmp_path, "exec sleep 60"))
+
+
+def test_device_nodes_are_counted_as_numbers(tmp_path: Path) -> None:
+    """Others that only begin alike are none; a missing folder has none."""
+    for name in ("davinci10", "davinci2", "davinci_manager", "xdavinci1"):
+        (tmp_path / name).touch()
+
+    assert LinuxVendorTools("/", str(tmp_path)).device_numbers("davinci") == [2, 10]
+    assert LinuxVendorTools("/", "/none").device_numbers("davinci") == ()
