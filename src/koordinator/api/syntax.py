@@ -12,6 +12,7 @@ from koordinator.foundation.errors import InputError
 
 _MAX_LABEL = 63
 _MAX_SUBDOMAIN = 253
+_KEPT = 1 << 12  # answers: tenants may make up as many labels as they like
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
@@ -51,7 +52,7 @@ def is_dns_subdomain(text: str) -> bool:
     return len(text) <= _MAX_SUBDOMAIN and _SUBDOMAIN.fullmatch(text) is not None
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=_KEPT)
 def is_label_key(text: str) -> bool:
     """Return whether the text can be the key of a label, a taint or a resource."""
     prefix, slash, word = text.rpartition("/")
@@ -60,7 +61,7 @@ def is_label_key(text: str) -> bool:
     return is_dns_subdomain(prefix) if slash else True
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=_KEPT)
 def is_label_value(text: str) -> bool:
     """Return whether the text can be the value of a label or of a taint."""
     return not text or (len(text) <= _MAX_LABEL and _WORD.fullmatch(text) is not None)
