@@ -89,11 +89,11 @@ class AgentChurn:
             meta = view.pod.metadata
             world.cluster.lose(world.cluster.get(Pod, meta.name, meta.namespace))
             world.used_s.pop(view.folder, None)
-            for folder in (*(c.folder for c in view.containers), view.folder):
-                for file in CgroupFile:
-                    path = world.tree.cgroups.path(file, folder)
-                    if path is not None:
-                        world.tree.host.vanish(path)
+            for file in CgroupFile:
+                path = world.tree.cgroups.path(file, view.folder)
+                if path is not None:
+                    world.tree.host.vanish(path.rpartition("/")[0])  # with its containers
+        world.tree.host.written.clear()
         world.clock.advance_to(world.clock.now_s() + 600)  # after which they are forgotten
         world.seconds(2)
         world.outbox.deliver(world.cluster)
