@@ -30,15 +30,19 @@ from koordinator.koordlet.app.events import BAD_SLO, node_event
 from koordinator.koordlet.app.evictions import Evictions
 from koordinator.koordlet.app.forecasts import Forecasts
 from koordinator.koordlet.app.gates import gates_of
-from koordinator.koordlet.app.hardware import Hardware, look_at_hardware, resctrl_facts
-from koordinator.koordlet.app.hook_reports import HookReports
+from koordinator.koordlet.app.hardware import (
+    Hardware,
+    look_at_accelerators,
+    look_at_hardware,
+    resctrl_facts,
+)
 from koordinator.koordlet.app.isolation import Isolation
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.app.node_state import KINDS, NodeState, selectors
 from koordinator.koordlet.app.outbox import Outbox
 from koordinator.koordlet.app.picture import Picture
 from koordinator.koordlet.app.reconciling import plan_all
-from koordinator.koordlet.app.reporting import TopologyReport, report_devices, report_usage
+from koordinator.koordlet.app.reporting import DeviceReport, TopologyReport, report_usage
 from koordinator.koordlet.app.timers import OnFailure, Timers
 from koordinator.koordlet.app.volumes import Volumes
 from koordinator.koordlet.cgroup_tree import CgroupTree, find_driver, find_version
@@ -182,6 +186,7 @@ class Koordlet:
         self._burst = CpuBurst(chance)
         self._forecasts = Forecasts(host, options.checkpoint_folder, options.prediction)
         self._topology = TopologyReport(outbox)
+        self._devices = DeviceReport(outbox)
         self._volumes = Volumes(Disks(host, roots.sys, roots.proc), outbox, roots.kubelet)
         self._cold_pages = ColdPageCollector()
         self._pressure = PressureCollector()
@@ -260,7 +265,7 @@ class Koordlet:
         timers.add("housekeeping", _HOUSEKEEPING_S, self._keep_house)
         timers.add("training", options.prediction.training_interval_s, self._train)
         timers.add("topology", options.topology_interval_s, self._report_topology)
-        timers.add("devices", options.hardware_interval_s, self._report_devices)
+        timers.add("devices", options.topology_interval_s, self._report_devices)
         if options.reports_usage:
             first_s = self._clock.now_s() + self._policy().report_s
             timers.add("usage", lambda: self._policy().report_s, self._report_usage, first_s)
@@ -441,9 +446,18 @@ class Koordlet:
             self._topology.report(self._view(now_s), hardware.basics, hardware.zones)
 
     def _report_devices(self, now_s: float) -> None:
-        node, hardware = self.state.node, self._hardware
-        if node is None or not {"Accelerators", "RDMADevices"} & self._options.gates:
+        node, options, gates = self.state.node, self._options, self._options.gates
+        if node is None or not {"Accelerators", "RDMADevices"} & gates:
             return
+        has_accelerators = "Accelerators" in gates
+        hardware = self._hardware = look_at_accelerators(
+            self._host,
+            options.roots,
+            self._gpus if has_accelerators and not options.only_described_xpus else None,
+            self._hardware,
+            with_cards="RDMADevices" in gates,
+            xpu_folder=options.xpu_folder if has_accelerators else "",
+        )
         cards = [
             RdmaCard(
                 minor,
@@ -459,7 +473,7 @@ class Koordlet:
         if accelerators is None:
             accelerators = of_driver(hardware.gpus, hardware.driver_version, now_s)
         wanted = device_of(node, accelerators, cards)
-        report_devices(self._outbox, wanted)
+        self._devices.report(wanted, now_s)
 
     def _tell_of_bad_slo(self) -> None:
         node = self.state.node

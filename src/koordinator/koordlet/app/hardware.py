@@ -5,7 +5,7 @@ Source: koordinator pkg/koordlet/metricsadvisor/collectors/nodeinfo; pkg/koordle
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from koordinator.api.annotations.numa import CpuBasicInfo, CpuInfo
 from koordinator.domain.devices.xpu import Xpu
@@ -57,23 +57,47 @@ def look_at_hardware(
     Raises HostError if not even the CPUs can be told.
     """
     cpus = read_cpus(files, roots.sys)
-    found: Sequence[Gpu] = ()
-    if gpus is not None:
-        try:
-            found = gpus.devices()
-        except HostError as error:
-            log.warning("GPUs not found", extra={"error": str(error)})
-            found = before.gpus
     return Hardware(
         cpus=cpus,
         basics=_basics(files, roots, cpus),
         zones=_zones(files, roots, cpus, with_huge_pages=with_huge_pages),
         kubelet=read_kubelet_state(files, roots.kubelet),
-        gpus=found,
+        gpus=_gpus(gpus, before),
         driver_version=gpus.driver_version if gpus is not None else "",
         cards=rdma_functions(files, roots.sys) if with_cards else (),
-        xpus=read_xpus(files, xpu_folder) if xpu_folder else (),
+        xpus=read_xpus(files, xpu_folder, before.xpus) if xpu_folder else (),
     )
+
+
+def look_at_accelerators(
+    files: Files,
+    roots: Roots,
+    gpus: Gpus | None,
+    before: Hardware,
+    *,
+    with_cards: bool,
+    xpu_folder: str = "",
+) -> Hardware:
+    """Return the machine with the devices, and their health, of this moment.
+
+    Arguments are those of ``look_at_hardware``.
+    """
+    return replace(
+        before,
+        gpus=_gpus(gpus, before),
+        cards=rdma_functions(files, roots.sys) if with_cards else (),
+        xpus=read_xpus(files, xpu_folder, before.xpus) if xpu_folder else (),
+    )
+
+
+def _gpus(gpus: Gpus | None, before: Hardware) -> Sequence[Gpu]:
+    if gpus is None:
+        return ()
+    try:
+        return gpus.devices()
+    except HostError as error:
+        log.warning("GPUs not found", extra={"error": str(error)})
+        return before.gpus
 
 
 def resctrl_facts(files: Files, roots: Roots, vendor: str) -> ResctrlFacts | None:

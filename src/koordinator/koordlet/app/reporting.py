@@ -85,19 +85,55 @@ class TopologyReport:
         return attempt
 
 
-def report_devices(outbox: Outbox, wanted: Device) -> None:
-    """Create the Device object or bring it up to date; health conditions of others stay."""
+class DeviceReport:
+    """Written when it differs from what was written last, and every minute."""
 
-    def write(cluster: Cluster) -> None:
-        name = wanted.metadata.name
-        try:
-            existing = cluster.get(Device, name)
-        except NotFoundError:
-            if wanted.spec.devices:
-                cluster.create(wanted)
+    _AGAIN_S = 60.0
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._last: tuple[Device, float] | None = None
+
+    def report(self, wanted: Device, now_s: float) -> None:
+        """Have the devices of this moment written; health conditions of others stay."""
+        known = _undated(wanted)
+        if (
+            self._last is not None
+            and self._last[0] == known
+            and now_s - self._last[1] < self._AGAIN_S
+        ):
             return
-        merged = merged_device(existing, wanted)
-        if merged != existing:
-            cluster.update(merged)
+        self._last = (known, now_s)
 
-    outbox.put("Device", write)
+        def write(cluster: Cluster) -> None:
+            try:
+                _write_device(cluster, wanted)
+            except ClusterError:
+                self._last = None  # so that the next round tries again
+                raise
+
+        self._outbox.put("Device", write)
+
+
+def _write_device(cluster: Cluster, wanted: Device) -> None:
+    try:
+        existing = cluster.get(Device, wanted.metadata.name)
+    except NotFoundError:
+        if wanted.spec.devices:
+            cluster.create(wanted)
+        return
+    merged = merged_device(existing, wanted)
+    if merged != existing:
+        cluster.update(merged)
+
+
+def _undated(device: Device) -> Device:
+    """Return devices whose conditions don't say since when."""
+    devices = tuple(
+        replace(
+            info,
+            conditions=tuple(replace(each, last_transition_time=None) for each in info.conditions),
+        )
+        for info in device.spec.devices
+    )
+    return replace(device, spec=replace(device.spec, devices=devices))

@@ -10,22 +10,35 @@ from collections.abc import Sequence
 import msgspec
 
 from koordinator.domain.devices.xpu import Xpu
-from koordinator.foundation.errors import HostError
+from koordinator.foundation.errors import HostError, MissingFileError
 from koordinator.host.port import Files
 
 log = logging.getLogger(__name__)
 
+_UNFINISHED = ".tmp"
 
-def read_xpus(files: Files, folder: str) -> Sequence[Xpu]:
-    """Return what all files of a folder describe, by UUID.
 
-    A file that can't be read, such as a half-written one, is left out and told.
+def read_xpus(files: Files, folder: str, before: Sequence[Xpu] = ()) -> Sequence[Xpu]:
+    """Return what all files of a folder describe, by UUID; of one described twice the last.
+
+    A file that can't be read is left out and told; then those stay that were there ``before``.
+    Files that are being written (hidden, or named ``.tmp``) are none yet.
     """
-    found: list[Xpu] = []
+    found: dict[str, Xpu] = {}
+    lost = False
     for name in files.names(folder):
+        if name.startswith(".") or name.endswith(_UNFINISHED):
+            continue
         path = f"{folder}/{name}"
         try:
-            found += msgspec.json.decode(files.read(path), type=list[Xpu])
+            described = msgspec.json.decode(files.read(path), type=list[Xpu])
+        except MissingFileError:
+            continue  # a folder, or gone since
         except (HostError, msgspec.DecodeError, msgspec.ValidationError) as error:
             log.warning("accelerators not read", extra={"file": path, "error": str(error)})
-    return sorted(found, key=lambda xpu: xpu.uuid)
+            lost = True
+            continue
+        found |= {xpu.uuid: xpu for xpu in described}
+    if lost:
+        found = {xpu.uuid: xpu for xpu in before} | found
+    return sorted(found.values(), key=lambda xpu: xpu.uuid)

@@ -6,6 +6,7 @@ Source: koordinator pkg/koordlet/statesinformer/impl/states_device_linux.go; pkg
 metricsadvisor/devices/rdma.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -48,6 +49,9 @@ from koordinator.foundation.quantity import Quantity
 from koordinator.host.gpus import Gpu
 from koordinator.koordlet.report.topology import owner_of
 
+#: Of conditions.  Source: apimachinery pkg/apis/meta/v1/types.go ``Condition``.
+_LONGEST_REASON = 1024
+_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")
 #: As device daemons may call them.
 _SHORT_NAMES = {"gpu-core": GPU_CORE, "gpu-memory": GPU_MEMORY}
 
@@ -208,7 +212,7 @@ def _conditions(status: XpuStatus | None, now_s: float) -> tuple[StandardConditi
         )
     else:
         message = status.err_message or "device is unhealthy"
-        state = ("False", status.err_code or "Unknown", message)
+        state = ("False", _reason(status.err_code), message)
     return (
         StandardCondition(
             type=HEALTHY,
@@ -220,6 +224,14 @@ def _conditions(status: XpuStatus | None, now_s: float) -> tuple[StandardConditi
     )
 
 
+def _reason(code: str) -> str:
+    """Return a code as a word that a condition may have; the API server refuses any other."""
+    if _REASON.fullmatch(code):
+        return code
+    kept = "".join(c for c in code.title() if c.isascii() and c.isalnum())
+    return kept[:_LONGEST_REASON].lstrip("0123456789") or "Unknown"
+
+
 def _links(xpus: Sequence[Xpu]) -> tuple[GpuPartition, ...]:
     found: dict[tuple[int, ...], GpuPartition] = {}
     for xpu in xpus:
@@ -227,7 +239,7 @@ def _links(xpus: Sequence[Xpu]) -> tuple[GpuPartition, ...]:
             if not link.peer_minor or not link.type:
                 continue
             texts = (*link.peer_minor.split(","), xpu.minor)
-            minors = tuple(sorted({int(text) for text in texts if text.strip().isdigit()}))
+            minors = tuple(sorted({int(text) for text in texts if text.strip().isdecimal()}))
             partition = GpuPartition(minors=minors, gpu_link_type=link.type, allocation_score=1)
             found.setdefault(minors, partition)
     return tuple(found.values())
@@ -239,7 +251,7 @@ def _table(links: Sequence[GpuPartition]) -> GpuPartitionTable:
 
 
 def _number(text: str, default: int) -> int:
-    return int(text) if text.strip().lstrip("-").isdigit() else default
+    return int(text) if text.strip().removeprefix("-").isdecimal() else default
 
 
 def merged_device(existing: Device, wanted: Device) -> Device:

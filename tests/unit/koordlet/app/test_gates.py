@@ -212,3 +212,54 @@ def test_only_described_accelerators_count_where_that_is_wanted() -> None:
 
     with pytest.raises(NotFoundError):
         world.cluster.get(Device, "n1")
+
+
+CARD = """[{"vendor": "metax", "model": "MXC500", "uuid": "GPU-mx", "minor": "0",
+"resources": {"koordinator.sh/gpu-core": "100"}, "status": {"healthy": %s, "errCode": "%s"}}]"""
+
+
+def described() -> World:
+    """Return a node with a card that a device daemon describes as sound."""
+    world = world_with({"xpu_folder": "/xpus"}, Accelerators=True)
+    world.tree.host.put("/xpus/ic-device", CARD % ("true", ""))
+    world.agent = world.start()
+    world.seconds(2)
+    world.outbox.deliver(world.cluster)
+    return world
+
+
+def test_a_broken_card_is_reported_within_seconds() -> None:
+    """With a reason that the API server takes, whatever the daemon calls it."""
+    world = described()
+    world.tree.host.put("/xpus/ic-device", CARD % ("false", "chip error"))
+    world.seconds(4)
+    world.outbox.deliver(world.cluster)
+
+    (card,) = world.cluster.get(Device, "n1").spec.devices
+    assert not card.health
+    assert [(each.status, each.reason) for each in card.conditions] == [("False", "ChipError")]
+
+
+def test_devices_that_stay_as_they_are_cost_the_api_server_nothing() -> None:
+    """But are looked after every minute."""
+    world = described()
+    world.seconds(30)
+    world.cluster.delete(Device, "n1")
+    assert world.outbox.deliver(world.cluster) == 0
+    with pytest.raises(NotFoundError):
+        world.cluster.get(Device, "n1")
+
+    world.seconds(60)
+    world.outbox.deliver(world.cluster)
+    assert world.cluster.get(Device, "n1").spec.devices
+
+
+def test_a_description_that_is_half_written_takes_no_card_away() -> None:
+    """Nor does a file that is being written add one."""
+    world = described()
+    world.tree.host.put("/xpus/ic-device", CARD[:40])
+    world.tree.host.put("/xpus/ic-device.tmp", (CARD % ("true", "")).replace("GPU-mx", "GPU-x"))
+    world.seconds(4)
+    world.outbox.deliver(world.cluster)
+
+    assert [info.id for info in world.cluster.get(Device, "n1").spec.devices] == ["GPU-mx"]

@@ -169,3 +169,29 @@ def test_a_broken_gpu_is_unhealthy_and_says_why() -> None:
     assert (
         condition.last_transition_time == first.spec.devices[0].conditions[0].last_transition_time
     )
+
+
+def test_any_code_of_a_fault_becomes_a_word_that_conditions_may_have() -> None:
+    """A Device with any other is refused by the API server, with all of its devices."""
+    for code, reason in {
+        "ECC error": "EccError",
+        "-12": "Unknown",
+        "": "Unknown",
+        "Xid79": "Xid79",
+        "a:b": "a:b",
+        "42 bad": "Bad",
+    }.items():
+        text = json.dumps(
+            [
+                {
+                    "vendor": "metax",
+                    "model": "m",
+                    "uuid": "u",
+                    "minor": "0",
+                    "status": {"healthy": False, "errCode": code},
+                }
+            ]
+        )
+        xpus = read_xpus(MemoryHost({"/xpus/a": text}), "/xpus")
+        device = device_of(NODE, of_daemon(xpus, START_S), [])
+        assert device.spec.devices[0].conditions[0].reason == reason
