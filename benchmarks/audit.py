@@ -22,8 +22,8 @@ from koordinator.api.pod import Pod
 from koordinator.cli.main import spare_the_collector
 from koordinator.process.rotated_file import RotatedFile
 from koordinator.scheduler.features.audit import Audit
-from koordinator.scheduler.features.metrics import Metrics
-from koordinator.scheduler.loop import Bound, Options
+from koordinator.scheduler.features.metrics import SchedulerMetrics
+from koordinator.scheduler.loop import Bound, SchedulerOptions
 from koordinator.simulator import Embedded
 
 NODES = 5_000
@@ -39,11 +39,11 @@ class _World:
         self._began_s: float | None = None
         self.seconds = 0.0
         self.bound = 0
-        metrics = Metrics(CollectorRegistry())
+        metrics = SchedulerMetrics(CollectorRegistry())
         metrics.now_s = self._now_s
         self.world = Embedded(
             PROFILE,
-            options=Options(report=False),
+            options=SchedulerOptions(report=False),
             metrics=metrics,
             audit=Audit(kept) if audited else None,
         )
@@ -80,8 +80,8 @@ def compare(make: Callable[[int], Iterator[Pod]], pods: int, scale: float) -> di
         spare_the_collector()
         for number, start in enumerate(range(WARM_UP, count + WARM_UP, SLICE)):
             some = everyone[start : start + SLICE]
-            for turn in range(len(worlds)):
-                worlds[(number + turn) % len(worlds)].work(some)
+            for attempt in range(len(worlds)):
+                worlds[(number + attempt) % len(worlds)].work(some)
             took = [w.seconds - b for w, b in zip(worlds, before, strict=True)]
             before = [world.seconds for world in worlds]
             for ratio, with_audit in zip(ratios, took[1:], strict=True):

@@ -36,7 +36,7 @@ from koordinator.api.resource_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY
 from koordinator.cli.configuration import read_configuration
 from koordinator.cli.main import spare_the_collector
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.loop import Bound, Options
+from koordinator.scheduler.loop import Bound, SchedulerOptions
 from koordinator.scheduler.snapshot import Snapshot
 from koordinator.simulator import Embedded
 
@@ -183,7 +183,7 @@ def _wishes(number: int, *, binding: bool) -> tuple[dict[str, str], dict[str, st
 
 def throughput(policy: str, scale: float, *, binding: bool) -> dict[str, Any]:
     """Schedule and report pods per second."""
-    world = Embedded(PROFILE, options=Options(report=False))
+    world = Embedded(PROFILE, options=SchedulerOptions(report=False))
     count = max(int(NODES * scale), 1)
     world.load(obj for i in range(count) for obj in machine(f"n{i:05d}", policy=policy))
     world.cluster.load(list(pods(10, binding=binding)))
@@ -212,7 +212,7 @@ def choice(scale: float) -> dict[str, Any]:
 
 def _choose(policy: str, there: int) -> list[float]:
     """Return the seconds that each class takes on a new node with so many pods."""
-    world = Embedded(PROFILE, options=Options(report=False))
+    world = Embedded(PROFILE, options=SchedulerOptions(report=False))
     world.load(machine("n", policy=policy))
     world.load(pods(there, binding=True))
     world.scheduler.step()

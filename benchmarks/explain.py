@@ -17,7 +17,7 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.features.explanation.explainer import explain
-from koordinator.scheduler.loop import Options
+from koordinator.scheduler.loop import SchedulerOptions
 from koordinator.simulator import Embedded
 
 NODES = 5_000
@@ -43,7 +43,7 @@ WAITING: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
 
 def explained(scale: float) -> dict[str, Any]:
     """Return the milliseconds of one explanation, the best of several, for each of the pods."""
-    world = Embedded(PROFILE, now_s=NOW_S, options=Options(report=False))
+    world = Embedded(PROFILE, now_s=NOW_S, options=SchedulerOptions(report=False))
     cluster = nodes(max(int(NODES * scale), 10))
     world.load([*cluster, *map(_filler, cluster)])
     world.load(_pod(name, requests, **more) for name, (requests, more) in WAITING.items())

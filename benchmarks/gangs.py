@@ -21,7 +21,7 @@ from koordinator.api.pod_group import PodGroup, PodGroupSpec
 from koordinator.cli.configuration import read_configuration
 from koordinator.cli.main import spare_the_collector
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.loop import Bound, Options
+from koordinator.scheduler.loop import Bound, SchedulerOptions
 from koordinator.simulator import Embedded
 
 PROFILE = read_configuration(Path(__file__).with_name("koordinator.yaml"))
@@ -46,7 +46,7 @@ def large(scale: float) -> dict[str, Any]:
     count = int(1_000 * scale)
     took = []
     for number in range(5):
-        world = Embedded(PROFILE, options=Options(report=False))
+        world = Embedded(PROFILE, options=SchedulerOptions(report=False))
         world.load(nodes(NODES))
         world.load(gang("warm", 16, 3))
         world.scheduler.step()
@@ -63,10 +63,10 @@ def many(scale: float) -> dict[str, Any]:
     """Offer 500 gangs of 64, of ten shapes and five priorities, half as much again as there is."""
     count, size = int(500 * scale), 64
     random = np.random.default_rng(7)
-    world = Embedded(PROFILE, options=Options(report=False))
+    world = Embedded(PROFILE, options=SchedulerOptions(report=False))
     cluster = nodes(NODES)
-    room = sum(node.status.allocatable["cpu"].value() for node in cluster)
-    mean = 1.5 * room / (500 * size)  # CPUs of a member
+    headroom = sum(node.status.allocatable["cpu"].value() for node in cluster)
+    mean = 1.5 * headroom / (500 * size)  # CPUs of a member
     world.load(cluster)
     shapes = np.linspace(0.5 * mean, 1.5 * mean, 10).astype(int)
     offered = [

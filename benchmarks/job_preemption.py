@@ -23,8 +23,8 @@ from koordinator.api.pod_group import PodGroup, PodGroupSpec
 from koordinator.cli.main import spare_the_collector
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import PostFilterResult
-from koordinator.scheduler.cycle.job_room import make_room
-from koordinator.scheduler.loop import Options
+from koordinator.scheduler.cycle.job_headroom import free_headroom
+from koordinator.scheduler.loop import SchedulerOptions
 from koordinator.simulator import Embedded
 
 NODES, PODS, CPUS = 5_000, 8, 64
@@ -56,13 +56,13 @@ def full(count: int) -> Iterator[KubeObject]:
     """
     each = {"cpu": Quantity.parse(str(CPUS // PODS)), "memory": Quantity.parse("16Gi")}
     container = Container(name="c", resources=ResourceRequirements(requests=each))
-    room = {"cpu": str(CPUS), "memory": "256Gi", "pods": "110"}
+    headroom = {"cpu": str(CPUS), "memory": "256Gi", "pods": "110"}
     for row in range(count):
         name = f"n{row:05d}"
         yield Node(
             metadata=ObjectMeta(name=name),
             spec=NodeSpec(),
-            status=NodeStatus(allocatable={k: Quantity.parse(v) for k, v in room.items()}),
+            status=NodeStatus(allocatable={k: Quantity.parse(v) for k, v in headroom.items()}),
         )
         for place in range(PODS):
             block, in_gang = row // (2 * PODS), row // PODS % 2
@@ -93,7 +93,7 @@ def plan(size: int, cpu: int) -> Callable[[float], dict[str, Any]]:
     """Return a benchmark that finds room for members of so many CPUs; the best of seven."""
 
     def run(scale: float) -> dict[str, Any]:
-        world = Embedded(PROFILE, options=Options(report=False))
+        world = Embedded(PROFILE, options=SchedulerOptions(report=False))
         world.load(full(int(NODES * scale)))
         world.load([*gang("warm", 1, 1)])
         world.scheduler.step()
@@ -107,7 +107,7 @@ def plan(size: int, cpu: int) -> Callable[[float], dict[str, Any]]:
         found = PostFilterResult()
         for _ in range(7):
             began = time.process_time()
-            found = make_room(cycle.profile, state, {}, members)
+            found = free_headroom(cycle.profile, state, {}, members)
             took.append(time.process_time() - began)
         priorities = [victim.priority for victim in found.victims]
         return {

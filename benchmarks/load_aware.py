@@ -38,7 +38,7 @@ from koordinator.cli.main import spare_the_collector
 from koordinator.foundation.clock import UTC
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.loop import Bound, Options
+from koordinator.scheduler.loop import Bound, SchedulerOptions
 from koordinator.simulator import Embedded
 
 NODES = 5_000
@@ -56,7 +56,7 @@ class Cluster:
     """A world with or without the plugin; its nodes report in both."""
 
     def __init__(self, configuration: KubeSchedulerConfiguration, node_count: int) -> None:
-        self.world = Embedded(configuration, now_s=START_S, options=Options(report=False))
+        self.world = Embedded(configuration, now_s=START_S, options=SchedulerOptions(report=False))
         self.nodes = nodes(node_count)
         self.world.load(self.nodes)
         self.seconds = 0.0
@@ -69,9 +69,9 @@ class Cluster:
         """Let the nodes report whose turn comes until then."""
         state = self.world.state
         due = int(virtual_s * len(self.nodes) / INTERVAL_S)
-        for turn in range(self._reports, due):
-            now = dt.datetime.fromtimestamp(START_S + turn * INTERVAL_S / len(self.nodes), UTC)
-            node = self.nodes[turn % len(self.nodes)]
+        for attempt in range(self._reports, due):
+            now = dt.datetime.fromtimestamp(START_S + attempt * INTERVAL_S / len(self.nodes), UTC)
+            node = self.nodes[attempt % len(self.nodes)]
             pods = list(state.pods.on_row[state.nodes.rows[node.metadata.name]])
             self._put(self._measured(node, pods, now))
         self._reports = due

@@ -18,7 +18,7 @@ from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.cli.main import spare_the_collector
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.loop import Bound, Options
+from koordinator.scheduler.loop import Bound, SchedulerOptions
 from koordinator.simulator import Embedded
 
 QUEUE = "quota.scheduling.koordinator.sh/queue-"
@@ -103,7 +103,7 @@ def _come_and_go(world: Embedded) -> None:
 
 
 def _world(*objects: KubeObject) -> Embedded:
-    world = Embedded(_configuration(), options=Options(report=False))
+    world = Embedded(_configuration(), options=SchedulerOptions(report=False))
     world.load(nodes(5_000))
     world.load(objects)
     world.scheduler.step()

@@ -19,7 +19,7 @@ from koordinator.api.pod import Pod
 from koordinator.cli.main import spare_the_collector
 from koordinator.domain.quota import QuotaPod, QuotaRules, QuotaTrees
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.loop import Bound, Options
+from koordinator.scheduler.loop import Bound, SchedulerOptions
 from koordinator.simulator import Embedded
 
 QUOTAS, LEVELS, CHANGES = 10_000, 8, 2_000
@@ -78,7 +78,7 @@ def with_quotas(
     make: Callable[[int], Iterator[Pod]], quota_of: Callable[[int], int], scale: float
 ) -> dict[str, Any]:
     """Schedule pods of 100 quotas, one in ten of which is far too small, and count decisions."""
-    world = Embedded(_configuration(), options=Options(report=False))
+    world = Embedded(_configuration(), options=SchedulerOptions(report=False))
     world.load(nodes(5_000))
     world.load(
         [

@@ -115,9 +115,9 @@ class Reports:
 
     def all(self) -> Iterator[tuple[float, EventKind, Pod | int]]:
         """Yield when each node reports, by its number, in order of time."""
-        for turn in range(HOUR_S // REPORT_S):
+        for attempt in range(HOUR_S // REPORT_S):
             for number in range(NODES):
-                yield START_S + (turn + (number + 0.5) / NODES) * REPORT_S, "MODIFIED", number
+                yield START_S + (attempt + (number + 0.5) / NODES) * REPORT_S, "MODIFIED", number
 
     def learn(self, kind: str, pod: Pod) -> None:
         """Note which pods run where."""

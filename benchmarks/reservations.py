@@ -19,7 +19,7 @@ from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.api.reservation import Reservation
 from koordinator.cli.main import spare_the_collector
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.loop import Options
+from koordinator.scheduler.loop import SchedulerOptions
 from koordinator.simulator import Embedded
 
 NODES, RESERVATIONS, APPS, PODS, BATCH = 5_000, 2_000, 100, 50_000, 25
@@ -94,7 +94,7 @@ def _quantities(amounts: dict[str, str]) -> dict[str, Quantity]:
 
 def rate(pods: list[Pod], *, reservations: int, on: bool) -> tuple[float, int]:
     """Return pods placed per second of CPU time, and how many of them use a reservation."""
-    world = Embedded(profile(on=on), now_s=1_700_000_000.0, options=Options(report=False))
+    world = Embedded(profile(on=on), now_s=1_700_000_000.0, options=SchedulerOptions(report=False))
     world.load([node(f"n{index}") for index in range(NODES)])
     world.load([reservation(number) for number in range(reservations)])
     world.scheduler.step()
@@ -104,7 +104,7 @@ def rate(pods: list[Pod], *, reservations: int, on: bool) -> tuple[float, int]:
     outcomes = world.scheduler.step()
     took_s = time.process_time() - began_s
     placed = len(outcomes)
-    using = sum(bool(p.belongings.uses) for p in world.state.pods.by_key.values())
+    using = sum(bool(p.pod_allocation.uses) for p in world.state.pods.by_key.values())
     return placed / took_s, using
 
 

@@ -36,7 +36,7 @@ from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.cli.configuration import read_configuration
 from koordinator.cli.main import spare_the_collector
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.loop import Bound, Options
+from koordinator.scheduler.loop import Bound, SchedulerOptions
 from koordinator.simulator import Embedded
 
 CLASSES = 200
@@ -126,7 +126,7 @@ def all_different(count: int) -> Iterator[Pod]:
 
 def throughput(make: Any, node_count: int, pod_count: int, scale: float) -> dict[str, Any]:
     """Schedule and report pods per second and the process's peak memory."""
-    world = Embedded(PROFILE, options=Options(report=False))
+    world = Embedded(PROFILE, options=SchedulerOptions(report=False))
     world.load(nodes(node_count))
     world.cluster.load(list(make(10)))  # compile and warm up
     world.scheduler.step()
@@ -148,7 +148,7 @@ def throughput(make: Any, node_count: int, pod_count: int, scale: float) -> dict
 
 def overloaded(scale: float) -> dict[str, Any]:
     """Offer 1.5 times what fits: the pods that fail are diagnosed and looked at for preemption."""
-    world = Embedded(PROFILE, options=Options(report=False))
+    world = Embedded(PROFILE, options=SchedulerOptions(report=False))
     world.load(nodes(1_000))
     offered = list(interleaved(int(90_000 * scale)))
     world.load(offered)

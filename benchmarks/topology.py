@@ -40,8 +40,8 @@ from koordinator.api.node import Node
 from koordinator.api.pod_group import PodGroup
 from koordinator.cli.configuration import read_configuration
 from koordinator.cli.main import spare_the_collector
-from koordinator.domain.network import DomainLayer, GatherRules, NetworkTree, Offer, plan
-from koordinator.scheduler.loop import Bound, Options
+from koordinator.domain.network import DomainLayer, GatherRules, NetworkTree, OfferSlots, plan
+from koordinator.scheduler.loop import Bound, SchedulerOptions
 from koordinator.simulator import Embedded
 
 PROFILE = read_configuration(Path(__file__).with_name("topology.yaml"))
@@ -75,7 +75,7 @@ def wired(cluster: list[Node]) -> Iterator[Node]:
         yield msgspec.structs.replace(node, metadata=meta)
 
 
-def gathered(name: str, count: int, cpu: int) -> Iterator[KubeObject]:
+def together(name: str, count: int, cpu: int) -> Iterator[KubeObject]:
     """Make a gang that must stay in one spine."""
     rule = GatherRule(layer="SpineLayer", strategy=GatherStrategy.MUST_GATHER)
     spec = NETWORK_TOPOLOGY_SPEC.entry(NetworkTopologySpec(gather_strategy=(rule,)))
@@ -90,9 +90,9 @@ def gathered(name: str, count: int, cpu: int) -> Iterator[KubeObject]:
 def large(scale: float) -> dict[str, Any]:
     """Place one gang of 1,000 members; the best of five, and the same gang without a spec."""
     count = int(1_000 * scale)
-    took: dict[Any, list[float]] = {gathered: [], gang: []}
+    took: dict[Any, list[float]] = {together: [], gang: []}
     for number, make in itertools.product(range(5), took):
-        world = Embedded(PROFILE, options=Options(report=False))
+        world = Embedded(PROFILE, options=SchedulerOptions(report=False))
         world.load([topology(), *wired(nodes(NODES))])
         world.load(make("warm", 16, 3))
         world.scheduler.step()
@@ -103,8 +103,8 @@ def large(scale: float) -> dict[str, Any]:
         bound = sum(isinstance(outcome, Bound) for outcome in world.scheduler.step())
         took[make].append(time.process_time() - started)
     return {
-        "ms": round(min(took[gathered]) * 1e3),
-        "median ms": round(sorted(took[gathered])[2] * 1e3),
+        "ms": round(min(took[together]) * 1e3),
+        "median ms": round(sorted(took[together])[2] * 1e3),
         "without spec ms": round(min(took[gang]) * 1e3),
         "bound": bound,
     }
@@ -131,7 +131,7 @@ def ours() -> Choose:
         tree.put(host, f"h{host:03}", labels)
 
     def choose(free: np.ndarray, count: int) -> list[int] | None:
-        found = plan(tree, GatherRules(), Offer.of(free.astype(np.int64)), count)
+        found = plan(tree, GatherRules(), OfferSlots.of(free.astype(np.int64)), count)
         return None if found is None else found.rows.tolist()
 
     return choose
@@ -152,8 +152,8 @@ def original() -> Choose:
 
 def fewest(free: np.ndarray, count: int) -> tuple[int, int]:
     """Return the fewest spines, and with them the fewest blocks, that have room for a job."""
-    rooms = np.bincount(BLOCK_OF, free, minlength=SPINES * BLOCKS).reshape(SPINES, BLOCKS)
-    by_size = np.cumsum(-np.sort(-rooms, axis=1), axis=1)  # room of the largest 1, 2, … blocks
+    headrooms = np.bincount(BLOCK_OF, free, minlength=SPINES * BLOCKS).reshape(SPINES, BLOCKS)
+    by_size = np.cumsum(-np.sort(-headrooms, axis=1), axis=1)  # room of the largest 1, 2, … blocks
     for spines in range(1, SPINES + 1):
         best = min(
             (

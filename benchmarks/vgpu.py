@@ -53,7 +53,7 @@ def _measured(folder: Path, seconds: float, *, is_hostile: bool) -> dict[str, An
         node_name="n1",
     )
     registry = CollectorRegistry()
-    collector = VgpuCollector("n1", lambda: monitor.picture, NoGpus(), clock, with_old_names=True)
+    collector = VgpuCollector("n1", lambda: monitor.snapshot, NoGpus(), clock, with_old_names=True)
     registry.register(collector)
     monitor.step()
     started, scrapes = time.process_time(), 0
@@ -64,7 +64,7 @@ def _measured(folder: Path, seconds: float, *, is_hostile: bool) -> dict[str, An
             generate_latest(registry)
             scrapes += 1
     taken_s = time.process_time() - started
-    assert len(monitor.picture.regions) == REGIONS
+    assert len(monitor.snapshot.regions) == REGIONS
     return {"percent_of_a_core": round(100 * taken_s / seconds, 2), "scrapes": scrapes}
 
 

@@ -25,11 +25,11 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import SystemClock
 from koordinator.manager.admission.gates import DEFAULT_GATES
 from koordinator.manager.admission.hooks import HookOptions, enabled_hooks
-from koordinator.manager.lookups import FollowingLookup
+from koordinator.manager.lookups import WatchLookup
 from koordinator.process.admission_reviews import review_application
 from koordinator.process.certificates import ReplaceableContext
+from koordinator.process.http_server import HttpServer
 from koordinator.process.self_signed import self_signed
-from koordinator.process.serving import Server
 
 RATE, SECONDS, CONNECTIONS, PROFILES = 500, 10, 8, 20
 PATH = "/mutate-pod"
@@ -68,7 +68,7 @@ def _serve(pipe: Connection) -> None:
     clock = SystemClock()
     cluster = MemoryCluster(clock)
     cluster.load(decode_object(each) for each in _objects())
-    lookup = FollowingLookup(cluster, lambda: 0, SystemClock())
+    lookup = WatchLookup(cluster, lambda: 0, SystemClock())
 
     def not_ready() -> str:
         lookup.follow()
@@ -79,7 +79,7 @@ def _serve(pipe: Connection) -> None:
         {hook.path: reviewer(hook, lookup) for hook in hooks}, not_ready=not_ready
     )
     pair = self_signed(("localhost",), clock.now_s())
-    server = Server(app, "127.0.0.1", 0, ReplaceableContext(pair).context)
+    server = HttpServer(app, "127.0.0.1", 0, ReplaceableContext(pair).context)
     server.start()
     spare_the_collector()
     pipe.send((server.port, pair.certificate))

@@ -31,7 +31,7 @@ from koordinator.api.service import Service
 from koordinator.domain.reservations.reserve_pod import is_available, reserve_pod
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.ingest import Ingest
-from koordinator.scheduler.loop import Options
+from koordinator.scheduler.loop import SchedulerOptions
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator import Embedded
 from koordinator.simulator.embedded import STOCK
@@ -324,7 +324,7 @@ def embedded(
     one = Embedded(
         config,
         now_s=START_S,
-        options=Options(**options),
+        options=SchedulerOptions(**options),
         out_of_tree=tuple(out_of_tree),
         gates=gates,
     )

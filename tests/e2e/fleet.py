@@ -17,12 +17,12 @@ _IN_FLIGHT = 8
 
 def node(name: str, cpu: str = "4", memory: str = "16Gi", pods: int = 110) -> Manifest:
     """Return a node that is empty and ready."""
-    room = {"cpu": cpu, "memory": memory, "pods": str(pods)}
+    headroom = {"cpu": cpu, "memory": memory, "pods": str(pods)}
     return {
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
         "status": {
-            "capacity": room,
-            "allocatable": room,
+            "capacity": headroom,
+            "allocatable": headroom,
             "conditions": [{"type": "Ready", "status": "True"}],
         },
     }
@@ -31,10 +31,10 @@ def node(name: str, cpu: str = "4", memory: str = "16Gi", pods: int = 110) -> Ma
 def gpu_node(name: str, gpus: int, cpu: str = "4", memory: str = "16Gi") -> Manifest:
     """Return a node with so many GPUs in its allocatable; ``device`` is the report about them."""
     made = node(name, cpu, memory)
-    room = made["status"]["allocatable"]
+    headroom = made["status"]["allocatable"]
     for resource in ("gpu", "gpu-core", "gpu-memory-ratio"):
-        room[f"koordinator.sh/{resource}"] = str(100 * gpus)
-    room["koordinator.sh/gpu-memory"] = f"{16 * gpus}Gi"
+        headroom[f"koordinator.sh/{resource}"] = str(100 * gpus)
+    headroom["koordinator.sh/gpu-memory"] = f"{16 * gpus}Gi"
     return made
 
 

@@ -20,8 +20,8 @@ SCHEDULER = {
 
 
 def node(name: str) -> Manifest:
-    room = {"cpu": "8", "memory": "32Gi", "pods": "110"}
-    return {"metadata": {"name": name}, "status": {"capacity": room, "allocatable": room}}
+    headroom = {"cpu": "8", "memory": "32Gi", "pods": "110"}
+    return {"metadata": {"name": name}, "status": {"capacity": headroom, "allocatable": headroom}}
 
 
 def pod(name: str, node_name: str = "", **metadata: object) -> Manifest:

@@ -62,7 +62,7 @@ def test_the_plain_manifests_are_the_chart_with_its_default_values(helm: Helm) -
 
 
 @pytest.mark.parametrize(
-    ("values", "complaint"),
+    ("values", "warning"),
     [
         ({"scheduler": {"replica": 3}}, "replica"),
         ({"scheduler": {"replicas": "two"}}, "/scheduler/replicas"),
@@ -80,13 +80,13 @@ def test_the_plain_manifests_are_the_chart_with_its_default_values(helm: Helm) -
     ],
 )
 def test_bad_values_are_refused_by_name(
-    helm: Helm, tmp_path: Path, values: dict[str, Any], complaint: str
+    helm: Helm, tmp_path: Path, values: dict[str, Any], warning: str
 ) -> None:
     """Neither a misspelt value nor one that would be ignored gets through."""
     file = tmp_path / "values.json"
     file.write_text(json.dumps(values))
 
-    with pytest.raises(ControlPlaneError, match=complaint):
+    with pytest.raises(ControlPlaneError, match=warning):
         rendered(helm, f"--values={file}")
 
 

@@ -123,12 +123,12 @@ def overcommitted(api: Endpoint) -> dict[str, str]:
     """Return the nodes whose pods ask for more than there is, and of what."""
     nodes = {it["metadata"]["name"]: it for it in api.request("GET", "/api/v1/nodes")["items"]}
     return {
-        name: f"{resource}: {float(amount)} of {room.get(resource, '0')}"
+        name: f"{resource}: {float(amount)} of {headroom.get(resource, '0')}"
         for name, asked in _asked_of_nodes(pods(api)).items()
         if name in nodes
-        for room in (nodes[name]["status"]["allocatable"],)
+        for headroom in (nodes[name]["status"]["allocatable"],)
         for resource, amount in asked.items()
-        if resource in ("cpu", "memory", "pods") and amount > quantity(room.get(resource, "0"))
+        if resource in ("cpu", "memory", "pods") and amount > quantity(headroom.get(resource, "0"))
     }
 
 

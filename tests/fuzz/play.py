@@ -3,7 +3,7 @@
 import random
 from contextlib import suppress
 
-from tests.fuzz.late_news import FarCluster
+from tests.fuzz.late_events import FarCluster
 from tests.fuzz.rules import Witness
 from tests.fuzz.script import Cordon, Create, Delete, Finish, Reap, Restart, Script, Step, Wait
 from tests.worlds import START_S
@@ -15,7 +15,7 @@ from koordinator.api.pod import Pod
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import AlreadyExistsError, NotFoundError
 from koordinator.scheduler.assembly import build_scheduler
-from koordinator.scheduler.loop import Evicted, Options, Outcome, Scheduler, Unschedulable
+from koordinator.scheduler.loop import Evicted, Outcome, Scheduler, SchedulerOptions, Unschedulable
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.queue import QueueState
 from koordinator.scheduler.snapshot import ClusterState
@@ -46,7 +46,7 @@ class Play:
         if script.lags:
             self.cluster.draw = random.Random(script.seed)
         self.outcomes: list[Outcome] = []
-        self._options = Options(merge_runs=merge_runs)
+        self._options = SchedulerOptions(merge_runs=merge_runs)
         self._witness = Witness(self.cluster, script) if checks else None
         self.scheduler = self._started()
 

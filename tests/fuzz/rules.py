@@ -8,10 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-from tests.fuzz.late_news import FarCluster
+from tests.fuzz.late_events import FarCluster
 from tests.fuzz.script import GANG, LAYERS, Script
 from tests.unit.domain.quota.quotas import PREFIX
-from tests.unit.scheduler.watching import restarted
+from tests.unit.scheduler.watches import restarted
 
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.meta import ObjectMeta
@@ -22,7 +22,7 @@ from koordinator.api.pod_group import PodGroup
 from koordinator.api.reservation import Reservation
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.cycle import Choice
+from koordinator.scheduler.cycle import NodeChoice
 from koordinator.scheduler.cycle.evaluation import UNFIT
 from koordinator.scheduler.loop import Scheduler
 from koordinator.scheduler.queue import QueueState
@@ -377,7 +377,9 @@ def check_kept(scheduler: Scheduler) -> None:
         alone = queued.run_key is not None
         if alone and was_filtered and not nominated and len(card.feasible):
             choice = cycle.choose(queued.pod, pod_class, {})
-            hold(not isinstance(choice, Choice), f"{queued.key} waits and fits: {queued.message}")
+            hold(
+                not isinstance(choice, NodeChoice), f"{queued.key} waits and fits: {queued.message}"
+            )
 
 
 def check_same_after_restart(cluster: FarCluster, scheduler: Scheduler, script: Script) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 from tests.soak.agent import AgentChurn
-from tests.soak.managing import ManagerChurn
+from tests.soak.manager import ManagerChurn
 from tests.soak.scheduling import PodChurn, SchedulerChurn
 
 from koordinator.cli.main import spare_the_collector

@@ -16,8 +16,8 @@ from koordinator.api.namespace import Namespace
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.features.audit import Audit
-from koordinator.scheduler.features.metrics import Metrics
-from koordinator.scheduler.loop import Options
+from koordinator.scheduler.features.metrics import SchedulerMetrics
+from koordinator.scheduler.loop import SchedulerOptions
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.scheduler.snapshot.classes import NEW_CLASSES
 from koordinator.simulator import Embedded
@@ -77,11 +77,11 @@ class SchedulerChurn:
         """
         self._limit = None if decides else 0
         self._audit = Audit(capacity=audited)
-        metrics = Metrics(CollectorRegistry())
+        metrics = SchedulerMetrics(CollectorRegistry())
         self.world = Embedded(
             CONFIGURATION,
             now_s=START_S,
-            options=Options(),
+            options=SchedulerOptions(),
             metrics=metrics,
             audit=self._audit,
             state=ClusterState(new_classes=new_classes),
@@ -239,7 +239,7 @@ class PodChurn:
     def __init__(self, mode: str) -> None:
         """``mode`` is ``labels``, or ``anti`` for pods that keep apart from their like, too."""
         self._mode = mode
-        self.world = Embedded(STOCK, now_s=START_S, options=Options(report=False))
+        self.world = Embedded(STOCK, now_s=START_S, options=SchedulerOptions(report=False))
         self.world.load([node(f"n{i}", 64, "256Gi", 500) for i in range(60)])
 
     def round(self, number: int) -> None:

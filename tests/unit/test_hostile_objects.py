@@ -21,7 +21,7 @@ from tests.unit.koordlet.app.world import World as Agent
 from tests.unit.koordlet.app.world import ls_and_be
 from tests.unit.manager.admission.requests import lookup
 from tests.unit.manager.test_isolation import isolated, kept
-from tests.unit.scheduler.breaking import World
+from tests.unit.scheduler.broken_plugins import World
 from tests.worlds import node, pod
 
 from koordinator.api.codec import to_manifest

@@ -50,11 +50,11 @@ def test_the_configuration_of_the_page_switches_the_plugin_on() -> None:
     plugin = sys.modules.pop("cheap_nodes").PLUGIN
     configuration = decode_configuration(yaml.safe_load(blocks("yaml")[0]), "cheap.yaml")
     amounts = {"cpu": "4", "memory": "8Gi", "pods": "9"}
-    room = {name: Quantity.parse(text) for name, text in amounts.items()}
+    headroom = {name: Quantity.parse(text) for name, text in amounts.items()}
     nodes = [
         Node(
             metadata=ObjectMeta(name=name, labels={"example.com/price-per-hour": price}),
-            status=NodeStatus(allocatable=room),
+            status=NodeStatus(allocatable=headroom),
         )
         for name, price in (("dear", "2.00"), ("cheap", "0.50"))
     ]

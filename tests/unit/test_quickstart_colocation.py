@@ -14,9 +14,9 @@ from koordinator.api.defaults import with_defaults
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.api.slo_config import CONFIG_NAME
-from koordinator.manager.configuration.reading import SloConfig, read_config
+from koordinator.manager.configuration.reader import SloConfig, read_config
 from koordinator.simulator import Simulation, read_workload
-from koordinator.simulator.managed import manage_once
+from koordinator.simulator.managed_cluster import manage_once
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/quickstart-colocation.md"

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import inspect
 
 from koordinator.api.core import MicroTime
-from koordinator.api.late import Late
+from koordinator.api.lazy import LazySequence
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.nesting import TOO_DEEP, check_nesting
 from koordinator.api.registry import find_kind
@@ -129,7 +129,7 @@ def spelt_out(value: object) -> Any:
             return {f.encode_name: spelt_out(getattr(value, f.name)) for f in fields}
         case Mapping():
             return {str(key): spelt_out(item) for key, item in value.items()}
-        case list() | tuple() | set() | frozenset() | Late():
+        case list() | tuple() | set() | frozenset() | LazySequence():
             return [spelt_out(item) for item in value]
         case bytes():
             return f"({len(value)} bytes)"
@@ -198,7 +198,7 @@ def _from_json(wanted: type, found: Any) -> Any:
 def _to_json(value: Any) -> Any:
     if isinstance(value, _SPELT):
         return str(value)
-    if isinstance(value, Late):
+    if isinstance(value, LazySequence):
         return value.text
     if isinstance(value, MicroTime):
         utc = value.astimezone(dt.UTC)

@@ -131,10 +131,10 @@ def audit(
         _show_summary(summarise(chosen, most), output)
 
 
-def _ask(server: str, path: str, parameters: dict[str, str], **asker: Any) -> bytes:
-    from koordinator.cli.asking import Asker  # noqa: PLC0415 -- files need no connection
+def _ask(server: str, path: str, parameters: dict[str, str], **client: Any) -> bytes:
+    from koordinator.cli.http_client import ComponentClient  # noqa: PLC0415 -- files need no connection
 
-    return Asker(**asker).ask(server, path, parameters)
+    return ComponentClient(**client).ask(server, path, parameters)
 
 
 def _decoded(answer: bytes, wanted: type[AnswerT], server: str) -> AnswerT:

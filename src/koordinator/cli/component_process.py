@@ -25,10 +25,10 @@ from koordinator.cluster.leader_election import LeaderElector
 from koordinator.foundation.clock import SystemClock
 from koordinator.process.faults import FaultMetrics
 from koordinator.process.heartbeat import Heartbeat
-from koordinator.process.leading import Leadership, unique_identity
+from koordinator.process.http_server import HttpServer
+from koordinator.process.leadership import Leadership, unique_identity
 from koordinator.process.logs import set_up_logging
-from koordinator.process.serving import Server
-from koordinator.process.stopping import stop_on_signals
+from koordinator.process.termination import stop_on_signals
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ class ComponentProcess:
         )
         return Leadership(elector, self.clock)
 
-    def start(self, servers: Iterable[Server]) -> None:
+    def start(self, servers: Iterable[HttpServer]) -> None:
         """Serve from now to the end."""
         for server in servers:
             server.start()

@@ -2,7 +2,7 @@
 
 from koordinator.cli.descheduler_flags import DeschedulerFlags
 from koordinator.cli.descheduler_plugins import descheduler_plugins_for
-from koordinator.cli.manifests import read_given
+from koordinator.cli.manifests import read_input_objects
 from koordinator.cli.output import Output, print_items, warn
 from koordinator.cli.times import parse_time
 from koordinator.descheduler.configuration import DeschedulerConfiguration
@@ -21,7 +21,7 @@ def run_once(configuration: DeschedulerConfiguration, flags: DeschedulerFlags) -
         raise InputError("required with --once, but missing", source="--filename")
     if flags.output is Output.TABLE:
         raise InputError("found 'table'; accepted with --once is json or yaml", source="--output")
-    given = read_given(flags.files)
+    given = read_input_objects(flags.files)
     for notice in given.notices():
         warn(notice)
     report = deschedule_once(

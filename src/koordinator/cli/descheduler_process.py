@@ -33,10 +33,10 @@ from koordinator.process.endpoints import Endpoints, application, probes, thread
 from koordinator.process.faults import FaultMetrics
 from koordinator.process.health import PING, Check, leader_election_check, shutdown_check
 from koordinator.process.heartbeat import Heartbeat
-from koordinator.process.leading import Leadership, unique_identity
+from koordinator.process.http_server import HttpServer
+from koordinator.process.leadership import Leadership, unique_identity
 from koordinator.process.logs import set_up_logging, set_verbosity
-from koordinator.process.serving import Server
-from koordinator.process.stopping import stop_on_signals
+from koordinator.process.termination import stop_on_signals
 
 log = logging.getLogger(__name__)
 
@@ -204,7 +204,7 @@ class _Process:
         if configuration.healthz_bind_address != configuration.metrics_bind_address:
             probed = parse_socket_address(configuration.healthz_bind_address, "healthzBindAddress")
             if probed is not None:
-                servers.append(Server(probes(health), *probed))
+                servers.append(HttpServer(probes(health), *probed))
         for server in servers:
             server.start()
             self._cleanup.callback(server.stop)

@@ -13,7 +13,7 @@ from koordinator.foundation.errors import HostError
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.vendor_tools import LinuxVendorTools
 from koordinator.process.logs import set_up_logging
-from koordinator.process.stopping import stop_on_signals
+from koordinator.process.termination import stop_on_signals
 
 log = logging.getLogger(__name__)
 

@@ -13,15 +13,15 @@ from koordinator.cli.configuration import Config, plugins_for, read_configuratio
 from koordinator.cli.dataclass_flags import with_flags
 from koordinator.cli.explanation_text import by_cause, print_explanations, print_overview
 from koordinator.cli.flags import Files, GatesOfScheduler, Now, Print, Strict
-from koordinator.cli.given import Given
+from koordinator.cli.input_objects import InputObjects
 from koordinator.cli.live import with_cluster
-from koordinator.cli.manifests import read_given
+from koordinator.cli.manifests import read_input_objects
 from koordinator.cli.output import Output, console, print_data
 from koordinator.cli.times import parse_time
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.explain import Explanation
-from koordinator.simulator.explaining import explain_pods, explain_waiting
+from koordinator.simulator.explanations import explain_pods, explain_waiting
 
 explain = typer.Typer(help="Why pods wait, and what would help.", no_args_is_help=True)
 
@@ -41,7 +41,7 @@ class ExplainFlags:
 
     def objects(self) -> Sequence[KubeObject]:
         """Return what manifests and the cluster have.  Raises InputError if neither is given."""
-        given = read_given(self.files, strict=self.strict) if self.files else Given()
+        given = read_input_objects(self.files, strict=self.strict) if self.files else InputObjects()
         objects: Sequence[KubeObject] = given.objects
         if self.kubeconfig or self.context:
             objects = with_cluster(objects, self.kubeconfig, self.context)

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.diagnosis import spoken
-from koordinator.scheduler.explain import CauseTold, Explanation, Remedy, Turn
+from koordinator.scheduler.explain import CauseReport, Explanation, QueueStatus, Remedy
 from koordinator.scheduler.explain.sentences import sentence
 
 NAMED = 3  # pods that are named before the rest is only counted
@@ -160,20 +160,20 @@ def _remedies(remedies: Sequence[Remedy]) -> Iterator[Line]:
         yield 4, f"- {one.text}{besides if one.tried else ' (nobody can try that here)'}"
 
 
-def _queue(turn: Turn) -> Iterator[Line]:
-    before = f", {_pods(turn.position - 1)} before it" if turn.position > 1 else ""
-    tries = "once" if turn.attempts == 1 else f"{turn.attempts} times"
-    tried = f"tried {tries}" if turn.attempts else "not tried yet"
-    state = _STATES.get(turn.state, turn.state)
-    yield 2, f"queue: {state}{before}; {tried} since {turn.since}"
-    events = [word for one in turn.woken_by for word in one.partition(": ")[2].split(", ")]
+def _queue(queue_status: QueueStatus) -> Iterator[Line]:
+    before = f", {_pods(queue_status.position - 1)} before it" if queue_status.position > 1 else ""
+    tries = "once" if queue_status.attempts == 1 else f"{queue_status.attempts} times"
+    tried = f"tried {tries}" if queue_status.attempts else "not tried yet"
+    state = _STATES.get(queue_status.state, queue_status.state)
+    yield 2, f"queue: {state}{before}; {tried} since {queue_status.since}"
+    events = [word for one in queue_status.woken_by for word in one.partition(": ")[2].split(", ")]
     if events:
         yield 4, f"tried again when one of these happens: {', '.join(dict.fromkeys(events))}"
-    if turn.retry_at:
-        yield 4, f"tried again at {turn.retry_at} at the latest"
+    if queue_status.retry_at:
+        yield 4, f"tried again at {queue_status.retry_at} at the latest"
 
 
-def _words(cause: CauseTold) -> str:
+def _words(cause: CauseReport) -> str:
     return cause.sentence or cause.reason
 
 

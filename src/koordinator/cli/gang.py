@@ -29,7 +29,7 @@ from koordinator.cli.output import Output, console, print_data, print_with_reaso
 from koordinator.domain.gangs import GangDefaults, GangSummary, LayerSummary, gang_summaries
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.explain import Explanation
-from koordinator.simulator.explaining import explain_pods
+from koordinator.simulator.explanations import explain_pods
 
 gang = typer.Typer(help="Gangs: pods that start together or not at all.", no_args_is_help=True)
 
@@ -60,7 +60,7 @@ def list_gangs(flags: GangFlags) -> None:
         return
     rows = []
     for one in found:
-        why = "; ".join(text for text in (one.why, *one.complaints) if text)
+        why = "; ".join(text for text in (one.why, *one.warnings) if text)
         numbers = (one.min_member, one.present, one.bound, one.running)
         place = "-" if one.queue_position is None else str(one.queue_position)
         rows.append((one.gang, one.phase or "-", *map(str, numbers), one.mode or "-", place, why))
@@ -92,7 +92,7 @@ def show_gang(
     )
     if len(one.group) > 1:
         printer.print(f"starts together with {', '.join(g for g in one.group if g != one.gang)}")
-    for text in filter(None, (one.queue_reason, one.why, *one.complaints)):
+    for text in filter(None, (one.queue_reason, one.why, *one.warnings)):
         printer.print(text, markup=False)
     for layer in one.network:
         printer.print(_in_words(layer), markup=False)

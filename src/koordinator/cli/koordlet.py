@@ -29,11 +29,11 @@ def run(invocation: typer.Context, flags: KoordletFlags) -> None:
     if invocation.invoked_subcommand is not None:
         return
     from koordinator.cli.koordlet_process import (  # noqa: PLC0415 -- servers and clients take
-        Settings,  # half a second to load, which no other command should pay
+        KoordletSettings,  # half a second to load, which no other command should pay
         run_agent,
     )
 
-    run_agent(Settings.of(flags))
+    run_agent(KoordletSettings.of(flags))
 
 
 @koordlet.command()

@@ -14,7 +14,7 @@ from koordinator.koordlet.failure_policy import FailurePolicy
 if TYPE_CHECKING:
     from koordinator.host.linux.nri_connection import NriSettings
     from koordinator.host.roots import Roots
-    from koordinator.koordlet.app import Options
+    from koordinator.koordlet.app import KoordletOptions
     from koordinator.koordlet.prediction.models import PredictionOptions
 
 _ROOTS = "Where the machine is mounted"
@@ -238,17 +238,17 @@ class KoordletFlags:
     audit_max_disk_space_mb: Annotated[int, typer.Option(min=2, rich_help_panel=_AUDIT)] = 16
     prediction: PredictionFlags = field(default_factory=PredictionFlags)
 
-    def options(self) -> "Options":
+    def options(self) -> "KoordletOptions":
         """Return what the agent works with.  Raises InputError."""
         from koordinator.host.roots import CONTAINER, HOST  # noqa: PLC0415 -- loaded by who runs
-        from koordinator.koordlet.app import Options  # noqa: PLC0415 -- the agent, not for --help
+        from koordinator.koordlet.app import KoordletOptions  # noqa: PLC0415 -- the agent, not for --help
         from koordinator.koordlet.app.gates import gates_of  # noqa: PLC0415 -- as above
 
         name = self.node_name or os.environ.get(_NODE_NAME, "")
         if not name:
             raise InputError(f"required, but missing; or set {_NODE_NAME}", source="--node-name")
         mode = os.environ.get(_MODE, "hostMode" if self.connection.kubeconfig else "dsMode")
-        return Options(
+        return KoordletOptions(
             node_name=name,
             roots=self.roots.roots(HOST if mode == "hostMode" else CONTAINER),
             gates=gates_of(_gates(self.feature_gates)),

@@ -26,7 +26,7 @@ from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.nri_connection import NriConnection
 from koordinator.host.linux.perf_events import LinuxPerfEvents
 from koordinator.host.linux.trees import Trees, trees_of
-from koordinator.koordlet.app import Koordlet, Options, Outbox
+from koordinator.koordlet.app import Koordlet, KoordletOptions, Outbox
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.cgroup_tree import CgroupTree, find_version
 from koordinator.koordlet.runtime_hooks.nri_plugin import NriHookPlugin
@@ -45,18 +45,18 @@ _SWITCH_S = 0.0005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class KoordletSettings:
     """What the command line says, and what its texts mean."""
 
     flags: KoordletFlags
-    options: Options
+    options: KoordletOptions
     pages: PageSettings
     liveness_deadline_s: float
 
     @staticmethod
-    def of(flags: KoordletFlags) -> "Settings":
+    def of(flags: KoordletFlags) -> "KoordletSettings":
         """Return the settings of flags.  Raises InputError for a text that means nothing."""
-        return Settings(
+        return KoordletSettings(
             flags=flags,
             options=flags.options(),
             pages=flags.pages.settings(flags.address()),
@@ -64,7 +64,7 @@ class Settings:
         )
 
 
-def run_agent(settings: Settings) -> None:
+def run_agent(settings: KoordletSettings) -> None:
     """Work until a signal comes.  Raises InputError for what the user got wrong."""
     flags = settings.flags
     run_component(
@@ -77,7 +77,7 @@ def run_agent(settings: Settings) -> None:
 
 
 class _Process:
-    def __init__(self, settings: Settings, parts: ComponentProcess) -> None:
+    def __init__(self, settings: KoordletSettings, parts: ComponentProcess) -> None:
         allow_all_descriptors()
         self._settings, self._parts, self._clock = settings, parts, parts.clock
         self._inquiries = Inquiries()

@@ -27,8 +27,8 @@ def manager(flags: ManagerFlags) -> None:
     hooks = flags.hooks()
     flags.webhook.check()
     from koordinator.cli.manager_process import (  # noqa: PLC0415 -- servers and clients take half a
-        Settings,  # second to load, which no other command should pay
+        ManagerSettings,  # second to load, which no other command should pay
         run,
     )
 
-    run(Settings.of(flags, options, hooks))
+    run(ManagerSettings.of(flags, options, hooks))

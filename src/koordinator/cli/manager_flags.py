@@ -26,13 +26,13 @@ from koordinator.cli.flags import (
 )
 from koordinator.cli.output import Output
 from koordinator.foundation.errors import InputError
-from koordinator.manager.admission.gates import Gate, parse_gates
-from koordinator.manager.pace import ProfileOptions
+from koordinator.manager.admission.gates import ManagerFeature, parse_gates
+from koordinator.manager.rate_limiter import ProfileOptions
 from koordinator.manager.switches import Controller, NodePlugin
 
 if TYPE_CHECKING:
     from koordinator.manager.admission.hooks import HookOptions
-    from koordinator.manager.app import Options
+    from koordinator.manager.app import ManagerOptions
 
 _ADMISSION = "Admission"
 _BINDING_TEXT = typer.Option(rich_help_panel=_ADMISSION)
@@ -209,7 +209,7 @@ class ManagerFlags:
     output: OncePrint = Output.YAML
 
     @property
-    def gates(self) -> frozenset[Gate]:
+    def gates(self) -> frozenset[ManagerFeature]:
         """The gates that are open.  Raises InputError."""
         return parse_gates(self.feature_gates)
 
@@ -230,11 +230,11 @@ class ManagerFlags:
             problem = f"found {self.leader_elect_resource_lock!r}; accepted is leases"
             raise InputError(problem, source="--leader-elect-resource-lock")
 
-    def options(self) -> "Options":
+    def options(self) -> "ManagerOptions":
         """Return what the manager works with.  Raises InputError."""
-        from koordinator.manager.app import Options  # noqa: PLC0415 -- takes long to load
+        from koordinator.manager.app import ManagerOptions  # noqa: PLC0415 -- takes long to load
 
-        return Options(
+        return ManagerOptions(
             config_namespace=self.config_namespace,
             config_name=self.slo_config_name,
             controllers=_chosen(self.controllers, Controller, "--controllers"),

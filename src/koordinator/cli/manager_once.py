@@ -4,19 +4,19 @@ from collections.abc import Iterable
 
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.meta import KubeObject
-from koordinator.cli.manifests import read_given
+from koordinator.cli.manifests import read_input_objects
 from koordinator.cli.output import Output, print_data, warn
 from koordinator.cli.times import parse_time
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
-from koordinator.manager.admission.gates import Gate
-from koordinator.manager.app import Options
-from koordinator.simulator.managed import manage_once
+from koordinator.manager.admission.gates import ManagerFeature
+from koordinator.manager.app import ManagerOptions
+from koordinator.simulator.managed_cluster import manage_once
 
 
 def run_once(
-    options: Options,
-    gates: Iterable[Gate],
+    options: ManagerOptions,
+    gates: Iterable[ManagerFeature],
     *,
     files: list[str],
     config: str,
@@ -32,7 +32,7 @@ def run_once(
         raise InputError("required with --once, but missing", source="--filename")
     if output is Output.TABLE:
         raise InputError("found 'table'; accepted with --once is json or yaml", source="--output")
-    given = read_given(files)
+    given = read_input_objects(files)
     for notice in given.notices():
         warn(notice)
     objects: list[KubeObject] = given.objects
@@ -44,9 +44,9 @@ def run_once(
     changes.faults.check()
 
 
-def _config_map(file: str, options: Options) -> list[ConfigMap]:
+def _config_map(file: str, options: ManagerOptions) -> list[ConfigMap]:
     wanted = f"{options.config_namespace}/{options.config_name}"
-    found = read_given([file]).objects
+    found = read_input_objects([file]).objects
     if len(found) != 1 or not isinstance(found[0], ConfigMap) or found[0].key != wanted:
         kinds = ", ".join(f"{obj.KIND} {obj.key}" for obj in found) or "nothing"
         raise InputError(f"found {kinds}; accepted is the ConfigMap {wanted}", source=file)

@@ -33,9 +33,9 @@ from koordinator.foundation.errors import ClusterError, NotFoundError
 from koordinator.foundation.faults import FaultHandler
 from koordinator.manager.admission.hooks import Hook, HookOptions, enabled_hooks
 from koordinator.manager.admission.request import AdmissionRequest, Denial
-from koordinator.manager.app import Manager, Options
-from koordinator.manager.lookups import FollowingLookup
-from koordinator.manager.metrics import Metrics
+from koordinator.manager.app import Manager, ManagerOptions
+from koordinator.manager.lookups import WatchLookup
+from koordinator.manager.metrics import ManagerMetrics
 from koordinator.manager.quota_record import QuotaRecord
 from koordinator.manager.webhook_configuration import (
     MUTATING_NAME,
@@ -54,9 +54,9 @@ from koordinator.process.certificates import ReplaceableContext
 from koordinator.process.connections import ConnectionLimits
 from koordinator.process.endpoints import Endpoints, application, probes, thread_stacks
 from koordinator.process.health import PING, Check, leader_election_check, shutdown_check
-from koordinator.process.leading import Leadership
+from koordinator.process.http_server import STOPPED_WITHIN_S, HttpServer
+from koordinator.process.leadership import Leadership
 from koordinator.process.logs import set_verbosity
-from koordinator.process.serving import STOPPED_WITHIN_S, Server
 from koordinator.process.serving_secret import ServingSecret
 
 log = logging.getLogger(__name__)
@@ -80,11 +80,11 @@ _ANY_ADDRESS = "::"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ManagerSettings:
     """What the command line says, and what its texts mean."""
 
     flags: ManagerFlags
-    options: Options
+    options: ManagerOptions
     hooks: HookOptions
     elects: bool
     shutdown_delay_s: float
@@ -93,9 +93,9 @@ class Settings:
     liveness_deadline_s: float
 
     @staticmethod
-    def of(flags: ManagerFlags, options: Options, hooks: HookOptions) -> "Settings":
+    def of(flags: ManagerFlags, options: ManagerOptions, hooks: HookOptions) -> "ManagerSettings":
         """Return the settings of flags.  Raises InputError for a text that means nothing."""
-        return Settings(
+        return ManagerSettings(
             flags=flags,
             options=options,
             hooks=hooks,
@@ -107,7 +107,7 @@ class Settings:
         )
 
 
-def run(settings: Settings) -> None:
+def run(settings: ManagerSettings) -> None:
     """Manage until a signal comes.  Raises InputError for what the user got wrong."""
     flags = settings.flags
     run_component(
@@ -123,7 +123,7 @@ def run(settings: Settings) -> None:
 class _Process:
     """The parts of the manager, put together."""
 
-    def __init__(self, settings: Settings, parts: ComponentProcess) -> None:
+    def __init__(self, settings: ManagerSettings, parts: ComponentProcess) -> None:
         self._settings, self._parts, self._clock = settings, parts, parts.clock
         self._lease = LeaseTerms(
             namespace=settings.flags.leader_election_namespace,
@@ -146,7 +146,7 @@ class _Process:
             self._cluster,
             self._clock,
             settings.options,
-            metrics=Metrics(self._parts.registry),
+            metrics=ManagerMetrics(self._parts.registry),
             on_fault=self._parts.faults,
         )
 
@@ -247,7 +247,7 @@ class _Process:
             "koord-manager",
         )
         if settings.health_address is not None:
-            servers.append(Server(probes(checks), *settings.health_address))
+            servers.append(HttpServer(probes(checks), *settings.health_address))
         self._parts.start(servers)
 
 
@@ -256,7 +256,7 @@ class Webhooks:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ManagerSettings,
         connect: Callable[[], Cluster],
         clock: Clock,
         registry: CollectorRegistry,
@@ -270,7 +270,7 @@ class Webhooks:
         if settings.flags.webhook.webhook_port:
             self._hooks = enabled_hooks(settings.hooks, self._metrics)
         self._tls: ReplaceableContext | None = None
-        self._server: Server | None = None
+        self._server: HttpServer | None = None
         self._stopping = threading.Event()
         self.check = Check("webhook", self._problem)
         if not self._hooks:
@@ -278,7 +278,7 @@ class Webhooks:
         rng = np.random.default_rng()
         cluster = connect()
         record = QuotaRecord(cluster, clock, settings.options.config_namespace)
-        self._lookup = FollowingLookup(
+        self._lookup = WatchLookup(
             cluster, lambda: int(rng.integers(_PERCENTS)), clock, record, on_fault=on_fault
         )
         self._care_cluster = connect()
@@ -322,7 +322,7 @@ class Webhooks:
         flags = self._settings.flags.webhook
         if self._tls is None:
             tls = ReplaceableContext(serving.pair, flags.webhook_client_ca_file)
-            server = Server(
+            server = HttpServer(
                 self._application(),
                 _ANY_ADDRESS,
                 flags.webhook_port,
@@ -383,7 +383,7 @@ class Webhooks:
             log.exception("what reviews are judged by is not followed")
 
 
-def reviewer(hook: Hook, lookup: FollowingLookup) -> Reviewer:
+def reviewer(hook: Hook, lookup: WatchLookup) -> Reviewer:
     """Return what answers the reviews of a hook."""
 
     def review(asked: Review) -> Answer:

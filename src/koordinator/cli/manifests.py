@@ -24,7 +24,7 @@ from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.registry import BY_NAME
 from koordinator.api.validation import validate
 from koordinator.api.workload import PodController
-from koordinator.cli.given import Given
+from koordinator.cli.input_objects import InputObjects
 from koordinator.cli.known_fields import UnknownField, kinds_of, knows_kind, unknown_fields
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import MEBI, read_file, read_stream
@@ -44,14 +44,14 @@ def read_manifests(
 
     Lists are replaced by their items; after a workload, such as a Deployment, come the pods that
     it makes.  What has no effect is told on standard error.
-    Raises InputError as ``read_given`` does.
+    Raises InputError as ``read_input_objects`` does.
     """
-    return read_given(paths, stdin, strict=strict).completed()
+    return read_input_objects(paths, stdin, strict=strict).completed()
 
 
-def read_given(
+def read_input_objects(
     paths: Sequence[str], stdin: BinaryIO | None = None, *, strict: bool = False
-) -> Given:
+) -> InputObjects:
     """Return what the files, the files below the folders and ``-`` contain.
 
     Kinds that no scheduling depends on are counted.  Raises InputError that names file, place in
@@ -59,7 +59,7 @@ def read_given(
     ``strict``, for a field that its kind does not have.
     """
     with _collector_paused():
-        given, places = Given(), dict[tuple[type[KubeObject], str], tuple[str, int]]()
+        given, places = InputObjects(), dict[tuple[type[KubeObject], str], tuple[str, int]]()
         for source, text in _texts(paths, stdin or sys.stdin.buffer):
             for place, manifest, list_kind in _manifests(source, text):
                 _add(given, places, manifest, place, list_kind, strict=strict)
@@ -67,7 +67,7 @@ def read_given(
 
 
 def _add(
-    given: Given,
+    given: InputObjects,
     places: dict[tuple[type[KubeObject], str], tuple[str, int]],
     manifest: JsonObject | bytes | msgspec.Raw,
     place: str,

@@ -12,7 +12,7 @@ from koordinator.api.pod import Pod
 from koordinator.cli.flags import Files
 from koordinator.cli.live import with_cluster
 from koordinator.cli.manifests import read_manifests
-from koordinator.cli.node_picture import picture
+from koordinator.cli.node_diagram import diagram
 from koordinator.cli.output import console, warn
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.ingest import Ingest, is_over
@@ -43,10 +43,10 @@ def show(
     known = sorted(obj.metadata.name for obj in given if isinstance(obj, Node))
     if name not in known:
         raise InputError(f"found {name!r}; accepted is one of {', '.join(known)}", source="NODE")
-    state, complaints = state_of(given)
-    console().print(picture(state, name))
-    for complaint in complaints:
-        warn(complaint)
+    state, warnings = state_of(given)
+    console().print(diagram(state, name))
+    for warning in warnings:
+        warn(warning)
 
 
 def state_of(objects: Sequence[KubeObject]) -> tuple[ClusterState, list[str]]:
@@ -59,4 +59,4 @@ def state_of(objects: Sequence[KubeObject]) -> tuple[ClusterState, list[str]]:
     for obj in objects:
         if isinstance(obj, Pod) and obj.spec.node_name and not is_over(obj):
             ingest.put_placed(obj, None)
-    return state, list(map(str, ingest.complaints))
+    return state, list(map(str, ingest.warnings))

@@ -18,10 +18,10 @@ from koordinator.cli.flags import BOOL, parse_bool
 log = logging.getLogger(__name__)
 
 Reasons = Mapping[str, Sequence[str]]  # flags by why they are left out
-Ignored = Mapping[str, str]  # why, by flag
+IgnoredResources = Mapping[str, str]  # why, by flag
 
 
-def _by_flag(*reasons: Reasons) -> Ignored:
+def _by_flag(*reasons: Reasons) -> IgnoredResources:
     return MappingProxyType(
         {flag: why for each in reasons for why, flags in each.items() for flag in flags}
     )
@@ -174,7 +174,10 @@ OF_DEVICE_DAEMON: Final = _by_flag(
 
 
 def as_declared(
-    args: Sequence[str], declared: Mapping[str, Any], ignored: Ignored, stays: Callable[[str], bool]
+    args: Sequence[str],
+    declared: Mapping[str, Any],
+    ignored: IgnoredResources,
+    stays: Callable[[str], bool],
 ) -> list[str]:
     """Return arguments as click takes them; ``declared`` are its parameters by option.
 
@@ -220,7 +223,7 @@ def _declared(command: Any) -> Mapping[str, Any]:
 
 
 class _Command(TyperCommand):
-    ignored: ClassVar[Ignored]
+    ignored: ClassVar[IgnoredResources]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         translated = as_declared(args, _declared(self), self.ignored, lambda _: False)

@@ -27,7 +27,7 @@ class Output(enum.StrEnum):
 
 WIDTH_WITHOUT_TERMINAL = 200
 _GAP = 2  # columns of a terminal between two of a table
-_LEAST_ROOM = 30  # in which a sentence can be read
+_LEAST_HEADROOM = 30  # in which a sentence can be read
 LONGEST_MESSAGE = 2000  # characters; whoever wrote the input may have written a name of megabytes
 
 
@@ -67,9 +67,9 @@ def print_with_reasons(
         max(cell_len(text) for text in column)
         for column in zip(*(row[:-1] for row in (headers, *rows)), strict=True)
     ]
-    room = printer.width - sum(widths) - _GAP * len(headers)
+    headroom = printer.width - sum(widths) - _GAP * len(headers)
     has_reasons = any(row[-1] for row in rows)
-    if room >= _LEAST_ROOM or not has_reasons:
+    if headroom >= _LEAST_HEADROOM or not has_reasons:
         table = Table(box=None, header_style="bold")
         for header in headers[:-1]:
             table.add_column(header, no_wrap=True, overflow="ignore")

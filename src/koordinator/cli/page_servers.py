@@ -16,7 +16,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.process.authorization import Authorizer, Reviewer
 from koordinator.process.certificates import context_of_files, self_signed_context
 from koordinator.process.guard import Guard
-from koordinator.process.serving import Server, is_loopback
+from koordinator.process.http_server import HttpServer, is_loopback
 
 #: As the kubelet has it: every node is scraped, and not every scrape shall ask the API server.
 ANSWERS_CACHED_S = 120.0
@@ -63,7 +63,7 @@ def page_servers(
     connect: Callable[[], Reviewer],
     clock: Clock,
     name: str,
-) -> list[Server]:
+) -> list[HttpServer]:
     """Return the servers, not started yet; ``connect`` is called if the API server is to be asked.
 
     ``name`` stands in a certificate of our own making.
@@ -77,10 +77,10 @@ def page_servers(
         )
         guarded = Guard(app, authorizer)
     if plain is not None:
-        servers.append(Server(app if is_loopback(plain[0]) else guarded, *plain))
+        servers.append(HttpServer(app if is_loopback(plain[0]) else guarded, *plain))
     if settings.secure_port:
         tls = _tls(settings, name, clock)
-        servers.append(Server(guarded, settings.bind_address, settings.secure_port, tls))
+        servers.append(HttpServer(guarded, settings.bind_address, settings.secure_port, tls))
     return servers
 
 

@@ -37,10 +37,10 @@ from koordinator.domain.quota import (
     QuotaTopology,
     QuotaTree,
     QuotaTrees,
-    complaint_about,
     figures_of,
     loans,
     quota_pod,
+    warning_about,
 )
 from koordinator.domain.quota.amounts import Amounts, add, amounts_of, to_quantities
 from koordinator.domain.transforms import as_offered, as_scheduled
@@ -87,9 +87,9 @@ def tree(
         raise InputError("required, but missing; accepted is -f or --kubeconfig", source="-f")
     gates = FeatureGates.parse(feature_gates)
     args = args_of(read_configuration(config))
-    trees, complaints = counted(objects, QuotaRules.of(args, gates))
-    for complaint in complaints:
-        warn(complaint)
+    trees, warnings = counted(objects, QuotaRules.of(args, gates))
+    for warning in warnings:
+        warn(warning)
     if output is Output.TABLE:
         printer = console()
         printer.print(as_table(trees, args, with_bars=printer.width >= _WIDTH_OF_BARS))
@@ -110,7 +110,7 @@ def args_of(configuration: KubeSchedulerConfiguration) -> ElasticQuotaArgs:
 
 def counted(objects: Iterable[KubeObject], rules: QuotaRules) -> tuple[QuotaTrees, list[str]]:
     """Return the quotas with what pods use of them, and what is wrong with some."""
-    trees, total, complaints = QuotaTrees(rules), dict[str, int](), list[str]()
+    trees, total, warnings = QuotaTrees(rules), dict[str, int](), list[str]()
     topology = QuotaTopology()
     for obj in objects:
         if isinstance(obj, Node):
@@ -120,7 +120,7 @@ def counted(objects: Iterable[KubeObject], rules: QuotaRules) -> tuple[QuotaTree
             try:
                 trees.put(obj)
             except InputError as error:
-                complaints.append(str(error))
+                warnings.append(str(error))
         elif isinstance(obj, Pod) and obj.status.phase not in _OVER:
             pod = as_scheduled(obj)
             requests = pod_requests(pod.spec, overhead=rules.counts_overhead)
@@ -129,8 +129,8 @@ def counted(objects: Iterable[KubeObject], rules: QuotaRules) -> tuple[QuotaTree
                 trees.assign(pod.key)
     trees.set_total(total)
     quotas = (topology.get(name) for name in trees.names)
-    complaints += [text for quota in quotas if quota and (text := complaint_about(quota, topology))]
-    return trees, complaints
+    warnings += [text for quota in quotas if quota and (text := warning_about(quota, topology))]
+    return trees, warnings
 
 
 # -- as data ---------------------------------------------------------------------------------

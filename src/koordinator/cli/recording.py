@@ -32,7 +32,7 @@ from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.domain.recording import (
     Anonymiser,
     Comparison,
-    PodFate,
+    PodOutcome,
     RecordingHeader,
     read_recording,
 )
@@ -41,12 +41,12 @@ from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import too_long
-from koordinator.process.stopping import stop_on_signals
+from koordinator.process.termination import stop_on_signals
 from koordinator.scheduler.profile import BUILTIN_PLUGINS, installed_plugins
 from koordinator.simulator.embedded import STOCK
 from koordinator.simulator.recorder import Recorder, RecordingFile
-from koordinator.simulator.replaying import Replayed
-from koordinator.simulator.replaying import replay as run
+from koordinator.simulator.replay import ReplayOutcomes
+from koordinator.simulator.replay import replay as run
 
 SECRET_BYTES = 16
 READ_BYTES = 1 << 18  # at once, compressed
@@ -212,14 +212,17 @@ def _unpacked(file: BinaryIO) -> Iterator[bytes]:
         raise EOFError
 
 
-def as_data(replayed: Replayed) -> dict[str, Any]:
+def as_data(replayed: ReplayOutcomes) -> dict[str, Any]:
     """Return the comparison, and every decision of the replay."""
     comparison: dict[str, Any] = msgspec.to_builtins(replayed.comparison())
     return {
         "events": replayed.events,
         "seconds": replayed.to_s - replayed.from_s,
         **comparison,
-        "pods": {name: msgspec.to_builtins(fate) for name, fate in replayed.fates.items()},
+        "pods": {
+            name: msgspec.to_builtins(pod_outcome)
+            for name, pod_outcome in replayed.pod_outcomes.items()
+        },
     }
 
 
@@ -240,7 +243,7 @@ def _raw_configuration(path: Path | None) -> JsonObject | None:
     return data
 
 
-def _print(printer: Console, replayed: Replayed, found: Comparison) -> None:
+def _print(printer: Console, replayed: ReplayOutcomes, found: Comparison) -> None:
     if found.differences:
         table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
         for column in ("POD", "RECORDED", "REPLAYED", "WHY"):
@@ -274,8 +277,8 @@ _TITLES = {
 }
 
 
-def _place(fate: PodFate) -> str:
-    gone = " (evicted)" if fate.evicted else ""
-    if fate.waited_s is None:
+def _place(pod_outcome: PodOutcome) -> str:
+    gone = " (evicted)" if pod_outcome.evicted else ""
+    if pod_outcome.waited_s is None:
         return f"-{gone}"
-    return f"{fate.node} after {fate.waited_s:.1f} s{gone}"
+    return f"{pod_outcome.node} after {pod_outcome.waited_s:.1f} s{gone}"

@@ -14,7 +14,7 @@ from koordinator.cli.interruption import INTERRUPTED, Interruption, tell_interru
 from koordinator.cli.output import Output, check_writable, console, print_data
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.research.bound import allocation_bound
-from koordinator.simulator.research.openb import Arrivals, Trace, arrivals, read_trace
+from koordinator.simulator.research.openb import Arrivals, OpenbTrace, arrivals, read_trace
 from koordinator.simulator.research.openb_replay import (
     DEFAULT_POLICY,
     ReplayResult,
@@ -88,7 +88,7 @@ def replay(asked: Replay) -> None:
         raise typer.Exit(INTERRUPTED)
 
 
-def _bound(trace: Trace, order: Arrivals) -> dict[str, Any]:
+def _bound(trace: OpenbTrace, order: Arrivals) -> dict[str, Any]:
     bound = allocation_bound(trace, order.order)
     return {
         "gpuAllocatedPercent": round(100 * bound.gpu_milli / trace.gpu_milli, 2),

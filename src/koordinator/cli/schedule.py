@@ -14,12 +14,12 @@ from koordinator.api.reservation import Reservation
 from koordinator.cli.configuration import Config, plugins_for, read_configuration
 from koordinator.cli.dataclass_flags import with_flags
 from koordinator.cli.flags import Files, GatesOfScheduler, Now, Print, Strict
-from koordinator.cli.given import Given
+from koordinator.cli.input_objects import InputObjects
 from koordinator.cli.live import with_cluster
-from koordinator.cli.manifests import read_given
+from koordinator.cli.manifests import read_input_objects
 from koordinator.cli.output import Output, console, print_data, print_with_reasons, warn
 from koordinator.cli.times import parse_time
-from koordinator.cli.unheeded import unheeded
+from koordinator.cli.unused_objects import unused_objects
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.loop import Bound, Unschedulable
@@ -67,7 +67,7 @@ def schedule(flags: ScheduleFlags) -> None:
 
     With a cluster: where its pending pods would go now, or, with -f, the pods given.
     """
-    given = read_given(flags.files, strict=flags.strict) if flags.files else Given()
+    given = read_input_objects(flags.files, strict=flags.strict) if flags.files else InputObjects()
     configuration = read_configuration(flags.config)
     out_of_tree = plugins_for(configuration)
     objects: Sequence[KubeObject] = given.objects
@@ -90,7 +90,7 @@ def schedule(flags: ScheduleFlags) -> None:
     existing = _keys(objects) - _keys(given.objects)
     objects = given.completed(objects)
     wanted = [obj for obj in objects if (type(obj), obj.key) not in existing]
-    for sentence in unheeded(
+    for sentence in unused_objects(
         wanted or objects, configuration, out_of_tree=out_of_tree, source=flags.config, gates=gates
     ):
         warn(sentence)

@@ -7,7 +7,7 @@ from koordinator.cli.manifests import read_manifests
 from koordinator.cli.output import Output, print_data, warn
 from koordinator.cli.scheduler_flags import SchedulerFlags
 from koordinator.cli.times import parse_time
-from koordinator.cli.unheeded import unheeded
+from koordinator.cli.unused_objects import unused_objects
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.embedded import STOCK
@@ -44,7 +44,7 @@ def _run_once(
         raise InputError("found 'table'; accepted with --once is json or yaml", source="--output")
     objects = read_manifests(flags.files, strict=flags.strict)
     out_of_tree = plugins_for(configuration)
-    for sentence in unheeded(
+    for sentence in unused_objects(
         objects, configuration, out_of_tree=out_of_tree, source=flags.config, gates=gates
     ):
         warn(sentence)

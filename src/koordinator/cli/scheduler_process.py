@@ -39,15 +39,15 @@ from koordinator.process.configz import configz
 from koordinator.process.endpoints import Endpoints, application, thread_stacks
 from koordinator.process.guard import Guard
 from koordinator.process.health import PING, Check, leader_election_check, shutdown_check
+from koordinator.process.http_server import HttpServer
 from koordinator.process.inquiries import Inquiries
-from koordinator.process.leading import Leadership
+from koordinator.process.leadership import Leadership
 from koordinator.process.logs import set_verbosity
 from koordinator.process.rotated_file import RotatedFile
-from koordinator.process.serving import Server
 from koordinator.scheduler.assembly import build_scheduler
 from koordinator.scheduler.features.audit import AUDIT_FILE, Audit
-from koordinator.scheduler.features.metrics import Metrics
-from koordinator.scheduler.loop import Options, Outcome, Scheduler
+from koordinator.scheduler.features.metrics import SchedulerMetrics
+from koordinator.scheduler.loop import Outcome, Scheduler, SchedulerOptions
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState
 
@@ -197,7 +197,7 @@ class _Process:
         for gate in self._gates.without_effect:
             why = MEANINGLESS.get(gate, "nothing here goes by that name")
             log.warning("feature gate without effect", extra={"gate": gate, "why": why})
-        options = Options(
+        options = SchedulerOptions(
             initial_backoff_s=configuration.pod_initial_backoff_seconds,
             max_backoff_s=configuration.pod_max_backoff_seconds,
             max_unschedulable_s=flags.max_unschedulable_s,
@@ -215,7 +215,7 @@ class _Process:
             WATCHED,
             field_selectors={**SELECTORS, **built.selectors},
             options=options,
-            metrics=Metrics(self._parts.registry),
+            metrics=SchedulerMetrics(self._parts.registry),
             audit=self._audit,
             on_fault=self._parts.faults,
         )
@@ -234,9 +234,11 @@ class _Process:
         if serving.secure_port:
             reviewer = self._connect(qps=REVIEWS_PER_S, timeout_s=10.0)
             guarded = Guard(app, Authorizer(reviewer, self._clock, serving.always_allowed))
-            servers.append(Server(guarded, serving.bind_address, serving.secure_port, self._tls()))
+            servers.append(
+                HttpServer(guarded, serving.bind_address, serving.secure_port, self._tls())
+            )
         if serving.port:
-            servers.append(Server(app, serving.address, serving.port))
+            servers.append(HttpServer(app, serving.address, serving.port))
         self._parts.start(servers)
 
     def _tls(self) -> ssl.SSLContext:

@@ -33,7 +33,7 @@ from koordinator.simulator.run import default_profile
 from koordinator.simulator.workload import Workload
 
 
-class Trace(enum.StrEnum):
+class TraceFormat(enum.StrEnum):
     """Traces whose format is known."""
 
     OPENB = "openb"
@@ -52,7 +52,7 @@ class SimulateFlags:
             "list, the default one if absent.",
         ),
     ] = ""
-    trace: Annotated[Trace | None, typer.Option(help="Replay a trace instead.")] = None
+    trace: Annotated[TraceFormat | None, typer.Option(help="Replay a trace instead.")] = None
     data: Annotated[Path | None, typer.Option(help="Folder with the trace's files.")] = None
     policy: Annotated[str, typer.Option(help="With --trace: how GPUs are placed.")] = ""
     tune: Annotated[

@@ -69,7 +69,7 @@ class _Process:
         parts.registry.register(
             VgpuCollector(
                 settings.node_name,
-                lambda: self._monitor.picture,
+                lambda: self._monitor.snapshot,
                 gpus,
                 WallClock(),
                 with_old_names=settings.with_old_names,

@@ -50,7 +50,7 @@ def free_on(node: Node, view: ClusterView) -> Requests:
     }
 
 
-def has_room(node: Node, pod: Pod, view: ClusterView) -> bool:
+def has_headroom(node: Node, pod: Pod, view: ClusterView) -> bool:
     """Return whether a pod's requests fit beside those of the pods that are there."""
     free = free_on(node, view)
     return all(amount <= free.get(name, 0) for name, amount in pod_requests(pod.spec).items())
@@ -58,7 +58,7 @@ def has_room(node: Node, pod: Pod, view: ClusterView) -> bool:
 
 def fits(node: Node, pod: Pod, view: ClusterView) -> bool:
     """Return whether a pod could run on a node; how many pods it may have is not looked at."""
-    return accepts(node, pod) and has_room(node, pod, view)
+    return accepts(node, pod) and has_headroom(node, pod, view)
 
 
 def fits_elsewhere(nodes: Iterable[Node], pod: Pod, view: ClusterView) -> bool:
@@ -76,7 +76,7 @@ def fits_beside(node: Node, pod: Pod, view: ClusterView) -> bool:
         return False
     if node.metadata.name == pod.spec.node_name:
         return True
-    return free_on(node, view).get("pods", 0) > 0 and has_room(node, pod, view)
+    return free_on(node, view).get("pods", 0) > 0 and has_headroom(node, pod, view)
 
 
 def _is_repelled(node: Node, pod: Pod, view: ClusterView) -> bool:

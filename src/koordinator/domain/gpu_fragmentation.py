@@ -27,11 +27,11 @@ class Fragmentation:
         """
         free = np.maximum(nodes.gpu_free, 0)
         all_free = free.sum(1)[:, None]
-        room = nodes.gpu_free[:, :, None] >= self._sizes
-        gpus_with_room = np.count_nonzero(room, axis=1)[:, self._size_of]
-        too_small = all_free - np.einsum("kdm,kd->km", room, free)[:, self._size_of]
+        headroom = nodes.gpu_free[:, :, None] >= self._sizes
+        gpus_with_headroom = np.count_nonzero(headroom, axis=1)[:, self._size_of]
+        too_small = all_free - np.einsum("kdm,kd->km", headroom, free)[:, self._size_of]
         fits = (
-            (gpus_with_room >= self._mix.num_gpu)
+            (gpus_with_headroom >= self._mix.num_gpu)
             & (nodes.cpu_free[:, None] >= self._mix.cpu_milli)
             & self._usable[nodes.kind]
         )

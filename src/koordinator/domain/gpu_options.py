@@ -81,10 +81,10 @@ def options(pod: GpuClass, nodes: GpuNodes, accepts: BoolArray) -> GpuOptions:
     GPUs with room.
     """
     gpu = nodes.gpu_free
-    room = gpu >= max(pod.gpu_milli, 1)
+    headroom = gpu >= max(pod.gpu_milli, 1)
     able = (nodes.cpu_free >= pod.cpu_milli) & accepts[nodes.kind]
     if pod.is_share:
-        first = room & able[:, None]
+        first = headroom & able[:, None]
         for slot in range(1, gpu.shape[1]):
             first[:, slot] &= (gpu[:, :slot] != gpu[:, slot : slot + 1]).all(1)
         node, slots = np.nonzero(first)
@@ -92,12 +92,12 @@ def options(pod: GpuClass, nodes: GpuNodes, accepts: BoolArray) -> GpuOptions:
         after[np.arange(len(node)), slots] -= pod.gpu_milli
     else:
         if pod.num_gpu:
-            able &= np.count_nonzero(room, axis=1) >= pod.num_gpu
+            able &= np.count_nonzero(headroom, axis=1) >= pod.num_gpu
         node = np.flatnonzero(able)
         slots = np.full(len(node), -1)
         after = gpu[node]
         if pod.num_gpu:
-            taken = room[node]
+            taken = headroom[node]
             taken &= taken.cumsum(1) <= pod.num_gpu
             after -= pod.gpu_milli * taken
     return GpuOptions(

@@ -90,18 +90,18 @@ class SlotPrices:
     accepts: FloatArray  # (n_kinds, m) 0 or 1
     milli: FloatArray  # (m,) per pod that could be taken
 
-    def room(self, cpu_free: IntArray, whole: IntArray, kind: IntArray) -> FloatArray:
+    def headroom(self, cpu_free: IntArray, whole: IntArray, kind: IntArray) -> FloatArray:
         """Return ``(k, m)`` how many pods of each class a node could take."""
         by_gpu, by_cpu = whole[:, None] // self.num_gpu, cpu_free[:, None] // self.cpu_milli
-        room: FloatArray = np.minimum(by_gpu, by_cpu) * self.accepts[kind]
-        return room
+        headroom: FloatArray = np.minimum(by_gpu, by_cpu) * self.accepts[kind]
+        return headroom
 
     def subtract(
         self, out: FloatArray, cpu_free: IntArray, whole: IntArray, kind: IntArray
     ) -> FloatArray:
         """Subtract the worth of each node's room."""
         if len(self.milli):
-            out -= self.room(cpu_free, whole, kind) @ self.milli
+            out -= self.headroom(cpu_free, whole, kind) @ self.milli
         return out
 
     def scarce(self) -> "SlotPrices":
@@ -261,11 +261,11 @@ def _slot_prices(mix: PodMix, to_come: FloatArray, nodes: GpuNodes, kinds: NodeK
         num_gpu, cpu_milli, kinds.accept(mix.models[wide]).astype(float), np.zeros(len(num_gpu))
     )
     whole = np.count_nonzero(nodes.gpu_free == WHOLE_GPU, axis=1)
-    room = slots.room(nodes.cpu_free, whole, nodes.kind).sum(0)
+    headroom = slots.headroom(nodes.cpu_free, whole, nodes.kind).sum(0)
     rivals = (num_gpu >= num_gpu[:, None]) & (cpu_milli >= cpu_milli[:, None])
     takes = -(-num_gpu // num_gpu[:, None])
     needed = (rivals * takes) @ to_come[wide]
-    chance = [poisson_tail(*pair) for pair in zip(needed.tolist(), room.tolist(), strict=True)]
+    chance = [poisson_tail(*pair) for pair in zip(needed.tolist(), headroom.tolist(), strict=True)]
     milli = np.array(chance, np.float64) * (num_gpu * WHOLE_GPU).astype(np.float64)
     return replace(slots, milli=milli).scarce()
 

@@ -50,7 +50,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pods_finished: tuple[int, ...]  # so far
     pods_failed: tuple[int, ...]  # so far
     allocated: dict[str, AllocationColumns]  # by node group
-    gpu_fragmentation: tuple[float | None, ...]  # see ``Sample``
+    gpu_fragmentation: tuple[float | None, ...]  # see ``RunSample``
     pending_by_reason: dict[str, tuple[int, ...]]  # most pod-samples first, ``OTHER`` last
     decisions: tuple[int, ...]  # so far
     scheduling_s: tuple[float, ...]  # so far, wall time
@@ -58,7 +58,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     waited_p95_s: tuple[float | None, ...]
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class WaitingTimes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Virtual seconds from submission to scheduling."""
 
     mean_s: float
@@ -76,7 +76,7 @@ class KindTotals(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     finished: int = 0
     failed: int = 0
     resubmitted: int = 0
-    waiting: Waiting | None = None  # None if no pod was scheduled
+    waiting: WaitingTimes | None = None  # None if no pod was scheduled
 
 
 class RunEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -161,7 +161,7 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class RunSample:
     """The state of the run at one moment."""
 
     time_s: float
@@ -216,18 +216,18 @@ class RunRecorder:
         self.started_s = started_s
         self._seed = seed
         self._parameters = dict(parameters or {})
-        self._samples: list[Sample] = []
+        self._samples: list[RunSample] = []
         self._waits_s: list[tuple[float | None, float | None]] = []  # per sample: p50, p95
         self._waits_since_sample: list[float] = []
         self._tallies: dict[str, _Tally] = {}
         self._events: list[RunEvent] = []
 
     @property
-    def latest(self) -> Sample | None:
+    def latest(self) -> RunSample | None:
         """The last sample taken, for those who watch the run."""
         return self._samples[-1] if self._samples else None
 
-    def sample(self, sample: Sample) -> None:
+    def sample(self, sample: RunSample) -> None:
         """Add a row to every column.
 
         Raises BugError if time goes back or if the node groups are not those of the run.
@@ -333,7 +333,7 @@ def _ints(values: Iterable[int]) -> tuple[int, ...]:
     return tuple(int(v) for v in values)
 
 
-def _allocation_columns(rows: Sequence[Sample], group: str) -> AllocationColumns:
+def _allocation_columns(rows: Sequence[RunSample], group: str) -> AllocationColumns:
     return AllocationColumns(
         cpu=_floats(r.allocated[group].cpu for r in rows),
         memory=_floats(r.allocated[group].memory for r in rows),
@@ -352,14 +352,14 @@ def _total(tallies: Iterable[_Tally]) -> KindTotals:
     return everything.totals(ALL_KINDS)
 
 
-def _waiting(waits_s: Sequence[float]) -> Waiting | None:
+def _waiting(waits_s: Sequence[float]) -> WaitingTimes | None:
     if not waits_s:
         return None
     p50_s, p95_s, p99_s = np.percentile(waits_s, (50, 95, 99)).tolist()
-    return Waiting(mean_s=float(np.mean(waits_s)), p50_s=p50_s, p95_s=p95_s, p99_s=p99_s)
+    return WaitingTimes(mean_s=float(np.mean(waits_s)), p50_s=p50_s, p95_s=p95_s, p99_s=p99_s)
 
 
-def _reason_columns(rows: Sequence[Sample]) -> dict[str, tuple[int, ...]]:
+def _reason_columns(rows: Sequence[RunSample]) -> dict[str, tuple[int, ...]]:
     """Return a column per reason, most pod-samples first; ties keep the order of appearance."""
     counts = [_reasons(row) for row in rows]
     weight: Counter[str] = Counter()
@@ -372,7 +372,7 @@ def _reason_columns(rows: Sequence[Sample]) -> dict[str, tuple[int, ...]]:
     return columns | ({OTHER: rest} if any(rest) else {})
 
 
-def _reasons(row: Sample) -> Counter[str]:
+def _reasons(row: RunSample) -> Counter[str]:
     """Return the pending pods by reason; all of them."""
     reasons = Counter(row.pending_by_reason)
     untried = row.pending - reasons.total()

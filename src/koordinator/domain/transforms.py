@@ -47,14 +47,14 @@ def as_scheduled(pod: Pod) -> Pod:
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
-    """A node with what it offers; ``complaint`` is about an annotation that can't be read."""
+class OfferedNode:
+    """A node with what it offers; ``warning`` is about an annotation that can't be read."""
 
     node: Node
-    complaint: str = ""
+    warning: str = ""
 
 
-def as_offered(node: Node) -> Offered:
+def as_offered(node: Node) -> OfferedNode:
     """Return the node under current resource names, without what its annotation reserves."""
     if not _FORMER.isdisjoint(node.status.allocatable):
         node = _offering(node, _current(node.status.allocatable))
@@ -62,12 +62,14 @@ def as_offered(node: Node) -> Offered:
         reservation = NODE_RESERVATION.read(node.metadata)
         taken = {} if reservation is None else _reserved(reservation)
     except InputError as error:
-        return Offered(node, f"node {node.metadata.name}: {error}")
+        return OfferedNode(node, f"node {node.metadata.name}: {error}")
     allocatable = dict(node.status.allocatable)
     for name, amount in taken.items():
         if name in allocatable:
             allocatable[name] = max(allocatable[name] - amount, _NOTHING)
-    return Offered(node if allocatable == node.status.allocatable else _offering(node, allocatable))
+    return OfferedNode(
+        node if allocatable == node.status.allocatable else _offering(node, allocatable)
+    )
 
 
 def _offering(node: Node, allocatable: ResourceList) -> Node:

@@ -87,7 +87,7 @@ class Balance:
 Formula = MeanShare | Balance
 
 
-class Usage(NamedTuple):
+class RowUsage(NamedTuple):
     """Rows of nodes, in the terms of the loops."""
 
     requested: IntArray  # (n_resources, capacity)
@@ -279,6 +279,6 @@ def _judge_signature(types: Any) -> Any:
     return table, table, table, vector, vector, vector, vector, table, table, table, fits, total
 
 
-#: Takes the fields of ``Usage`` and ``Judgements``, and ``fits`` and ``total``, ``(n,)``: where a
-#: check fails, ``fits`` becomes False; where it stays True, the formulas are added to ``total``.
+#: Takes the fields of ``RowUsage`` and ``Judgements``, and ``fits`` and ``total``, ``(n,)``: where
+#: a check fails, ``fits`` becomes False; where it stays True, the formulas are added to ``total``.
 judge = Kernel(_judge, _judge_loop, _judge_signature)

@@ -100,7 +100,7 @@ class SetCoreCookie:
 
 
 @dataclass(frozen=True, slots=True)
-class Evict:
+class EvictPod:
     """A pod is to leave the node.
 
     ``reason`` is one word for events, ``message`` says which threshold was exceeded and by whom.
@@ -125,5 +125,5 @@ Intent = (
     | RemoveResctrl
     | SetOomScore
     | SetCoreCookie
-    | Evict
+    | EvictPod
 )

@@ -37,7 +37,7 @@ from koordinator.foundation.errors import (
 )
 from koordinator.foundation.faults import FaultHandler, fault_of, raise_fault
 from koordinator.manager.admission.request import Denial
-from koordinator.manager.configuration.reading import SloConfig, read_config
+from koordinator.manager.configuration.reader import SloConfig, read_config
 from koordinator.manager.configuration.strategies import Strategies
 from koordinator.manager.controllers.colocation_profile import chosen_pods, is_managed, pod_patch
 from koordinator.manager.controllers.node_metric import reconcile_node_metric
@@ -49,9 +49,9 @@ from koordinator.manager.controllers.node_resource import (
 from koordinator.manager.controllers.node_slo import reconcile_node_slo
 from koordinator.manager.controllers.quota_profile import AGAIN_S, reconcile_quota_profile
 from koordinator.manager.events import warning
-from koordinator.manager.metrics import Metrics
+from koordinator.manager.metrics import ManagerMetrics
 from koordinator.manager.mirror import Key, Mirror
-from koordinator.manager.pace import Pace, ProfileOptions
+from koordinator.manager.rate_limiter import ProfileOptions, RateLimiter
 from koordinator.manager.switches import Controller, NodePlugin
 from koordinator.manager.writes import Create, Delete, Patch, Write
 
@@ -89,7 +89,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ManagerOptions:
     """Which controllers work, and where their configuration lies."""
 
     config_namespace: str = CONFIG_NAMESPACE
@@ -114,14 +114,14 @@ class Manager:
         self,
         cluster: Cluster,
         clock: Clock,
-        options: Options | None = None,
+        options: ManagerOptions | None = None,
         *,
-        metrics: Metrics | None = None,
+        metrics: ManagerMetrics | None = None,
         on_fault: FaultHandler = raise_fault,
     ) -> None:
         """``on_fault`` is told what broke; by default it is raised, and nothing goes on."""
         self._on_fault = on_fault
-        self.options = options or Options()
+        self.options = options or ManagerOptions()
         self.mirror = Mirror()
         self._strategies = Strategies(SloConfig())
         self.is_synced = False  # everything that existed when last asked has been taken in
@@ -134,7 +134,7 @@ class Manager:
         self._is_configured = False
         self._synced: dict[str, Synced] = {}
         self._controllers = self.options.working
-        self._pace = Pace(self.options.profiles)
+        self._rate_limiter = RateLimiter(self.options.profiles)
         self._reconcilers: dict[Controller, Callable[[str], float | None]] = {
             Controller.NODE_METRIC: self._reconcile_metric,
             Controller.NODE_SLO: self._reconcile_slo,
@@ -367,7 +367,7 @@ class Manager:
         try:
             for pod in list(chosen_pods(profile, mirror.pending_pods.values(), mirror.namespaces)):
                 key = profile.metadata.resource_version, pod.metadata.uid
-                if self._pace.is_done(key, now_s) or not self._pace.take(now_s):
+                if self._rate_limiter.is_done(key, now_s) or not self._rate_limiter.take(now_s):
                     continue
                 try:
                     patch = pod_patch(profile, pod)
@@ -378,7 +378,7 @@ class Manager:
                         "pod not changed", extra={**extra, "pod": pod.key, "error": str(error)}
                     )
                 else:
-                    self._pace.note(key, now_s)
+                    self._rate_limiter.note(key, now_s)
         except (InputError, Denial) as error:
             log.warning("profile ignored", extra={**extra, "error": str(error)})
         return now_s + options.interval_s

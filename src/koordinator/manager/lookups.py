@@ -98,7 +98,7 @@ class ReaderLookup:
             return None
 
 
-class FollowingLookup(ReaderLookup):
+class WatchLookup(ReaderLookup):
     """Knows what requests are judged by from a watch; it and the cluster belong to one thread.
 
     ``record`` is shared with other replicas; without one, this is the only one that admits quotas.
@@ -178,7 +178,7 @@ class FollowingLookup(ReaderLookup):
             except InputError:
                 if has_asked:
                     raise
-                self._ask_for_news()
+                self._ask_for_changes()
                 has_asked = True
                 continue
             if change is None:
@@ -195,7 +195,7 @@ class FollowingLookup(ReaderLookup):
             f"other quotas were changed {_ATTEMPTS} times while {quota.key} was judged"
         )
 
-    def _ask_for_news(self) -> None:
+    def _ask_for_changes(self) -> None:
         """Read what other replicas have admitted and, not too often, what is stored."""
         if self._record is not None:
             self._read_record()

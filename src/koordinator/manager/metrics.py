@@ -20,7 +20,7 @@ _COUNTED = {
 }
 
 
-class Metrics:
+class ManagerMetrics:
     """Counters of reconciliations, and the batch and mid resources as they were calculated."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

@@ -25,7 +25,7 @@ from koordinator.api.node_slo import NodeSlo
 from koordinator.api.pod import Pod
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koordinator.domain.colocation.node import NodePod, node_pod
-from koordinator.manager.controllers.node_resource import NodeView
+from koordinator.manager.controllers.node_resource import ManagedNode
 from koordinator.manager.switches import Controller
 
 Key = tuple[Controller, str]  # the object by its key
@@ -88,12 +88,12 @@ class Mirror:
         """Pods without a node, as far as they are watched."""
         return self._pending
 
-    def node_view(self, name: str) -> NodeView | None:
+    def node_view(self, name: str) -> ManagedNode | None:
         """Return a node and all that is known of it; None if it does not exist."""
         node = self.nodes.get(name)
         if node is None:
             return None
-        return NodeView(
+        return ManagedNode(
             node=node,
             metric=self.metrics.get(name),
             pods=tuple(self._pods.get(name, {}).values()),

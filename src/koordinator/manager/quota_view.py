@@ -19,7 +19,7 @@ from koordinator.cluster.port import EventType, Listing
 from koordinator.domain.quota.topology import QuotaTopology
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.admission.quota_changes import QuotaChange
-from koordinator.manager.admission.request import Operation
+from koordinator.manager.admission.request import AdmissionOperation
 
 #: For so long an admitted change may still be stored: as long as an API server waits for webhooks.
 ADMITTED_FOR_S: Final = 30.0
@@ -104,9 +104,9 @@ class QuotaView:
         """Return a quota as it would leave the least to one of these names."""
         change, _ = self._admitted[key]
         stored, quota = self._stored.get(key), change.quota
-        if change.operation is Operation.CREATE:
+        if change.operation is AdmissionOperation.CREATE:
             return quota
-        if change.operation is Operation.DELETE:
+        if change.operation is AdmissionOperation.DELETE:
             return None if quota.metadata.name in names else stored
         if stored is None:
             return quota
@@ -122,8 +122,8 @@ class QuotaView:
         stored = self._stored.get(key)
         before = _number(change.previous_version)
         if stored is None:
-            is_over = change.operation is not Operation.CREATE and self._seen >= before
-        elif change.operation is Operation.DELETE:
+            is_over = change.operation is not AdmissionOperation.CREATE and self._seen >= before
+        elif change.operation is AdmissionOperation.DELETE:
             is_over = False
         else:
             is_over = _number(stored.metadata.resource_version) > before
@@ -146,7 +146,7 @@ class QuotaView:
 
     def _current(self, key: str) -> ElasticQuota | None:
         change, _ = self._admitted.get(key, (None, 0.0))
-        if change is None or change.operation is Operation.DELETE:
+        if change is None or change.operation is AdmissionOperation.DELETE:
             return self._stored.get(key)
         return change.quota
 

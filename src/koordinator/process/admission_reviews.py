@@ -34,7 +34,7 @@ _UNAVAILABLE, _BAD_REQUEST = 503, 400
 log = logging.getLogger(__name__)
 
 
-class UserInfo(msgspec.Struct, frozen=True, rename="camel"):
+class ReviewUser(msgspec.Struct, frozen=True, rename="camel"):
     """Who asks."""
 
     username: str = ""
@@ -50,7 +50,7 @@ class Review(msgspec.Struct, frozen=True, rename="camel"):
     sub_resource: str = ""
     object: JsonObject | None = None
     old_object: JsonObject | None = None
-    user_info: UserInfo = UserInfo()
+    user_info: ReviewUser = ReviewUser()
     dry_run: bool | None = None  # whether it will not be stored, whatever the answer
 
 

@@ -45,7 +45,7 @@ class Reviewer(Protocol):
     def create(self, obj: KindT) -> KindT: ...
 
 
-class Outcome(Enum):
+class AuthorizationOutcome(Enum):
     """The answer to a request for access."""
 
     ALLOWED = auto()
@@ -58,11 +58,11 @@ class Outcome(Enum):
 class Decision:
     """An outcome and, unless access is allowed, a sentence about it."""
 
-    outcome: Outcome
+    outcome: AuthorizationOutcome
     message: str = ""
 
 
-ALLOWED = Decision(Outcome.ALLOWED)
+ALLOWED = Decision(AuthorizationOutcome.ALLOWED)
 
 
 class PathPatterns:
@@ -117,17 +117,19 @@ class Authorizer:
             log.warning("token not reviewed", extra={"error": error})
             user = None
         if user is None:
-            return Decision(Outcome.UNAUTHENTICATED, "Unauthorized")
+            return Decision(AuthorizationOutcome.UNAUTHENTICATED, "Unauthorized")
         try:
             permission = self._permission(user, NonResourceAttributes(path=path, verb=verb))
         except ClusterError as error:
             log.warning("access not reviewed", extra={"error": error, "path": path})
-            return Decision(Outcome.UNKNOWN, f'Internal Server Error: "{path}": {error}')
+            return Decision(
+                AuthorizationOutcome.UNKNOWN, f'Internal Server Error: "{path}": {error}'
+            )
         if permission.allowed and not permission.denied:
             return ALLOWED
         message = f'forbidden: User "{user.username}" cannot {verb} path "{path}"'
         reason = f": {permission.reason}" if permission.reason else ""
-        return Decision(Outcome.FORBIDDEN, message + reason)
+        return Decision(AuthorizationOutcome.FORBIDDEN, message + reason)
 
     def _user(self, token: str) -> UserInfo | None:
         key = hashlib.sha256(token.encode()).digest()  # keeps tokens out of memory

@@ -105,8 +105,8 @@ class BoundedConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
         while data and self.parser is not None and not self.transport.is_closing():
-            room = self._limits.head_bytes - self._stray_bytes
-            piece, data = data[:room], data[room:]
+            headroom = self._limits.head_bytes - self._stray_bytes
+            piece, data = data[:headroom], data[headroom:]
             self._progressed = False
             try:
                 self.parser.feed_data(piece)
@@ -328,7 +328,7 @@ class Listener:
         except OSError:  # gone already
             accepted.close()
             return
-        if len(self._all) >= self.limits.connections and not self._make_room(peer):
+        if len(self._all) >= self.limits.connections and not self._free_headroom(peer):
             accepted.close()
             return
         connection = BoundedConnection(*self._server, self, accepted, peer)
@@ -354,7 +354,7 @@ class Listener:
             log.debug("no handshake", extra={"peer": connection.peer, "error": str(error)})
             self.forget(connection)
 
-    def _make_room(self, peer: str) -> bool:
+    def _free_headroom(self, peer: str) -> bool:
         """End a connection of the address that has most, for a new one of ``peer``.
 
         Returns False if there is none to end: whoever has fewer than ``peer`` doesn't give way.

@@ -11,11 +11,11 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from koordinator.process.authorization import Authorizer, Decision, Outcome
+from koordinator.process.authorization import AuthorizationOutcome, Authorizer, Decision
 
 _STATUS = {
-    Outcome.UNAUTHENTICATED: (401, "Unauthorized"),
-    Outcome.FORBIDDEN: (403, "Forbidden"),
+    AuthorizationOutcome.UNAUTHENTICATED: (401, "Unauthorized"),
+    AuthorizationOutcome.FORBIDDEN: (403, "Forbidden"),
 }
 
 
@@ -40,7 +40,7 @@ class Guard:
                 scope["method"].lower(),
                 path,
             )
-            if decision.outcome is not Outcome.ALLOWED:
+            if decision.outcome is not AuthorizationOutcome.ALLOWED:
                 await _refusal(decision)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
@@ -53,7 +53,7 @@ def bearer_token(authorization: str) -> str:
 
 
 def _refusal(decision: Decision) -> Response:
-    if decision.outcome is Outcome.UNKNOWN:
+    if decision.outcome is AuthorizationOutcome.UNKNOWN:
         return PlainTextResponse(f"{decision.message}\n", 500)
     code, reason = _STATUS[decision.outcome]
     body = {

@@ -77,7 +77,7 @@ class Indicators:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ProbeResult:
     """Whether all is well, and the text for whoever asked."""
 
     healthy: bool
@@ -92,7 +92,7 @@ class HealthEndpoint:
         self.checks = tuple(checks) or (PING,)
         self._indicators = indicators
 
-    def report(self, excluded: Collection[str] = (), *, verbose: bool = False) -> Verdict:
+    def report(self, excluded: Collection[str] = (), *, verbose: bool = False) -> ProbeResult:
         """Run the checks that are not excluded; a failure is always told in full.
 
         Not in full is what is wrong, unless it is public: anybody may ask, so it goes to the log.
@@ -119,14 +119,14 @@ class HealthEndpoint:
             names = ",".join(f'"{name}"' for name in unknown)
             lines.append(f"warn: some health checks cannot be excluded: no matches for {names}")
         if not failed and not verbose:
-            return Verdict(healthy=True, text="ok")
+            return ProbeResult(healthy=True, text="ok")
         outcome = "failed" if failed else "passed"
         lines.append(f"{self.name} check {outcome}")
-        return Verdict(not failed, "".join(f"{line}\n" for line in lines))
+        return ProbeResult(not failed, "".join(f"{line}\n" for line in lines))
 
-    def report_one(self, check: Check) -> Verdict:
+    def report_one(self, check: Check) -> ProbeResult:
         """Run one check; it tells what is wrong, for its path is not open to anybody."""
         problem = check.problem()
         if problem:
-            return Verdict(healthy=False, text=f"internal server error: {problem}\n")
-        return Verdict(healthy=True, text="ok")
+            return ProbeResult(healthy=False, text=f"internal server error: {problem}\n")
+        return ProbeResult(healthy=True, text="ok")

@@ -12,17 +12,17 @@ from koordinator.cluster.port import NO_SELECTORS, Cluster
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.faults import FaultHandler, raise_fault
 from koordinator.scheduler.contract import ActivePlugin, Profile
-from koordinator.scheduler.cycle import Cycle
+from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.features.explanation import ExplanationFeature
 from koordinator.scheduler.features.gangs import GangFeature, NoPlaces
 from koordinator.scheduler.features.nodes import NodePagesFeature
 from koordinator.scheduler.features.quotas import JobQueueFeature, QuotaFeature
 from koordinator.scheduler.features.reservations import ReservationFeature
 from koordinator.scheduler.features.topology import TopologyFeature
-from koordinator.scheduler.isolation import Isolation
-from koordinator.scheduler.loop import Options, Scheduler
+from koordinator.scheduler.isolation import PluginIsolation
+from koordinator.scheduler.loop import Scheduler, SchedulerOptions
 from koordinator.scheduler.loop.feature import Feature
-from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
 from koordinator.scheduler.plugins.reservation import Reservations
 from koordinator.scheduler.snapshot import ClusterState
@@ -30,7 +30,7 @@ from koordinator.scheduler.snapshot import ClusterState
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
     from koordinator.scheduler.features.audit import Audit
     from koordinator.scheduler.features.gangs.metrics import GangMetrics
-    from koordinator.scheduler.features.metrics import Metrics
+    from koordinator.scheduler.features.metrics import SchedulerMetrics
     from koordinator.scheduler.features.quotas.metrics import QuotaMetrics
     from koordinator.scheduler.features.reservations.gauges import ReservationGauges
 
@@ -43,8 +43,8 @@ def build_scheduler(
     watched: Sequence[type[KubeObject]],
     *,
     field_selectors: Mapping[type[KubeObject], str] = NO_SELECTORS,
-    options: Options | None = None,
-    metrics: "Metrics | None" = None,
+    options: SchedulerOptions | None = None,
+    metrics: "SchedulerMetrics | None" = None,
     audit: "Audit | None" = None,
     on_fault: FaultHandler = raise_fault,
     without: Collection[type[Feature]] = (),
@@ -55,32 +55,32 @@ def build_scheduler(
     is told what broke; by default it is raised, and nothing goes on.  Features ``without`` which it
     shall be are left out.
     """
-    options = options or Options()
+    options = options or SchedulerOptions()
     timed = [metrics.wrap(profile) for profile in profiles] if metrics is not None else profiles
-    handle = Handle.build(
+    handle = SchedulerHandle.build(
         cluster,
         clock,
         state,
-        {profile.scheduler_name: Cycle(profile, state) for profile in timed},
-        Isolation(profiles, on_fault),
+        {profile.scheduler_name: SchedulingCycle(profile, state) for profile in timed},
+        PluginIsolation(profiles, on_fault),
         options=options,
         gates={JobQueueFeature.gate: JobQueueFeature.gate_events},
         stopwatch=metrics or audit,
     )
     features: list[Feature] = []
-    books = [active.plugin.gangs for profile in profiles for active in profile.gangs]
+    caches = [active.plugin.gangs for profile in profiles for active in profile.gangs]
     quotas = _first(ElasticQuotaPlugin, [a for p in profiles for a in p.pre_filter])
     reservations = _first(Reservations, [a for p in profiles for a in p.lenders])
     measured = _Measured(metrics)
     queues = None
     if quotas is not None and JobQueueFeature not in without:
-        queues = JobQueueFeature(handle, quotas, books, measured.quotas)
+        queues = JobQueueFeature(handle, quotas, caches, measured.quotas)
         features.append(queues)
-    if books:
+    if caches:
         places = queues.places if queues is not None else NoPlaces()
-        features.append(GangFeature(handle, books, places, measured.gangs))
+        features.append(GangFeature(handle, caches, places, measured.gangs))
     writes = options.writes_network
-    if options.report and (any(b.gathers for b in books) if writes is None else writes):
+    if options.report and (any(b.gathers for b in caches) if writes is None else writes):
         features.append(TopologyFeature(handle))
     if quotas is not None:
         features.append(QuotaFeature(handle, quotas, measured.quotas))
@@ -100,7 +100,7 @@ def build_scheduler(
         measured.watch(state)
         features.append(metrics)
     if audit is not None:
-        audit.watch(state, profiles, books, metrics, clock)
+        audit.watch(state, profiles, caches, metrics, clock)
         features.append(audit)
     kinds: tuple[type[KubeObject], ...] = (Namespace, Node, *watched, Pod)
     kept = [feature for feature in features if type(feature) not in without]
@@ -110,7 +110,7 @@ def build_scheduler(
 class _Measured:
     """What features measure; nothing without ``metrics``."""
 
-    def __init__(self, metrics: "Metrics | None") -> None:
+    def __init__(self, metrics: "SchedulerMetrics | None") -> None:
         self.gangs: GangMetrics | None = None
         self.quotas: QuotaMetrics | None = None
         self._reservations: ReservationGauges | None = None

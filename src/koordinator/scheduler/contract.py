@@ -51,11 +51,11 @@ its arguments.
                     use: free while nodes are judged for it.  None for pods that may use nothing
 ``nominate``        ``(row view, pod) -> Nomination | Refusal``: which of it the pod uses there;
                     asked of the plugin with ``loans`` before the others reserve
-``reserve``         ``(row view, pod, preference) -> Holding | Refusal``: what the pod takes besides
-                    its requests; not asked where ``filters`` says False
+``reserve``         ``(row view, pod, preference) -> AllocationResult | Refusal``: what the pod
+                    takes besides its requests; not asked where ``filters`` says False
 ``permit``          ``(pod object, node) -> Permit``: allow, refuse or wait
 ``permits``         ``(pod) -> bool``: False spares such pods the question
-``gangs``           attribute, with ``permit``: the ``GangBook`` that says which pods are decided
+``gangs``           attribute, with ``permit``: the ``GangCache`` that says which pods are decided
                     together; whoever runs the plugin keeps it up to date
 ``pre_bind``        ``(objects, pod object, node) -> Permit``: whether what was assumed of other
                     objects has come true in the cluster; asked before the bind of a pod that
@@ -133,11 +133,11 @@ from koordinator.scheduler.post_filter import (
     WhatIf,
 )
 from koordinator.scheduler.snapshot import (
-    NO_BELONGINGS,
-    Belongings,
+    NO_ALLOCATION,
     BoolArray,
     Hold,
     IntArray,
+    PodAllocation,
     PodClass,
     ResourceAxis,
     Snapshot,
@@ -186,7 +186,7 @@ class Action(Flag):
     ALL = ADD | DELETE | UPDATE
 
 
-class Hint(StrEnum):
+class QueueingHint(StrEnum):
     """A plugin's answer to "could this event make the pod schedulable?"."""
 
     QUEUE = "Queue"
@@ -213,7 +213,7 @@ class ClusterEvent(msgspec.Struct, frozen=True, gc=False):  # a struct: one is m
         return f"{self.resource}{what}"
 
 
-HintFunction = Callable[[KubeObject, ClusterEvent], Hint]
+HintFunction = Callable[[KubeObject, ClusterEvent], QueueingHint]
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,13 +284,13 @@ class Refusal:
 
 
 @dataclass(slots=True, unsafe_hash=True)  # making a frozen one takes three times as long
-class Holding:
+class AllocationResult:
     """What a pod takes on its node besides amounts, and what is written about it with the bind.
 
     Not to be written to.
     """
 
-    belongings: Belongings = NO_BELONGINGS
+    pod_allocation: PodAllocation = NO_ALLOCATION
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     #: new versions of other objects (volumes, claims), assumed now and written before the bind
@@ -303,14 +303,14 @@ class Holding:
     #: placed pods that use the reservation from now on for which the pod stands
     takes_over: tuple[Pod, ...] = ()
 
-    def joined(self, other: "Holding") -> "Holding":
+    def joined(self, other: "AllocationResult") -> "AllocationResult":
         """Return both together."""
         if other is NOTHING:
             return self
         if self is NOTHING:
             return other
-        return Holding(
-            self.belongings.joined(other.belongings),
+        return AllocationResult(
+            self.pod_allocation.joined(other.pod_allocation),
             {**self.annotations, **other.annotations},
             {**self.labels, **other.labels},
             self.objects + other.objects,
@@ -320,7 +320,7 @@ class Holding:
         )
 
 
-NOTHING = Holding()
+NOTHING = AllocationResult()
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +388,7 @@ class NumaAligner(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class QueueGate:
     """The plugin that keeps a pod out of the queue, and why."""
 
     plugin: str
@@ -554,15 +554,13 @@ __all__ = [
     "POINTS",
     "Action",
     "ActivePlugin",
+    "AllocationResult",
     "Allows",
     "Arithmetic",
     "Attempt",
     "ClusterEvent",
     "EventHint",
-    "Gate",
-    "Hint",
     "HintFunction",
-    "Holding",
     "Lack",
     "Member",
     "NoArgs",
@@ -573,6 +571,8 @@ __all__ = [
     "PluginSpec",
     "PostFilterResult",
     "Profile",
+    "QueueGate",
+    "QueueingHint",
     "Reads",
     "Refusal",
     "Rejections",

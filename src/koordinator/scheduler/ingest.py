@@ -17,13 +17,13 @@ from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
-from koordinator.domain.reservations.offer import Offer, offer_of, offer_of_pod
+from koordinator.domain.reservations.offer import ReservationOffer, offer_of, offer_of_pod
 from koordinator.domain.reservations.reserve_pod import holds_for_others, is_reserve_pod
 from koordinator.domain.transforms import as_offered
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import Action, ClusterEvent
-from koordinator.scheduler.snapshot import Belongings, ClusterState, PlacedPod
-from koordinator.scheduler.snapshot.belongings import KEYS, NO_BELONGINGS, read_belongings
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodAllocation
+from koordinator.scheduler.snapshot.pod_allocation import KEYS, NO_ALLOCATION, read_pod_allocation
 
 OVER = ("Succeeded", "Failed")
 
@@ -34,7 +34,7 @@ def is_over(pod: Pod) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class ObjectWarning:
     """What of an object can't be meant and is left out; the rest of it counts."""
 
     about: KubeObject
@@ -49,7 +49,7 @@ class Ingest:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self.complaints: list[Complaint] = []  # for the shell to tell and to take off
+        self.warnings: list[ObjectWarning] = []  # for the shell to tell and to take off
 
     # -- nodes, devices, the rest ------------------------------------------------------------
 
@@ -91,8 +91,8 @@ class Ingest:
 
     def _offered(self, node: Node) -> Node:
         offered = as_offered(node)
-        if offered.complaint:
-            self.complaints.append(Complaint(node, offered.complaint))
+        if offered.warning:
+            self.warnings.append(ObjectWarning(node, offered.warning))
         return offered.node
 
     def _is_outdated(self, new: KubeObject) -> bool:
@@ -130,13 +130,13 @@ class Ingest:
             problems = self._state.set_devices(node)
             device = self._state.objects.get(Device, node)
             if device is not None:
-                self.complaints += (Complaint(device, str(problem)) for problem in problems)
+                self.warnings += (ObjectWarning(device, str(problem)) for problem in problems)
 
     def _set_topology(self, node: str) -> None:
         problem = self._state.set_topology(node) if node in self._state.nodes.rows else None
         found = self._state.objects.get(NodeResourceTopology, node)
         if problem is not None and found is not None:
-            self.complaints.append(Complaint(found, str(problem)))
+            self.warnings.append(ObjectWarning(found, str(problem)))
 
     def _set_load(self, node: str) -> None:
         if node in self._state.nodes.rows:
@@ -145,7 +145,7 @@ class Ingest:
     def _complain_about_load(self, node: Node) -> None:
         name = node.metadata.name
         problems = self._state.load.problems.get(self._state.nodes.rows[name], ())
-        self.complaints += (Complaint(node, f"node {name}: {problem}") for problem in problems)
+        self.warnings += (ObjectWarning(node, f"node {name}: {problem}") for problem in problems)
 
     # -- placed pods -------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class Ingest:
         state = self._state
         if placed is None:
             state.displace(new.key)  # it may wait for its node to appear
-            held = self._belongings_of(new)
+            held = self._pod_allocation_of(new)
             state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, held)
             return ClusterEvent("AssignedPod", Action.ADD, None, new)
         before = placed.pod
@@ -176,9 +176,9 @@ class Ingest:
             if state.update_placed(placed, new, pod_class):
                 return _updated(old or before, new)
         state.displace(new.key)
-        held = self._belongings_of(new)
-        if placed.belongings.takes_over:  # until these pods say so themselves
-            held = replace(held, takes_over=placed.belongings.takes_over)
+        held = self._pod_allocation_of(new)
+        if placed.pod_allocation.takes_over:  # until these pods say so themselves
+            held = replace(held, takes_over=placed.pod_allocation.takes_over)
         state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, held)
         return _updated(old or before, new)
 
@@ -191,7 +191,7 @@ class Ingest:
         return (
             b.node_name == self._state.nodes.names[placed.row]
             and not a.node_name
-            and placed.belongings is NO_BELONGINGS
+            and placed.pod_allocation is NO_ALLOCATION
             and a.containers is b.containers
             and a.init_containers is b.init_containers
             and a.overhead is b.overhead
@@ -207,29 +207,29 @@ class Ingest:
 
     def _holds_otherwise(self, placed: PlacedPod, new: Pod) -> bool:
         """Return whether the annotations say something else than what is charged."""
-        said, known = new.metadata.annotations, placed.belongings
+        said, known = new.metadata.annotations, placed.pod_allocation
         if known.offer != self._offer_of(new, []):
             return True
-        if known is NO_BELONGINGS and said.keys().isdisjoint(KEYS):
+        if known is NO_ALLOCATION and said.keys().isdisjoint(KEYS):
             return False
         if all(said.get(key) == known.annotations.get(key) for key in KEYS):
             return False
         what_is_said = replace(known, offer=None, takes_over=frozenset())
-        return read_belongings(new.metadata, []) != what_is_said
+        return read_pod_allocation(new.metadata, []) != what_is_said
 
-    def _belongings_of(self, pod: Pod) -> Belongings:
+    def _pod_allocation_of(self, pod: Pod) -> PodAllocation:
         """Return what the pod holds inside its node; what can't be read is complained about."""
         problems: list[InputError] = []
-        held = read_belongings(pod.metadata, problems)
+        held = read_pod_allocation(pod.metadata, problems)
         offer = self._offer_of(pod, problems)
         if offer is not None:
             held = replace(held, offer=offer)
-        self.complaints += (Complaint(pod, f"pod {pod.key}: {problem}") for problem in problems)
+        self.warnings += (ObjectWarning(pod, f"pod {pod.key}: {problem}") for problem in problems)
         if held.devices:
             self._check_devices(pod, held)
         return held
 
-    def _offer_of(self, pod: Pod, problems: list[InputError]) -> Offer | None:
+    def _offer_of(self, pod: Pod, problems: list[InputError]) -> ReservationOffer | None:
         """Return what others may use of what the pod holds; None: nothing."""
         meta = pod.metadata
         try:
@@ -242,7 +242,7 @@ class Ingest:
             problems.append(error)
             return None
 
-    def _check_devices(self, pod: Pod, held: Belongings) -> None:
+    def _check_devices(self, pod: Pod, held: PodAllocation) -> None:
         """Complain about devices that the pod's node lacks; they count as taken nevertheless."""
         row = self._state.nodes.rows.get(pod.spec.node_name)
         report = None if row is None else self._state.nodes.devices.reports.get(row)
@@ -257,7 +257,7 @@ class Ingest:
                     f"pod {pod.key}: {ALLOCATED.path} names {kind} devices {lacking}, which node "
                     f"{pod.spec.node_name} does not report"
                 )
-                self.complaints.append(Complaint(pod, problem))
+                self.warnings.append(ObjectWarning(pod, problem))
 
     def drop_placed(self, gone: Pod) -> ClusterEvent:
         """Release what a pod took that is deleted or has ended."""

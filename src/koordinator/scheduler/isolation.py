@@ -13,7 +13,7 @@ from koordinator.scheduler.contract import ActivePlugin, Profile
 from koordinator.scheduler.queue import SchedulingQueue
 
 
-class Isolation:
+class PluginIsolation:
     """Makes faults of exceptions, with the plugin that raised them, and hands them on."""
 
     def __init__(self, profiles: Sequence[Profile], handler: FaultHandler) -> None:
@@ -63,7 +63,7 @@ class Barrier:
 
     __slots__ = ("_about", "_isolation", "_stage")
 
-    def __init__(self, isolation: Isolation, stage: str, about: str | KubeObject) -> None:
+    def __init__(self, isolation: PluginIsolation, stage: str, about: str | KubeObject) -> None:
         self._isolation, self._stage, self._about = isolation, stage, about
 
     def __enter__(self) -> None:

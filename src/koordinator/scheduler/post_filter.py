@@ -43,7 +43,7 @@ class WhatIf(Protocol):
         """Return whether a gang would be left with too few members without those, but with some."""
         ...
 
-    def make_room(
+    def free_headroom(
         self,
         members: Sequence[Member],
         rows: IntArray | None = None,

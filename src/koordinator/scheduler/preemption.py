@@ -43,7 +43,7 @@ class PolicyOfLabel:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PreemptionCandidate:
     """A node that would take the pod without these victims, most important victim first."""
 
     node: str
@@ -86,7 +86,7 @@ def preempt(
 
 
 def cheapest(
-    attempt: Attempt, candidates: Sequence[Candidate], allows: Allows | None
+    attempt: Attempt, candidates: Sequence[PreemptionCandidate], allows: Allows | None
 ) -> PostFilterResult:
     """Nominate the cheapest candidate; if it breaks a gang, what is cheapest if gangs go whole.
 
@@ -94,13 +94,13 @@ def cheapest(
     """
     best = min(candidates, key=lambda candidate: candidate.cost)
     if attempt.what_if.breaks_gang(best.victims):
-        return room_for_pod(attempt, allows)
+        return headroom_for_pod(attempt, allows)
     return PostFilterResult(node=best.node, victims=best.victims)
 
 
 def _candidates(
     attempt: Attempt, wanted: int, may_go: Allows | None
-) -> tuple[list[Candidate], Counter[str]]:
+) -> tuple[list[PreemptionCandidate], Counter[str]]:
     """Return candidates, about as many as ``wanted``, and why the other nodes are none."""
     what_if, pod = attempt.what_if, attempt.pod_class
     snapshot = what_if.snapshot
@@ -120,7 +120,7 @@ def _candidates(
     }
     reasons[NO_VICTIMS] = len(hopeful) - len(with_victims)
     budgets = list(snapshot.objects.all(PodDisruptionBudget))
-    candidates: list[Candidate] = []
+    candidates: list[PreemptionCandidate] = []
     fits = what_if.fit_without(pod, with_victims, priority)
     names = snapshot.node_names
     for row, fit in zip(with_victims.tolist(), fits.tolist(), strict=True):
@@ -170,7 +170,7 @@ def not_eligible(attempt: Attempt, is_victim: Callable[[PlacedPod], bool]) -> st
     return ""
 
 
-def room_for_job(
+def headroom_for_job(
     attempt: Attempt, members: Sequence[Member], allows: Allows | None = None
 ) -> PostFilterResult:
     """Return places for all members, and who has to go for them; ``allows`` restricts who may.
@@ -179,16 +179,16 @@ def room_for_job(
     """
     if any(pod.spec.preemption_policy == PREEMPT_NEVER for pod, _ in members):
         return PostFilterResult(f"preemption: {NEVER}")
-    found = attempt.what_if.make_room(members, attempt.rows, allows)
+    found = attempt.what_if.free_headroom(members, attempt.rows, allows)
     if found.places or not found.message:
         return found
     return replace(found, message=f"preemption: {found.message}")
 
 
-def room_for_pod(attempt: Attempt, allows: Allows | None = None) -> PostFilterResult:
+def headroom_for_pod(attempt: Attempt, allows: Allows | None = None) -> PostFilterResult:
     """Nominate the pod as if it were a job of one: victims are whole jobs."""
     pod = attempt.pod
-    found = room_for_job(attempt, ((pod, attempt.pod_class),), allows)
+    found = headroom_for_job(attempt, ((pod, attempt.pod_class),), allows)
     node = found.places.get(attempt.key, "")
     if not node:
         return found
@@ -202,7 +202,7 @@ def minimal(
     evictable: Sequence[PlacedPod],
     budgets: Sequence[PodDisruptionBudget],
     fits_without: Callable[[Sequence[PlacedPod]], bool],
-) -> Candidate:
+) -> PreemptionCandidate:
     """Put victims back one at a time and keep the ones that must go.
 
     Those protected by a budget come first.
@@ -218,7 +218,7 @@ def minimal(
             victims = without
         elif pod in violating:
             violations += 1
-    return Candidate(node, tuple(victims), violations)
+    return PreemptionCandidate(node, tuple(victims), violations)
 
 
 def split_by_budget(

@@ -10,10 +10,10 @@ from typing import Self
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.scheduler.snapshot import (
-    NO_BELONGINGS,
-    Belongings,
+    NO_ALLOCATION,
     ClusterState,
     PlacedPod,
+    PodAllocation,
     PodClass,
 )
 
@@ -42,10 +42,10 @@ class Transaction:
         pod: Pod,
         pod_class: PodClass,
         row: int,
-        belongings: Belongings = NO_BELONGINGS,
+        pod_allocation: PodAllocation = NO_ALLOCATION,
     ) -> PlacedPod:
         """Put a pod on a row."""
-        placed = self._state.place(key, pod, pod_class, row, belongings)
+        placed = self._state.place(key, pod, pod_class, row, pod_allocation)
         self._undo.append(lambda: self._state.give_back(placed))
         return placed
 

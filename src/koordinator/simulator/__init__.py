@@ -14,14 +14,14 @@
 
 from koordinator.simulator.configurations import default_configuration, shipped_configuration
 from koordinator.simulator.embedded import Embedded, ScheduleResult, schedule
-from koordinator.simulator.run import Placement, Simulation, SimulationResult, simulate
+from koordinator.simulator.run import PodPlacement, Simulation, SimulationResult, simulate
 from koordinator.simulator.workload import Workload
 from koordinator.simulator.workload_file import demo_workload, parse_workload, read_workload
 from koordinator.simulator.world import Submission, World
 
 __all__ = [
     "Embedded",
-    "Placement",
+    "PodPlacement",
     "ScheduleResult",
     "Simulation",
     "SimulationResult",

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from koordinator.api.codec import decode, to_manifest
 from koordinator.api.meta import JsonObject, KubeObject
-from koordinator.cluster.memory.admission import Admission, Operation
+from koordinator.cluster.memory.admission import Admission, WriteOperation
 from koordinator.cluster.port import Reader
 from koordinator.foundation.errors import InvalidError, NotFoundError
 from koordinator.foundation.faults import FaultHandler, raise_fault
@@ -28,7 +28,7 @@ def admission_hooks(
     suffix = f"/{subresource}" if subresource else ""
     hooks = enabled_hooks(options, on_fault)
 
-    def admit(operation: Operation, obj: KubeObject, cluster: Reader) -> KubeObject:
+    def admit(operation: WriteOperation, obj: KubeObject, cluster: Reader) -> KubeObject:
         lookup = ReaderLookup(cluster, percent)
         for hook in hooks:
             if not _concerns(hook, operation, obj, suffix):
@@ -51,7 +51,7 @@ def admission_hooks(
     return admit
 
 
-def _concerns(hook: Hook, operation: Operation, obj: KubeObject, suffix: str) -> bool:
+def _concerns(hook: Hook, operation: WriteOperation, obj: KubeObject, suffix: str) -> bool:
     group, _, version = obj.API_VERSION.rpartition("/")
     if (hook.group, hook.version, hook.resource) != (group, version, obj.PLURAL + suffix):
         return False
@@ -62,14 +62,14 @@ def _concerns(hook: Hook, operation: Operation, obj: KubeObject, suffix: str) ->
     )
 
 
-def _request(operation: Operation, obj: KubeObject, cluster: Reader) -> AdmissionRequest:
+def _request(operation: WriteOperation, obj: KubeObject, cluster: Reader) -> AdmissionRequest:
     meta = obj.metadata
     return AdmissionRequest(
         operation=operation,
         namespace=meta.namespace,
         name=meta.name,
         obj=to_manifest(obj),
-        old=None if operation is Operation.CREATE else _stored(obj, cluster),
+        old=None if operation is WriteOperation.CREATE else _stored(obj, cluster),
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from koordinator.simulator.numerals import Unit
+from koordinator.simulator.numerals import NumberUnit
 
 FloatArray = NDArray[np.float64]
 RowArray = NDArray[np.int64]
@@ -38,9 +38,9 @@ class Axis:
 SHARES = Axis(0.0, 1.0, tuple((n / 4, f"{25 * n}%") for n in range(5)))
 
 
-def value_axis(top: float, unit: Unit) -> Axis:
+def value_axis(top: float, unit: NumberUnit) -> Axis:
     """Return an axis from 0 to the first tick at or above ``top``."""
-    least = 0.01 if unit is Unit.SHARE else 1.0
+    least = 0.01 if unit is NumberUnit.SHARE else 1.0
     step = _step(max(top, least) / 4, unit)
     n_ticks = math.ceil(max(top, least) / step - 1e-9)
     return Axis(
@@ -53,16 +53,16 @@ def value_axis(top: float, unit: Unit) -> Axis:
 def time_axis(span_s: float, most_intervals: int = 6) -> Axis:
     """Return an axis from 0 to ``span_s``, which need not be a tick; a second if there is none."""
     high = span_s if span_s >= _SHORTEST_S else 1.0
-    step = _step(high / most_intervals, Unit.SECONDS)
+    step = _step(high / most_intervals, NumberUnit.SECONDS)
     ticks = (n * step for n in range(int(high / step + 1e-9) + 1))
-    return Axis(0.0, high, tuple((t, Unit.SECONDS.tick(t, step)) for t in ticks))
+    return Axis(0.0, high, tuple((t, NumberUnit.SECONDS.tick(t, step)) for t in ticks))
 
 
-def _step(least: float, unit: Unit) -> float:
+def _step(least: float, unit: NumberUnit) -> float:
     """Return the first round step at or above ``least``."""
-    if unit is Unit.SECONDS and 1 <= least <= _DURATION_STEPS_S[-1]:
+    if unit is NumberUnit.SECONDS and 1 <= least <= _DURATION_STEPS_S[-1]:
         return float(next(s for s in _DURATION_STEPS_S if s >= least))
-    if unit in (Unit.COUNT, Unit.RATE):
+    if unit in (NumberUnit.COUNT, NumberUnit.RATE):
         least = max(least, 1)
     magnitude = 10.0 ** math.floor(math.log10(least))
     return next(m * magnitude for m in (1, 2, 5, 10) if m * magnitude >= least * (1 - 1e-9))

@@ -14,7 +14,7 @@ import numpy as np
 
 from koordinator.simulator.axes import Axis, FloatArray, kept_rows, time_axis
 from koordinator.simulator.markup import Markup, element
-from koordinator.simulator.numerals import Unit
+from koordinator.simulator.numerals import NumberUnit
 
 #: The curves' own coordinates; the browser stretches them to the room there is.
 _SIZE = 1000
@@ -22,7 +22,7 @@ _MOST_ROWS = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class ChartSeries:
     """One curve."""
 
     name: str
@@ -38,9 +38,9 @@ class Chart:
     note: str  # what is to be seen, in a sentence
     time_s: FloatArray  # (n,), since the start of the run, ascending
     span_s: float  # where the time axis ends
-    series: tuple[Series, ...]
+    series: tuple[ChartSeries, ...]
     axis: Axis
-    unit: Unit
+    unit: NumberUnit
 
 
 def line_chart(chart: Chart, *, small: bool = False) -> Markup:
@@ -123,7 +123,9 @@ def _shortened(chart: Chart, decisive: FloatArray) -> Chart:
         note=chart.note,
         time_s=chart.time_s[rows],
         span_s=chart.span_s,
-        series=tuple(Series(name=s.name, values=s.values[rows], tone=s.tone) for s in chart.series),
+        series=tuple(
+            ChartSeries(name=s.name, values=s.values[rows], tone=s.tone) for s in chart.series
+        ),
         axis=chart.axis,
         unit=chart.unit,
     )

@@ -19,7 +19,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.cluster.memory.admission import (
     Admission,
-    Operation,
+    WriteOperation,
     default_storage_class,
     resolve_priority,
 )
@@ -32,7 +32,7 @@ from koordinator.scheduler.assembly import build_scheduler
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.ingest import is_over
-from koordinator.scheduler.loop import Bound, Evicted, Options, Outcome, Unschedulable
+from koordinator.scheduler.loop import Bound, Evicted, Outcome, SchedulerOptions, Unschedulable
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.queue import QueueState
 from koordinator.scheduler.snapshot import ClusterState
@@ -40,7 +40,7 @@ from koordinator.simulator.ephemeral_claims import create_ephemeral_claims
 from koordinator.simulator.volume_controller import VolumeController
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
-    from koordinator.scheduler.features.metrics import Metrics
+    from koordinator.scheduler.features.metrics import SchedulerMetrics
 
 #: Rounds of retries without any pod placed or evicted after which waiting longer is pointless.
 FRUITLESS_ROUNDS = 8
@@ -52,7 +52,9 @@ STOCK = KubeSchedulerConfiguration(
 )
 
 
-def keep_or_resolve_priority(operation: Operation, obj: KubeObject, cluster: Reader) -> KubeObject:
+def keep_or_resolve_priority(
+    operation: WriteOperation, obj: KubeObject, cluster: Reader
+) -> KubeObject:
     """Believe the priority of a pod that comes from a cluster.
 
     Admission has seen it there already.
@@ -74,12 +76,12 @@ class Embedded:
         configuration: KubeSchedulerConfiguration = STOCK,
         *,
         now_s: float = 0.0,
-        options: Options | None = None,
+        options: SchedulerOptions | None = None,
         admission: Sequence[Admission] = DEFAULT_ADMISSION,
         out_of_tree: Iterable[PluginSpec[Any]] = (),
         source: str = "",
         gates: FeatureGates = NO_GATES,
-        metrics: "Metrics | None" = None,
+        metrics: "SchedulerMetrics | None" = None,
         audit: Audit | None = None,
         on_fault: FaultHandler = raise_fault,
         state: ClusterState | None = None,
@@ -93,7 +95,7 @@ class Embedded:
         )
         self.volumes = VolumeController(self.cluster)
         self._synced = False
-        options = options or Options(
+        options = options or SchedulerOptions(
             initial_backoff_s=configuration.pod_initial_backoff_seconds,
             max_backoff_s=configuration.pod_max_backoff_seconds,
         )
@@ -190,7 +192,7 @@ def schedule(
     Raises InputError, and InvalidError for an object that admission refuses.
     """
     faults = FaultLog()
-    options = Options(
+    options = SchedulerOptions(
         initial_backoff_s=configuration.pod_initial_backoff_seconds,
         max_backoff_s=configuration.pod_max_backoff_seconds,
         report=False,

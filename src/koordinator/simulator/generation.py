@@ -33,7 +33,7 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SimulationPlan:
     """All that will come from outside during a run."""
 
     objects: tuple[KubeObject, ...]  # there from the beginning
@@ -42,7 +42,7 @@ class Plan:
     outages: tuple[Outage, ...]
 
 
-def generate(workload: Workload, seed: int, until_s: float) -> Plan:
+def generate(workload: Workload, seed: int, until_s: float) -> SimulationPlan:
     """Draw everything up to a time."""
     objects: list[KubeObject] = []
     nodes: dict[str, tuple[str, ...]] = {}
@@ -64,7 +64,7 @@ def generate(workload: Workload, seed: int, until_s: float) -> Plan:
         else:
             objects.append(obj)
     outages = tuple(_outages(workload, nodes, seed, until_s))
-    return Plan(tuple(objects), nodes, tuple(submissions), outages)
+    return SimulationPlan(tuple(objects), nodes, tuple(submissions), outages)
 
 
 def other_objects(workload: Workload) -> list[KubeObject]:

@@ -17,7 +17,7 @@ _TIB = 1 << 40
 _TENTHS_BELOW_S = 9.95
 
 
-class Unit(StrEnum):
+class NumberUnit(StrEnum):
     """What a number counts, which decides how it is written."""
 
     SHARE = "share"  # 0..1
@@ -30,23 +30,23 @@ class Unit(StrEnum):
         if value is None or math.isnan(value):
             return UNKNOWN
         match self:
-            case Unit.SHARE:
+            case NumberUnit.SHARE:
                 return percent(value)
-            case Unit.SECONDS:
+            case NumberUnit.SECONDS:
                 return duration(value)
-            case Unit.RATE:
+            case NumberUnit.RATE:
                 return f"{count(value)}/s"
-            case Unit.COUNT:
+            case NumberUnit.COUNT:
                 return count(value)
 
     def tick(self, value: float, step: float) -> str:
         """Return the value for an axis whose ticks, round numbers, are ``step`` apart."""
         match self:
-            case Unit.SHARE:
+            case NumberUnit.SHARE:
                 return f"{value * 100:g}%"
-            case Unit.SECONDS:
+            case NumberUnit.SECONDS:
                 return duration_tick(value, step)
-            case Unit.COUNT | Unit.RATE:
+            case NumberUnit.COUNT | NumberUnit.RATE:
                 return compact(value)
 
 

@@ -27,7 +27,7 @@ from koordinator.api.pod_group import PodGroup, PodGroupSpec
 from koordinator.api.priority import PriorityClass
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.stages import Distribution, PodLife
-from koordinator.simulator.usage import WHOLE, Usage
+from koordinator.simulator.usage import WHOLE, UsageProfile
 from koordinator.simulator.workload import (
     ArrivalConfig,
     DistributionConfig,
@@ -60,7 +60,7 @@ class Blueprint:
     duration: Distribution
     members: int = 1
     group: PodGroup | None = None  # of pods that start together
-    usage: Usage = WHOLE
+    usage: UsageProfile = WHOLE
 
 
 def blueprints_of(stream: PodStream, workload: Workload) -> list[Blueprint]:
@@ -143,13 +143,13 @@ def _group(stream: PodStream, template: TemplateConfig) -> PodGroup | None:
     )
 
 
-def _usage(stream: PodStream, template: TemplateConfig) -> Usage:
+def _usage(stream: PodStream, template: TemplateConfig) -> UsageProfile:
     config = template.usage or UsageConfig()
     if config.high is not None:
         low, high = config.low or 0, config.high
     else:
         low = high = _WHOLE if config.cpu is None else config.cpu
-    return Usage(
+    return UsageProfile(
         stream=stream.name,
         low=low / _WHOLE,
         high=high / _WHOLE,

@@ -12,9 +12,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from koordinator.domain.run_report import NodeGroup, RunRecorder, Sample
+from koordinator.domain.run_report import NodeGroup, RunRecorder, RunSample
 from koordinator.foundation.clock import Clock, SystemClock
-from koordinator.simulator.numerals import UNKNOWN, Unit, count, duration, percent
+from koordinator.simulator.numerals import UNKNOWN, NumberUnit, count, duration, percent
 
 _REDRAW_EVERY_S = 0.1
 _LINE_EVERY_S = 5.0
@@ -41,7 +41,7 @@ class LiveView:
         self._console = console or Console(stderr=True)
         self._clock = clock or SystemClock()
         self._drawn_at_s = self._clock.now_s()
-        self._drawn: Sample | None = None
+        self._drawn: RunSample | None = None
         is_animated = self._console.is_terminal and not self._console.is_dumb_terminal
         self._live = Live(console=self._console, auto_refresh=False) if is_animated else None
 
@@ -74,11 +74,11 @@ class LiveView:
             return
         self._drawn = sample
         if self._live:
-            self._live.update(self._picture(sample), refresh=True)
+            self._live.update(self._snapshot(sample), refresh=True)
         else:
             self._console.print(self._line(sample), soft_wrap=True)
 
-    def _picture(self, sample: Sample) -> RenderableType:
+    def _snapshot(self, sample: RunSample) -> RenderableType:
         bars = Table.grid(padding=(0, 2))
         bars.add_column(no_wrap=True)
         bars.add_column(width=_BAR_COLUMNS)
@@ -91,7 +91,7 @@ class LiveView:
             bars.add_row(Text(group.name), _bar(share, "green"), f"{percent(share)} {resource}")
         return Group(Text(self._recorder.title, "bold"), bars, Text(" · ".join(_facts(sample))))
 
-    def _line(self, sample: Sample) -> Text:
+    def _line(self, sample: RunSample) -> Text:
         shares = (
             f"{group.name} {percent(share)} {resource}"
             for group in self._recorder.groups
@@ -99,11 +99,11 @@ class LiveView:
         )
         return Text(" · ".join([self._time(sample), *_facts(sample), *shares]))
 
-    def _time(self, sample: Sample) -> str:
+    def _time(self, sample: RunSample) -> str:
         started_s = self._recorder.started_s
         return f"{duration(sample.time_s - started_s)} of {duration(self._ends_s - started_s)}"
 
-    def _done(self, sample: Sample) -> float:
+    def _done(self, sample: RunSample) -> float:
         span_s = self._ends_s - self._recorder.started_s
         return (sample.time_s - self._recorder.started_s) / span_s if span_s > 0 else 1.0
 
@@ -118,15 +118,15 @@ def _bar(share: float, colour: str) -> ProgressBar:
     )
 
 
-def _main_share(group: NodeGroup, sample: Sample) -> tuple[float, str]:
+def _main_share(group: NodeGroup, sample: RunSample) -> tuple[float, str]:
     """Return how much is allocated of what the group is there for."""
     allocation = sample.allocated[group.name]
     return (allocation.gpu, "GPU") if group.gpus else (allocation.cpu, "CPU")
 
 
-def _facts(sample: Sample) -> list[str]:
+def _facts(sample: RunSample) -> list[str]:
     is_rated = sample.scheduling_s > 0
-    rate = Unit.RATE.text(sample.decisions / sample.scheduling_s) if is_rated else UNKNOWN
+    rate = NumberUnit.RATE.text(sample.decisions / sample.scheduling_s) if is_rated else UNKNOWN
     return [
         f"{count(sample.pending)} pending",
         f"{count(sample.running)} running",

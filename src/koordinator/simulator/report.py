@@ -13,7 +13,7 @@ from rich.text import Text
 from koordinator.domain.run_report import KindTotals, RunEvent, RunReport
 from koordinator.simulator.colocation.comparison import comparison_markup
 from koordinator.simulator.markup import Markup, element
-from koordinator.simulator.numerals import UNKNOWN, Unit, count, duration, percent
+from koordinator.simulator.numerals import UNKNOWN, NumberUnit, count, duration, percent
 from koordinator.simulator.run_charts import (
     cluster_charts,
     colocation_charts,
@@ -134,7 +134,7 @@ def _figures(report: RunReport) -> list[tuple[str, str, str]]:
             duration(waits.p50_s) if waits else UNKNOWN,
             f"p99 {duration(waits.p99_s)}" if waits else UNKNOWN,
         ),
-        ("Throughput", Unit.RATE.text(report.decision_rate()), "scheduling decisions"),
+        ("Throughput", NumberUnit.RATE.text(report.decision_rate()), "scheduling decisions"),
         ("Node failures", count(report.node_failures), f"{count(total.failed)} pods failed"),
     ]
 

@@ -28,19 +28,19 @@ from koordinator.simulator.colocation.objects import (
     unmanaged_objects,
 )
 from koordinator.simulator.embedded import DEFAULT_ADMISSION
+from koordinator.simulator.gauge import WorldGauge
 from koordinator.simulator.generation import generate
 from koordinator.simulator.interruption import RunInterrupted
-from koordinator.simulator.measuring import Gauge
 from koordinator.simulator.stages import PodStage
 from koordinator.simulator.workload import Workload
 from koordinator.simulator.workload_file import read_workload
-from koordinator.simulator.world import PodRun, Submission, World
+from koordinator.simulator.world import SimulatedPod, Submission, World
 
 PROFILE = "data/demo-profile.yaml"
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class PodPlacement:
     """What became of one pod object; times are virtual, None where it didn't come to that."""
 
     pod: str  # namespace/name
@@ -58,7 +58,7 @@ class SimulationResult:
     """The report for people, the placements for analysis, and the cluster as it was at the end."""
 
     report: RunReport
-    placements: tuple[Placement, ...]  # in the order of submission
+    placements: tuple[PodPlacement, ...]  # in the order of submission
     cluster: Reader
 
 
@@ -110,7 +110,7 @@ class Simulation:
         self.world.submit(_for_profiles(plan.submissions, configuration))
         for outage in plan.outages:
             self.world.fail_node(outage.at_s, outage.node, outage.repaired_after_s)
-        self._gauge = Gauge(self.world, plan.nodes, (s.pod for s in plan.submissions))
+        self._gauge = WorldGauge(self.world, plan.nodes, (s.pod for s in plan.submissions))
         self.recorder = RunRecorder(
             title=workload.title,
             seed=self.seed,
@@ -127,10 +127,10 @@ class Simulation:
         self._loop = None
         if colocation is not None:
             from koordinator.simulator.colocation.loop import (  # noqa: PLC0415 -- node agents and
-                Loop,  # their strategies are not loaded for all other commands
+                ColocationLoop,  # their strategies are not loaded for all other commands
             )
 
-            self._loop = Loop(
+            self._loop = ColocationLoop(
                 self.world,
                 colocation,
                 self._lots("hosts"),
@@ -218,8 +218,8 @@ def _for_profiles(
     return found
 
 
-def _placement(run: PodRun) -> Placement:
-    return Placement(
+def _placement(run: SimulatedPod) -> PodPlacement:
+    return PodPlacement(
         pod=run.key,
         kind=run.submission.kind,
         node=run.node,

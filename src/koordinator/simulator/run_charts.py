@@ -6,9 +6,16 @@ import numpy as np
 
 from koordinator.domain.run_report import AllocationColumns, NodeGroup, RunReport
 from koordinator.simulator.axes import SHARES, Axis, FloatArray, value_axis
-from koordinator.simulator.charts import Chart, Series, area_chart, empty_chart, line_chart, strip
+from koordinator.simulator.charts import (
+    Chart,
+    ChartSeries,
+    area_chart,
+    empty_chart,
+    line_chart,
+    strip,
+)
 from koordinator.simulator.markup import Markup
-from koordinator.simulator.numerals import Unit, count, memory
+from koordinator.simulator.numerals import NumberUnit, count, memory
 
 #: Stretches of the run over which the scheduling rate is averaged.
 _RATE_STRETCHES = 120
@@ -40,7 +47,7 @@ def allocation(report: RunReport) -> Markup:
             "Allocation",
             "Share of the cluster that is given to pods",
             _allocation_series(report.allocated(), with_gpu=has_gpus(report)),
-            unit=Unit.SHARE,
+            unit=NumberUnit.SHARE,
             axis=SHARES,
         )
     )
@@ -54,11 +61,11 @@ def fragmentation(report: RunReport) -> Markup:
         return empty_chart(title, "No free GPUs to measure.")
     of_all = of_free * (1 - _column(report.allocated().gpu))
     series = (
-        Series(name="of the free GPUs", values=of_free, tone=_GPU),
-        Series(name="of all GPUs", values=of_all, tone=_LATE),
+        ChartSeries(name="of the free GPUs", values=of_free, tone=_GPU),
+        ChartSeries(name="of all GPUs", values=of_all, tone=_LATE),
     )
     note = "Free GPU capacity that a typical pod could not use"
-    return line_chart(_chart(report, title, note, series, unit=Unit.SHARE))
+    return line_chart(_chart(report, title, note, series, unit=NumberUnit.SHARE))
 
 
 def pending(report: RunReport) -> Markup:
@@ -68,7 +75,7 @@ def pending(report: RunReport) -> Markup:
     if not reasons:
         return empty_chart(title, "No pod was pending when a sample was taken.")
     series = tuple(
-        Series(name=reason, values=_column(pods), tone=tone)
+        ChartSeries(name=reason, values=_column(pods), tone=tone)
         for (reason, pods), tone in zip(reasons.items(), _REASON_TONES, strict=False)
     )
     chart = _chart(
@@ -76,17 +83,17 @@ def pending(report: RunReport) -> Markup:
         title,
         "What keeps the waiting pods from a node",
         series,
-        unit=Unit.COUNT,
-        axis=value_axis(float(np.sum([s.values for s in series], axis=0).max()), Unit.COUNT),
+        unit=NumberUnit.COUNT,
+        axis=value_axis(float(np.sum([s.values for s in series], axis=0).max()), NumberUnit.COUNT),
     )
     return area_chart(chart)
 
 
 def running(report: RunReport) -> Markup:
     """Show how many pods run."""
-    series = (Series(name="running", values=_column(report.samples.pods_running), tone=_PODS),)
+    series = (ChartSeries(name="running", values=_column(report.samples.pods_running), tone=_PODS),)
     note = "Pods on a node with work left"
-    return line_chart(_chart(report, "Running pods", note, series, unit=Unit.COUNT))
+    return line_chart(_chart(report, "Running pods", note, series, unit=NumberUnit.COUNT))
 
 
 def throughput(report: RunReport) -> Markup:
@@ -99,8 +106,8 @@ def throughput(report: RunReport) -> Markup:
             report,
             "Scheduling throughput",
             "Decisions per second of wall time spent in the scheduler",
-            (Series(name="decisions", values=rates, tone=_CPU),),
-            unit=Unit.RATE,
+            (ChartSeries(name="decisions", values=rates, tone=_CPU),),
+            unit=NumberUnit.RATE,
             rows=ends,
         )
     )
@@ -109,11 +116,13 @@ def throughput(report: RunReport) -> Markup:
 def waiting(report: RunReport) -> Markup:
     """Show how long the pods waited that were scheduled since the sample before."""
     series = (
-        Series(name="median", values=_column(report.samples.waited_p50_s), tone=_CPU),
-        Series(name="95th percentile", values=_column(report.samples.waited_p95_s), tone=_LATE),
+        ChartSeries(name="median", values=_column(report.samples.waited_p50_s), tone=_CPU),
+        ChartSeries(
+            name="95th percentile", values=_column(report.samples.waited_p95_s), tone=_LATE
+        ),
     )
     note = "Virtual time from submission to a node, by time of scheduling"
-    return line_chart(_chart(report, "Waiting time", note, series, unit=Unit.SECONDS))
+    return line_chart(_chart(report, "Waiting time", note, series, unit=NumberUnit.SECONDS))
 
 
 def colocation_charts(report: RunReport) -> list[Markup]:
@@ -124,10 +133,10 @@ def colocation_charts(report: RunReport) -> list[Markup]:
     when = "with colocation" if found.is_on else "without colocation"
     columns = found.samples
     used = (
-        Series(name="services", values=_column(columns.services_cpu), tone=_CPU),
-        Series(name="best effort", values=_column(columns.best_effort_cpu), tone=_PODS),
+        ChartSeries(name="services", values=_column(columns.services_cpu), tone=_CPU),
+        ChartSeries(name="best effort", values=_column(columns.best_effort_cpu), tone=_PODS),
         *(
-            Series(name=name, values=_column(values), tone=tone)
+            ChartSeries(name=name, values=_column(values), tone=tone)
             for name, values, tone in (
                 ("batch-cpu", columns.batch_cpu, _MEMORY),
                 ("mid-cpu", columns.mid_cpu, _GPU),
@@ -136,8 +145,8 @@ def colocation_charts(report: RunReport) -> list[Markup]:
         ),
     )
     risk = (
-        Series(name="at risk", values=_column(columns.at_risk), tone=_LATE),
-        Series(name="held back", values=_column(columns.suppressed), tone=_PODS),
+        ChartSeries(name="at risk", values=_column(columns.at_risk), tone=_LATE),
+        ChartSeries(name="held back", values=_column(columns.suppressed), tone=_PODS),
     )
     note = f"Share of time above {found.safe_percent}% of a node, of the CPU that best effort wants"
     return [
@@ -147,11 +156,11 @@ def colocation_charts(report: RunReport) -> list[Markup]:
                 f"CPU in use, {when}",
                 "Share of all CPUs, and what is published of them",
                 used,
-                unit=Unit.SHARE,
+                unit=NumberUnit.SHARE,
                 axis=SHARES,
             )
         ),
-        line_chart(_chart(report, f"Services at risk, {when}", note, risk, unit=Unit.SHARE)),
+        line_chart(_chart(report, f"Services at risk, {when}", note, risk, unit=NumberUnit.SHARE)),
     ]
 
 
@@ -164,7 +173,7 @@ def group_charts(report: RunReport) -> list[Markup]:
                 group.name,
                 _size_of(group),
                 _allocation_series(report.samples.allocated[group.name], with_gpu=group.gpus > 0),
-                unit=Unit.SHARE,
+                unit=NumberUnit.SHARE,
                 axis=SHARES,
             ),
             small=True,
@@ -190,9 +199,9 @@ def _chart(
     report: RunReport,
     title: str,
     note: str,
-    series: tuple[Series, ...],
+    series: tuple[ChartSeries, ...],
     *,
-    unit: Unit,
+    unit: NumberUnit,
     axis: Axis | None = None,
     rows: Sequence[int] | None = None,
 ) -> Chart:
@@ -211,12 +220,12 @@ def _chart(
     )
 
 
-def _allocation_series(columns: AllocationColumns, *, with_gpu: bool) -> tuple[Series, ...]:
-    gpu = (Series(name="GPU", values=_column(columns.gpu), tone=_GPU),) if with_gpu else ()
+def _allocation_series(columns: AllocationColumns, *, with_gpu: bool) -> tuple[ChartSeries, ...]:
+    gpu = (ChartSeries(name="GPU", values=_column(columns.gpu), tone=_GPU),) if with_gpu else ()
     return (
         *gpu,
-        Series(name="CPU", values=_column(columns.cpu), tone=_CPU),
-        Series(name="memory", values=_column(columns.memory), tone=_MEMORY),
+        ChartSeries(name="CPU", values=_column(columns.cpu), tone=_CPU),
+        ChartSeries(name="memory", values=_column(columns.memory), tone=_MEMORY),
     )
 
 

@@ -15,7 +15,7 @@ _DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class UsageProfile:
     """Shares of the requests, 0..1; CPU is highest at ``peak_s`` after midnight."""
 
     stream: str = ""
@@ -26,7 +26,7 @@ class Usage:
 
 
 #: Of pods of which nothing is said.
-WHOLE = Usage()
+WHOLE = UsageProfile()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class UsageKinds:
     """The different usages, numbered as they appear: columns of the fleet's arrays."""
 
     def __init__(self, spikes: Sequence[Spike] = ()) -> None:
-        self.kinds: list[Usage] = []
+        self.kinds: list[UsageProfile] = []
         self._spikes = spikes
-        self._columns: dict[Usage, int] = {}
+        self._columns: dict[UsageProfile, int] = {}
 
-    def column(self, usage: Usage) -> int:
+    def column(self, usage: UsageProfile) -> int:
         """Return the number of a usage; a new one gets the next."""
         column = self._columns.get(usage)
         if column is None:
@@ -63,7 +63,7 @@ class UsageKinds:
         """Return the share of the memory request in use, ``(n_kinds,)``."""
         return np.array([usage.memory for usage in self.kinds], float)
 
-    def _share(self, usage: Usage, now_s: float) -> float:
+    def _share(self, usage: UsageProfile, now_s: float) -> float:
         swing = (1 + math.cos(2 * math.pi * (now_s - usage.peak_s) / _DAY_S)) / 2
         share = usage.low + (usage.high - usage.low) * swing
         for spike in self._spikes:

@@ -242,7 +242,7 @@ class SpikeConfig(ConfigStruct, frozen=True, kw_only=True):
     factor: float
 
 
-class ColocationConfig(ConfigStruct, frozen=True, kw_only=True):
+class ColocationSettings(ConfigStruct, frozen=True, kw_only=True):
     """Usage is measured, and batch pods live on what services leave unused.
 
     How much is given away and when is held back say slo-controller-config and the colocation
@@ -271,6 +271,6 @@ class Workload(ConfigStruct, frozen=True, kw_only=True):
     failures: tuple[FailureConfig, ...] = ()
     outages: tuple[OutageConfig, ...] = ()
     objects: tuple[dict[str, Any], ...] = ()  # manifests of whatever else there is: quotas, …
-    colocation: ColocationConfig | None = None  # nothing is measured if left out
+    colocation: ColocationSettings | None = None  # nothing is measured if left out
     grace_period: Duration = Duration(seconds=50)
     toleration: Duration = Duration(minutes=5)

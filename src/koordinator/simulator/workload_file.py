@@ -23,7 +23,7 @@ from koordinator.simulator.generation import other_objects, pod_controllers
 from koordinator.simulator.node_pools import nodes_of
 from koordinator.simulator.pod_streams import blueprints_of
 from koordinator.simulator.workload import (
-    ColocationConfig,
+    ColocationSettings,
     DistributionConfig,
     PodStream,
     TemplateConfig,
@@ -112,7 +112,7 @@ def _check_failures(workload: Workload) -> None:
             )
 
 
-def _check_colocation(workload: Workload, config: ColocationConfig) -> None:
+def _check_colocation(workload: Workload, config: ColocationSettings) -> None:
     if config.step < _LEAST_STEP:
         raise InputError(
             f"found {config.step}; accepted is at least {_LEAST_STEP}", path="colocation.step"

@@ -34,7 +34,7 @@ from koordinator.foundation.clock import Clock, SystemClock, to_datetime
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.features.audit import Audit
-from koordinator.scheduler.loop import Bound, Evicted, Options, Outcome
+from koordinator.scheduler.loop import Bound, Evicted, Outcome, SchedulerOptions
 from koordinator.simulator.embedded import DEFAULT_ADMISSION, STOCK, Embedded
 from koordinator.simulator.ephemeral_claims import create_ephemeral_claims
 from koordinator.simulator.recorder import Recorder
@@ -53,10 +53,10 @@ from koordinator.simulator.stages import (
     seconds_tolerated,
     unreachable,
 )
-from koordinator.simulator.usage import WHOLE, Usage
+from koordinator.simulator.usage import WHOLE, UsageProfile
 
 if TYPE_CHECKING:
-    from koordinator.scheduler.features.metrics import Metrics
+    from koordinator.scheduler.features.metrics import SchedulerMetrics
 
 
 class Rank(IntEnum):
@@ -69,7 +69,7 @@ class Rank(IntEnum):
     HOSTS = 4  # what runs by then is measured
 
 
-class Journal(Protocol):
+class RunObserver(Protocol):
     """Is told what happens; ``domain.run_report.RunRecorder`` is one."""
 
     def submitted(self, kind: str) -> None: ...
@@ -84,13 +84,13 @@ class Journal(Protocol):
 class Hosts(Protocol):
     """Is told which pods run where; says how far their work has come."""
 
-    def started(self, run: "PodRun") -> None:
+    def started(self, run: "SimulatedPod") -> None:
         """Take in a pod that begins its work, or begins it anew."""
 
-    def stopped(self, run: "PodRun") -> None:
+    def stopped(self, run: "SimulatedPod") -> None:
         """Forget a pod that works no more: it is done, gone, or its node has failed."""
 
-    def work_left_s(self, run: "PodRun") -> float:
+    def work_left_s(self, run: "SimulatedPod") -> float:
         """Return after how long its work may be done; 0 if it is."""
 
 
@@ -103,11 +103,11 @@ class Submission:
     kind: str = ""  # of workload, for reports
     life: PodLife = ENDLESS
     group: PodGroup | None = None  # of which the pod is a member; it goes with the last of them
-    usage: Usage = WHOLE
+    usage: UsageProfile = WHOLE
 
 
 @dataclass(slots=True, eq=False)
-class PodRun:
+class SimulatedPod:
     """One pod object and what became of it.  Only the world writes to it; others read."""
 
     submission: Submission
@@ -129,7 +129,7 @@ class PodRun:
 @dataclass(slots=True, eq=False)
 class _NodeRun:
     stage: NodeStage
-    pods: dict[str, PodRun]
+    pods: dict[str, SimulatedPod]
     outage: int = 0  # number of the current or last one
 
 
@@ -161,7 +161,7 @@ class World:
         admission: Sequence[Admission] = DEFAULT_ADMISSION,
         audit: Audit | None = None,
     ) -> None:
-        options = Options(
+        options = SchedulerOptions(
             initial_backoff_s=configuration.pod_initial_backoff_seconds,
             max_backoff_s=configuration.pod_max_backoff_seconds,
             report=False,
@@ -178,10 +178,10 @@ class World:
         self.cluster = self.embedded.cluster
         self.scheduler = self.embedded.scheduler
         self.scheduling_s = 0.0  # so far, on the stopwatch
-        self.pods: dict[str, PodRun] = {}  # those that have not ended, by namespace/name
-        self.history: list[PodRun] = []  # all, in the order of submission
+        self.pods: dict[str, SimulatedPod] = {}  # those that have not ended, by namespace/name
+        self.history: list[SimulatedPod] = []  # all, in the order of submission
         self.counts: Counter[PodStage] = Counter()  # pods of the history by stage
-        self._journal: Journal = _Nobody()
+        self._journal: RunObserver = _Nobody()
         self._hosts: Hosts | None = None
         self._recorder: Recorder | None = None
         self._stopwatch = stopwatch or SystemClock()
@@ -200,7 +200,7 @@ class World:
         """Virtual time; starts at 0."""
         return self.embedded.clock.now_s()
 
-    def tell(self, journal: Journal) -> None:
+    def tell(self, journal: RunObserver) -> None:
         """Tell this journal, and no other any more, what happens from now on."""
         self._journal = journal
 
@@ -324,7 +324,7 @@ class World:
         if times:
             name = resubmitted_name(pod.metadata.name, times)
             pod = replace(pod, metadata=replace(pod.metadata, name=name))
-        run = PodRun(submission, self.cluster.create(pod), times, self.now_s)
+        run = SimulatedPod(submission, self.cluster.create(pod), times, self.now_s)
         create_ephemeral_claims(self.cluster, run.pod)
         self.pods[run.key] = run
         self.history.append(run)
@@ -332,7 +332,7 @@ class World:
         told = self._journal.resubmitted if times else self._journal.submitted
         told(submission.kind)
 
-    def _start(self, run: PodRun, node: str) -> None:
+    def _start(self, run: SimulatedPod, node: str) -> None:
         host = self._nodes[node]
         host.pods[run.key] = run
         run.node, run.bound_s, run.why = node, self.now_s, ""
@@ -343,7 +343,7 @@ class World:
         else:
             self._move(run, PodEvent.BOUND_TO_FAILED_NODE)
 
-    def _work(self, run: PodRun) -> None:
+    def _work(self, run: SimulatedPod) -> None:
         """Report the pod as running and plan its end, which the node's next failure cancels."""
         self._set_phase(run, "Running")
         if self._hosts is not None:
@@ -355,7 +355,7 @@ class World:
             Rank.END,
         )
 
-    def _finish(self, run: PodRun, outage: int) -> None:
+    def _finish(self, run: SimulatedPod, outage: int) -> None:
         if run.stage is not PodStage.RUNNING or self._nodes[run.node].outage != outage:
             return
         left_s = self._hosts.work_left_s(run) if self._hosts is not None else 0.0
@@ -371,7 +371,7 @@ class World:
         self._leave(run.submission)
         self._journal.finished(run.submission.kind)
 
-    def _lose(self, run: PodRun) -> None:
+    def _lose(self, run: SimulatedPod) -> None:
         """End a pod whose object is gone; its owner submits it again unless it has given up."""
         self._end(run, PodEvent.DELETED)
         submission, times = run.submission, run.times + 1
@@ -401,7 +401,7 @@ class World:
             del self._members[group.key]
             self.cluster.delete(PodGroup, group.metadata.name, group.metadata.namespace)
 
-    def _end(self, run: PodRun, event: PodEvent) -> None:
+    def _end(self, run: SimulatedPod, event: PodEvent) -> None:
         self._stop(run)
         self._move(run, event)
         run.ended_s = self.now_s
@@ -409,23 +409,23 @@ class World:
         if run.node:
             del self._nodes[run.node].pods[run.key]
 
-    def _stop(self, run: PodRun) -> None:
+    def _stop(self, run: SimulatedPod) -> None:
         if self._hosts is not None and run.stage is PodStage.RUNNING:
             self._hosts.stopped(run)
 
-    def _move(self, run: PodRun, event: PodEvent) -> None:
+    def _move(self, run: SimulatedPod, event: PodEvent) -> None:
         self.counts[run.stage] -= 1
         run.stage = next_pod_stage(run.stage, event, run.key)
         self.counts[run.stage] += 1
 
-    def _set_phase(self, run: PodRun, phase: str) -> None:
+    def _set_phase(self, run: SimulatedPod, phase: str) -> None:
         meta = run.pod.metadata
         pod = self.cluster.get(Pod, meta.name, meta.namespace)
         start_time = pod.status.start_time or to_datetime(self.now_s)
         status = replace(pod.status, phase=phase, start_time=start_time)
         self.cluster.update_status(replace(pod, status=status))
 
-    def _delete(self, run: PodRun) -> None:
+    def _delete(self, run: SimulatedPod) -> None:
         meta = run.pod.metadata
         self.cluster.delete(Pod, meta.name, meta.namespace, grace_period_s=0)
 
@@ -459,7 +459,7 @@ class World:
             leave_s = self.now_s + seconds_tolerated(run.pod.spec.tolerations)
             self.at(leave_s, partial(self._take_away, run, outage), Rank.DELETE)
 
-    def _take_away(self, run: PodRun, outage: int) -> None:
+    def _take_away(self, run: SimulatedPod, outage: int) -> None:
         if run.stage is PodStage.INTERRUPTED and self._nodes[run.node].outage == outage:
             self._delete(run)
             self._lose(run)
@@ -495,12 +495,12 @@ class World:
         return [name for name, host in self._nodes.items() if host.stage is not NodeStage.READY]
 
 
-def _metrics() -> "Metrics":
+def _metrics() -> "SchedulerMetrics":
     from prometheus_client import CollectorRegistry  # noqa: PLC0415 -- what measures is not loaded
 
-    from koordinator.scheduler.features.metrics import Metrics  # noqa: PLC0415 -- … where nobody asks
+    from koordinator.scheduler.features.metrics import SchedulerMetrics  # noqa: PLC0415 -- … where nobody asks
 
-    return Metrics(CollectorRegistry())
+    return SchedulerMetrics(CollectorRegistry())
 
 
 class _Nobody:

@@ -119,23 +119,23 @@ class VgpuCollector(Collector):
     def __init__(
         self,
         node: str,
-        picture: Callable[[], VgpuPicture],
+        snapshot: Callable[[], VgpuPicture],
         gpus: Gpus,
         clock: Clock,
         *,
         with_old_names: bool,
     ) -> None:
         self._node = node
-        self._picture = picture
+        self._snapshot = snapshot
         self._gpus = gpus
         self._clock = clock
         self._with_old_names = with_old_names
         self._asking = Lock()  # the driver, one scrape at a time
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        picture = self._picture()
-        yield from self._host(picture)
-        rows = list(_rows(picture))
+        snapshot = self._snapshot()
+        yield from self._host(snapshot)
+        rows = list(_rows(snapshot))
         for family in _CONTAINER_FAMILIES:
             if family.is_old and not self._with_old_names:
                 continue
@@ -146,16 +146,16 @@ class VgpuCollector(Collector):
                 found.add_metric((*_labels(region, use), *parts, _ZONE), family.value(use))
             yield found
         yield from self._last_kernels(rows)
-        yield from _own(picture)
+        yield from _own(snapshot)
 
-    def _host(self, picture: VgpuPicture) -> Iterator[GaugeMetricFamily]:
+    def _host(self, snapshot: VgpuPicture) -> Iterator[GaugeMetricFamily]:
         try:
             with self._asking:
                 usage = [use for use in self._gpus.usage() if not use.pid]
         except HostError as error:
             log.warning("GPUs not asked", extra={"error": str(error)})
             return
-        known = {gpu.minor: gpu for gpu in picture.gpus}
+        known = {gpu.minor: gpu for gpu in snapshot.gpus}
         for family in _HOST_FAMILIES:
             if family.is_old and not self._with_old_names:
                 continue
@@ -184,10 +184,10 @@ class VgpuCollector(Collector):
             yield found
 
 
-def _rows(picture: VgpuPicture) -> Iterator[tuple[OwnedRegion, DeviceUse]]:
+def _rows(snapshot: VgpuPicture) -> Iterator[tuple[OwnedRegion, DeviceUse]]:
     """Yield what is shown: only GPUs that the pod was given, one row for each index."""
-    known = {gpu.minor: gpu.uuid for gpu in picture.gpus}
-    for region in picture.regions:
+    known = {gpu.minor: gpu.uuid for gpu in snapshot.gpus}
+    for region in snapshot.regions:
         gpus = region.owner.gpus.items()
         given = {(uuid or known.get(minor, ""))[:UUID_SHOWN] for minor, uuid in gpus}
         for use in region.reading.devices:
@@ -195,15 +195,15 @@ def _rows(picture: VgpuPicture) -> Iterator[tuple[OwnedRegion, DeviceUse]]:
                 yield region, use
 
 
-def _own(picture: VgpuPicture) -> Iterator[GaugeMetricFamily]:
+def _own(snapshot: VgpuPicture) -> Iterator[GaugeMetricFamily]:
     found = GaugeMetricFamily(
         "koord_vgpu_monitor_regions", "Regions by what became of them.", labels=["state"]
     )
-    waiting = sum(region.is_waiting for region in picture.regions)
+    waiting = sum(region.is_waiting for region in snapshot.regions)
     for state, count in (
-        ("read", len(picture.regions)),
+        ("read", len(snapshot.regions)),
         ("waiting", waiting),
-        ("refused", len(picture.refused)),
+        ("refused", len(snapshot.refused)),
     ):
         found.add_metric([state], count)
     yield found

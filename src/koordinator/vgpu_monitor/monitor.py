@@ -65,7 +65,7 @@ class _Opened:
 
 
 class VgpuMonitor:
-    """``step`` is called by one thread; ``picture`` may be read by any.
+    """``step`` is called by one thread; ``snapshot`` may be read by any.
 
     ``wall_clock`` is that of the containers, which note the time of their kernels.
     """
@@ -81,7 +81,7 @@ class VgpuMonitor:
         wall_clock: Clock | None = None,
         retention_s: float = RETENTION_S,
     ) -> None:
-        self.picture = VgpuPicture()
+        self.snapshot = VgpuPicture()
         self._clock = clock
         self._wall_clock = wall_clock or clock
         self._regions = regions
@@ -146,9 +146,9 @@ class VgpuMonitor:
         finally:
             for each in opened:
                 each.file.close()
-        for name in refused.keys() - self.picture.refused.keys():
+        for name in refused.keys() - self.snapshot.refused.keys():
             log.warning("region refused", extra={"folder": name, "why": refused[name]})
-        self.picture = VgpuPicture(
+        self.snapshot = VgpuPicture(
             [OwnedRegion(each.owner, each.reading, each.name in waiting) for each in opened],
             self._known_gpus(now_s),
             refused,

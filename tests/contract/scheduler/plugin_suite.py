@@ -166,7 +166,7 @@ def fingerprint(state: ClusterState) -> tuple[Any, ...]:
         [(placed.key, placed.row) for placed in counters.by_key.values()],
         (state.usage_log.position, state.node_log.position, state.layout, state.cluster),
         state.objects.total_version,
-        {row: dict(nodes.numa.ledger(row).holdings) for row in nodes.rows.values()},
+        {row: dict(nodes.numa.ledger(row).allocations) for row in nodes.rows.values()},
     )
 
 

@@ -200,11 +200,11 @@ def test_an_outage_that_outlasts_our_patience(stage: Stage) -> None:
     held.end()
     eventually(lambda: stage.count("error"), 90)
 
-    with stage.interposer.hold("GET", r"^/api/v1/pods\?") as news:
+    with stage.interposer.hold("GET", r"^/api/v1/pods\?") as wakeup:
         for rule in outage:
             rule.end()
         stage.add_nodes(place("n2"))
-        news.wait_for_call()
+        wakeup.wait_for_call()
         eventually(lambda: stage.handled("NodeAdd") == 2)
 
     assert {stage.witness.node_of(name) for name in ("a", "b")} == {"n1", "n2"}

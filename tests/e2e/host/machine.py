@@ -31,7 +31,7 @@ from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.trees import Trees, trees_of
 from koordinator.host.roots import Roots
-from koordinator.koordlet.app import Koordlet, Options, Outbox
+from koordinator.koordlet.app import Koordlet, KoordletOptions, Outbox
 from koordinator.koordlet.app.gates import gates_of
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.view.pods import PodView, pod_view
@@ -94,7 +94,7 @@ class PodsMachine:
             host=self.host,
             gpus=NoGpus(),
             chance=np.random.default_rng(1),
-            options=Options(
+            options=KoordletOptions(
                 node_name="n1",
                 roots=self.roots,
                 gates=gates_of({"BEMemoryEvict": True, "CPUSetAllocator": False} | gates),

@@ -9,11 +9,14 @@ import pytest
 from tests.e2e.host.lone_cgroup import lone_cgroup
 
 from koordinator.foundation.errors import HostError, MissingFileError
-from koordinator.host.linux.perf_events import Event, LinuxPerfEvents
+from koordinator.host.linux.perf_events import LinuxPerfEvents, PerfEvent
 
 # Where no hierarchy of v1 has them, the counters follow the cgroups of v2.
 _HIERARCHIES = ("perf_event", "unified", ".")
-_CPU_CLOCK, _TASK_CLOCK = Event(1, 0), Event(1, 1)  # nanoseconds, counted by the kernel itself
+_CPU_CLOCK, _TASK_CLOCK = (
+    PerfEvent(1, 0),
+    PerfEvent(1, 1),
+)  # nanoseconds, counted by the kernel itself
 _CPUS = sorted(os.sched_getaffinity(0))
 
 

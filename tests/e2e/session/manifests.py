@@ -17,13 +17,13 @@ def node(
     **resources: str,
 ) -> Manifest:
     """Return a node; ``taint`` is the key of one that keeps pods away."""
-    room = {"cpu": cpu, "memory": "16Gi", "pods": "20", **resources}
+    headroom = {"cpu": cpu, "memory": "16Gi", "pods": "20", **resources}
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": {HOST: name, **(labels or {})}},
         "spec": {"taints": [{"key": taint, "effect": "NoSchedule"}]} if taint else {},
-        "status": {"capacity": room, "allocatable": room},
+        "status": {"capacity": headroom, "allocatable": headroom},
     }
 
 

@@ -37,9 +37,9 @@ JOINT = {
 
 def machine(name: str) -> list[Manifest]:
     """Return a node of two NUMA nodes: 16 CPUs, four GPUs in pairs, and a NIC beside each pair."""
-    room = {GPU: "400", f"{GPU}-core": "400", f"{GPU}-memory-ratio": "400", RDMA: "200"}
+    headroom = {GPU: "400", f"{GPU}-core": "400", f"{GPU}-memory-ratio": "400", RDMA: "200"}
     labels = {"node.koordinator.sh/numa-topology-policy": "SingleNUMANode"}
-    return [node(name, "16", labels=labels, **room), report(name), topology(name)]
+    return [node(name, "16", labels=labels, **headroom), report(name), topology(name)]
 
 
 def report(name: str, *, minors: tuple[int, ...] = (0, 1, 2, 3)) -> Manifest:

@@ -82,7 +82,7 @@ class Remedy:
 
     cluster: tuple[Manifest, ...]
     waiting: Manifest
-    complaint: str
+    warning: str
     help: Callable[[User], object]
 
 
@@ -196,7 +196,7 @@ def test_a_waiting_pod_is_scheduled_when(user: User, remedy: Remedy) -> None:
     user.apply(*remedy.cluster)
     user.nodes_of(*(it["metadata"]["name"] for it in remedy.cluster if it["kind"] == "Pod"))
     user.apply(remedy.waiting)
-    assert f": {remedy.complaint}." in user.refusal_of("waiting")["message"]
+    assert f": {remedy.warning}." in user.refusal_of("waiting")["message"]
 
     remedy.help(user)
 

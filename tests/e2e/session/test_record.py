@@ -99,7 +99,11 @@ def test_a_replayed_session_gives_the_same_bindings(
     found = recording.replayed()
 
     mine = {f"{user.namespace}/{name}": node for name, node in nodes.items()}
-    assert {name: fate["node"] for name, fate in found["pods"].items() if "node" in fate} == mine
+    assert {
+        name: pod_outcome["node"]
+        for name, pod_outcome in found["pods"].items()
+        if "node" in pod_outcome
+    } == mine
     assert f"{user.namespace}/late" in found["pods"]
     assert found["differences"] == []
     assert found["before"]["placed"] == len(nodes)

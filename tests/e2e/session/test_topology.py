@@ -95,11 +95,11 @@ def test_a_topology_that_makes_no_sense_gets_an_event(user: User) -> None:
     user.apply(topology(parent_of_block="BlockLayer"), wired("a0", "2", "a"))
     user.apply(group("train", 2), *members("train", 2))
 
-    def complaint() -> bool:
+    def warning() -> bool:
         said = user.condition_of("train-0", "PodScheduled")["message"]
         return "no cluster network topology" in said
 
-    eventually(complaint)
+    eventually(warning)
     events = user.kubectl("get", "events", "--all-namespaces", "-o", "json")
     assert "names a parent of itself" in events
     eventually(lambda: validity(user) == ["False"])

@@ -81,14 +81,14 @@ class _Maker:
         if self.often(0.5):
             labels["generation"] = str(self.number(1, 6))
         cpu = self.number(1500, 4000) if self._is_crowded else self.number(2000, 16000)
-        room = {
+        headroom = {
             "cpu": f"{cpu}m",
             "memory": f"{self.number(4000, 32000)}Mi",
             "ephemeral-storage": f"{self.number(20, 100)}Gi",
             "pods": str(self.pick(4, 20, 110)),
         }
         if self.often(0.3):
-            room["example.com/device"] = str(self.number(1, 3))
+            headroom["example.com/device"] = str(self.number(1, 3))
         taints = []
         if self.often(0.2):
             value = self.pick("a", "b")
@@ -107,7 +107,7 @@ class _Maker:
             "kind": "Node",
             "metadata": {"name": name, "labels": labels},
             "spec": {"taints": taints, "unschedulable": self.often(0.06)},
-            "status": {"capacity": room, "allocatable": room, "images": images},
+            "status": {"capacity": headroom, "allocatable": headroom, "images": images},
         }
 
     def csi_node(self, name: str) -> Manifest:

@@ -19,7 +19,7 @@ from koordinator.api.node_slo import NodeSlo, NodeSloSpec
 from koordinator.api.schema import object_schema
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.koordlet.view.slo import effective_slo
-from koordinator.manager.configuration.checking import check_config
+from koordinator.manager.configuration.checks import check_config
 
 #: Where a section of a NodeSLO comes from.
 SECTIONS = {

@@ -15,7 +15,7 @@ from koordinator.cli.explanation_text import print_explanations
 from koordinator.cli.main import app
 from koordinator.cli.manifests import read_manifests
 from koordinator.foundation.errors import InputError
-from koordinator.simulator.explaining import explain_pods
+from koordinator.simulator.explanations import explain_pods
 
 PENDING = ROOT / "tests/golden/explain/pending.yaml"
 NOW = "2026-01-01T12:00:10Z"

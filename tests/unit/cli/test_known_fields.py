@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from koordinator.api.registry import KINDS
-from koordinator.cli.given import Given
+from koordinator.cli.input_objects import InputObjects
 from koordinator.cli.known_fields import unknown_fields
 from koordinator.cli.main import app
-from koordinator.cli.manifests import read_given
+from koordinator.cli.manifests import read_input_objects
 from koordinator.foundation.errors import InputError
 
 ROOT = Path(__file__).parents[3]
@@ -32,9 +32,9 @@ def pod(**spec: Any) -> dict[str, Any]:
     }
 
 
-def read(*manifests: Any, strict: bool = False) -> Given:
+def read(*manifests: Any, strict: bool = False) -> InputObjects:
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests})
-    return read_given(["-"], io.BytesIO(text.encode()), strict=strict)
+    return read_input_objects(["-"], io.BytesIO(text.encode()), strict=strict)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_yaml_is_looked_through_like_json() -> None:
     """Both ways of reading have the same eyes."""
     text = yaml.safe_dump(pod(tolerations=None, resorces={}))
 
-    (notice,) = read_given(["-"], io.BytesIO(text.encode())).notices()
+    (notice,) = read_input_objects(["-"], io.BytesIO(text.encode())).notices()
 
     assert "Pod default/p: spec.resorces: unknown field" in notice
 

@@ -12,7 +12,7 @@ from koordinator.cli.original_flags import OF_KOORDLET
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.host.linux.host import LinuxHost
-from koordinator.koordlet.executor.audit import AuditEvent, AuditTrail
+from koordinator.koordlet.executor.audit import AgentAuditTrail, AuditEvent
 
 RUNNER = CliRunner()
 #: One per line.  Source: koordinator cmd/koordlet/options, pkg/koordlet: every InitFlags.
@@ -21,7 +21,7 @@ ORIGINAL = set(Path(__file__).with_name("koordlet_flags.txt").read_text().split(
 
 def trail(folder: Path) -> None:
     """Leave three events in a folder."""
-    written = AuditTrail(LinuxHost(), str(folder))
+    written = AgentAuditTrail(LinuxHost(), str(folder))
     events = [("cgroup", "default/a", ""), ("cgroup", "default/ab", "no"), ("file", "node", "")]
     for second, (kind, owner, error) in enumerate(events):
         written.add(

@@ -16,7 +16,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node_resource_topology import NodeResourceTopology, Zone, ZoneResource
 from koordinator.api.pod import Pod
 from koordinator.cli.main import app
-from koordinator.cli.node_picture import picture
+from koordinator.cli.node_diagram import diagram
 from koordinator.cli.node_show import state_of
 from koordinator.foundation.quantity import Quantity
 
@@ -25,7 +25,7 @@ def drawn(objects: Sequence[KubeObject], name: str) -> str:
     """Return the picture as plain text."""
     state, _ = state_of(objects)
     text = io.StringIO()
-    Console(file=text, width=120).print(picture(state, name))
+    Console(file=text, width=120).print(diagram(state, name))
     return text.getvalue()
 
 

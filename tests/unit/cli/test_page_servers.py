@@ -16,7 +16,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.process.authorization import ALWAYS_ALLOWED, Reviewer
 from koordinator.process.endpoints import Endpoints, application, probes, thread_stacks
 from koordinator.process.health import PING
-from koordinator.process.serving import Server, is_loopback
+from koordinator.process.http_server import HttpServer, is_loopback
 
 ANYWHERE = "0.0.0.0"  # noqa: S104 -- the default of the original
 HEALTH = {"healthz": [PING], "livez": [PING], "readyz": [PING]}
@@ -100,7 +100,7 @@ def test_an_operator_may_open_a_page_to_anybody() -> None:
 @pytest.mark.slow
 def test_the_secure_port_asks_everybody_for_a_token() -> None:
     """Be it on loopback, with a certificate of its own making; probes need none."""
-    free = Server(probes(HEALTH), "127.0.0.1", 0)
+    free = HttpServer(probes(HEALTH), "127.0.0.1", 0)
     free.start()
     port = free.port
     free.stop()
@@ -114,7 +114,7 @@ def test_the_secure_port_asks_everybody_for_a_token() -> None:
 
 def test_a_health_port_has_health_only() -> None:
     """The manager's is open to anybody: no metrics of checks, no version, no reasons."""
-    server = Server(probes(HEALTH), "127.0.0.1", 0)
+    server = HttpServer(probes(HEALTH), "127.0.0.1", 0)
     server.start()
     try:
         assert [ask(server.port, path).status for path in ALWAYS_ALLOWED] == [200, 200, 200]

@@ -53,7 +53,7 @@ def test_the_same_again(recording: str) -> None:
 
     told = json.loads(done.stdout)
     assert (told["same"], told["differences"]) == (2, [])
-    assert {name: fate["node"] for name, fate in told["pods"].items()} == {
+    assert {name: pod_outcome["node"] for name, pod_outcome in told["pods"].items()} == {
         "default/p": "a",
         "default/q": "b",
     }

@@ -17,7 +17,7 @@ from koordinator.api.policy import (
 )
 from koordinator.api.priority import PriorityClass
 from koordinator.api.workload import Deployment, ReplicaSet, WorkloadSpec
-from koordinator.cluster.memory.admission import DEFAULT_ADMISSION, Operation
+from koordinator.cluster.memory.admission import DEFAULT_ADMISSION, WriteOperation
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import Binding, Cluster, EventType, Reader
 from koordinator.foundation.clock import VirtualClock
@@ -250,9 +250,9 @@ def test_admission_steps_run_in_order_and_read_the_cluster() -> None:
     """A step may change or refuse an object, knows the operation, and finds the old object."""
     calls: list[tuple[str, str]] = []
 
-    def count_pods(operation: Operation, obj: KubeObject, cluster: Reader) -> KubeObject:
+    def count_pods(operation: WriteOperation, obj: KubeObject, cluster: Reader) -> KubeObject:
         calls.append((operation.value, obj.metadata.name))
-        if operation is Operation.CREATE and len(cluster.list(Pod).items) >= 1:
+        if operation is WriteOperation.CREATE and len(cluster.list(Pod).items) >= 1:
             raise InvalidError("one pod is enough")
         return replace(obj, metadata=replace(obj.metadata, labels={"seen": operation.value}))
 

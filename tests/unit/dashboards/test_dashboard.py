@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
-from tests.unit.scheduler.watching import restarted
+from tests.unit.scheduler.watches import restarted
 from tests.worlds import START_S, node
 
 from koordinator.cli.rest_metrics import RequestMetrics
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
-from koordinator.scheduler.features.metrics import Metrics
+from koordinator.scheduler.features.metrics import SchedulerMetrics
 
 FILE = Path(__file__).parents[3] / "dashboards/koordinator.json"
 DASHBOARD = json.loads(FILE.read_text("utf-8"))
@@ -36,7 +36,7 @@ def families() -> Iterator[Metric]:
     clock, registry = VirtualClock(START_S), CollectorRegistry()
     cluster = MemoryCluster(clock)
     cluster.load([node("n")])
-    restarted(cluster, clock, metrics=Metrics(registry))
+    restarted(cluster, clock, metrics=SchedulerMetrics(registry))
     RequestMetrics(registry).observe("GET", "200", "host", 0.1)
     ProcessCollector(registry=registry)
     return registry.collect()

@@ -23,11 +23,11 @@ from koordinator.api.webhook_configuration import (
     ValidatingWebhookConfiguration,
 )
 from koordinator.cli.manager_process import LEASE, SECRET, SERVICE
-from koordinator.manager.admission.gates import DEFAULT_GATES, Gate
+from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature
 from koordinator.manager.admission.hooks import HookOptions, all_hooks
 from koordinator.manager.app import WATCHED, WRITTEN
-from koordinator.manager.configuration.checking import check_config
-from koordinator.manager.configuration.reading import read_config
+from koordinator.manager.configuration.checks import check_config
+from koordinator.manager.configuration.reader import read_config
 from koordinator.manager.configuration.strategies import colocation_strategy
 from koordinator.manager.lookups import FOLLOWED
 from koordinator.manager.quota_record import NAME as QUOTA_RECORD
@@ -157,7 +157,7 @@ def test_the_hooks_are_those_of_the_code(kind: str) -> None:
     ]
     hooks = [
         hook
-        for hook in all_hooks(HookOptions(gates=frozenset(Gate)))
+        for hook in all_hooks(HookOptions(gates=frozenset(ManagerFeature)))
         if (hook.mutate is not None) is (kind == "Mutating")
     ]
     values = VALUES["webhookConfiguration"]

@@ -14,7 +14,7 @@ from koordinator.domain.run_report import (
     NodeGroup,
     RunRecorder,
     RunReport,
-    Sample,
+    RunSample,
     to_json,
 )
 from koordinator.foundation.errors import BugError
@@ -34,7 +34,7 @@ def recorder() -> RunRecorder:
     )
 
 
-def sample(time_s: float = START_S, **given_figures: object) -> Sample:
+def sample(time_s: float = START_S, **given_figures: object) -> RunSample:
     figures: dict[str, object] = {
         "pending": 0,
         "running": 0,
@@ -44,7 +44,7 @@ def sample(time_s: float = START_S, **given_figures: object) -> Sample:
         "scheduling_s": 0.0,
         "allocated": {"gpu": Allocation(0.0, 0.0), "cpu": Allocation(0.0, 0.0)},
     }
-    return Sample(time_s=time_s, **(figures | given_figures))  # type: ignore[arg-type] # any figure
+    return RunSample(time_s=time_s, **(figures | given_figures))  # type: ignore[arg-type] # any figure
 
 
 def test_columns_hold_what_was_sampled() -> None:

@@ -115,4 +115,4 @@ def test_what_cannot_be_read_is_complained_about(text: str) -> None:
     whole = reserving(text)
     offered = as_offered(whole)
     assert offered.node is whole
-    assert "node n: " in offered.complaint
+    assert "node n: " in offered.warning

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.unit.domain.colocation.nodes import NOW, amounts, metric, node, pod
-from tests.unit.manager.configuration.test_checking import config
+from tests.unit.manager.configuration.test_checks import config
 
 from koordinator.api.codec import to_manifest
 from koordinator.api.config_map import ConfigMap
@@ -17,7 +17,7 @@ from koordinator.api.node_slo import NodeSlo
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError, NotFoundError
-from koordinator.manager.app import Manager, Options
+from koordinator.manager.app import Manager, ManagerOptions
 from koordinator.manager.switches import Controller
 
 BATCH = "kubernetes.io/batch-cpu"
@@ -42,7 +42,7 @@ class World:
     def __init__(self, **options: Any) -> None:
         self.clock = VirtualClock(NOW.timestamp())
         self.cluster = Unreliable(self.clock)
-        self.manager = Manager(self.cluster, self.clock, Options(**options))
+        self.manager = Manager(self.cluster, self.clock, ManagerOptions(**options))
 
     def add(self, *objects: KubeObject) -> None:
         self.cluster.load(objects)

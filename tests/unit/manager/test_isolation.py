@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from tests.unit.domain.colocation.nodes import amounts, node
 from tests.unit.manager.admission.requests import request
-from tests.unit.manager.admission.test_validating import quota
+from tests.unit.manager.admission.test_validation import quota
 from tests.unit.manager.test_app import ON, World
 
 from koordinator.api.codec import decode_object
@@ -19,8 +19,8 @@ from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.faults import Fault
 from koordinator.manager import app
 from koordinator.manager.admission.quotas import mutate_quota
-from koordinator.manager.app import Manager, Options
-from koordinator.manager.lookups import FollowingLookup
+from koordinator.manager.app import Manager, ManagerOptions
+from koordinator.manager.lookups import WatchLookup
 from koordinator.manager.quota_view import QuotaView
 
 RECONCILERS = ("_reconcile_metric", "_reconcile_slo", "_reconcile_resource")
@@ -49,7 +49,7 @@ def kept(world: World, *names: str) -> dict[str, Any]:
 
 def isolated() -> tuple[World, list[Fault]]:
     world, faults = World(), list[Fault]()
-    world.manager = Manager(world.cluster, world.clock, Options(), on_fault=faults.append)
+    world.manager = Manager(world.cluster, world.clock, ManagerOptions(), on_fault=faults.append)
     return world, faults
 
 
@@ -114,7 +114,7 @@ def test_a_quota_that_cannot_be_taken_in_spoils_no_review(
     made = MemoryCluster(clock)
     made.load(decode_object(quota(name)) for name in ("evil", "good"))
     faults: list[Fault] = []
-    lookup = FollowingLookup(made, lambda: 0, clock, on_fault=faults.append)
+    lookup = WatchLookup(made, lambda: 0, clock, on_fault=faults.append)
     take = QuotaView.take_event
 
     def broken(self: QuotaView, kind: Any, one: ElasticQuota) -> Any:

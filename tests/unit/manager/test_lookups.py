@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 from tests.unit.manager.admission.requests import namespace, pod, priority_class, profile
-from tests.unit.manager.admission.test_validating import quota
+from tests.unit.manager.admission.test_validation import quota
 
 from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
 from koordinator.api.codec import decode_object
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
-from koordinator.manager.lookups import FollowingLookup, ReaderLookup
+from koordinator.manager.lookups import ReaderLookup, WatchLookup
 
 OBJECTS: tuple[Any, ...] = (
     namespace("default", tier="x"),
@@ -28,14 +28,14 @@ def cluster() -> MemoryCluster:
     return made
 
 
-@pytest.mark.parametrize("kind", [ReaderLookup, FollowingLookup])
+@pytest.mark.parametrize("kind", [ReaderLookup, WatchLookup])
 def test_what_exists_is_found(kind: type[ReaderLookup]) -> None:
     """Whichever way."""
     world, clock = cluster(), VirtualClock()
-    following = FollowingLookup(world, lambda: 0, clock)
+    following = WatchLookup(world, lambda: 0, clock)
     following.follow()
     assert following.is_synced
-    lookup = following if kind is FollowingLookup else ReaderLookup(world, lambda: 0)
+    lookup = following if kind is WatchLookup else ReaderLookup(world, lambda: 0)
 
     there = lookup.namespace("default")
     assert there is not None
@@ -52,7 +52,7 @@ def test_what_exists_is_found(kind: type[ReaderLookup]) -> None:
 def test_what_changes_is_known_at_the_next_request() -> None:
     """And what is gone is gone."""
     world = cluster()
-    lookup = FollowingLookup(world, lambda: 0, VirtualClock())
+    lookup = WatchLookup(world, lambda: 0, VirtualClock())
     lookup.follow()
     world.delete(ClusterColocationProfile, "etl")
     world.delete(ElasticQuota, "team", "default")

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.unit.manager.admission.requests import request
-from tests.unit.manager.admission.test_validating import quota
+from tests.unit.manager.admission.test_validation import quota
 
 from koordinator.api.codec import decode_object, to_manifest
 from koordinator.api.config_map import ConfigMap
@@ -21,7 +21,7 @@ from koordinator.foundation.errors import NotFoundError
 from koordinator.manager.admission.gates import DEFAULT_GATES
 from koordinator.manager.admission.quotas import mutate_quota, validate_quota
 from koordinator.manager.admission.request import Denial
-from koordinator.manager.lookups import LISTING_PAUSES, FollowingLookup
+from koordinator.manager.lookups import LISTING_PAUSES, WatchLookup
 from koordinator.manager.quota_record import LARGEST, NAME, SHARE, QuotaRecord
 from koordinator.manager.quota_view import ADMITTED_FOR_S
 
@@ -63,9 +63,7 @@ class Replica:
                 return watches[0]
 
         cluster: Any = Slow()
-        self.lookup = FollowingLookup(
-            cluster, lambda: 0, clock, QuotaRecord(cluster, clock, NAMESPACE)
-        )
+        self.lookup = WatchLookup(cluster, lambda: 0, clock, QuotaRecord(cluster, clock, NAMESPACE))
         self.lookup.follow()
         self.watch = watches[0]
 

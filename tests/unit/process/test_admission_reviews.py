@@ -15,8 +15,8 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.process.admission_reviews import Answer, Review, ReviewMetrics, review_application
 from koordinator.process.certificates import ReplaceableContext
+from koordinator.process.http_server import HttpServer
 from koordinator.process.self_signed import self_signed
-from koordinator.process.serving import Server
 from koordinator.process.serving_secret import ServingSecret
 
 NAMES = ("localhost", "127.0.0.1")
@@ -40,7 +40,7 @@ def serving(
     """Serve without TLS; yield the port."""
     metrics = ReviewMetrics(registry) if registry is not None else None
     app = review_application({"/mutate-pod": labelling}, not_ready=not_ready, metrics=metrics)
-    server = Server(app, "127.0.0.1", 0)
+    server = HttpServer(app, "127.0.0.1", 0)
     server.start()
     try:
         yield server.port
@@ -136,7 +136,9 @@ def test_a_certificate_is_replaced_while_it_serves() -> None:
     """The next connection sees the new one."""
     old, new = self_signed(NAMES, NOW_S), self_signed(NAMES, NOW_S)
     context = ReplaceableContext(old)
-    server = Server(review_application({}, not_ready=lambda: ""), "127.0.0.1", 0, context.context)
+    server = HttpServer(
+        review_application({}, not_ready=lambda: ""), "127.0.0.1", 0, context.context
+    )
     server.start()
     try:
         assert certificate_of(server.port) == old.certificate
@@ -205,7 +207,7 @@ def test_a_review_that_recurses_is_a_refusal_with_a_reason() -> None:
         raise RecursionError("maximum recursion depth exceeded")
 
     app = review_application({"/mutate-pod": recursing}, not_ready=lambda: "")
-    server = Server(app, "127.0.0.1", 0)
+    server = HttpServer(app, "127.0.0.1", 0)
     server.start()
     try:
         response = post(server.port, review()).json["response"]

@@ -15,9 +15,9 @@ from koordinator.foundation.errors import ClusterError, InputError
 from koordinator.process.authorization import (
     CACHED_ANSWERS,
     CACHED_S,
+    AuthorizationOutcome,
     Authorizer,
     Decision,
-    Outcome,
     PathPatterns,
 )
 
@@ -74,7 +74,7 @@ def authorizer(reviews: Reviews, clock: VirtualClock) -> Authorizer:
 
 def test_a_known_user_reads_what_rbac_lets_him(authorizer: Authorizer, reviews: Reviews) -> None:
     """The whole user of the token is asked about: RBAC may go by group."""
-    assert authorizer.decide("secret", "get", "/metrics").outcome is Outcome.ALLOWED
+    assert authorizer.decide("secret", "get", "/metrics").outcome is AuthorizationOutcome.ALLOWED
     assert to_manifest(reviews.asked[0])["spec"] == {"token": "secret"}
     assert to_manifest(reviews.asked[1])["spec"] == {
         "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
@@ -88,13 +88,14 @@ def test_a_known_user_reads_what_rbac_lets_him(authorizer: Authorizer, reviews: 
 def test_everything_else_is_forbidden(authorizer: Authorizer) -> None:
     """The text is that of the API server."""
     assert authorizer.decide("secret", "put", "/metrics") == Decision(
-        Outcome.FORBIDDEN, 'forbidden: User "alice" cannot put path "/metrics": no rule'
+        AuthorizationOutcome.FORBIDDEN,
+        'forbidden: User "alice" cannot put path "/metrics": no rule',
     )
 
 
 def test_without_a_token_the_user_is_anonymous(authorizer: Authorizer) -> None:
     """A cluster may open paths to anybody."""
-    assert authorizer.decide("", "get", "/version").outcome is Outcome.ALLOWED
+    assert authorizer.decide("", "get", "/version").outcome is AuthorizationOutcome.ALLOWED
     refused = authorizer.decide("", "get", "/metrics")
     assert refused.message.startswith('forbidden: User "system:anonymous" cannot get')
 
@@ -102,7 +103,7 @@ def test_without_a_token_the_user_is_anonymous(authorizer: Authorizer) -> None:
 def test_a_bad_token_is_not_anonymous(authorizer: Authorizer) -> None:
     """Who claims to be somebody must be it."""
     assert authorizer.decide("wrong", "get", "/version") == Decision(
-        Outcome.UNAUTHENTICATED, "Unauthorized"
+        AuthorizationOutcome.UNAUTHENTICATED, "Unauthorized"
     )
 
 
@@ -116,9 +117,9 @@ def test_answers_are_believed_for_ten_seconds(
 
     reviews.readable["alice"].clear()
     clock.advance_to(CACHED_S - 0.1)
-    assert authorizer.decide("secret", "get", "/metrics").outcome is Outcome.ALLOWED
+    assert authorizer.decide("secret", "get", "/metrics").outcome is AuthorizationOutcome.ALLOWED
     clock.advance_to(CACHED_S)
-    assert authorizer.decide("secret", "get", "/metrics").outcome is Outcome.FORBIDDEN
+    assert authorizer.decide("secret", "get", "/metrics").outcome is AuthorizationOutcome.FORBIDDEN
     assert len(reviews.asked) == 5
 
 
@@ -128,11 +129,14 @@ def test_an_api_server_that_is_down_opens_nothing(
     """And its silence is not remembered."""
     authorizer.decide("secret", "get", "/version")
     reviews.down = True
-    assert authorizer.decide("secret", "get", "/metrics").outcome is Outcome.UNKNOWN
+    assert authorizer.decide("secret", "get", "/metrics").outcome is AuthorizationOutcome.UNKNOWN
     clock.advance_to(CACHED_S)
-    assert authorizer.decide("secret", "get", "/metrics").outcome is Outcome.UNAUTHENTICATED
+    assert (
+        authorizer.decide("secret", "get", "/metrics").outcome
+        is AuthorizationOutcome.UNAUTHENTICATED
+    )
     reviews.down = False
-    assert authorizer.decide("secret", "get", "/metrics").outcome is Outcome.ALLOWED
+    assert authorizer.decide("secret", "get", "/metrics").outcome is AuthorizationOutcome.ALLOWED
 
 
 def test_memory_is_bounded(authorizer: Authorizer, reviews: Reviews) -> None:

@@ -13,8 +13,8 @@ from tests.e2e.controlplane.certificates import Authority
 
 from koordinator.foundation.errors import InputError
 from koordinator.process.certificates import Pair, ReplaceableContext
+from koordinator.process.http_server import HttpServer
 from koordinator.process.self_signed import self_signed
-from koordinator.process.serving import Server
 
 NOW_S = 1_767_225_600.0
 SERVER = self_signed(("localhost",), NOW_S)
@@ -75,7 +75,7 @@ def context(authority: Path) -> ReplaceableContext:
 
 @pytest.fixture
 def port(context: ReplaceableContext) -> Iterator[int]:
-    server = Server(hello, "127.0.0.1", 0, context.context)
+    server = HttpServer(hello, "127.0.0.1", 0, context.context)
     server.start()
     yield server.port
     server.stop()
@@ -132,7 +132,7 @@ def test_names_narrow_down_who_is_answered(
 ) -> None:
     """Where one authority vouches for more than the API server."""
     for names, expected in ((("kube-apiserver", "x"), True), (("front-proxy",), False)):
-        server = Server(hello, "127.0.0.1", 0, context.context, client_names=names)
+        server = HttpServer(hello, "127.0.0.1", 0, context.context, client_names=names)
         server.start()
         try:
             assert answered(server.port, tmp_path, apiserver) is expected

@@ -21,7 +21,7 @@ from tests.unit.process.clients import ask
 from koordinator.foundation.clock import SystemClock
 from koordinator.process.certificates import self_signed_context
 from koordinator.process.connections import ConnectionLimits
-from koordinator.process.serving import LIMITS, Server
+from koordinator.process.http_server import LIMITS, HttpServer
 
 STRICT = ConnectionLimits(
     connections=8, head_s=0.2, request_s=0.4, head_bytes=4096, url_bytes=512, headers=16
@@ -32,7 +32,7 @@ POST = b"POST /x HTTP/1.1\r\nHost: x\r\n"
 OTHER = "127.0.0.2"  # another address of this machine
 LARGE = 32 << 20
 
-Start = Callable[..., Server]
+Start = Callable[..., HttpServer]
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,10 +45,10 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Start servers that are stopped afterwards."""
-    started: list[Server] = []
+    started: list[HttpServer] = []
 
-    def start_one(limits: ConnectionLimits, tls: ssl.SSLContext | None = None) -> Server:
-        server = Server(echo, "127.0.0.1", 0, tls, limits=limits)
+    def start_one(limits: ConnectionLimits, tls: ssl.SSLContext | None = None) -> HttpServer:
+        server = HttpServer(echo, "127.0.0.1", 0, tls, limits=limits)
         server.start()
         started.append(server)
         return server
@@ -58,12 +58,12 @@ def start() -> Iterator[Start]:
         server.stop()
 
 
-def connected(server: Server, source: str = "127.0.0.1") -> socket.socket:
+def connected(server: HttpServer, source: str = "127.0.0.1") -> socket.socket:
     """Return a connection from an address of this machine."""
     return socket.create_connection(("127.0.0.1", server.port), 5, source_address=(source, 0))
 
 
-def answer_to(server: Server, *parts: bytes) -> bytes:
+def answer_to(server: HttpServer, *parts: bytes) -> bytes:
     """Send parts, each for itself, and return all that comes until the server closes."""
     with connected(server) as client:
         with suppress(OSError):  # it may be cut while sending
@@ -82,7 +82,7 @@ def all_of(client: socket.socket) -> bytes:
 
 
 @contextmanager
-def many(server: Server, count: int) -> Iterator[list[socket.socket]]:
+def many(server: HttpServer, count: int) -> Iterator[list[socket.socket]]:
     """Open connections from another address."""
     with ExitStack() as opened:
         yield [opened.enter_context(connected(server, OTHER)) for _ in range(count)]
@@ -260,7 +260,7 @@ def ends_within(client: socket.socket, timeout_s: float) -> bool:
 @pytest.mark.slow
 def test_a_request_on_its_way_while_the_server_stops_is_answered() -> None:
     """On a connection that was idle: the client had no way of knowing; it is told to leave."""
-    server = Server(echo, "127.0.0.1", 0)
+    server = HttpServer(echo, "127.0.0.1", 0)
     server.start()
     port = server.port
     with connected(server) as client, ThreadPoolExecutor(1) as pool:
@@ -292,7 +292,7 @@ def refuses(port: int) -> bool:
 @pytest.mark.slow
 def test_a_server_stops_although_a_client_holds_half_a_request() -> None:
     """After the grace for those that go on."""
-    server = Server(echo, "127.0.0.1", 0)
+    server = HttpServer(echo, "127.0.0.1", 0)
     server.start()
     with connected(server) as client:
         client.sendall(GET)
@@ -302,9 +302,9 @@ def test_a_server_stops_although_a_client_holds_half_a_request() -> None:
 
 
 @pytest.fixture(scope="module")
-def lenient() -> Iterator[Server]:
+def lenient() -> Iterator[HttpServer]:
     """Run a server with the limits of production."""
-    server = Server(echo, "127.0.0.1", 0)
+    server = HttpServer(echo, "127.0.0.1", 0)
     server.start()
     yield server
     server.stop()
@@ -317,7 +317,7 @@ def lenient() -> Iterator[Server]:
     chunked=st.booleans(),
 )
 def test_how_a_request_is_cut_into_packets_changes_nothing(
-    lenient: Server, cuts: Sequence[int], bodies: Sequence[int], *, chunked: bool
+    lenient: HttpServer, cuts: Sequence[int], bodies: Sequence[int], *, chunked: bool
 ) -> None:
     """Requests of one connection are all answered, whatever falls into one packet."""
     whole = b""
@@ -341,7 +341,7 @@ def test_how_a_request_is_cut_into_packets_changes_nothing(
 
 @settings(max_examples=25, deadline=None)
 @given(noise=st.binary(min_size=1, max_size=3000))
-def test_noise_is_refused_and_harms_nobody(lenient: Server, noise: bytes) -> None:
+def test_noise_is_refused_and_harms_nobody(lenient: HttpServer, noise: bytes) -> None:
     """The next client is answered."""
     with connected(lenient) as client:
         client.sendall(noise + b"\r\n\r\n")
@@ -358,7 +358,7 @@ def test_a_slow_application_is_not_taken_for_a_slow_client() -> None:
             await asyncio.to_thread(go_on.wait)
         await echo(scope, receive, send)
 
-    server = Server(slow, "127.0.0.1", 0, limits=PATIENT)
+    server = HttpServer(slow, "127.0.0.1", 0, limits=PATIENT)
     server.start()
     try:
         with ThreadPoolExecutor(1) as pool:

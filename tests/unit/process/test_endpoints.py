@@ -18,7 +18,7 @@ from koordinator.process.endpoints import (
     thread_stacks,
 )
 from koordinator.process.health import PING, Check
-from koordinator.process.serving import Server
+from koordinator.process.http_server import HttpServer
 
 
 @dataclass
@@ -63,7 +63,7 @@ def served() -> Iterator[Component]:
         is_leader=lambda: component.leads,
         flags={"s": component.set_flag},
     )
-    server = Server(application(endpoints), "localhost", 0)
+    server = HttpServer(application(endpoints), "localhost", 0)
     server.start()
     component.port = server.port
     yield component

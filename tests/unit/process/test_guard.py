@@ -15,7 +15,7 @@ from koordinator.foundation.errors import ClusterError
 from koordinator.process.authorization import Authorizer
 from koordinator.process.endpoints import Endpoints, application
 from koordinator.process.guard import Guard, bearer_token
-from koordinator.process.serving import Server
+from koordinator.process.http_server import HttpServer
 
 KindT = TypeVar("KindT", bound=KubeObject)
 
@@ -37,7 +37,7 @@ class Reviews:
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
     guard = Guard(application(Endpoints()), Authorizer(Reviews(), VirtualClock()))
-    server = Server(guard, "localhost", 0)
+    server = HttpServer(guard, "localhost", 0)
     server.start()
     yield server.port
     server.stop()

@@ -11,7 +11,7 @@ from tests.unit.process.clients import Reply, ask
 from koordinator.foundation.faults import Fault
 from koordinator.process.endpoints import Endpoints, Parameters, application
 from koordinator.process.faults import FaultMetrics
-from koordinator.process.serving import Server
+from koordinator.process.http_server import HttpServer
 
 
 class Boom(Exception):  # noqa: N818 -- what nobody foresaw
@@ -53,7 +53,7 @@ def registry(*, breaks: bool = True) -> CollectorRegistry:
 
 def served(app: Starlette, *paths: str, accept: str = "") -> list[Reply]:
     """Return what a server answers to each path."""
-    server = Server(app, "localhost", 0)
+    server = HttpServer(app, "localhost", 0)
     server.start()
     try:
         return [ask(server.port, path, headers={"accept": accept}) for path in paths]

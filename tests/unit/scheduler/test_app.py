@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from tests.unit.scheduler.conftest import NewEmbedded
-from tests.unit.scheduler.watching import condition, events, later, only, places, stored
+from tests.unit.scheduler.watches import condition, events, later, only, places, stored
 from tests.worlds import START_S, configuration, device, node, pod
 
 from koordinator.api.event import Event

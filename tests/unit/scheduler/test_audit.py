@@ -21,7 +21,7 @@ from koordinator.process import rotated_file
 from koordinator.process.rotated_file import RotatedFile
 from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.features.audit.pages import audit_services
-from koordinator.scheduler.features.metrics import Metrics
+from koordinator.scheduler.features.metrics import SchedulerMetrics
 from koordinator.simulator import Embedded
 from koordinator.simulator.embedded import STOCK
 
@@ -34,7 +34,7 @@ class Audited:
     def __init__(self, capacity: int = 1000, config: KubeSchedulerConfiguration = STOCK) -> None:
         self.lines: list[bytes] = []
         self.audit = Audit(self.lines.append, capacity=capacity)
-        metrics = Metrics(CollectorRegistry())
+        metrics = SchedulerMetrics(CollectorRegistry())
         self.world = Embedded(config, now_s=START_S, metrics=metrics, audit=self.audit)
         self.world.load([node("a", cpu=4), node("b", cpu=8)])
 
@@ -235,11 +235,11 @@ def test_a_disk_that_is_full_tears_one_line_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is written when there is room again can be read."""
-    room = iter([3, 100])
+    headroom = iter([3, 100])
 
     class Full(FileIO):
         def write(self, lines: Any) -> int:
-            return super().write(lines[: next(room)])
+            return super().write(lines[: next(headroom)])
 
     monkeypatch.setattr(rotated_file, "FileIO", Full)
     kept = rotated_file.RotatedFile(tmp_path, "audit.jsonl")

@@ -15,7 +15,7 @@ from koordinator.api.pod import Pod
 from koordinator.simulator import Embedded
 
 GPU = "koordinator.sh/gpu"
-ROOM = {GPU: 400, f"{GPU}-core": 400, f"{GPU}-memory-ratio": 400}
+HEADROOM = {GPU: 400, f"{GPU}-core": 400, f"{GPU}-memory-ratio": 400}
 GPUS = configuration(plugins={"multiPoint": {"enabled": [{"name": "DeviceShare"}]}})
 HINT = "scheduling.koordinator.sh/device-allocate-hint"
 
@@ -60,7 +60,7 @@ def test_a_bad_device_report_has_an_event(
     embedded: NewEmbedded, report: Device, problem: str
 ) -> None:
     """In the default namespace, as for every object without one; the node's GPUs are given out."""
-    one = embedded(node("n", **ROOM), report, gpu_pod("p", gpu=100), config=GPUS)
+    one = embedded(node("n", **HEADROOM), report, gpu_pod("p", gpu=100), config=GPUS)
     one.run_to_fixed_point()
 
     ((reason, note),) = told(one, "Device", "n")
@@ -72,7 +72,7 @@ def test_a_bad_device_report_has_an_event(
 
 def test_it_is_said_once(embedded: NewEmbedded) -> None:
     """Koordlet writes the report again every few seconds."""
-    one = embedded(node("n", **ROOM), with_a_minor_twice(), config=GPUS)
+    one = embedded(node("n", **HEADROOM), with_a_minor_twice(), config=GPUS)
     one.run_to_fixed_point()
     one.cluster.patch(Device, "n", "", {"metadata": {"labels": {"a": "b"}}})
     one.run_to_fixed_point()
@@ -85,7 +85,7 @@ def test_it_is_said_once(embedded: NewEmbedded) -> None:
 def test_a_bound_pod_with_a_device_that_its_node_lacks_has_an_event(embedded: NewEmbedded) -> None:
     """The rest of the node is given out."""
     one = embedded(
-        node("n", **ROOM),
+        node("n", **HEADROOM),
         device("n", gpus=4),
         gpu_pod("old", "n", minors=[6], gpu=100),
         gpu_pod("new", gpu=100),
@@ -111,8 +111,8 @@ def test_of_an_annotation_what_can_be_counts(embedded: NewEmbedded) -> None:
     """Of minor 0 everything is taken, of minor 1 nothing; what else it says is told."""
     text = json.dumps({"gpu": HALF_READABLE})
     old = pod("old", on="n", requests={GPU: 200}, annotations={ALLOCATED.key: text})
-    report, room = device("n", gpus=4), node("n", **ROOM)
-    one = embedded(room, report, old, gpu_pod("new", gpu=200), config=GPUS)
+    report, headroom = device("n", gpus=4), node("n", **HEADROOM)
+    one = embedded(headroom, report, old, gpu_pod("new", gpu=200), config=GPUS)
     one.run_to_fixed_point()
 
     ((reason, note),) = told(one, "Pod", "old")
@@ -128,7 +128,7 @@ def test_amounts_that_can_not_be_are_no_harm(embedded: NewEmbedded) -> None:
     said = {ALLOCATED.key: json.dumps({"gpu": much})}
     held = [pod(name, on="n", requests={GPU: 100}, annotations=said) for name in "abc"]
     one = embedded(
-        node("n", **ROOM), device("n", gpus=4), *held, gpu_pod("p", gpu=100), config=GPUS
+        node("n", **HEADROOM), device("n", gpus=4), *held, gpu_pod("p", gpu=100), config=GPUS
     )
     one.run_to_fixed_point()
 
@@ -166,7 +166,7 @@ def test_a_pod_that_asks_for_what_can_not_be_has_the_reason(
 ) -> None:
     """In its condition and its event."""
     asking = pod("p", requests=requests, annotations={HINT: hint} if hint else {})
-    plenty = {"nvidia.com/gpu": 8, **ROOM}
+    plenty = {"nvidia.com/gpu": 8, **HEADROOM}
     one = embedded(node("n", **plenty), device("n", gpus=4), asking, config=GPUS)
     one.run_to_fixed_point()
 

@@ -24,7 +24,7 @@ def world(*objects: Any) -> Embedded:
     return embedded(*objects, config=BOTH)
 
 
-def complaints(one: Embedded) -> dict[str, str]:
+def warnings(one: Embedded) -> dict[str, str]:
     """Return what events of the reason Ignored say, by object."""
     events = (e for e in one.cluster.list(Event).items if e.reason.startswith("Invalid"))
     return {
@@ -73,7 +73,7 @@ def test_a_pod_group_that_cannot_be_meant_gets_an_event(
 
     one.run_to_fixed_point()
 
-    assert text in complaints(one)[GROUP]
+    assert text in warnings(one)[GROUP]
     status, reason, message = validity(one, PodGroup, "default/g") or ("", "", "")
     assert (status, reason, text in message) == ("False", "InvalidPodGroup", True)
 
@@ -113,7 +113,7 @@ def test_a_gang_without_object_tells_at_a_pod() -> None:
 
     one.run_to_fixed_point()
 
-    assert "mode: found 'Loose'" in complaints(one)["Pod default/p"]
+    assert "mode: found 'Loose'" in warnings(one)["Pod default/p"]
     assert set(placed(one)) == {"p"}
 
 
@@ -123,7 +123,7 @@ def test_a_pod_that_names_two_gangs_is_told_which_one_counts() -> None:
 
     one.run_to_fixed_point()
 
-    assert complaints(one)["Pod default/p"] == (
+    assert warnings(one)["Pod default/p"] == (
         "label pod-group.scheduling.sigs.k8s.io says 'g' and counts; "
         "annotation gang.scheduling.koordinator.sh/name says 'other'"
     )
@@ -134,14 +134,14 @@ def test_a_group_that_names_a_missing_gang_says_so() -> None:
     one = world(node("a"), group("g", 1, groups=["g", "h"]), *members("g", 1))
     one.run_to_fixed_point()
     assert "gang default/h is not known" in condition(one, "g-0")[1]
-    assert complaints(one) == {}
+    assert warnings(one) == {}
     assert one.scheduler.next_wakeup_s() == START_S + PATIENCE_S or (
         one.scheduler.next_wakeup_s() or 0
     ) < (START_S + PATIENCE_S)
 
     later(one, PATIENCE_S)
 
-    assert "default/h found nowhere" in complaints(one)[GROUP]
+    assert "default/h found nowhere" in warnings(one)[GROUP]
     later(one)
     assert (validity(one, PodGroup, "default/g") or ("",))[0] == "False"
     one.load([group("h", 1, groups=["g", "h"]), *members("h", 1)])
@@ -194,7 +194,7 @@ def test_a_quota_that_cannot_be_meant_gets_an_event(
     one.run_to_fixed_point()
     later(one)
 
-    assert text in complaints(one)[about]
+    assert text in warnings(one)[about]
     status, reason, message = validity(one, ElasticQuota, about.split()[1]) or ("", "", "")
     assert (status, reason, text in message) == ("False", "InvalidElasticQuota", True)
     assert set(placed(one)) == {"other"}
@@ -237,7 +237,7 @@ def test_a_quota_deleted_with_children_and_pods_says_what_became_of_them() -> No
     one.run_to_fixed_point()
     later(one)
 
-    told = complaints(one)
+    told = warnings(one)
     assert told["ElasticQuota tenants/dept"] == (
         "deleted while it had 1 child quotas, which have their minimum until it is back and "
         "1 pods, which belong to other quotas now"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.scheduler.watching import events, only, places, restarted
+from tests.unit.scheduler.watches import events, only, places, restarted
 from tests.worlds import START_S, made, node, pod
 
 from koordinator.api.event import Event
@@ -20,7 +20,7 @@ from koordinator.cluster.port import Binding
 from koordinator.domain.volume_claims import SELECTED_NODE
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import AlreadyExistsError, ClusterError, NotFoundError
-from koordinator.scheduler.loop import Bound, Options, Scheduler, Unschedulable
+from koordinator.scheduler.loop import Bound, Scheduler, SchedulerOptions, Unschedulable
 from koordinator.simulator import Embedded
 from koordinator.simulator.volume_controller import VolumeController
 
@@ -168,7 +168,7 @@ def test_no_more_is_decided_than_can_be_sent() -> None:
     clock = VirtualClock(START_S)
     cluster = SlowCluster(clock)
     cluster.load([node("n", cpu=64), *(pod(f"p{i:02}", cpu=1) for i in range(20))])
-    scheduler = restarted(cluster, clock, options=Options(in_flight=4, run_limit=4))
+    scheduler = restarted(cluster, clock, options=SchedulerOptions(in_flight=4, run_limit=4))
     scheduler.step()
     assert sum(len(b.bindings) for b in cluster.batches) == 4
     cluster.load([pod("urgent", cpu=1, priority=9)])

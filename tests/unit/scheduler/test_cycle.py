@@ -15,12 +15,12 @@ from koordinator.api.device import DeviceType
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.pod import Pod
 from koordinator.domain.devices.allocation import Taken
-from koordinator.domain.numa.ledger import NumaHolding
+from koordinator.domain.numa.ledger import NumaAllocation
 from koordinator.domain.usage_kernels import Balance, MeanShare, judge, judgements, shortfalls
 from koordinator.foundation.errors import BugError
-from koordinator.scheduler.cycle import Choice, Cycle
+from koordinator.scheduler.cycle import NodeChoice, SchedulingCycle
 from koordinator.scheduler.profile import build_profiles
-from koordinator.scheduler.snapshot import Belongings, ClusterState, IntArray
+from koordinator.scheduler.snapshot import ClusterState, IntArray, PodAllocation
 from koordinator.scheduler.transaction import Transaction
 
 MOST = configuration(
@@ -30,17 +30,19 @@ MOST = configuration(
 )
 
 
-def cycle_on(state: ClusterState, config: KubeSchedulerConfiguration | None = None) -> Cycle:
+def cycle_on(
+    state: ClusterState, config: KubeSchedulerConfiguration | None = None
+) -> SchedulingCycle:
     (profile,) = build_profiles(config or configuration(), state.axis).profiles
-    return Cycle(profile, state)
+    return SchedulingCycle(profile, state)
 
 
-def chosen(cycle: Cycle, asked: Pod) -> str | None:
+def chosen(cycle: SchedulingCycle, asked: Pod) -> str | None:
     choice = cycle.choose(asked, cycle.state.classes.of(asked), {})
-    return choice.node if isinstance(choice, Choice) else None
+    return choice.node if isinstance(choice, NodeChoice) else None
 
 
-def chosen_run(cycle: Cycle, asked: Pod, count: int) -> list[str] | None:
+def chosen_run(cycle: SchedulingCycle, asked: Pod, count: int) -> list[str] | None:
     pods = [cycle.state.classes.of(asked)] * count
     rows = cycle.choose_run(pods)
     return None if rows is None else [cycle.state.nodes.names[row] for row in rows]
@@ -160,7 +162,7 @@ def test_a_transaction_that_is_not_committed_leaves_no_trace(world: World) -> No
         transaction.displace(state.pods.by_key["default/g"])
         transaction.displace(state.pods.by_key["default/b"])
         gpus = {DeviceType.GPU: (Taken(0, (10, 1024, 10, 0, 0, 0)),)}
-        held = Belongings(gpus, NumaHolding(cpus=0b110, zones={0: {"cpu": 2000}}))
+        held = PodAllocation(gpus, NumaAllocation(cpus=0b110, zones={0: {"cpu": 2000}}))
         transaction.place(asked.key, asked, pod_class, 0, held)
         transaction.put_object(device("m", gpus=1))
         assert _content(state) != before
@@ -193,7 +195,7 @@ def _place_twice(state: ClusterState, asked: Pod) -> None:
 def _content(state: ClusterState) -> object:
     """Return everything but the positions of the logs and the order of pods."""
     arrays_, rows, ports, images, pods, *_, ledgers = fingerprint(state)
-    held = {key: placed.belongings for key, placed in state.pods.by_key.items()}
+    held = {key: placed.pod_allocation for key, placed in state.pods.by_key.items()}
     taken = {port: counts for port, counts in ports.items() if any(counts)}
     objects = {kind: dict(by_key) for kind, by_key in state.objects._by_kind.items() if by_key}
     return arrays_, rows, taken, images, sorted(pods), held, objects, ledgers

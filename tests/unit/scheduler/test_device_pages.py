@@ -6,14 +6,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.equipped_nodes import PLACES, POLICY, machine
 from tests.unit.scheduler.conftest import NewEmbedded
-from tests.unit.scheduler.watching import restarted
+from tests.unit.scheduler.watches import restarted
 from tests.worlds import START_S, device, pod
 
 from koordinator.api.device import Device
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import NotFoundError
-from koordinator.scheduler.features.metrics import Metrics
+from koordinator.scheduler.features.metrics import SchedulerMetrics
 from koordinator.simulator import Embedded
 
 LSR = {"koordinator.sh/qosClass": "LSR"}
@@ -104,7 +104,7 @@ def test_nodes_whose_nics_do_not_go_with_their_gpus_are_shown() -> None:
     cluster.load([device("n"), device("m")])
     cluster.patch(Device, "n", "", {"metadata": {"labels": {label: "false"}}})
     cluster.patch(Device, "m", "", {"metadata": {"labels": {label: "true"}}})
-    scheduler = restarted(cluster, clock, metrics=Metrics(registry))
+    scheduler = restarted(cluster, clock, metrics=SchedulerMetrics(registry))
     scheduler.step()
 
     def shown(node: str) -> float | None:

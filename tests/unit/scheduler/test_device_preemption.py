@@ -11,7 +11,7 @@ from koordinator.api.pod import Pod
 from koordinator.scheduler.loop import Evicted
 
 GPU = "koordinator.sh/gpu"
-ROOM = {GPU: 400, f"{GPU}-core": 400, f"{GPU}-memory-ratio": 400}
+HEADROOM = {GPU: 400, f"{GPU}-core": 400, f"{GPU}-memory-ratio": 400}
 GPUS = configuration(plugins={"multiPoint": {"enabled": [{"name": "DeviceShare"}]}})
 
 
@@ -30,7 +30,7 @@ def in_pairs() -> Device:
     return msgspec.structs.replace(report, metadata=meta)
 
 
-def holding(name: str, minor: int, priority: int) -> Pod:
+def allocation(name: str, minor: int, priority: int) -> Pod:
     held = gpu_pod(name, "n", minors=[minor], gpu=100)
     spec = msgspec.structs.replace(held.spec, priority=priority)
     return msgspec.structs.replace(held, spec=spec)
@@ -44,12 +44,12 @@ def wanting(priority: int) -> Pod:
 def test_the_victims_are_those_whose_devices_make_a_group_whole(embedded: NewEmbedded) -> None:
     """GPU 2 stays with its important pod, so that the one on GPU 3 would go in vain."""
     one = embedded(
-        node("n", **ROOM),
+        node("n", **HEADROOM),
         in_pairs(),
-        holding("a", 0, 1),
-        holding("b", 1, 1),
-        holding("important", 2, 100),
-        holding("c", 3, 0),
+        allocation("a", 0, 1),
+        allocation("b", 1, 1),
+        allocation("important", 2, 100),
+        allocation("c", 3, 0),
         wanting(10),
         config=GPUS,
     )
@@ -67,12 +67,12 @@ def test_the_victims_are_those_whose_devices_make_a_group_whole(embedded: NewEmb
 def test_nobody_goes_where_no_group_would_become_whole(embedded: NewEmbedded) -> None:
     """Two GPUs could be freed, but of different groups."""
     one = embedded(
-        node("n", **ROOM),
+        node("n", **HEADROOM),
         in_pairs(),
-        holding("a", 0, 1),
-        holding("important", 1, 100),
-        holding("important-too", 2, 100),
-        holding("b", 3, 1),
+        allocation("a", 0, 1),
+        allocation("important", 1, 100),
+        allocation("important-too", 2, 100),
+        allocation("b", 3, 1),
         wanting(10),
         config=GPUS,
     )

@@ -21,7 +21,7 @@ from koordinator.api.pod import Pod
 from koordinator.cli.manifests import read_manifests
 from koordinator.scheduler.explain import Explanation
 from koordinator.simulator import Embedded
-from koordinator.simulator.explaining import explain_pods
+from koordinator.simulator.explanations import explain_pods
 
 CASES = sorted((ROOT / "tests/golden/explain/cases").glob("*.yaml"))
 NOW_S = 1_767_268_800.0

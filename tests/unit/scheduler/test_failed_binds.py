@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from tests.unit.scheduler.watching import only, places, restarted
+from tests.unit.scheduler.watches import only, places, restarted
 from tests.worlds import START_S, configuration, device, gpu_pod, node, pod
 
 from koordinator.api.meta import KubeObject

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.unit.scheduler.test_gangs import group, members
 from tests.unit.scheduler.test_job_preemption import JOBS
-from tests.unit.scheduler.watching import places
+from tests.unit.scheduler.watches import places
 from tests.worlds import START_S, node, pod
 
 from koordinator.api.meta import KubeObject
@@ -16,7 +16,7 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError
 from koordinator.scheduler.assembly import build_scheduler
-from koordinator.scheduler.features.metrics import Metrics
+from koordinator.scheduler.features.metrics import SchedulerMetrics
 from koordinator.scheduler.loop import Evicted, Outcome
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState
@@ -193,7 +193,7 @@ def test_metrics_count_attempts_and_victims() -> None:
     registry = CollectorRegistry()
     profiles = build_profiles(JOBS, world.scheduler.state.axis).profiles
     state = ClusterState()
-    metrics = Metrics(registry)
+    metrics = SchedulerMetrics(registry)
     world.scheduler = build_scheduler(
         world.cluster, world.clock, profiles, state, WATCHED, metrics=metrics
     )

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.unit.scheduler.conftest import NewEmbedded
-from tests.unit.scheduler.watching import only, places
+from tests.unit.scheduler.watches import only, places
 from tests.worlds import node, pod
 
 from koordinator.scheduler.loop import Unschedulable

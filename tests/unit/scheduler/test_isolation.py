@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 
 import pytest
-from tests.unit.scheduler.breaking import EVIL, Boom, World, breakable, breaks, objects
-from tests.unit.scheduler.watching import condition, events
+from tests.unit.scheduler.broken_plugins import EVIL, Boom, World, breakable, breaks, objects
+from tests.unit.scheduler.watches import condition, events
 from tests.worlds import START_S, made, node, pod
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import BugError
 from koordinator.foundation.faults import FaultLog
-from koordinator.scheduler.loop import Options
+from koordinator.scheduler.loop import SchedulerOptions
 from koordinator.simulator import Embedded
 from koordinator.simulator.embedded import STOCK, schedule
 
@@ -100,7 +100,7 @@ def test_a_gang_with_a_member_that_breaks_a_plugin_holds_no_places() -> None:
 def test_an_object_that_cannot_be_taken_in_is_left_out_and_tried_again() -> None:
     """A node of which something breaks takes no pods; the next try may succeed."""
     faults: list[object] = []
-    one = Embedded(STOCK, now_s=START_S, options=Options(), on_fault=faults.append)
+    one = Embedded(STOCK, now_s=START_S, options=SchedulerOptions(), on_fault=faults.append)
     put, broken = one.state.put_node, [1]
 
     def put_node(new: object) -> int:
@@ -124,7 +124,7 @@ def test_an_object_that_cannot_be_taken_in_is_left_out_and_tried_again() -> None
 
 def test_a_running_pod_that_cannot_be_taken_in_keeps_its_amounts() -> None:
     """Its node is not given away because its annotations break something."""
-    one = Embedded(STOCK, now_s=START_S, options=Options(), on_fault=lambda _: None)
+    one = Embedded(STOCK, now_s=START_S, options=SchedulerOptions(), on_fault=lambda _: None)
     of = one.state.classes.of
 
     def broken_of(new: Pod) -> object:

@@ -16,7 +16,7 @@ from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.assembly import build_scheduler
 from koordinator.scheduler.features.gangs.metrics import job_size
-from koordinator.scheduler.features.metrics import Metrics
+from koordinator.scheduler.features.metrics import SchedulerMetrics
 from koordinator.scheduler.loop import Scheduler
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState
@@ -112,7 +112,7 @@ def test_gangs_quotas_and_queues_are_measured() -> None:
         admit=True,
     )
     profiles = build_profiles(BOTH, state.axis).profiles
-    metrics = Metrics(registry)
+    metrics = SchedulerMetrics(registry)
     scheduler = build_scheduler(cluster, clock, profiles, state, WATCHED, metrics=metrics)
     scheduler.sync()
     for _ in range(3):

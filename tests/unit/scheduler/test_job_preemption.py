@@ -11,7 +11,7 @@ from tests.worlds import budget, configuration, device, embedded, gpu_pod, node,
 
 from koordinator.api.event import Event
 from koordinator.api.pod import Pod
-from koordinator.scheduler.cycle.job_room import make_room
+from koordinator.scheduler.cycle.job_headroom import free_headroom
 from koordinator.scheduler.loop import Evicted
 from koordinator.simulator import Embedded
 
@@ -355,10 +355,10 @@ def test_places_can_be_asked_for_on_some_nodes_only() -> None:
     one.scheduler.step()
     job = [(p, state.classes.of(p)) for p in members("g", 2, 4, priority=HIGH)]
 
-    found = make_room(cycle.profile, state, {}, job, rows=np.array([1, 3]))
+    found = free_headroom(cycle.profile, state, {}, job, rows=np.array([1, 3]))
     assert set(found.places.values()) == {"n1", "n3"}
     assert sorted(victim.key for victim in found.victims) == ["default/low-1", "default/low-3"]
-    assert not make_room(cycle.profile, state, {}, job, rows=np.array([2])).places
+    assert not free_headroom(cycle.profile, state, {}, job, rows=np.array([2])).places
 
 
 def test_a_job_is_told_which_nodes_have_nobody_to_evict() -> None:

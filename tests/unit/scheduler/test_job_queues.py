@@ -14,8 +14,8 @@ from tests.worlds import START_S, embedded, node, pod
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
-from koordinator.domain.job_queues import QueueBook
-from koordinator.scheduler.contract import Gate
+from koordinator.domain.job_queues import JobQueueCache
+from koordinator.scheduler.contract import QueueGate
 from koordinator.scheduler.features.quotas import JobQueueFeature
 from koordinator.scheduler.queue import QueueState, SchedulingQueue
 from koordinator.simulator import Embedded
@@ -44,10 +44,10 @@ def finish(one: Embedded, name: str) -> None:
     one.run_to_fixed_point()
 
 
-def queues_of(one: Embedded) -> QueueBook:
+def queues_of(one: Embedded) -> JobQueueCache:
     found = one.scheduler.feature(JobQueueFeature)
     assert found is not None
-    return found.book
+    return found.cache
 
 
 def checked(one: Embedded) -> None:
@@ -207,10 +207,10 @@ def test_a_gang_whose_speaker_goes_keeps_its_place() -> None:
     one = world(node("a", cpu=4), queued(), group("g", 3), *gang)
     one.load([one_of("later", 1)])
     one.run_to_fixed_point()
-    speaker = queues_of(one).job("default/g")
-    assert speaker is not None
+    representative = queues_of(one).job("default/g")
+    assert representative is not None
 
-    finish(one, speaker.pod.partition("/")[2])
+    finish(one, representative.pod.partition("/")[2])
 
     assert placed(one) == {}
     one.load([node("b", cpu=8)])
@@ -288,12 +288,12 @@ def test_a_quota_without_room_holds_its_queue() -> None:
 
 def test_a_job_whose_start_failed_is_first_again_but_after_its_backoff() -> None:
     """A cluster that refuses it is not asked over and over."""
-    gate: list[Gate] = []
+    gate: list[QueueGate] = []
     queue = SchedulingQueue({}, lambda _: gate[0] if gate else None)
     queue.add(one_of("a", 1), None, START_S)
     popped = queue.pop(START_S)
     assert popped is not None
-    gate.append(Gate("JobQueue", "waits"))
+    gate.append(QueueGate("JobQueue", "waits"))
     queue.fail(popped, "refused", START_S)
     assert popped.state is QueueState.GATED
 

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 from tests.unit.scheduler.conftest import World
 from tests.worlds import START_S, add, configuration, metric, node, pod, used
 
-from koordinator.scheduler.features.metrics import Metrics
+from koordinator.scheduler.features.metrics import SchedulerMetrics
 from koordinator.scheduler.features.nodes.load_page import load_page
 from koordinator.scheduler.plugins.load_aware import PLUGIN
 from koordinator.scheduler.snapshot import ResourceAxis
@@ -58,7 +58,7 @@ def test_of_unknown_nodes_nothing_is_told(world: World) -> None:
 def test_a_node_is_shown_before_any_pod_has_been_scheduled(measured: bool) -> None:
     """By the rules of the first profile that has the plugin, be its calls timed or not."""
     config = configuration(plugins={"filter": {"enabled": [{"name": PLUGIN.name}]}})
-    metrics = Metrics(CollectorRegistry()) if measured else None
+    metrics = SchedulerMetrics(CollectorRegistry()) if measured else None
     one = Embedded(config, now_s=START_S, metrics=metrics)
     one.load([node("n"), metric("n", cpu=1), pod("p", 1, on="n")])
     pages = one.scheduler.pages(lambda question: question())

@@ -64,16 +64,16 @@ def test_the_load_kept_is_the_load_computed_anew(
     """While reports, pods and nodes come, change and go, one by one or some at once."""
     one = embedded(*cluster, config=load_aware(args), report=False)
     kinds = [data.draw(measured_pods()) for _ in range(3)]
-    for turn in range(data.draw(st.integers(2, 6))):
+    for attempt in range(data.draw(st.integers(2, 6))):
         for index in range(data.draw(st.sampled_from((1, 1, 3)))):
-            change(one, f"{turn}-{index}", data)
+            change(one, f"{attempt}-{index}", data)
         one.scheduler.step()
         one.state.validate()
         for kind in kinds:
             kept_equals_computed(one, kind)
 
 
-def change(one: Embedded, turn: str, data: st.DataObject) -> None:
+def change(one: Embedded, attempt: str, data: st.DataObject) -> None:
     """Let one thing happen to the cluster."""
     cluster = one.cluster
     nodes = [node.metadata.name for node in cluster.list(Node).items]
@@ -81,7 +81,7 @@ def change(one: Embedded, turn: str, data: st.DataObject) -> None:
     metrics = [metric.metadata.name for metric in cluster.list(NodeMetric).items]
     kind = data.draw(st.sampled_from(("pods", "report", "time", "node", "gone", "status")))
     if kind == "pods":
-        one.load(copies(data.draw(measured_pods(f"new{turn}")), data.draw(st.integers(1, 5))))
+        one.load(copies(data.draw(measured_pods(f"new{attempt}")), data.draw(st.integers(1, 5))))
     elif kind == "report":
         name = data.draw(st.sampled_from(nodes))
         there = [pod.metadata.name for pod in pods if pod.spec.node_name == name]

@@ -3,8 +3,8 @@
 import pytest
 from tests.unit.scheduler.test_gang_topology import gather, topology
 from tests.unit.scheduler.test_gangs import group, member, members, placed
-from tests.unit.scheduler.test_gathered_preemption import CONFIG
 from tests.unit.scheduler.test_job_preemption import HIGH, settled
+from tests.unit.scheduler.test_topology_preemption import CONFIG
 from tests.worlds import embedded, node, pod
 
 from koordinator.api.node import Node

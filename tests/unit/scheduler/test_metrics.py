@@ -4,7 +4,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from tests.reservations import reservation
-from tests.unit.scheduler.watching import restarted
+from tests.unit.scheduler.watches import restarted
 from tests.worlds import START_S, configuration, made, metric, node, pod
 
 from koordinator.api.meta import KubeObject
@@ -12,7 +12,7 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.features.gangs.metrics import GangMetrics
-from koordinator.scheduler.features.metrics import Metrics
+from koordinator.scheduler.features.metrics import SchedulerMetrics
 from koordinator.scheduler.features.quotas.metrics import QuotaMetrics
 from koordinator.scheduler.loop import Scheduler
 from koordinator.scheduler.loop.instruments import exponential
@@ -25,7 +25,7 @@ def world() -> tuple[Scheduler, MemoryCluster, VirtualClock, CollectorRegistry]:
     clock, registry = VirtualClock(START_S), CollectorRegistry()
     cluster = MemoryCluster(clock)
     cluster.load([node("n", cpu=2), pod("victim", cpu=1, on="n", priority=0)])
-    scheduler = restarted(cluster, clock, metrics=Metrics(registry))
+    scheduler = restarted(cluster, clock, metrics=SchedulerMetrics(registry))
     return scheduler, cluster, clock, registry
 
 
@@ -99,7 +99,7 @@ def test_a_plugin_that_filters_and_scores_at_once_shows_up_at_both_points() -> N
     cluster = MemoryCluster(clock)
     cluster.load([node("n", cpu=2), node("m", cpu=2), metric("n", cpu=1), pod("a", cpu=1)])
     config = configuration(plugins={"multiPoint": {"enabled": [{"name": "LoadAwareScheduling"}]}})
-    restarted(cluster, clock, config, metrics=Metrics(registry)).step()
+    restarted(cluster, clock, config, metrics=SchedulerMetrics(registry)).step()
 
     seconds = "scheduler_plugin_execution_duration_seconds_sum"
     filtering, scoring = (
@@ -133,7 +133,7 @@ def test_measuring_changes_no_decision() -> None:
         cluster = MemoryCluster(clock)
         nodes = [node(f"n{i}", cpu=4 + i % 3, zone=f"z{i % 2}") for i in range(5)]
         cluster.load([*nodes, *(pod(f"p{i}", cpu=1 + i % 2) for i in range(15))])
-        metrics = Metrics(CollectorRegistry()) if measured else None
+        metrics = SchedulerMetrics(CollectorRegistry()) if measured else None
         scheduler = restarted(cluster, clock, metrics=metrics)
         scheduler.step()
         return {key: placed.row for key, placed in scheduler.state.pods.by_key.items()}
@@ -198,7 +198,7 @@ def test_durations_are_counted_in_the_buckets_of_the_originals() -> None:
     """Down to the last digit: the bounds are labels, which queries compare as text."""
     gangs = (0.1, 0.5, 1, 2, 3, 5, 7.5, 10, 12.5, 15, 20, 25, 30, 45, 60, 120)
     registry = CollectorRegistry()
-    metrics = Metrics(registry)
+    metrics = SchedulerMetrics(registry)
     gang_metrics, quota_metrics = GangMetrics(registry), QuotaMetrics(registry, metrics)
     gang_metrics.gang_decided(3, 1.0, placed=True)
     quota_metrics.hook_called("x", "y", 1.0)

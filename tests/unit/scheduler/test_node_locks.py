@@ -11,7 +11,7 @@ from koordinator.simulator import Embedded
 
 LOCK = "cambricon.com/dsmlu.lock"
 GPU = "koordinator.sh/gpu"
-ROOM = {f"{GPU}.shared": 400, f"{GPU}-core": 400, f"{GPU}-memory": "320Gi"}
+HEADROOM = {f"{GPU}.shared": 400, f"{GPU}-core": 400, f"{GPU}-memory": "320Gi"}
 PART = {f"{GPU}.shared": 1, f"{GPU}-core": 25, f"{GPU}-memory": "6Gi"}
 MLUS = configuration(plugins={"multiPoint": {"enabled": [{"name": "DeviceShare"}]}})
 
@@ -25,7 +25,7 @@ def cards() -> Device:
 
 
 def locked_node(text: str) -> Node:
-    bare = node("n", **ROOM)
+    bare = node("n", **HEADROOM)
     annotations = {LOCK: text} if text else {}
     return msgspec.structs.replace(
         bare, metadata=msgspec.structs.replace(bare.metadata, annotations=annotations)

@@ -1,7 +1,7 @@
 """A pod that waits for its victims to go has a node, and keeps it until it is there."""
 
 import pytest
-from tests.unit.scheduler.watching import places
+from tests.unit.scheduler.watches import places
 from tests.worlds import START_S, node, placed_on, pod
 
 from koordinator.api.pod import Pod

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.strategies import clusters, pods
-from tests.unit.scheduler.watching import restarted
+from tests.unit.scheduler.watches import restarted
 from tests.worlds import START_S, node, pod, world
 
 from koordinator.api.codec import decode_object, encode
@@ -96,7 +96,7 @@ def _with_meta(**changes: object) -> Pod:
 
 
 @pytest.mark.parametrize(
-    ("news", "is_bare"),
+    ("wakeup", "is_bare"),
     [
         pytest.param(BOUND, True, id="bound"),
         pytest.param(replace(PENDING, spec=replace(PENDING.spec, node_name="m")), False, id="away"),
@@ -114,9 +114,9 @@ def _with_meta(**changes: object) -> Pod:
         ),
     ],
 )
-def test_a_bind_to_which_something_was_added_is_no_bare_one(news: Pod, *, is_bare: bool) -> None:
+def test_a_bind_to_which_something_was_added_is_no_bare_one(wakeup: Pod, *, is_bare: bool) -> None:
     """Only where nothing else can have changed is the rest spared."""
     state = world(node("n"), node("m"))
     placed = state.place(PENDING.key, PENDING, state.classes.of(PENDING), state.nodes.rows["n"])
 
-    assert Ingest(state).is_bare_bind(placed, news) is is_bare
+    assert Ingest(state).is_bare_bind(placed, wakeup) is is_bare

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.unit.scheduler.conftest import NewEmbedded
-from tests.unit.scheduler.watching import events, later, only, places, stored
+from tests.unit.scheduler.watches import events, later, only, places, stored
 from tests.worlds import START_S, configuration, node, pod
 
 from koordinator.api.pod import Pod

@@ -20,7 +20,7 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.domain.pod_requests import canonical, pod_requests
 from koordinator.scheduler.contract import Profile
-from koordinator.scheduler.cycle import Choice, Cycle
+from koordinator.scheduler.cycle import NodeChoice, SchedulingCycle
 from koordinator.scheduler.ingest import Ingest
 from koordinator.scheduler.profile import build_profiles
 from koordinator.scheduler.snapshot import ClusterState
@@ -69,7 +69,7 @@ def test_kept_results_equal_results_from_scratch(data: st.DataObject) -> None:
     policy = data.draw(st.sampled_from(POLICIES))
     config = packing(data.draw(strategies), "DeviceShare", policy)
     (profile,) = build_profiles(config, state.axis).profiles
-    cycle = Cycle(profile, state)
+    cycle = SchedulingCycle(profile, state)
     kinds = data.draw(st.lists(pods(), min_size=3, max_size=4))
     for kind in kinds:  # what policies learn from
         cycle.choose(kind, state.classes.of(kind), {})
@@ -101,7 +101,7 @@ def _change(data: st.DataObject, state: ClusterState, kinds: Sequence[Pod], step
 
 
 def _assert_same_as_from_scratch(
-    cycle: Cycle, profile: Profile, state: ClusterState, kind: Pod
+    cycle: SchedulingCycle, profile: Profile, state: ClusterState, kind: Pod
 ) -> None:
     """Compare the choice, and feasibility and totals of every node."""
     pod_class = state.classes.of(kind)
@@ -111,7 +111,7 @@ def _assert_same_as_from_scratch(
     if not len(best):
         assert choice is None
         return
-    assert isinstance(choice, Choice)
+    assert isinstance(choice, NodeChoice)
     assert choice.row == best[np.argmin(state.nodes.rank[best])]
     evaluation = cycle._evaluator.of(pod_class)
     kept = np.zeros(len(card.feasible), np.int64)
@@ -133,7 +133,7 @@ def test_a_larger_gpu_changes_what_bytes_of_memory_are_worth_everywhere(policy: 
     (profile,) = build_profiles(
         packing("LeastAllocated", "DeviceShare", policy), state.axis
     ).profiles
-    cycle, asked = Cycle(profile, state), pod("p", cpu=1, requests={memory: "8Gi"})
+    cycle, asked = SchedulingCycle(profile, state), pod("p", cpu=1, requests={memory: "8Gi"})
     _assert_same_as_from_scratch(cycle, profile, state, asked)
 
     add(state, device("b", 4, "640Gi"))
@@ -152,7 +152,7 @@ def test_prices_are_solved_for_although_a_node_holds_more_than_it_has() -> None:
     (profile,) = build_profiles(
         packing("LeastAllocated", "DeviceShare", "GPUPrice"), state.axis
     ).profiles
-    cycle = Cycle(profile, state)
+    cycle = SchedulingCycle(profile, state)
     for asked in (pod("p", requests=share), pod("q", requests=share, nodeSelector=model)):
         cycle.choose(asked, state.classes.of(asked), {})
         _assert_same_as_from_scratch(cycle, profile, state, asked)
@@ -324,7 +324,7 @@ def test_the_order_of_nodes_does_not_matter(
     for objects in (cluster, [*order, *others]):
         state = world(*objects)
         (profile,) = build_profiles(GPUS, state.axis).profiles
-        cards.append(Cycle(profile, state).scorecard(state.classes.of(asked)))
+        cards.append(SchedulingCycle(profile, state).scorecard(state.classes.of(asked)))
 
     assert cards[0].score_table() == cards[1].score_table()
     first, second = (

@@ -1,7 +1,7 @@
 """The scheduling queue: order, backoff, outcomes; time is what each call says it is."""
 
 import pytest
-from tests.unit.scheduler.queueing import (
+from tests.unit.scheduler.queues import (
     ACTIVE,
     BACKOFF,
     GATED,

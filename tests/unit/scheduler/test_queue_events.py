@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from tests.unit.scheduler.queueing import (
+from tests.unit.scheduler.queues import (
     ACTIVE,
     BACKOFF,
     EVERYTHING,
@@ -22,7 +22,7 @@ from tests.unit.scheduler.queueing import (
 from koordinator.api.core import Toleration
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
-from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, Gate, Hint
+from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, QueueGate, QueueingHint
 from koordinator.scheduler.queue import pod_changes
 from koordinator.scheduler.queue.event_log import EventLog
 
@@ -56,9 +56,9 @@ def test_a_hint_decides_per_pod_and_is_given_the_event() -> None:
     """QueueSkip leaves the pod where it is; one Queue among several plugins is enough."""
     heard: list[ClusterEvent] = []
 
-    def not_for_a(pod: KubeObject, event: ClusterEvent) -> Hint:
+    def not_for_a(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
         heard.append(event)
-        return Hint.SKIP if pod.metadata.name == "a" else Hint.QUEUE
+        return QueueingHint.SKIP if pod.metadata.name == "a" else QueueingHint.QUEUE
 
     hints = {**HINTS, "Ports": [EventHint("AssignedPod", Action.DELETE, not_for_a)]}
     queue = make_queue(hints)
@@ -73,7 +73,7 @@ def test_a_hint_decides_per_pod_and_is_given_the_event() -> None:
 def test_a_hint_that_raises_counts_as_queue_and_is_reported() -> None:
     """A broken plugin must not keep pods out for ever."""
 
-    def broken(_pod: KubeObject, _event: ClusterEvent) -> Hint:
+    def broken(_pod: KubeObject, _event: ClusterEvent) -> QueueingHint:
         raise ZeroDivisionError
 
     queue = make_queue({"Fit": [EventHint("Node", Action.ADD, broken)]})
@@ -343,10 +343,10 @@ def test_a_gated_pod_is_judged_again_only_on_events_of_its_gate() -> None:
     open_gates: set[str] = set()
     asked: list[str] = []
 
-    def pre_enqueue(pod: Pod) -> Gate | None:
+    def pre_enqueue(pod: Pod) -> QueueGate | None:
         asked.append(pod.metadata.name)
         closed = [gate for gate in ("Gang", "Quota") if gate not in open_gates]
-        return Gate(closed[0], f"{closed[0]} is not ready") if closed else None
+        return QueueGate(closed[0], f"{closed[0]} is not ready") if closed else None
 
     hints = {
         "Gang": [EventHint("PodGroup", Action.UPDATE)],
@@ -375,11 +375,11 @@ def test_a_gated_pod_is_judged_again_only_on_events_of_its_gate() -> None:
 
 def test_a_gate_can_close_after_an_attempt() -> None:
     """Every way into active or backoff leads past the gates."""
-    closed: list[Gate] = []
+    closed: list[QueueGate] = []
     queue = make_queue(pre_enqueue=lambda _pod: closed[0] if closed else None)
     queued = in_flight(queue)
     queue.reject(queued, {"Fit"}, set(), "no", 0.0)
-    closed.append(Gate("Gang", "too few members"))
+    closed.append(QueueGate("Gang", "too few members"))
     queue.on_event(NODE_ADDED, 9.0)
 
     assert (queued.state, queued.rejectors) == (GATED, frozenset({"Gang"}))

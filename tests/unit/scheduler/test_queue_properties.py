@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.unit.scheduler.queueing import (
+from tests.unit.scheduler.queues import (
     ACTIVE,
     BACKOFF,
     EVERYTHING,
@@ -22,7 +22,7 @@ from tests.unit.scheduler.queueing import (
 
 from koordinator.api.core import Toleration
 from koordinator.api.meta import KubeObject
-from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, Hint
+from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, QueueingHint
 from koordinator.scheduler.queue import QueuedPod, QueueState
 
 NAMES = st.sampled_from("abcdefgh")
@@ -33,8 +33,8 @@ EVENTS = st.sampled_from(
 )
 
 
-def only_vowels(pod: KubeObject, _event: ClusterEvent) -> Hint:
-    return Hint.QUEUE if pod.metadata.name in "aeiou" else Hint.SKIP
+def only_vowels(pod: KubeObject, _event: ClusterEvent) -> QueueingHint:
+    return QueueingHint.QUEUE if pod.metadata.name in "aeiou" else QueueingHint.SKIP
 
 
 PORTS = {"Ports": [EventHint("AssignedPod", Action.DELETE, only_vowels)]}

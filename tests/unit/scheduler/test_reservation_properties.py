@@ -72,12 +72,12 @@ def test_what_is_reserved_is_kept_and_comes_back(
 ) -> None:
     """Pods and reservations come, go and expire in any order."""
     one = embedded(*cluster, config=config(), report=False)
-    for turn in range(data.draw(st.integers(1, 5))):
+    for attempt in range(data.draw(st.integers(1, 5))):
         new: list[KubeObject] = [
-            data.draw(reservations(f"r{turn}-{index}"))
+            data.draw(reservations(f"r{attempt}-{index}"))
             for index in range(data.draw(st.integers(0, 2)))
         ]
-        new += [data.draw(pods(f"p{turn}-{i}")) for i in range(data.draw(st.integers(0, 4)))]
+        new += [data.draw(pods(f"p{attempt}-{i}")) for i in range(data.draw(st.integers(0, 4)))]
         one.load(data.draw(st.permutations(new)))
         settle(one)
         check(one)

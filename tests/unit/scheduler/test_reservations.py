@@ -74,7 +74,7 @@ class Played:
         self.outcomes += self.one.run_to_fixed_point()
         return self
 
-    def complaint(self, name: str) -> str:
+    def warning(self, name: str) -> str:
         """Return what an event of an object complains about."""
         events = self.one.cluster.list(Event).items
         return " ".join(e.note for e in events if e.regarding.name == name and e.type == "Warning")

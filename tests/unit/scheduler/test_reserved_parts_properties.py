@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.equipped_nodes import ALLOCATED, STATUS, machine_pods, machines
 from tests.reservations import config, reservation
-from tests.unit.scheduler.test_belongings_properties import (
-    belongings,
+from tests.unit.scheduler.test_allocation_properties import (
     bound,
     check_cpus,
     check_devices,
+    pod_allocation,
 )
 from tests.worlds import embedded, renamed
 
@@ -66,13 +66,13 @@ def test_reserved_parts_are_given_out_once_and_to_owners(
     """Whatever comes and goes; at the end everything is free."""
     one = embedded(*cluster, config=PARTS, report=False)
     kinds = [data.draw(labelled_pods()) for _ in range(3)]
-    for turn in range(data.draw(st.integers(1, 4))):
+    for attempt in range(data.draw(st.integers(1, 4))):
         new: list[KubeObject] = [
-            data.draw(reservations(f"r{turn}-{index}", data.draw(st.sampled_from(kinds))))
+            data.draw(reservations(f"r{attempt}-{index}", data.draw(st.sampled_from(kinds))))
             for index in range(data.draw(st.integers(0, 2)))
         ]
         new += [
-            renamed(data.draw(st.sampled_from(kinds)), f"p{turn}-{index}")
+            renamed(data.draw(st.sampled_from(kinds)), f"p{attempt}-{index}")
             for index in range(data.draw(st.integers(0, 4)))
         ]
         one.load(new)
@@ -88,7 +88,7 @@ def test_reserved_parts_are_given_out_once_and_to_owners(
         remove(one, type(obj), obj.metadata.name)
     one.run_to_fixed_point()
 
-    assert belongings(one.state) == {}
+    assert pod_allocation(one.state) == {}
     for columns in one.state.nodes.devices.columns.values():
         assert not columns.used.any()
         assert not columns.holders.any()

@@ -2,7 +2,7 @@
 
 import numpy as np
 from tests.unit.scheduler.conftest import NewEmbedded
-from tests.unit.scheduler.watching import later, only, places, restarted
+from tests.unit.scheduler.watches import later, only, places, restarted
 from tests.worlds import HOSTNAME, START_S, configuration, device, gpu_pod, node, pod
 
 from koordinator.api.node import Node

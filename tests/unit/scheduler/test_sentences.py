@@ -18,9 +18,9 @@ ROOT = Path(koordinator.__file__).parent
 OTHERS = (
     "domain/cpus/binding.py",
     "domain/devices/requests.py",
-    "domain/devices/sharing.py",
+    "domain/devices/share_restrictions.py",
     "domain/devices/shortage.py",
-    "domain/gangs/book.py",
+    "domain/gangs/cache.py",
     "domain/network/shortage.py",
     "domain/numa/align.py",
     "domain/numa/amplification.py",
@@ -29,8 +29,8 @@ OTHERS = (
     "domain/numa/trial.py",
     "domain/quota/admission.py",
     "domain/quota/hooks.py",
-    "domain/reservations/fitting.py",
-    "domain/reservations/left.py",
+    "domain/reservations/fit.py",
+    "domain/reservations/remainder.py",
     "domain/volume_claims.py",
     "scheduler/features/gangs/topology.py",
 )
@@ -157,7 +157,7 @@ def reasons() -> Iterator[tuple[str, str]]:
 def texts() -> Iterator[tuple[str, str]]:
     """Yield texts with a space in the code of plugins, with where they stand."""
     folder = ROOT / "scheduler/plugins"
-    of_plugins = (path for path in folder.rglob("*.py") if path.name != "telling.py")
+    of_plugins = (path for path in folder.rglob("*.py") if path.name != "messages.py")
     files = [*sorted(of_plugins), *(ROOT / name for name in OTHERS)]
     for path in files:
         tree = ast.parse(path.read_text("utf-8"))

@@ -9,7 +9,7 @@ from tests.worlds import HOSTNAME, START_S, ZONE, near, node, pod
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import NotFoundError
-from koordinator.scheduler.loop import Bound, Options, Unschedulable
+from koordinator.scheduler.loop import Bound, SchedulerOptions, Unschedulable
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.scheduler.snapshot.axis import ResourceAxis
 from koordinator.simulator import Embedded
@@ -68,12 +68,14 @@ def _node(name: str, own: str) -> Node:
     )
 
 
-class Replayed:
+class ReplayOutcomes:
     """A world to which steps are done."""
 
     def __init__(self, new_classes: int) -> None:
         state = ClusterState(new_classes=new_classes)
-        self.world = Embedded(STOCK, now_s=START_S, options=Options(report=False), state=state)
+        self.world = Embedded(
+            STOCK, now_s=START_S, options=SchedulerOptions(report=False), state=state
+        )
         self.world.load([_node("n0", "own0"), _node("n1", "own1")])
 
     def do(self, number: int, step: tuple[str, int, int]) -> list[tuple[str, str]]:
@@ -113,7 +115,7 @@ def test_forgetting_at_once_decides_like_never_forgetting(
     steps: list[tuple[str, int, int]],
 ) -> None:
     """Placements, their order and the messages are the same, and all counts are right."""
-    forgetful, mindful = Replayed(1), Replayed(1 << 30)
+    forgetful, mindful = ReplayOutcomes(1), ReplayOutcomes(1 << 30)
 
     for number, step in enumerate(steps):
         assert forgetful.do(number, step) == mindful.do(number, step)
@@ -133,7 +135,7 @@ def test_a_column_is_given_to_another_resource_once_nobody_speaks_of_it() -> Non
 
 def test_a_resource_that_returns_after_it_was_forgotten_is_judged_anew() -> None:
     """Its column may have been another's meanwhile."""
-    replayed = Replayed(1)
+    replayed = ReplayOutcomes(1)
     for number in range(12):
         replayed.do(2 * number, ("pod", number % 6, 3))
         replayed.do(2 * number + 1, ("gone", 0, 0))

@@ -1,7 +1,7 @@
 """Preemption by a single pod: who gives way, and what is kept for whom."""
 
 from tests.unit.scheduler.conftest import NewEmbedded
-from tests.unit.scheduler.watching import events, only, places, restarted, stored
+from tests.unit.scheduler.watches import events, only, places, restarted, stored
 from tests.worlds import START_S, budget, node, pod
 
 from koordinator.api.event import Event

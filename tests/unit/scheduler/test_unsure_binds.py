@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from tests.unit.scheduler.test_binds_under_way import SlowCluster
-from tests.unit.scheduler.watching import restarted
+from tests.unit.scheduler.watches import restarted
 from tests.worlds import START_S, node, pod
 
 from koordinator.api.meta import KubeObject

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.unit.scheduler.conftest import NewEmbedded
-from tests.unit.scheduler.watching import only, places
+from tests.unit.scheduler.watches import only, places
 from tests.worlds import made, node, pod
 
 from koordinator.api.meta import KubeObject

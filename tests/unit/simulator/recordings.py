@@ -14,7 +14,7 @@ from koordinator.domain.recording import Anonymiser, read_recording
 from koordinator.scheduler.loop import Bound, Evicted
 from koordinator.simulator import Embedded
 from koordinator.simulator.recorder import Recorder
-from koordinator.simulator.replaying import Replayed, replay
+from koordinator.simulator.replay import ReplayOutcomes, replay
 
 
 class Session:
@@ -107,7 +107,7 @@ class Session:
         self.recorder.step()
         self.settle()
 
-    def replayed(self, config: KubeSchedulerConfiguration | None = None) -> Replayed:
+    def replayed(self, config: KubeSchedulerConfiguration | None = None) -> ReplayOutcomes:
         return replay(read_recording(self.lines, "session"), config or self.config)
 
 

@@ -6,23 +6,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordinator.simulator.axes import SHARES, kept_rows, time_axis, value_axis
-from koordinator.simulator.numerals import Unit
+from koordinator.simulator.numerals import NumberUnit
 
 
 @pytest.mark.parametrize(
     ("top", "unit", "high", "texts"),
     [
-        (0, Unit.COUNT, 1, ["0", "1"]),
-        (3, Unit.COUNT, 3, ["0", "1", "2", "3"]),
-        (2_207, Unit.COUNT, 3_000, ["0", "1,000", "2,000", "3,000"]),
-        (45_000, Unit.RATE, 60_000, ["0", "20k", "40k", "60k"]),
-        (0.062, Unit.SHARE, 0.08, ["0%", "2%", "4%", "6%", "8%"]),
-        (170, Unit.SECONDS, 180, ["0", "1 min", "2 min", "3 min"]),
-        (1.9, Unit.SECONDS, 2, ["0 s", "0.5 s", "1 s", "1.5 s", "2 s"]),
+        (0, NumberUnit.COUNT, 1, ["0", "1"]),
+        (3, NumberUnit.COUNT, 3, ["0", "1", "2", "3"]),
+        (2_207, NumberUnit.COUNT, 3_000, ["0", "1,000", "2,000", "3,000"]),
+        (45_000, NumberUnit.RATE, 60_000, ["0", "20k", "40k", "60k"]),
+        (0.062, NumberUnit.SHARE, 0.08, ["0%", "2%", "4%", "6%", "8%"]),
+        (170, NumberUnit.SECONDS, 180, ["0", "1 min", "2 min", "3 min"]),
+        (1.9, NumberUnit.SECONDS, 2, ["0 s", "0.5 s", "1 s", "1.5 s", "2 s"]),
     ],
 )
 def test_a_value_axis_ends_with_a_round_number(
-    top: float, unit: Unit, high: float, texts: list[str]
+    top: float, unit: NumberUnit, high: float, texts: list[str]
 ) -> None:
     """It starts at 0 and its last tick is not below the top value."""
     axis = value_axis(top, unit)
@@ -31,8 +31,8 @@ def test_a_value_axis_ends_with_a_round_number(
     assert [text for _, text in axis.ticks] == [t if t != "0 s" else "0" for t in texts]
 
 
-@given(st.floats(0, 1e9), st.sampled_from(Unit))
-def test_every_value_axis_has_few_ticks_and_holds_its_top(top: float, unit: Unit) -> None:
+@given(st.floats(0, 1e9), st.sampled_from(NumberUnit))
+def test_every_value_axis_has_few_ticks_and_holds_its_top(top: float, unit: NumberUnit) -> None:
     """Two to five intervals, or one where there is nothing to tell apart."""
     axis = value_axis(top, unit)
 

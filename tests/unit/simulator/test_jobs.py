@@ -60,7 +60,7 @@ def test_a_quota_of_the_workload_holds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "complaint"),
+    ("changes", "warning"),
     [
         (
             {"objects": [{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}]},
@@ -73,9 +73,9 @@ def test_a_quota_of_the_workload_holds() -> None:
         ),
     ],
 )
-def test_what_can_not_be_is_refused(changes: dict[str, Any], complaint: str) -> None:
+def test_what_can_not_be_is_refused(changes: dict[str, Any], warning: str) -> None:
     """With the path of the field."""
-    with pytest.raises(InputError, match=complaint):
+    with pytest.raises(InputError, match=warning):
         parsed(**changes)
 
 

@@ -2,7 +2,15 @@
 
 import pytest
 
-from koordinator.simulator.numerals import UNKNOWN, Unit, compact, count, duration, memory, percent
+from koordinator.simulator.numerals import (
+    UNKNOWN,
+    NumberUnit,
+    compact,
+    count,
+    duration,
+    memory,
+    percent,
+)
 
 
 @pytest.mark.parametrize(
@@ -30,16 +38,16 @@ def test_durations_have_at_most_two_units(seconds: float, text: str) -> None:
 def test_what_is_not_known_is_a_dash() -> None:
     """None and NaN."""
     assert percent(None) == UNKNOWN
-    assert {unit.text(None) for unit in Unit} == {UNKNOWN}
-    assert {unit.text(float("nan")) for unit in Unit} == {UNKNOWN}
+    assert {unit.text(None) for unit in NumberUnit} == {UNKNOWN}
+    assert {unit.text(float("nan")) for unit in NumberUnit} == {UNKNOWN}
 
 
 def test_each_unit_has_its_spelling() -> None:
     """Read-outs are exact to what one can see."""
-    assert Unit.SHARE.text(0.87345) == "87.3%"
-    assert Unit.COUNT.text(12_345.5) == "12,346"
-    assert Unit.RATE.text(1_000) == "1,000/s"
-    assert Unit.SECONDS.text(61) == "1 min 1 s"
+    assert NumberUnit.SHARE.text(0.87345) == "87.3%"
+    assert NumberUnit.COUNT.text(12_345.5) == "12,346"
+    assert NumberUnit.RATE.text(1_000) == "1,000/s"
+    assert NumberUnit.SECONDS.text(61) == "1 min 1 s"
 
 
 def test_large_numbers_are_readable() -> None:

@@ -48,8 +48,13 @@ def owned(name: str, kind: str, owner: str, **more: Any) -> dict[str, Any]:
 
 
 def node(name: str, **more: Any) -> dict[str, Any]:
-    room = {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "110"}}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": room} | more
+    headroom = {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "110"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name},
+        "status": headroom,
+    } | more
 
 
 def read(*manifests: dict[str, Any]) -> list[KubeObject]:

@@ -5,7 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from koordinator.domain.run_report import Allocation, NodeGroup, RunRecorder, Sample
+from koordinator.domain.run_report import Allocation, NodeGroup, RunRecorder, RunSample
 from koordinator.foundation.clock import VirtualClock
 from koordinator.simulator.progress import LiveView
 
@@ -27,7 +27,7 @@ class Run:
 
     def sample(self, time_s: float) -> None:
         self.recorder.sample(
-            Sample(
+            RunSample(
                 time_s=time_s,
                 pending=3,
                 running=1_200,

@@ -13,7 +13,7 @@ from koordinator.domain.recording import read_recording
 from koordinator.scheduler.features.audit import Audit
 from koordinator.simulator import Simulation, SimulationResult, parse_workload
 from koordinator.simulator.configurations import BY_NAME
-from koordinator.simulator.replaying import Replayed, replay
+from koordinator.simulator.replay import ReplayOutcomes, replay
 from koordinator.simulator.run import default_profile
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -58,7 +58,7 @@ def recorded(
     return simulation.run(record=lines.append), lines
 
 
-def again(lines: list[bytes], config: KubeSchedulerConfiguration | None = None) -> Replayed:
+def again(lines: list[bytes], config: KubeSchedulerConfiguration | None = None) -> ReplayOutcomes:
     """Replay with the configuration in the recording, or another one."""
     found = read_recording(lines, "r")
     assert found.header.configuration is not None
@@ -83,7 +83,10 @@ def test_a_replay_decides_what_the_simulated_run_decided(
     replayed = again(lines)
 
     assert run.placements == plain.placements
-    assert {name: (fate.node, fate.waited_s) for name, fate in replayed.fates.items()} == {
+    assert {
+        name: (pod_outcome.node, pod_outcome.waited_s)
+        for name, pod_outcome in replayed.pod_outcomes.items()
+    } == {
         it.pod: (it.node, None if it.bound_s is None else it.bound_s - it.submitted_s)
         for it in run.placements
     }
@@ -147,9 +150,9 @@ def test_a_pod_that_is_placed_later_in_a_replay_runs_as_long() -> None:
         ],
     )
 
-    fates = again(lines, only_one).fates
+    pod_outcomes = again(lines, only_one).pod_outcomes
 
-    assert {name: fate.waited_s for name, fate in fates.items()} == {
+    assert {name: pod_outcome.waited_s for name, pod_outcome in pod_outcomes.items()} == {
         "default/a-0": 0.0,
         "default/a-1": 600.0,
         "default/z-0": 300.0,

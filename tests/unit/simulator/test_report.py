@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from koordinator.domain.run_report import Allocation, NodeGroup, RunRecorder, RunReport, Sample
+from koordinator.domain.run_report import Allocation, NodeGroup, RunRecorder, RunReport, RunSample
 from koordinator.simulator.report import render_html, summary_table
 
 NASTY = "<script>alert('x')</script> & \"quotes\""
@@ -37,7 +37,7 @@ def run_report(
         taker.scheduled(name, 30.0 + n)
         share = 0.5 if n == n_samples // 2 else 0.25
         taker.sample(
-            Sample(
+            RunSample(
                 time_s=started_s + 10 * n,
                 pending=7 + n,
                 running=1_234 + n,

@@ -29,7 +29,7 @@ from koordinator.simulator import (
     shipped_configuration,
     simulate,
 )
-from koordinator.simulator.measuring import main_reason
+from koordinator.simulator.gauge import main_reason
 from koordinator.simulator.stages import PodStage
 
 GPU_POOL = {

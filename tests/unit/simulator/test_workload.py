@@ -13,7 +13,7 @@ from koordinator.api.node import Node
 from koordinator.api.priority import PriorityClass
 from koordinator.foundation.errors import InputError
 from koordinator.simulator import demo_workload, parse_workload, read_workload
-from koordinator.simulator.generation import Plan, generate
+from koordinator.simulator.generation import SimulationPlan, generate
 
 ROOT = Path(__file__).parents[3]
 GUIDE = ROOT / "docs/how-to/describe-a-workload.md"
@@ -32,7 +32,7 @@ def plan(
     seed: int = 1,
     until_s: float = 86_400.0,
     **more: Any,
-) -> Plan:
+) -> SimulationPlan:
     """Return what a small workload stands for, with some fields replaced."""
     data = {"nodePools": [POOL | (pool or {})], "podStreams": [STREAM | (stream or {})], **more}
     return generate(parse_workload(yaml.safe_dump(data), "test.yaml"), seed, until_s)

@@ -5,7 +5,7 @@ from typing import Protocol
 import pytest
 from tests.soak.agent import AgentChurn
 from tests.soak.census import census, growth
-from tests.soak.managing import ManagerChurn
+from tests.soak.manager import ManagerChurn
 from tests.soak.scheduling import SchedulerChurn
 
 ROUNDS = 48

@@ -99,7 +99,7 @@ class Node:
         registry.register(
             VgpuCollector(
                 "n1",
-                lambda: self.monitor.picture,
+                lambda: self.monitor.snapshot,
                 TwoGpus(),
                 self.clock,
                 with_old_names=old,
@@ -177,7 +177,7 @@ def test_a_container_that_was_started_anew_is_seen_at_once(node: Node) -> None:
     node.regions.put("a", region(used=((7,),)))
     node.rounds()
 
-    (found,) = node.monitor.picture.regions
+    (found,) = node.monitor.snapshot.regions
     assert found.reading.devices[0].total == 7
     assert node.regions.recent("a") == 1
 
@@ -206,7 +206,7 @@ def test_a_container_that_has_ended_makes_nobody_wait(node: Node) -> None:
     node.rounds()
 
     assert node.regions.recent("b") == 1
-    assert [found.owner.pod for found in node.monitor.picture.regions] == ["b"]
+    assert [found.owner.pod for found in node.monitor.snapshot.regions] == ["b"]
 
 
 def _device(evil: Path, _: RegionsFolder) -> None:
@@ -256,8 +256,8 @@ def test_a_hostile_folder_costs_its_own_container_only(node: Node, how: str) -> 
     HOSTILE[how](node.regions.file("evil"), node.regions)
     node.rounds(2)
 
-    assert [found.owner.pod for found in node.monitor.picture.regions] == ["good"]
-    assert [*node.monitor.picture.refused] == [node.regions.folder("evil").name]
+    assert [found.owner.pod for found in node.monitor.snapshot.regions] == ["good"]
+    assert [*node.monitor.snapshot.refused] == [node.regions.folder("evil").name]
     assert node.regions.recent("good") == 0
 
 
@@ -269,7 +269,7 @@ def test_a_folder_that_is_a_link_is_nobodys(node: Node) -> None:
     _folder_link(node.regions.file("evil"), node.regions)
     node.rounds()
 
-    assert [found.owner.pod for found in node.monitor.picture.regions] == ["good"]
+    assert [found.owner.pod for found in node.monitor.snapshot.regions] == ["good"]
 
 
 def test_a_lease_on_a_region_holds_nobody_up(node: Node) -> None:
@@ -289,7 +289,7 @@ def test_a_lease_on_a_region_holds_nobody_up(node: Node) -> None:
         finally:
             signal.signal(signal.SIGIO, before)
 
-    assert [found.owner.pod for found in node.monitor.picture.regions] == ["good"]
+    assert [found.owner.pod for found in node.monitor.snapshot.regions] == ["good"]
 
 
 def test_a_region_named_by_a_random_uuid_is_read(node: Node) -> None:
@@ -300,7 +300,7 @@ def test_a_region_named_by_a_random_uuid_is_read(node: Node) -> None:
     (folder / "libvgpu.so.cache").touch()
     node.rounds()
 
-    assert len(node.monitor.picture.regions) == 1
+    assert len(node.monitor.snapshot.regions) == 1
 
 
 def test_pods_without_gpus_and_bad_allocations_have_no_regions(node: Node) -> None:
@@ -311,7 +311,7 @@ def test_pods_without_gpus_and_bad_allocations_have_no_regions(node: Node) -> No
         node.regions.put(uid, region(recent=-1))
     node.rounds()
 
-    assert {node.regions.folder(uid).name for uid in "ab"} == {*node.monitor.picture.refused}
+    assert {node.regions.folder(uid).name for uid in "ab"} == {*node.monitor.snapshot.refused}
     assert node.regions.recent("a") == -1
 
 

@@ -52,7 +52,7 @@ from koordinator.api.kubescheduler.config import (
     Plugins,
     PluginSet,
 )
-from koordinator.api.kubescheduler.decoding import (
+from koordinator.api.kubescheduler.decoder import (
     decode_args,
     decode_configuration,
     decode_struct,

@@ -18,11 +18,11 @@ import msgspec
 
 from koordinator.api.pod import Pod
 from koordinator.cluster.kubernetes.backoff import Backoff
-from koordinator.cluster.kubernetes.crew import Crew
 from koordinator.cluster.kubernetes.failures import FencedError, UnreachableError, read_status
 from koordinator.cluster.kubernetes.reports import Reports
 from koordinator.cluster.kubernetes.resources import object_path, with_query
 from koordinator.cluster.kubernetes.transport import Request, Transport
+from koordinator.cluster.kubernetes.worker_pool import WorkerPool
 from koordinator.cluster.port import Binding
 from koordinator.foundation.errors import ClusterError, ConflictError
 
@@ -35,10 +35,10 @@ _REFUSALS = ("already assigned", "being deleted", "schedulingGates", "Preconditi
 
 
 class KubernetesBinds:
-    """Implements ``port.Binds``.  ``news`` is set when a binding ends."""
+    """Implements ``port.Binds``.  ``wakeup`` is set when a binding ends."""
 
-    def __init__(self, count: int, news: threading.Event) -> None:
-        self._news = news
+    def __init__(self, count: int, wakeup: threading.Event) -> None:
+        self._wakeup = wakeup
         self._ended: deque[tuple[int, ClusterError | None]] = deque()
         self._results: list[ClusterError | None] = [None] * count
         self._left = count
@@ -55,7 +55,7 @@ class KubernetesBinds:
         return list(self._results)
 
     @property
-    def has_news(self) -> bool:
+    def has_changes(self) -> bool:
         """Whether ``finished`` would return something."""
         return bool(self._ended)
 
@@ -66,13 +66,13 @@ class KubernetesBinds:
         self._left -= 1
         if not self._left:
             self._all_ended.set()
-        self._news.set()
+        self._wakeup.set()
 
 
 _Job = tuple[KubernetesBinds, int, Binding]
 
 
-class Binder:
+class BindingSender:
     """Sends bindings, ``in_flight`` at a time, in the order in which they were asked for.
 
     Runs on the loop.
@@ -83,7 +83,7 @@ class Binder:
         self._reports = reports
         self._in_flight = in_flight
         self._jobs: deque[_Job] = deque()
-        self._crew = Crew(self._work)
+        self._worker_pool = WorkerPool(self._work)
 
     @property
     def is_busy(self) -> bool:
@@ -95,7 +95,7 @@ class Binder:
         for index, binding in enumerate(bindings):
             self._reports.withdraw(binding.namespace, binding.name)
             self._jobs.append((binds, index, binding))
-        self._crew.hire(min(self._in_flight, self._crew.size + len(self._jobs)))
+        self._worker_pool.hire(min(self._in_flight, self._worker_pool.size + len(self._jobs)))
 
     def close(self) -> None:
         """End every binding that has not been begun; those in flight end when cancelled."""

@@ -23,12 +23,12 @@ from koordinator.api.nesting import TOO_DEEP
 from koordinator.api.pod import Pod
 from koordinator.cluster.kubernetes import writes
 from koordinator.cluster.kubernetes.background import Background
-from koordinator.cluster.kubernetes.binding import Binder, KubernetesBinds
+from koordinator.cluster.kubernetes.binding import BindingSender, KubernetesBinds
 from koordinator.cluster.kubernetes.credentials import Credentials
-from koordinator.cluster.kubernetes.follower import Follower
 from koordinator.cluster.kubernetes.limiter import TokenBucket
 from koordinator.cluster.kubernetes.mailbox import Mailbox
 from koordinator.cluster.kubernetes.pages import Pager, Selection, decode_page
+from koordinator.cluster.kubernetes.reflector import Reflector
 from koordinator.cluster.kubernetes.reports import Reports
 from koordinator.cluster.kubernetes.resources import (
     collection_path,
@@ -90,7 +90,7 @@ class KubernetesCluster:
         self._page_size = page_size
         self._silence_s = silence_s
         self._server_timeout = f"{math.ceil(timeout_s)}s"
-        self._news = threading.Event()
+        self._wakeup = threading.Event()
         self._watches: list[KubernetesWatch] = []
         self._binds: WeakSet[KubernetesBinds] = WeakSet()
         self._background = Background("kubernetes")
@@ -108,7 +108,7 @@ class KubernetesCluster:
 
         self._transport = self._background.run(connect())
         self._reports = Reports(self._transport, lambda: self._binder.is_busy)
-        self._binder = Binder(self._transport, self._reports, binds_in_flight)
+        self._binder = BindingSender(self._transport, self._reports, binds_in_flight)
 
     def __enter__(self) -> Self:
         """Return the cluster."""
@@ -220,7 +220,7 @@ class KubernetesCluster:
         self._write("POST", path, msgspec.json.encode(body))
 
     def bind(self, bindings: Sequence[Binding]) -> KubernetesBinds:
-        binds = KubernetesBinds(len(bindings), self._news)
+        binds = KubernetesBinds(len(bindings), self._wakeup)
         self._binds.add(binds)
         self._background.soon(self._binder.start, binds, tuple(bindings))
         return binds
@@ -252,16 +252,16 @@ class KubernetesCluster:
     def wait(self, timeout_s: float) -> bool:
         deadline_s = time.monotonic() + timeout_s
         while True:
-            self._news.clear()  # before looking: what comes after the look sets it again
-            if self._has_news():
+            self._wakeup.clear()  # before looking: what comes after the look sets it again
+            if self._has_changes():
                 return True
-            if not self._news.wait(deadline_s - time.monotonic()):
+            if not self._wakeup.wait(deadline_s - time.monotonic()):
                 return False
 
     # ---- steps of the verbs
 
-    def _has_news(self) -> bool:
-        return any(w.has_news for w in self._watches) or any(b.has_news for b in self._binds)
+    def _has_changes(self) -> bool:
+        return any(w.has_changes for w in self._watches) or any(b.has_changes for b in self._binds)
 
     def _get(self, kind_type: type[KubeObject], name: str, namespace: str) -> bytes:
         request = Request("GET", object_path(kind_type, name, namespace))
@@ -310,11 +310,11 @@ class KubernetesCluster:
         timed = replace(condition, last_transition_time=since)
         return dataclasses.replace(report, condition=timed)
 
-    async def _follow(self, selections: Sequence[Selection]) -> Sequence[tuple[Mailbox, Follower]]:
+    async def _follow(self, selections: Sequence[Selection]) -> Sequence[tuple[Mailbox, Reflector]]:
         channels = []
         for selection in selections:
-            mailbox = Mailbox(_MAILBOX_BYTES, self._news)
-            follower = Follower(
+            mailbox = Mailbox(_MAILBOX_BYTES, self._wakeup)
+            follower = Reflector(
                 self._transport,
                 selection,
                 mailbox,

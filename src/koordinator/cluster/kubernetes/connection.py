@@ -13,9 +13,9 @@ from urllib.parse import quote, urlsplit
 
 from koordinator.cluster.kubernetes.kubeconfig import (
     ClusterEntry,
+    EntryLocation,
     ExecEntry,
     Kubeconfig,
-    Place,
     UserEntry,
     read_kubeconfig,
 )
@@ -28,7 +28,7 @@ Pem = bytes | Path | None  # the text itself, or the file that has it
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ApiServer:
     """An API server.  ``url`` has no slash at its end; ``ca`` None trusts what the system trusts.
 
     ``proxy_url`` empty leaves the choice to the environment.
@@ -42,11 +42,11 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Plugin:
+class ExecPlugin:
     """A command that prints credentials, and what it may be told about the cluster."""
 
     entry: ExecEntry
-    place: Place
+    place: EntryLocation
     cluster: ClusterEntry
 
 
@@ -59,7 +59,7 @@ class Identity:
     token: str = ""
     token_file: Path | None = None
     basic: tuple[str, str] | None = None  # user name, password
-    plugin: Plugin | None = None
+    plugin: ExecPlugin | None = None
     headers: Headers = ()
 
 
@@ -67,7 +67,7 @@ class Identity:
 class Connection:
     """A server and an identity; ``source`` says in messages where they came from."""
 
-    server: Server
+    server: ApiServer
     identity: Identity
     source: str
 
@@ -122,7 +122,7 @@ def _of_pod(environ: Mapping[str, str], folder: Path) -> Connection:
             )
     host = f"[{host}]" if ":" in host else host
     return Connection(
-        Server(f"https://{host}:{port}", ca=folder / "ca.crt"),
+        ApiServer(f"https://{host}:{port}", ca=folder / "ca.crt"),
         Identity(token_file=folder / "token"),
         source=f"service account of this pod ({folder})",
     )
@@ -159,7 +159,7 @@ def _of_context(config: Kubeconfig, context: str, files: list[Path]) -> Connecti
     )
 
 
-def _server(entry: ClusterEntry, place: Place) -> Server:
+def _server(entry: ClusterEntry, place: EntryLocation) -> ApiServer:
     if urlsplit(entry.server).scheme not in ("http", "https"):
         raise place.error(
             f"found {entry.server!r}; accepted is a URL such as https://10.0.0.1:6443", "server"
@@ -174,7 +174,7 @@ def _server(entry: ClusterEntry, place: Place) -> Server:
             "found true beside a certificate authority; accepted is one of the two",
             "insecure-skip-tls-verify",
         )
-    return Server(
+    return ApiServer(
         entry.server.rstrip("/"),
         ca,
         verified=not entry.insecure_skip_tls_verify,
@@ -183,7 +183,7 @@ def _server(entry: ClusterEntry, place: Place) -> Server:
     )
 
 
-def _identity(entry: UserEntry, place: Place, cluster: ClusterEntry) -> Identity:
+def _identity(entry: UserEntry, place: EntryLocation, cluster: ClusterEntry) -> Identity:
     if entry.auth_provider is not None:
         raise place.error(
             f"found {entry.auth_provider.get('name')!r}; accepted is a credential plugin (exec), "
@@ -201,7 +201,7 @@ def _identity(entry: UserEntry, place: Place, cluster: ClusterEntry) -> Identity
                 "found 'Always'; accepted is Never or IfAvailable: we run without a terminal",
                 "exec.interactiveMode",
             )
-        plugin = Plugin(entry.exec, place, cluster)
+        plugin = ExecPlugin(entry.exec, place, cluster)
     return Identity(
         certificate,
         key,
@@ -213,7 +213,7 @@ def _identity(entry: UserEntry, place: Place, cluster: ClusterEntry) -> Identity
     )
 
 
-def _impersonation(entry: UserEntry, place: Place) -> Headers:
+def _impersonation(entry: UserEntry, place: EntryLocation) -> Headers:
     if not entry.acts_as:
         if entry.as_uid or entry.as_groups or entry.as_user_extra:
             raise place.error("required beside as-uid, as-groups and as-user-extra", "as")
@@ -227,7 +227,7 @@ def _impersonation(entry: UserEntry, place: Place) -> Headers:
     return tuple(headers)
 
 
-def _pem(data: bytes, file: str, place: Place) -> Pem:
+def _pem(data: bytes, file: str, place: EntryLocation) -> Pem:
     if data:
         return data
     return place.file.parent / file if file else None

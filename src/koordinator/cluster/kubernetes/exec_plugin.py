@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from koordinator.api.meta import JsonObject
-from koordinator.cluster.kubernetes.connection import Plugin
+from koordinator.cluster.kubernetes.connection import ExecPlugin
 from koordinator.foundation.errors import ClusterError, InputError
 
 _TIMEOUT_S = 60.0
@@ -35,7 +35,7 @@ class _Answer(msgspec.Struct, rename="camel"):
     status: PluginCredentials
 
 
-def run_plugin(plugin: Plugin, environ: Mapping[str, str]) -> PluginCredentials:
+def run_plugin(plugin: ExecPlugin, environ: Mapping[str, str]) -> PluginCredentials:
     """Run the command and return what it printed; takes as long as the plugin does.
 
     Raises InputError if it can't be run at all, ClusterError if it fails this time.
@@ -71,7 +71,7 @@ def run_plugin(plugin: Plugin, environ: Mapping[str, str]) -> PluginCredentials:
     return _checked(plugin, command, done.stdout)
 
 
-def _checked(plugin: Plugin, command: str, output: bytes) -> PluginCredentials:
+def _checked(plugin: ExecPlugin, command: str, output: bytes) -> PluginCredentials:
     try:
         answer = msgspec.json.decode(output, type=_Answer)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:  # the output itself is a secret
@@ -92,7 +92,7 @@ def _checked(plugin: Plugin, command: str, output: bytes) -> PluginCredentials:
     return status
 
 
-def _question(plugin: Plugin) -> str:
+def _question(plugin: ExecPlugin) -> str:
     spec: JsonObject = {"interactive": False}
     if plugin.entry.provide_cluster_info:
         spec["cluster"] = _cluster_info(plugin)
@@ -104,7 +104,7 @@ def _question(plugin: Plugin) -> str:
     return msgspec.json.encode(question).decode()
 
 
-def _cluster_info(plugin: Plugin) -> JsonObject:
+def _cluster_info(plugin: ExecPlugin) -> JsonObject:
     cluster = plugin.cluster
     ca = cluster.certificate_authority_data
     if not ca and cluster.certificate_authority:

@@ -48,7 +48,7 @@ _BY_STATUS: dict[int, type[ClusterError]] = {
 }
 
 
-class Cause(msgspec.Struct, frozen=True):
+class StatusCause(msgspec.Struct, frozen=True):
     """One of several reasons."""
 
     reason: str | None = None
@@ -57,7 +57,7 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class _Details(msgspec.Struct, frozen=True):
-    causes: tuple[Cause, ...] | None = None
+    causes: tuple[StatusCause, ...] | None = None
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class ServerStatus(msgspec.Struct, frozen=True):
     details: _Details | None = None
 
     @property
-    def causes(self) -> tuple[Cause, ...]:
+    def causes(self) -> tuple[StatusCause, ...]:
         return (self.details.causes or ()) if self.details else ()
 
 

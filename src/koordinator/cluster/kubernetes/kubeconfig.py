@@ -104,7 +104,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EntryLocation:
     """Where an entry stands: ``path`` names it inside the file."""
 
     file: Path
@@ -120,9 +120,9 @@ class Place:
 class Kubeconfig:
     """The merged entries, each with the place where it was found."""
 
-    clusters: dict[str, tuple[ClusterEntry, Place]]
-    users: dict[str, tuple[UserEntry, Place]]
-    contexts: dict[str, tuple[ContextEntry, Place]]
+    clusters: dict[str, tuple[ClusterEntry, EntryLocation]]
+    users: dict[str, tuple[UserEntry, EntryLocation]]
+    contexts: dict[str, tuple[ContextEntry, EntryLocation]]
     current_context: str
 
 
@@ -133,12 +133,12 @@ def read_kubeconfig(files: Sequence[Path]) -> Kubeconfig:
     for file in files:
         found = _read(file)
         for i, cluster in enumerate(found.clusters):
-            place = Place(file, f"clusters[{i}].cluster")
+            place = EntryLocation(file, f"clusters[{i}].cluster")
             merged.clusters.setdefault(cluster.name, (cluster.cluster, place))
         for i, user in enumerate(found.users):
-            merged.users.setdefault(user.name, (user.user, Place(file, f"users[{i}].user")))
+            merged.users.setdefault(user.name, (user.user, EntryLocation(file, f"users[{i}].user")))
         for i, context in enumerate(found.contexts):
-            place = Place(file, f"contexts[{i}].context")
+            place = EntryLocation(file, f"contexts[{i}].context")
             merged.contexts.setdefault(context.name, (context.context, place))
         current = current or found.current_context
     return Kubeconfig(merged.clusters, merged.users, merged.contexts, current)

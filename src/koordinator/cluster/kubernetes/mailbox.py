@@ -20,32 +20,32 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class WatchRefusal:
     """The end: what was asked will never be answered."""
 
     error: KoordinatorError
 
 
-Item = Page | Lines | Refusal
+Item = Page | Lines | WatchRefusal
 
 
 class Mailbox:
-    """Items in order, at most about ``limit_bytes`` of them.  ``news`` is set when one arrives."""
+    """Items in order, at most about ``limit_bytes`` of them.  ``wakeup`` is set when one comes."""
 
-    def __init__(self, limit_bytes: int, news: threading.Event) -> None:
+    def __init__(self, limit_bytes: int, wakeup: threading.Event) -> None:
         """Must be called on the loop of the network side."""
         self._loop = asyncio.get_running_loop()
         self._limit_bytes = limit_bytes
-        self._news = news
+        self._wakeup = wakeup
         self._lock = threading.Lock()
         self._items: deque[Item] = deque()
         self._held_bytes = 0
-        self._room = asyncio.Event()
-        self._room.set()
+        self._headroom = asyncio.Event()
+        self._headroom.set()
 
     async def put(self, item: Item) -> None:
         """Wait for room, then add."""
-        await self._room.wait()
+        await self._headroom.wait()
         self.put_at_once(item)
 
     def put_at_once(self, item: Item) -> None:
@@ -54,8 +54,8 @@ class Mailbox:
             self._items.append(item)
             self._held_bytes += _size(item)
             if self._held_bytes >= self._limit_bytes:
-                self._room.clear()
-        self._news.set()
+                self._headroom.clear()
+        self._wakeup.set()
 
     def take(self) -> Item | None:
         """Remove and return the oldest item; None if there is none.  For the caller's thread."""
@@ -65,9 +65,9 @@ class Mailbox:
             item = self._items.popleft()
             was_full = self._held_bytes >= self._limit_bytes
             self._held_bytes -= _size(item)
-            has_room = was_full and self._held_bytes < self._limit_bytes
-        if has_room and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._room.set)
+            has_headroom = was_full and self._held_bytes < self._limit_bytes
+        if has_headroom and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._headroom.set)
         return item
 
     def __len__(self) -> int:

@@ -23,11 +23,11 @@ from koordinator.api.event import CoreEvent, Event
 from koordinator.api.meta import Condition, JsonObject, KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cluster.kubernetes.backoff import Backoff
-from koordinator.cluster.kubernetes.crew import Crew
 from koordinator.cluster.kubernetes.failures import FencedError
 from koordinator.cluster.kubernetes.limiter import TokenBucket
 from koordinator.cluster.kubernetes.resources import collection_path, object_path
 from koordinator.cluster.kubernetes.transport import Request, Transport
+from koordinator.cluster.kubernetes.worker_pool import WorkerPool
 from koordinator.cluster.kubernetes.writes import MERGE_PATCH, status_part
 from koordinator.cluster.port import ObjectPatch, PodReport, Report, guarded
 from koordinator.foundation.errors import (
@@ -121,7 +121,7 @@ class Reports:
         self._statuses_in_flight: dict[_Key, _Flight] = {}
         self._patches_in_flight: set[_PatchKey] = set()
         self._notes_in_flight: set[_Key] = set()
-        self._crew = Crew(self._work)
+        self._worker_pool = WorkerPool(self._work)
         self._resume_s = 0.0  # on the clock of the loop; the server failed
 
     def add(self, reports: Sequence[Report]) -> None:
@@ -182,7 +182,7 @@ class Reports:
 
     def _hire(self) -> None:
         most = 1 if self._is_busy() else _IN_FLIGHT
-        self._crew.hire(min(most, self._crew.size + self._waiting))
+        self._worker_pool.hire(min(most, self._worker_pool.size + self._waiting))
 
     async def _work(self) -> None:
         while self._waiting:
@@ -193,7 +193,7 @@ class Reports:
                 self._hire()
                 if not await self._send_next():
                     return
-            elif self._crew.size > 1:
+            elif self._worker_pool.size > 1:
                 return
             elif not self._trickle.try_take():
                 await asyncio.sleep(1 / _TRICKLE_PER_S)
@@ -285,10 +285,10 @@ class Reports:
         report.tries += 1
         try:
             try:
-                await self._transport.call(request, paced=False)
+                await self._transport.call(request, rate_limited=False)
             except AlreadyExistsError:
                 if if_exists is not None:
-                    await self._transport.call(if_exists, paced=False)
+                    await self._transport.call(if_exists, rate_limited=False)
         except ClusterError as error:
             if isinstance(error, _FINAL) or report.tries >= _TRIES:
                 log.debug("report dropped", extra={"error": str(error)})

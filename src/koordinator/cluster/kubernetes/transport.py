@@ -135,12 +135,12 @@ class Transport:
         await self._session.close()
 
     async def call(
-        self, request: Request, *, patience_s: float | None = None, paced: bool = True
+        self, request: Request, *, patience_s: float | None = None, rate_limited: bool = True
     ) -> bytes:
         """Return the body of a successful answer, after ``patience_s`` seconds at most.
 
         Tries again what was certainly not done, and what changes nothing; raises what the last
-        answer means.  Not ``paced`` is not held back by the rate limit.
+        answer means.  Not ``rate_limited`` is not held back by the rate limit.
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + (self.timeout_s if patience_s is None else patience_s)
@@ -149,7 +149,9 @@ class Transport:
             delay_s: float | None
             error: ClusterError
             try:
-                reply = await self.attempt(request, deadline_s - loop.time(), paced=paced)
+                reply = await self.attempt(
+                    request, deadline_s - loop.time(), rate_limited=rate_limited
+                )
             except UnreachableError as unreachable:
                 is_safe = request.changes_nothing or not unreachable.sent
                 delay_s = backoff.next_s() if is_safe and not unreachable.hopeless else None
@@ -164,12 +166,14 @@ class Transport:
                 raise error
             await asyncio.sleep(delay_s)
 
-    async def attempt(self, request: Request, timeout_s: float, *, paced: bool = True) -> Reply:
+    async def attempt(
+        self, request: Request, timeout_s: float, *, rate_limited: bool = True
+    ) -> Reply:
         """Send a request once, or twice if the first credentials were refused.
 
         Raises UnreachableError without an answer, FencedError if a write is not allowed any more.
         """
-        if paced:
+        if rate_limited:
             await self._limiter.take()
         access = await self._access()
         reply = await self._send(request, access, timeout_s)

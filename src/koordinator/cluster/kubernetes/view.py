@@ -9,7 +9,7 @@ import msgspec
 from koordinator.api.codec import decode
 from koordinator.api.meta import KubeObject
 from koordinator.api.nesting import cut_nesting
-from koordinator.cluster.kubernetes.mailbox import Item, Lines, Refusal
+from koordinator.cluster.kubernetes.mailbox import Item, Lines, WatchRefusal
 from koordinator.cluster.kubernetes.pages import Name, Page, decode_named, decode_page
 from koordinator.cluster.port import EventType, WatchEvent
 from koordinator.foundation.errors import InputError
@@ -47,7 +47,7 @@ class View:
             case Lines(texts=texts):
                 for text in texts:
                     yield from self._apply_line(text)
-            case Refusal(error=error):
+            case WatchRefusal(error=error):
                 raise error
 
     def _apply_page(self, page: Page) -> Iterator[WatchEvent]:

@@ -5,8 +5,8 @@ from typing import TypeVar
 
 from koordinator.api.meta import KubeObject
 from koordinator.cluster.kubernetes.background import Background
-from koordinator.cluster.kubernetes.follower import Follower
 from koordinator.cluster.kubernetes.mailbox import Mailbox
+from koordinator.cluster.kubernetes.reflector import Reflector
 from koordinator.cluster.kubernetes.view import View
 from koordinator.cluster.port import EventType, WatchEvent
 
@@ -26,7 +26,7 @@ class KubernetesWatch:
         self,
         background: Background,
         kind_types: Sequence[type[KubeObject]],
-        channels: Sequence[tuple[Mailbox, Follower]],
+        channels: Sequence[tuple[Mailbox, Reflector]],
     ) -> None:
         self.is_open = True
         self._background = background
@@ -41,7 +41,7 @@ class KubernetesWatch:
         self._refreshed = 0  # done
 
     @property
-    def has_news(self) -> bool:
+    def has_changes(self) -> bool:
         """Whether ``poll`` would return or raise something."""
         return self.is_open and any(len(mailbox) for _, mailbox in self._readable())
 

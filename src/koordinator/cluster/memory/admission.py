@@ -39,7 +39,7 @@ SYSTEM_PRIORITY_CLASSES = tuple(
 )
 
 
-class Operation(StrEnum):
+class WriteOperation(StrEnum):
     """What the request wants to do."""
 
     CREATE = "CREATE"
@@ -47,19 +47,19 @@ class Operation(StrEnum):
     DELETE = "DELETE"
 
 
-Admission = Callable[[Operation, KubeObject, Reader], KubeObject]
+Admission = Callable[[WriteOperation, KubeObject, Reader], KubeObject]
 
 
-def fill_defaults(operation: Operation, obj: KubeObject, cluster: Reader) -> KubeObject:  # noqa: ARG001 -- the signature of a step
+def fill_defaults(operation: WriteOperation, obj: KubeObject, cluster: Reader) -> KubeObject:  # noqa: ARG001 -- the signature of a step
     """Fill in what the API server fills in."""
-    return obj if operation is Operation.DELETE else with_defaults(obj)
+    return obj if operation is WriteOperation.DELETE else with_defaults(obj)
 
 
-def resolve_priority(operation: Operation, obj: KubeObject, cluster: Reader) -> KubeObject:
+def resolve_priority(operation: WriteOperation, obj: KubeObject, cluster: Reader) -> KubeObject:
     """Give a new pod the number and the preemption policy of its priority class."""
-    if not isinstance(obj, Pod) or operation is Operation.DELETE:
+    if not isinstance(obj, Pod) or operation is WriteOperation.DELETE:
         return obj
-    if operation is Operation.CREATE:
+    if operation is WriteOperation.CREATE:
         spec = _prioritized(obj, cluster)
     else:
         old = cluster.get(Pod, obj.metadata.name, obj.metadata.namespace).spec
@@ -71,11 +71,13 @@ def resolve_priority(operation: Operation, obj: KubeObject, cluster: Reader) -> 
     return obj if spec == obj.spec else replace(obj, spec=spec)
 
 
-def default_storage_class(operation: Operation, obj: KubeObject, cluster: Reader) -> KubeObject:
+def default_storage_class(
+    operation: WriteOperation, obj: KubeObject, cluster: Reader
+) -> KubeObject:
     """Give a new claim that names no class the newest default one; of equals the first by name."""
     if (
         not isinstance(obj, PersistentVolumeClaim)
-        or operation is not Operation.CREATE
+        or operation is not WriteOperation.CREATE
         or obj.spec.storage_class_name is not None
         or BETA_STORAGE_CLASS in obj.metadata.annotations
     ):
@@ -87,9 +89,9 @@ def default_storage_class(operation: Operation, obj: KubeObject, cluster: Reader
     return replace(obj, spec=replace(obj.spec, storage_class_name=chosen.name))
 
 
-def check_valid(operation: Operation, obj: KubeObject, cluster: Reader) -> KubeObject:  # noqa: ARG001 -- the signature of a step
+def check_valid(operation: WriteOperation, obj: KubeObject, cluster: Reader) -> KubeObject:  # noqa: ARG001 -- the signature of a step
     """Refuse what the API server refuses."""
-    if operation is not Operation.DELETE:
+    if operation is not WriteOperation.DELETE:
         try:
             validate(obj)
         except InputError as error:

@@ -41,7 +41,7 @@ def _digest(name: str) -> bytes:
     return hashlib.blake2b(name.encode(), digest_size=12).digest()
 
 
-class Identities:
+class IdentityGenerator:
     """Gives uids and names."""
 
     def __init__(self, seed: int) -> None:

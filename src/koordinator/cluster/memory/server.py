@@ -28,13 +28,13 @@ from koordinator.cluster.memory.admission import (
     DEFAULT_ADMISSION,
     SYSTEM_PRIORITY_CLASSES,
     Admission,
-    Operation,
+    WriteOperation,
 )
 from koordinator.cluster.memory.binding import bound
 from koordinator.cluster.memory.conditions import with_condition
 from koordinator.cluster.memory.disruption import DisruptionBudgets, needs_no_budget
 from koordinator.cluster.memory.fields import parse_field_selector
-from koordinator.cluster.memory.identity import Identities
+from koordinator.cluster.memory.identity import IdentityGenerator
 from koordinator.cluster.memory.manifests import Manifest, Manifests
 from koordinator.cluster.memory.store import Store
 from koordinator.cluster.memory.watch import MemoryWatch, snapshot_events
@@ -119,7 +119,7 @@ class MemoryCluster:
         self._immediate_pod_deletion = immediate_pod_deletion
         self._strict_namespaces = strict_namespaces
         self._store = Store()
-        self._identities = Identities(seed)
+        self._identities = IdentityGenerator(seed)
         self._manifests = Manifests()
         self._budgets = DisruptionBudgets(self._store)
         self._watches: WeakSet[MemoryWatch] = WeakSet()
@@ -189,7 +189,7 @@ class MemoryCluster:
         return watch
 
     def wait(self, timeout_s: float) -> bool:  # noqa: ARG002 -- the port's; nothing to wait for
-        return any(watch.has_news() for watch in self._watches)
+        return any(watch.has_changes() for watch in self._watches)
 
     # ---- the port: writing
 
@@ -202,7 +202,7 @@ class MemoryCluster:
         obj = self._named(rules.in_namespace(obj))
         self._refuse_existing(obj)
         self._require_namespace(obj)
-        obj = self._admitted(Operation.CREATE, rules.without_status(obj))
+        obj = self._admitted(WriteOperation.CREATE, rules.without_status(obj))
         if isinstance(obj, Pod) and obj.spec.scheduling_gates:
             obj = replace(obj, status=with_condition(obj.status, _GATED, self._now()))
         meta = replace(
@@ -263,7 +263,7 @@ class MemoryCluster:
     ) -> None:
         obj = self._require(kind_type, name, namespace)
         rules.check_preconditions(obj, uid)
-        self._admitted(Operation.DELETE, obj)
+        self._admitted(WriteOperation.DELETE, obj)
         self._begin_deletion(obj, grace_period_s)
 
     def bind(self, bindings: Sequence[Binding]) -> "EndedBinds":
@@ -459,7 +459,7 @@ class MemoryCluster:
         self._refuse_existing(obj)
         self._require_namespace(obj)
         if admit:
-            obj = self._admitted(Operation.CREATE, obj)
+            obj = self._admitted(WriteOperation.CREATE, obj)
         meta = obj.metadata
         if not meta.uid or meta.creation_timestamp is None:
             meta = replace(
@@ -473,7 +473,7 @@ class MemoryCluster:
         return self._add(obj)
 
     def _admitted(
-        self, operation: Operation, obj: KindT, steps: Sequence[Admission] | None = None
+        self, operation: WriteOperation, obj: KindT, steps: Sequence[Admission] | None = None
     ) -> KindT:
         for step in self._admission if steps is None else steps:
             admitted = step(operation, obj, self)
@@ -484,7 +484,7 @@ class MemoryCluster:
 
     def _write(self, old: KindT, new: KindT, *, forced: bool = False) -> KindT:
         """Store ``new`` as an update of ``old``, unless it changes nothing and isn't forced."""
-        new = self._admitted(Operation.UPDATE, rules.replacement(old, new))
+        new = self._admitted(WriteOperation.UPDATE, rules.replacement(old, new))
         if new == old and not forced:
             return old
         meta = replace(new.metadata, generation=rules.next_generation(old, new))
@@ -502,7 +502,7 @@ class MemoryCluster:
 
     def _put_status(self, old: KindT, changed: KindT, *, forced: bool) -> KindT:
         if self._status_admission:
-            changed = self._admitted(Operation.UPDATE, changed, self._status_admission)
+            changed = self._admitted(WriteOperation.UPDATE, changed, self._status_admission)
         if isinstance(old, PodDisruptionBudget):
             self._budgets.respect_status(old)
         if changed == old and not forced:

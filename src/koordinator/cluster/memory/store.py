@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
-from koordinator.cluster.memory.watch import EventLog
+from koordinator.cluster.memory.watch import WatchLog
 from koordinator.cluster.port import EventType, WatchEvent
 
 KindT = TypeVar("KindT", bound=KubeObject)
@@ -21,7 +21,7 @@ class Store:
     """The state of the world.  Cluster-scoped objects are in the namespace ``""``."""
 
     def __init__(self) -> None:
-        self.log = EventLog()
+        self.log = WatchLog()
         self._tables: dict[type[KubeObject], dict[str, dict[str, KubeObject]]] = {}
         self._pods_by_node: dict[str, dict[tuple[str, str], Pod]] = {}
 

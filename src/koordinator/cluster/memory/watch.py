@@ -18,7 +18,7 @@ _TRIM = 1 << 12  # events that all have seen are dropped this many at a time
 Selection = Mapping[type[KubeObject], Sequence[FieldRequirement]]
 
 
-class EventLog:
+class WatchLog:
     """All changes that somebody may still read, in order."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class MemoryWatch:
 
     def __init__(
         self,
-        log: EventLog,
+        log: WatchLog,
         selection: Selection,
         initial: Sequence[WatchEvent],
         refresh: Callable[[], None],
@@ -101,7 +101,7 @@ class MemoryWatch:
     def refresh(self) -> None:
         self._bookmarks += 1  # the log itself is never behind
 
-    def has_news(self) -> bool:
+    def has_changes(self) -> bool:
         """Return whether ``poll`` would return something."""
         if not self._open:
             return False

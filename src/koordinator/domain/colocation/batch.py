@@ -28,7 +28,7 @@ _PERCENT = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
+class ProdClaims:
     """What important pods claim, in the sense of each policy."""
 
     requested: CpuMemory
@@ -44,7 +44,7 @@ class BatchTerms:
     capacity: CpuMemory
     system: CpuMemory
     reserved: CpuMemory
-    claims: Claims
+    claims: ProdClaims
 
     @property
     def margin(self) -> CpuMemory:
@@ -143,7 +143,7 @@ def batch_terms(strategy: Strategy, node: Node, use: NodeUse) -> BatchTerms:
         capacity=cpu_and_memory(node.status.capacity),
         system=system_usage(use, PriorityBand.BATCH),
         reserved=node_reserved(node),
-        claims=Claims(CpuMemory(requested_cpu, requested_memory), used, largest),
+        claims=ProdClaims(CpuMemory(requested_cpu, requested_memory), used, largest),
     )
 
 

@@ -16,7 +16,7 @@ from koordinator.api.node_resource_topology import NodeResourceTopology, Zone, Z
 from koordinator.api.qos import PriorityBand
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
 from koordinator.domain.colocation.amounts import ZERO, CpuMemory, cpu_and_memory, milli
-from koordinator.domain.colocation.batch import BatchTerms, Claims
+from koordinator.domain.colocation.batch import BatchTerms, ProdClaims
 from koordinator.domain.colocation.difference import is_different
 from koordinator.domain.colocation.node import NodePod, NodeUse, node_reserved, system_usage
 from koordinator.domain.colocation.strategy import Strategy
@@ -60,7 +60,7 @@ def zone_terms(
             capacity=cpu_and_memory({r.name: r.allocatable for r in zone.resources}),
             system=system,
             reserved=reserved,
-            claims=Claims(requested[i], used[i], largest[i]),
+            claims=ProdClaims(requested[i], used[i], largest[i]),
         )
         for i, zone in enumerate(topology.zones)
     ]

@@ -1,10 +1,10 @@
 """Take cores of which nothing is taken."""
 
+from koordinator.domain.cpus.accumulator import CpuAccumulator, with_and_without
 from koordinator.domain.cpus.cpu_list import lowest
-from koordinator.domain.cpus.taking import Taking, with_and_without
 
 
-def take_full_cores(taking: Taking) -> None:
+def take_full_cores(taking: CpuAccumulator) -> None:
     """Take full cores of one NUMA node, else of one socket, else of several sockets.
 
     What is still needed then is less than a core, or there are no full cores any more.
@@ -14,7 +14,7 @@ def take_full_cores(taking: Taking) -> None:
         _take_in_sockets(taking)
 
 
-def _take_in_numa_node(taking: Taking) -> None:
+def _take_in_numa_node(taking: CpuAccumulator) -> None:
     layout, sign = taking.layout, taking.sign
     if taking.need > layout.cpus_per_numa_node:
         return
@@ -32,7 +32,7 @@ def _take_in_numa_node(taking: Taking) -> None:
             return
 
 
-def _take_in_sockets(taking: Taking) -> None:
+def _take_in_sockets(taking: CpuAccumulator) -> None:
     """Take from the one socket that has enough, else swallow the sockets with the most.
 
     The rest comes from the socket with the fewest, as long as it makes a core.
@@ -56,7 +56,7 @@ def _take_in_sockets(taking: Taking) -> None:
         taking.take(_first_cpus(taking, fewest, taking.need - taking.need % per_core))
 
 
-def _first_cpus(taking: Taking, cores: int, count: int) -> int:
+def _first_cpus(taking: CpuAccumulator, cores: int, count: int) -> int:
     """Return the first ``count`` free CPUs, core after core."""
     layout, free = taking.layout, taking.free.cpus
     chosen = 0

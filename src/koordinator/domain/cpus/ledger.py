@@ -12,13 +12,13 @@ from collections.abc import Hashable, Iterable, Iterator
 from msgspec import Struct
 
 from koordinator.api.annotations.numa import CpuExclusivePolicy
-from koordinator.domain.cpus.free import FreeCpus
+from koordinator.domain.cpus.free_cpus import FreeCpus
 from koordinator.domain.cpus.holders import HolderCounts
 from koordinator.domain.cpus.layout import CpuLayout
 from koordinator.foundation.errors import BugError
 
 
-class CpuHolding(Struct, frozen=True):
+class ExclusiveCpus(Struct, frozen=True):
     """The CPUs of a pod, and with whom it would rather not share (a CpuExclusivePolicy)."""
 
     cpus: int
@@ -28,10 +28,10 @@ class CpuHolding(Struct, frozen=True):
 class CpuLedger:
     """Mutable.  Adding and removing a pod are exact inverses."""
 
-    __slots__ = ("_core_exclusive", "_counts", "_holdings", "_numa_exclusive")
+    __slots__ = ("_allocations", "_core_exclusive", "_counts", "_numa_exclusive")
 
     def __init__(self) -> None:
-        self._holdings: dict[str, CpuHolding] = {}
+        self._allocations: dict[str, ExclusiveCpus] = {}
         self._counts = HolderCounts()
         self._core_exclusive = HolderCounts()
         self._numa_exclusive = HolderCounts()
@@ -55,22 +55,22 @@ class CpuLedger:
         counts.remove(given_back)
         return counts.held
 
-    def __iter__(self) -> Iterator[CpuHolding]:
-        return iter(self._holdings.values())
+    def __iter__(self) -> Iterator[ExclusiveCpus]:
+        return iter(self._allocations.values())
 
-    def add(self, uid: str, holding: CpuHolding) -> None:
+    def add(self, uid: str, allocation: ExclusiveCpus) -> None:
         """Give CPUs to a pod; what it held before is given back."""
         self.remove(uid)
-        self._holdings[uid] = holding
-        for counts in self._counters(holding):
-            counts.add(holding.cpus)
+        self._allocations[uid] = allocation
+        for counts in self._counters(allocation):
+            counts.add(allocation.cpus)
 
     def remove(self, uid: str) -> None:
         """Take back what a pod holds, if it is known."""
-        holding = self._holdings.pop(uid, None)
-        if holding is not None:
-            for counts in self._counters(holding):
-                counts.remove(holding.cpus)
+        allocation = self._allocations.pop(uid, None)
+        if allocation is not None:
+            for counts in self._counters(allocation):
+                counts.remove(allocation.cpus)
 
     def free(
         self,
@@ -104,15 +104,15 @@ class CpuLedger:
     def validate(self) -> None:
         """Raise BugError unless the counts are those of the holdings."""
         again = CpuLedger()
-        for uid, holding in self._holdings.items():
-            again.add(uid, holding)
+        for uid, allocation in self._allocations.items():
+            again.add(uid, allocation)
         for name in ("_counts", "_core_exclusive", "_numa_exclusive"):
             if getattr(self, name) != getattr(again, name):
                 raise BugError(f"{name} of a CPU ledger differ from its holdings")
 
-    def _counters(self, holding: CpuHolding) -> tuple[HolderCounts, ...]:
-        if holding.exclusive_policy == CpuExclusivePolicy.PCPU_LEVEL:
+    def _counters(self, allocation: ExclusiveCpus) -> tuple[HolderCounts, ...]:
+        if allocation.exclusive_policy == CpuExclusivePolicy.PCPU_LEVEL:
             return self._counts, self._core_exclusive
-        if holding.exclusive_policy == CpuExclusivePolicy.NUMA_NODE_LEVEL:
+        if allocation.exclusive_policy == CpuExclusivePolicy.NUMA_NODE_LEVEL:
             return self._counts, self._numa_exclusive
         return (self._counts,)

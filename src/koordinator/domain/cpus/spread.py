@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 
+from koordinator.domain.cpus.accumulator import CpuAccumulator, first_of, with_and_without
 from koordinator.domain.cpus.cpu_list import lowest
 from koordinator.domain.cpus.layout import CpuLayout
-from koordinator.domain.cpus.taking import Taking, first_of, with_and_without
 
 #: CPUs by number of holders, as in ``FreeCpus.groups``.
 Groups = Sequence[int]
 
 
-def take_spread_in_numa_node(taking: Taking) -> None:
+def take_spread_in_numa_node(taking: CpuAccumulator) -> None:
     """Take all that is needed from one NUMA node, if one has enough."""
     layout, sign = taking.layout, taking.sign
     if taking.need > layout.cpus_per_numa_node:
@@ -31,7 +31,7 @@ def take_spread_in_numa_node(taking: Taking) -> None:
             return
 
 
-def take_spread_in_socket(taking: Taking) -> None:
+def take_spread_in_socket(taking: CpuAccumulator) -> None:
     """Take all that is needed from one socket, if one has enough."""
     layout = taking.layout
     if taking.need > layout.cpus_per_socket:
@@ -47,7 +47,7 @@ def take_spread_in_socket(taking: Taking) -> None:
             return
 
 
-def take_anywhere(taking: Taking) -> None:
+def take_anywhere(taking: CpuAccumulator) -> None:
     """Take what is missing near what is taken, and from cores that are broken up already."""
     for barred in with_and_without(taking.barred_cores() | taking.barred_numa_nodes()):
         free = [cpus & ~barred for cpus in taking.free.groups]
@@ -65,7 +65,7 @@ def take_anywhere(taking: Taking) -> None:
                 taking.take(among)
 
 
-def _offers(taking: Taking, barred: int) -> Iterator[tuple[Groups, Groups]]:
+def _offers(taking: CpuAccumulator, barred: int) -> Iterator[tuple[Groups, Groups]]:
     """Yield (free, offered): one CPU per core away from exclusive pods, then all that is free."""
     free = [cpus & ~barred for cpus in taking.free.groups]
     rounds = _rounds(taking.layout, free)
@@ -74,14 +74,14 @@ def _offers(taking: Taking, barred: int) -> Iterator[tuple[Groups, Groups]]:
     yield taking.free.groups, taking.free.groups
 
 
-def _take_spread(taking: Taking, groups: Groups, area: int) -> None:
+def _take_spread(taking: CpuAccumulator, groups: Groups, area: int) -> None:
     """Take what is needed of an area that has enough."""
     within = [cpus & area for cpus in groups]
     if _union(within).bit_count() <= taking.layout.cpus_per_core:
         taking.take(first_of(within, taking.need))
         return
-    for turn in _rounds(taking.layout, within):
-        taking.take(first_of(turn, taking.need))
+    for attempt in _rounds(taking.layout, within):
+        taking.take(first_of(attempt, taking.need))
 
 
 def _rounds(layout: CpuLayout, free: Groups) -> list[list[int]]:
@@ -90,19 +90,19 @@ def _rounds(layout: CpuLayout, free: Groups) -> list[list[int]]:
     seen = [layout.cores]  # by k: cores of which k CPUs have been seen
     for group, cpus in enumerate(free):
         for rank, among in enumerate(layout.threads(cpus)):
-            for turn in reversed(range(len(seen))):
-                cores = seen[turn] & among
+            for attempt in reversed(range(len(seen))):
+                cores = seen[attempt] & among
                 if cores:
-                    if turn == len(rounds):
+                    if attempt == len(rounds):
                         rounds.append([0] * len(free))
                         seen.append(0)
-                    rounds[turn][group] |= layout.thread(cores, rank)
-                    seen[turn] ^= cores
-                    seen[turn + 1] |= cores
+                    rounds[attempt][group] |= layout.thread(cores, rank)
+                    seen[attempt] ^= cores
+                    seen[attempt + 1] |= cores
     return rounds
 
 
-def _cores_by_nearness(taking: Taking, cpus: int) -> list[int]:
+def _cores_by_nearness(taking: CpuAccumulator, cpus: int) -> list[int]:
     """Return the cores that have any of the CPUs, as sets that follow each other.
 
     First those of the socket of most CPUs taken, then by what is free on socket and NUMA node, then
@@ -126,7 +126,7 @@ def _cores_by_nearness(taking: Taking, cpus: int) -> list[int]:
     return [part for key in sorted(ranked) for part in taking.in_order(ranked[key])]
 
 
-def _core_after_core(taking: Taking, ordered: Sequence[int], free: Groups) -> int:
+def _core_after_core(taking: CpuAccumulator, ordered: Sequence[int], free: Groups) -> int:
     """Return as many CPUs as needed; these few are not spread."""
     chosen = 0
     for cores in ordered:

@@ -12,7 +12,8 @@ original can take one too many.
 """
 
 from koordinator.api.annotations.numa import CpuBindPolicy
-from koordinator.domain.cpus.free import FreeCpus
+from koordinator.domain.cpus.accumulator import CpuAccumulator, CpuPreference
+from koordinator.domain.cpus.free_cpus import FreeCpus
 from koordinator.domain.cpus.full_cores import take_full_cores
 from koordinator.domain.cpus.layout import CpuLayout
 from koordinator.domain.cpus.spread import (
@@ -20,15 +21,16 @@ from koordinator.domain.cpus.spread import (
     take_spread_in_numa_node,
     take_spread_in_socket,
 )
-from koordinator.domain.cpus.taking import CpuWish, Taking
 
 
-def take_cpus(layout: CpuLayout, free: FreeCpus, count: int, wish: CpuWish) -> int | None:
+def take_cpus(
+    layout: CpuLayout, free: FreeCpus, count: int, preference: CpuPreference
+) -> int | None:
     """Return exactly ``count`` of the free CPUs; None if there are fewer."""
     if count > free.cpus.bit_count():
         return None
-    taking = Taking(layout, free, count, wish)
-    full_cores = wish.bind_policy == CpuBindPolicy.FULL_PCPUS
+    taking = CpuAccumulator(layout, free, count, preference)
+    full_cores = preference.bind_policy == CpuBindPolicy.FULL_PCPUS
     if taking.need > 0 and (full_cores or layout.cpus_per_core == 1):
         take_full_cores(taking)
     if taking.need > 0 and not full_cores:
@@ -41,15 +43,15 @@ def take_cpus(layout: CpuLayout, free: FreeCpus, count: int, wish: CpuWish) -> i
 
 
 def take_preferred_cpus(
-    layout: CpuLayout, free: FreeCpus, preferred: int, count: int, wish: CpuWish
+    layout: CpuLayout, free: FreeCpus, preferred: int, count: int, preference: CpuPreference
 ) -> int | None:
     """Take as many as possible of the preferred CPUs and only then others; None as above.
 
     The preferred ones are those of a reservation.
     """
     if not preferred & free.cpus:
-        return take_cpus(layout, free, count, wish)
+        return take_cpus(layout, free, count, preference)
     reserved = free.within(preferred)
-    taken = take_cpus(layout, reserved, min(count, reserved.cpus.bit_count()), wish) or 0
-    others = take_cpus(layout, free.without(preferred), count - taken.bit_count(), wish)
+    taken = take_cpus(layout, reserved, min(count, reserved.cpus.bit_count()), preference) or 0
+    others = take_cpus(layout, free.without(preferred), count - taken.bit_count(), preference)
     return None if others is None else taken | others

@@ -6,7 +6,7 @@
 ``report``, ``model``     a Device object becomes a ``NodeDevices``; equal machines share one model
 ``partitions``, ``topology``, ``plain_list``  the three ways to choose devices
 ``choice``                all types together, from bit masks alone
-``usage``, ``room``       what pods hold, and what a pod may take
+``usage``, ``headroom``       what pods hold, and what a pod may take
 ``parts``, ``plan``       a claim on nodes of one model: which have room, which devices it gets
 ``allocation``, ``adaptation``, ``node_lock``  what is written down about it
 ``numa_hints``, ``scoring``, ``sharing``  what else a scheduler plugin is asked
@@ -19,7 +19,7 @@ remembers the answer to each state, found once by running the real choice.  Thou
 few models have at most some hundred different states, and states come back, so there is no search
 per node, and no second set of rules that could disagree with the choice.
 
-**Choice on one node.**  ``rooms`` (or arrays of the plugin's own, as ``Room``) and
+**Choice on one node.**  ``headrooms`` (or arrays of the plugin's own, as ``Room``) and
 ``DevicePlan.allocate`` with ``Scorer.ranking``, or with any other ranking of devices.
 
 Bit ``m`` of a mask is the device with minor ``m``, as is row ``m`` of an array.

@@ -1,8 +1,8 @@
 """Which devices a claim gets on a node, from sets of devices alone.
 
-Everything that changes with pods comes in as ``Standing``: bit masks, and scores where it matters
-which of several possible devices is taken.  So the answer whether a claim has room is a function of
-a few integers (see ``plan``).
+Everything that changes with pods comes in as ``DeviceStanding``: bit masks, and scores where it
+matters which of several possible devices is taken.  So the answer whether a claim has room is a
+function of a few integers (see ``plan``).
 Source: koordinator pkg/scheduler/plugins/deviceshare: device_allocator.go ``Allocate``,
 ``tryJointAllocate``; allocator_gpu.go.
 """
@@ -15,9 +15,9 @@ from koordinator.api.device import DeviceType
 from koordinator.domain.devices.claim import DeviceClaim
 from koordinator.domain.devices.masks import minors_of
 from koordinator.domain.devices.model import NodeModel
-from koordinator.domain.devices.partitions import Partition, PartitionWish, choose_partition
-from koordinator.domain.devices.parts import Part
-from koordinator.domain.devices.plain_list import best_first, in_turns
+from koordinator.domain.devices.partitions import Partition, PartitionRequest, choose_partition
+from koordinator.domain.devices.parts import DevicePart
+from koordinator.domain.devices.plain_list import best_first, round_robin
 from koordinator.domain.devices.shortage import (
     NO_DEVICE,
     NO_GPU,
@@ -26,14 +26,14 @@ from koordinator.domain.devices.shortage import (
     NO_TOPOLOGY,
     NOT_JOINT,
     SEVERAL_SHARES,
-    Shortage,
+    DeviceShortage,
 )
 from koordinator.domain.devices.templates import model_key
 
-NO_WISH: Final = PartitionWish()
+NO_PARTITION_REQUEST: Final = PartitionRequest()
 
 
-class Standing(NamedTuple):
+class DeviceStanding(NamedTuple):
     """What is left of the devices of one part."""
 
     offered: int  # may be taken if there is enough left
@@ -45,14 +45,16 @@ class Standing(NamedTuple):
 class Ranking(Protocol):
     """Scores devices."""
 
-    def __call__(self, part: Part, minors: Sequence[int], *, in_scopes: bool) -> Sequence[int]:
+    def __call__(
+        self, part: DevicePart, minors: Sequence[int], *, in_scopes: bool
+    ) -> Sequence[int]:
         """Return the score of each of these devices, the higher the better.
 
         ``in_scopes``: to compare places for a share in the tree of scopes, not in a row.
         """
 
 
-class Choice(NamedTuple):
+class DeviceChoice(NamedTuple):
     """The devices taken of each type, in the order in which they were chosen."""
 
     minors: Mapping[DeviceType, tuple[int, ...]]
@@ -65,36 +67,36 @@ class Chooser:
 
     model: NodeModel
     claim: DeviceClaim
-    parts: Sequence[Part]
-    standings: Mapping[DeviceType, Standing]
+    parts: Sequence[DevicePart]
+    standings: Mapping[DeviceType, DeviceStanding]
     ranking: Ranking | None = None  # None: all are alike, the lowest minor is taken
 
-    def choose(self) -> Choice | Shortage:
+    def choose(self) -> DeviceChoice | DeviceShortage:
         """Return the devices, or why there are not enough."""
         taken = self._jointly() if len(self.parts) > 1 and self.claim.joint else {}
-        if isinstance(taken, Shortage):
+        if isinstance(taken, DeviceShortage):
             return taken
         for part in self.parts:
             if part.kind not in taken:
                 minors = self._devices(part, part.count, part.count)
-                if isinstance(minors, Shortage):
+                if isinstance(minors, DeviceShortage):
                     return minors
                 taken[part.kind] = minors
-        return Choice(taken, self._template)
+        return DeviceChoice(taken, self._template)
 
-    def _jointly(self) -> dict[DeviceType, tuple[int, ...]] | Shortage:
+    def _jointly(self) -> dict[DeviceType, tuple[int, ...]] | DeviceShortage:
         """Take devices of the leading type, and of the other types near them."""
         by_kind = {part.kind: part for part in self.parts}
         first, *others = (by_kind[kind] for kind in self.claim.joint)
         minors = self._devices(first, first.count, first.count)
-        if isinstance(minors, Shortage):
+        if isinstance(minors, DeviceShortage):
             return minors
         taken, roots = {first.kind: minors}, _roots(first, minors)
         for part in others:
             most = max(part.count, len(roots))
             count = most if self.claim.same_pcie else part.count
             minors = self._devices(part, count, most, roots)
-            if isinstance(minors, Shortage):
+            if isinstance(minors, DeviceShortage):
                 return minors
             taken[part.kind] = minors
         if self.claim.same_pcie and any(_roots(p, taken[p.kind]) != roots for p in others):
@@ -102,42 +104,42 @@ class Chooser:
         return taken
 
     def _devices(
-        self, part: Part, count: int, most: int, roots: frozenset[str] = frozenset()
-    ) -> tuple[int, ...] | Shortage:
+        self, part: DevicePart, count: int, most: int, roots: frozenset[str] = frozenset()
+    ) -> tuple[int, ...] | DeviceShortage:
         if part.kind is DeviceType.GPU:  # PCIe roots that others prefer don't count for GPUs
             return self._gpus(part, count, most)
         return self._listed(part, count, most, roots)
 
     # -- GPUs --------------------------------------------------------------------------------
 
-    def _gpus(self, part: Part, count: int, most: int) -> tuple[int, ...] | Shortage:
+    def _gpus(self, part: DevicePart, count: int, most: int) -> tuple[int, ...] | DeviceShortage:
         if self.claim.templates is not None and not self._templates:
             return NO_TEMPLATE
         if not part.is_share:
-            standing, wish = self.standings[part.kind], self.claim.partition
+            standing, partition_request = self.standings[part.kind], self.claim.partition
             partition = choose_partition(
                 self.model.partitions,
-                wish or NO_WISH,
+                partition_request or NO_PARTITION_REQUEST,
                 part.count,
                 standing.fit,
                 standing.used,
             )
             if isinstance(partition, Partition):
                 return partition.minors
-            if wish is not None or self.model.honors_partitions:
+            if partition_request is not None or self.model.honors_partitions:
                 return partition
         problem = self._no_tree(part)
         if problem is None:
             return self._in_scopes(part)
         return problem if self.claim.scope else self._listed(part, count, most)
 
-    def _no_tree(self, part: Part) -> Shortage | None:
+    def _no_tree(self, part: DevicePart) -> DeviceShortage | None:
         """Return why the tree of scopes does not help."""
         if self.model.scopes is None:
             return NO_TOPOLOGY
         return SEVERAL_SHARES if part.is_share and part.count > 1 else None
 
-    def _in_scopes(self, part: Part) -> tuple[int, ...] | Shortage:
+    def _in_scopes(self, part: DevicePart) -> tuple[int, ...] | DeviceShortage:
         scopes, standing = self.model.scopes, self.standings[part.kind]
         level, kept = max(self.claim.scope, 1), standing.preferred & standing.fit
         if scopes is not None and part.is_share:
@@ -171,8 +173,8 @@ class Chooser:
     # -- one by one --------------------------------------------------------------------------
 
     def _listed(
-        self, part: Part, count: int, most: int, roots: frozenset[str] = frozenset()
-    ) -> tuple[int, ...] | Shortage:
+        self, part: DevicePart, count: int, most: int, roots: frozenset[str] = frozenset()
+    ) -> tuple[int, ...] | DeviceShortage:
         """Take up to ``most`` devices of the list, but no fewer than ``count``."""
         standing = self.standings[part.kind]
         minors = list(minors_of(standing.offered))
@@ -181,12 +183,12 @@ class Chooser:
         if standing.preferred:
             minors.sort(key=lambda minor: not standing.preferred >> minor & 1)
         elif roots:
-            minors = in_turns(part.group, minors, roots)
+            minors = round_robin(part.group, minors, roots)
         taken = tuple([minor for minor in minors if standing.fit >> minor & 1][:most])
         return taken if len(taken) >= count else NO_DEVICE[part.kind]
 
 
-def _roots(part: Part, minors: Sequence[int]) -> frozenset[str]:
+def _roots(part: DevicePart, minors: Sequence[int]) -> frozenset[str]:
     """Return the PCIe roots of some devices."""
     places = (part.group.by_minor[minor].pcie for minor in minors)
     return frozenset(root for root in places if root is not None)

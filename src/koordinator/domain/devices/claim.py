@@ -23,7 +23,7 @@ from koordinator.api.device import DeviceType
 from koordinator.api.meta import LabelSelector, ObjectMeta
 from koordinator.api.selector_validation import check_label_selector
 from koordinator.domain.devices.amounts import NAMES
-from koordinator.domain.devices.partitions import PartitionWish
+from koordinator.domain.devices.partitions import PartitionRequest
 from koordinator.domain.devices.requests import (
     DeviceRequest,
     DeviceRequestError,
@@ -37,7 +37,7 @@ from koordinator.domain.devices.topology import LEVELS
 WISHES: Final = (ALLOCATE_HINTS.key, JOINT_ALLOCATE.key, GPU_PARTITION_SPEC.key)
 
 
-class Want(Struct, frozen=True):
+class DeviceTypeRequest(Struct, frozen=True):
     """What is asked of one type of device."""
 
     request: DeviceRequest
@@ -54,10 +54,12 @@ class Want(Struct, frozen=True):
 class DeviceClaim(Struct, frozen=True):
     """What a pod asks of a node's devices."""
 
-    wants: tuple[Want, ...]  # at least one, in the order of ``DeviceType``
+    wants: tuple[DeviceTypeRequest, ...]  # at least one, in the order of ``DeviceType``
     joint: tuple[DeviceType, ...] = ()  # types that go together, the leading one first
     same_pcie: bool = False  # on the same PCIe roots
-    partition: PartitionWish | None = None  # set: whole GPUs by partition, whatever the node says
+    partition: PartitionRequest | None = (
+        None  # set: whole GPUs by partition, whatever the node says
+    )
     scope: int = 0  # the level of the largest scope that may hold the GPUs; 0: none is required
     #: names of the virtual templates that fit, by model; None: no template is needed
     templates: Mapping[str, tuple[str, ...]] | None = None
@@ -93,7 +95,7 @@ def device_claim(
         wants=wants,
         joint=tuple(_together(joint.device_types, wants)) if joint else (),
         same_pcie=joint is not None and joint.required_scope == JointAllocateScope.SAME_PCIE,
-        partition=PartitionWish(
+        partition=PartitionRequest(
             restricted=spec.allocate_policy == GpuPartitionAllocatePolicy.RESTRICTED,
             bandwidth=spec.ring_bus_bandwidth,
         )
@@ -105,13 +107,13 @@ def device_claim(
     )
 
 
-def _want(request: DeviceRequest, hint: DeviceHint | None) -> Want:
+def _want(request: DeviceRequest, hint: DeviceHint | None) -> DeviceTypeRequest:
     if hint is None:
-        return Want(request)
+        return DeviceTypeRequest(request)
     path = f"{ALLOCATE_HINTS.path}.{request.kind}"
     check_label_selector(hint.selector, f"{path}.selector")
     check_label_selector(hint.vf_selector, f"{path}.vfSelector")
-    return Want(
+    return DeviceTypeRequest(
         request=request,
         selector=hint.selector,
         function_selector=hint.vf_selector,
@@ -121,7 +123,7 @@ def _want(request: DeviceRequest, hint: DeviceHint | None) -> Want:
     )
 
 
-def _together(names: tuple[str, ...], wants: tuple[Want, ...]) -> Iterator[DeviceType]:
+def _together(names: tuple[str, ...], wants: tuple[DeviceTypeRequest, ...]) -> Iterator[DeviceType]:
     """Yield the types that are asked for, but not of all devices of the node."""
     by_name = {str(want.kind): want for want in wants}
     for name in dict.fromkeys(names):

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from koordinator.api.device import DeviceType
 from koordinator.domain.devices.amounts import IntArray
+from koordinator.domain.devices.free_devices import FreeDevices
 from koordinator.domain.devices.model import NumaSet
 from koordinator.domain.devices.plan import DevicePlan, State
-from koordinator.domain.devices.room import Room
-from koordinator.domain.devices.shortage import NO_NUMA_NODE, Shortage
+from koordinator.domain.devices.shortage import NO_NUMA_NODE, DeviceShortage
 
 #: Of NUMA nodes with the GPUs that would be taken anyway; more than CPU and memory ever get.
 SAME_GPUS = 500
@@ -26,16 +26,18 @@ class NumaHint(NamedTuple):
 
 
 def numa_hints(
-    plan: DevicePlan, rooms: Mapping[DeviceType, Room], totals: Mapping[DeviceType, IntArray]
-) -> tuple[NumaHint, ...] | Shortage:
+    plan: DevicePlan,
+    headrooms: Mapping[DeviceType, FreeDevices],
+    totals: Mapping[DeviceType, IntArray],
+) -> tuple[NumaHint, ...] | DeviceShortage:
     """Return the sets of NUMA nodes with room, small ones first, or what a whole node lacks.
 
     None at all if no device is on a NUMA node: then the claim has no opinion.
     """
 
-    def gpus_on(place: NumaSet) -> frozenset[int] | Shortage:
-        allocation = plan.allocate(rooms, totals, numa=place.nodes, early=True)
-        if isinstance(allocation, Shortage):
+    def gpus_on(place: NumaSet) -> frozenset[int] | DeviceShortage:
+        allocation = plan.allocate(headrooms, totals, numa=place.nodes, early=True)
+        if isinstance(allocation, DeviceShortage):
             return allocation
         return frozenset(taken.minor for taken in allocation.get(DeviceType.GPU, ()))
 
@@ -47,19 +49,19 @@ class NumaHintTable:
 
     def __init__(self, plan: DevicePlan) -> None:
         self._plan = plan
-        self._answers: dict[State, tuple[NumaHint, ...] | Shortage] = {}
+        self._answers: dict[State, tuple[NumaHint, ...] | DeviceShortage] = {}
 
-    def of(self, state: State) -> tuple[NumaHint, ...] | Shortage:
+    def of(self, state: State) -> tuple[NumaHint, ...] | DeviceShortage:
         """Return the hints on a node in that state; a plan that ``never`` works has none."""
         known = self._answers.get(state)
         if known is None:
             known = self._answers[state] = self._of(state)
         return known
 
-    def _of(self, state: State) -> tuple[NumaHint, ...] | Shortage:
-        def gpus_on(place: NumaSet) -> frozenset[int] | Shortage:
+    def _of(self, state: State) -> tuple[NumaHint, ...] | DeviceShortage:
+        def gpus_on(place: NumaSet) -> frozenset[int] | DeviceShortage:
             choice = self._plan.choose(state, place.near)
-            if isinstance(choice, Shortage):
+            if isinstance(choice, DeviceShortage):
                 return choice
             return frozenset(choice.minors.get(DeviceType.GPU, ()))
 
@@ -67,16 +69,16 @@ class NumaHintTable:
 
 
 def _hints(
-    plan: DevicePlan, gpus_on: Callable[[NumaSet], frozenset[int] | Shortage]
-) -> tuple[NumaHint, ...] | Shortage:
+    plan: DevicePlan, gpus_on: Callable[[NumaSet], frozenset[int] | DeviceShortage]
+) -> tuple[NumaHint, ...] | DeviceShortage:
     """Return the hints; ``gpus_on`` says which GPUs some NUMA nodes would give."""
     found: list[tuple[tuple[int, ...], frozenset[int]]] = []
-    whole: frozenset[int] | Shortage = frozenset()
+    whole: frozenset[int] | DeviceShortage = frozenset()
     for place in plan.model.numa_sets:
         whole = NO_NUMA_NODE if _is_too_few(plan, place) else gpus_on(place)
-        if not isinstance(whole, Shortage):
+        if not isinstance(whole, DeviceShortage):
             found.append((place.nodes, whole))
-    if isinstance(whole, Shortage):  # the last one was of all NUMA nodes
+    if isinstance(whole, DeviceShortage):  # the last one was of all NUMA nodes
         return whole
     fewest = len(found[0][0]) if found else 0  # they ascend
     return tuple(

@@ -14,7 +14,7 @@ from koordinator.domain.devices.shortage import (
     NO_PARTITION,
     NO_PARTITION_OF_SIZE,
     NO_PARTITION_TABLE,
-    Shortage,
+    DeviceShortage,
 )
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
@@ -59,7 +59,7 @@ class PartitionTable:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionWish:
+class PartitionRequest:
     """What a pod wants of its partition."""
 
     restricted: bool = False  # only the first group of equal score will do
@@ -101,8 +101,12 @@ def check_partitions(table: GpuPartitionTable, known: int) -> None:
 
 
 def choose_partition(
-    table: PartitionTable | None, wish: PartitionWish, count: int, fit: int, used: int
-) -> Partition | Shortage:
+    table: PartitionTable | None,
+    partition_request: PartitionRequest,
+    count: int,
+    fit: int,
+    used: int,
+) -> Partition | DeviceShortage:
     """Return the partition of ``count`` GPUs that spoils least, the first among equals.
 
     All of its GPUs are in ``fit`` and none is in ``used``.
@@ -112,13 +116,16 @@ def choose_partition(
     groups = table.groups.get(count)
     if groups is None:
         return NO_PARTITION_OF_SIZE
-    for group in groups[:1] if wish.restricted else groups:
+    for group in groups[:1] if partition_request.restricted else groups:
         feasible = [
             partition
             for partition in group
             if not partition.mask & used
             and partition.mask & fit == partition.mask
-            and (wish.bandwidth is None or _is_fast_enough(partition, wish.bandwidth))
+            and (
+                partition_request.bandwidth is None
+                or _is_fast_enough(partition, partition_request.bandwidth)
+            )
         ]
         if len(feasible) == 1:
             return feasible[0]

@@ -11,13 +11,13 @@ from koordinator.api.annotations.devices import DeviceAllocateStrategy
 from koordinator.api.device import DeviceType, VirtualFunction
 from koordinator.api.resource_names import WHOLE_DEVICE
 from koordinator.domain.devices.amounts import Amounts
-from koordinator.domain.devices.claim import DeviceClaim, Want
+from koordinator.domain.devices.claim import DeviceClaim, DeviceTypeRequest
 from koordinator.domain.devices.model import DeviceGroup, NodeModel
-from koordinator.domain.devices.shortage import NO_VIRTUAL_FUNCTION, NOT_REPORTED, Shortage
+from koordinator.domain.devices.shortage import NO_VIRTUAL_FUNCTION, NOT_REPORTED, DeviceShortage
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DevicePart:
     """``count`` devices of one type, each with these amounts."""
 
     group: DeviceGroup
@@ -59,14 +59,14 @@ class Part:
         return mask
 
 
-def parts_of(model: NodeModel, claim: DeviceClaim) -> tuple[Part, ...] | Shortage:
+def parts_of(model: NodeModel, claim: DeviceClaim) -> tuple[DevicePart, ...] | DeviceShortage:
     """Return the parts of the claim, or why no node of the model can ever serve it."""
     return _parts(model, claim.wants)
 
 
 def early_parts_of(
-    model: NodeModel, claim: DeviceClaim, parts: tuple[Part, ...] | Shortage
-) -> tuple[Part, ...] | Shortage:
+    model: NodeModel, claim: DeviceClaim, parts: tuple[DevicePart, ...] | DeviceShortage
+) -> tuple[DevicePart, ...] | DeviceShortage:
     """Return which of the parts have to be looked at before a node is chosen.
 
     Where the secondary devices go with whole GPUs by construction it is enough to look at the
@@ -78,11 +78,13 @@ def early_parts_of(
     return _parts(model, (want for want in claim.wants if want.kind is claim.joint[0]))
 
 
-def _parts(model: NodeModel, wants: Iterable[Want]) -> tuple[Part, ...] | Shortage:
+def _parts(
+    model: NodeModel, wants: Iterable[DeviceTypeRequest]
+) -> tuple[DevicePart, ...] | DeviceShortage:
     parts = []
     for want in wants:
         part = _part(want, model.group(want.kind))
-        if isinstance(part, Shortage):
+        if isinstance(part, DeviceShortage):
             return part
         parts.append(part)
     for part in parts:
@@ -91,7 +93,7 @@ def _parts(model: NodeModel, wants: Iterable[Want]) -> tuple[Part, ...] | Shorta
     return tuple(parts)
 
 
-def _part(want: Want, group: DeviceGroup | None) -> Part | Shortage:
+def _part(want: DeviceTypeRequest, group: DeviceGroup | None) -> DevicePart | DeviceShortage:
     if group is None:
         return NOT_REPORTED[want.kind]
     selected = group.labelled(want.selector)
@@ -105,7 +107,7 @@ def _part(want: Want, group: DeviceGroup | None) -> Part | Shortage:
             (count,) = amounts
             amounts = (WHOLE_DEVICE if want.is_exclusive else 1,)
     selector = want.function_selector
-    return Part(
+    return DevicePart(
         group=group,
         count=count,
         amounts=amounts,

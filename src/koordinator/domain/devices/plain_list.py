@@ -15,13 +15,13 @@ def best_first(minors: Sequence[int], scores: Sequence[int]) -> list[int]:
     return [minor for _, minor in ranked]
 
 
-def in_turns(group: DeviceGroup, minors: Sequence[int], roots: Collection[str]) -> list[int]:
+def round_robin(group: DeviceGroup, minors: Sequence[int], roots: Collection[str]) -> list[int]:
     """Return those on the PCIe ``roots`` before others.
 
     The roots take turns: the first of every root, then the second of every root, ….  Within each
     turn, and among the others, the order stays as it is.
     """
-    turns: list[list[int]] = []
+    attempts: list[list[int]] = []
     others: list[int] = []
     seen: dict[str, int] = {}
     for minor in minors:
@@ -29,8 +29,8 @@ def in_turns(group: DeviceGroup, minors: Sequence[int], roots: Collection[str]) 
         if root is None or root not in roots:
             others.append(minor)
             continue
-        turn = seen[root] = seen.get(root, -1) + 1
-        if turn == len(turns):
-            turns.append([])
-        turns[turn].append(minor)
-    return [minor for turn in turns for minor in turn] + others
+        attempt = seen[root] = seen.get(root, -1) + 1
+        if attempt == len(attempts):
+            attempts.append([])
+        attempts[attempt].append(minor)
+    return [minor for attempt in attempts for minor in attempt] + others

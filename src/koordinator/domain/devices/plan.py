@@ -9,13 +9,13 @@ from koordinator.api.annotations.devices import AllocatedVirtualFunction
 from koordinator.api.device import DeviceType, VirtualFunction
 from koordinator.domain.devices.allocation import Allocation, Taken, completed
 from koordinator.domain.devices.amounts import IntArray
-from koordinator.domain.devices.choice import Choice, Chooser, Ranking, Standing
+from koordinator.domain.devices.choice import Chooser, DeviceChoice, DeviceStanding, Ranking
 from koordinator.domain.devices.claim import DeviceClaim
+from koordinator.domain.devices.free_devices import FreeDevices
 from koordinator.domain.devices.masks import mask_of
 from koordinator.domain.devices.model import NodeModel
-from koordinator.domain.devices.parts import Part, early_parts_of, parts_of
-from koordinator.domain.devices.room import Room
-from koordinator.domain.devices.shortage import Shortage
+from koordinator.domain.devices.parts import DevicePart, early_parts_of, parts_of
+from koordinator.domain.devices.shortage import DeviceShortage
 
 #: What is left for each early part of a claim, as masks: devices that fit, devices in use, ….
 State = tuple[int, ...]
@@ -29,31 +29,31 @@ class DevicePlan:
         self._parts = parts_of(model, claim)
         early = early_parts_of(model, claim, self._parts)
         #: why no node of the model will ever do
-        self.never = early if isinstance(early, Shortage) else None
+        self.never = early if isinstance(early, DeviceShortage) else None
         #: what is looked at before a node is chosen
-        self.early = () if isinstance(early, Shortage) else early
-        self._answers: dict[State, Shortage | None] = {}
+        self.early = () if isinstance(early, DeviceShortage) else early
+        self._answers: dict[State, DeviceShortage | None] = {}
 
-    def shortage(self, state: State) -> Shortage | None:
+    def shortage(self, state: State) -> DeviceShortage | None:
         """Return why a node in that state has no room, None if it has.
 
         A plan that ``never`` works is not asked.
         """
         if state not in self._answers:
             choice = self.choose(state)
-            self._answers[state] = choice if isinstance(choice, Shortage) else None
+            self._answers[state] = choice if isinstance(choice, DeviceShortage) else None
         return self._answers[state]
 
     def allocate(
         self,
-        rooms: Mapping[DeviceType, Room],
+        headrooms: Mapping[DeviceType, FreeDevices],
         totals: Mapping[DeviceType, IntArray],
         *,
         ranking: Ranking | None = None,
         numa: Collection[int] | None = None,
         preferred: Mapping[DeviceType, Collection[int]] | None = None,
         early: bool = False,
-    ) -> Allocation | Shortage:
+    ) -> Allocation | DeviceShortage:
         """Return the devices for the claim on a node, or why there are not enough.
 
         ``totals`` are those of ``NodeDevices``.  ``numa``: only devices on these NUMA nodes.
@@ -63,35 +63,35 @@ class DevicePlan:
         if self.never is not None:
             return self.never
         parts = self.early if early else self._parts
-        if isinstance(parts, Shortage):
+        if isinstance(parts, DeviceShortage):
             return parts
         first = preferred or {}
         standings = {
-            part.kind: _standing(part, rooms[part.kind], numa, first.get(part.kind, ()))
+            part.kind: _standing(part, headrooms[part.kind], numa, first.get(part.kind, ()))
             for part in parts
         }
         choice = Chooser(self.model, self.claim, parts, standings, ranking).choose()
-        if isinstance(choice, Shortage):
+        if isinstance(choice, DeviceShortage):
             return choice
         return {
             part.kind: tuple(
-                _taken(part, minor, choice, rooms[part.kind], totals[part.kind])
+                _taken(part, minor, choice, headrooms[part.kind], totals[part.kind])
                 for minor in choice.minors[part.kind]
             )
             for part in parts
         }
 
-    def state(self, rooms: Mapping[DeviceType, Room]) -> State:
+    def state(self, headrooms: Mapping[DeviceType, FreeDevices]) -> State:
         """Return what is left on a node of which everything is offered."""
         masks: list[int] = []
         for part in self.early:
-            room = rooms[part.kind]
-            masks += (room.fitting(part), room.held)
+            headroom = headrooms[part.kind]
+            masks += (headroom.fitting(part), headroom.held)
         return tuple(masks)
 
     def choose(
         self, state: State, near: Mapping[DeviceType, int] | None = None
-    ) -> Choice | Shortage:
+    ) -> DeviceChoice | DeviceShortage:
         """Return the early choice for one state, of the devices ``near`` some NUMA nodes if given.
 
         Those have all types of the model.
@@ -99,28 +99,33 @@ class DevicePlan:
         standings = {}
         for part, fit, used in zip(self.early, state[::2], state[1::2], strict=True):
             offered = part.selected if near is None else part.selected & near[part.kind]
-            standings[part.kind] = Standing(offered, fit & offered, used)
+            standings[part.kind] = DeviceStanding(offered, fit & offered, used)
         return Chooser(self.model, self.claim, self.early, standings).choose()
 
 
 def _standing(
-    part: Part, room: Room, numa: Collection[int] | None, preferred: Collection[int]
-) -> Standing:
-    offered = part.candidates(room.offered, numa)
-    return Standing(
+    part: DevicePart,
+    headroom: FreeDevices,
+    numa: Collection[int] | None,
+    preferred: Collection[int],
+) -> DeviceStanding:
+    offered = part.candidates(headroom.offered, numa)
+    return DeviceStanding(
         offered=offered,
-        fit=room.fitting(part) & offered,
+        fit=headroom.fitting(part) & offered,
         # What is given back counts as in use where the pod may not take it.
-        used=room.used & offered | room.held & ~offered,
+        used=headroom.used & offered | headroom.held & ~offered,
         preferred=mask_of(preferred),
     )
 
 
-def _taken(part: Part, minor: int, choice: Choice, room: Room, totals: IntArray) -> Taken:
+def _taken(
+    part: DevicePart, minor: int, choice: DeviceChoice, headroom: FreeDevices, totals: IntArray
+) -> Taken:
     amounts, template = part.amounts, ""
     if part.kind is DeviceType.GPU:
         amounts, template = completed(amounts, totals[minor].tolist()), choice.template
-    function = part.free_function(minor, room.functions.get(minor, ()))
+    function = part.free_function(minor, headroom.functions.get(minor, ()))
     functions = () if function is None else (_allocated(function),)
     return Taken(minor, amounts, functions, template)
 

@@ -11,25 +11,25 @@ from koordinator.api.device import DeviceType
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
+class DeviceShortage:
     """``resolvable``: it could help to remove pods from the node."""
 
     reason: str
     resolvable: bool = True
 
 
-NO_PARTITION_TABLE: Final = Shortage("node(s) missing GPU Partition Table", resolvable=False)
-NO_PARTITION_OF_SIZE: Final = Shortage(
+NO_PARTITION_TABLE: Final = DeviceShortage("node(s) missing GPU Partition Table", resolvable=False)
+NO_PARTITION_OF_SIZE: Final = DeviceShortage(
     "node(s) Unsupported number of GPU requests", resolvable=False
 )
-NO_PARTITION: Final = Shortage("Insufficient Partitioned GPU Devices")
-NO_TOPOLOGY: Final = Shortage("node(s) missing GPU Device Topology Tree", resolvable=False)
-SEVERAL_SHARES: Final = Shortage("node(s) Unsupported Multi-Shared GPU", resolvable=False)
-NO_SCOPE: Final = Shortage("Insufficient Topology Scoped GPU Devices")
-NO_GPU: Final = Shortage("Insufficient GPU Devices")
-NO_TEMPLATE: Final = Shortage("no matched GPU shared resource template", resolvable=False)
-NOT_JOINT: Final = Shortage("node(s) Device Joint-Allocate rules violation")
-NO_NUMA_NODE: Final = Shortage("Insufficient NUMA Scoped Devices", resolvable=False)
+NO_PARTITION: Final = DeviceShortage("Insufficient Partitioned GPU Devices")
+NO_TOPOLOGY: Final = DeviceShortage("node(s) missing GPU Device Topology Tree", resolvable=False)
+SEVERAL_SHARES: Final = DeviceShortage("node(s) Unsupported Multi-Shared GPU", resolvable=False)
+NO_SCOPE: Final = DeviceShortage("Insufficient Topology Scoped GPU Devices")
+NO_GPU: Final = DeviceShortage("Insufficient GPU Devices")
+NO_TEMPLATE: Final = DeviceShortage("no matched GPU shared resource template", resolvable=False)
+NOT_JOINT: Final = DeviceShortage("node(s) Device Joint-Allocate rules violation")
+NO_NUMA_NODE: Final = DeviceShortage("Insufficient NUMA Scoped Devices", resolvable=False)
 
 #: There may be enough devices, but not such as may be taken together.
 NOT_TOGETHER: Final = frozenset(
@@ -37,10 +37,11 @@ NOT_TOGETHER: Final = frozenset(
     for one in (NO_PARTITION_OF_SIZE, NO_PARTITION, NO_SCOPE, NO_GPU, NOT_JOINT, NO_NUMA_NODE)
 )
 
-NO_DEVICE: Final = {kind: Shortage(f"Insufficient {kind} devices") for kind in DeviceType}
+NO_DEVICE: Final = {kind: DeviceShortage(f"Insufficient {kind} devices") for kind in DeviceType}
 NOT_REPORTED: Final = {
-    kind: Shortage(f"Insufficient {kind} devices", resolvable=False) for kind in DeviceType
+    kind: DeviceShortage(f"Insufficient {kind} devices", resolvable=False) for kind in DeviceType
 }
 NO_VIRTUAL_FUNCTION: Final = {
-    kind: Shortage(f"Insufficient {kind} VirtualFunctions", resolvable=False) for kind in DeviceType
+    kind: DeviceShortage(f"Insufficient {kind} VirtualFunctions", resolvable=False)
+    for kind in DeviceType
 }

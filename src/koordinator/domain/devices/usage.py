@@ -23,7 +23,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class DeviceUsage:
     """What pods hold, by type and minor; devices that nobody uses are missing."""
 
     held: Mapping[DeviceType, Mapping[int, Held]] = field(default_factory=dict)
@@ -32,18 +32,18 @@ class Usage:
         """Return what is held of the devices of a type."""
         return self.held.get(kind, {})
 
-    def plus(self, allocation: Allocation) -> "Usage":
+    def plus(self, allocation: Allocation) -> "DeviceUsage":
         """Return the usage when a pod with this allocation comes."""
         return self._changed(allocation, 1)
 
-    def minus(self, allocation: Allocation) -> "Usage":
+    def minus(self, allocation: Allocation) -> "DeviceUsage":
         """Return the usage when such a pod goes.
 
         Raises BugError if the allocation is no part of the usage.
         """
         return self._changed(allocation, -1)
 
-    def _changed(self, allocation: Allocation, sign: int) -> "Usage":
+    def _changed(self, allocation: Allocation, sign: int) -> "DeviceUsage":
         held = dict(self.held)
         for kind, devices in allocation.items():
             mine = dict(held.get(kind, {}))
@@ -57,7 +57,7 @@ class Usage:
                 held[kind] = mine
             else:
                 held.pop(kind, None)
-        return Usage(held)
+        return DeviceUsage(held)
 
 
 def _changed(before: Held | None, taken: Taken, sign: int) -> Held:

@@ -4,7 +4,7 @@ No I/O, no clock.
 
 ``terms``       ``GangTerms``: what a gang asks for, in any spelling
 ``gang``        ``Gang``: one gang and its members
-``book``        ``GangBook``: all gangs, who may enter the queue, who is tried with whom
+``cache``        ``GangCache``: all gangs, who may enter the queue, who is tried with whom
 ``attempt``     ``GangAttempt``: those who are tried together
 ``status``      what a PodGroup's status should be
 ``summary``     what people want to know of a gang
@@ -12,7 +12,7 @@ No I/O, no clock.
 """
 
 from koordinator.domain.gangs.attempt import GangAttempt
-from koordinator.domain.gangs.book import GangBook
+from koordinator.domain.gangs.cache import GangCache
 from koordinator.domain.gangs.gang import Gang, Member, MemberState
 from koordinator.domain.gangs.status import status_of
 from koordinator.domain.gangs.summary import (
@@ -34,7 +34,7 @@ from koordinator.domain.gangs.validation import check_pod_group
 __all__ = [
     "Gang",
     "GangAttempt",
-    "GangBook",
+    "GangCache",
     "GangDefaults",
     "GangSummary",
     "GangTerms",

@@ -14,7 +14,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup, PodGroupPhase, PodGroupSpec
-from koordinator.domain.gangs.book import GangBook
+from koordinator.domain.gangs.cache import GangCache
 from koordinator.domain.gangs.gang import Gang, MemberState
 from koordinator.domain.gangs.status import status_of
 from koordinator.domain.gangs.terms import GangDefaults, GangTerms, contradictions
@@ -65,7 +65,7 @@ class GangSummary(msgspec.Struct, frozen=True, rename="camel"):
     why: str = ""  # why it has not started
     queue_position: int | None = None  # in the queue of its quota, as its PodGroup says
     queue_reason: str = ""
-    complaints: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = msgspec.field(default=(), name="complaints")
     network: tuple[LayerSummary, ...] = ()  # from the top
     members: tuple[MemberSummary, ...] = ()
 
@@ -75,17 +75,17 @@ def gang_summaries(objects: Iterable[KubeObject], defaults: GangDefaults) -> lis
 
     Nodes and a ClusterNetworkTopology tell where in the network their members are.
     """
-    book = GangBook(defaults)
+    cache = GangCache(defaults)
     pods: dict[str, Pod] = {}
     groups: dict[str, PodGroup] = {}
     nodes: list[Node] = []
     topology: ClusterNetworkTopology | None = None
     for obj in objects:
         if isinstance(obj, PodGroup):
-            book.put_group(obj)
+            cache.put_group(obj)
             groups[obj.key] = obj
         elif isinstance(obj, Pod):
-            book.put_pod(obj)
+            cache.put_pod(obj)
             pods[obj.key] = obj
         elif isinstance(obj, Node):
             nodes.append(obj)
@@ -93,8 +93,8 @@ def gang_summaries(objects: Iterable[KubeObject], defaults: GangDefaults) -> lis
             topology = obj
     layers, paths = _network(topology, nodes)
     return [
-        _summary(book, book.gangs[name], pods, groups.get(name), (layers, paths))
-        for name in sorted(book.gangs)
+        _summary(cache, cache.gangs[name], pods, groups.get(name), (layers, paths))
+        for name in sorted(cache.gangs)
     ]
 
 
@@ -116,7 +116,7 @@ def _network(topology: ClusterNetworkTopology | None, nodes: Iterable[Node]) -> 
 
 
 def _summary(
-    book: GangBook,
+    cache: GangCache,
     gang: Gang,
     pods: dict[str, Pod],
     stored: PodGroup | None,
@@ -125,11 +125,11 @@ def _summary(
     terms = gang.terms
     own = [pods[key] for key in sorted(gang.members)]
     said = [why for pod in own if (why := _why(gang, pod))]
-    short = book.shortage(own[0]) if own else "it has no members"
+    short = cache.shortage(own[0]) if own else "it has no members"
     noted = stored.metadata.annotations if stored else {}
-    complaints = dict.fromkeys(terms.complaints if terms else ())
+    warnings = dict.fromkeys(terms.warnings if terms else ())
     for pod in own:
-        complaints |= dict.fromkeys(f"pod {pod.key}: {text}" for text in contradictions(pod))
+        warnings |= dict.fromkeys(f"pod {pod.key}: {text}" for text in contradictions(pod))
     return GangSummary(
         gang=gang.id,
         phase=_phase(gang, stored),
@@ -145,7 +145,7 @@ def _summary(
         why=short or next(iter(said), ""),
         queue_position=parse_int32(noted.get(QUEUE_POSITION, "")),
         queue_reason=noted.get(QUEUE_REASON, ""),
-        complaints=tuple(complaints),
+        warnings=tuple(warnings),
         network=tuple(_layers(terms, own, network)),
         members=tuple(
             MemberSummary(

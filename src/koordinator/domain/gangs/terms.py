@@ -20,7 +20,7 @@ from koordinator.api.labels import (
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
-from koordinator.domain.network import complaints_about
+from koordinator.domain.network import warnings_about
 from koordinator.foundation.errors import InputError
 
 
@@ -46,7 +46,7 @@ class GangTerms:
     group: tuple[str, ...]  # ids of the gangs that start together, its own among them, ascending
     has_object: bool = False  # there is a PodGroup
     network: keys.NetworkTopologySpec | None = None  # how near its members have to be
-    complaints: tuple[str, ...] = ()  # what was ignored, and why
+    warnings: tuple[str, ...] = ()  # what was ignored, and why
 
     @property
     def group_id(self) -> str:
@@ -68,12 +68,12 @@ def needs_object(meta: ObjectMeta) -> bool:
 def terms_of_object(pod_group: PodGroup, defaults: GangDefaults) -> GangTerms:
     """Return the terms of a PodGroup."""
     meta, spec = pod_group.metadata, pod_group.spec
-    complaints = list(_complaints(meta))
+    warnings = list(_warnings(meta))
     if spec.min_member < 1:
-        complaints.append(f"spec.minMember: found {spec.min_member}; accepted is 1 or more")
+        warnings.append(f"spec.minMember: found {spec.min_member}; accepted is 1 or more")
     seconds = spec.schedule_timeout_seconds
     if seconds is not None and seconds < 1:
-        complaints.append(f"spec.scheduleTimeoutSeconds: found {seconds}; accepted is 1 or more")
+        warnings.append(f"spec.scheduleTimeoutSeconds: found {seconds}; accepted is 1 or more")
     wait_s = float(seconds) if seconds is not None and seconds > 0 else defaults.wait_s
     least = max(spec.min_member, 1)
     return _terms(
@@ -82,7 +82,7 @@ def terms_of_object(pod_group: PodGroup, defaults: GangDefaults) -> GangTerms:
         least,
         wait_s=wait_s,
         defaults=defaults,
-        complaints=complaints,
+        warnings=warnings,
         has_object=True,
     )
 
@@ -96,9 +96,9 @@ def terms_of_pod(pod: Pod, defaults: GangDefaults) -> GangTerms | None:
     least = keys.min_available(meta)
     if least is None:
         return None
-    complaints = list(_complaints(meta))
+    warnings = list(_warnings(meta))
     if least < 1:
-        complaints.append(f"{keys.MIN_AVAILABLE}: found {least}; accepted is 1 or more")
+        warnings.append(f"{keys.MIN_AVAILABLE}: found {least}; accepted is 1 or more")
     duration = keys.waiting_time(meta)
     wait_s = defaults.wait_s if duration is None else duration.total_seconds()
     return _terms(
@@ -107,7 +107,7 @@ def terms_of_pod(pod: Pod, defaults: GangDefaults) -> GangTerms | None:
         max(least, 1),
         wait_s=wait_s,
         defaults=defaults,
-        complaints=complaints,
+        warnings=warnings,
         has_object=False,
     )
 
@@ -142,28 +142,28 @@ def _terms(
     *,
     wait_s: float,
     defaults: GangDefaults,
-    complaints: list[str],
+    warnings: list[str],
     has_object: bool,
 ) -> GangTerms:
     total = keys.total_number(meta)
     if total is not None and total < least:
-        complaints.append(
+        warnings.append(
             f"{keys.TOTAL_NUMBER}: found {total}; accepted is at least the least number, {least}"
         )
     try:
         group = set(keys.GROUPS.read(meta) or ())
     except InputError as error:
-        complaints.append(str(error))
+        warnings.append(str(error))
         group = set()
     try:
         network = keys.NETWORK_TOPOLOGY_SPEC.read(meta)
     except InputError as error:
-        complaints.append(str(error))
+        warnings.append(str(error))
         network = None
     if network is not None:
-        complaints += complaints_about(network)
+        warnings += warnings_about(network)
     if group and own_id not in group:
-        complaints.append(f"{keys.GROUPS.key}: the gang itself, {own_id}, is not named; it counts")
+        warnings.append(f"{keys.GROUPS.key}: the gang itself, {own_id}, is not named; it counts")
     return GangTerms(
         id=own_id,
         min_member=least,
@@ -174,11 +174,11 @@ def _terms(
         group=tuple(sorted(group | {own_id})),
         has_object=has_object,
         network=network,
-        complaints=tuple(complaints),
+        warnings=tuple(warnings),
     )
 
 
-def _complaints(meta: ObjectMeta) -> Iterator[str]:
+def _warnings(meta: ObjectMeta) -> Iterator[str]:
     """Find annotations whose text is of no use."""
     annotations = meta.annotations
     total = annotations.get(keys.TOTAL_NUMBER, "")

@@ -8,6 +8,6 @@ from koordinator.foundation.errors import InputError
 
 def check_pod_group(pod_group: PodGroup) -> None:
     """Raise InputError, with every complaint, unless all that a PodGroup says can be meant."""
-    complaints = terms_of_object(pod_group, GangDefaults()).complaints
-    if complaints:
-        raise InputError("; ".join(complaints)).within(subject=subject_of(pod_group))
+    warnings = terms_of_object(pod_group, GangDefaults()).warnings
+    if warnings:
+        raise InputError("; ".join(warnings)).within(subject=subject_of(pod_group))

@@ -2,19 +2,26 @@
 
 No I/O, no clock.  A job is a gang group all of whose members are there, or a single pod.
 
-``job``    ``Job``: what counts of a job that waits
+``job``    ``QueuedJob``: what counts of a job that waits
 ``rules``  ``QueueRules``: in which order, and how many at once
 ``queue``  ``JobQueue``: the jobs of one quota
-``book``   ``QueueBook``: all queues, and who has newly come to the front
+``cache``   ``JobQueueCache``: all queues, and who has newly come to the front
 ``telling`` who is to be told of a place in a queue, and when again
 
 The original has no queues; the idea is that of kube-queue (github.com/kube-queue/kube-queue).
 """
 
-from koordinator.domain.job_queues.book import QueueBook
-from koordinator.domain.job_queues.job import Job
+from koordinator.domain.job_queues.cache import JobQueueCache
+from koordinator.domain.job_queues.job import QueuedJob
+from koordinator.domain.job_queues.positions import QueuePosition, ReportedPositions
 from koordinator.domain.job_queues.queue import JobQueue
 from koordinator.domain.job_queues.rules import QueueRules
-from koordinator.domain.job_queues.telling import Place, PlacesTold
 
-__all__ = ["Job", "JobQueue", "Place", "PlacesTold", "QueueBook", "QueueRules"]
+__all__ = [
+    "JobQueue",
+    "JobQueueCache",
+    "QueuePosition",
+    "QueueRules",
+    "QueuedJob",
+    "ReportedPositions",
+]

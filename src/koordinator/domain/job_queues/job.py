@@ -8,7 +8,7 @@ Rank = tuple[int, float, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class QueuedJob:
     """A gang group or a single pod; all its members wait where the first of them does."""
 
     id: str  # of the gang group; of a single pod its key

@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heapreplace
 from itertools import islice
 
 from koordinator.api.annotations.quota import QueueOrder, QueuePolicy
-from koordinator.domain.job_queues.job import Job, Rank
+from koordinator.domain.job_queues.job import QueuedJob, Rank
 from koordinator.domain.job_queues.rules import QueueRules
 from koordinator.domain.quota.amounts import NOTHING, Amounts, add
 from koordinator.foundation.errors import BugError
@@ -27,8 +27,8 @@ class JobQueue:
 
     def __init__(self, rules: QueueRules) -> None:
         self.rules = rules
-        self.jobs: dict[str, Job] = {}
-        self._lines: dict[str, list[Job]] = {}  # by rank; none is empty
+        self.jobs: dict[str, QueuedJob] = {}
+        self._lines: dict[str, list[QueuedJob]] = {}  # by rank; none is empty
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -38,13 +38,13 @@ class JobQueue:
         """Whether the order depends on what is used."""
         return self.rules.order is QueueOrder.FAIR_SHARE
 
-    def put(self, job: Job) -> None:
+    def put(self, job: QueuedJob) -> None:
         """Add a job, or its new version."""
         self.drop(job.id)
         self.jobs[job.id] = job
         insort(self._lines.setdefault(self._line_of(job), []), job, key=_rank)
 
-    def drop(self, job_id: str) -> Job | None:
+    def drop(self, job_id: str) -> QueuedJob | None:
         """Take a job out; None if it is not here."""
         job = self.jobs.pop(job_id, None)
         if job is not None:
@@ -54,22 +54,22 @@ class JobQueue:
                 del self._lines[self._line_of(job)]
         return job
 
-    def in_order(self, share_of: ShareOf) -> Iterator[Job]:
+    def in_order(self, share_of: ShareOf) -> Iterator[QueuedJob]:
         """Yield all jobs, first the one whose turn it is."""
         if not self.is_shared:
             yield from self._lines.get(_ALL, ())
             return
-        turns = [_Turn(line, namespace, share_of) for namespace, line in self._lines.items()]
-        heapify(turns)
-        while turns:
-            turn = turns[0]
-            yield turn.job
-            if turn.go_on():
-                heapreplace(turns, turn)
+        attempts = [_NextJob(line, namespace, share_of) for namespace, line in self._lines.items()]
+        heapify(attempts)
+        while attempts:
+            attempt = attempts[0]
+            yield attempt.job
+            if attempt.go_on():
+                heapreplace(attempts, attempt)
             else:
-                heappop(turns)
+                heappop(attempts)
 
-    def in_front(self, share_of: ShareOf) -> list[Job]:
+    def in_front(self, share_of: ShareOf) -> list[QueuedJob]:
         """Return the jobs that may be tried now, in order."""
         rules = self.rules
         if rules.policy is QueuePolicy.STRICT:
@@ -88,7 +88,7 @@ class JobQueue:
             if not line or line != sorted(line, key=_rank):
                 raise BugError("the line of a queue is empty or in disorder.")
 
-    def _line_of(self, job: Job) -> str:
+    def _line_of(self, job: QueuedJob) -> str:
         return job.namespace if self.is_shared else _ALL
 
 
@@ -99,17 +99,17 @@ def is_smaller(request: Amounts, other: Amounts) -> bool:
     )
 
 
-class _Turn:
+class _NextJob:
     """The next job of a namespace, to be compared with those of others."""
 
-    def __init__(self, line: list[Job], namespace: str, share_of: ShareOf) -> None:
+    def __init__(self, line: list[QueuedJob], namespace: str, share_of: ShareOf) -> None:
         self._line, self._namespace, self._share_of = line, namespace, share_of
         self._at = 0
         self._taken: dict[str, int] = {}
         self._key = (line[0].rank[0], share_of(namespace, NOTHING), line[0].rank)
 
     @property
-    def job(self) -> Job:
+    def job(self) -> QueuedJob:
         return self._line[self._at]
 
     def go_on(self) -> bool:
@@ -122,9 +122,9 @@ class _Turn:
         self._key = (rank[0], self._share_of(self._namespace, self._taken), rank)
         return True
 
-    def __lt__(self, other: "_Turn") -> bool:
+    def __lt__(self, other: "_NextJob") -> bool:
         return self._key < other._key
 
 
-def _rank(job: Job) -> Rank:
+def _rank(job: QueuedJob) -> Rank:
     return job.rank

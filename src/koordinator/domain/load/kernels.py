@@ -31,7 +31,7 @@ _SUMS = len(Sum)
 _DELTA, _PROD_DELTA, _ESTIMATED, _PROD_USAGE = (int(one) for one in Sum)
 
 
-class Used(IntEnum):
+class UsageColumn(IntEnum):
     """Amounts in use on a node by resource; the first ones are its sums, by ``Sum``."""
 
     LIMITED = 4  # the usage that has limits, 0 where it is not known
@@ -71,9 +71,9 @@ class Margin(IntEnum):
     """
 
     HAS = 0  # all there is
-    ROOM = 1  # before a limit is exceeded
+    HEADROOM = 1  # before a limit is exceeded
     FREE = 2  # as scores see it
-    PROD_ROOM = 4
+    PROD_HEADROOM = 4
     PROD_FREE = 5  # the same if only what prod pods use counts
 
 
@@ -95,16 +95,16 @@ class Option(IntEnum):
     DOMINANT = 3  # weight of the scarcest resource, once more
 
 
-USED, FIGURES, FACTS = _SUMS + len(Used), len(Figure), len(Fact)
+USED, FIGURES, FACTS = _SUMS + len(UsageColumn), len(Figure), len(Fact)
 MARGINS = 8  # with two resources, two lines of the processor's cache
 CASES = 1 << len(Case)
 _LINE = 64  # bytes
 
-_LIMITED, _SCORED = (int(one) for one in Used)
+_LIMITED, _SCORED = (int(one) for one in UsageColumn)
 _HAS, _MOST, _PROD_MOST = (int(one) for one in Figure)
 _STATUS, _CASE, _IS_AGGREGATED, _HAS_LIMITS = (int(one) for one in Fact)
 _KNOWS_LIMITED, _KNOWS_SCORED, _HAS_PROD_LIMITS = (int(one) for one in Case)
-_ALL, _ROOM, _FREE, _PROD_ROOM, _PROD_FREE = (int(one) for one in Margin)
+_ALL, _HEADROOM, _FREE, _PROD_HEADROOM, _PROD_FREE = (int(one) for one in Margin)
 _FRESH, _EXPIRED, _EMPTY = int(Status.FRESH), int(Status.EXPIRED), int(Status.EMPTY)
 _REFUSE_EXPIRED, _USE_EXPIRED, _SCORE_BY_PROD, _DOMINANT = (int(one) for one in Option)
 
@@ -129,8 +129,8 @@ def taken(addends: Addends, case: int) -> IntArray:
     scored = delta if case & _KNOWS_SCORED else estimated
     by_prod = prod_delta + prod_usage
     takes = np.zeros((MARGINS, len(delta)), np.int64)
-    takes[_ROOM], takes[_FREE] = limited, scored
-    takes[_PROD_ROOM] = by_prod if case & _HAS_PROD_LIMITS else limited
+    takes[_HEADROOM], takes[_FREE] = limited, scored
+    takes[_PROD_HEADROOM] = by_prod if case & _HAS_PROD_LIMITS else limited
     takes[_PROD_FREE] = by_prod
     return takes
 
@@ -138,7 +138,7 @@ def taken(addends: Addends, case: int) -> IntArray:
 def takes_of(addends: Addends, estimate: Amounts) -> IntArray:
     """Return ``takes`` of pods: what they add once they are there, and before that the estimate."""
     asked = np.zeros((MARGINS, len(estimate)), np.int64)
-    asked[[_ROOM, _FREE, _PROD_ROOM, _PROD_FREE]] = estimate
+    asked[[_HEADROOM, _FREE, _PROD_HEADROOM, _PROD_FREE]] = estimate
     return np.array([*(taken(addends, case) for case in range(CASES)), asked])
 
 
@@ -152,11 +152,11 @@ def _weigh(
         used[:, usage] + np.where(case & knows, used[:, _DELTA], used[:, _ESTIMATED])
         for knows, usage in ((_KNOWS_LIMITED, _LIMITED), (_KNOWS_SCORED, _SCORED))
     )
-    room = most - limited
+    headroom = most - limited
     margins[rows, _ALL] = has
-    margins[rows, _ROOM] = room
+    margins[rows, _HEADROOM] = headroom
     margins[rows, _FREE] = has - scored
-    margins[rows, _PROD_ROOM] = np.where(case & _HAS_PROD_LIMITS, prod_most - by_prod, room)
+    margins[rows, _PROD_HEADROOM] = np.where(case & _HAS_PROD_LIMITS, prod_most - by_prod, headroom)
     margins[rows, _PROD_FREE] = has - by_prod
 
 
@@ -175,12 +175,12 @@ def _weigh_loop(
             limited = used[i, _LIMITED, r] + (delta if case & _KNOWS_LIMITED else estimated)
             scored = used[i, _SCORED, r] + (delta if case & _KNOWS_SCORED else estimated)
             by_prod = used[i, _PROD_USAGE, r] + used[i, _PROD_DELTA, r]
-            room = figures[row, _MOST, r] - limited
+            headroom = figures[row, _MOST, r] - limited
             own = figures[row, _PROD_MOST, r] - by_prod
             margins[row, _ALL, r] = has
-            margins[row, _ROOM, r] = room
+            margins[row, _HEADROOM, r] = headroom
             margins[row, _FREE, r] = has - scored
-            margins[row, _PROD_ROOM, r] = own if case & _HAS_PROD_LIMITS else room
+            margins[row, _PROD_HEADROOM, r] = own if case & _HAS_PROD_LIMITS else headroom
             margins[row, _PROD_FREE, r] = has - by_prod
 
 
@@ -215,7 +215,7 @@ def _judged(  # noqa: PLR0917 (numba takes no keywords)
     if len(times):
         now -= times[:, None, None] * takes[known[:, _CASE]]
     own = (known[:, _CASE] & _HAS_PROD_LIMITS != 0) & is_prod
-    verdict = _codes(now[:, _PROD_ROOM if is_prod else _ROOM], known, own, options)
+    verdict = _codes(now[:, _PROD_HEADROOM if is_prod else _HEADROOM], known, own, options)
     free = now[:, _PROD_FREE if is_prod and options[_SCORE_BY_PROD] else _FREE]
     scores = _scores(free, now[:, _ALL], weights, int(options[_DOMINANT]))
     total += weight * scores * (known[:, _STATUS] == _FRESH)
@@ -224,12 +224,12 @@ def _judged(  # noqa: PLR0917 (numba takes no keywords)
         codes[:] = verdict
 
 
-def _codes(room: IntArray, known: ByteArray, own: BoolArray, options: IntArray) -> IntArray:
+def _codes(headroom: IntArray, known: ByteArray, own: BoolArray, options: IntArray) -> IntArray:
     status = known[:, _STATUS]
-    over = room < 0
+    over = headroom < 0
     over &= ((status == _FRESH) | ((status == _EXPIRED) & (options[_USE_EXPIRED] != 0)))[:, None]
     aggregated = (known[:, _IS_AGGREGATED] != 0) & ~own
-    place = 1 + over.argmax(axis=1) + room.shape[1] * aggregated
+    place = 1 + over.argmax(axis=1) + headroom.shape[1] * aggregated
     codes = np.where(over.any(axis=1), np.left_shift(1, place), 0)
     expired = ((status == _EXPIRED) | (status == _EMPTY)) & (own | (known[:, _HAS_LIMITS] != 0))
     return np.where(expired & (options[_REFUSE_EXPIRED] != 0), 1, codes)
@@ -274,19 +274,21 @@ def _judged_loop(  # noqa: C901, PLR0912, PLR0917 (one loop for numba)
         if status == 0:
             continue
         own = is_prod and case & _HAS_PROD_LIMITS != 0
-        room_at = _PROD_ROOM if own else _ROOM  # the same where it has no limits of its own
+        headroom_at = (
+            _PROD_HEADROOM if own else _HEADROOM
+        )  # the same where it has no limits of its own
         points, lowest, code = 0, 100, 0
         if refuse and status != _FRESH and (own or facts[row, _HAS_LIMITS] != 0):
             code = 1
         judges = status == _FRESH or (use and status == _EXPIRED)
         for r in range(width):
             has = margins[row, _ALL, r]
-            room = margins[row, room_at, r] - takes[CASES, room_at, r]
+            headroom = margins[row, headroom_at, r] - takes[CASES, headroom_at, r]
             free = margins[row, free_at, r] - takes[CASES, free_at, r]
             if adds:
-                room -= times[i] * takes[case, room_at, r]
+                headroom -= times[i] * takes[case, headroom_at, r]
                 free -= times[i] * takes[case, free_at, r]
-            if room < 0 and judges and code == 0:
+            if headroom < 0 and judges and code == 0:
                 above = width if facts[row, _IS_AGGREGATED] and not own else 0
                 code = 1 << (1 + r + above)
             score = 0

@@ -28,7 +28,7 @@ from koordinator.api.resource_names import (
     MEMORY,
     resource_of_band,
 )
-from koordinator.domain.load.measured import Measured
+from koordinator.domain.load.measurement import NodeMeasurement
 from koordinator.domain.load.rules import Amounts, LoadRules
 from koordinator.domain.pod_requests import pod_limits, pod_requests
 from koordinator.domain.rounding import round_half_away
@@ -90,7 +90,12 @@ class PodLoad:
         return nothing + nothing + self.estimate + nothing
 
     def reported(
-        self, measured: Measured, report: PodUsage, rules: LoadRules, pod: Pod, since_s: float
+        self,
+        measured: NodeMeasurement,
+        report: PodUsage,
+        rules: LoadRules,
+        pod: Pod,
+        since_s: float,
     ) -> Addends:
         """Return what a pod adds, with its node since then, of which something was measured."""
         nothing, estimate = (0,) * len(self.estimate), self.estimate
@@ -107,7 +112,7 @@ class PodLoad:
             return delta + estimate + estimate + nothing
         return delta + delta + estimate + usage
 
-    def _counts_as_estimated(self, measured: Measured, pod: Pod, since_s: float) -> bool:
+    def _counts_as_estimated(self, measured: NodeMeasurement, pod: Pod, since_s: float) -> bool:
         """Return whether the measurement is too old, or wanted to be taken for too old."""
         if since_s > measured.updated_s - measured.interval_s:
             return True

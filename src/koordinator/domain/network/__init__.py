@@ -10,9 +10,9 @@ No I/O, no clock.  A *domain* is all nodes under one switch of a *layer*; the ro
 ``status``    what ClusterNetworkTopology says about the domains
 """
 
-from koordinator.domain.network.plan import Offer, Plan, Planner, Share, plan
+from koordinator.domain.network.plan import DomainPlan, OfferSlots, Planner, Share, plan
 from koordinator.domain.network.rank import rank_key
-from koordinator.domain.network.rules import GatherRules, complaints_about, rules_of
+from koordinator.domain.network.rules import GatherRules, rules_of, warnings_about
 from koordinator.domain.network.shortage import shortage
 from koordinator.domain.network.status import status_of
 from koordinator.domain.network.tree import OUTSIDE, DomainLayer, NetworkTree, layers_of
@@ -20,17 +20,17 @@ from koordinator.domain.network.tree import OUTSIDE, DomainLayer, NetworkTree, l
 __all__ = [
     "OUTSIDE",
     "DomainLayer",
+    "DomainPlan",
     "GatherRules",
     "NetworkTree",
-    "Offer",
-    "Plan",
+    "OfferSlots",
     "Planner",
     "Share",
-    "complaints_about",
     "layers_of",
     "plan",
     "rank_key",
     "rules_of",
     "shortage",
     "status_of",
+    "warnings_about",
 ]

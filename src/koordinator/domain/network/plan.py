@@ -27,7 +27,7 @@ Share = tuple[int, int]  # a node's row, and how many members it takes
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class OfferSlots:
     """What each node can take, ``(n_rows,)`` each."""
 
     slots: IntArray  # members, one after another, that it accepts
@@ -37,7 +37,7 @@ class Offer:
     score: IntArray  # the higher, the better, where all else is equal
 
     @classmethod
-    def of(cls, slots: IntArray, held: IntArray | None = None) -> "Offer":
+    def of(cls, slots: IntArray, held: IntArray | None = None) -> "OfferSlots":
         """Return an offer without any wish but to be near to the gang."""
         nothing = np.zeros_like(slots)
         own = nothing if held is None else held
@@ -45,7 +45,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DomainPlan:
     """A domain and what its nodes take, in the order of the network."""
 
     level: int
@@ -59,7 +59,7 @@ class Plan:
         return np.repeat(rows, [count for _, count in self.shares])
 
 
-def plan(tree: NetworkTree, rules: GatherRules, offer: Offer, count: int) -> Plan | None:
+def plan(tree: NetworkTree, rules: GatherRules, offer: OfferSlots, count: int) -> DomainPlan | None:
     """Return where ``count`` members go; None if no domain that is allowed has room for them."""
     planner = Planner(tree, rules, offer)
     for level, domains in planner.candidates(count):
@@ -75,7 +75,7 @@ class Planner:
     Arrays by level: the last ones are those of the nodes, by row.
     """
 
-    def __init__(self, tree: NetworkTree, rules: GatherRules, offer: Offer) -> None:
+    def __init__(self, tree: NetworkTree, rules: GatherRules, offer: OfferSlots) -> None:
         self.tree, self.rules = tree, rules
         self.levels: tuple[Level, ...] = tree.levels()
         self.domains = tree.domains(len(offer.slots))  # (depth, n_rows)
@@ -84,7 +84,7 @@ class Planner:
         self.counted = self._sums(offer.counted, inside)
         self.near = self._sums(offer.near, inside)
         self.score = self._sums(offer.score, inside)
-        self.room = self._rooms(np.where(inside, offer.slots, 0))
+        self.headroom = self._headrooms(np.where(inside, offer.slots, 0))
         self._has_held = bool(self.held[0][0])
 
     def _sums(self, values: IntArray, inside: IntArray) -> list[IntArray]:
@@ -97,24 +97,24 @@ class Planner:
             for number, level in enumerate(self.levels)
         ] + [values]
 
-    def _rooms(self, slots: IntArray) -> list[IntArray]:
+    def _headrooms(self, slots: IntArray) -> list[IntArray]:
         """Return the sums of the slots, each rounded to the multiple of its level."""
-        rooms = [self._rounded(self.tree.depth, slots)]
+        headrooms = [self._rounded(self.tree.depth, slots)]
         for number in range(self.tree.depth - 1, -1, -1):
             level = self.levels[number]
             parents = np.repeat(np.arange(len(level.names)), np.diff(level.starts))
-            below = rooms[0][level.children]
+            below = headrooms[0][level.children]
             sums = _total(parents, below, len(level.names))
-            rooms.insert(0, self._rounded(number, sums))
-        return rooms
+            headrooms.insert(0, self._rounded(number, sums))
+        return headrooms
 
-    def _rounded(self, level: int, room: IntArray) -> IntArray:
+    def _rounded(self, level: int, headroom: IntArray) -> IntArray:
         """Return how many at most make, with those that are there, the multiple."""
         multiple = self.rules.multiples.get(level, 1)
         if multiple <= 1:
-            return room
+            return headroom
         there = self.counted[level]
-        rounded: IntArray = np.maximum((there + room) // multiple * multiple - there, 0)
+        rounded: IntArray = np.maximum((there + headroom) // multiple * multiple - there, 0)
         return rounded
 
     # -- which domains -----------------------------------------------------------------------
@@ -131,9 +131,9 @@ class Planner:
         held = self.held[level]
         return np.flatnonzero(exists & (held > 0) if self._has_held else exists)
 
-    def best_room(self) -> int:
+    def best_headroom(self) -> int:
         """Return how many members the best domain of the must-gather level takes."""
-        return int(self.room[self.rules.must][self.allowed()].max(initial=0))
+        return int(self.headroom[self.rules.must][self.allowed()].max(initial=0))
 
     def candidates(self, count: int) -> Iterator[tuple[int, IntArray]]:
         """Yield the domains with room for all, deepest level first, best ones first."""
@@ -141,7 +141,7 @@ class Planner:
         domains = self.allowed()
         found: list[tuple[int, IntArray]] = []
         while len(domains):
-            domains = domains[self.room[level][domains] >= count]
+            domains = domains[self.headroom[level][domains] >= count]
             found.append((level, domains))
             if level == self.tree.depth:
                 break
@@ -165,13 +165,13 @@ class Planner:
 
     def ordered(self, level: int, domains: IntArray) -> IntArray:
         """Return the domains: more pods near first, then less room, both also of their parents."""
-        near, room = [-self.near[level][domains]], [self.room[level][domains]]
+        near, headroom = [-self.near[level][domains]], [self.headroom[level][domains]]
         at = domains
         for number in range(level - 1, -1, -1):
             at = self._parents(number + 1, at)
             near.append(-self.near[number][at])
-            room.append(self.room[number][at])
-        keys = [*near, *room, -self.score[level][domains], self._names(level, domains)]
+            headroom.append(self.headroom[number][at])
+        keys = [*near, *headroom, -self.score[level][domains], self._names(level, domains)]
         return domains[np.lexsort(keys[::-1])]
 
     def _parents(self, level: int, domains: IntArray) -> IntArray:
@@ -189,12 +189,12 @@ class Planner:
 
     # -- which nodes -------------------------------------------------------------------------
 
-    def best(self, level: int, domains: IntArray, count: int) -> Plan | None:
+    def best(self, level: int, domains: IntArray, count: int) -> DomainPlan | None:
         """Return the plan with the fewest domains below; of equals, that of the first domain.
 
         Domains near to more pods go before all others.
         """
-        best: Plan | None = None
+        best: DomainPlan | None = None
         fewest: tuple[int, ...] = ()
         has_layers_below = level + 1 < self.tree.depth
         for domain in domains[:COMPARED].tolist():
@@ -209,7 +209,7 @@ class Planner:
             shares = self.shares(level, domain, count)
             if shares is None:
                 continue
-            found = Plan(level, domain, shares)
+            found = DomainPlan(level, domain, shares)
             spread = self.spread(found)
             if best is None or spread < fewest:
                 best, fewest = found, spread
@@ -227,10 +227,10 @@ class Planner:
 
     def _fewest(self, level: int, domain: int, count: int) -> int:
         """Return how many domains right below are needed at least."""
-        rooms = np.sort(self.room[level + 1][self.levels[level].children_of(domain)])[::-1]
-        return int(np.searchsorted(np.cumsum(rooms), count)) + 1
+        headrooms = np.sort(self.headroom[level + 1][self.levels[level].children_of(domain)])[::-1]
+        return int(np.searchsorted(np.cumsum(headrooms), count)) + 1
 
-    def spread(self, found: Plan) -> tuple[int, ...]:
+    def spread(self, found: DomainPlan) -> tuple[int, ...]:
         """Return how many domains of each level below its own a plan uses, nodes left out."""
         rows = np.array([row for row, _ in found.shares], np.int64)
         return tuple(
@@ -246,7 +246,7 @@ class Planner:
 
     def _fill(self, level: int, domain: int, count: int, found: list[Share]) -> int:
         """Divide members among the nodes of a domain, largest parts first; return how many."""
-        most = min(int(self.room[level][domain]), count)
+        most = min(int(self.headroom[level][domain]), count)
         multiple = self.rules.multiples.get(level, 1)
         if multiple > 1:
             there = int(self.counted[level][domain])
@@ -270,30 +270,31 @@ class Planner:
 
         So what is left over stays in one piece.
         """
-        rooms = self.room[level][children]
-        number = int(np.searchsorted(np.cumsum(rooms), count))
+        headrooms = self.headroom[level][children]
+        number = int(np.searchsorted(np.cumsum(headrooms), count))
         if number >= len(children):
             return list(children)
-        rest = count - int(rooms[:number].sum())
+        rest = count - int(headrooms[:number].sum())
         last = children[number]
         fitting = [
             child
             for child in children[number:]
-            if self.room[level][child] >= rest and self.near[level][child] == self.near[level][last]
+            if self.headroom[level][child] >= rest
+            and self.near[level][child] == self.near[level][last]
         ]
-        best = min(fitting, key=lambda child: int(self.room[level][child]))
+        best = min(fitting, key=lambda child: int(self.headroom[level][child]))
         return [*children[:number], best]
 
     def _inside(self, level: int, domain: int) -> Sequence[int]:
         """Return the domains right below that have room: near ones first, then large ones."""
         children = self.levels[level].children_of(domain)
         below = level + 1
-        children = children[self.room[below][children] > 0]
+        children = children[self.headroom[below][children] > 0]
         order = np.lexsort(
             (
                 self._names(below, children),
                 -self.score[below][children],
-                -self.room[below][children],
+                -self.headroom[below][children],
                 -self.near[below][children],
             )
         )

@@ -50,7 +50,7 @@ def rules_of(spec: NetworkTopologySpec, layers: Sequence[str]) -> GatherRules:
     return GatherRules(must, multiples)
 
 
-def complaints_about(spec: NetworkTopologySpec) -> Iterator[str]:
+def warnings_about(spec: NetworkTopologySpec) -> Iterator[str]:
     """Say what of a spec is of no use, whatever the layers."""
     path = f"{NETWORK_TOPOLOGY_SPEC.path}.gatherStrategy"
     seen: set[str] = set()

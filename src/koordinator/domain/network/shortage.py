@@ -14,11 +14,11 @@ LISTED = 16  # domains; those with the most room
 def shortage(planner: Planner, count: int, why_nodes: str) -> str:
     """Return why ``count`` members can't be gathered; ``why_nodes`` is why no node takes more."""
     tree, level = planner.tree, planner.rules.must
-    layer, room = tree.layer_names[level], planner.room[level]
+    layer, headroom = tree.layer_names[level], planner.headroom[level]
     names: Sequence[str] = tree.node_names if level == tree.depth else planner.levels[level].names
-    domains = sorted(planner.allowed().tolist(), key=lambda d: (-int(room[d]), names[d]))
+    domains = sorted(planner.allowed().tolist(), key=lambda d: (-int(headroom[d]), names[d]))
     listed = sorted(
-        f"topology topologyNode {layer}/{names[d]}: {room[d]}" for d in domains[:LISTED]
+        f"topology topologyNode {layer}/{names[d]}: {headroom[d]}" for d in domains[:LISTED]
     )
     text = ";".join(listed)
     if len(domains) > LISTED:
@@ -35,5 +35,5 @@ def shortage(planner: Planner, count: int, why_nodes: str) -> str:
     if domains:
         best = domains[0]
         name = f"{layer}/{names[best]}" if level else "the cluster"
-        said += f"; best was {name} with room for {min(int(room[best]), count)} of {count}"
+        said += f"; best was {name} with room for {min(int(headroom[best]), count)} of {count}"
     return said

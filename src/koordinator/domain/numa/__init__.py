@@ -3,8 +3,8 @@
 One node, exactly (microseconds): a ``NumaNode`` is the facts of its topology (``read_topology``)
 and a ``NumaLedger`` of what its pods hold; a ``NumaTrial`` puts one pod on it.  ``resource_hints``
 says which sets of NUMA nodes have enough, plugins with devices add theirs, ``align`` finds the set
-that suits all, ``NumaTrial.allocate`` gives the ``NumaHolding`` that is written with the bind and
-from which ``read_holding`` rebuilds the ledger.
+that suits all, ``NumaTrial.allocate`` gives the ``NumaAllocation`` that is written with the bind
+and from which ``read_allocation`` rebuilds the ledger.
 
 Many nodes (5,000 in a few milliseconds): ``NumaRows`` keeps what those answers depend on as arrays,
 a row per node, rewritten when its ledger changes.  ``fits_of``, ``align_rows`` and ``score_rows``

@@ -18,7 +18,7 @@ from typing import Final
 from msgspec import Struct
 
 from koordinator.api.annotations.numa import NumaTopologyPolicy
-from koordinator.domain.numa.hints import Hint, Machine, ResourceHints
+from koordinator.domain.numa.hints import NumaMachine, ResourceHints, TopologyHint
 from koordinator.domain.numa.masks import mask_text, subsets
 
 #: More combinations than this (four NUMA nodes, three resources) are not tried under BestEffort.
@@ -37,7 +37,7 @@ class Alignment(Struct, frozen=True):
 def align(
     policy: NumaTopologyPolicy,
     providers: Sequence[ResourceHints],
-    machine: Machine,
+    machine: NumaMachine,
     exclusive: str = "",
 ) -> Alignment:
     """Return the NUMA nodes that all resources should come from, or why there are none.
@@ -71,12 +71,12 @@ def align(
     return Alignment(admitted=True) if single and best.zones == machine.all_zones else best
 
 
-def _is_single(hint: Hint) -> bool:
+def _is_single(hint: TopologyHint) -> bool:
     return hint.zones is None or hint.zones.bit_count() == 1
 
 
 def _best_preferred(
-    lists: Sequence[Sequence[Hint]], machine: Machine, exclusive: str
+    lists: Sequence[Sequence[TopologyHint]], machine: NumaMachine, exclusive: str
 ) -> Alignment | None:
     """Return the best of the sets that every resource prefers."""
     preferred = [{hint.zones: hint.score for hint in hints if hint.preferred} for hints in lists]
@@ -97,7 +97,7 @@ def _best_preferred(
     return Alignment(admitted=True, zones=best, score=best_score) if best else None
 
 
-def _best_effort(lists: Sequence[Sequence[Hint]], machine: Machine) -> Alignment:
+def _best_effort(lists: Sequence[Sequence[TopologyHint]], machine: NumaMachine) -> Alignment:
     """Return the best set if all resources name it, though not prefer it; else all NUMA nodes.
 
     A smaller set that resources merely have in common beats one that they all name, as in the
@@ -126,7 +126,7 @@ def _is_better(zones: int, score: int, best: int, best_score: int) -> bool:
     return zones < best or score > best_score
 
 
-def _summary(resource: str, hints: Sequence[Hint]) -> str:
+def _summary(resource: str, hints: Sequence[TopologyHint]) -> str:
     among = " ".join(mask_text(hint.zones) for hint in hints)
     prefer = " ".join(mask_text(hint.zones) for hint in hints if hint.preferred)
     return f"{resource} prefer [{prefer}] among [{among}]"

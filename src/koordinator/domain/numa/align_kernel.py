@@ -22,7 +22,7 @@ from koordinator.domain.numa.masks import subsets
 from koordinator.domain.numa.request import NumaRequest
 from koordinator.domain.numa.rows import POLICIES, NumaRows
 from koordinator.domain.numa.rows_align import OtherHints
-from koordinator.domain.numa.scoring import ALWAYS_SCORED, ZoneScorer
+from koordinator.domain.numa.zone_scorer import ALWAYS_SCORED, ZoneScorer
 from koordinator.foundation.kernel import Kernel
 
 _FULL: Final = POLICIES.index(CpuBindPolicy.FULL_PCPUS)

@@ -10,7 +10,7 @@ from koordinator.api.annotations.numa import NumaTopologyExclusive
 from koordinator.domain.numa.masks import mask_of, zones_of
 
 
-class Hint(NamedTuple):
+class TopologyHint(NamedTuple):
     """A set of NUMA nodes that has enough of a resource; None says that any will do."""
 
     zones: int | None
@@ -19,7 +19,7 @@ class Hint(NamedTuple):
 
 
 #: By resource.  None: any set will do.  No hints: no set will do.
-ResourceHints = Mapping[str, Sequence[Hint] | None]
+ResourceHints = Mapping[str, Sequence[TopologyHint] | None]
 
 
 class ZoneState(StrEnum):
@@ -30,7 +30,7 @@ class ZoneState(StrEnum):
     SHARED = "shared"  # also pods that are on several
 
 
-class Machine(Struct, frozen=True):
+class NumaMachine(Struct, frozen=True):
     """The NUMA nodes of a node, ascending, and who has bound CPUs there."""
 
     states: Mapping[int, ZoneState]

@@ -19,14 +19,14 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.api.resource_names import CPU, MEMORY
 from koordinator.domain.cpus.cpu_list import format_cpu_list, parse_cpu_list
 from koordinator.domain.cpus.layout import CpuLayout
-from koordinator.domain.cpus.ledger import CpuHolding, CpuLedger
+from koordinator.domain.cpus.ledger import CpuLedger, ExclusiveCpus
 from koordinator.domain.numa.amounts import Amounts, ZoneAmounts, add, read_amounts, subtract
 from koordinator.domain.numa.hints import ZoneState
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.quantity import Notation, Quantity
 
 
-class NumaHolding(Struct, frozen=True):
+class NumaAllocation(Struct, frozen=True):
     """What a pod got: CPUs of its own, and amounts by NUMA node; either may be empty."""
 
     cpus: int = 0
@@ -53,28 +53,28 @@ class NumaHolding(Struct, frozen=True):
         )
 
 
-def read_holding(meta: ObjectMeta, problems: list[InputError]) -> NumaHolding | None:
+def read_allocation(meta: ObjectMeta, problems: list[InputError]) -> NumaAllocation | None:
     """Return what a placed pod (or reservation) holds as its annotations say; None if nothing.
 
     What can't be read is nothing, and told among the ``problems``.  CPUs are held whether or not
     one can read how exclusively.
     """
     try:
-        holding = _read_status(meta)
+        allocation = _read_status(meta)
     except InputError as error:
         problems.append(error)
         return None
     try:
-        spec = RESOURCE_SPEC.read(meta) if holding is not None else None
+        spec = RESOURCE_SPEC.read(meta) if allocation is not None else None
     except InputError as error:
         problems.append(error)
-        return holding
-    if holding is None or spec is None:
-        return holding
-    return structs.replace(holding, exclusive_policy=spec.preferred_cpu_exclusive_policy)
+        return allocation
+    if allocation is None or spec is None:
+        return allocation
+    return structs.replace(allocation, exclusive_policy=spec.preferred_cpu_exclusive_policy)
 
 
-def _read_status(meta: ObjectMeta) -> NumaHolding | None:
+def _read_status(meta: ObjectMeta) -> NumaAllocation | None:
     status = RESOURCE_STATUS.read(meta)
     if status is None:
         return None
@@ -87,17 +87,17 @@ def _read_status(meta: ObjectMeta) -> NumaHolding | None:
         amounts = {name: much for name, much in read_amounts(part.resources).items() if much}
         if amounts:
             add(zones.setdefault(part.node, {}), amounts)
-    return NumaHolding(cpus, zones) if cpus or zones else None
+    return NumaAllocation(cpus, zones) if cpus or zones else None
 
 
 class NumaLedger:
     """Mutable.  Adding and removing a pod are exact inverses; the order of pods is forgotten."""
 
-    __slots__ = ("_holdings", "_zones", "cpus")
+    __slots__ = ("_allocations", "_zones", "cpus")
 
     def __init__(self) -> None:
         self.cpus = CpuLedger()
-        self._holdings: dict[str, NumaHolding] = {}
+        self._allocations: dict[str, NumaAllocation] = {}
         self._zones: dict[int, dict[str, int]] = {}
 
     @property
@@ -106,9 +106,9 @@ class NumaLedger:
         return self._zones
 
     @property
-    def holdings(self) -> Mapping[str, NumaHolding]:
+    def allocations(self) -> Mapping[str, NumaAllocation]:
         """What each pod holds, by its uid."""
-        return self._holdings
+        return self._allocations
 
     def state(self, zones: Sequence[int], cpus: int) -> Hashable:
         """Return what is equal for ledgers that leave the same to pods that share no CPU.
@@ -118,22 +118,22 @@ class NumaLedger:
         amounts = [tuple(self._zones.get(zone, {}).items()) for zone in zones]
         return self.cpus.state(cpus), *amounts
 
-    def add(self, uid: str, holding: NumaHolding) -> None:
+    def add(self, uid: str, allocation: NumaAllocation) -> None:
         """Note what a pod holds, in place of what it held before."""
         self.remove(uid)
-        self._holdings[uid] = holding
-        if holding.cpus:
-            self.cpus.add(uid, CpuHolding(holding.cpus, holding.exclusive_policy))
-        for zone, amounts in holding.zones.items():
+        self._allocations[uid] = allocation
+        if allocation.cpus:
+            self.cpus.add(uid, ExclusiveCpus(allocation.cpus, allocation.exclusive_policy))
+        for zone, amounts in allocation.zones.items():
             add(self._zones.setdefault(zone, {}), amounts)
 
     def remove(self, uid: str) -> None:
         """Forget a pod, if it is known."""
-        holding = self._holdings.pop(uid, None)
-        if holding is None:
+        allocation = self._allocations.pop(uid, None)
+        if allocation is None:
             return
         self.cpus.remove(uid)
-        for zone, amounts in holding.zones.items():
+        for zone, amounts in allocation.zones.items():
             here = self._zones[zone]
             subtract(here, amounts)
             if not here:
@@ -149,7 +149,7 @@ class NumaLedger:
             return states
         own = {zone: layout.numa_nodes.get(zone, 0) for zone in states}
         everywhere = sum(own.values())
-        held = [holding.cpus for holding in self.cpus]
+        held = [allocation.cpus for allocation in self.cpus]
         for zone, here in own.items():
             elsewhere = everywhere & ~here
             on_it = [cpus for cpus in held if cpus & here]
@@ -162,8 +162,8 @@ class NumaLedger:
         """Raise BugError unless the sums are those of the holdings."""
         self.cpus.validate()
         again = NumaLedger()
-        for uid, holding in self._holdings.items():
-            again.add(uid, holding)
+        for uid, allocation in self._allocations.items():
+            again.add(uid, allocation)
         if again._zones != self._zones:
             raise BugError(f"a NUMA ledger says {self._zones}, its holdings {again._zones}")
 

@@ -4,10 +4,10 @@ from msgspec import Struct
 
 from koordinator.api.annotations.numa import NumaTopologyExclusive
 from koordinator.api.resource_names import CPU
-from koordinator.domain.cpus.free import FreeCpus
+from koordinator.domain.cpus.free_cpus import FreeCpus
 from koordinator.domain.cpus.layout import CpuLayout
 from koordinator.domain.numa.amounts import Amounts, ZoneAmounts, amplified, remaining
-from koordinator.domain.numa.hints import Machine, ZoneState
+from koordinator.domain.numa.hints import NumaMachine, ZoneState
 from koordinator.domain.numa.ledger import NumaLedger
 from koordinator.domain.numa.request import Reusable
 
@@ -29,18 +29,18 @@ class NumaNode(Struct, frozen=True):
     max_holders: int = 1  # how many pods may hold one CPU
 
     @property
-    def machine(self) -> Machine:
+    def machine(self) -> NumaMachine:
         """The NUMA nodes, and who has bound CPUs there."""
-        return Machine(self.ledger.states(self.layout, self.zones))
+        return NumaMachine(self.ledger.states(self.layout, self.zones))
 
-    def machine_for(self, exclusive: str) -> Machine:
+    def machine_for(self, exclusive: str) -> NumaMachine:
         """Return the same for a pod with this NumaTopologyExclusive.
 
         Who has bound CPUs is not looked at where it does not matter.
         """
         if exclusive == NumaTopologyExclusive.REQUIRED:
             return self.machine
-        return Machine(dict.fromkeys(self.zones, ZoneState.IDLE))
+        return NumaMachine(dict.fromkeys(self.zones, ZoneState.IDLE))
 
     def free_cpus(self, reusable: Reusable) -> FreeCpus:
         """Return the CPUs that may be bound; none if the layout is unknown."""

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from koordinator.api.annotations.numa import NumaTopologyPolicy
-from koordinator.domain.numa.hints import Hint
+from koordinator.domain.numa.hints import TopologyHint
 from koordinator.domain.numa.masks import MAX_ZONE, subsets
-from koordinator.domain.numa.scoring import ZoneScorer, score_zones
 from koordinator.domain.numa.trial import NumaTrial
+from koordinator.domain.numa.zone_scorer import ZoneScorer, score_zones
 
 MISSING_ZONES: Final = "node(s) missing NUMA resources"
 
@@ -22,7 +22,7 @@ def resource_hints(
     scorer: ZoneScorer,
     fits: Callable[[int], bool] | None = None,
     largest: int = MAX_ZONE + 1,
-) -> dict[str, list[Hint]]:
+) -> dict[str, list[TopologyHint]]:
     """Return the sets of NUMA nodes that have enough for the whole pod, by resource.
 
     A set with a NUMA node that has nothing of a resource is no hint for that resource.  Preferred
@@ -53,9 +53,10 @@ def resource_hints(
     }
 
 
-def _hints(sets: Sequence[tuple[int, int]], *, restricted: bool) -> list[Hint]:
+def _hints(sets: Sequence[tuple[int, int]], *, restricted: bool) -> list[TopologyHint]:
     """Return the hints for sets of NUMA nodes, which ascend in size, with their scores."""
     smallest = sets[0][0].bit_count() if sets else 0
     return [
-        Hint(zones, restricted or zones.bit_count() == smallest, score) for zones, score in sets
+        TopologyHint(zones, restricted or zones.bit_count() == smallest, score)
+        for zones, score in sets
     ]

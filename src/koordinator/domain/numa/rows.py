@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from koordinator.api.annotations.numa import CpuBindPolicy
 from koordinator.domain.cpus.layout import CpuLayout
-from koordinator.domain.cpus.required import usable_under
+from koordinator.domain.cpus.required_policy import usable_under
 from koordinator.domain.numa.amplification import BoolArray, FloatArray, IntArray
 from koordinator.domain.numa.hints import ZoneState
 from koordinator.domain.numa.masks import MAX_COMBINED

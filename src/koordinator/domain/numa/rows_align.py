@@ -16,7 +16,7 @@ from koordinator.domain.numa.node import MILLI
 from koordinator.domain.numa.request import NumaRequest
 from koordinator.domain.numa.rows import NumaRows
 from koordinator.domain.numa.rows_fit import Fits
-from koordinator.domain.numa.scoring import ALWAYS_SCORED, MAX_SCORE, ZoneScorer
+from koordinator.domain.numa.zone_scorer import ALWAYS_SCORED, MAX_SCORE, ZoneScorer
 
 
 @dataclass(frozen=True, slots=True)

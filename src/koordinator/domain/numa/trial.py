@@ -10,13 +10,13 @@ from typing import Final
 
 from koordinator.api.annotations.numa import CpuBindPolicy
 from koordinator.api.resource_names import CPU
+from koordinator.domain.cpus.accumulator import CpuPreference
 from koordinator.domain.cpus.binding import CpuBinding
 from koordinator.domain.cpus.layout import CpuLayout
-from koordinator.domain.cpus.required import obeys, usable_under
+from koordinator.domain.cpus.required_policy import obeys, usable_under
 from koordinator.domain.cpus.take import take_preferred_cpus
-from koordinator.domain.cpus.taking import CpuWish
 from koordinator.domain.numa.amounts import ZoneAmounts
-from koordinator.domain.numa.ledger import NumaHolding
+from koordinator.domain.numa.ledger import NumaAllocation
 from koordinator.domain.numa.masks import zones_of
 from koordinator.domain.numa.node import MILLI, NumaNode
 from koordinator.domain.numa.request import NOTHING, NumaRequest, Reusable
@@ -30,7 +30,7 @@ Shares = dict[int, dict[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
+class NumaShortage:
     """Why a pod gets nothing."""
 
     reasons: tuple[str, ...]
@@ -42,7 +42,7 @@ class NumaTrial:
     def __init__(self, node: NumaNode, request: NumaRequest, reusable: Reusable = NOTHING) -> None:
         self.node, self.request, self.reusable = node, request, reusable
         self._available: ZoneAmounts | None = None
-        self._divisions: dict[int, Shares | Shortage] = {}  # by NUMA nodes
+        self._divisions: dict[int, Shares | NumaShortage] = {}  # by NUMA nodes
         free = node.free_cpus(reusable)
         policy = request.required_policy
         if policy and node.layout is not None:
@@ -71,34 +71,34 @@ class NumaTrial:
         """Return whether any NUMA node reports it; they have nothing to do with what none does."""
         return any(name in here for here in self.available.values())
 
-    def allocate(self, zones: int | None) -> NumaHolding | Shortage:
+    def allocate(self, zones: int | None) -> NumaAllocation | NumaShortage:
         """Return what the pod gets of some NUMA nodes.
 
         None: of any, without charging them; that leaves its CPUs, if they are bound.
         """
         shares = self._divide(zones)
-        if isinstance(shares, Shortage):
+        if isinstance(shares, NumaShortage):
             return shares
         binding, layout = self.request.binding, self.node.layout
         if binding is None:
-            return NumaHolding(zones=shares)
+            return NumaAllocation(zones=shares)
         if layout is None:
-            return Shortage((INVALID_LAYOUT,))
+            return NumaShortage((INVALID_LAYOUT,))
         cpus = self._choose_cpus(binding, layout, shares)
         if cpus is None:
-            return Shortage((NOT_ENOUGH_CPUS,))
+            return NumaShortage((NOT_ENOUGH_CPUS,))
         if binding.required and not obeys(binding.policy, layout, cpus):
-            return Shortage(
+            return NumaShortage(
                 (f"insufficient CPUs to satisfy required cpu bind policy {binding.policy}",)
             )
-        return NumaHolding(cpus, shares, binding.exclusive_policy)
+        return NumaAllocation(cpus, shares, binding.exclusive_policy)
 
     def fits(self, zones: int | None) -> bool:
         """Return whether ``allocate`` gives something, by counting where that is enough."""
         if self.reusable.preferred_cpus or self.node.layout is None:
-            return isinstance(self.allocate(zones), NumaHolding)
+            return isinstance(self.allocate(zones), NumaAllocation)
         shares = self._divide(zones)
-        if isinstance(shares, Shortage):
+        if isinstance(shares, NumaShortage):
             return False
         binding = self.request.binding
         if binding is None:
@@ -119,7 +119,7 @@ class NumaTrial:
         cpus = layout.numa_nodes.get(zone, 0) if layout is not None else 0
         return (self._free.cpus & cpus).bit_count()
 
-    def _divide(self, zones: int | None) -> Shares | Shortage:
+    def _divide(self, zones: int | None) -> Shares | NumaShortage:
         """Divide the request over NUMA nodes (None: over none).  Not to be written to."""
         if zones is None:
             return {}
@@ -128,10 +128,10 @@ class NumaTrial:
             known = self._divisions[zones] = self._divided_over(zones)
         return known
 
-    def _divided_over(self, zones: int) -> Shares | Shortage:
+    def _divided_over(self, zones: int) -> Shares | NumaShortage:
         """Divide the request over NUMA nodes, those that have least first."""
         if not self.node.zones:
-            return Shortage((NO_ZONES,))
+            return NumaShortage((NO_ZONES,))
         among = zones_of(zones)
         if len(among) == 1:
             return self._take_of(among[0])
@@ -150,10 +150,10 @@ class NumaTrial:
             if left:
                 short.append(f"Insufficient NUMA {name}")
         if short:
-            return Shortage(tuple(short))
+            return NumaShortage(tuple(short))
         return dict(sorted(shares.items()))
 
-    def _take_of(self, zone: int) -> Shares | Shortage:
+    def _take_of(self, zone: int) -> Shares | NumaShortage:
         """Return the request as the share of one NUMA node."""
         here, is_bound = self.available.get(zone, {}), self.request.binding is not None
         shares, short = {}, []
@@ -167,7 +167,7 @@ class NumaTrial:
             else:
                 shares[name] = min(has, whole)
         if short:
-            return Shortage(tuple(short))
+            return NumaShortage(tuple(short))
         return {zone: shares} if shares else {}
 
     def _part(self, name: str, amount: int, parts: int) -> int:
@@ -181,13 +181,13 @@ class NumaTrial:
 
     def _choose_cpus(self, binding: CpuBinding, layout: CpuLayout, shares: Shares) -> int | None:
         """Return as many CPUs as were charged of each NUMA node; None if they aren't there."""
-        wish = CpuWish(binding.policy, binding.exclusive_policy, self.node.pack)
+        preference = CpuPreference(binding.policy, binding.exclusive_policy, self.node.pack)
         preferred = self.reusable.preferred_cpus
         if not shares:
-            return take_preferred_cpus(layout, self._free, preferred, binding.count, wish)
+            return take_preferred_cpus(layout, self._free, preferred, binding.count, preference)
         chosen = 0
         for zone, share in shares.items():
             free = self._free.within(layout.numa_nodes.get(zone, 0))
             count = min(free.cpus.bit_count(), share.get(CPU, 0) // MILLI)
-            chosen |= take_preferred_cpus(layout, free, preferred, count, wish) or 0
+            chosen |= take_preferred_cpus(layout, free, preferred, count, preference) or 0
         return chosen if chosen.bit_count() == binding.count else None

@@ -17,7 +17,7 @@ No I/O, no clock; amounts are integers: milli-CPU, whole units of everything els
 ``preemption``  who makes room within a quota
 ``remedies``    what would make room
 ``revoke``      who goes when a quota uses too much
-``complaints``  what is wrong with quotas that no admission has seen
+``warnings``  what is wrong with quotas that no admission has seen
 ``hooks``       rules and accounting of one's own
 ``status``      what is reported in the object
 ``topology``    quotas as admission knows them
@@ -25,17 +25,16 @@ No I/O, no clock; amounts are integers: milli-CPU, whole units of everything els
 """
 
 from koordinator.domain.quota.admission import AdmissionRules, how_many, limit_of, why_not
-from koordinator.domain.quota.complaints import QuotaComplaints, complaint_about
-from koordinator.domain.quota.defaulting import with_quota_defaults
+from koordinator.domain.quota.default_values import with_quota_defaults
 from koordinator.domain.quota.figures import QuotaFigures, figures_of
 from koordinator.domain.quota.hooks import HookFactory, QuotaHooks
-from koordinator.domain.quota.lending import Loan, loans
+from koordinator.domain.quota.loans import Loan, loans
 from koordinator.domain.quota.place_validation import PlaceRules
 from koordinator.domain.quota.pods import QuotaPod, quota_pod
 from koordinator.domain.quota.preemption import (
-    QuotaRoom,
+    QuotaHeadroom,
+    headroom_for,
     is_allowed_victim,
-    room_for,
 )
 from koordinator.domain.quota.queue_terms import QueueTerms, check_queue_terms
 from koordinator.domain.quota.refusal import message_for_clients
@@ -54,6 +53,7 @@ from koordinator.domain.quota.validation import (
     check_pod_quota,
     is_unchanged,
 )
+from koordinator.domain.quota.warnings import QuotaWarnings, warning_about
 
 __all__ = [
     "DEFAULT_TREE",
@@ -63,24 +63,24 @@ __all__ = [
     "OveruseTimer",
     "PlaceRules",
     "QueueTerms",
-    "QuotaComplaints",
     "QuotaFigures",
+    "QuotaHeadroom",
     "QuotaHooks",
     "QuotaPod",
-    "QuotaRoom",
     "QuotaRules",
     "QuotaSpec",
     "QuotaTopology",
     "QuotaTree",
     "QuotaTrees",
+    "QuotaWarnings",
     "check_changed_pod",
     "check_changed_quota",
     "check_deleted_quota",
     "check_new_quota",
     "check_pod_quota",
     "check_queue_terms",
-    "complaint_about",
     "figures_of",
+    "headroom_for",
     "how_many",
     "is_allowed_victim",
     "is_unchanged",
@@ -89,7 +89,7 @@ __all__ = [
     "message_for_clients",
     "pods_to_revoke",
     "quota_pod",
-    "room_for",
+    "warning_about",
     "what_helps",
     "why_not",
     "with_quota_defaults",

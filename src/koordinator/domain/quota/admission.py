@@ -35,7 +35,7 @@ def why_not(tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules) ->
         pod.is_preemptible
         and rules.uses_runtime
         and not rules.checks_parents
-        and tree.has_room(name, pod.requests)
+        and tree.has_headroom(name, pod.requests)
     ):
         return ""  # as nearly always
     node = tree.node(name)
@@ -67,13 +67,13 @@ def how_many(tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules) -
     levels = [(tree.node(level).used, limit_of(tree, level, rules)) for level in names]
     if not pod.is_preemptible:
         levels.append((node.non_preemptible_used, node.min))
-    rooms = [
+    headrooms = [
         (limit[resource] - used.get(resource, 0)) // amount
         for used, limit in levels
         for resource, amount in request.items()
         if amount > 0 and resource in limit
     ]
-    return max(min(rooms, default=UNLIMITED), 0)
+    return max(min(headrooms, default=UNLIMITED), 0)
 
 
 def _why_not_above(tree: QuotaTree, name: str, request: Amounts, rules: AdmissionRules) -> str:

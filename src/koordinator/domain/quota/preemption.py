@@ -16,7 +16,7 @@ from koordinator.domain.quota.tree import QuotaTree
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaRoom:
+class QuotaHeadroom:
     """What would be left for a pod if others of its quota went."""
 
     request: Amounts
@@ -39,13 +39,13 @@ class QuotaRoom:
         )
 
 
-def room_for(tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules) -> QuotaRoom:
+def headroom_for(tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules) -> QuotaHeadroom:
     """Return the room for a pod that is not assigned in its quota; KeyError if there is none."""
     node = tree.node(name)
     request = node.counted(pod)
     names = tree.path(name) if rules.checks_parents else (name,)
     protected = plus(node.non_preemptible_used, request)
-    return QuotaRoom(
+    return QuotaHeadroom(
         request=request,
         levels=tuple((tree.node(level).used, limit_of(tree, level, rules)) for level in names),
         fits_protected=pod.is_preemptible or not exceeded(protected, node.min),

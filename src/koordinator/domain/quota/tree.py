@@ -166,7 +166,7 @@ class QuotaTree:
         way = [*node.way_up()]
         return {resource: self._share(way, resource) or 0 for resource in node.max}
 
-    def has_room(self, name: str, request: Amounts) -> bool:
+    def has_headroom(self, name: str, request: Amounts) -> bool:
         """Return whether what the quota uses and the request are within its runtime."""
         node = self.node(name)
         if name in self._unshared:

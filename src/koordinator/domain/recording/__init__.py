@@ -8,22 +8,22 @@
 
 from koordinator.domain.recording.anonymous import Anonymiser
 from koordinator.domain.recording.batch import (
-    Recorded,
     RecordedBatch,
     RecordedEvent,
+    Recording,
     RecordingHeader,
     read_recording,
     to_line,
 )
-from koordinator.domain.recording.comparison import Comparison, PodFate, compare
+from koordinator.domain.recording.comparison import Comparison, PodOutcome, compare
 
 __all__ = [
     "Anonymiser",
     "Comparison",
-    "PodFate",
-    "Recorded",
+    "PodOutcome",
     "RecordedBatch",
     "RecordedEvent",
+    "Recording",
     "RecordingHeader",
     "compare",
     "read_recording",

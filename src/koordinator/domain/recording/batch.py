@@ -101,7 +101,7 @@ class _Head(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class Recording:
     """A recording that is read while it is looked at: ``batches`` can be gone through once."""
 
     header: RecordingHeader
@@ -118,7 +118,7 @@ def to_line(part: RecordingHeader | RecordedBatch) -> bytes:
     return msgspec.json.encode(part) + b"\n"
 
 
-def read_recording(lines: Iterable[bytes], source: str) -> Recorded:
+def read_recording(lines: Iterable[bytes], source: str) -> Recording:
     """Read the header at once, and the batches one by one.  Raises InputError, also later."""
     rest = iter(lines)
     line = next(rest, b"")
@@ -133,7 +133,7 @@ def read_recording(lines: Iterable[bytes], source: str) -> Recorded:
     if not 0 <= header.started_s <= _LATEST_S:
         text = f"found {header.started_s:g}; accepted is a time, in seconds since the epoch"
         raise InputError(text, source=source, path="startedS")
-    return Recorded(header, _batches(rest, source, header.started_s + LONGEST_S))
+    return Recording(header, _batches(rest, source, header.started_s + LONGEST_S))
 
 
 def _batches(lines: Iterator[bytes], source: str, until_s: float) -> Iterator[RecordedBatch]:

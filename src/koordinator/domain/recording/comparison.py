@@ -8,7 +8,7 @@ import msgspec
 PLACED, WAITED, EVICTED = "placed", "waited", "evicted"
 
 
-class PodFate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class PodOutcome(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """What became of a pod in one run: where it went, after how long, and whether it had to go."""
 
     came_s: float
@@ -27,8 +27,8 @@ class PodDifference(msgspec.Struct, frozen=True, rename="camel"):
     """A pod that fared differently."""
 
     pod: str
-    before: PodFate
-    after: PodFate
+    before: PodOutcome
+    after: PodOutcome
 
 
 class Totals(msgspec.Struct, frozen=True, rename="camel"):
@@ -54,7 +54,7 @@ class Comparison(msgspec.Struct, frozen=True, rename="camel"):
     differences: tuple[PodDifference, ...]
 
 
-def compare(before: Mapping[str, PodFate], after: Mapping[str, PodFate]) -> Comparison:
+def compare(before: Mapping[str, PodOutcome], after: Mapping[str, PodOutcome]) -> Comparison:
     """Compare by pod; one that only one run knows is left out.
 
     Pods differ if their nodes do or just one was evicted; waiting longer is shown in the totals.
@@ -77,13 +77,17 @@ def compare(before: Mapping[str, PodFate], after: Mapping[str, PodFate]) -> Comp
     )
 
 
-def _totals(fates: Mapping[str, PodFate]) -> Totals:
-    waits = [fate.waited_s for fate in fates.values() if fate.waited_s is not None]
+def _totals(pod_outcomes: Mapping[str, PodOutcome]) -> Totals:
+    waits = [
+        pod_outcome.waited_s
+        for pod_outcome in pod_outcomes.values()
+        if pod_outcome.waited_s is not None
+    ]
     return Totals(
-        pods=len(fates),
+        pods=len(pod_outcomes),
         placed=len(waits),
-        evicted=sum(fate.evicted for fate in fates.values()),
-        nodes=len({fate.node for fate in fates.values() if fate.node}),
+        evicted=sum(pod_outcome.evicted for pod_outcome in pod_outcomes.values()),
+        nodes=len({pod_outcome.node for pod_outcome in pod_outcomes.values() if pod_outcome.node}),
         mean_wait_s=fmean(waits) if waits else 0.0,
         longest_wait_s=max(waits, default=0.0),
     )

@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from koordinator.api.codec import decode, decode_object, json_decoder
-from koordinator.api.late import Late
+from koordinator.api.lazy import LazySequence
 from koordinator.api.meta import KubeObject
 from koordinator.api.node_metric import (
     AggregatedUsage,
@@ -60,9 +60,9 @@ def read_report(text: msgspec.Raw) -> KubeObject:
             if usage is None
             else NodeUsage(
                 node_usage=usage.node_usage,
-                aggregated_node_usages=_late(usage.aggregated_node_usages, text),
+                aggregated_node_usages=_lazy(usage.aggregated_node_usages, text),
                 system_usage=usage.system_usage,
-                aggregated_system_usages=_late(usage.aggregated_system_usages, text),
+                aggregated_system_usages=_lazy(usage.aggregated_system_usages, text),
                 numa_usages=usage.numa_usages,
             ),
             pods_metric=status.pods_metric,
@@ -73,11 +73,11 @@ def read_report(text: msgspec.Raw) -> KubeObject:
     )
 
 
-def _late(part: Any, whole: msgspec.Raw) -> Windows:
+def _lazy(part: Any, whole: msgspec.Raw) -> Windows:
     if part is _NOTHING or part == _NOTHING:
         return ()
-    late: Late[AggregatedUsage] = Late(part, partial(_windows, part, whole))
-    return cast("Windows", late)  # it behaves like one
+    lazy: LazySequence[AggregatedUsage] = LazySequence(part, partial(_windows, part, whole))
+    return cast("Windows", lazy)  # it behaves like one
 
 
 def _windows(part: msgspec.Raw, whole: msgspec.Raw) -> Windows:

@@ -23,7 +23,7 @@ from koordinator.api.reservation import (
     ReservationStatus,
 )
 from koordinator.domain.pod_requests import canonical, pod_requests
-from koordinator.domain.reservations.fitting import in_terms_of
+from koordinator.domain.reservations.fit import in_terms_of
 from koordinator.domain.reservations.reserve_pod import OVER, held_amounts, is_available
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.quantity import Quantity

@@ -35,7 +35,7 @@ class AllocatePolicy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ReservationOffer:
     """The terms of one reservation.  Equal while nothing changed that pods could tell."""
 
     uid: str
@@ -59,7 +59,7 @@ class Offer:
         return self.policy is AllocatePolicy.RESTRICTED
 
 
-def offer_of(reservation: Reservation) -> Offer:
+def offer_of(reservation: Reservation) -> ReservationOffer:
     """Return what an available reservation offers.
 
     Raises InputError if one of its annotations can't be read: then it offers nothing.
@@ -67,7 +67,7 @@ def offer_of(reservation: Reservation) -> Offer:
     meta, spec = reservation.metadata, reservation.spec
     held = reservation.status.allocatable or held_amounts(spec.template.spec)
     amounts, policy = _canonical(held), AllocatePolicy(spec.allocate_policy or "")
-    return Offer(
+    return ReservationOffer(
         uid=meta.uid,
         name=meta.name,
         owners=spec.owners,
@@ -83,14 +83,14 @@ def offer_of(reservation: Reservation) -> Offer:
     )
 
 
-def offer_of_pod(pod: Pod) -> Offer:
+def offer_of_pod(pod: Pod) -> ReservationOffer:
     """Return what an ordinary pod offers that holds its amounts for others.
 
     Raises InputError if it doesn't say for whom, or who uses it, in a way that can be read.
     """
     meta = pod.metadata
     amounts = pod_requests(pod.spec)
-    return Offer(
+    return ReservationOffer(
         uid=meta.uid,
         name=meta.name,
         owners=OWNERS.read(meta) or (),

@@ -17,7 +17,7 @@ _POD_API_VERSION = "v1"
 
 
 @dataclass(frozen=True, slots=True)
-class Claimant:
+class OwnerCandidate:
     """What of a pod says whose it is; no ``name`` and ``uid``: no reservation names the pod."""
 
     namespace: str
@@ -27,16 +27,16 @@ class Claimant:
     uid: str = ""
 
 
-def claimant_of(pod: Pod) -> Claimant:
+def owner_candidate_of(pod: Pod) -> OwnerCandidate:
     """Return what a single pod says."""
     meta = pod.metadata
-    return Claimant(meta.namespace, meta.labels, meta.owner_references, meta.name, meta.uid)
+    return OwnerCandidate(meta.namespace, meta.labels, meta.owner_references, meta.name, meta.uid)
 
 
-def is_owner(owners: Iterable[ReservationOwner], claimant: Claimant) -> bool:
+def is_owner(owners: Iterable[ReservationOwner], owner_candidate: OwnerCandidate) -> bool:
     """Return whether some entry matches; an entry whose selector can't be read makes none match."""
     try:
-        return any(_matches(owner, claimant) for owner in owners)
+        return any(_matches(owner, owner_candidate) for owner in owners)
     except InputError:
         return False
 
@@ -51,15 +51,15 @@ def index_keys(owners: Iterable[ReservationOwner]) -> list[Hashable]:
     return [_index_key(owner) for owner in owners]
 
 
-def look_up_keys(claimant: Claimant) -> Iterator[Hashable]:
+def look_up_keys(owner_candidate: OwnerCandidate) -> Iterator[Hashable]:
     """Yield the keys of all entries that may match."""
     yield None
-    yield from claimant.labels.items()
-    for reference in claimant.owner_references:
+    yield from owner_candidate.labels.items()
+    for reference in owner_candidate.owner_references:
         yield "controller", reference.name, reference.uid
-    if claimant.name:
-        yield "object", claimant.name
-        yield "object", claimant.uid
+    if owner_candidate.name:
+        yield "object", owner_candidate.name
+        yield "object", owner_candidate.uid
 
 
 def _index_key(owner: ReservationOwner) -> Hashable:
@@ -73,31 +73,33 @@ def _index_key(owner: ReservationOwner) -> Hashable:
     return None
 
 
-def _matches(owner: ReservationOwner, claimant: Claimant) -> bool:
+def _matches(owner: ReservationOwner, owner_candidate: OwnerCandidate) -> bool:
     return (
-        (owner.object is None or _is_object(owner.object, claimant))
-        and (owner.controller is None or _has_controller(owner.controller, claimant))
-        and (owner.label_selector is None or matches(owner.label_selector, claimant.labels))
+        (owner.object is None or _is_object(owner.object, owner_candidate))
+        and (owner.controller is None or _has_controller(owner.controller, owner_candidate))
+        and (owner.label_selector is None or matches(owner.label_selector, owner_candidate.labels))
     )
 
 
-def _is_object(wanted: ObjectReference, claimant: Claimant) -> bool:
+def _is_object(wanted: ObjectReference, owner_candidate: OwnerCandidate) -> bool:
     """Compare what is given; the kind is not, as in the original."""
     return all(
         not expected or expected == found
         for expected, found in (
-            (wanted.uid, claimant.uid),
-            (wanted.name, claimant.name),
-            (wanted.namespace, claimant.namespace),
+            (wanted.uid, owner_candidate.uid),
+            (wanted.name, owner_candidate.name),
+            (wanted.namespace, owner_candidate.namespace),
             (wanted.api_version, _POD_API_VERSION),
         )
     )
 
 
-def _has_controller(wanted: ReservationControllerReference, claimant: Claimant) -> bool:
-    if wanted.namespace and wanted.namespace != claimant.namespace:
+def _has_controller(
+    wanted: ReservationControllerReference, owner_candidate: OwnerCandidate
+) -> bool:
+    if wanted.namespace and wanted.namespace != owner_candidate.namespace:
         return False
-    return any(_is_controller(wanted, reference) for reference in claimant.owner_references)
+    return any(_is_controller(wanted, reference) for reference in owner_candidate.owner_references)
 
 
 def _is_controller(wanted: ReservationControllerReference, found: OwnerReference) -> bool:

@@ -33,7 +33,7 @@ from koordinator.domain.pod_requests import canonical, pod_requests
 from koordinator.foundation.quantity import Quantity
 
 
-class Terms(ApiStruct, frozen=True, kw_only=True):
+class ReservePodTerms(ApiStruct, frozen=True, kw_only=True):
     """What of a reservation its pod has to know; more than the policy only for pre-allocation."""
 
     allocate_policy: str = ""
@@ -45,7 +45,9 @@ class Terms(ApiStruct, frozen=True, kw_only=True):
     withheld: str = ""  # the annotation about what inside is not for owners
 
 
-TERMS: Final = AnnotationCodec("internal.scheduling.koordinator.sh/reservation-terms", Terms)
+TERMS: Final = AnnotationCodec(
+    "internal.scheduling.koordinator.sh/reservation-terms", ReservePodTerms
+)
 HIGHEST_PRIORITY: Final = 2**31 - 1  # of a reservation that says nothing: nobody preempts it
 DEFAULT_NAMESPACE: Final = "default"
 OVER: Final = (ReservationPhase.SUCCEEDED, ReservationPhase.FAILED)
@@ -112,7 +114,7 @@ def reserve_pod(reservation: Reservation) -> Pod:
         annotations[RESERVATION_NODE] = spec.node_name
     labels = {**template.metadata.labels, **meta.labels}
     if is_available(reservation) and status.allocatable:
-        spec = _holding(spec, status.allocatable)
+        spec = _allocation(spec, status.allocatable)
     pod = Pod(
         metadata=replace(
             meta,
@@ -134,11 +136,11 @@ def reserve_pod(reservation: Reservation) -> Pod:
     return with_defaults(pod)
 
 
-def _terms(reservation: Reservation) -> Terms:
+def _terms(reservation: Reservation) -> ReservePodTerms:
     meta, spec = reservation.metadata, reservation.spec
     if not spec.pre_allocation:
-        return Terms(allocate_policy=spec.allocate_policy or "")
-    return Terms(
+        return ReservePodTerms(allocate_policy=spec.allocate_policy or "")
+    return ReservePodTerms(
         allocate_policy=spec.allocate_policy or "",
         pre_allocation=spec.pre_allocation_policy or PreAllocationPolicy(),
         name=meta.name,
@@ -165,7 +167,7 @@ def held_amounts(spec: PodSpec) -> ResourceList:
     }
 
 
-def _holding(spec: PodSpec, held: ResourceList) -> PodSpec:
+def _allocation(spec: PodSpec, held: ResourceList) -> PodSpec:
     """Return a spec that asks for exactly what the status says is held."""
     if pod_requests(spec) == {name: canonical(name, amount) for name, amount in held.items()}:
         return spec

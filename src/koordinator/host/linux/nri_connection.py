@@ -117,16 +117,16 @@ class NriConnection:
         while not self._plugin.is_ready:
             if self._stopping.wait(_READY_POLL_S):
                 return
-        complaint = ""
+        problem_logged = ""
         while not self._stopping.is_set():
             was_registered, problem = self._converse()
             if was_registered:
-                wait_s, grown, complaint = settings.backoff_s, 0, ""
+                wait_s, grown, problem_logged = settings.backoff_s, 0, ""
             if self._stopping.is_set():
                 return
-            if problem != complaint:
+            if problem != problem_logged:
                 log.warning("no runtime", extra={"socket": settings.socket_path, "error": problem})
-                complaint = problem
+                problem_logged = problem
             self._stopping.wait(wait_s)
             if grown < settings.backoff_steps:
                 wait_s = min(wait_s * settings.backoff_factor, settings.backoff_cap_s)

@@ -31,15 +31,15 @@ _REFUSALS = {  # where the C library's words mislead
 }
 
 
-class Event(NamedTuple):
+class PerfEvent(NamedTuple):
     """A type and number of perf_event.h."""
 
     type: int
     config: int
 
 
-CYCLES: Final = Event(0, 0)
-INSTRUCTIONS: Final = Event(0, 1)
+CYCLES: Final = PerfEvent(0, 0)
+INSTRUCTIONS: Final = PerfEvent(0, 1)
 
 
 class LinuxPerfEvents:
@@ -51,7 +51,9 @@ class LinuxPerfEvents:
     """
 
     def __init__(
-        self, events: tuple[Event, Event] = (CYCLES, INSTRUCTIONS), trees: Trees | None = None
+        self,
+        events: tuple[PerfEvent, PerfEvent] = (CYCLES, INSTRUCTIONS),
+        trees: Trees | None = None,
     ) -> None:
         self._events = events
         self._trees = trees or Trees()
@@ -80,7 +82,7 @@ class LinuxPerfEvents:
             os.close(cgroup)
         return counting
 
-    def _open(self, event: Event, cgroup: int, cpu: int, leader: int) -> int:
+    def _open(self, event: PerfEvent, cgroup: int, cpu: int, leader: int) -> int:
         if self._number is None:
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
         attributes = _ATTRIBUTES.pack(

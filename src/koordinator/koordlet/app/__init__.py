@@ -7,7 +7,7 @@
 ``metrics``     what is measured of the agent itself
 """
 
-from koordinator.koordlet.app.agent import Koordlet, Options
+from koordinator.koordlet.app.agent import Koordlet, KoordletOptions
 from koordinator.koordlet.app.outbox import Outbox
 
-__all__ = ["Koordlet", "Options", "Outbox"]
+__all__ = ["Koordlet", "KoordletOptions", "Outbox"]

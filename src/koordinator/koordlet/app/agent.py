@@ -27,7 +27,7 @@ from koordinator.host.perf_events import NoPerfEvents, PerfEvents
 from koordinator.host.port import Host
 from koordinator.host.roots import HOST, Roots
 from koordinator.koordlet.app.events import BAD_SLO, node_event
-from koordinator.koordlet.app.evictions import Evictions
+from koordinator.koordlet.app.evictions import EvictionManager
 from koordinator.koordlet.app.forecasts import Forecasts
 from koordinator.koordlet.app.gates import gates_of
 from koordinator.koordlet.app.hardware import (
@@ -36,18 +36,20 @@ from koordinator.koordlet.app.hardware import (
     look_at_hardware,
     resctrl_facts,
 )
-from koordinator.koordlet.app.isolation import Isolation
+from koordinator.koordlet.app.hook_reports import HookReports
+from koordinator.koordlet.app.isolation import PodIsolation
 from koordinator.koordlet.app.metrics import NodeGauges
+from koordinator.koordlet.app.metrics_snapshot import MetricsSnapshot
 from koordinator.koordlet.app.node_state import KINDS, NodeState, selectors
+from koordinator.koordlet.app.object_intents import plan_all
 from koordinator.koordlet.app.outbox import Outbox
-from koordinator.koordlet.app.picture import Picture
-from koordinator.koordlet.app.reconciling import plan_all
-from koordinator.koordlet.app.reporting import DeviceReport, TopologyReport, report_usage
+from koordinator.koordlet.app.reports import DeviceReport, TopologyReport, report_usage
 from koordinator.koordlet.app.timers import OnFailure, Timers
 from koordinator.koordlet.app.volumes import Volumes
 from koordinator.koordlet.cgroup_tree import CgroupTree, find_driver, find_version
 from koordinator.koordlet.collectors.best_effort import BestEffortCollector
 from koordinator.koordlet.collectors.cold_pages import ColdPageCollector
+from koordinator.koordlet.collectors.context import CollectionContext, Collector
 from koordinator.koordlet.collectors.cpi import CpiCollector
 from koordinator.koordlet.collectors.disks import Disks
 from koordinator.koordlet.collectors.gpus import GpuCollector
@@ -56,18 +58,17 @@ from koordinator.koordlet.collectors.node import NodeCollector
 from koordinator.koordlet.collectors.pods import PodCollector
 from koordinator.koordlet.collectors.pressure import PressureCollector
 from koordinator.koordlet.collectors.resctrl import ResctrlCollector
-from koordinator.koordlet.collectors.scene import Collector, Scene
 from koordinator.koordlet.collectors.system import SystemCollector
-from koordinator.koordlet.executor import AuditTrail, Executor
+from koordinator.koordlet.executor import AgentAuditTrail, Executor
 from koordinator.koordlet.hooks.pod_hooks import PodHooks
 from koordinator.koordlet.metrics import MetricStore
 from koordinator.koordlet.prediction.models import PredictionOptions
 from koordinator.koordlet.qos.cpu_burst import CpuBurst
 from koordinator.koordlet.qos.cpu_evict import cpu_tasks
 from koordinator.koordlet.qos.cpu_suppress import suppress
+from koordinator.koordlet.qos.inputs import StrategyInputs
 from koordinator.koordlet.qos.memory_evict import memory_tasks
 from koordinator.koordlet.qos.resctrl import ResctrlFacts, wants_resctrl
-from koordinator.koordlet.qos.situation import Situation
 from koordinator.koordlet.report.devices import RdmaCard, device_of, of_daemon, of_driver
 from koordinator.koordlet.report.node_metric import MetricReport, ReportPolicy, report_policy
 from koordinator.koordlet.runtime_hooks.runtime_hooks import PublishedHooks, RuntimeHooks
@@ -83,7 +84,7 @@ _HOUSEKEEPING_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class KoordletOptions:
     """Seconds, unless said; names and defaults are those of the original's flags."""
 
     node_name: str
@@ -136,7 +137,7 @@ class Koordlet:
         host: Host,
         gpus: Gpus,
         chance: np.random.Generator,
-        options: Options,
+        options: KoordletOptions,
         outbox: Outbox,
         wall_clock: Clock | None = None,
         perf_events: PerfEvents | None = None,
@@ -156,13 +157,13 @@ class Koordlet:
         self._gauges = gauges
         self._cgroups = CgroupTree(host, roots.cgroup, version)
         self._layout = CgroupLayout(find_driver(host, roots.cgroup, version))
-        self._isolation = Isolation(on_failure)
+        self._isolation = PodIsolation(on_failure)
         self.state = NodeState(self._layout, self._isolation)
         self.store = MetricStore(
             ReportPolicy().longest_s, options.collect_interval_s, options.pod_retention_s
         )
         folder = options.audit_folder if "AuditEvents" in options.gates else ""
-        self.audit = AuditTrail(host, folder, options.audit_bytes)
+        self.audit = AgentAuditTrail(host, folder, options.audit_bytes)
         self._executor = Executor(
             host,
             roots,
@@ -289,7 +290,7 @@ class Koordlet:
             log.warning("hardware not found", extra={"error": error})
 
     def _collect(self, collectors: Sequence[Collector], now_s: float) -> None:
-        scene = Scene(
+        context = CollectionContext(
             files=self._host,
             roots=self._options.roots,
             cgroups=self._cgroups,
@@ -302,17 +303,17 @@ class Koordlet:
         for collector in collectors:
 
             def collect(pods: tuple[PodView, ...], collector: Collector = collector) -> None:
-                collector.collect(_with_pods(scene, pods), now_s)
+                collector.collect(_with_pods(context, pods), now_s)
 
-            self._isolation.attempt(type(collector).__name__, scene.pods, collect)
+            self._isolation.attempt(type(collector).__name__, context.pods, collect)
         if self._gauges is not None:
             self._gauges.measured(self.store)
-            self._gauges.pictured(self._picture(now_s))
+            self._gauges.publish(self._snapshot(now_s))
 
     def _suppress(self, now_s: float) -> None:
         managed = "BECPUManager" in self._options.gates
         done = self._decide(
-            "CPU suppress", now_s, lambda situation: suppress(situation, cpus_are_managed=managed)
+            "CPU suppress", now_s, lambda inputs: suppress(inputs, cpus_are_managed=managed)
         )
         if done is None:
             return
@@ -482,9 +483,9 @@ class Koordlet:
         event = node_event(self._options.node_name, uid, BAD_SLO, self.state.slo_problem, now_s)
         self._outbox.put("NodeSLO event", lambda cluster: cluster.report([event]))
 
-    def _picture(self, now_s: float) -> Picture:
+    def _snapshot(self, now_s: float) -> MetricsSnapshot:
         gates = self._options.gates
-        return Picture(
+        return MetricsSnapshot(
             view=self._view(now_s),
             store=self.store,
             pressures=self._pressure.last,
@@ -501,14 +502,14 @@ class Koordlet:
         return ReportPolicy() if spec is None else report_policy(spec)
 
     def _decide(
-        self, part: str, now_s: float, strategy: Callable[[Situation], ResultT]
+        self, part: str, now_s: float, strategy: Callable[[StrategyInputs], ResultT]
     ) -> ResultT | None:
         """Return what a strategy wants, without pods that break it; None if it breaks anyway."""
         view = self._view(now_s)
 
         def decide(pods: tuple[PodView, ...]) -> ResultT:
             seen = view if len(pods) == len(view.pods) else replace(view, pods=pods)
-            return strategy(Situation(seen, self.store, self._options.collect_interval_s))
+            return strategy(StrategyInputs(seen, self.store, self._options.collect_interval_s))
 
         return self._isolation.attempt(part, view.pods, decide)
 
@@ -560,8 +561,8 @@ class Koordlet:
             )
         return tuple(found)
 
-    def _evictions(self, cool_s: float) -> Evictions:
-        return Evictions(
+    def _evictions(self, cool_s: float) -> EvictionManager:
+        return EvictionManager(
             self._executor,
             self._outbox,
             cool_s=cool_s,
@@ -569,8 +570,8 @@ class Koordlet:
         )
 
 
-def _with_pods(scene: Scene, pods: tuple[PodView, ...]) -> Scene:
-    return scene if len(pods) == len(scene.pods) else replace(scene, pods=pods)
+def _with_pods(context: CollectionContext, pods: tuple[PodView, ...]) -> CollectionContext:
+    return context if len(pods) == len(context.pods) else replace(context, pods=pods)
 
 
 def _is_same(new: object, old: object) -> bool:

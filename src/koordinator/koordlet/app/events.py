@@ -7,7 +7,7 @@ from koordinator.api.core import MicroTime, ObjectReference
 from koordinator.api.event import Event
 from koordinator.api.meta import ObjectMeta
 from koordinator.foundation.clock import UTC
-from koordinator.koordlet.intents import Evict
+from koordinator.koordlet.intents import EvictPod
 from koordinator.koordlet.runtime_hooks.outcomes import HookFailure
 
 EVICTED = "evictPodSuccess"
@@ -20,7 +20,7 @@ _LONGEST_NAME = 230
 _LONGEST_NOTE = 1024
 
 
-def pod_event(victim: Evict, reason: str, note: str, now_s: float) -> Event:
+def pod_event(victim: EvictPod, reason: str, note: str, now_s: float) -> Event:
     """Return a warning about a pod that was, or could not be, evicted."""
     regarding = ObjectReference(
         api_version="v1",

@@ -12,7 +12,7 @@ from koordinator.foundation.errors import ClusterError, NotFoundError
 from koordinator.koordlet.app.events import EVICTED, NOT_EVICTED, pod_event
 from koordinator.koordlet.app.outbox import Outbox
 from koordinator.koordlet.executor import Executor
-from koordinator.koordlet.intents import Evict
+from koordinator.koordlet.intents import EvictPod
 from koordinator.koordlet.qos.eviction import Task, choose_victims
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 REMEMBERED_S = 120.0
 
 
-class Evictions:
+class EvictionManager:
     """One per resource, with its own time to cool down.
 
     By default the processes of a victim's containers are ended at once, which needs no API server;
@@ -61,7 +61,7 @@ class Evictions:
         if victims:
             self._cool_until_s = now_s + self._cool_s
 
-    def _ask(self, victim: Evict, now_s: float) -> None:
+    def _ask(self, victim: EvictPod, now_s: float) -> None:
         def evict(cluster: Cluster) -> None:
             try:
                 cluster.evict(victim.namespace, victim.name, uid=victim.uid)
@@ -77,6 +77,6 @@ class Evictions:
         self._executor.note_eviction(victim, "", now_s)
         self._outbox.put(f"eviction of {victim.uid}", evict)
 
-    def _tell(self, victim: Evict, reason: str, note: str, now_s: float) -> None:
+    def _tell(self, victim: EvictPod, reason: str, note: str, now_s: float) -> None:
         event = pod_event(victim, reason, note, now_s)
         self._outbox.put(f"event of {victim.uid}", lambda cluster: cluster.report([event]))

@@ -18,7 +18,7 @@ from koordinator.koordlet.prediction.models import (
     ModelCheckpoint,
     PeakModels,
     PredictionOptions,
-    Usage,
+    UsageSample,
 )
 from koordinator.koordlet.prediction.reclaimable import Prediction, predict_prod
 from koordinator.koordlet.view.machine import Machine
@@ -55,7 +55,7 @@ class Forecasts:
     def train(self, store: MetricStore, pods: Sequence[PodView], now_s: float) -> None:
         """Take in the last interval."""
         start_s = now_s - self._models.options.training_interval_s
-        usages: dict[str, tuple[PriorityBand, Usage]] = {}
+        usages: dict[str, tuple[PriorityBand, UsageSample]] = {}
         for pod in pods:
             usage = _usage(store, (Metric.POD_CPU, Metric.POD_MEMORY), pod.uid, start_s, now_s)
             if usage is not None:
@@ -87,8 +87,8 @@ class Forecasts:
 
 def _usage(
     store: MetricStore, metrics: tuple[Metric, Metric], owner: str, start_s: float, now_s: float
-) -> Usage | None:
+) -> UsageSample | None:
     cpu, memory = (store.between(metric, owner, start_s, now_s) for metric in metrics)
     if cpu is None or memory is None:
         return None
-    return Usage(cpu.percentile(_PERCENTILE), memory.percentile(_PERCENTILE))
+    return UsageSample(cpu.percentile(_PERCENTILE), memory.percentile(_PERCENTILE))

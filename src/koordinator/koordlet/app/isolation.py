@@ -14,7 +14,7 @@ from koordinator.koordlet.view.pods import PodView
 ResultT = TypeVar("ResultT")
 
 
-class Isolation:
+class PodIsolation:
     """Remembers which pods broke which part, until they change.
 
     ``on_failure`` is told of each; without it a failure is raised.

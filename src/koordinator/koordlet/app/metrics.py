@@ -5,7 +5,7 @@ Source: koordinator pkg/koordlet/metrics.
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram
 
-from koordinator.koordlet.app.picture import Picture, PictureCollector
+from koordinator.koordlet.app.metrics_snapshot import MetricsSnapshot, SnapshotCollector
 from koordinator.koordlet.metrics import MetricStore
 from koordinator.koordlet.metrics.names import Metric
 from koordinator.koordlet.prediction.reclaimable import Prediction
@@ -58,13 +58,13 @@ class NodeGauges:
             registry=registry,
         )
         self._nri = self._gauge("nri_connected", "1 while the container runtime asks this plugin.")
-        self._pictures = PictureCollector(node)
-        registry.register(self._pictures)
+        self._snapshots = SnapshotCollector(node)
+        registry.register(self._snapshots)
         self._slo = self._gauge("node_slo_followed", "1, or 0 while the NodeSLO is refused.")
 
-    def pictured(self, picture: Picture) -> None:
+    def publish(self, snapshot: MetricsSnapshot) -> None:
         """Show pods, containers and programs as they are now."""
-        self._pictures.lay_down(picture)
+        self._snapshots.lay_down(snapshot)
 
     def measured(self, store: MetricStore) -> None:
         """Show the newest samples of the node."""

@@ -15,7 +15,7 @@ from koordinator.api.pod import Pod
 from koordinator.cluster.port import EventType, Watch, WatchEvent
 from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.foundation.errors import InputError
-from koordinator.koordlet.app.isolation import Isolation
+from koordinator.koordlet.app.isolation import PodIsolation
 from koordinator.koordlet.view.pods import PodView, pod_view, pods_of_node
 from koordinator.koordlet.view.slo import effective_slo
 
@@ -41,8 +41,8 @@ class NodeState:
     ``slo_problem`` says why the newest NodeSLO doesn't count; empty if it does.
     """
 
-    def __init__(self, layout: CgroupLayout, isolation: Isolation | None = None) -> None:
-        self._isolation = isolation or Isolation(None)
+    def __init__(self, layout: CgroupLayout, isolation: PodIsolation | None = None) -> None:
+        self._isolation = isolation or PodIsolation(None)
         self.node: Node | None = None
         self.slo = effective_slo(NodeSloSpec(), layout)
         self.slo_problem = ""

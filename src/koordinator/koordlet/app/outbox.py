@@ -24,13 +24,13 @@ class Outbox:
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._lock = threading.Lock()
-        self._news = threading.Event()
+        self._wakeup = threading.Event()
 
     def put(self, name: str, job: Job) -> None:
         """Have a job done; it takes the place of a waiting one of that name."""
         with self._lock:
             self._jobs[name] = job
-        self._news.set()
+        self._wakeup.set()
 
     def deliver(self, cluster: Cluster) -> int:
         """Do what is waiting now; return how many jobs failed.
@@ -41,7 +41,7 @@ class Outbox:
         while True:
             with self._lock:
                 if not self._jobs:
-                    self._news.clear()
+                    self._wakeup.clear()
                     return failed
                 name, job = self._jobs.popitem(last=False)
             try:
@@ -52,4 +52,4 @@ class Outbox:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until there is a job, at most so long; return whether there is."""
-        return self._news.wait(timeout_s)
+        return self._wakeup.wait(timeout_s)

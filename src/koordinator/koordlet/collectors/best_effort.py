@@ -8,7 +8,7 @@ from koordinator.api.resource_names import BATCH_CPU
 from koordinator.domain.cgroups.files import CFS_PERIOD_US, CgroupFile
 from koordinator.domain.cgroups.readings import cpu_usage_ns
 from koordinator.foundation.errors import HostError, InputError
-from koordinator.koordlet.collectors.scene import Counters, Scene
+from koordinator.koordlet.collectors.context import CollectionContext, Counters
 from koordinator.koordlet.metrics import Metric
 
 _NANOS = 1e9
@@ -21,25 +21,25 @@ class BestEffortCollector:
     def __init__(self, interval_s: float) -> None:
         self._counters = Counters(interval_s)
 
-    def collect(self, scene: Scene, now_s: float) -> None:
-        cgroups, store, folder = scene.cgroups, scene.store, scene.layout.besteffort
-        limit_milli = self._limit_milli(scene)
+    def collect(self, context: CollectionContext, now_s: float) -> None:
+        cgroups, store, folder = context.cgroups, context.store, context.layout.besteffort
+        limit_milli = self._limit_milli(context)
         if limit_milli is not None:
             store.add(Metric.BE_CPU_LIMIT, "", now_s, limit_milli)
-        requested = (p.requests.get(BATCH_CPU, 0) for p in scene.pods if p.qos is QosClass.BE)
+        requested = (p.requests.get(BATCH_CPU, 0) for p in context.pods if p.qos is QosClass.BE)
         store.add(Metric.BE_CPU_REQUEST, "", now_s, sum(requested))
         try:
             used_ns = cpu_usage_ns(cgroups.read(CgroupFile.CPU_USAGE, folder), cgroups.version)
         except (HostError, InputError):
             return
-        rate = scene.add_rate(self._counters, (Metric.BE_CPU, ""), now_s, used_ns / _NANOS)
+        rate = context.add_rate(self._counters, (Metric.BE_CPU, ""), now_s, used_ns / _NANOS)
         if rate is not None:
             store.add(Metric.BE_CPU, "", now_s, rate)
 
     @staticmethod
-    def _limit_milli(scene: Scene) -> int | None:
+    def _limit_milli(context: CollectionContext) -> int | None:
         """Return the smaller of the smallest CPU set and the quota, None if there is no set."""
-        cgroups, tier = scene.cgroups, scene.layout.besteffort
+        cgroups, tier = context.cgroups, context.layout.besteffort
         folders = [tier]
         for pod in cgroups.below(tier):
             folders += cgroups.below(pod)

@@ -11,7 +11,7 @@ from typing import Final
 
 from koordinator.foundation.errors import HostError, MissingFileError
 from koordinator.host.perf_events import Counting, PerfEvents
-from koordinator.koordlet.collectors.scene import Scene
+from koordinator.koordlet.collectors.context import CollectionContext
 from koordinator.koordlet.metrics import Metric
 from koordinator.koordlet.view.pods import ContainerView
 
@@ -22,7 +22,7 @@ _BREAK_S: Final = 300.0  # where counters are refused
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
+class _Measurement:
     counting: Counting
     since_s: float
 
@@ -37,65 +37,69 @@ class CpiCollector:
         self._interval_s = interval_s
         self._window_s = window_s
         self._step_s = step_s
-        self._turns: dict[str, _Turn] = {}  # of container ids
+        self._measurements: dict[str, _Measurement] = {}  # of container ids
         self._began_s: dict[str, float] = {}
         self._refused_s = -math.inf
 
-    def collect(self, scene: Scene, now_s: float) -> None:
+    def collect(self, context: CollectionContext, now_s: float) -> None:
         containers = {
             container.id: container
-            for pod in scene.pods
+            for pod in context.pods
             if pod.is_active
             for container in pod.containers
         }
-        for id_, turn in tuple(self._turns.items()):
-            if id_ not in containers or now_s - turn.since_s >= self._window_s:
-                del self._turns[id_]
-                self._finish(scene, id_, turn, now_s)
+        for id_, measurement in tuple(self._measurements.items()):
+            if id_ not in containers or now_s - measurement.since_s >= self._window_s:
+                del self._measurements[id_]
+                self._finish(context, id_, measurement, now_s)
         self._began_s = {i: s for i, s in self._began_s.items() if i in containers}
         if now_s - self._refused_s >= _BREAK_S:
-            self._begin(scene, containers, now_s)
+            self._begin(context, containers, now_s)
 
     def close(self) -> None:
         """Leave no counter open."""
-        for turn in self._turns.values():
+        for measurement in self._measurements.values():
             try:
-                turn.counting.stop()
+                measurement.counting.stop()
             except HostError:
                 continue  # it is closed all the same
-        self._turns.clear()
+        self._measurements.clear()
 
-    def _begin(self, scene: Scene, containers: dict[str, ContainerView], now_s: float) -> None:
+    def _begin(
+        self, context: CollectionContext, containers: dict[str, ContainerView], now_s: float
+    ) -> None:
         """Begin with those whose last turn is longest ago."""
         began_s = {id_: self._began_s.get(id_, -math.inf) for id_ in containers}
         due = [i for i in containers if now_s - began_s[i] >= self._interval_s]
         due.sort(key=began_s.__getitem__)
         at_once = math.ceil(len(containers) * self._step_s / self._interval_s)
-        cpus = [cpu.id for cpu in scene.machine.cpus]
+        cpus = [cpu.id for cpu in context.machine.cpus]
         for id_ in due[:at_once]:
             self._began_s[id_] = now_s
-            folder = scene.cgroups.perf_folder(containers[id_].folder)
+            folder = context.cgroups.perf_folder(containers[id_].folder)
             try:
                 counting = self._events.start(folder, cpus)
             except MissingFileError as error:
-                if scene.files.exists(scene.cgroups.perf_folder(scene.layout.kubepods)):
+                if context.files.exists(context.cgroups.perf_folder(context.layout.kubepods)):
                     continue  # it has just ended
                 self._pause(error, now_s)
                 return
             except HostError as error:
                 self._pause(error, now_s)
                 return
-            self._turns[id_] = _Turn(counting, now_s)
+            self._measurements[id_] = _Measurement(counting, now_s)
 
     def _pause(self, error: HostError, now_s: float) -> None:
         self._refused_s = now_s
         log.warning("CPI not measured", extra={"error": str(error)})
 
     @staticmethod
-    def _finish(scene: Scene, id_: str, turn: _Turn, now_s: float) -> None:
+    def _finish(
+        context: CollectionContext, id_: str, measurement: _Measurement, now_s: float
+    ) -> None:
         try:
-            counts = turn.counting.stop()
+            counts = measurement.counting.stop()
         except HostError:
             return
-        scene.store.add(Metric.CONTAINER_CPI, f"{id_}/{CYCLE}", now_s, counts.cycles)
-        scene.store.add(Metric.CONTAINER_CPI, f"{id_}/{INSTRUCTION}", now_s, counts.instructions)
+        context.store.add(Metric.CONTAINER_CPI, f"{id_}/{CYCLE}", now_s, counts.cycles)
+        context.store.add(Metric.CONTAINER_CPI, f"{id_}/{INSTRUCTION}", now_s, counts.instructions)

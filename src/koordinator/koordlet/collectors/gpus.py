@@ -7,7 +7,7 @@ from collections import defaultdict
 
 from koordinator.foundation.errors import HostError
 from koordinator.host.gpus import Gpus
-from koordinator.koordlet.collectors.scene import Scene
+from koordinator.koordlet.collectors.context import CollectionContext
 from koordinator.koordlet.metrics import Metric
 
 
@@ -17,35 +17,35 @@ class GpuCollector:
     def __init__(self, gpus: Gpus) -> None:
         self._gpus = gpus
 
-    def collect(self, scene: Scene, now_s: float) -> None:
+    def collect(self, context: CollectionContext, now_s: float) -> None:
         try:
             usage = self._gpus.usage()
         except HostError:
             return
         if not usage:
             return
-        owners = self._owners(scene)
+        owners = self._owners(context)
         core: dict[str, int] = defaultdict(int)
         memory: dict[str, int] = defaultdict(int)
         for part in usage:
             if not part.pid:
                 minor = str(part.minor)
-                scene.store.add(Metric.NODE_GPU_CORE, minor, now_s, part.core_percent)
-                scene.store.add(Metric.NODE_GPU_MEMORY, minor, now_s, part.memory_bytes)
+                context.store.add(Metric.NODE_GPU_CORE, minor, now_s, part.core_percent)
+                context.store.add(Metric.NODE_GPU_MEMORY, minor, now_s, part.memory_bytes)
             elif part.pid in owners:
                 key = f"{owners[part.pid]}/{part.minor}"
                 core[key] += part.core_percent
                 memory[key] += part.memory_bytes
         for key, percent in core.items():
-            scene.store.add(Metric.POD_GPU_CORE, key, now_s, percent)
-            scene.store.add(Metric.POD_GPU_MEMORY, key, now_s, memory[key])
+            context.store.add(Metric.POD_GPU_CORE, key, now_s, percent)
+            context.store.add(Metric.POD_GPU_MEMORY, key, now_s, memory[key])
 
     @staticmethod
-    def _owners(scene: Scene) -> dict[int, str]:
+    def _owners(context: CollectionContext) -> dict[int, str]:
         """Return the UID of the pod of every process in a container."""
         return {
             pid: pod.uid
-            for pod in scene.pods
+            for pod in context.pods
             for container in pod.containers
-            for pid in scene.cgroups.processes(container.folder)
+            for pid in context.cgroups.processes(container.folder)
         }

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from koordinator.domain.cpus.cpu_list import cpu_ids
 from koordinator.domain.procfs import busy_ticks, memory_info
 from koordinator.foundation.errors import HostError, InputError
-from koordinator.koordlet.collectors.scene import Counters, Scene
+from koordinator.koordlet.collectors.context import CollectionContext, Counters
 from koordinator.koordlet.metrics import Metric
 
 
@@ -19,48 +19,50 @@ class NodeCollector:
         self._counters = Counters(interval_s)
         self._ticks_per_s = ticks_per_s
 
-    def collect(self, scene: Scene, now_s: float) -> None:
-        self._collect_cpu(scene, now_s)
-        self._collect_memory(scene, now_s)
+    def collect(self, context: CollectionContext, now_s: float) -> None:
+        self._collect_cpu(context, now_s)
+        self._collect_memory(context, now_s)
 
-    def _collect_cpu(self, scene: Scene, now_s: float) -> None:
+    def _collect_cpu(self, context: CollectionContext, now_s: float) -> None:
         try:
-            ticks = busy_ticks(scene.files.read(f"{scene.roots.proc}/stat"))
+            ticks = busy_ticks(context.files.read(f"{context.roots.proc}/stat"))
         except (HostError, InputError):
             return
-        busy_s = self._rate(scene, "cpu", ticks["cpu"], now_s)
+        busy_s = self._rate(context, "cpu", ticks["cpu"], now_s)
         if busy_s is not None:
-            capacity = max(len(scene.machine.cpus), 1)
-            scene.store.add(Metric.NODE_CPU, "", now_s, min(busy_s, capacity))
-        for node, mask in scene.machine.numa_nodes.items():
+            capacity = max(len(context.machine.cpus), 1)
+            context.store.add(Metric.NODE_CPU, "", now_s, min(busy_s, capacity))
+        for node, mask in context.machine.numa_nodes.items():
             total = self._sum_of(ticks, mask)
             if total is None:
                 continue
-            rate = self._rate(scene, f"numa{node}", total, now_s)
+            rate = self._rate(context, f"numa{node}", total, now_s)
             if rate is not None:
-                scene.store.add(Metric.NUMA_CPU, str(node), now_s, min(rate, mask.bit_count()))
+                context.store.add(Metric.NUMA_CPU, str(node), now_s, min(rate, mask.bit_count()))
 
     @staticmethod
     def _sum_of(ticks: Mapping[str, int], mask: int) -> int | None:
         found = [ticks.get(f"cpu{cpu}") for cpu in cpu_ids(mask)]
         return None if None in found else sum(number for number in found if number is not None)
 
-    def _rate(self, scene: Scene, name: str, ticks: int, now_s: float) -> float | None:
-        return scene.add_rate(self._counters, (name, ""), now_s, ticks / self._ticks_per_s)
+    def _rate(
+        self, context: CollectionContext, name: str, ticks: int, now_s: float
+    ) -> float | None:
+        return context.add_rate(self._counters, (name, ""), now_s, ticks / self._ticks_per_s)
 
     @staticmethod
-    def _collect_memory(scene: Scene, now_s: float) -> None:
-        store = scene.store
+    def _collect_memory(context: CollectionContext, now_s: float) -> None:
+        store = context.store
         try:
-            memory = memory_info(scene.files.read(f"{scene.roots.proc}/meminfo"))
+            memory = memory_info(context.files.read(f"{context.roots.proc}/meminfo"))
         except (HostError, InputError):
             return
         store.add(Metric.NODE_MEMORY, "", now_s, memory.used)
         store.add(Metric.NODE_MEMORY_WITH_PAGE_CACHE, "", now_s, memory.used_with_page_cache)
-        for node in scene.machine.numa_nodes:
-            path = f"{scene.roots.sys}/bus/node/devices/node{node}/meminfo"
+        for node in context.machine.numa_nodes:
+            path = f"{context.roots.sys}/bus/node/devices/node{node}/meminfo"
             try:
-                memory = memory_info(scene.files.read(path))
+                memory = memory_info(context.files.read(path))
             except (HostError, InputError):
                 continue
             store.add(Metric.NUMA_MEMORY, str(node), now_s, memory.used_of_numa_node)

@@ -11,7 +11,7 @@ from koordinator.domain.cgroups.readings import (
     throttling,
 )
 from koordinator.foundation.errors import HostError, InputError
-from koordinator.koordlet.collectors.scene import Counters, Scene
+from koordinator.koordlet.collectors.context import CollectionContext, Counters
 from koordinator.koordlet.metrics import Metric
 from koordinator.koordlet.view.pods import PodView
 
@@ -25,63 +25,65 @@ class PodCollector:
         self._counters = Counters(interval_s)
         self._throttled: dict[str, tuple[int, int]] = {}
 
-    def collect(self, scene: Scene, now_s: float) -> None:
-        with_numa = len(scene.machine.numa_nodes) > 1
-        for pod in scene.pods:
+    def collect(self, context: CollectionContext, now_s: float) -> None:
+        with_numa = len(context.machine.numa_nodes) > 1
+        for pod in context.pods:
             if not pod.is_active:
                 continue
-            self._cpu(scene, Metric.POD_CPU, pod.uid, pod.folder, now_s)
-            self._memory_of_pod(scene, pod, now_s)
-            self._throttling(scene, Metric.POD_THROTTLED, pod.uid, pod.folder, now_s)
+            self._cpu(context, Metric.POD_CPU, pod.uid, pod.folder, now_s)
+            self._memory_of_pod(context, pod, now_s)
+            self._throttling(context, Metric.POD_THROTTLED, pod.uid, pod.folder, now_s)
             if with_numa:
-                self._numa(scene, pod, now_s)
+                self._numa(context, pod, now_s)
             for container in pod.containers:
                 folder = container.folder
-                self._cpu(scene, Metric.CONTAINER_CPU, container.id, folder, now_s)
-                used = self._used(scene, folder)
+                self._cpu(context, Metric.CONTAINER_CPU, container.id, folder, now_s)
+                used = self._used(context, folder)
                 if used is not None:
-                    scene.store.add(Metric.CONTAINER_MEMORY, container.id, now_s, used[0])
+                    context.store.add(Metric.CONTAINER_MEMORY, container.id, now_s, used[0])
                 metric = Metric.CONTAINER_THROTTLED
-                self._throttling(scene, metric, container.id, folder, now_s)
+                self._throttling(context, metric, container.id, folder, now_s)
         self._counters.forget(now_s)
-        known: set[str] = {pod.uid for pod in scene.pods}
-        known.update(container.id for pod in scene.pods for container in pod.containers)
+        known: set[str] = {pod.uid for pod in context.pods}
+        known.update(container.id for pod in context.pods for container in pod.containers)
         for owner in self._throttled.keys() - known:
             del self._throttled[owner]
 
-    def _cpu(self, scene: Scene, metric: Metric, owner: str, folder: str, now_s: float) -> None:
-        cgroups = scene.cgroups
+    def _cpu(
+        self, context: CollectionContext, metric: Metric, owner: str, folder: str, now_s: float
+    ) -> None:
+        cgroups = context.cgroups
         try:
             used_ns = cpu_usage_ns(cgroups.read(CgroupFile.CPU_USAGE, folder), cgroups.version)
         except (HostError, InputError):
             return
-        rate = scene.add_rate(self._counters, (metric, owner), now_s, used_ns / _NANOS)
+        rate = context.add_rate(self._counters, (metric, owner), now_s, used_ns / _NANOS)
         if rate is not None:
-            scene.store.add(metric, owner, now_s, rate)
+            context.store.add(metric, owner, now_s, rate)
 
-    def _memory_of_pod(self, scene: Scene, pod: PodView, now_s: float) -> None:
-        used = self._used(scene, pod.folder)
+    def _memory_of_pod(self, context: CollectionContext, pod: PodView, now_s: float) -> None:
+        used = self._used(context, pod.folder)
         if used is not None:
-            scene.store.add(Metric.POD_MEMORY, pod.uid, now_s, used[0])
-            scene.store.add(Metric.POD_MEMORY_WITH_PAGE_CACHE, pod.uid, now_s, used[1])
+            context.store.add(Metric.POD_MEMORY, pod.uid, now_s, used[0])
+            context.store.add(Metric.POD_MEMORY_WITH_PAGE_CACHE, pod.uid, now_s, used[1])
 
     @staticmethod
-    def _used(scene: Scene, folder: str) -> tuple[int, int] | None:
+    def _used(context: CollectionContext, folder: str) -> tuple[int, int] | None:
         """Return bytes without and with page cache; None if unknown, or more than there is."""
-        cgroups = scene.cgroups
+        cgroups = context.cgroups
         try:
             stat = memory_stat(cgroups.read(CgroupFile.MEMORY_STAT, folder), cgroups.version)
         except (HostError, InputError):
             return None
-        most = scene.machine.memory_bytes
+        most = context.machine.memory_bytes
         if most and stat.used_with_page_cache > most:
             return None
         return stat.used, stat.used_with_page_cache
 
     def _throttling(
-        self, scene: Scene, metric: Metric, owner: str, folder: str, now_s: float
+        self, context: CollectionContext, metric: Metric, owner: str, folder: str, now_s: float
     ) -> None:
-        cgroups = scene.cgroups
+        cgroups = context.cgroups
         try:
             found = throttling(cgroups.read(CgroupFile.CPU_STAT, folder), cgroups.version)
         except (HostError, InputError):
@@ -93,15 +95,15 @@ class PodCollector:
         periods, throttled = found.periods - before[0], found.throttled - before[1]
         if periods < 0 or not 0 <= throttled <= periods:
             return  # made anew under the same name
-        scene.store.add(metric, owner, now_s, throttled / periods if periods else 0.0)
+        context.store.add(metric, owner, now_s, throttled / periods if periods else 0.0)
 
     @staticmethod
-    def _numa(scene: Scene, pod: PodView, now_s: float) -> None:
-        cgroups = scene.cgroups
+    def _numa(context: CollectionContext, pod: PodView, now_s: float) -> None:
+        cgroups = context.cgroups
         try:
             text = cgroups.read(CgroupFile.MEMORY_NUMA_STAT, pod.folder)
             by_node = memory_by_numa_node(text, cgroups.version)
         except (HostError, InputError):
             return
         for node, used in by_node.items():
-            scene.store.add(Metric.POD_NUMA_MEMORY, f"{pod.uid}/{node}", now_s, used)
+            context.store.add(Metric.POD_NUMA_MEMORY, f"{pod.uid}/{node}", now_s, used)

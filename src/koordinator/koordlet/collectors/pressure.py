@@ -9,7 +9,7 @@ from types import MappingProxyType
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.domain.cgroups.readings import Pressure, pressure
 from koordinator.foundation.errors import HostError, InputError
-from koordinator.koordlet.collectors.scene import Scene
+from koordinator.koordlet.collectors.context import CollectionContext
 from koordinator.koordlet.metrics import Metric
 
 Pressures = Mapping[str, Mapping[str, Pressure]]  # by UID or container id, and resource
@@ -30,30 +30,30 @@ class PressureCollector:
     def __init__(self) -> None:
         self.last: Pressures = MappingProxyType({})
 
-    def collect(self, scene: Scene, now_s: float) -> None:
+    def collect(self, context: CollectionContext, now_s: float) -> None:
         read: dict[str, Mapping[str, Pressure]] = {}
-        for pod in scene.pods:
+        for pod in context.pods:
             if not pod.is_active:
                 continue
-            read[pod.uid] = self._collect(scene, Metric.POD_PSI, pod.uid, pod.folder, now_s)
+            read[pod.uid] = self._collect(context, Metric.POD_PSI, pod.uid, pod.folder, now_s)
             for each in pod.containers:
                 read[each.id] = self._collect(
-                    scene, Metric.CONTAINER_PSI, each.id, each.folder, now_s
+                    context, Metric.CONTAINER_PSI, each.id, each.folder, now_s
                 )
         self.last = read
 
     @staticmethod
     def _collect(
-        scene: Scene, metric: Metric, owner: str, folder: str, now_s: float
+        context: CollectionContext, metric: Metric, owner: str, folder: str, now_s: float
     ) -> Mapping[str, Pressure]:
         read = {}
         for resource, file in _FILES.items():
             try:
-                found = pressure(scene.cgroups.read(file, folder))
+                found = pressure(context.cgroups.read(file, folder))
             except (HostError, InputError):
                 continue
             read[resource] = found
-            scene.store.add(metric, f"{owner}/{resource}/some", now_s, found.some[0])
+            context.store.add(metric, f"{owner}/{resource}/some", now_s, found.some[0])
             if found.full is not None:
-                scene.store.add(metric, f"{owner}/{resource}/full", now_s, found.full[0])
+                context.store.add(metric, f"{owner}/{resource}/full", now_s, found.full[0])
         return read

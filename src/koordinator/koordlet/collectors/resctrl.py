@@ -7,7 +7,7 @@ resctrl.go; Linux Documentation/filesystems/resctrl.rst, "Resource monitoring".
 from typing import Final
 
 from koordinator.foundation.errors import HostError
-from koordinator.koordlet.collectors.scene import Scene
+from koordinator.koordlet.collectors.context import CollectionContext
 from koordinator.koordlet.metrics import Metric
 from koordinator.koordlet.qos.resctrl import CLASS_GROUPS
 
@@ -22,23 +22,25 @@ class ResctrlCollector:
     hardware has no room for reads Unavailable, and costs this sample.
     """
 
-    def collect(self, scene: Scene, now_s: float) -> None:
+    def collect(self, context: CollectionContext, now_s: float) -> None:
         for group in CLASS_GROUPS:
-            folder = f"{scene.roots.resctrl}/{group}/mon_data"
-            for domain in scene.files.folders(folder):
+            folder = f"{context.roots.resctrl}/{group}/mon_data"
+            for domain in context.files.folders(folder):
                 cache = domain.removeprefix(_L3)
                 if cache == domain or not cache.isdigit():
                     continue
                 owner, path = f"{group}/{int(cache)}", f"{folder}/{domain}"
-                self._add(scene, Metric.RESCTRL_LLC, owner, f"{path}/llc_occupancy", now_s)
+                self._add(context, Metric.RESCTRL_LLC, owner, f"{path}/llc_occupancy", now_s)
                 for name in BANDWIDTHS:
                     metric = Metric.RESCTRL_MB
-                    self._add(scene, metric, f"{owner}/{name}", f"{path}/{name}", now_s)
+                    self._add(context, metric, f"{owner}/{name}", f"{path}/{name}", now_s)
 
     @staticmethod
-    def _add(scene: Scene, metric: Metric, owner: str, path: str, now_s: float) -> None:
+    def _add(
+        context: CollectionContext, metric: Metric, owner: str, path: str, now_s: float
+    ) -> None:
         try:
-            value = int(scene.files.read(path))
+            value = int(context.files.read(path))
         except (HostError, ValueError):
             return
-        scene.store.add(metric, owner, now_s, value)
+        context.store.add(metric, owner, now_s, value)

@@ -6,7 +6,7 @@ Source: koordinator pkg/koordlet/metricsadvisor/collectors/sysresource.
 
 from collections.abc import Iterable
 
-from koordinator.koordlet.collectors.scene import Scene
+from koordinator.koordlet.collectors.context import CollectionContext
 from koordinator.koordlet.metrics import Metric
 
 
@@ -16,36 +16,43 @@ class SystemCollector:
     def __init__(self, outdated_s: float) -> None:
         self._outdated_s = outdated_s
 
-    def collect(self, scene: Scene, now_s: float) -> None:
-        cpu = self._rest(scene, Metric.NODE_CPU, Metric.POD_CPU, Metric.HOST_APP_CPU, now_s)
+    def collect(self, context: CollectionContext, now_s: float) -> None:
+        cpu = self._rest(context, Metric.NODE_CPU, Metric.POD_CPU, Metric.HOST_APP_CPU, now_s)
         memory = self._rest(
-            scene, Metric.NODE_MEMORY, Metric.POD_MEMORY, Metric.HOST_APP_MEMORY, now_s
+            context, Metric.NODE_MEMORY, Metric.POD_MEMORY, Metric.HOST_APP_MEMORY, now_s
         )
         if cpu is None or memory is None:
             return
-        scene.store.add(Metric.SYSTEM_CPU, "", now_s, cpu)
-        scene.store.add(Metric.SYSTEM_MEMORY, "", now_s, memory)
-        self._numa(scene, cpu, now_s)
+        context.store.add(Metric.SYSTEM_CPU, "", now_s, cpu)
+        context.store.add(Metric.SYSTEM_MEMORY, "", now_s, memory)
+        self._numa(context, cpu, now_s)
 
     def _rest(
-        self, scene: Scene, node: Metric, pods: Metric, applications: Metric, now_s: float
+        self,
+        context: CollectionContext,
+        node: Metric,
+        pods: Metric,
+        applications: Metric,
+        now_s: float,
     ) -> float | None:
-        total = scene.store.last(node, "", now_s - self._outdated_s)
+        total = context.store.last(node, "", now_s - self._outdated_s)
         if total is None:
             return None
-        taken = self._sum(scene, pods, (pod.uid for pod in scene.pods if pod.is_active), now_s)
-        names = (application.name for application in scene.slo.host_applications)
-        return max(total - taken - self._sum(scene, applications, names, now_s), 0.0)
+        taken = self._sum(context, pods, (pod.uid for pod in context.pods if pod.is_active), now_s)
+        names = (application.name for application in context.slo.host_applications)
+        return max(total - taken - self._sum(context, applications, names, now_s), 0.0)
 
-    def _sum(self, scene: Scene, metric: Metric, owners: Iterable[str], now_s: float) -> float:
+    def _sum(
+        self, context: CollectionContext, metric: Metric, owners: Iterable[str], now_s: float
+    ) -> float:
         oldest_s = now_s - self._outdated_s
-        found = (scene.store.last(metric, owner, oldest_s) for owner in owners)
+        found = (context.store.last(metric, owner, oldest_s) for owner in owners)
         return sum(value for value in found if value is not None)
 
-    def _numa(self, scene: Scene, system_cpu: float, now_s: float) -> None:
+    def _numa(self, context: CollectionContext, system_cpu: float, now_s: float) -> None:
         """Spread the CPU by how busy the NUMA nodes are; of memory the kernel knows more."""
-        store, oldest_s = scene.store, now_s - self._outdated_s
-        nodes = [str(node) for node in scene.machine.numa_nodes]
+        store, oldest_s = context.store, now_s - self._outdated_s
+        nodes = [str(node) for node in context.machine.numa_nodes]
         busy = {node: store.last(Metric.NUMA_CPU, node, oldest_s) for node in nodes}
         total = sum(value for value in busy.values() if value is not None)
         for node in nodes:
@@ -56,6 +63,6 @@ class SystemCollector:
             memory = store.last(Metric.NUMA_MEMORY, node, oldest_s)
             if memory is None:
                 continue
-            owners = (f"{pod.uid}/{node}" for pod in scene.pods)
-            of_pods = self._sum(scene, Metric.POD_NUMA_MEMORY, owners, now_s)
+            owners = (f"{pod.uid}/{node}" for pod in context.pods)
+            of_pods = self._sum(context, Metric.POD_NUMA_MEMORY, owners, now_s)
             store.add(Metric.SYSTEM_NUMA_MEMORY, node, now_s, max(memory - of_pods, 0.0))

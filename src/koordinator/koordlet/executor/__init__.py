@@ -4,7 +4,7 @@
 and why.
 """
 
-from koordinator.koordlet.executor.audit import AuditEvent, AuditTrail
+from koordinator.koordlet.executor.audit import AgentAuditTrail, AuditEvent
 from koordinator.koordlet.executor.executor import Executor
 
-__all__ = ["AuditEvent", "AuditTrail", "Executor"]
+__all__ = ["AgentAuditTrail", "AuditEvent", "Executor"]

@@ -43,7 +43,7 @@ class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
         return f"{self.owner} {change or self.target}{outcome} ({self.reason})".strip()
 
 
-class AuditTrail:
+class AgentAuditTrail:
     """The newest events, and all of them in ``folder`` as far as ``most_bytes`` go.
 
     Without a folder they are kept in memory only.  A folder that can't be written costs the file,

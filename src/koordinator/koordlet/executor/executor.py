@@ -15,13 +15,13 @@ from koordinator.host.core_scheduling import CoreScheduling
 from koordinator.host.port import Host
 from koordinator.host.roots import Roots
 from koordinator.koordlet.cgroup_tree import CgroupTree
-from koordinator.koordlet.executor.audit import AuditEvent, AuditTrail
+from koordinator.koordlet.executor.audit import AgentAuditTrail, AuditEvent
 from koordinator.koordlet.executor.cgroup_writer import FORCED_AFTER_S, KEPT_S, CgroupWriter, Write
 from koordinator.koordlet.executor.cookie_writer import CookieWriter
 from koordinator.koordlet.executor.faults import fault_over, kind_of, owner_of, target_of
 from koordinator.koordlet.executor.resctrl_writer import ResctrlWriter
 from koordinator.koordlet.intents import (
-    Evict,
+    EvictPod,
     Intent,
     RemoveResctrl,
     SetBlockDevice,
@@ -47,7 +47,7 @@ class Executor:
         host: Host,
         roots: Roots,
         cgroups: CgroupTree,
-        audit: AuditTrail,
+        audit: AgentAuditTrail,
         *,
         core_scheduling: CoreScheduling,
         forced_after_s: float = FORCED_AFTER_S,
@@ -76,7 +76,7 @@ class Executor:
         self._set_cgroups([each for each in together if isinstance(each, SetCgroup)], now_s)
         self.audit.flush(now_s)
 
-    def kill(self, victim: Evict, now_s: float) -> int:
+    def kill(self, victim: EvictPod, now_s: float) -> int:
         """End every process of a pod's containers; return how many there were.
 
         Nobody else's: a container's cgroup lies directly below its pod's, and each process is asked
@@ -101,7 +101,7 @@ class Executor:
                    now_s)  # fmt: skip
         return ended
 
-    def note_eviction(self, victim: Evict, error: str, now_s: float) -> None:
+    def note_eviction(self, victim: EvictPod, error: str, now_s: float) -> None:
         """Keep in the audit that the API server was asked to evict a pod."""
         key = f"{victim.namespace}/{victim.name}"
         self._note("eviction", key, "", "", "evicted", victim.message, error, now_s)

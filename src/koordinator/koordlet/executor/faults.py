@@ -2,7 +2,7 @@
 
 from koordinator.foundation.faults import Fault, fault_of
 from koordinator.koordlet.intents import (
-    Evict,
+    EvictPod,
     Intent,
     RemoveResctrl,
     SetBlockDevice,
@@ -34,7 +34,7 @@ def kind_of(intent: Intent) -> str:
             return "oom"
         case SetCoreCookie():
             return "core"
-        case Evict():
+        case EvictPod():
             return "eviction"
 
 
@@ -49,14 +49,14 @@ def target_of(intent: Intent) -> str:
             return group
         case SetOomScore(folder=folder) | SetCoreCookie(folder=folder):
             return folder
-        case Evict(namespace=namespace, name=name):
+        case EvictPod(namespace=namespace, name=name):
             return f"{namespace}/{name}"
 
 
 def owner_of(intent: Intent) -> str:
     """Return whose an intent is, for people."""
     match intent:
-        case SetResctrl() | RemoveResctrl() | Evict():
+        case SetResctrl() | RemoveResctrl() | EvictPod():
             return target_of(intent)
         case _:
             return intent.owner

@@ -28,7 +28,7 @@ _REASON = "CPU QoS: group identity"
 
 
 @dataclass(frozen=True, slots=True)
-class Identities:
+class GroupIdentities:
     """``cpu.bvt_warp_ns`` by QoS class, by kube QoS of a pod without class, and of the tiers."""
 
     is_enabled: bool
@@ -37,7 +37,7 @@ class Identities:
     tiers: Mapping[KubeQos, int]
 
 
-_NOBODY: Final = Identities(
+_NOBODY: Final = GroupIdentities(
     False,
     dict.fromkeys((QosClass.LSE, QosClass.LSR, QosClass.LS, QosClass.BE), 0),
     dict.fromkeys(KubeQos, 0),
@@ -59,7 +59,7 @@ def plan_group_identity(view: NodeView) -> list[Intent]:
     return [*_identities(view, identities), *plan_sched_idle(view)]
 
 
-def identities_in_force(view: NodeView) -> Identities | None:
+def identities_in_force(view: NodeView) -> GroupIdentities | None:
     """Return what is to be written; None on a kernel that has no group identity."""
     if cpu_policy(view) == CORE_SCHED:
         # The kernel can't have both: whoever was marked is marked no more.
@@ -69,11 +69,11 @@ def identities_in_force(view: NodeView) -> Identities | None:
     return group_identities(view)
 
 
-def group_identities(view: NodeView) -> Identities:
+def group_identities(view: NodeView) -> GroupIdentities:
     """Return what the NodeSLO gives to whom."""
     cpu = cpu_qos_of_classes(view)
     unlabelled = {tier: _value(each) for tier, each in cpu.unlabelled.items()}
-    return Identities(
+    return GroupIdentities(
         cpu.is_enabled,
         {qos: _value(each) for qos, each in cpu.classes.items()},
         unlabelled,
@@ -81,7 +81,7 @@ def group_identities(view: NodeView) -> Identities:
     )
 
 
-def pod_identity(pod: PodView, identities: Identities) -> int:
+def pod_identity(pod: PodView, identities: GroupIdentities) -> int:
     """Return the identity of a pod.
 
     An LS pod may have its own; without ``enable`` that is 0, whatever it says.  On a node where
@@ -101,7 +101,7 @@ def pod_identity(pod: PodView, identities: Identities) -> int:
     return 0 if pod.labelled_qos is QosClass.SYSTEM else identities.unlabelled[pod.kube_qos]
 
 
-def pod_group_identity(pod: PodView, identities: Identities) -> Iterator[Intent]:
+def pod_group_identity(pod: PodView, identities: GroupIdentities) -> Iterator[Intent]:
     """Yield the identity of one pod and of its containers."""
     text = str(pod_identity(pod, identities))
     yield SetCgroup(CgroupFile.BVT_WARP, pod.folder, text, _REASON, pod.key)
@@ -109,7 +109,7 @@ def pod_group_identity(pod: PodView, identities: Identities) -> Iterator[Intent]
         yield SetCgroup(CgroupFile.BVT_WARP, container.folder, text, _REASON, pod.key)
 
 
-def _identities(view: NodeView, identities: Identities) -> Iterator[Intent]:
+def _identities(view: NodeView, identities: GroupIdentities) -> Iterator[Intent]:
     reason = _REASON
     if identities.is_enabled:
         yield SetFile("sysctl", _SYSCTL, "1", reason, "node")

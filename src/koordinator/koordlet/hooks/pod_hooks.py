@@ -16,7 +16,7 @@ from koordinator.koordlet.hooks.batch_resources import pod_batch_resources
 from koordinator.koordlet.hooks.cpu_normalization import pod_cpu_normalization
 from koordinator.koordlet.hooks.cpuset import pod_cpuset
 from koordinator.koordlet.hooks.group_identity import (
-    Identities,
+    GroupIdentities,
     identities_in_force,
     pod_group_identity,
 )
@@ -44,7 +44,7 @@ class PodHooks:
     view: NodeView
     gates: Collection[str]
     pools: CpuPools
-    identities: Identities | None
+    identities: GroupIdentities | None
     keep_quota: bool = False
 
     @classmethod

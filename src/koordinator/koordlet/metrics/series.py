@@ -5,7 +5,7 @@ import numpy as np
 from koordinator.koordlet.metrics.aggregate import Aggregate
 
 
-class Series:
+class MetricSeries:
     """Up to ``capacity`` samples; when full, the oldest makes room.
 
     The ring grows by doubling, so that what lives for seconds takes the room of seconds.

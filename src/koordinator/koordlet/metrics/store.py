@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from koordinator.koordlet.metrics.aggregate import Aggregate
 from koordinator.koordlet.metrics.names import PER_POD, Metric
-from koordinator.koordlet.metrics.series import Series
+from koordinator.koordlet.metrics.series import MetricSeries
 
 MAX_SAMPLES = 12 * 3600  # half a day of seconds: the original keeps no more
 
@@ -26,7 +26,7 @@ class MetricStore:
         self._interval_s = interval_s
         self._retention_s = retention_s
         self._pod_retention_s = retention_s if pod_retention_s is None else pod_retention_s
-        self._series: dict[tuple[Metric, str], Series] = {}
+        self._series: dict[tuple[Metric, str], MetricSeries] = {}
         self.refused = 0  #: absurd samples so far
 
     def add(self, metric: Metric, owner: str, time_s: float, value: float) -> None:
@@ -38,7 +38,7 @@ class MetricStore:
         if series is None:
             seconds = self._seconds(metric)
             capacity = min(math.ceil(seconds / self._interval_s) + 1, MAX_SAMPLES)
-            series = self._series[metric, owner] = Series(capacity)
+            series = self._series[metric, owner] = MetricSeries(capacity)
         series.append(time_s, value)
 
     def between(self, metric: Metric, owner: str, start_s: float, end_s: float) -> Aggregate | None:

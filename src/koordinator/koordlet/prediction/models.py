@@ -47,7 +47,7 @@ class PredictionOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class UsageSample:
     """Cores and bytes."""
 
     cpu: float
@@ -89,18 +89,18 @@ class PeakModels:
 
     def train(
         self,
-        pods: Mapping[str, tuple[PriorityBand, Usage]],
-        node: Usage | None,
+        pods: Mapping[str, tuple[PriorityBand, UsageSample]],
+        node: UsageSample | None,
         now_s: float,
     ) -> None:
         """Take in the use of the last interval: of pods by UID, and of the node if it is known.
 
         The share of the node that is no pod's goes to ``sys``.
         """
-        sums = {band: Usage(0.0, 0.0) for band in PriorityBand}
+        sums = {band: UsageSample(0.0, 0.0) for band in PriorityBand}
         for uid, (band, usage) in pods.items():
             self._add(uid, usage, now_s)
-            sums[band] = Usage(sums[band].cpu + usage.cpu, sums[band].memory + usage.memory)
+            sums[band] = UsageSample(sums[band].cpu + usage.cpu, sums[band].memory + usage.memory)
         if node is not None:
             self._add(NODE, node, now_s)
         for band, usage in sums.items():
@@ -108,7 +108,7 @@ class PeakModels:
         if node is not None:
             cpu = node.cpu - sum(usage.cpu for usage in sums.values())
             memory = node.memory - sum(usage.memory for usage in sums.values())
-            self._add(SYSTEM, Usage(max(cpu, 0.0), max(memory, 0.0)), now_s)
+            self._add(SYSTEM, UsageSample(max(cpu, 0.0), max(memory, 0.0)), now_s)
 
     def peak(self, uid: str) -> Peak | None:
         """Return the prediction of a model, None if there is none."""
@@ -162,7 +162,7 @@ class PeakModels:
             self._models[checkpoint.uid] = model
         return refused
 
-    def _add(self, uid: str, usage: Usage, now_s: float) -> None:
+    def _add(self, uid: str, usage: UsageSample, now_s: float) -> None:
         model = self._models.get(uid)
         if model is None:
             model = self._models[uid] = _Model(self.options)

@@ -20,7 +20,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.metrics import Metric
 from koordinator.koordlet.qos.burst_limiter import BurstLimiter
-from koordinator.koordlet.qos.situation import Situation
+from koordinator.koordlet.qos.inputs import StrategyInputs
 from koordinator.koordlet.view.pods import ContainerView, PodView
 
 _UP, _DOWN = 1.2, 0.8
@@ -30,7 +30,7 @@ _NOT_BURSTABLE: Final = frozenset({QosClass.LSE, QosClass.LSR, QosClass.BE})
 _OWN_CPUS: Final = frozenset({QosClass.LSE, QosClass.LSR})
 
 
-class NodeState(StrEnum):
+class SharePoolState(StrEnum):
     """How busy the CPUs are that pods share."""
 
     OVERLOAD = "overload"
@@ -39,7 +39,7 @@ class NodeState(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Operation(StrEnum):
+class CfsQuotaOperation(StrEnum):
     """What happens to the quota of a container."""
 
     UP = "up"
@@ -49,11 +49,11 @@ class Operation(StrEnum):
 
 
 #: What the state of the node makes of an operation; what is not here stays as it is.
-OVERRIDES: Final[Mapping[tuple[NodeState, Operation], Operation]] = {
-    (NodeState.OVERLOAD, Operation.UP): Operation.DOWN,
-    (NodeState.OVERLOAD, Operation.REMAIN): Operation.DOWN,
-    (NodeState.COOLING, Operation.UP): Operation.REMAIN,
-    (NodeState.UNKNOWN, Operation.UP): Operation.REMAIN,
+OVERRIDES: Final[Mapping[tuple[SharePoolState, CfsQuotaOperation], CfsQuotaOperation]] = {
+    (SharePoolState.OVERLOAD, CfsQuotaOperation.UP): CfsQuotaOperation.DOWN,
+    (SharePoolState.OVERLOAD, CfsQuotaOperation.REMAIN): CfsQuotaOperation.DOWN,
+    (SharePoolState.COOLING, CfsQuotaOperation.UP): CfsQuotaOperation.REMAIN,
+    (SharePoolState.UNKNOWN, CfsQuotaOperation.UP): CfsQuotaOperation.REMAIN,
 }
 
 
@@ -64,25 +64,29 @@ class CpuBurst:
         self._chance = chance
         self._limiters: dict[str, BurstLimiter] = {}
 
-    def plan(self, situation: Situation) -> list[Intent]:
+    def plan(self, inputs: StrategyInputs) -> list[Intent]:
         """Return what burst is to be set, for all pods that may have any."""
-        view = situation.view
+        view = inputs.view
         strategy = view.slo.cpu_burst_strategy or CpuBurstStrategy()
-        state = node_state(situation, strategy.share_pool_threshold_percent or 0)
+        state = node_state(inputs, strategy.share_pool_threshold_percent or 0)
         intents: list[Intent] = []
         for pod in view.pods:
             if pod.labelled_qos in _NOT_BURSTABLE or not pod.is_active:
                 continue
             settings = burst_settings(pod, strategy)
             intents += _fixed_burst(pod, settings)
-            intents += self._quota_burst(situation, pod, settings, state)
+            intents += self._quota_burst(inputs, pod, settings, state)
         self._forget(view.now_s)
         return intents
 
     def _quota_burst(
-        self, situation: Situation, pod: PodView, settings: CpuBurstSettings, state: NodeState
+        self,
+        inputs: StrategyInputs,
+        pod: PodView,
+        settings: CpuBurstSettings,
+        state: SharePoolState,
     ) -> list[Intent]:
-        cgroups = situation.view.cgroups
+        cgroups = inputs.view.cgroups
         changes: list[Intent] = []
         delta = 0
         reason = ""
@@ -93,7 +97,7 @@ class CpuBurst:
             current = cgroups.number(CgroupFile.CFS_QUOTA, container.folder)
             if current is None:
                 continue
-            wish = self._operation(situation, container, settings)
+            wish = self._operation(inputs, container, settings)
             operation = OVERRIDES.get((state, wish), wish)
             target = target_quota(current, base, operation, settings.cfs_quota_burst_percent)
             if target == current:
@@ -115,18 +119,22 @@ class CpuBurst:
         return changes
 
     def _operation(
-        self, situation: Situation, container: ContainerView, settings: CpuBurstSettings
-    ) -> Operation:
-        allowed = self._is_allowed(situation, container, settings)
+        self, inputs: StrategyInputs, container: ContainerView, settings: CpuBurstSettings
+    ) -> CfsQuotaOperation:
+        allowed = self._is_allowed(inputs, container, settings)
         if settings.policy not in {"auto", "cfsQuotaBurstOnly"}:
-            return Operation.RESET
+            return CfsQuotaOperation.RESET
         if not allowed:
-            return Operation.DOWN
-        throttled = situation.last(Metric.CONTAINER_THROTTLED, container.id)
-        return Operation.UP if throttled is not None and throttled > 0 else Operation.REMAIN
+            return CfsQuotaOperation.DOWN
+        throttled = inputs.last(Metric.CONTAINER_THROTTLED, container.id)
+        return (
+            CfsQuotaOperation.UP
+            if throttled is not None and throttled > 0
+            else CfsQuotaOperation.REMAIN
+        )
 
     def _is_allowed(
-        self, situation: Situation, container: ContainerView, settings: CpuBurstSettings
+        self, inputs: StrategyInputs, container: ContainerView, settings: CpuBurstSettings
     ) -> bool:
         period_s, percent = (
             settings.cfs_quota_burst_period_seconds,
@@ -137,8 +145,8 @@ class CpuBurst:
         if percent is None or percent < 100:  # noqa: PLR2004 -- percent
             return False
         limit = container.cpu_limit_milli / 1000
-        used = situation.last(Metric.CONTAINER_CPU, container.id)
-        now_s = situation.view.now_s
+        used = inputs.last(Metric.CONTAINER_CPU, container.id)
+        now_s = inputs.view.now_s
         limiter = self._limiters.get(container.id)
         if limiter is None or limiter.capacity != period_s * (percent - 100):
             limiter = BurstLimiter(period_s, percent, now_s, float(self._chance.random()))
@@ -168,40 +176,40 @@ def burst_settings(pod: PodView, strategy: CpuBurstStrategy) -> CpuBurstSettings
     return settings if own is None else overlaid(settings, own)
 
 
-def node_state(situation: Situation, threshold_percent: int) -> NodeState:
+def node_state(inputs: StrategyInputs, threshold_percent: int) -> SharePoolState:
     """Return how busy the shared CPUs were on average in the last five intervals."""
-    view = situation.view
-    window_s = min(5 * situation.interval_s, _LONGEST_WINDOW_S)
-    node = situation.window(Metric.NODE_CPU, window_s)
+    view = inputs.view
+    window_s = min(5 * inputs.interval_s, _LONGEST_WINDOW_S)
+    node = inputs.window(Metric.NODE_CPU, window_s)
     if node is None or not view.machine.cpus:
-        return NodeState.UNKNOWN
+        return SharePoolState.UNKNOWN
     total, used = float(len(view.machine.cpus)), node.average()
     for pod in view.pods:
         if pod.labelled_qos in _OWN_CPUS:
             total -= pod.requests.get("cpu", 0) / 1000
         if pod.labelled_qos in _NOT_BURSTABLE:
-            of_pod = situation.window(Metric.POD_CPU, window_s, pod.uid)
+            of_pod = inputs.window(Metric.POD_CPU, window_s, pod.uid)
             used -= of_pod.average() if of_pod is not None else 0.0
     ratio = used / total if total > 0 else 1.0
     threshold = threshold_percent / 100
     if ratio >= threshold:
-        return NodeState.OVERLOAD
-    return NodeState.COOLING if ratio >= threshold * _COOLING else NodeState.IDLE
+        return SharePoolState.OVERLOAD
+    return SharePoolState.COOLING if ratio >= threshold * _COOLING else SharePoolState.IDLE
 
 
-def target_quota(current: int, base: int, operation: Operation, percent: int | None) -> int:
+def target_quota(current: int, base: int, operation: CfsQuotaOperation, percent: int | None) -> int:
     """Return the quota after an operation, from ``base`` to ``percent`` of it."""
     ceiling = base
     if percent is not None and percent > 100:  # noqa: PLR2004 -- percent
         ceiling = int(base * float(percent) / 100)
     match operation:
-        case Operation.UP:
+        case CfsQuotaOperation.UP:
             wanted = int(current * _UP)
-        case Operation.DOWN:
+        case CfsQuotaOperation.DOWN:
             wanted = int(current * _DOWN)
-        case Operation.RESET:
+        case CfsQuotaOperation.RESET:
             wanted = base
-        case Operation.REMAIN:
+        case CfsQuotaOperation.REMAIN:
             wanted = current
     return max(base, min(wanted, ceiling))
 

@@ -9,14 +9,14 @@ from koordinator.api.node_slo import ResourceThresholdStrategy
 from koordinator.api.resource_names import BATCH_CPU, CPU
 from koordinator.koordlet.metrics import Aggregate, Metric
 from koordinator.koordlet.qos.eviction import (
-    Candidate,
+    EvictionCandidate,
     Target,
     Task,
     best_effort_pods,
     by_priority,
     requested_task,
 )
-from koordinator.koordlet.qos.situation import Situation
+from koordinator.koordlet.qos.inputs import StrategyInputs
 from koordinator.koordlet.view.pods import PodView
 
 SATISFACTION = "BECPUEvict"
@@ -30,12 +30,12 @@ _ENOUGH_SAMPLES = 3  # one of so many parts of the window has to be sampled
 _MAX_LOWER, _MAX_UPPER = 60, 100
 
 
-def cpu_tasks(situation: Situation, features: Collection[str]) -> list[Task]:
+def cpu_tasks(inputs: StrategyInputs, features: Collection[str]) -> list[Task]:
     """Return what has to be released now; ``features`` are those that are switched on."""
-    if not situation.view.threshold.enable or situation.view.machine.capacity_milli <= 0:
+    if not inputs.view.threshold.enable or inputs.view.machine.capacity_milli <= 0:
         return []
     builders = {SATISFACTION: _satisfaction, ALLOCATABLE: _allocatable, USAGE: _usage}
-    built = (build(situation) for feature, build in builders.items() if feature in features)
+    built = (build(inputs) for feature, build in builders.items() if feature in features)
     return [task for task in built if task is not None and task.release]
 
 
@@ -55,8 +55,8 @@ def satisfaction_release(
     return int(request_milli * gap)
 
 
-def _satisfaction(situation: Situation) -> Task | None:
-    threshold = situation.view.threshold
+def _satisfaction(inputs: StrategyInputs) -> Task | None:
+    threshold = inputs.view.threshold
     lower = threshold.cpu_evict_be_satisfaction_lower_percent
     upper = threshold.cpu_evict_be_satisfaction_upper_percent
     if (
@@ -66,9 +66,9 @@ def _satisfaction(situation: Situation) -> Task | None:
         or not (lower <= upper < _MAX_UPPER)
     ):
         return None
-    window_s = _window_s(situation)
-    average = _best_effort_numbers(situation, window_s, Aggregate.average)
-    latest = _best_effort_numbers(situation, 2 * situation.interval_s, Aggregate.last)
+    window_s = _window_s(inputs)
+    average = _best_effort_numbers(inputs, window_s, Aggregate.average)
+    latest = _best_effort_numbers(inputs, 2 * inputs.interval_s, Aggregate.last)
     if average is None or latest is None:
         return None
     release = None
@@ -86,28 +86,28 @@ def _satisfaction(situation: Situation) -> Task | None:
         SATISFACTION,
         Target.REQUESTED,
         {BATCH_CPU: float(release or 0)},
-        _by_priority_and_share(situation, SATISFACTION),
+        _by_priority_and_share(inputs, SATISFACTION),
         lambda candidate: {BATCH_CPU: candidate.requested},
         f"best effort has {limit:.0f}m of {request:.0f}m requested, below {lower} %",
     )
 
 
-def _allocatable(situation: Situation) -> Task | None:
-    threshold = situation.view.threshold
+def _allocatable(inputs: StrategyInputs) -> Task | None:
+    threshold = inputs.view.threshold
     return requested_task(
-        situation.view,
+        inputs.view,
         ALLOCATABLE,
         CPU,
         (
             threshold.cpu_allocatable_evict_threshold_percent,
             threshold.cpu_allocatable_evict_lower_percent,
         ),
-        lambda highest: _candidates(situation, ALLOCATABLE, highest, lambda each: each.requested),
+        lambda highest: _candidates(inputs, ALLOCATABLE, highest, lambda each: each.requested),
     )
 
 
-def _usage(situation: Situation) -> Task | None:
-    threshold = situation.view.threshold
+def _usage(inputs: StrategyInputs) -> Task | None:
+    threshold = inputs.view.threshold
     percent, highest = (
         threshold.cpu_evict_threshold_percent,
         threshold.evict_enabled_priority_threshold,
@@ -118,11 +118,11 @@ def _usage(situation: Situation) -> Task | None:
     lower = percent - _BUFFER_PERCENT if stated is None else stated
     if lower >= percent:
         return None
-    used = situation.window(Metric.NODE_CPU, _window_s(situation))
+    used = inputs.window(Metric.NODE_CPU, _window_s(inputs))
     if used is None:
         return None
     release = usage_release(
-        int(used.average() * _MILLI), situation.view.machine.capacity_milli, percent, lower
+        int(used.average() * _MILLI), inputs.view.machine.capacity_milli, percent, lower
     )
     if release is None:
         return None
@@ -130,7 +130,7 @@ def _usage(situation: Situation) -> Task | None:
         USAGE,
         Target.USED,
         {CPU: float(release)},
-        _candidates(situation, USAGE, highest, lambda each: each.used),
+        _candidates(inputs, USAGE, highest, lambda each: each.used),
         lambda candidate: {CPU: candidate.used},
         f"the node uses {used.average():.1f} cores, {percent} % or more",
     )
@@ -148,23 +148,21 @@ def usage_release(used: int, capacity: int, threshold_percent: int, lower: int) 
 
 
 def _candidates(
-    situation: Situation, feature: str, highest: int, weight: Callable[[Candidate], float]
-) -> list[Candidate]:
+    inputs: StrategyInputs, feature: str, highest: int, weight: Callable[[EvictionCandidate], float]
+) -> list[EvictionCandidate]:
     return by_priority(
-        situation.view,
+        inputs.view,
         feature,
         CPU,
         highest_priority=highest,
-        used=lambda pod: _used_milli(situation, pod),
+        used=lambda pod: _used_milli(inputs, pod),
         weight=weight,
     )
 
 
-def _by_priority_and_share(situation: Situation, feature: str) -> list[Candidate]:
+def _by_priority_and_share(inputs: StrategyInputs, feature: str) -> list[EvictionCandidate]:
     """Return best-effort pods, lowest priority first, then those that use most of their request."""
-    found = best_effort_pods(
-        situation.view, feature, lambda pod: _used_milli(situation, pod), BATCH_CPU
-    )
+    found = best_effort_pods(inputs.view, feature, lambda pod: _used_milli(inputs, pod), BATCH_CPU)
     return sorted(
         found,
         key=lambda each: (
@@ -174,34 +172,34 @@ def _by_priority_and_share(situation: Situation, feature: str) -> list[Candidate
     )
 
 
-def _used_milli(situation: Situation, pod: PodView) -> float | None:
-    used = situation.last(Metric.POD_CPU, pod.uid)
+def _used_milli(inputs: StrategyInputs, pod: PodView) -> float | None:
+    used = inputs.last(Metric.POD_CPU, pod.uid)
     return None if used is None else float(int(used * _MILLI))
 
 
-def _window_s(situation: Situation) -> float:
-    stated = situation.view.threshold.cpu_evict_time_window_seconds
-    return max(situation.interval_s, float(stated or 0))
+def _window_s(inputs: StrategyInputs) -> float:
+    stated = inputs.view.threshold.cpu_evict_time_window_seconds
+    return max(inputs.interval_s, float(stated or 0))
 
 
 def _best_effort_numbers(
-    situation: Situation, window_s: float, number: Callable[[Aggregate], float]
+    inputs: StrategyInputs, window_s: float, number: Callable[[Aggregate], float]
 ) -> tuple[float, float, float] | None:
     """Return request, limit and use of best effort in milli-CPU, each one number of a window.
 
     None if something is unknown, or there are too few samples.
     """
     kinds = (Metric.BE_CPU_REQUEST, Metric.BE_CPU_LIMIT, Metric.BE_CPU)
-    found = [situation.window(kind, window_s) for kind in kinds]
+    found = [inputs.window(kind, window_s) for kind in kinds]
     parts = [part for part in found if part is not None]
     if len(parts) < len(kinds):
         return None
-    if any(_is_sparse(part, window_s, situation.interval_s) for part in parts):
+    if any(_is_sparse(part, window_s, inputs.interval_s) for part in parts):
         return None
     request, limit, used = (number(part) for part in parts)
-    threshold: ResourceThresholdStrategy = situation.view.threshold
+    threshold: ResourceThresholdStrategy = inputs.view.threshold
     if threshold.cpu_evict_policy == "evictByAllocatable":
-        allocatable = situation.view.machine.allocatable.get(BATCH_CPU)
+        allocatable = inputs.view.machine.allocatable.get(BATCH_CPU)
         if allocatable is None:
             return None
         limit = float(allocatable or 1)

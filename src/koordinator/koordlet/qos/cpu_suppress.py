@@ -16,7 +16,7 @@ from koordinator.domain.cpus.cpu_list import format_cpu_list
 from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.metrics import Metric
 from koordinator.koordlet.qos.cpu_choice import choose_cpus
-from koordinator.koordlet.qos.situation import Situation
+from koordinator.koordlet.qos.inputs import StrategyInputs
 from koordinator.koordlet.view.machine import infos_of
 from koordinator.koordlet.view.node_view import NodeView
 
@@ -51,56 +51,56 @@ class CpuDemand:
     host_applications: int
     system: int
 
-    def room_milli(self, threshold_percent: int, min_percent: int | None) -> int:
+    def headroom_milli(self, threshold_percent: int, min_percent: int | None) -> int:
         """Return what is left for best effort below the threshold; may be below 0."""
-        room = self.capacity * threshold_percent // 100
-        room -= self.pods + self.host_applications + self.system
+        headroom = self.capacity * threshold_percent // 100
+        headroom -= self.pods + self.host_applications + self.system
         if min_percent is not None:
-            room = max(room, self.capacity * min_percent // 100)
-        return room
+            headroom = max(headroom, self.capacity * min_percent // 100)
+        return headroom
 
 
-def suppress(situation: Situation, *, cpus_are_managed: bool = False) -> Suppression:
+def suppress(inputs: StrategyInputs, *, cpus_are_managed: bool = False) -> Suppression:
     """Return how best effort is to be held back now; whatever was held back before is undone.
 
     Nothing is changed while the node or its pods have not been measured.  ``cpus_are_managed``
     leaves CPU sets to those whom the scheduler gives CPUs of their own.
     """
-    view = situation.view
+    view = inputs.view
     threshold = view.threshold
     if cpus_are_managed:
         return Suppression((*_free_quota(view), *_free_cpus(view, depth=1)))
     if not threshold.enable:
         return Suppression((*_free_quota(view), *_free_cpus(view)))
-    demand = measure_demand(situation)
+    demand = measure_demand(inputs)
     if demand is None or threshold.cpu_suppress_threshold_percent is None:
         return Suppression()
-    room = demand.room_milli(
+    headroom = demand.headroom_milli(
         threshold.cpu_suppress_threshold_percent, threshold.cpu_suppress_min_percent
     )
     reason = (
         f"CPU suppress: {threshold.cpu_suppress_threshold_percent} % of {demand.capacity}m less "
         f"pods {demand.pods}m, host applications {demand.host_applications}m, "
-        f"system {demand.system}m leaves {room}m"
+        f"system {demand.system}m leaves {headroom}m"
     )
     ls_used = demand.pods / _MILLI
     if threshold.cpu_suppress_policy == CFS_QUOTA_POLICY:
-        quota, cores = _by_quota(view, room, reason)
+        quota, cores = _by_quota(view, headroom, reason)
         return Suppression((*quota, *_free_cpus(view)), CFS_QUOTA_POLICY, cores, ls_used)
-    sets, cores = _by_cpus(view, room, reason)
+    sets, cores = _by_cpus(view, headroom, reason)
     return Suppression((*sets, *_free_quota(view)), "cpuset", cores, ls_used)
 
 
-def measure_demand(situation: Situation) -> CpuDemand | None:
+def measure_demand(inputs: StrategyInputs) -> CpuDemand | None:
     """Return who uses how much CPU now; None while that is not known."""
-    view = situation.view
-    node = situation.last(Metric.NODE_CPU)
+    view = inputs.view
+    node = inputs.last(Metric.NODE_CPU)
     if node is None or not view.pods:
         return None
     best_effort = {pod.uid for pod in view.pods if pod.is_best_effort}
     all_pods = other_pods = 0.0
-    for uid in tuple(situation.store.owners(Metric.POD_CPU)):
-        used = situation.last(Metric.POD_CPU, uid)
+    for uid in tuple(inputs.store.owners(Metric.POD_CPU)):
+        used = inputs.last(Metric.POD_CPU, uid)
         if used is None:
             continue
         all_pods += used
@@ -108,7 +108,7 @@ def measure_demand(situation: Situation) -> CpuDemand | None:
             other_pods += used
     all_apps = other_apps = 0.0
     for application in view.slo.host_applications:
-        used = situation.last(Metric.HOST_APP_CPU, application.name)
+        used = inputs.last(Metric.HOST_APP_CPU, application.name)
         if used is None:
             continue
         all_apps += used
@@ -123,7 +123,7 @@ def measure_demand(situation: Situation) -> CpuDemand | None:
     )
 
 
-def wanted_cpus(view: NodeView, room_milli: int, current: int) -> list[int]:
+def wanted_cpus(view: NodeView, headroom_milli: int, current: int) -> list[int]:
     """Return the CPUs that best effort is to have, where it has ``current`` many; none if it can't.
 
     Those of LSR pods give their share, those of LSE pods and reserved ones are never used.
@@ -140,16 +140,16 @@ def wanted_cpus(view: NodeView, room_milli: int, current: int) -> list[int]:
     owned = infos_of(eligible & lsr, machine.cpus)
     if not shared and not owned:
         return []
-    count = max(-(-room_milli // _MILLI), MIN_CPUS)
+    count = max(-(-headroom_milli // _MILLI), MIN_CPUS)
     growth = math.ceil(len(machine.cpus) * MAX_GROWTH)
     count = min(count, current + growth)
     of_owned = count * len(owned) // (len(owned) + len(shared))
     return choose_cpus(of_owned, owned) + choose_cpus(count - of_owned, shared)
 
 
-def wanted_quota_us(capacity_milli: int, room_milli: int, current_us: int) -> int | None:
+def wanted_quota_us(capacity_milli: int, headroom_milli: int, current_us: int) -> int | None:
     """Return the quota that best effort is to have, None if it may stay as it is."""
-    quota = max(room_milli * CFS_PERIOD_US // _MILLI, MIN_QUOTA_US)
+    quota = max(headroom_milli * CFS_PERIOD_US // _MILLI, MIN_QUOTA_US)
     all_cpus = -(-capacity_milli // _MILLI) * CFS_PERIOD_US
     if current_us == UNLIMITED:
         return quota
@@ -158,12 +158,12 @@ def wanted_quota_us(capacity_milli: int, room_milli: int, current_us: int) -> in
     return min(quota, current_us + int(all_cpus * MAX_GROWTH))
 
 
-def _by_cpus(view: NodeView, room: int, reason: str) -> tuple[list[Intent], float | None]:
+def _by_cpus(view: NodeView, headroom: int, reason: str) -> tuple[list[Intent], float | None]:
     tier = view.layout.besteffort
     current = view.cgroups.cpus(tier)
     if current is None:
         return [], None
-    chosen = wanted_cpus(view, room, current.bit_count())
+    chosen = wanted_cpus(view, headroom, current.bit_count())
     if not chosen:
         return [], None
     mask = sum(1 << cpu for cpu in chosen)
@@ -173,12 +173,12 @@ def _by_cpus(view: NodeView, room: int, reason: str) -> tuple[list[Intent], floa
     return list(_cpu_sets(_tree(view, depth=2), mask, reason)), float(len(chosen))
 
 
-def _by_quota(view: NodeView, room: int, reason: str) -> tuple[list[Intent], float | None]:
+def _by_quota(view: NodeView, headroom: int, reason: str) -> tuple[list[Intent], float | None]:
     tier = view.layout.besteffort
     current_us = view.cgroups.number(CgroupFile.CFS_QUOTA, tier)
     if current_us is None:
         return [], None
-    quota_us = wanted_quota_us(view.machine.capacity_milli, room, current_us)
+    quota_us = wanted_quota_us(view.machine.capacity_milli, headroom, current_us)
     if quota_us is None:
         return [], current_us / CFS_PERIOD_US
     intent = SetCgroup(CgroupFile.CFS_QUOTA, tier, str(quota_us), reason, _OWNER)

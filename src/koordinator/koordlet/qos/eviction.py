@@ -14,7 +14,7 @@ from koordinator.api.labels import EVICTION_ENABLED, POD_PRIORITY
 from koordinator.api.qos import PriorityBand, QosClass, priority_of
 from koordinator.api.resource_names import BAND_RESOURCES, MEMORY
 from koordinator.foundation.errors import InputError
-from koordinator.koordlet.intents import Evict
+from koordinator.koordlet.intents import EvictPod
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
 
@@ -30,7 +30,7 @@ class Target(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class EvictionCandidate:
     """A pod that may go; amounts are milli-CPU or bytes, of one resource."""
 
     pod: PodView
@@ -48,12 +48,12 @@ class Task:
     feature: str
     target: Target
     release: Amounts
-    candidates: Sequence[Candidate]
-    gain: Callable[[Candidate], Amounts]
+    candidates: Sequence[EvictionCandidate]
+    gain: Callable[[EvictionCandidate], Amounts]
     why: str
 
 
-def choose_victims(tasks: Sequence[Task], leaving: Collection[str]) -> list[Evict]:
+def choose_victims(tasks: Sequence[Task], leaving: Collection[str]) -> list[EvictPod]:
     """Return whom to evict.
 
     ``leaving`` are UIDs of pods that were evicted before and are still there: what they release
@@ -101,8 +101,8 @@ def by_priority(
     *,
     highest_priority: int,
     used: Callable[[PodView], float | None],
-    weight: Callable[[Candidate], float],
-) -> list[Candidate]:
+    weight: Callable[[EvictionCandidate], float],
+) -> list[EvictionCandidate]:
     """Return the pods that agreed to be evicted, the least important first, then the heaviest.
 
     ``used`` is None for a pod that has not been measured; it stays.
@@ -117,16 +117,16 @@ def by_priority(
             and may_be_evicted(pod, feature)
             and priority_of(pod.pod) <= highest_priority
         ):
-            found.append(Candidate(pod, amount, float(band_request(pod, resource)[1])))
+            found.append(EvictionCandidate(pod, amount, float(band_request(pod, resource)[1])))
     return sorted(found, key=lambda each: (*_importance(each.pod), -weight(each)))
 
 
 def best_effort_pods(
     view: NodeView, feature: str, used: Callable[[PodView], float | None], resource: str
-) -> list[Candidate]:
+) -> list[EvictionCandidate]:
     """Return the pods of class BE that may be evicted for a feature, in the order of the node."""
     return [
-        Candidate(pod, used(pod) or 0.0, float(pod.requests.get(resource, 0)))
+        EvictionCandidate(pod, used(pod) or 0.0, float(pod.requests.get(resource, 0)))
         for pod in view.pods
         if pod.labelled_qos is QosClass.BE and may_be_evicted(pod, feature)
     ]
@@ -170,7 +170,7 @@ def requested_task(
     feature: str,
     resource: str,
     percents: tuple[int | None, int | None],
-    candidates: Callable[[int], list[Candidate]],
+    candidates: Callable[[int], list[EvictionCandidate]],
 ) -> Task | None:
     """Return what of cpu or memory was requested beyond the first percentage, down to the second.
 
@@ -186,7 +186,7 @@ def requested_task(
     release = overcommitted(view, resource, highest, percent, lower)
     bands = _bands_of(release)
 
-    def gain(candidate: Candidate) -> Amounts:
+    def gain(candidate: EvictionCandidate) -> Amounts:
         if candidate.pod.band not in bands:
             return {}
         name, amount = band_request(candidate.pod, resource)
@@ -217,7 +217,7 @@ def _is_missing(task: Task, released: Amounts) -> bool:
     return any(amount > released.get(name, 0) for name, amount in task.release.items())
 
 
-def _gains(tasks: Sequence[Task], candidate: Candidate) -> dict[Target, dict[str, float]]:
+def _gains(tasks: Sequence[Task], candidate: EvictionCandidate) -> dict[Target, dict[str, float]]:
     """Return what a victim contributes: what two tasks count is counted once."""
     gains: dict[Target, dict[str, float]] = {}
     for task in tasks:
@@ -227,9 +227,9 @@ def _gains(tasks: Sequence[Task], candidate: Candidate) -> dict[Target, dict[str
     return gains
 
 
-def _eviction(task: Task, pod: PodView) -> Evict:
+def _eviction(task: Task, pod: PodView) -> EvictPod:
     meta = pod.pod.metadata
-    return Evict(
+    return EvictPod(
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,

@@ -10,14 +10,14 @@ from koordinator.api.resource_names import BATCH_MEMORY, MEMORY
 from koordinator.koordlet.metrics import Metric
 from koordinator.koordlet.qos.cpu_evict import usage_release
 from koordinator.koordlet.qos.eviction import (
-    Candidate,
+    EvictionCandidate,
     Target,
     Task,
     best_effort_pods,
     by_priority,
     requested_task,
 )
-from koordinator.koordlet.qos.situation import Situation
+from koordinator.koordlet.qos.inputs import StrategyInputs
 from koordinator.koordlet.view.pods import PodView
 
 BEST_EFFORT = "BEMemoryEvict"
@@ -27,45 +27,45 @@ USAGE = "MemoryEvict"
 _BUFFER_PERCENT = 2
 
 
-def memory_tasks(situation: Situation, features: Collection[str]) -> list[Task]:
+def memory_tasks(inputs: StrategyInputs, features: Collection[str]) -> list[Task]:
     """Return what has to be released now; ``features`` are those that are switched on."""
-    if not situation.view.threshold.enable or situation.view.machine.memory_bytes <= 0:
+    if not inputs.view.threshold.enable or inputs.view.machine.memory_bytes <= 0:
         return []
     tasks = []
-    usage = _usage_release(situation)
+    usage = _usage_release(inputs)
     if BEST_EFFORT in features and usage is not None:
-        candidates = _best_effort(situation)
+        candidates = _best_effort(inputs)
         tasks.append(_by_usage(BEST_EFFORT, usage, candidates))
     if ALLOCATABLE in features:
-        task = _allocatable(situation)
+        task = _allocatable(inputs)
         if task is not None and task.release:
             tasks.append(task)
-    highest = situation.view.threshold.evict_enabled_priority_threshold
+    highest = inputs.view.threshold.evict_enabled_priority_threshold
     if USAGE in features and usage is not None and highest is not None:
-        candidates = _candidates(situation, USAGE, highest, lambda each: each.used)
+        candidates = _candidates(inputs, USAGE, highest, lambda each: each.used)
         tasks.append(_by_usage(USAGE, usage, candidates))
     return tasks
 
 
-def _usage_release(situation: Situation) -> tuple[int, str] | None:
+def _usage_release(inputs: StrategyInputs) -> tuple[int, str] | None:
     """Return the bytes that have to go, and why; None if all is well, unknown or misconfigured."""
-    threshold = situation.view.threshold
+    threshold = inputs.view.threshold
     percent = threshold.memory_evict_threshold_percent
     if percent is None:
         return None
     stated = threshold.memory_evict_lower_percent
     lower = percent - _BUFFER_PERCENT if stated is None else stated
-    used = situation.last(Metric.NODE_MEMORY)
+    used = inputs.last(Metric.NODE_MEMORY)
     if lower >= percent or used is None:
         return None
-    capacity = situation.view.machine.memory_bytes
+    capacity = inputs.view.machine.memory_bytes
     release = usage_release(int(used), capacity, percent, lower)
     if release is None:
         return None
     return release, f"the node uses {used / capacity:.0%} of its memory, {percent} % or more"
 
 
-def _by_usage(feature: str, usage: tuple[int, str], candidates: list[Candidate]) -> Task:
+def _by_usage(feature: str, usage: tuple[int, str], candidates: list[EvictionCandidate]) -> Task:
     release, why = usage
     return Task(
         feature,
@@ -77,41 +77,39 @@ def _by_usage(feature: str, usage: tuple[int, str], candidates: list[Candidate])
     )
 
 
-def _allocatable(situation: Situation) -> Task | None:
-    threshold = situation.view.threshold
+def _allocatable(inputs: StrategyInputs) -> Task | None:
+    threshold = inputs.view.threshold
     return requested_task(
-        situation.view,
+        inputs.view,
         ALLOCATABLE,
         MEMORY,
         (
             threshold.memory_allocatable_evict_threshold_percent,
             threshold.memory_allocatable_evict_lower_percent,
         ),
-        lambda highest: _candidates(situation, ALLOCATABLE, highest, lambda each: each.requested),
+        lambda highest: _candidates(inputs, ALLOCATABLE, highest, lambda each: each.requested),
     )
 
 
-def _best_effort(situation: Situation) -> list[Candidate]:
+def _best_effort(inputs: StrategyInputs) -> list[EvictionCandidate]:
     """Return best-effort pods: lowest priority first, then by memory, then by name, backwards."""
-    found = best_effort_pods(
-        situation.view, BEST_EFFORT, lambda pod: _used(situation, pod), BATCH_MEMORY
-    )
+    found = best_effort_pods(inputs.view, BEST_EFFORT, lambda pod: _used(inputs, pod), BATCH_MEMORY)
     by_name = sorted(found, key=lambda each: each.pod.pod.metadata.name, reverse=True)
     return sorted(by_name, key=lambda each: (each.pod.pod.spec.priority or 0, -each.used))
 
 
 def _candidates(
-    situation: Situation, feature: str, highest: int, weight: Callable[[Candidate], float]
-) -> list[Candidate]:
+    inputs: StrategyInputs, feature: str, highest: int, weight: Callable[[EvictionCandidate], float]
+) -> list[EvictionCandidate]:
     return by_priority(
-        situation.view,
+        inputs.view,
         feature,
         MEMORY,
         highest_priority=highest,
-        used=lambda pod: _used(situation, pod),
+        used=lambda pod: _used(inputs, pod),
         weight=weight,
     )
 
 
-def _used(situation: Situation, pod: PodView) -> float | None:
-    return situation.last(Metric.POD_MEMORY, pod.uid)
+def _used(inputs: StrategyInputs, pod: PodView) -> float | None:
+    return inputs.last(Metric.POD_MEMORY, pod.uid)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from koordinator.api.labels import BINDING_ADMISSION_BYPASS
 from koordinator.manager.admission.lookup import Lookup
-from koordinator.manager.admission.request import AdmissionRequest, Denial, Operation
+from koordinator.manager.admission.request import AdmissionOperation, AdmissionRequest, Denial
 
 _EVERYWHERE = "*"
 _FORBIDDEN = 403
@@ -27,7 +27,7 @@ class BindingRules:
 
 def validate_binding(request: AdmissionRequest, lookup: Lookup, rules: BindingRules) -> None:
     """Raise Denial if the user may not bind this pod; a pod that can't be read may be bound."""
-    if request.operation != Operation.CREATE or not rules.user_names:
+    if request.operation != AdmissionOperation.CREATE or not rules.user_names:
         return
     if any(name in request.user for name in rules.user_names):
         return

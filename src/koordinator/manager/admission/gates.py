@@ -9,7 +9,7 @@ from typing import Final
 from koordinator.foundation.errors import InputError
 
 
-class Gate(StrEnum):
+class ManagerFeature(StrEnum):
     """What can be switched by the flag ``--feature-gates``."""
 
     WEBHOOK_FRAMEWORK = "WebhookFramework"
@@ -40,12 +40,12 @@ class Gate(StrEnum):
 #: every pod that wants a GPU, so nodes have to offer it.
 DEFAULT_GATES: Final = frozenset(
     (
-        Gate.WEBHOOK_FRAMEWORK,
-        Gate.POD_MUTATING,
-        Gate.POD_VALIDATING,
-        Gate.QUOTA_MUTATING,
-        Gate.QUOTA_VALIDATING,
-        Gate.SYNC_GPU_SHARED,
+        ManagerFeature.WEBHOOK_FRAMEWORK,
+        ManagerFeature.POD_MUTATING,
+        ManagerFeature.POD_VALIDATING,
+        ManagerFeature.QUOTA_MUTATING,
+        ManagerFeature.QUOTA_VALIDATING,
+        ManagerFeature.SYNC_GPU_SHARED,
     )
 )
 #: Gates of the original that switch what does not exist here yet.
@@ -64,7 +64,7 @@ NOT_YET: Final = frozenset(
 )
 
 
-def parse_gates(text: str) -> frozenset[Gate]:
+def parse_gates(text: str) -> frozenset[ManagerFeature]:
     """Return the gates that are on after ``A=true,B=false``.
 
     Raises InputError for an unknown gate, a value that is none, and a gate that can't be on yet.
@@ -85,9 +85,9 @@ def parse_gates(text: str) -> frozenset[Gate]:
                 raise InputError(problem, source="--feature-gates")
             continue
         try:
-            gate = Gate(name)
+            gate = ManagerFeature(name)
         except ValueError:
-            accepted = ", ".join(sorted([*Gate, *NOT_YET]))
+            accepted = ", ".join(sorted([*ManagerFeature, *NOT_YET]))
             raise InputError(
                 f"found {name!r}; accepted are {accepted}", source="--feature-gates"
             ) from None

@@ -15,11 +15,11 @@ from koordinator.api.slo_config import CONFIG_NAME, CONFIG_NAMESPACE, CONFIG_TYP
 from koordinator.foundation.faults import FaultHandler, raise_fault
 from koordinator.manager.admission.binding import BindingRules, validate_binding
 from koordinator.manager.admission.config_maps import validate_config_map
-from koordinator.manager.admission.gates import Gate
+from koordinator.manager.admission.gates import ManagerFeature
 from koordinator.manager.admission.lookup import Lookup
 from koordinator.manager.admission.nodes import mutate_node_status, validate_node
-from koordinator.manager.admission.pod_mutating import mutate_pod
-from koordinator.manager.admission.pod_validating import validate_pod
+from koordinator.manager.admission.pod_mutation import mutate_pod
+from koordinator.manager.admission.pod_validation import validate_pod
 from koordinator.manager.admission.quotas import mutate_quota, validate_quota
 from koordinator.manager.admission.request import AdmissionRequest
 from koordinator.manager.admission.reservations import mutate_reservation
@@ -34,7 +34,7 @@ QUOTA_PATH: Final = "scheduling-sigs-k8s-io-v1alpha1-elasticquota"
 class HookOptions:
     """What the command line says about admission."""
 
-    gates: AbstractSet[Gate]
+    gates: AbstractSet[ManagerFeature]
     config: tuple[str, str] = (CONFIG_NAMESPACE, CONFIG_NAME)  # namespace and name
     needs_names: bool = False
     binding: BindingRules = field(default_factory=BindingRules)
@@ -55,7 +55,7 @@ class Hook:
 
     path: str
     entries: Sequence[Entry]
-    gate: Gate
+    gate: ManagerFeature
     group: str
     version: str = "v1"
     resource: str
@@ -66,7 +66,7 @@ class Hook:
 
 def enabled_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tuple[Hook, ...]:
     """Return the hooks that are on."""
-    if Gate.WEBHOOK_FRAMEWORK not in options.gates:
+    if ManagerFeature.WEBHOOK_FRAMEWORK not in options.gates:
         return ()
     return tuple(hook for hook in all_hooks(options, on_fault) if hook.gate in options.gates)
 
@@ -88,7 +88,7 @@ def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tup
                     label=(POD_MUTATING_UPDATE, "true"),
                 ),
             ),
-            gate=Gate.POD_MUTATING,
+            gate=ManagerFeature.POD_MUTATING,
             group="",
             resource="pods",
             policy="pods",
@@ -97,7 +97,7 @@ def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tup
         Hook(
             path="/validate-pod",
             entries=(Entry(name="vpod.koordinator.sh", operations=("CREATE", "UPDATE")),),
-            gate=Gate.POD_VALIDATING,
+            gate=ManagerFeature.POD_VALIDATING,
             group="",
             resource="pods",
             policy="pods",
@@ -106,7 +106,7 @@ def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tup
         Hook(
             path="/validate-pod-binding",
             entries=(Entry(name="vpodbinding.koordinator.sh", operations=("CREATE",)),),
-            gate=Gate.BINDING,
+            gate=ManagerFeature.BINDING,
             group="",
             resource="pods/binding",
             policy="bindings",
@@ -115,7 +115,7 @@ def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tup
         Hook(
             path=f"/mutate-{QUOTA_PATH}",
             entries=(Entry(name="melasticquota.koordinator.sh", operations=("CREATE", "UPDATE")),),
-            gate=Gate.QUOTA_MUTATING,
+            gate=ManagerFeature.QUOTA_MUTATING,
             group="scheduling.sigs.k8s.io",
             version="v1alpha1",
             resource="elasticquotas",
@@ -130,7 +130,7 @@ def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tup
                     operations=("CREATE", "UPDATE", "DELETE"),
                 ),
             ),
-            gate=Gate.QUOTA_VALIDATING,
+            gate=ManagerFeature.QUOTA_VALIDATING,
             group="scheduling.sigs.k8s.io",
             version="v1alpha1",
             resource="elasticquotas",
@@ -140,7 +140,7 @@ def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tup
         Hook(
             path="/mutate-node-status",
             entries=(Entry(name="mnode-status.koordinator.sh", operations=("CREATE", "UPDATE")),),
-            gate=Gate.NODE_MUTATING,
+            gate=ManagerFeature.NODE_MUTATING,
             group="",
             resource="nodes/status",
             policy="nodeStatus",
@@ -149,7 +149,7 @@ def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tup
         Hook(
             path="/validate-node",
             entries=(Entry(name="vnode.koordinator.sh", operations=("CREATE", "UPDATE")),),
-            gate=Gate.NODE_VALIDATING,
+            gate=ManagerFeature.NODE_VALIDATING,
             group="",
             resource="nodes",
             policy="nodes",
@@ -164,7 +164,7 @@ def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tup
                     label=(CONFIG_MAP_TYPE, CONFIG_TYPE),
                 ),
             ),
-            gate=Gate.CONFIG_MAP_VALIDATING,
+            gate=ManagerFeature.CONFIG_MAP_VALIDATING,
             group="",
             resource="configmaps",
             policy="configmaps",
@@ -178,7 +178,7 @@ def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tup
         Hook(
             path="/mutate-reservation",
             entries=(Entry(name="mreservation-create.koordinator.sh", operations=("CREATE",)),),
-            gate=Gate.RESERVATION_MUTATING,
+            gate=ManagerFeature.RESERVATION_MUTATING,
             group="scheduling.koordinator.sh",
             version="v1alpha1",
             resource="reservations",

@@ -12,10 +12,10 @@ from koordinator.api.meta import JsonObject
 from koordinator.api.node import Node
 from koordinator.domain.colocation.amplification import amplified
 from koordinator.foundation.errors import InputError
-from koordinator.manager.admission.gates import Gate
+from koordinator.manager.admission.gates import ManagerFeature
 from koordinator.manager.admission.lookup import Lookup
-from koordinator.manager.admission.request import AdmissionRequest, Denial, Operation
-from koordinator.manager.configuration.checking import check_node
+from koordinator.manager.admission.request import AdmissionOperation, AdmissionRequest, Denial
+from koordinator.manager.configuration.checks import check_node
 
 _INTERNAL = 500
 
@@ -23,10 +23,10 @@ _INTERNAL = 500
 def mutate_node_status(
     request: AdmissionRequest,
     lookup: Lookup,  # noqa: ARG001 -- the signature of a hook
-    gates: AbstractSet[Gate],  # noqa: ARG001
+    gates: AbstractSet[ManagerFeature],  # noqa: ARG001
 ) -> JsonObject:
     """Return the node with what it shows; a creation changes nothing.  Raises Denial."""
-    if request.operation != Operation.UPDATE or request.subresource != "status":
+    if request.operation != AdmissionOperation.UPDATE or request.subresource != "status":
         return request.obj
     try:
         old, new = decode(request.old or {}, Node), decode(request.obj, Node)
@@ -40,11 +40,11 @@ def mutate_node_status(
 def validate_node(
     request: AdmissionRequest,
     lookup: Lookup,
-    gates: AbstractSet[Gate],  # noqa: ARG001 -- the signature of a hook
+    gates: AbstractSet[ManagerFeature],  # noqa: ARG001 -- the signature of a hook
     config: tuple[str, str] = ("koordinator-system", "slo-controller-config"),
 ) -> None:
     """Raise Denial if labels change so that two strategies of one section select the node."""
-    if request.operation != Operation.UPDATE or request.subresource:
+    if request.operation != AdmissionOperation.UPDATE or request.subresource:
         return
     old_labels = ((request.old or {}).get("metadata") or {}).get("labels") or {}
     if old_labels == ((request.obj.get("metadata") or {}).get("labels") or {}):

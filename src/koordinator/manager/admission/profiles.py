@@ -30,7 +30,7 @@ _INTERNAL = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Matched:
+class MatchedProfiles:
     """Profiles that apply to an object, by name."""
 
     profiles: tuple[ClusterColocationProfile, ...]
@@ -51,7 +51,7 @@ def match_profiles(
     namespace: str | None,
     lookup: Lookup,
     on_fault: FaultHandler = raise_fault,
-) -> Matched:
+) -> MatchedProfiles:
     """Return the profiles whose selectors both fit; ``namespace`` None: that one isn't asked.
 
     A selector that can't be read, and a namespace that isn't known, fit: so the original.  A
@@ -66,11 +66,11 @@ def match_profiles(
                 found.append(profile)
         except Exception as error:  # noqa: BLE001 -- told
             on_fault(fault_of(STAGE, error, about=f"{profile.KIND} {profile.key}"))
-    return Matched(tuple(sorted(found, key=lambda profile: profile.metadata.name)))
+    return MatchedProfiles(tuple(sorted(found, key=lambda profile: profile.metadata.name)))
 
 
 def made_with(
-    matched: Matched, make: Callable[[Matched], ResultT], on_fault: FaultHandler
+    matched: MatchedProfiles, make: Callable[[MatchedProfiles], ResultT], on_fault: FaultHandler
 ) -> ResultT:
     """Return what is made of an object with all profiles but those with which that breaks.
 
@@ -84,13 +84,13 @@ def made_with(
     except Exception:
         if not matched.profiles:
             raise
-    result = make(Matched(()))
+    result = make(MatchedProfiles(()))
     refusal: Denial | InputError | None = None
     kept: tuple[ClusterColocationProfile, ...] = ()
     for profile in matched.profiles:
         more = (*kept, profile)
         try:
-            result, refusal = make(Matched(more)), None
+            result, refusal = make(MatchedProfiles(more)), None
         except (Denial, InputError) as error:
             refusal = error  # unless a later profile puts it right
         except Exception as error:  # noqa: BLE001 -- told

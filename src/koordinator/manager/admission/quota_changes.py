@@ -13,7 +13,7 @@ from koordinator.api.labels import (
     QUOTA_TREE_ID,
 )
 from koordinator.api.meta import ObjectMeta
-from koordinator.manager.admission.request import Operation
+from koordinator.manager.admission.request import AdmissionOperation
 
 _LABELS = (QUOTA_PARENT, QUOTA_IS_PARENT, QUOTA_IS_ROOT, QUOTA_TREE_ID, QUOTA_ALLOW_FORCE_UPDATE)
 _ANNOTATIONS = (NAMESPACES.key, GUARANTEED.key)
@@ -25,7 +25,7 @@ class QuotaChange(msgspec.Struct, frozen=True, kw_only=True):
     ``previous_version`` is the resourceVersion of what it replaces, empty of a creation.
     """
 
-    operation: Operation
+    operation: AdmissionOperation
     quota: ElasticQuota
     previous_version: str = ""
 
@@ -37,7 +37,7 @@ class QuotaChange(msgspec.Struct, frozen=True, kw_only=True):
     def shortened(self) -> "QuotaChange":
         """Return the change with no more of the quota than decisions about others read."""
         meta = self.quota.metadata
-        if self.operation is Operation.DELETE:
+        if self.operation is AdmissionOperation.DELETE:
             named = ObjectMeta(name=meta.name, namespace=meta.namespace)
             return replace(self, quota=ElasticQuota(metadata=named, spec=ElasticQuotaSpec()))
         kept = ObjectMeta(

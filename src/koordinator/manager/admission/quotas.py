@@ -25,19 +25,19 @@ from koordinator.domain.quota import (
 from koordinator.domain.quota.topology import QuotaTopology
 from koordinator.foundation.errors import ClusterError, InputError
 from koordinator.manager.admission.annotations import check_annotations
-from koordinator.manager.admission.gates import Gate
+from koordinator.manager.admission.gates import ManagerFeature
 from koordinator.manager.admission.lookup import Lookup
 from koordinator.manager.admission.quota_changes import QuotaChange
-from koordinator.manager.admission.request import AdmissionRequest, Denial, Operation
+from koordinator.manager.admission.request import AdmissionOperation, AdmissionRequest, Denial
 
 
 def mutate_quota(
     request: AdmissionRequest,
     lookup: Lookup,
-    gates: AbstractSet[Gate],  # noqa: ARG001 -- the signature of a hook
+    gates: AbstractSet[ManagerFeature],  # noqa: ARG001 -- the signature of a hook
 ) -> JsonObject:
     """Return the quota with parent, tree and weights.  Raises Denial."""
-    if request.operation == Operation.DELETE:
+    if request.operation == AdmissionOperation.DELETE:
         return request.obj
     try:
         quota = decode(request.obj, ElasticQuota)
@@ -53,16 +53,18 @@ def mutate_quota(
     return apply_merge_patch(request.obj, merge_patch(quota, filled))
 
 
-def validate_quota(request: AdmissionRequest, lookup: Lookup, gates: AbstractSet[Gate]) -> None:
+def validate_quota(
+    request: AdmissionRequest, lookup: Lookup, gates: AbstractSet[ManagerFeature]
+) -> None:
     """Raise Denial unless a quota may be created, changed or deleted."""
     rules = PlaceRules(
-        guarantees_usage=Gate.QUOTA_GUARANTEE in gates,
-        allows_fewer_resources=Gate.QUOTA_FEWER_KEYS in gates,
+        guarantees_usage=ManagerFeature.QUOTA_GUARANTEE in gates,
+        allows_fewer_resources=ManagerFeature.QUOTA_FEWER_KEYS in gates,
     )
     try:
         new = decode(request.obj or {}, ElasticQuota)
         old = decode(request.old or {}, ElasticQuota)
-        quota = old if request.operation == Operation.DELETE and request.old else new
+        quota = old if request.operation == AdmissionOperation.DELETE and request.old else new
 
         def decide(quotas: QuotaTopology) -> tuple[None, QuotaChange | None]:
             change = _checked(request.operation, old, quota, quotas, lookup=lookup, rules=rules)
@@ -85,21 +87,23 @@ def _checked(
     rules: PlaceRules,
 ) -> QuotaChange | None:
     """Return what the request changes for other quotas.  Raises InputError if it may not be."""
-    if operation == Operation.DELETE:
+    if operation == AdmissionOperation.DELETE:
         check_deleted_quota(new, quotas, _pods_of(new, lookup))
         previous = new.metadata.resource_version
-        return QuotaChange(operation=Operation.DELETE, quota=new, previous_version=previous)
-    if operation == Operation.CREATE:
+        return QuotaChange(
+            operation=AdmissionOperation.DELETE, quota=new, previous_version=previous
+        )
+    if operation == AdmissionOperation.CREATE:
         check_annotations(new, None)
         check_new_quota(new, quotas, rules)
-        return QuotaChange(operation=Operation.CREATE, quota=new)
+        return QuotaChange(operation=AdmissionOperation.CREATE, quota=new)
     check_annotations(new, old)
     if is_unchanged(old, new):  # such as by the scheduler, that reports what is used
         return None
     pods = _pods_of(new, lookup) if new.is_parent and not old.is_parent else []
     check_changed_quota(old, new, quotas, rules, pods)
     previous = old.metadata.resource_version
-    return QuotaChange(operation=Operation.UPDATE, quota=new, previous_version=previous)
+    return QuotaChange(operation=AdmissionOperation.UPDATE, quota=new, previous_version=previous)
 
 
 def _undecided(error: ClusterError) -> Denial:
@@ -107,19 +111,21 @@ def _undecided(error: ClusterError) -> Denial:
 
 
 def check_pod_in_quota(
-    operation: str, old: Pod | None, new: Pod, lookup: Lookup, gates: AbstractSet[Gate]
+    operation: str, old: Pod | None, new: Pod, lookup: Lookup, gates: AbstractSet[ManagerFeature]
 ) -> None:
     """Raise InputError if a pod may not be in its quota, or becomes preemptible or the reverse."""
     if old is not None:
         check_changed_pod(old, new)
-    if operation != Operation.CREATE:
+    if operation != AdmissionOperation.CREATE:
         return
     quotas = lookup.quotas()
     namespace = new.metadata.namespace
     name = new.metadata.labels.get(QUOTA_NAME, "")
     if not name:
         name = next(iter(quotas.bound_to(namespace)), namespace)
-    check_pod_quota(new, quotas.get(name), parents_take_pods=Gate.PARENT_QUOTA_PODS in gates)
+    check_pod_quota(
+        new, quotas.get(name), parents_take_pods=ManagerFeature.PARENT_QUOTA_PODS in gates
+    )
 
 
 def _pods_of(quota: ElasticQuota, lookup: Lookup) -> list[str]:

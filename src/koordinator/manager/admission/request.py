@@ -10,7 +10,7 @@ from koordinator.api.meta import JsonObject
 from koordinator.foundation.errors import KoordinatorError
 
 
-class Operation(StrEnum):
+class AdmissionOperation(StrEnum):
     """What the request wants to do."""
 
     CREATE = "CREATE"

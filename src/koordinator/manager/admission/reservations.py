@@ -7,16 +7,16 @@ from collections.abc import Set as AbstractSet
 
 from koordinator.api.meta import JsonObject
 from koordinator.foundation.faults import FaultHandler, raise_fault
-from koordinator.manager.admission.gates import Gate
+from koordinator.manager.admission.gates import ManagerFeature
 from koordinator.manager.admission.lookup import Lookup
 from koordinator.manager.admission.profiles import applied, made_with, match_profiles
-from koordinator.manager.admission.request import AdmissionRequest, Operation
+from koordinator.manager.admission.request import AdmissionOperation, AdmissionRequest
 
 
 def mutate_reservation(
     request: AdmissionRequest,
     lookup: Lookup,
-    gates: AbstractSet[Gate],  # noqa: ARG001 -- the signature of a hook
+    gates: AbstractSet[ManagerFeature],  # noqa: ARG001 -- the signature of a hook
     on_fault: FaultHandler = raise_fault,
 ) -> JsonObject:
     """Return the reservation with the profiles of its template applied.
@@ -25,7 +25,7 @@ def mutate_reservation(
     """
     spec = request.obj.get("spec") or {}
     template = spec.get("template")
-    if request.operation != Operation.CREATE or not template:
+    if request.operation != AdmissionOperation.CREATE or not template:
         return request.obj
     labels = (template.get("metadata") or {}).get("labels") or {}
     matched = match_profiles(labels, None, lookup, on_fault)

@@ -40,9 +40,9 @@ from koordinator.domain.colocation.overlay import overlaid
 from koordinator.domain.colocation.strategy import MINUTE_S, STATIC, USAGE, Strategy
 from koordinator.foundation.errors import InputError
 from koordinator.manager.configuration import defaults
+from koordinator.manager.configuration.node_entries import NodeEntry, entry_for
 from koordinator.manager.configuration.ranges import range_problems
-from koordinator.manager.configuration.reading import SloConfig
-from koordinator.manager.configuration.selecting import NodeEntry, entry_for
+from koordinator.manager.configuration.reader import SloConfig
 
 _RATIO_LABELS = (
     (keys.CPU_RECLAIM_RATIO, "cpu_reclaim_threshold_percent"),

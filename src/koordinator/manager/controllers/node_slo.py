@@ -10,7 +10,7 @@ from koordinator.api.codec import merge_patch
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.node_slo import NodeSlo
-from koordinator.manager.configuration.reading import SloConfig
+from koordinator.manager.configuration.reader import SloConfig
 from koordinator.manager.configuration.strategies import render_slo
 from koordinator.manager.writes import Create, Delete, Patch, Write
 

@@ -23,8 +23,8 @@ from koordinator.domain.devices.node_lock import is_locked, lock_text, locked
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import ClusterError, ConflictError, InputError, NotFoundError
 from koordinator.scheduler.binding.life import TRANSITIONS, LifeEvent, LifeState, illegal_move
-from koordinator.scheduler.contract import NOTHING, Holding
-from koordinator.scheduler.cycle import Choice, Scorecard
+from koordinator.scheduler.contract import NOTHING, AllocationResult
+from koordinator.scheduler.cycle import NodeChoice, Scorecard
 from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PlacedPod, PodClass
 from koordinator.scheduler.transaction import Transaction
@@ -47,7 +47,7 @@ class Assumed(Struct, eq=False):  # a struct: one is made per pod
 
     queued: QueuedPod
     node: str
-    holding: Holding
+    allocation: AllocationResult
     placed: PlacedPod
     state: LifeState = LifeState.ASSUMED
     attempt: AttemptRecord | None = None  # in which it was decided
@@ -101,15 +101,15 @@ class Binder:
         self._attempt = attempt
         self.assumed.clear()
 
-    def assume(self, queued: QueuedPod, pod_class: PodClass, choice: Choice) -> Assumed:
+    def assume(self, queued: QueuedPod, pod_class: PodClass, choice: NodeChoice) -> Assumed:
         """Put one pod on its node, with everything it holds there."""
         transaction = Transaction(self._state)
         placed = transaction.place(
-            queued.key, queued.pod, pod_class, choice.row, choice.holding.belongings
+            queued.key, queued.pod, pod_class, choice.row, choice.allocation.pod_allocation
         )
-        assumed = Assumed(queued, choice.node, choice.holding, placed, transaction=transaction)
+        assumed = Assumed(queued, choice.node, choice.allocation, placed, transaction=transaction)
         self.assumed.append(assumed)
-        for item in choice.holding.objects:
+        for item in choice.allocation.objects:
             transaction.put_object(item)
         assumed.attempt = self._attempt
         return assumed
@@ -148,9 +148,9 @@ class Binder:
         then on, whatever becomes of the pod.
         """
         try:
-            if assumed.holding.node_lock:
-                self._lock(assumed.holding.node_lock, assumed)
-            for item in assumed.holding.objects:
+            if assumed.allocation.node_lock:
+                self._lock(assumed.allocation.node_lock, assumed)
+            for item in assumed.allocation.objects:
                 self._state.objects.put(self._write(item))
         except ClusterError as error:
             self.forget(assumed)
@@ -164,8 +164,8 @@ class Binder:
         for assumed in batch:
             assumed.move(LifeEvent.SEND)
             assumed.sent_s = now_s
-            if assumed.holding.stamps:
-                assumed.holding = _stamped(assumed.holding, now_ns)
+            if assumed.allocation.stamps:
+                assumed.allocation = _stamped(assumed.allocation, now_ns)
         binds = self._cluster.bind([_binding(assumed) for assumed in batch])
         self._under_way.append((binds, dict(enumerate(batch))))
 
@@ -236,21 +236,21 @@ class Binder:
         return self._cluster.patch(type(item), meta.name, meta.namespace, patch)
 
 
-def _stamped(holding: Holding, now_ns: int) -> Holding:
+def _stamped(allocation: AllocationResult, now_ns: int) -> AllocationResult:
     """Return what is held, with the annotations that say when the bind was sent."""
-    annotations = dict(holding.annotations)
-    for stamp in holding.stamps:
+    annotations = dict(allocation.annotations)
+    for stamp in allocation.stamps:
         annotations |= stamp(now_ns)
-    return replace(holding, annotations=annotations, stamps=())
+    return replace(allocation, annotations=annotations, stamps=())
 
 
 def _binding(assumed: Assumed) -> Binding:
-    meta, holding = assumed.queued.pod.metadata, assumed.holding
+    meta, allocation = assumed.queued.pod.metadata, assumed.allocation
     return Binding(
         namespace=meta.namespace,
         name=meta.name,
         node=assumed.node,
         uid=meta.uid,
-        annotations=holding.annotations,
-        labels=holding.labels,
+        annotations=allocation.annotations,
+        labels=allocation.labels,
     )

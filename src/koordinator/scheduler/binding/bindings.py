@@ -15,9 +15,9 @@ from koordinator.foundation.errors import (
 from koordinator.foundation.faults import Fault
 from koordinator.scheduler.binding.binder import Assumed, Binder
 from koordinator.scheduler.binding.life import LifeEvent, LifeState
-from koordinator.scheduler.contract import Action, ClusterEvent, Holding, Profile
-from koordinator.scheduler.cycle import Cycle
-from koordinator.scheduler.isolation import Isolation
+from koordinator.scheduler.contract import Action, AllocationResult, ClusterEvent, Profile
+from koordinator.scheduler.cycle import SchedulingCycle
+from koordinator.scheduler.isolation import PluginIsolation
 from koordinator.scheduler.queue import QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 
@@ -60,8 +60,8 @@ class Bindings:
         binder: Binder,
         *,
         queue: SchedulingQueue,
-        cycles: Mapping[str, Cycle],
-        isolation: Isolation,
+        cycles: Mapping[str, SchedulingCycle],
+        isolation: PluginIsolation,
         observer: BindingObserver,
     ) -> None:
         self._clock, self._state, self._binder, self._queue = clock, state, binder, queue
@@ -96,8 +96,8 @@ class Bindings:
         for active in self._concerned(assumed).permit:
             permit = active.plugin.permit(assumed.queued.pod, assumed.node)
             if permit.annotations:
-                more = Holding(annotations=permit.annotations)
-                assumed.holding = assumed.holding.joined(more)
+                more = AllocationResult(annotations=permit.annotations)
+                assumed.allocation = assumed.allocation.joined(more)
             if permit.refusal:
                 self._refuse(assumed, active.name, permit.refusal)
                 return
@@ -230,8 +230,8 @@ class Bindings:
     def _needs_preparation(self, assumed: Assumed) -> bool:
         if assumed.transaction is None:  # of a run: nobody has anything to prepare
             return False
-        holding = assumed.holding
-        return bool(self._concerned(assumed).pre_bind or holding.objects or holding.node_lock)
+        allocation = assumed.allocation
+        return bool(self._concerned(assumed).pre_bind or allocation.objects or allocation.node_lock)
 
     def _is_prepared(self, assumed: Assumed) -> bool:
         error = self._binder.prepare(assumed)
@@ -358,7 +358,7 @@ class Bindings:
     def _concerned(self, assumed: Assumed) -> Profile:
         return self._cycle_of(assumed).concerning(assumed.placed.pod_class)
 
-    def _cycle_of(self, assumed: Assumed) -> Cycle:
+    def _cycle_of(self, assumed: Assumed) -> SchedulingCycle:
         return self._cycles[assumed.queued.pod.spec.scheduler_name]
 
 

@@ -4,7 +4,7 @@
 ``stages``      the stages for one pod, on top of the kept evaluations
 ``runs``        a run of identical pods in one go, with the same outcome
 ``offers``      how many pods of a kind each node takes
-``room``        how many pods of a kind there is room for, at most
+``headroom``        how many pods of a kind there is room for, at most
 ``scorecard``   the same questions answered from scratch and in full: diagnosis, ``--scores``, the
                 reference in tests
 ``what_if``     worlds without some pods, for preemption
@@ -16,18 +16,18 @@
 No I/O, no clock, no queue: the loop (``scheduler.loop``) owns those.
 """
 
+from koordinator.scheduler.cycle.headroom import UNBOUNDED, HeadroomBound
 from koordinator.scheduler.cycle.rivals import Nominations, priority_of
-from koordinator.scheduler.cycle.room import UNBOUNDED, RoomBound
 from koordinator.scheduler.cycle.scorecard import Scorecard, scorecard
-from koordinator.scheduler.cycle.stages import Choice, Cycle, Refused
+from koordinator.scheduler.cycle.stages import NodeChoice, ReserveRefusal, SchedulingCycle
 
 __all__ = [
     "UNBOUNDED",
-    "Choice",
-    "Cycle",
+    "HeadroomBound",
+    "NodeChoice",
     "Nominations",
-    "Refused",
-    "RoomBound",
+    "ReserveRefusal",
+    "SchedulingCycle",
     "Scorecard",
     "priority_of",
     "scorecard",

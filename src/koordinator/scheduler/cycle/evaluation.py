@@ -33,7 +33,7 @@ UNFIT = -1  # in place of a total: the node does not take the pod
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PluginPart:
     """An active plugin and the part of the pod that it reads."""
 
     active: ActivePlugin
@@ -44,16 +44,16 @@ class Part:
 class Program:
     """The node-local plugins that have a say about a pod, by what makes their answer change."""
 
-    node_filters: tuple[Part, ...]
-    node_scores: tuple[Part, ...]
-    usage_filters: tuple[Part, ...]
-    usage_scores: tuple[Part, ...]
+    node_filters: tuple[PluginPart, ...]
+    node_scores: tuple[PluginPart, ...]
+    usage_filters: tuple[PluginPart, ...]
+    usage_scores: tuple[PluginPart, ...]
     arithmetic: Arithmetic  # of the usage filters and scores that are no more than that
     judge: Callable[[Arithmetic, Snapshot, BoolArray, IntArray], None]
-    joint: tuple[Part, ...]  # those of plugins that do both at once
-    other_filters: tuple[Part, ...]  # those that are more
-    other_scores: tuple[Part, ...]
-    relative: tuple[Part, ...]  # scores to be normalised over the feasible nodes
+    joint: tuple[PluginPart, ...]  # those of plugins that do both at once
+    other_filters: tuple[PluginPart, ...]  # those that are more
+    other_scores: tuple[PluginPart, ...]
+    relative: tuple[PluginPart, ...]  # scores to be normalised over the feasible nodes
     linear: bool  # amounts and pod counts are all that placing such a pod changes for these plugins
     spreads: tuple[bool, ...]  # of these, whether they are scaled as ``Spread`` says
     versions: tuple[Callable[[Snapshot], Hashable], ...]  # of the plugins that have one
@@ -76,21 +76,21 @@ class Program:
 
 def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Program:
     """Return which node-local plugins have a say about the pod."""
-    lists: dict[str, list[Part]] = {
+    lists: dict[str, list[PluginPart]] = {
         name: [] for name in ("node_f", "node_s", "usage_f", "usage_s", "relative")
     }
     linear = not pod.host_ports
     for active in profile.filter:
         if active.plugin.reads is not Reads.CLUSTER and wants_filter(active, snapshot, pod):
             which = "node_f" if active.plugin.reads is Reads.NODE else "usage_f"
-            lists[which].append(Part(active, part_key(active, pod)))
+            lists[which].append(PluginPart(active, part_key(active, pod)))
             linear &= moves_sums_only(active, snapshot, pod)
     for active in profile.score:
         if active.plugin.reads is not Reads.CLUSTER and wants_score(active, snapshot, pod):
             which = "node_s" if active.plugin.reads is Reads.NODE else "usage_s"
             if hasattr(active.plugin, "normalize"):
                 which = "relative"
-            lists[which].append(Part(active, part_key(active, pod)))
+            lists[which].append(PluginPart(active, part_key(active, pod)))
             linear &= moves_sums_only(active, snapshot, pod)
             linear &= which != "relative" or active.plugin.reads is Reads.NODE
     plugins = [part.active.plugin for parts in lists.values() for part in parts]
@@ -185,7 +185,7 @@ def view_for(profile: Profile, state: ClusterState, pod: PodClass) -> Snapshot:
 
 
 @dataclass(slots=True, eq=False)
-class NodeFacts:
+class NodeFactResult:
     """One plugin's answer that depends on node facts only: ``ok`` or ``score`` over all rows."""
 
     version: Hashable
@@ -338,7 +338,7 @@ class Evaluator:
         self._keep_bytes = keep_bytes
         self._keys: WeakValueDictionary[Hashable, EvaluationKey] = WeakValueDictionary()
         self._kept: OrderedDict[EvaluationKey, Evaluation] = OrderedDict()
-        self._facts: OrderedDict[Hashable, NodeFacts] = OrderedDict()
+        self._facts: OrderedDict[Hashable, NodeFactResult] = OrderedDict()
         self._generation = 0  # of classes when idle ones were last dropped
 
     @property
@@ -415,7 +415,7 @@ class Evaluator:
         snapshot = self.snapshot
         return tuple([version(snapshot) for version in program.versions])
 
-    def node_facts(self, method: str, part: Part, pod: PodClass) -> BoolArray | IntArray:
+    def node_facts(self, method: str, part: PluginPart, pod: PodClass) -> BoolArray | IntArray:
         """Return a ``Reads.NODE`` plugin's verdict or raw score for every row.
 
         Don't write to it.
@@ -432,7 +432,7 @@ class Evaluator:
             or facts.layout != state.layout
         ):
             values = self._ask(method, active, snapshot, pod)
-            facts = NodeFacts(version, state.layout, state.node_log.position, values)
+            facts = NodeFactResult(version, state.layout, state.node_log.position, values)
             self._facts[key] = facts
             bound = max(64, self._keep_bytes // 8 // (values.nbytes + _OVERHEAD))
             while len(self._facts) > bound:

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from koordinator.scheduler.contract import ActivePlugin, Holding, Profile, Reads
+from koordinator.scheduler.contract import ActivePlugin, AllocationResult, Profile, Reads
 from koordinator.scheduler.cycle.evaluation import view_for, wants_filter
-from koordinator.scheduler.cycle.reserving import reserve
+from koordinator.scheduler.cycle.reserve import reserve
 from koordinator.scheduler.cycle.rivals import Nominations
-from koordinator.scheduler.job_preemption import Problem, Shape
+from koordinator.scheduler.job_preemption import PreemptionProblem, Shape
 from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
 
@@ -17,7 +17,7 @@ class StateTrial:
     """Implements ``job_preemption.Trial``: the state is changed and changed back."""
 
     def __init__(
-        self, profile: Profile, state: ClusterState, problem: Problem, rivals: Nominations
+        self, profile: Profile, state: ClusterState, problem: PreemptionProblem, rivals: Nominations
     ) -> None:
         self._profile, self._state = profile, state
         self._problem, self._rivals = problem, rivals
@@ -96,10 +96,10 @@ class StateTrial:
     def _put(self, transaction: Transaction, shape: Shape, row: int) -> bool:
         """Put a member on a node with all that it takes there."""
         held = reserve(self._profile, self._view(shape.pod_class), shape.pod_class, row)
-        if not isinstance(held, Holding):
+        if not isinstance(held, AllocationResult):
             return False
         key = f"member:{len(self._state.pods.by_key)}"
-        transaction.place(key, shape.pod, shape.pod_class, row, held.belongings)
+        transaction.place(key, shape.pod, shape.pod_class, row, held.pod_allocation)
         for item in held.objects:
             transaction.put_object(item)
         return True

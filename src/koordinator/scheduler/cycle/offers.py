@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from koordinator.api.pod import Pod
-from koordinator.scheduler.contract import ActivePlugin, Holding
+from koordinator.scheduler.contract import ActivePlugin, AllocationResult
 from koordinator.scheduler.cycle.evaluation import UNFIT, Evaluation, Evaluator, compared
 from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
@@ -21,17 +21,17 @@ UNLIMITED = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SamplePod:
     """A pod that stands for many, and who has a say about such pods."""
 
     pod: Pod
     pod_class: PodClass
     cluster_filters: Sequence[ActivePlugin]  # those that look at other nodes
     #: What a pod would hold on a row; None if it can't have there what it needs.
-    reserve: Callable[[PodClass, int], Holding | None]
+    reserve: Callable[[PodClass, int], AllocationResult | None]
 
 
-def offers(evaluator: Evaluator, sample: Sample, rows: IntArray, most: int) -> IntArray:
+def offers(evaluator: Evaluator, sample: SamplePod, rows: IntArray, most: int) -> IntArray:
     """Return how many such pods each of the rows takes, at most ``most``, ``(n_rows,)``."""
     pod, pod_class = sample.pod, sample.pod_class
     state, evaluation = evaluator.state, evaluator.of(pod_class)
@@ -54,7 +54,7 @@ def offers(evaluator: Evaluator, sample: Sample, rows: IntArray, most: int) -> I
     return slots
 
 
-def _accepted(sample: Sample, state: ClusterState) -> BoolArray:
+def _accepted(sample: SamplePod, state: ClusterState) -> BoolArray:
     snapshot = Snapshot(state)
     accepted = np.ones(len(snapshot), bool)
     for active in sample.cluster_filters:
@@ -97,7 +97,7 @@ def _bisected(
     return low
 
 
-def _tried(evaluator: Evaluator, sample: Sample, rows: IntArray, most: int) -> IntArray:
+def _tried(evaluator: Evaluator, sample: SamplePod, rows: IntArray, most: int) -> IntArray:
     """Return how many pods could be placed on each row, none of which is left there."""
     slots = np.zeros(len(rows), np.int64)
     left = np.arange(len(rows))
@@ -109,10 +109,12 @@ def _tried(evaluator: Evaluator, sample: Sample, rows: IntArray, most: int) -> I
             went_on = []
             for index in left.tolist():
                 row = int(rows[index])
-                holding = sample.reserve(sample.pod_class, row)
-                if holding is not None:
+                allocation = sample.reserve(sample.pod_class, row)
+                if allocation is not None:
                     key = f"offer:{row}:{number}"
-                    transaction.place(key, sample.pod, sample.pod_class, row, holding.belongings)
+                    transaction.place(
+                        key, sample.pod, sample.pod_class, row, allocation.pod_allocation
+                    )
                     slots[index] += 1
                     went_on.append(index)
             left = np.array(went_on, np.int64)

@@ -10,8 +10,8 @@ from msgspec import Struct
 from koordinator.api.pod import Pod
 from koordinator.scheduler.contract import (
     ActivePlugin,
+    AllocationResult,
     Attempt,
-    Holding,
     Member,
     Profile,
     Reads,
@@ -26,10 +26,10 @@ from koordinator.scheduler.cycle.evaluation import (
     wants_filter,
     wants_score,
 )
-from koordinator.scheduler.cycle.offers import Sample, offers
-from koordinator.scheduler.cycle.reserving import reserve
+from koordinator.scheduler.cycle.headroom import UNBOUNDED, HeadroomBound, HeadroomTable
+from koordinator.scheduler.cycle.offers import SamplePod, offers
+from koordinator.scheduler.cycle.reserve import reserve
 from koordinator.scheduler.cycle.rivals import Nominations, priority_of, rivals_of
-from koordinator.scheduler.cycle.room import UNBOUNDED, RoomBound, RoomTable
 from koordinator.scheduler.cycle.runs import merge_run
 from koordinator.scheduler.cycle.scorecard import Scorecard, prefilter, scorecard
 from koordinator.scheduler.cycle.what_if import StateWhatIf, rejection
@@ -38,16 +38,16 @@ from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, Po
 from koordinator.scheduler.transaction import Transaction
 
 
-class Choice(Struct, frozen=True):  # a struct: one is made per pod
+class NodeChoice(Struct, frozen=True):  # a struct: one is made per pod
     """Where a pod goes and what it takes there besides its requests."""
 
     row: int
     node: str
-    holding: Holding
+    allocation: AllocationResult
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class ReserveRefusal:
     """A node was chosen, but a reserve plugin could not get there what the pod needs."""
 
     plugin: str
@@ -55,7 +55,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Concerned:
+class ConcernedPlugins:
     """The plugins that may have something to say about a kind of pod."""
 
     profile: Profile
@@ -63,7 +63,7 @@ class Concerned:
     cluster_scores: tuple[ActivePlugin, ...]
 
     @classmethod
-    def with_pod(cls, profile: Profile, pod: PodClass) -> "Concerned":
+    def with_pod(cls, profile: Profile, pod: PodClass) -> "ConcernedPlugins":
         profile = profile.concerning(pod)
         return cls(profile, _of_cluster(profile.filter), _of_cluster(profile.score))
 
@@ -78,14 +78,14 @@ class RunKey:
     __slots__ = ("__weakref__",)
 
 
-class Cycle:
+class SchedulingCycle:
     """Scheduling decisions of one profile on one state.  Decides; the caller places and binds."""
 
     def __init__(self, profile: Profile, state: ClusterState) -> None:
         self.profile = profile
         self.state = state
         self._evaluator = Evaluator(profile, state)
-        self._rooms = RoomTable(state)
+        self._headrooms = HeadroomTable(state)
         self._run_keys: WeakValueDictionary[Hashable, RunKey] = WeakValueDictionary()
         self._counts_requests = any(a.name == "NodeResourcesFit" for a in profile.filter)
         self._learning = [a for a in profile.score if hasattr(a.plugin, "arrived")]
@@ -116,10 +116,10 @@ class Cycle:
         """Return the plugins that may have something to say about such a pod."""
         return self._concerned(pod).profile
 
-    def _concerned(self, pod: PodClass) -> Concerned:
-        known: Concerned | None = pod.facts.get(self)
+    def _concerned(self, pod: PodClass) -> ConcernedPlugins:
+        known: ConcernedPlugins | None = pod.facts.get(self)
         if known is None:
-            known = pod.facts[self] = Concerned.with_pod(self.profile, pod)
+            known = pod.facts[self] = ConcernedPlugins.with_pod(self.profile, pod)
         return known
 
     def runs_with_others(self, pod: PodClass) -> bool:
@@ -160,7 +160,7 @@ class Cycle:
         """Return why no node takes one more after each row has taken so many, ``(n_rows,)``."""
         return scorecard(self.profile, self.state, pod, taken).diagnosis()
 
-    def bound(self, *pods: PodClass) -> RoomBound | None:
+    def bound(self, *pods: PodClass) -> HeadroomBound | None:
         """Return how many pods of these kinds together have room, at most; None: nobody knows."""
         if not self._counts_requests:
             return None
@@ -170,8 +170,8 @@ class Cycle:
             if view.loans is not None:
                 return None
             versions.append(self._evaluator.versions_of(pod, view))
-        return RoomBound(
-            self._rooms,
+        return HeadroomBound(
+            self._headrooms,
             tuple(map(self.run_key, pods)),
             tuple(versions),
             lambda: np.min([compared(self.profile, self.state, pod) for pod in pods], axis=0),
@@ -190,13 +190,13 @@ class Cycle:
         """Return ``(n_columns,)``: what of the pod's requests is compared with what is free."""
         return compared(self.profile, self.state, pod)
 
-    def note_room(self, pod: PodClass, fits: IntArray) -> None:
+    def note_headroom(self, pod: PodClass, fits: IntArray) -> None:
         """Note how many such pods the rows take, ``(n_rows,)``, as things are."""
         bound = self.bound(pod)
         if bound is not None:
             bound.note(fits)
 
-    def room_at_most(self, pod: PodClass, level: int | None = None) -> int:
+    def headroom_at_most(self, pod: PodClass, level: int | None = None) -> int:
         """Return how many such pods may fit by now, at most; with a level: in one domain of it."""
         bound = self.bound(pod)
         most = UNBOUNDED if bound is None else bound.most(of_row=self.domains_at(level))
@@ -248,7 +248,7 @@ class Cycle:
         *,
         nominated_node: str = "",
         first_attempt: bool = True,
-    ) -> Choice | Refused | None:
+    ) -> NodeChoice | ReserveRefusal | None:
         """Return the best node and what to hold there.
 
         Refused if a plugin can't reserve there; None if no node fits.  The pod's own
@@ -402,12 +402,14 @@ class Cycle:
     def _lowest_rank(self, rows: IntArray) -> int:
         return int(rows[np.argmin(self.state.nodes.rank[rows])])
 
-    def _reserve(self, snapshot: Snapshot, pod_class: PodClass, row: int) -> Choice | Refused:
+    def _reserve(
+        self, snapshot: Snapshot, pod_class: PodClass, row: int
+    ) -> NodeChoice | ReserveRefusal:
         held = reserve(self.concerning(pod_class), snapshot, pod_class, row)
-        if isinstance(held, Holding):
-            return Choice(row, self.state.nodes.names[row], held)
+        if isinstance(held, AllocationResult):
+            return NodeChoice(row, self.state.nodes.names[row], held)
         plugin, refusal = held
-        return Refused(plugin, refusal.reason)
+        return ReserveRefusal(plugin, refusal.reason)
 
     # -- places chosen elsewhere -------------------------------------------------------------
 
@@ -447,23 +449,23 @@ class Cycle:
                 row = self.state.nodes.rows.get(node)
                 for rival, rival_class in rivals if row is not None else ():
                     transaction.place(f"nominated:{rival.key}", rival, rival_class, row or 0)
-            sample = Sample(pod, pod_class, cluster, self._held_on)
+            sample = SamplePod(pod, pod_class, cluster, self._held_on)
             slots[among] = offers(self._evaluator, sample, among, most)
         return slots
 
-    def _held_on(self, pod: PodClass, row: int) -> Holding | None:
+    def _held_on(self, pod: PodClass, row: int) -> AllocationResult | None:
         found = self._reserve(self._evaluator.view(pod), pod, row)
-        return found.holding if isinstance(found, Choice) else None
+        return found.allocation if isinstance(found, NodeChoice) else None
 
     def is_refused(self, pod: PodClass) -> bool:
         """Return whether the pod is refused whatever the node."""
         return prefilter(self.concerning(pod), self._evaluator.view(pod), pod) is not None
 
-    def choose_on(self, pod: PodClass, row: int) -> Choice | Refused:
+    def choose_on(self, pod: PodClass, row: int) -> NodeChoice | ReserveRefusal:
         """Return what a pod holds on a row that was chosen for it, if every filter accepts it."""
         plugin, reasons = rejection(self.profile, self.state, pod, row)
         if plugin:
-            return Refused(plugin, ", ".join(reasons))
+            return ReserveRefusal(plugin, ", ".join(reasons))
         return self._reserve(self._evaluator.view(pod), pod, row)
 
     # -- a run of identical pods -------------------------------------------------------------
@@ -511,12 +513,12 @@ class Cycle:
         """Return whether a plugin refuses a pod as a whole, as things are now."""
         return active.plugin.prefilter(self._evaluator.snapshot, pod_class) is not None
 
-    def room_for(self, active: ActivePlugin, pod_class: PodClass, most: int) -> int:
+    def headroom_for(self, active: ActivePlugin, pod_class: PodClass, most: int) -> int:
         """Return how many such pods in a row one plugin does not refuse, at most ``most``."""
         if self.refuses(active, pod_class):
             return 0
-        room: int = active.plugin.run_limit(self._evaluator.snapshot, pod_class, most)
-        return room
+        headroom: int = active.plugin.run_limit(self._evaluator.snapshot, pod_class, most)
+        return headroom
 
     def version(self, active: ActivePlugin) -> Hashable:
         """Return the version of a plugin."""

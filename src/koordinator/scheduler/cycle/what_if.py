@@ -12,8 +12,8 @@ from koordinator.scheduler.contract import (
     Reads,
 )
 from koordinator.scheduler.cycle.evaluation import view_for, wants_filter
+from koordinator.scheduler.cycle.job_headroom import free_headroom
 from koordinator.scheduler.cycle.job_reasons import job_reasons
-from koordinator.scheduler.cycle.job_room import make_room
 from koordinator.scheduler.cycle.rivals import Nominations
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.job_preemption import breaks_gang
@@ -62,17 +62,17 @@ class StateWhatIf:
 
     def breaks_gang(self, victims: Sequence[PlacedPod]) -> bool:
         """Return whether a gang would be left with too few members without those, but with some."""
-        books = [active.plugin.gangs for active in self._profile.gangs]
-        return breaks_gang(self._state, books, victims)
+        caches = [active.plugin.gangs for active in self._profile.gangs]
+        return breaks_gang(self._state, caches, victims)
 
-    def make_room(
+    def free_headroom(
         self,
         members: Sequence[Member],
         rows: IntArray | None = None,
         allows: Allows | None = None,
     ) -> PostFilterResult:
         """Return places for all members of a job, and who has to go for them."""
-        return make_room(
+        return free_headroom(
             self._profile, self._state, self._rivals, members, rows=rows, allows=allows
         )
 

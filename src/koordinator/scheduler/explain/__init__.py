@@ -8,46 +8,46 @@
 ``gangs``        what all members of a gang need that find no place
 ``short_gangs``  what a gang needs that is short of members
 ``sentences``    reasons in plain words
-``turns``        where the pod is in the queue, and what brings it on
+``attempts``        where the pod is in the queue, and what brings it on
 ``explanation``  what is told, as data
 
 Reads the state and leaves it as it was; writes nothing and decides nothing.
 """
 
 from koordinator.scheduler.explain.explanation import (
-    CauseTold,
+    CauseReport,
     EmptyCluster,
     Explanation,
     Forecast,
     NearNode,
+    QueueStatus,
     Remedy,
-    Turn,
 )
 from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
 from koordinator.scheduler.explain.pods import causes, empty_cluster, nearest_nodes
 from koordinator.scheduler.explain.question import Question, ask
+from koordinator.scheduler.explain.queue_status import queue_status
 from koordinator.scheduler.explain.remedies import remedies
 from koordinator.scheduler.explain.short_gangs import short_gang, smaller_gang
-from koordinator.scheduler.explain.turns import turn
 
 __all__ = [
     "Cause",
-    "CauseTold",
+    "CauseReport",
     "EmptyCluster",
     "Explanation",
     "Forecast",
     "NearNode",
     "Obstacles",
     "Question",
+    "QueueStatus",
     "Remedy",
-    "Turn",
     "ask",
     "causes",
     "empty_cluster",
     "nearest_nodes",
     "obstacles",
+    "queue_status",
     "remedies",
     "short_gang",
     "smaller_gang",
-    "turn",
 ]

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 
-class CauseTold(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class CauseReport(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Something against the pod."""
 
     plugin: str
@@ -50,7 +50,7 @@ class EmptyCluster(Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     why: str = ""  # not
 
 
-class Turn(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class QueueStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Where the pod is in the queue."""
 
     state: str  # a QueueState
@@ -77,11 +77,11 @@ class Explanation(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     verdict: str  # placed, fits, waits; of objects in manifests also ended, lost
     summary: str
     node: str = ""
-    causes: tuple[CauseTold, ...] = ()
+    causes: tuple[CauseReport, ...] = ()
     gang: str = ""
     nearest: tuple[NearNode, ...] = ()
     empty_cluster: EmptyCluster | None = None
     remedies: tuple[Remedy, ...] = ()
-    queue: Turn | None = None
+    queue: QueueStatus | None = None
     last_message: str = ""
     forecast: Forecast | None = None

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from koordinator.api.labels import HOSTNAME
 from koordinator.api.pod import Pod
-from koordinator.scheduler.contract import Holding
+from koordinator.scheduler.contract import AllocationResult
 from koordinator.scheduler.cycle.evaluation import view_for
-from koordinator.scheduler.cycle.reserving import reserve
+from koordinator.scheduler.cycle.reserve import reserve
 from koordinator.scheduler.explain.explanation import Remedy
 from koordinator.scheduler.explain.pinned import is_pinned
 from koordinator.scheduler.explain.question import Question
@@ -92,9 +92,9 @@ def _place(
         return False
     snapshot = view_for(other.asking, asked.state, pod_class)
     held = reserve(other.asking, snapshot, pod_class, row)
-    if not isinstance(held, Holding):
+    if not isinstance(held, AllocationResult):
         return False
-    transaction.place(_key(number), pod, pod_class, row, held.belongings)
+    transaction.place(_key(number), pod, pod_class, row, held.pod_allocation)
     return True
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from koordinator.domain.reservations.fitting import BY_NODE
+from koordinator.domain.reservations.fit import BY_NODE
 from koordinator.scheduler.contract import Profile, Refusal, Rejections
 from koordinator.scheduler.cycle.evaluation import view_for, wants_filter
 from koordinator.scheduler.cycle.rivals import Nominations

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from koordinator.scheduler.diagnosis import quantity, spoken
-from koordinator.scheduler.explain.explanation import CauseTold, EmptyCluster, NearNode
+from koordinator.scheduler.explain.explanation import CauseReport, EmptyCluster, NearNode
 from koordinator.scheduler.explain.obstacles import Cause
 from koordinator.scheduler.explain.question import Question
 from koordinator.scheduler.explain.sentences import sentence
@@ -14,7 +14,7 @@ HOMES_TRIED = 8  # nodes that are emptied in thought
 NO_NODES = "there are no nodes"
 
 
-def causes(question: Question, gates: Sequence[Cause] = ()) -> Iterator[CauseTold]:
+def causes(question: Question, gates: Sequence[Cause] = ()) -> Iterator[CauseReport]:
     """Tell all that is against the pod: what holds everywhere, what decides, the rest.
 
     ``gates`` are what keeps it out of the queue.
@@ -23,9 +23,9 @@ def causes(question: Question, gates: Sequence[Cause] = ()) -> Iterator[CauseTol
     for cause in (*gates, *found.refusals):
         detail = question.refusal_detail(cause.plugins)
         words = sentence(cause.reason)
-        yield CauseTold(plugin=cause.plugin, reason=cause.reason, sentence=words, detail=detail)
+        yield CauseReport(plugin=cause.plugin, reason=cause.reason, sentence=words, detail=detail)
     if not len(found.rows):
-        yield CauseTold(plugin="", reason=NO_NODES, sentence=NO_NODES)
+        yield CauseReport(plugin="", reason=NO_NODES, sentence=NO_NODES)
     if not found.rejected.all():
         return  # a node takes it: what is against others is no cause
     decisive = found.decisive
@@ -34,7 +34,7 @@ def causes(question: Question, gates: Sequence[Cause] = ()) -> Iterator[CauseTol
     for index, cause in enumerate(found.causes):
         mask = found.blocked[index]
         told.append(
-            CauseTold(
+            CauseReport(
                 plugin=cause.plugin,
                 reason=cause.reason,
                 sentence=sentence(cause.reason),

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from koordinator.api.pod import Pod
-from koordinator.scheduler.contract import Holding, Profile, Reads, Refusal
+from koordinator.scheduler.contract import AllocationResult, Profile, Reads, Refusal
 from koordinator.scheduler.cycle.evaluation import view_for
-from koordinator.scheduler.cycle.reserving import reserve
+from koordinator.scheduler.cycle.reserve import reserve
 from koordinator.scheduler.cycle.rivals import Nominations
 from koordinator.scheduler.cycle.what_if import StateWhatIf
 from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
@@ -193,7 +193,7 @@ class Question:
                 transaction.displace(placed)
             snapshot = view_for(self.asking, self.state, self.pod_class)
             held = reserve(self.asking, snapshot, self.pod_class, row)
-        return () if isinstance(held, Holding) else (held[1].reason,)
+        return () if isinstance(held, AllocationResult) else (held[1].reason,)
 
     def reserved(self, row: int) -> frozenset[str]:
         """Return the keys of what holds room on a node that the pod may use."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from koordinator.api.pod import Pod
-from koordinator.domain.gangs import Gang, GangBook
+from koordinator.domain.gangs import Gang, GangCache
 from koordinator.domain.gangs.gang import MemberState
 from koordinator.scheduler.explain.explanation import Remedy
 
@@ -13,9 +13,9 @@ NAMED = 5  # members
 StartTogether = Callable[[Sequence[str], int], bool]
 
 
-def short_gang(book: GangBook, pod: Pod, start_together: StartTogether) -> Iterator[Remedy]:
+def short_gang(cache: GangCache, pod: Pod, start_together: StartTogether) -> Iterator[Remedy]:
     """Yield how the gang of a pod that waits before the queue could become whole."""
-    own = book.gang_of(pod)
+    own = cache.gang_of(pod)
     if own is None or own.terms is None:
         text = (
             f"say how many members its gang needs: make the PodGroup {own.id}"
@@ -26,7 +26,7 @@ def short_gang(book: GangBook, pod: Pod, start_together: StartTogether) -> Itera
         return
     group = own.terms.group
     for name in group:
-        gang = book.gangs.get(name)
+        gang = cache.gangs.get(name)
         if gang is None or gang.terms is None:
             text = f"make the gang {name}, with which it starts"
             yield Remedy(kind="gang", text=text, sufficient=False, tried=False)

@@ -9,8 +9,8 @@ Pure arithmetic over arrays, except for a ``Trial``, which asks the real filters
 ``planner``   all of it together, and the plan
 """
 
-from koordinator.scheduler.job_preemption.planner import Plan, Trial, make_plan
-from koordinator.scheduler.job_preemption.problem import Problem, Shape, Shortage
+from koordinator.scheduler.job_preemption.planner import PreemptionPlan, Trial, make_plan
+from koordinator.scheduler.job_preemption.problem import PreemptionProblem, QuotaShortage, Shape
 from koordinator.scheduler.job_preemption.victims import (
     VictimJob,
     VictimTable,
@@ -19,10 +19,10 @@ from koordinator.scheduler.job_preemption.victims import (
 )
 
 __all__ = [
-    "Plan",
-    "Problem",
+    "PreemptionPlan",
+    "PreemptionProblem",
+    "QuotaShortage",
     "Shape",
-    "Shortage",
     "Trial",
     "VictimJob",
     "VictimTable",

@@ -15,15 +15,15 @@ from typing import Protocol
 
 import numpy as np
 
-from koordinator.scheduler.job_preemption.choosing import (
-    Choice,
+from koordinator.scheduler.job_preemption.problem import PreemptionProblem
+from koordinator.scheduler.job_preemption.reprieve import broken_jobs, close, spare
+from koordinator.scheduler.job_preemption.victim_choice import (
+    VictimChoice,
     choose,
     freed,
     might_fit,
     spare_left,
 )
-from koordinator.scheduler.job_preemption.problem import Problem
-from koordinator.scheduler.job_preemption.sparing import broken_jobs, close, spare
 from koordinator.scheduler.snapshot import BoolArray, IntArray, PlacedPod
 
 MOST_TRIES = 8  # with what the real filters say about the nodes chosen before
@@ -49,7 +49,7 @@ class Trial(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PreemptionPlan:
     """Victims and places; all members have one."""
 
     victims: tuple[PlacedPod, ...]  # without those that are being deleted already
@@ -57,7 +57,7 @@ class Plan:
     places: tuple[IntArray, ...]  # of each shape: rows of the cluster, one per member, ascending
 
 
-def make_plan(problem: Problem, trial: Trial | None = None) -> Plan | None:
+def make_plan(problem: PreemptionProblem, trial: Trial | None = None) -> PreemptionPlan | None:
     """Return the cheapest plan found; None if none was.
 
     That may be wrong where members differ, or where it matters which members a gang can spare.
@@ -75,7 +75,7 @@ def make_plan(problem: Problem, trial: Trial | None = None) -> Plan | None:
     return None
 
 
-def _levels(problem: Problem) -> Iterator[int]:
+def _levels(problem: PreemptionProblem) -> Iterator[int]:
     """Yield the lowest level that may be enough, some higher ones, and the highest."""
     top = problem.victims.levels - 1
     low = bisect_left(range(-1, top), x=True, key=lambda level: might_fit(problem, level)) - 1
@@ -83,9 +83,11 @@ def _levels(problem: Problem) -> Iterator[int]:
     yield top
 
 
-def _tried(problem: Problem, level: int, choice: Choice, trial: Trial) -> Choice | None:
+def _tried(
+    problem: PreemptionProblem, level: int, choice: VictimChoice, trial: Trial
+) -> VictimChoice | None:
     """Let the real filters confirm a choice, or choose again with what they say."""
-    found: Choice | None = choice
+    found: VictimChoice | None = choice
     for _ in range(MOST_TRIES):
         if found is None:
             return None
@@ -109,12 +111,14 @@ def _tried(problem: Problem, level: int, choice: Choice, trial: Trial) -> Choice
     return None
 
 
-def _used(choice: Choice) -> IntArray:
+def _used(choice: VictimChoice) -> IntArray:
     """Return the nodes on which members are planned."""
     return np.flatnonzero(sum(choice.places))
 
 
-def _short(choice: Choice, taken: Sequence[IntArray], rows: IntArray | None = None) -> IntArray:
+def _short(
+    choice: VictimChoice, taken: Sequence[IntArray], rows: IntArray | None = None
+) -> IntArray:
     """Return the nodes that take fewer members than planned."""
     pairs = zip(choice.places, taken, strict=True)
     lacking = np.logical_or.reduce([count < planned for planned, count in pairs])
@@ -125,7 +129,9 @@ def _short(choice: Choice, taken: Sequence[IntArray], rows: IntArray | None = No
     return np.flatnonzero(lacking)
 
 
-def _evict_rows(problem: Problem, level: int, choice: Choice, rows: IntArray) -> bool:
+def _evict_rows(
+    problem: PreemptionProblem, level: int, choice: VictimChoice, rows: IntArray
+) -> bool:
     """Evict everybody up to a level from these nodes; False if all were so already."""
     victims = problem.victims
     there = np.zeros(len(problem.rows), bool)
@@ -146,9 +152,9 @@ def _evict_rows(problem: Problem, level: int, choice: Choice, rows: IntArray) ->
     return True
 
 
-def _spared(problem: Problem, choice: Choice, trial: Trial | None) -> Choice:
+def _spared(problem: PreemptionProblem, choice: VictimChoice, trial: Trial | None) -> VictimChoice:
     """Return the choice without the victims that need not go."""
-    spared = Choice(choice.evicted.copy(), choice.free.copy(), choice.places)
+    spared = VictimChoice(choice.evicted.copy(), choice.free.copy(), choice.places)
     if trial is None:
         spare(problem, spared, None)
         return spared
@@ -165,7 +171,7 @@ def _spared(problem: Problem, choice: Choice, trial: Trial | None) -> Choice:
     return spared
 
 
-def _plan(problem: Problem, choice: Choice) -> Plan:
+def _plan(problem: PreemptionProblem, choice: VictimChoice) -> PreemptionPlan:
     victims = problem.victims
     evicted = np.flatnonzero(choice.evicted & ~victims.gone)
     chosen = [victims.pods[at] for at in evicted.tolist()]
@@ -174,7 +180,7 @@ def _plan(problem: Problem, choice: Choice) -> Plan:
     used = np.zeros(len(problem.rows), bool)
     used[_used(choice)] = True
     leaving = np.flatnonzero(victims.gone & used[victims.row])
-    return Plan(
+    return PreemptionPlan(
         tuple(chosen),
         tuple(victims.pods[at] for at in leaving.tolist()),
         tuple(np.repeat(problem.rows, count) for count in choice.places),

@@ -21,7 +21,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
+class QuotaShortage:
     """What victims have to free besides room on nodes: what the quota of the job lacks."""
 
     missing: IntArray  # (n_missing,) > 0, by resource
@@ -29,11 +29,11 @@ class Shortage:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PreemptionProblem:
     """A job and the nodes that it may use."""
 
     rows: IntArray  # (n_rows,) numbers of the rows in the cluster, ascending
     free: IntArray  # (n_rows, n_columns) what no pod has taken; negative where there is too little
     shapes: tuple[Shape, ...]  # those that ask for the most first
     victims: VictimTable
-    shortage: Shortage | None = None
+    shortage: QuotaShortage | None = None

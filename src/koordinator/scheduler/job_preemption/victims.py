@@ -20,7 +20,7 @@ import numpy.typing as npt
 from koordinator.api.labels import is_preemptible, is_quota_preemptible
 from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget
-from koordinator.domain.gangs import Gang, GangBook, gang_id
+from koordinator.domain.gangs import Gang, GangCache, gang_id
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.scheduler.preemption import covers
 from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray, PlacedPod, PodClass
@@ -148,7 +148,7 @@ def victims_of(
     columns: IntArray,
     below: int,
     *,
-    gangs: Sequence[GangBook],
+    gangs: Sequence[GangCache],
     budgets: Sequence[PodDisruptionBudget],
     own: AbstractSet[str] = frozenset(),
     allows: Allows | None = None,
@@ -288,11 +288,11 @@ def _find(state: ClusterState, rows: IntArray, rules: _Rules) -> _Found:
 
 
 def breaks_gang(
-    state: ClusterState, books: Sequence[GangBook], victims: Sequence[PlacedPod]
+    state: ClusterState, caches: Sequence[GangCache], victims: Sequence[PlacedPod]
 ) -> bool:
     """Return whether a gang would be left with fewer members than it needs, but with some."""
     going = {placed.key: gang_id(placed.pod.metadata) for placed in victims}
-    for gangs in _groups(filter(None, going.values()), books).values():
+    for gangs in _groups(filter(None, going.values()), caches).values():
         alive = {one: _alive(state, gang) for one, gang in gangs.items()}
         left = {one: keys - going.keys() for one, keys in alive.items()}
         is_short = any(
@@ -313,16 +313,16 @@ def _alive(state: ClusterState, gang: Gang) -> set[str]:
     }
 
 
-def _groups(ids: Iterable[str], books: Sequence[GangBook]) -> dict[str, dict[str, Gang]]:
+def _groups(ids: Iterable[str], caches: Sequence[GangCache]) -> dict[str, dict[str, Gang]]:
     """Return the gang groups of these gangs, each with its gangs by id."""
     groups: dict[str, dict[str, Gang]] = {}
     for own_id in ids:
-        for book in books:
-            gang = book.gangs.get(own_id)
+        for cache in caches:
+            gang = cache.gangs.get(own_id)
             if gang is not None and gang.terms is not None:
                 terms = gang.terms
                 groups[terms.group_id] = {
-                    one: known for one in terms.group if (known := book.gangs.get(one)) is not None
+                    one: known for one in terms.group if (known := cache.gangs.get(one)) is not None
                 }
                 break
     return groups

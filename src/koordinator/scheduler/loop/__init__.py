@@ -13,8 +13,8 @@
 The only part of the scheduler with a loop, a clock and a cluster, beside ``binding``.
 """
 
-from koordinator.scheduler.loop.options import Options
+from koordinator.scheduler.loop.options import SchedulerOptions
 from koordinator.scheduler.loop.outcomes import Bound, Evicted, Outcome, Unschedulable
 from koordinator.scheduler.loop.scheduler import Scheduler
 
-__all__ = ["Bound", "Evicted", "Options", "Outcome", "Scheduler", "Unschedulable"]
+__all__ = ["Bound", "Evicted", "Outcome", "Scheduler", "SchedulerOptions", "Unschedulable"]

@@ -175,13 +175,13 @@ class Attempts:
         if self._hooks.observe:
             self.note(PodsBound(self._clock.now_s(), bound))
         for assumed in bound:
-            queued, holding = assumed.queued, assumed.holding
+            queued, allocation = assumed.queued, assumed.allocation
             self._outcomes.append(
                 Bound(
                     queued.key,
                     assumed.node,
-                    holding.annotations,
-                    holding.labels,
+                    allocation.annotations,
+                    allocation.labels,
                     assumed.scorecard,
                     reservation_name(queued.pod.metadata),
                 )

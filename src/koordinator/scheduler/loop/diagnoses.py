@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from msgspec import structs
 
 from koordinator.api.pod import Pod
-from koordinator.scheduler.cycle import Cycle, Scorecard, priority_of
+from koordinator.scheduler.cycle import SchedulingCycle, Scorecard, priority_of
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.queue import Nominator
 from koordinator.scheduler.snapshot import ClusterState, PodClass
@@ -75,14 +75,18 @@ class Diagnoses:
             state.unbound_changes,
         )
 
-    def known(self, cycle: Cycle, pod_class: PodClass) -> Diagnosis | None:
+    def known(self, cycle: SchedulingCycle, pod_class: PodClass) -> Diagnosis | None:
         """Ten thousand pods of one kind that don't fit are diagnosed once."""
         if self._explain or self.nominated() or self._known_at != self.world():
             return None
         return self._known.get((cycle.profile.scheduler_name, pod_class.id))
 
     def diagnose(
-        self, cycle: Cycle, pod: Pod, pod_class: PodClass, scorecard: Scorecard | None = None
+        self,
+        cycle: SchedulingCycle,
+        pod: Pod,
+        pod_class: PodClass,
+        scorecard: Scorecard | None = None,
     ) -> Diagnosis:
         """Find out why a pod fits nowhere, and keep the answer for its like."""
         diagnosis = cycle.diagnose(pod, pod_class, self.nominated(), scorecard)

@@ -17,7 +17,7 @@ from koordinator.scheduler.loop.reporter import Reporter
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 
 
-class Evictions:
+class PreemptionExecutor:
     """Nominates and evicts for one scheduler."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Evictions:
                 return error
         return None
 
-    def make_room(
+    def free_headroom(
         self,
         places: Mapping[str, tuple[Pod, str]],
         victims: Sequence[PlacedPod],

@@ -13,8 +13,8 @@ from typing import ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import EventType, WatchEvent
 from koordinator.scheduler.binding import Assumed
-from koordinator.scheduler.contract import EventHint, Gate
-from koordinator.scheduler.cycle import Cycle, Refused
+from koordinator.scheduler.contract import EventHint, QueueGate
+from koordinator.scheduler.cycle import ReserveRefusal, SchedulingCycle
 from koordinator.scheduler.loop.facts import Fact
 from koordinator.scheduler.queue import QueuedPod
 
@@ -82,7 +82,7 @@ class Feature:
         """Return why a pod that no plugin keeps out must not enter the queue; empty: it may."""
         raise NotImplementedError
 
-    def gate_answered(self, pod: Pod, gate: Gate | None) -> None:
+    def gate_answered(self, pod: Pod, gate: QueueGate | None) -> None:
         """Hear that a pod wants to enter the queue, and which plugin's gate keeps it out."""
         raise NotImplementedError
 
@@ -100,11 +100,11 @@ class Feature:
         """Return those popped pods that have passed their gates and must go back behind them."""
         raise NotImplementedError
 
-    def unit(self, cycle: Cycle, head: QueuedPod) -> Unit | None:
+    def unit(self, cycle: SchedulingCycle, head: QueuedPod) -> Unit | None:
         """Return what is decided together with a pod that no run takes; None: it goes alone."""
         raise NotImplementedError
 
-    def why_refused(self, queued: QueuedPod) -> Refused | None:
+    def why_refused(self, queued: QueuedPod) -> ReserveRefusal | None:
         """Return why what is decided with a waiting pod has no place, for a reason of its own.
 
         Asked to explain it; everything is afterwards as before.

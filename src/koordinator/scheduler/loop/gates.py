@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from koordinator.api.codec import subject_of
 from koordinator.api.pod import Pod
 from koordinator.foundation.clock import Clock
-from koordinator.scheduler.contract import Gate
-from koordinator.scheduler.cycle import Cycle
-from koordinator.scheduler.isolation import Isolation
+from koordinator.scheduler.contract import QueueGate
+from koordinator.scheduler.cycle import SchedulingCycle
+from koordinator.scheduler.isolation import PluginIsolation
 from koordinator.scheduler.loop.feature import Hooks
 from koordinator.scheduler.loop.reporter import Reporter
 
@@ -18,9 +18,9 @@ class Gates:
     def __init__(
         self,
         clock: Clock,
-        isolation: Isolation,
+        isolation: PluginIsolation,
         reporter: Reporter,
-        cycles: Mapping[str, Cycle],
+        cycles: Mapping[str, SchedulingCycle],
         hooks: Hooks,
         *,
         again_after_s: float,
@@ -30,7 +30,7 @@ class Gates:
         self._again_after_s = again_after_s
         self._broken: dict[str, float] = {}  # pods by key: when their gates are asked again
 
-    def ask(self, pod: Pod) -> Gate | None:
+    def ask(self, pod: Pod) -> QueueGate | None:
         """Return what keeps a pod out of the queue; None: nothing does."""
         name, gate = "PreEnqueue", None
         try:
@@ -38,19 +38,19 @@ class Gates:
                 name = active.name
                 message = active.plugin.pre_enqueue(pod)
                 if message:
-                    gate = Gate(name, message)
+                    gate = QueueGate(name, message)
                     break
             for answered in self._hooks.gate_answered:
                 answered(pod, gate)
             for name, why_gated in self._hooks.why_gated if gate is None else ():
                 message = why_gated(pod)
                 if message:
-                    return Gate(name, message)
+                    return QueueGate(name, message)
         except Exception as error:  # noqa: BLE001 -- told
             fault = self._isolation.note("pre_enqueue", error, subject_of(pod))
             self._broken[pod.key] = self._clock.now_s() + self._again_after_s
             self._reporter.failed(pod, fault.problem, "SchedulerError")
-            return Gate(name, fault.problem)
+            return QueueGate(name, fault.problem)
         return gate
 
     def take_due(self) -> list[str]:

@@ -7,36 +7,36 @@ from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import Clock
 from koordinator.scheduler.binding import Binder, Bindings
 from koordinator.scheduler.contract import EventHint
-from koordinator.scheduler.cycle import Cycle
+from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.ingest import Ingest
-from koordinator.scheduler.isolation import Isolation
+from koordinator.scheduler.isolation import PluginIsolation
 from koordinator.scheduler.loop.attempts import Attempts, Stopwatch
 from koordinator.scheduler.loop.diagnoses import Diagnoses
-from koordinator.scheduler.loop.evictions import Evictions
+from koordinator.scheduler.loop.evictions import PreemptionExecutor
 from koordinator.scheduler.loop.feature import Hooks
 from koordinator.scheduler.loop.gates import Gates
 from koordinator.scheduler.loop.intake import PodIntake
 from koordinator.scheduler.loop.nominations import Nominations
-from koordinator.scheduler.loop.options import Options
+from koordinator.scheduler.loop.options import SchedulerOptions
 from koordinator.scheduler.loop.reporter import Reporter
 from koordinator.scheduler.queue import Nominator, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState
 
 
 @dataclass(frozen=True, slots=True)
-class Handle:
+class SchedulerHandle:
     """The parts of one scheduler below its loop.
 
     Features use them and never the loop.  Source of the name: kubernetes
-    pkg/scheduler/framework/interface.go ``Handle``.
+    pkg/scheduler/framework/interface.go ``SchedulerHandle``.
     """
 
     cluster: Cluster
     clock: Clock
     state: ClusterState
-    options: Options
-    isolation: Isolation
-    cycles: Mapping[str, Cycle]  # by scheduler name
+    options: SchedulerOptions
+    isolation: PluginIsolation
+    cycles: Mapping[str, SchedulingCycle]  # by scheduler name
     hooks: Hooks  # what features have to say; the loop and these parts ask
     queue: SchedulingQueue
     gates: Gates
@@ -47,7 +47,7 @@ class Handle:
     binder: Binder
     attempts: Attempts
     bindings: Bindings
-    evictions: Evictions
+    evictions: PreemptionExecutor
     ingest: Ingest
     intake: PodIntake
 
@@ -57,13 +57,13 @@ class Handle:
         cluster: Cluster,
         clock: Clock,
         state: ClusterState,
-        cycles: Mapping[str, Cycle],
-        isolation: Isolation,
+        cycles: Mapping[str, SchedulingCycle],
+        isolation: PluginIsolation,
         *,
-        options: Options,
+        options: SchedulerOptions,
         gates: Mapping[str, Iterable[EventHint]],
         stopwatch: Stopwatch | None = None,
-    ) -> "Handle":
+    ) -> "SchedulerHandle":
         """Put the parts together; ``gates`` are those of features, with what opens them."""
         hooks = Hooks()
         reporter = Reporter(cluster, clock, enabled=options.report)
@@ -100,7 +100,7 @@ class Handle:
             isolation=isolation,
             observer=attempts,
         )
-        evictions = Evictions(
+        evictions = PreemptionExecutor(
             cluster,
             clock,
             state,

@@ -9,13 +9,13 @@ from koordinator.domain.transforms import as_scheduled
 from koordinator.foundation.clock import Clock, to_epoch_s
 from koordinator.scheduler.binding import Bindings
 from koordinator.scheduler.contract import Action, ClusterEvent
-from koordinator.scheduler.cycle import Cycle
+from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.ingest import Ingest, is_over
-from koordinator.scheduler.isolation import Isolation
+from koordinator.scheduler.isolation import PluginIsolation
 from koordinator.scheduler.loop.diagnoses import Diagnoses
 from koordinator.scheduler.loop.feature import Hooks
 from koordinator.scheduler.loop.nominations import Nominations
-from koordinator.scheduler.loop.options import Options
+from koordinator.scheduler.loop.options import SchedulerOptions
 from koordinator.scheduler.queue import QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PodClass
 
@@ -30,13 +30,13 @@ class PodIntake:
         queue: SchedulingQueue,
         ingest: Ingest,
         *,
-        cycles: Mapping[str, Cycle],
-        isolation: Isolation,
+        cycles: Mapping[str, SchedulingCycle],
+        isolation: PluginIsolation,
         hooks: Hooks,
         nominations: Nominations,
         bindings: Bindings,
         diagnoses: Diagnoses,
-        options: Options,
+        options: SchedulerOptions,
     ) -> None:
         self._clock, self._state, self._queue, self._ingest = clock, state, queue, ingest
         self._cycles, self._isolation, self._hooks = cycles, isolation, hooks
@@ -155,7 +155,7 @@ class PodIntake:
     def _used_by(self, pod: Pod) -> str:
         """Return the uid of the reservation that a placed pod uses; empty if none."""
         placed = self._state.pods.by_key.get(pod.key)
-        return placed.belongings.uses if placed is not None else ""
+        return placed.pod_allocation.uses if placed is not None else ""
 
     def _arrived_s(self, pod: Pod) -> float:
         """Return when the pod joined the queue: a restart doesn't cost it its place."""

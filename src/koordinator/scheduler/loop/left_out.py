@@ -10,14 +10,14 @@ from koordinator.api.meta import KubeObject
 from koordinator.cluster.port import EventType, WatchEvent
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.faults import Fault
-from koordinator.scheduler.isolation import Isolation
+from koordinator.scheduler.isolation import PluginIsolation
 
 KindT = TypeVar("KindT", bound=KubeObject)
 
 _FIRST_AGAIN_S, _LAST_AGAIN_S = 1.0, 300.0
 
 
-class LeftOut:
+class FaultyObjects:
     """Objects that could not be taken in: as if they weren't there, tried again now and then.
 
     ``handle`` takes in news; ``leave_out`` takes out of the state what of an object is in it.
@@ -26,7 +26,7 @@ class LeftOut:
     def __init__(
         self,
         clock: Clock,
-        isolation: Isolation,
+        isolation: PluginIsolation,
         handle: Callable[[WatchEvent], None],
         leave_out: Callable[[KubeObject, Fault], None],
     ) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Hashable, Mapping
 
 from koordinator.foundation.clock import Clock
 from koordinator.scheduler.contract import ActivePlugin
-from koordinator.scheduler.cycle import Cycle
-from koordinator.scheduler.isolation import Isolation
+from koordinator.scheduler.cycle import SchedulingCycle
+from koordinator.scheduler.isolation import PluginIsolation
 from koordinator.scheduler.queue import QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState
 
@@ -18,8 +18,8 @@ class LimitedPods:
         clock: Clock,
         state: ClusterState,
         queue: SchedulingQueue,
-        cycles: Mapping[str, Cycle],
-        isolation: Isolation,
+        cycles: Mapping[str, SchedulingCycle],
+        isolation: PluginIsolation,
     ) -> None:
         self._clock, self._state, self._queue, self._cycles = clock, state, queue, cycles
         self._isolation = isolation
@@ -36,14 +36,14 @@ class LimitedPods:
                 with self._isolation.barrier("run_limit"):
                     self._wake_if_changed(cycle, active)
 
-    def _wake_if_changed(self, cycle: Cycle, active: ActivePlugin) -> None:
+    def _wake_if_changed(self, cycle: SchedulingCycle, active: ActivePlugin) -> None:
         asked = (cycle.profile.scheduler_name, active.name)
         version = cycle.version(active)
         if version != self._asked_at.get(asked):
             self._wake_limited_by(cycle, active)
             self._asked_at[asked] = version
 
-    def _wake_limited_by(self, cycle: Cycle, active: ActivePlugin) -> None:
+    def _wake_limited_by(self, cycle: SchedulingCycle, active: ActivePlugin) -> None:
         """Wake as many pods of a kind as the plugin has room for; gangs are many in one."""
         left: dict[Hashable, int] = {}
 
@@ -54,7 +54,7 @@ class LimitedPods:
                 pod_class = self._state.unbound[queued.key][1]
                 run_key = cycle.run_key(pod_class)
                 if run_key not in left:
-                    left[run_key] = cycle.room_for(active, pod_class, len(self._state.unbound))
+                    left[run_key] = cycle.headroom_for(active, pod_class, len(self._state.unbound))
             except Exception as error:  # noqa: BLE001 -- told; the pod's attempt will show
                 self._isolation.note("run_limit", error, f"Pod {queued.key}")
                 return True

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SchedulerOptions:
     """How the scheduler runs; defaults are kube-scheduler's."""
 
     initial_backoff_s: float = 1.0

@@ -18,12 +18,12 @@ from koordinator.api.pod import Container as PodContainer
 from koordinator.api.pod import Pod, PodSpec
 from koordinator.cluster.port import EventType, Watch, WatchEvent
 from koordinator.foundation.faults import Fault
-from koordinator.scheduler.cycle import Cycle
+from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.loop.consistency import validate_waiting
 from koordinator.scheduler.loop.feature import Ask, Feature, Page, Unit
-from koordinator.scheduler.loop.handle import Handle
-from koordinator.scheduler.loop.left_out import LeftOut, bare
+from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.scheduler.loop.left_out import FaultyObjects, bare
 from koordinator.scheduler.loop.limited_pods import LimitedPods
 from koordinator.scheduler.loop.outcomes import Outcome
 from koordinator.scheduler.loop.units import PodRun
@@ -40,7 +40,7 @@ class Scheduler:
 
     def __init__(
         self,
-        handle: Handle,
+        handle: SchedulerHandle,
         features: Sequence[Feature],
         watched: Sequence[type[KubeObject]],
         field_selectors: Mapping[type[KubeObject], str],
@@ -50,7 +50,7 @@ class Scheduler:
         self._handle, self._hooks = handle, handle.hooks
         self._queue, self._bindings, self._clock = handle.queue, handle.bindings, handle.clock
         self._isolation = handle.isolation
-        self._left_out = LeftOut(handle.clock, handle.isolation, self._take, self._leave_out)
+        self._left_out = FaultyObjects(handle.clock, handle.isolation, self._take, self._leave_out)
         self._limited = LimitedPods(
             handle.clock, handle.state, handle.queue, handle.cycles, handle.isolation
         )
@@ -100,10 +100,10 @@ class Scheduler:
         self._left_out.step()
         self._isolation.each("ingest", self._hooks.heard_all)
         self._limited.wake()
-        for complaint in self._handle.ingest.complaints:
-            if self._handle.reporter.complained(complaint.about, complaint.problem):
-                log.warning("annotation ignored", extra={"complaint": complaint.problem})
-        self._handle.ingest.complaints.clear()
+        for warning in self._handle.ingest.warnings:
+            if self._handle.reporter.complained(warning.about, warning.problem):
+                log.warning("annotation ignored", extra={"complaint": warning.problem})
+        self._handle.ingest.warnings.clear()
 
     def _take(self, event: WatchEvent) -> None:
         if isinstance(event.object, Pod):
@@ -279,7 +279,7 @@ class Scheduler:
         return next((one for one in self._hooks.features if isinstance(one, kind)), None)
 
     @property
-    def handle(self) -> Handle:
+    def handle(self) -> SchedulerHandle:
         """What the loop stands on."""
         return self._handle
 
@@ -299,7 +299,7 @@ class Scheduler:
         return self._handle.nominator
 
     @property
-    def cycles(self) -> Mapping[str, Cycle]:
+    def cycles(self) -> Mapping[str, SchedulingCycle]:
         """How pods are decided, by scheduler name."""
         return self._handle.cycles
 

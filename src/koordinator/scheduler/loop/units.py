@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from koordinator.scheduler.contract import PostFilterResult
-from koordinator.scheduler.cycle import Choice, Cycle, Refused, Scorecard
+from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.loop.facts import RoomSought
-from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot import IntArray, PodClass
 
@@ -14,7 +14,9 @@ from koordinator.scheduler.snapshot import IntArray, PodClass
 class PodRun:
     """Pods that stood next to each other in the queue and share a run key, or one pod."""
 
-    def __init__(self, handle: Handle, cycle: Cycle, pods: Sequence[QueuedPod]) -> None:
+    def __init__(
+        self, handle: SchedulerHandle, cycle: SchedulingCycle, pods: Sequence[QueuedPod]
+    ) -> None:
         self._handle, self._cycle, self._pods = handle, cycle, pods
 
     def decide(self) -> int:
@@ -51,7 +53,7 @@ class PodRun:
     def _decide_one(self, queued: QueuedPod, pod_class: PodClass) -> None:
         handle, cycle = self._handle, self._cycle
         known = handle.diagnoses.known(cycle, pod_class)
-        choice: Choice | Refused | None = None
+        choice: NodeChoice | ReserveRefusal | None = None
         if known is None:
             choice = cycle.choose(
                 queued.pod,
@@ -61,7 +63,7 @@ class PodRun:
                 first_attempt=queued.attempts <= 1,
             )
         scorecard = cycle.scorecard(pod_class) if handle.options.explain else None
-        if isinstance(choice, Choice):
+        if isinstance(choice, NodeChoice):
             handle.attempts.chosen(pod_class)
             handle.nominations.forget(queued.pod, choice.node)  # not to count twice there
             assumed = handle.binder.assume(queued, pod_class, choice)
@@ -69,7 +71,7 @@ class PodRun:
             for placed in handle.hooks.placed:
                 placed((queued,))
             handle.bindings.permit(assumed)
-        elif isinstance(choice, Refused):
+        elif isinstance(choice, ReserveRefusal):
             handle.nominations.end(queued.pod)
             main, plugins = (choice.plugin, choice.reason), frozenset((choice.plugin,))
             handle.attempts.reject(queued, main, plugins, choice.reason, scorecard)

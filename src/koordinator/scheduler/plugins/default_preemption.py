@@ -12,7 +12,7 @@ from koordinator.api.kubescheduler import DefaultPreemptionArgs
 from koordinator.api.pod import Pod
 from koordinator.domain.reservations.reserve_pod import is_reserve_pod
 from koordinator.scheduler.contract import Action, Attempt, EventHint, PluginSpec, PostFilterResult
-from koordinator.scheduler.preemption import preempt, room_for_job
+from koordinator.scheduler.preemption import headroom_for_job, preempt
 from koordinator.scheduler.snapshot import PlacedPod, ResourceAxis
 
 
@@ -32,7 +32,7 @@ class DefaultPreemption:
         Reservations are not served: whether they may preempt is said elsewhere.
         """
         if attempt.members:
-            return room_for_job(attempt, attempt.members)
+            return headroom_for_job(attempt, attempt.members)
         if is_reserve_pod(attempt.pod.metadata):
             return PostFilterResult()
         return preempt(attempt, self.min_percentage, self.min_absolute)

@@ -59,7 +59,7 @@ class GpuPrice:
         self._arrived[gpu_class(snapshot, pod)] += 1
         self._number += 1
         if model.due(self._number, mix_is_known=bool(self._args.expected)):
-            model.solve(self._mix(snapshot), gpu_nodes(snapshot.whole))
+            model.solve(self._mix(snapshot), gpu_nodes(snapshot.cluster))
             self._solved += 1
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
@@ -85,7 +85,7 @@ class GpuPrice:
             model = PriceModel(node_kinds(snapshot)[0])
             self._model = (version, model)
             if self._args.expected or self._number:
-                model.solve(self._mix(snapshot), gpu_nodes(snapshot.whole))
+                model.solve(self._mix(snapshot), gpu_nodes(snapshot.cluster))
                 self._solved += 1
         return self._model[1]
 

@@ -44,7 +44,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class AffinityTerms:
     """All terms of a pod class."""
 
     affinity: tuple[Term, ...]
@@ -73,14 +73,14 @@ class InterPodAffinity:
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         """Reject for a broken rule; the first one that a node breaks is its reason."""
-        whole, terms = snapshot.whole, _terms(pod)
-        far = ~self._near_all(whole, pod, terms)
-        close = np.zeros(len(whole), bool)
+        cluster, terms = snapshot.cluster, _terms(pod)
+        far = ~self._near_all(cluster, pod, terms)
+        close = np.zeros(len(cluster), bool)
         for term in terms.anti_affinity:
-            close |= _around(whole, whole.count_pods(term.scope), term.topology_key) > 0
-        shunned = np.zeros(len(whole), bool)
-        for held in whole.terms_about(pod, TermKind.ANTI_AFFINITY):
-            shunned |= _around(whole, held.counts[: len(whole)], held.topology_key) > 0
+            close |= _around(cluster, cluster.count_pods(term.scope), term.topology_key) > 0
+        shunned = np.zeros(len(cluster), bool)
+        for held in cluster.terms_about(pod, TermKind.ANTI_AFFINITY):
+            shunned |= _around(cluster, held.counts[: len(cluster)], held.topology_key) > 0
         close &= ~far
         shunned &= ~far & ~close
         codes = far.astype(np.int64) | close.astype(np.int64) << 1 | shunned.astype(np.int64) << 2
@@ -91,16 +91,16 @@ class InterPodAffinity:
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Tell of every rule that is broken, not of the first one only."""
-        whole, terms, row = view.whole, _terms(pod), int(view.row_numbers[0])
+        cluster, terms, row = view.cluster, _terms(pod), int(view.row_numbers[0])
         said = []
-        if not self._near_all(whole, pod, terms)[row]:
+        if not self._near_all(cluster, pod, terms)[row]:
             keys = ", ".join(dict.fromkeys(term.topology_key for term in terms.affinity))
             said.append(f"no pod that it wants to be near to is in its {keys}")
-        own = [(term.topology_key, whole.count_pods(term.scope)) for term in terms.anti_affinity]
-        for key, count in _too_near(whole, own, row):
+        own = [(term.topology_key, cluster.count_pods(term.scope)) for term in terms.anti_affinity]
+        for key, count in _too_near(cluster, own, row):
             who, verb = ("pod", "is") if count == 1 else ("pods", "are")
             said.append(f"{count} {who} that it keeps off {verb} in its {key}")
-        for key, count in _too_near(whole, self._shunning(whole, pod), row):
+        for key, count in _too_near(cluster, self._shunning(cluster, pod), row):
             who, verb = ("pod that keeps", "is") if count == 1 else ("pods that keep", "are")
             said.append(f"{count} {who} it off {verb} in its {key}")
         return "; ".join(said)
@@ -110,7 +110,7 @@ class InterPodAffinity:
         affinity = it.spec.affinity
         near = affinity.pod_affinity if affinity else None
         row = int(view.row_numbers[0])
-        if affinity is None or near is None or self._near_all(view.whole, pod, _terms(pod))[row]:
+        if affinity is None or near is None or self._near_all(view.cluster, pod, _terms(pod))[row]:
             return []
         wishes = tuple(
             WeightedPodAffinityTerm(weight=MAX_SCORE, pod_affinity_term=term)
@@ -128,31 +128,34 @@ class InterPodAffinity:
         return [(text, structs.replace(it, spec=spec))]
 
     def reaches(self, view: Snapshot, pod: PodClass) -> bool:
-        whole, row = view.whole, int(view.row_numbers[0])
+        cluster, row = view.cluster, int(view.row_numbers[0])
         own = [
-            (term.topology_key, whole.count_pods(term.scope)) for term in _terms(pod).anti_affinity
+            (term.topology_key, cluster.count_pods(term.scope))
+            for term in _terms(pod).anti_affinity
         ]
-        near = _too_near(whole, [*own, *self._shunning(whole, pod)], row)
+        near = _too_near(cluster, [*own, *self._shunning(cluster, pod)], row)
         return any(key != HOSTNAME for key, _ in near)
 
     @staticmethod
-    def _shunning(whole: Snapshot, pod: PodClass) -> list[tuple[str, IntArray]]:
+    def _shunning(cluster: Snapshot, pod: PodClass) -> list[tuple[str, IntArray]]:
         """Return topology keys and holders, ``(n,)``, of terms by which others keep it off."""
-        held = whole.terms_about(pod, TermKind.ANTI_AFFINITY)
-        return [(one.topology_key, one.counts[: len(whole)]) for one in held]
+        held = cluster.terms_about(pod, TermKind.ANTI_AFFINITY)
+        return [(one.topology_key, one.counts[: len(cluster)]) for one in held]
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the sum of the weights of all pairs of term and pod in the node's domains.
 
         A pair counts where the term matches the pod.
         """
-        whole = snapshot.whole
-        total = np.zeros(len(whole), np.int64)
+        cluster = snapshot.cluster
+        total = np.zeros(len(cluster), np.int64)
         for term in _terms(pod).preferred:
-            total += term.weight * _around(whole, whole.count_pods(term.scope), term.topology_key)
-        for held in self._existing(whole, pod):
+            total += term.weight * _around(
+                cluster, cluster.count_pods(term.scope), term.topology_key
+            )
+        for held in self._existing(cluster, pod):
             weight = self.hard_weight if held.kind is TermKind.AFFINITY else 1
-            total += weight * _around(whole, held.counts[: len(whole)], held.topology_key)
+            total += weight * _around(cluster, held.counts[: len(cluster)], held.topology_key)
         return total if snapshot.rows is None else total[snapshot.rows]
 
     def normalize(self, raw: IntArray) -> IntArray:
@@ -171,29 +174,29 @@ class InterPodAffinity:
         return snapshot.terms_about(pod, *kinds)
 
     @staticmethod
-    def _near_all(whole: Snapshot, pod: PodClass, terms: Terms) -> BoolArray:
+    def _near_all(cluster: Snapshot, pod: PodClass, terms: AffinityTerms) -> BoolArray:
         """Every required term has, in the node's domain, a pod that all terms cover."""
-        near = np.ones(len(whole), bool)
+        near = np.ones(len(cluster), bool)
         if not terms.affinity:
             return near
-        pods = _covered_by_all(whole, terms.affinity)
-        keyed = np.ones(len(whole), bool)
+        pods = _covered_by_all(cluster, terms.affinity)
+        keyed = np.ones(len(cluster), bool)
         for term in terms.affinity:
-            keyed &= whole.label(term.topology_key)[0] >= 0
-            near &= _around(whole, pods, term.topology_key) > 0
+            keyed &= cluster.label(term.topology_key)[0] >= 0
+            near &= _around(cluster, pods, term.topology_key) > 0
         anywhere = any(
-            (pods[whole.label(term.topology_key)[0] >= 0] > 0).any() for term in terms.affinity
+            (pods[cluster.label(term.topology_key)[0] >= 0] > 0).any() for term in terms.affinity
         )
-        if not anywhere and all(whole.is_covered(pod, term.scope) for term in terms.affinity):
+        if not anywhere and all(cluster.is_covered(pod, term.scope) for term in terms.affinity):
             return keyed  # the first of its group has to start somewhere
         return near & keyed
 
 
 def _too_near(
-    whole: Snapshot, rules: Iterable[tuple[str, IntArray]], row: int
+    cluster: Snapshot, rules: Iterable[tuple[str, IntArray]], row: int
 ) -> list[tuple[str, int]]:
     """Return the keys by which there are such pods in the domain of a row, and how many."""
-    found = ((key, int(_around(whole, counts, key)[row])) for key, counts in rules)
+    found = ((key, int(_around(cluster, counts, key)[row])) for key, counts in rules)
     return [(key, count) for key, count in found if count]
 
 
@@ -215,14 +218,14 @@ def _around(snapshot: Snapshot, counts: IntArray, topology_key: str) -> IntArray
     return sums[domains]
 
 
-def _terms(pod: PodClass) -> Terms:
-    known: Terms | None = pod.facts.get(InterPodAffinity)
+def _terms(pod: PodClass) -> AffinityTerms:
+    known: AffinityTerms | None = pod.facts.get(InterPodAffinity)
     if known is None:
         known = pod.facts[InterPodAffinity] = _read(pod)
     return known
 
 
-def _read(pod: PodClass) -> Terms:
+def _read(pod: PodClass) -> AffinityTerms:
     affinity = pod.spec.affinity
     near = affinity.pod_affinity if affinity else None
     apart = affinity.pod_anti_affinity if affinity else None
@@ -245,7 +248,7 @@ def _read(pod: PodClass) -> Terms:
         if side is not None
         for weighted in side.preferred_during_scheduling_ignored_during_execution
     )
-    return Terms(required, forbidden, preferred)
+    return AffinityTerms(required, forbidden, preferred)
 
 
 def build(args: InterPodAffinityArgs, _axis: ResourceAxis) -> InterPodAffinity:

@@ -28,8 +28,8 @@ from koordinator.scheduler.contract import (
     Action,
     ClusterEvent,
     EventHint,
-    Hint,
     PluginSpec,
+    QueueingHint,
     Reads,
     Rejections,
 )
@@ -75,8 +75,8 @@ class LoadAwareScheduling:
                 return "its report has no updateTime"
             return f"reported last at {to_datetime(measured.updated_s):%Y-%m-%dT%H:%M:%SZ}"
         told = []
-        for name, limit, room, own in self._exceeded(view, pod):
-            used, more, most = (quantity(name, n) for n in (limit - room, own, limit))
+        for name, limit, headroom, own in self._exceeded(view, pod):
+            used, more, most = (quantity(name, n) for n in (limit - headroom, own, limit))
             told.append(f"{name}: {used} in use and {more} of the pod, of {most} at most")
         return "; ".join(told)
 
@@ -86,8 +86,8 @@ class LoadAwareScheduling:
         if self._judged(view, pod)[0][0] == 1:
             return f"let the koordlet of {node} report again"
         less = " and ".join(
-            f"{quantity(name, own - room)} {name}"
-            for name, _, room, own in self._exceeded(view, pod)
+            f"{quantity(name, own - headroom)} {name}"
+            for name, _, headroom, own in self._exceeded(view, pod)
         )
         return f"bring the use of {node} down by {less}" if less else ""
 
@@ -97,8 +97,10 @@ class LoadAwareScheduling:
         row = int(view.row_numbers[0])
         by_prod = asked.is_prod and ledger.facts[row, Fact.CASE] & Case.HAS_PROD_LIMITS
         limits = ledger.figures[row, Figure.PROD_MOST if by_prod else Figure.MOST].tolist()
-        rooms = ledger.margins[row, Margin.PROD_ROOM if by_prod else Margin.ROOM].tolist()
-        of_all = zip(self.rules.resources, limits, rooms, asked.estimate, strict=True)
+        headrooms = ledger.margins[
+            row, Margin.PROD_HEADROOM if by_prod else Margin.HEADROOM
+        ].tolist()
+        of_all = zip(self.rules.resources, limits, headrooms, asked.estimate, strict=True)
         yield from (each for each in of_all if each[3] > each[2])
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
@@ -149,13 +151,13 @@ class LoadAwareScheduling:
         )
 
 
-def _may_help(_pod: KubeObject, event: ClusterEvent) -> Hint:
+def _may_help(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
     """Skip reports that say what the last one said."""
     old, new = event.old, event.new
     if isinstance(old, NodeMetric) and isinstance(new, NodeMetric):
         same = old.status == new.status and old.spec == new.spec
-        return Hint.SKIP if same else Hint.QUEUE
-    return Hint.QUEUE
+        return QueueingHint.SKIP if same else QueueingHint.QUEUE
+    return QueueingHint.QUEUE
 
 
 def build(args: LoadAwareSchedulingArgs, _axis: ResourceAxis) -> LoadAwareScheduling:

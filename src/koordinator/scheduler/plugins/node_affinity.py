@@ -49,7 +49,7 @@ NODE_NAME = "metadata.name"
 
 
 @dataclass(frozen=True, slots=True)
-class NodeAffinity:
+class NodeAffinityPlugin:
     """``added`` holds for every pod of the profile, on top of the pod's own."""
 
     added: NodeAffinityTerms | None
@@ -198,7 +198,7 @@ def _domain_keys(view: Snapshot, pod: PodClass) -> frozenset[str]:
         if side is not None
         for term in side.required_during_scheduling_ignored_during_execution
     }
-    others = view.whole.terms_about(pod, TermKind.ANTI_AFFINITY)
+    others = view.cluster.terms_about(pod, TermKind.ANTI_AFFINITY)
     return frozenset(own.union(term.topology_key for term in others))
 
 
@@ -262,8 +262,8 @@ def _named(term: NodeSelectorTerm) -> list[frozenset[str]]:
     ]
 
 
-def build(args: NodeAffinityArgs, _axis: ResourceAxis) -> NodeAffinity:
-    return NodeAffinity(args.added_affinity)
+def build(args: NodeAffinityArgs, _axis: ResourceAxis) -> NodeAffinityPlugin:
+    return NodeAffinityPlugin(args.added_affinity)
 
 
 PLUGIN = PluginSpec(

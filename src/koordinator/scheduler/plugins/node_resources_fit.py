@@ -29,7 +29,7 @@ _BANDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedRequests:
     """What is checked of a pod's requests."""
 
     columns: IntArray
@@ -124,11 +124,11 @@ class NodeResourcesFit:
     def formula(self, _snapshot: Snapshot, pod: PodClass) -> MeanShare | None:
         return self._mean(pod) if self.curve is None else None
 
-    def _checked(self, pod: PodClass) -> "Checked":
-        known: Checked | None = pod.facts.get((self.__class__, "checked"))
+    def _checked(self, pod: PodClass) -> "CheckedRequests":
+        known: CheckedRequests | None = pod.facts.get((self.__class__, "checked"))
         if known is None:
             demand = [(c, amount) for c, amount in pod.demand if not self._is_ignored(c)]
-            known = pod.facts[self.__class__, "checked"] = Checked(
+            known = pod.facts[self.__class__, "checked"] = CheckedRequests(
                 np.array([c for c, _ in demand], np.int64),
                 np.array([amount for _, amount in demand], np.int64),
                 tuple(self._reason(c) for c, _ in demand),
@@ -166,7 +166,7 @@ class NodeResourcesFit:
         return name in self.ignored or name.partition("/")[0] in self.ignored_groups
 
 
-def _never(allocatable: IntArray, checked: Checked) -> BoolArray:
+def _never(allocatable: IntArray, checked: CheckedRequests) -> BoolArray:
     """Return where the node has less than is asked for even when it is empty."""
     never = np.zeros(len(allocatable), bool)
     for column, amount in zip(checked.columns.tolist(), checked.amounts.tolist(), strict=True):

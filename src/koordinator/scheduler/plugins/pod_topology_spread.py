@@ -90,14 +90,14 @@ class PodTopologySpread:
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         """Reject where a constraint's skew would exceed its maximum, or the node lacks the key."""
-        whole = snapshot.whole
-        constraints = self._constraints(whole, pod, HARD)
-        labelled = _has_all_keys(whole, constraints)
-        missing = np.zeros(len(whole), bool)
-        skewed = np.zeros(len(whole), bool)
+        cluster = snapshot.cluster
+        constraints = self._constraints(cluster, pod, HARD)
+        labelled = _has_all_keys(cluster, constraints)
+        missing = np.zeros(len(cluster), bool)
+        skewed = np.zeros(len(cluster), bool)
         for constraint in constraints:
-            domains = whole.label(constraint.key)[0]
-            counts, minimum, _ = _spread(whole, pod, constraint, labelled)
+            domains = cluster.label(constraint.key)[0]
+            counts, minimum, _ = _spread(cluster, pod, constraint, labelled)
             skew = counts[domains] + constraint.matches_self - minimum
             skewed |= (domains >= 0) & (skew > constraint.max_skew) & ~missing
             missing |= (domains < 0) & ~skewed
@@ -137,16 +137,16 @@ class PodTopologySpread:
 
         No domain: the node lacks the label.
         """
-        whole = view.whole
-        constraints = self._constraints(whole, pod, HARD)
-        labelled = _has_all_keys(whole, constraints)
+        cluster = view.cluster
+        constraints = self._constraints(cluster, pod, HARD)
+        labelled = _has_all_keys(cluster, constraints)
         for constraint in constraints:
             domains, values = view.label(constraint.key)
             domain = int(domains[0])
             if domain < 0:
                 yield constraint, "", 0, ""
                 continue
-            counts, minimum, size = _spread(whole, pod, constraint, labelled)
+            counts, minimum, size = _spread(cluster, pod, constraint, labelled)
             here = int(counts[domain])
             if here + constraint.matches_self - minimum > constraint.max_skew:
                 few = size < constraint.min_domains
@@ -267,15 +267,15 @@ def _owners_selector(snapshot: Snapshot, pod: PodClass) -> LabelSelector | None:
 
 
 def _spread(
-    whole: Snapshot, pod: PodClass, constraint: Constraint, labelled: BoolArray
+    cluster: Snapshot, pod: PodClass, constraint: Constraint, labelled: BoolArray
 ) -> tuple[IntArray, int, int]:
     """Return the pods that count, by domain, the number from which the skew is measured.
 
     And how many domains there are.
     """
-    domains, values = whole.label(constraint.key)
-    counted = whole.alive & labelled & _eligible(whole, pod, constraint)
-    pods = whole.count_pods(constraint.scope, terminating=False)
+    domains, values = cluster.label(constraint.key)
+    counted = cluster.alive & labelled & _eligible(cluster, pod, constraint)
+    pods = cluster.count_pods(constraint.scope, terminating=False)
     counts = _per_domain(pods, domains, len(values), counted)
     present = np.zeros(len(values) + 1, bool)
     present[domains[counted]] = True

@@ -16,9 +16,9 @@ from koordinator.scheduler.contract import (
     Action,
     ClusterEvent,
     EventHint,
-    Hint,
     NoArgs,
     PluginSpec,
+    QueueingHint,
     Reads,
     Refusal,
     Rejections,
@@ -55,15 +55,15 @@ class VolumeRestrictions:
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         """Reject nodes with a conflicting disk, and all others too if a claim is taken."""
-        whole = snapshot.whole
-        disk = _conflicts(whole, _disks(pod))
-        claim = ~disk & _is_claim_taken(whole, pod)
+        cluster = snapshot.cluster
+        disk = _conflicts(cluster, _disks(pod))
+        claim = ~disk & _is_claim_taken(cluster, pod)
         if snapshot.rows is not None:
             disk, claim = disk[snapshot.rows], claim[snapshot.rows]
         return Rejections.by_column((disk, claim), (REASON_DISK, REASON_CLAIM))
 
     def reaches(self, view: Snapshot, pod: PodClass) -> bool:
-        return _is_claim_taken(view.whole, pod)
+        return _is_claim_taken(view.cluster, pod)
 
 
 class InUse:
@@ -161,29 +161,29 @@ def _disks_behind(volume: Volume) -> Iterator[tuple[Thing, bool]]:
             yield ("rbd", monitor, rbd.pool, rbd.image), not rbd.read_only
 
 
-def _on_pod_deleted(pod: KubeObject, event: ClusterEvent) -> Hint:
+def _on_pod_deleted(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
     gone = event.old
     if not isinstance(pod, Pod) or not isinstance(gone, Pod):
-        return Hint.QUEUE
+        return QueueingHint.QUEUE
     if pod.metadata.namespace != gone.metadata.namespace:
-        return Hint.SKIP
+        return QueueingHint.SKIP
     held = _disks_of(gone.spec.volumes)
     disks = _disks_of(pod.spec.volumes).items()
     conflicts = any(disk in held and (writes or held[disk]) for disk, writes in disks)
     claims = set(named_claims(pod.spec.volumes))
     shared = not claims.isdisjoint(named_claims(gone.spec.volumes))
-    return Hint.QUEUE if conflicts or shared else Hint.SKIP
+    return QueueingHint.QUEUE if conflicts or shared else QueueingHint.SKIP
 
 
-def _on_claim_added(pod: KubeObject, event: ClusterEvent) -> Hint:
+def _on_claim_added(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
     claim = event.new
     if not isinstance(pod, Pod) or claim is None:
-        return Hint.QUEUE
+        return QueueingHint.QUEUE
     helps = (
         claim.metadata.namespace == pod.metadata.namespace
         and claim.metadata.name in named_claims(pod.spec.volumes)
     )
-    return Hint.QUEUE if helps else Hint.SKIP
+    return QueueingHint.QUEUE if helps else QueueingHint.SKIP
 
 
 def build(_args: NoArgs, _axis: ResourceAxis) -> VolumeRestrictions:

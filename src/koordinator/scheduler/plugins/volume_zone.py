@@ -26,9 +26,9 @@ from koordinator.scheduler.contract import (
     Action,
     ClusterEvent,
     EventHint,
-    Hint,
     NoArgs,
     PluginSpec,
+    QueueingHint,
     Reads,
     Refusal,
     Rejections,
@@ -48,7 +48,7 @@ TOPOLOGY_LABELS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class VolumeTopology:
     """Where a volume is: one of these values of a topology label."""
 
     label: str
@@ -107,9 +107,9 @@ def _here(view: Snapshot, label: str) -> str:
     return ""
 
 
-def _places(snapshot: Snapshot, pod: PodClass) -> list[Place]:
+def _places(snapshot: Snapshot, pod: PodClass) -> list[VolumeTopology]:
     """Return where the pod's bound volumes are."""
-    places: list[Place] = []
+    places: list[VolumeTopology] = []
     for name in named_claims(pod.spec.volumes):
         claim = snapshot.objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}")
         volume_name = claim.spec.volume_name if claim else ""
@@ -119,12 +119,12 @@ def _places(snapshot: Snapshot, pod: PodClass) -> list[Place]:
     return places
 
 
-def _labelled_places(volume: PersistentVolume) -> Iterator[Place]:
+def _labelled_places(volume: PersistentVolume) -> Iterator[VolumeTopology]:
     """Yield what the labels say.  Zones are joined by ``__``; a label with an empty one is void."""
     for label in TOPOLOGY_LABELS:
         values = tuple(v.strip() for v in volume.metadata.labels.get(label, "").split("__"))
         if all(values):
-            yield Place(label, values)
+            yield VolumeTopology(label, values)
 
 
 def _unknown_volume(snapshot: Snapshot, key: str, name: str) -> Refusal | None:
@@ -150,13 +150,13 @@ def _unknown_volume(snapshot: Snapshot, key: str, name: str) -> Refusal | None:
     return Refusal("PersistentVolume had no name", same_as=UNBOUND)
 
 
-def _on_storage_class(_pod: KubeObject, event: ClusterEvent) -> Hint:
+def _on_storage_class(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
     added = event.new
     helps = isinstance(added, StorageClass) and waits_for_pod(added)
-    return Hint.QUEUE if helps else Hint.SKIP
+    return QueueingHint.QUEUE if helps else QueueingHint.SKIP
 
 
-def _on_claim(pod: KubeObject, event: ClusterEvent) -> Hint:
+def _on_claim(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
     claim = event.new
     helps = (
         isinstance(pod, Pod)
@@ -164,15 +164,15 @@ def _on_claim(pod: KubeObject, event: ClusterEvent) -> Hint:
         and claim.metadata.namespace == pod.metadata.namespace
         and claim.metadata.name in named_claims(pod.spec.volumes)
     )
-    return Hint.QUEUE if helps else Hint.SKIP
+    return QueueingHint.QUEUE if helps else QueueingHint.SKIP
 
 
-def _on_volume(_pod: KubeObject, event: ClusterEvent) -> Hint:
+def _on_volume(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
     old, new = event.old, event.new
     if not isinstance(old, PersistentVolume) or not isinstance(new, PersistentVolume):
-        return Hint.QUEUE
+        return QueueingHint.QUEUE
     moved = list(_labelled_places(old)) != list(_labelled_places(new))
-    return Hint.QUEUE if moved else Hint.SKIP
+    return QueueingHint.QUEUE if moved else QueueingHint.SKIP
 
 
 def build(_args: NoArgs, _axis: ResourceAxis) -> VolumeZone:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
 from koordinator.api.pod import Pod
-from koordinator.scheduler.contract import ClusterEvent, EventHint, Hint, HintFunction
+from koordinator.scheduler.contract import ClusterEvent, EventHint, HintFunction, QueueingHint
 from koordinator.scheduler.queue.queued_pod import QueuedPod
 
 EVERYTHING = "*"  # an event of this resource wakes everyone; a hint of it hears of every event
@@ -71,7 +71,7 @@ class HintTable:
     ) -> bool:
         for function in functions:
             try:
-                if function is None or function(pod, event) is not Hint.SKIP:
+                if function is None or function(pod, event) is not QueueingHint.SKIP:
                     return True
             except Exception as error:  # noqa: BLE001 - a broken hint must not strand the pod
                 self.errors[plugin] = error

@@ -15,7 +15,7 @@ from itertools import count
 
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import BugError
-from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, Gate
+from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, QueueGate
 from koordinator.scheduler.queue.hints import EVERYTHING, HintTable, Listeners, Wake
 from koordinator.scheduler.queue.needs import Counts, Group
 from koordinator.scheduler.queue.pod_changes import pod_changes
@@ -31,7 +31,7 @@ class SchedulingQueue:
     def __init__(
         self,
         hints: Mapping[str, Sequence[EventHint]],
-        pre_enqueue: Callable[[Pod], Gate | None],
+        pre_enqueue: Callable[[Pod], QueueGate | None],
         *,
         initial_backoff_s: float = 1.0,
         max_backoff_s: float = 10.0,
@@ -257,7 +257,7 @@ class SchedulingQueue:
 
         They are asked about in order: the highest priority first, then who has waited longest.
         """
-        waiting = sorted(self._pools.waiting.get(plugin, {}).values(), key=_turn)
+        waiting = sorted(self._pools.waiting.get(plugin, {}).values(), key=_attempt)
         woken = [queued for queued in waiting if helps(queued)]
         for queued in woken:
             self._requeue(queued, Wake.AFTER_BACKOFF, now_s, f"{plugin}Update")
@@ -267,7 +267,7 @@ class SchedulingQueue:
         return [queued.key for queued in woken]
 
     @property
-    def has_news_for_needs(self) -> bool:
+    def has_changes_for_needs(self) -> bool:
         """Whether something has happened that may have made enough room for a pod with a need."""
         return self._pools.needs.is_touched
 
@@ -444,7 +444,7 @@ class SchedulingQueue:
         return woken
 
 
-def _turn(queued: QueuedPod) -> tuple[int, float, int]:
+def _attempt(queued: QueuedPod) -> tuple[int, float, int]:
     since_s = queued.queued_at_s if queued.first_attempt_s is None else queued.first_attempt_s
     return -queued.priority, since_s, queued.sequence
 

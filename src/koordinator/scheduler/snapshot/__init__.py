@@ -6,7 +6,7 @@ Plugins read it; only ``scheduler.transaction`` and ``scheduler.ingest`` write.
 ``devices``  by row: devices of every type and what is taken of them
 ``numa``     by row: CPUs and NUMA nodes and what is taken of them
 ``load``     by row: what was measured of a node, and its pods that no measurement shows yet
-``belongings``  what a pod holds of both, and the reservation that it uses
+``pod_allocation``  what a pod holds of both, and the reservation that it uses
 ``holds``    what reservations hold, and who uses it
 ``loans``    the holds that a pod may use, and the world in which they are free
 ``pods``     which pod is on which row, and counts of pods by label selector or affinity term
@@ -18,19 +18,18 @@ Plugins read it; only ``scheduler.transaction`` and ``scheduler.ingest`` write.
 """
 
 from koordinator.scheduler.snapshot.axis import ResourceAxis
-from koordinator.scheduler.snapshot.belongings import NO_BELONGINGS, Belongings
 from koordinator.scheduler.snapshot.classes import PodClass, PodClasses
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable, standing_hold
 from koordinator.scheduler.snapshot.ledgers import Changed, Ledger
 from koordinator.scheduler.snapshot.loans import Loans
 from koordinator.scheduler.snapshot.network import Network
+from koordinator.scheduler.snapshot.pod_allocation import NO_ALLOCATION, PodAllocation
 from koordinator.scheduler.snapshot.pods import PlacedPod
 from koordinator.scheduler.snapshot.state import BoolArray, ClusterState, IntArray
 from koordinator.scheduler.snapshot.view import Snapshot
 
 __all__ = [
-    "NO_BELONGINGS",
-    "Belongings",
+    "NO_ALLOCATION",
     "BoolArray",
     "Changed",
     "ClusterState",
@@ -41,6 +40,7 @@ __all__ = [
     "Loans",
     "Network",
     "PlacedPod",
+    "PodAllocation",
     "PodClass",
     "PodClasses",
     "ResourceAxis",

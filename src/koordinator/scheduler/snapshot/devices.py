@@ -12,10 +12,10 @@ import numpy as np
 from koordinator.api.device import Device, DeviceType
 from koordinator.domain.devices.allocation import Allocation
 from koordinator.domain.devices.amounts import NAMES
+from koordinator.domain.devices.free_devices import FreeDevices
 from koordinator.domain.devices.masks import mask_of
 from koordinator.domain.devices.model import NodeDevices, NodeModels
 from koordinator.domain.devices.report import node_devices
-from koordinator.domain.devices.room import Room
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.scheduler.snapshot.axis import BoolArray, IntArray
 
@@ -120,7 +120,7 @@ class DeviceTable:
                 for function in taken.functions:
                     _count(columns, row, (taken.minor, function.bus_id), sign)
 
-    def room(self, row: int, kind: DeviceType) -> Room:
+    def headroom(self, row: int, kind: DeviceType) -> FreeDevices:
         """Return what may be taken of a node's devices of a type that its model has."""
         columns, group = self.columns[kind], self.reports[row].model.group(kind)
         if group is None:
@@ -130,7 +130,7 @@ class DeviceTable:
         functions: dict[int, set[str]] = {}
         for minor, bus_id in columns.function_sets.get(row, ()):
             functions.setdefault(minor, set()).add(bus_id)
-        return Room(free, group.mask, held, held, functions)
+        return FreeDevices(free, group.mask, held, held, functions)
 
     def standing(self, row: int, asked: Iterable[tuple[DeviceType, IntArray | None]]) -> Hashable:
         """Return what is equal for rows where the same devices have the amounts asked for left.

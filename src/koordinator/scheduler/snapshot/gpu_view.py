@@ -39,13 +39,13 @@ def request_of(snapshot: Snapshot, pod: PodClass) -> GpuRequest | GpuRequestErro
 
 def node_kinds(snapshot: Snapshot) -> tuple[NodeKinds, IntArray]:
     """Return the kinds of nodes in the whole cluster, and every row's kind ``(n_all,)``."""
-    whole = snapshot.whole
-    version = (whole.node_version, whole.device_version)
-    known = whole.memo.get("gpu kinds")
+    cluster = snapshot.cluster
+    version = (cluster.node_version, cluster.device_version)
+    known = cluster.memo.get("gpu kinds")
     if known is None or known[0] != version:
-        gpus = (whole.gpu_total[:, :, RATIO_OF_GPU] > 0).sum(axis=1)
-        cpu = whole.allocatable[:, CPU]
-        known = whole.memo["gpu kinds"] = (version, *NodeKinds.of(_models(whole), gpus, cpu))
+        gpus = (cluster.gpu_total[:, :, RATIO_OF_GPU] > 0).sum(axis=1)
+        cpu = cluster.allocatable[:, CPU]
+        known = cluster.memo["gpu kinds"] = (version, *NodeKinds.of(_models(cluster), gpus, cpu))
     return known[1], known[2]
 
 
@@ -63,11 +63,11 @@ def gpu_nodes(snapshot: Snapshot) -> GpuNodes:
 
 def gpu_class(snapshot: Snapshot, pod: PodClass) -> GpuClass:
     """Return the pod's shape; bytes of GPU memory count as a share of the cluster's largest GPU."""
-    whole = snapshot.whole
-    version = (whole.node_version, whole.device_version)
+    cluster = snapshot.cluster
+    version = (cluster.node_version, cluster.device_version)
     known: tuple[object, GpuClass] | None = pod.facts.get("gpu class")
     if known is None or known[0] != version:
-        known = pod.facts["gpu class"] = (version, _gpu_class(whole, pod))
+        known = pod.facts["gpu class"] = (version, _gpu_class(cluster, pod))
     return known[1]
 
 
@@ -95,22 +95,22 @@ def slot_preference(node: Snapshot, best: BestOptions) -> IntArray:
     return taken
 
 
-def _gpu_class(whole: Snapshot, pod: PodClass) -> GpuClass:
-    request = request_of(whole, pod)
+def _gpu_class(cluster: Snapshot, pod: PodClass) -> GpuClass:
+    request = request_of(cluster, pod)
     cpu, memory_mib = pod.amount(CPU), -(-pod.amount(MEMORY) // MIB)
     if not isinstance(request, GpuRequest):
         return GpuClass(cpu, memory_mib=memory_mib)
     ratio = request.ratio
     if not ratio:
-        largest = int(whole.gpu_total[:, :, MEMORY_OF_GPU].max(initial=1))
+        largest = int(cluster.gpu_total[:, :, MEMORY_OF_GPU].max(initial=1))
         ratio = min(-(-request.memory * 100 // max(largest, 1)), 100)
-    matched = matches_required(whole, pod) & whole.alive
+    matched = matches_required(cluster, pod) & cluster.alive
     models = ANY_MODEL
-    if not matched[whole.alive].all():
-        models = sum(1 << int(model) for model in np.unique(_models(whole)[matched]))
+    if not matched[cluster.alive].all():
+        models = sum(1 << int(model) for model in np.unique(_models(cluster)[matched]))
     return GpuClass(cpu, request.count, ratio * MILLI_PER_PERCENT, models, memory_mib)
 
 
-def _models(whole: Snapshot) -> IntArray:
-    ids = whole.label(MODEL_LABEL)[0].astype(np.int64)
+def _models(cluster: Snapshot) -> IntArray:
+    ids = cluster.label(MODEL_LABEL)[0].astype(np.int64)
     return np.where((ids < 0) | (ids >= OTHER_MODEL), OTHER_MODEL, ids)

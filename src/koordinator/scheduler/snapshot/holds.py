@@ -11,11 +11,16 @@ from dataclasses import dataclass, field
 
 from koordinator.api.pod import Pod
 from koordinator.domain.devices.allocation import Allocation
-from koordinator.domain.numa.ledger import NumaHolding
-from koordinator.domain.reservations.fitting import GPU_SPELLINGS, in_terms_of
-from koordinator.domain.reservations.left import devices_left, numa_left
-from koordinator.domain.reservations.offer import Offer
-from koordinator.domain.reservations.owners import Claimant, index_keys, look_up_keys, names_pods
+from koordinator.domain.numa.ledger import NumaAllocation
+from koordinator.domain.reservations.fit import GPU_SPELLINGS, in_terms_of
+from koordinator.domain.reservations.offer import ReservationOffer
+from koordinator.domain.reservations.owners import (
+    OwnerCandidate,
+    index_keys,
+    look_up_keys,
+    names_pods,
+)
+from koordinator.domain.reservations.remainder import devices_left, numa_left
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.snapshot.axis import PODS, ResourceAxis
 from koordinator.scheduler.snapshot.log import ChangeLog
@@ -23,14 +28,14 @@ from koordinator.scheduler.snapshot.pods import PlacedPod
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class HoldCharge:
     """What a hold charges its node with."""
 
     demand: tuple[tuple[int, int], ...]  # (column, amount); ``pods`` is one of them
     nonzero_cpu: int
     nonzero_memory: int
     devices: Allocation
-    numa: NumaHolding | None
+    numa: NumaAllocation | None
 
 
 @dataclass(slots=True, eq=False)
@@ -39,10 +44,10 @@ class Hold:
 
     placed: PlacedPod
     row: int  # of the cluster
-    offer: Offer
+    offer: ReservationOffer
     slot: int  # in the table
     users: dict[str, PlacedPod]  # by key; on this row
-    left: Left
+    left: HoldCharge
     taken: dict[int, int] = field(default_factory=dict)  # by users, by column
     used: dict[str, int] = field(default_factory=dict)  # canonical, of what is offered
     lent: bool = False  # off the books while a pod is judged that may use it
@@ -50,8 +55,8 @@ class Hold:
     @property
     def has_parts(self) -> bool:
         """Whether devices, CPUs or amounts of NUMA nodes are held, used or not."""
-        belongings = self.placed.belongings
-        return bool(belongings.devices) or belongings.numa is not None
+        pod_allocation = self.placed.pod_allocation
+        return bool(pod_allocation.devices) or pod_allocation.numa is not None
 
     @property
     def is_usable(self) -> bool:
@@ -82,10 +87,10 @@ class HoldTable:
         named = self._named
         return bool(named) and (pod.metadata.name in named or pod.metadata.uid in named)
 
-    def candidates(self, claimant: Claimant) -> list[Hold]:
+    def candidates(self, owner_candidate: OwnerCandidate) -> list[Hold]:
         """Return the holds of which such pods may be owners, each once."""
         found: dict[str, Hold] = {}
-        for key in look_up_keys(claimant):
+        for key in look_up_keys(owner_candidate):
             found |= self._by_owner.get(key, {})
         return list(found.values())
 
@@ -95,7 +100,7 @@ class HoldTable:
 
     # -- writing -----------------------------------------------------------------------------
 
-    def open(self, placed: PlacedPod, offer: Offer) -> Hold:
+    def open(self, placed: PlacedPod, offer: ReservationOffer) -> Hold:
         """Note a hold where its pod has been placed; what it charges is in ``left``."""
         if offer.uid in self.by_uid:
             raise BugError(f"the reservation {offer.name} is held twice")
@@ -158,7 +163,7 @@ class HoldTable:
             if hold.offer.allocate_once:
                 self.log.append(hold.slot)
 
-    def _name(self, offer: Offer, sign: int) -> None:
+    def _name(self, offer: ReservationOffer, sign: int) -> None:
         if not names_pods(offer.owners):
             return
         for owner in offer.owners:
@@ -174,7 +179,7 @@ class HoldTable:
         for column, amount in self._taken_by(user, hold.offer):
             taken[column] = taken.get(column, 0) + sign * amount
 
-    def _taken_by(self, user: PlacedPod, offer: Offer) -> tuple[tuple[int, int], ...]:
+    def _taken_by(self, user: PlacedPod, offer: ReservationOffer) -> tuple[tuple[int, int], ...]:
         """Return what a user takes, by column, with GPUs as the reservation spells them, too."""
         demand = user.pod_class.demand
         if not GPU_SPELLINGS.isdisjoint(offer.amounts):
@@ -208,7 +213,7 @@ class HoldTable:
                 raise BugError(f"the reservation {hold.offer.name} is lent to nobody, or lost")
 
 
-def standing_hold(placed: PlacedPod, offer: Offer, slot: int) -> Hold:
+def standing_hold(placed: PlacedPod, offer: ReservationOffer, slot: int) -> Hold:
     """Return all that an ordinary pod takes as a hold that may be lent; it is in no table."""
     return Hold(placed, placed.row, offer, slot, {}, _left(placed, {}, ()))
 
@@ -221,20 +226,20 @@ def _nonzero(placed: PlacedPod) -> tuple[tuple[int, int], ...]:
     return (_NONZERO_CPU, pod_class.nonzero_cpu), (_NONZERO_MEMORY, pod_class.nonzero_memory)
 
 
-def _left(placed: PlacedPod, taken: Mapping[int, int], users: Iterable[PlacedPod]) -> Left:
+def _left(placed: PlacedPod, taken: Mapping[int, int], users: Iterable[PlacedPod]) -> HoldCharge:
     """Return what is left; what stands for a reservation stays a pod like any other."""
-    pod_class, belongings = placed.pod_class, placed.belongings
+    pod_class, pod_allocation = placed.pod_class, placed.pod_allocation
     demand = tuple(
         (column, amount if column == PODS else max(amount - taken.get(column, 0), 0))
         for column, amount in pod_class.demand
     )
-    devices, numa = belongings.devices, belongings.numa
+    devices, numa = pod_allocation.devices, pod_allocation.numa
     if devices:
-        devices = devices_left(devices, (user.belongings.devices for user in users))
+        devices = devices_left(devices, (user.pod_allocation.devices for user in users))
     if numa is not None:
-        held = [user.belongings.numa for user in users if user.belongings.numa is not None]
+        held = [user.pod_allocation.numa for user in users if user.pod_allocation.numa is not None]
         numa = numa_left(numa, held)
-    return Left(
+    return HoldCharge(
         demand,
         max(pod_class.nonzero_cpu - taken.get(_NONZERO_CPU, 0), 0),
         max(pod_class.nonzero_memory - taken.get(_NONZERO_MEMORY, 0), 0),

@@ -36,7 +36,9 @@ class LoadTable:
         self._pods = pods
         self._now_s = 0.0
         self._metrics: dict[int, NodeMetric] = {}
-        self._news: set[int] = set()  # rows that have reported since somebody looked at a ledger
+        self._reported_rows: set[int] = (
+            set()
+        )  # rows that have reported since somebody looked at a ledger
         self._custom: dict[int, CustomUsageThresholds] = {}
         self._raw: dict[int, ResourceList] = {}
         self._ledgers: dict[str, LoadLedger] = {}
@@ -53,7 +55,7 @@ class LoadTable:
 
     def by(self, rules: LoadRules) -> LoadLedger:
         """Return the loads by these rules.  Not to be written to."""
-        if self._news:
+        if self._reported_rows:
             self._catch_up()
         ledger = self._ledgers.get(rules.key)
         if ledger is None:
@@ -111,7 +113,7 @@ class LoadTable:
         else:
             self._metrics[row] = metric
         if self._ledgers:
-            self._news.add(row)
+            self._reported_rows.add(row)
 
     def _catch_up(self) -> None:
         """Let the ledgers take over what has been reported, all at once: that costs them less.
@@ -119,9 +121,11 @@ class LoadTable:
         Then they add up the pods of these rows anew: what they counted there since then, or not,
         does not matter.  So nothing may call this between a pod's coming and its being counted.
         """
-        if self._news:
-            reports = [(row, self._metrics.get(row), self._pods_on(row)) for row in self._news]
-            self._news.clear()
+        if self._reported_rows:
+            reports = [
+                (row, self._metrics.get(row), self._pods_on(row)) for row in self._reported_rows
+            ]
+            self._reported_rows.clear()
             for ledger in self._ledgers.values():
                 ledger.report(reports, self._now_s)
 
@@ -152,7 +156,7 @@ class LoadTable:
         They do where something was measured of it.  Where there are news, it is added up anew.
         """
         for ledger in self._ledgers.values():
-            if ledger.reports(placed) and placed.row not in self._news:
+            if ledger.reports(placed) and placed.row not in self._reported_rows:
                 break
         else:
             placed.renew(pod)

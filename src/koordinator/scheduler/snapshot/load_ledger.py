@@ -26,7 +26,7 @@ from koordinator.domain.load.kernels import (
     weigh,
 )
 from koordinator.domain.load.limits import limits_on, most_within
-from koordinator.domain.load.measured import Measured, measured_by
+from koordinator.domain.load.measurement import NodeMeasurement, measured_by
 from koordinator.domain.load.pod_load import Addends, PodLoad, Sum, pod_load
 from koordinator.domain.load.rules import LoadRules, Window
 from koordinator.scheduler.snapshot.axis import IntArray
@@ -62,7 +62,7 @@ class LoadLedger:
         self.rules = rules
         self._nodes = nodes
         capacity = nodes.capacity
-        self.measured: list[Measured | None] = [None] * capacity
+        self.measured: list[NodeMeasurement | None] = [None] * capacity
         #: (capacity, FIGURES, r) by Figure
         self.figures: IntArray = np.zeros((capacity, FIGURES, len(rules.resources)), np.int64)
         #: (capacity, MARGINS, r) by Margin, (capacity, FACTS) by Fact
@@ -93,7 +93,7 @@ class LoadLedger:
             return kind.unreported
         return kind.load.reported(measured, report, self.rules, placed.pod, placed.since_s)
 
-    def sums(self, measured: Measured | None, pods: Iterable[PlacedPod]) -> Addends:
+    def sums(self, measured: NodeMeasurement | None, pods: Iterable[PlacedPod]) -> Addends:
         """Return what all pods of a node add, and what was measured of no pod."""
         rules, key = self.rules, self.rules.key
         if measured is None:
@@ -151,13 +151,13 @@ class LoadLedger:
     def report(self, reports: Sequence[Report], now_s: float) -> None:
         """Take over reports, each of another row."""
         rows = [row for row, _, _ in reports]
-        news = [
+        measurements = [
             None if metric is None else measured_by(metric, self.rules) for _, metric, _ in reports
         ]
-        for row, new in zip(rows, news, strict=True):
+        for row, new in zip(rows, measurements, strict=True):
             self._note_reported(self.measured[row], new)
             self.measured[row] = new
-        self._set_status(rows, news, now_s)
+        self._set_status(rows, measurements, now_s)
         self._weigh(rows, [pods for _, _, pods in reports])
 
     def charge(self, placed: PlacedPod, sign: int) -> None:
@@ -185,7 +185,7 @@ class LoadLedger:
         self.next_expiry_s = float(self._expires_s.min(initial=inf))
         return expired
 
-    def _note_reported(self, old: Measured | None, new: Measured | None) -> None:
+    def _note_reported(self, old: NodeMeasurement | None, new: NodeMeasurement | None) -> None:
         before = old.pods.keys() if old is not None else _NO_KEYS
         after = new.pods.keys() if new is not None else _NO_KEYS
         if before == after:
@@ -198,10 +198,10 @@ class LoadLedger:
             self.reported[key] += 1
 
     def _set_status(
-        self, rows: Sequence[int], news: Sequence[Measured | None], now_s: float
+        self, rows: Sequence[int], measurements: Sequence[NodeMeasurement | None], now_s: float
     ) -> None:
         lasts_s, until_s, status = self.rules.expiration_s, [], []
-        for new in news:
+        for new in measurements:
             expires_s = inf if new is None else new.updated_s + lasts_s
             has_body = new is not None and new.usage is not None
             if expires_s <= now_s:

@@ -11,7 +11,7 @@ import numpy as np
 
 from koordinator.api.device import DeviceType
 from koordinator.domain.devices.allocation import Allocation, Taken
-from koordinator.domain.numa.ledger import NumaHolding
+from koordinator.domain.numa.ledger import NumaAllocation
 from koordinator.scheduler.snapshot.axis import IntArray
 from koordinator.scheduler.snapshot.holds import Hold
 from koordinator.scheduler.snapshot.state import ClusterState
@@ -117,7 +117,7 @@ def _fenced(state: ClusterState, holds: Iterable[Hold]) -> Iterator[None]:
             _charge(state, row, fence, -1)
 
 
-_Fence = tuple[Allocation, NumaHolding | None]
+_Fence = tuple[Allocation, NumaAllocation | None]
 _FENCE = "not reserved"  # in the place of a pod's key, which has a slash
 
 
@@ -130,7 +130,7 @@ def _charge(state: ClusterState, row: int, fence: _Fence, sign: int) -> None:
 
 def _devices_beside(state: ClusterState, hold: Hold) -> Allocation:
     beside: dict[DeviceType, tuple[Taken, ...]] = {}
-    for kind in hold.placed.belongings.devices:
+    for kind in hold.placed.pod_allocation.devices:
         free = np.maximum(state.nodes.devices.columns[kind].left[hold.row], 0)
         for device in hold.left.devices.get(kind, ()):
             free[device.minor] = np.maximum(free[device.minor] - np.array(device.amounts), 0)
@@ -142,11 +142,11 @@ def _devices_beside(state: ClusterState, hold: Hold) -> Allocation:
     return beside
 
 
-def _numa_beside(state: ClusterState, hold: Hold) -> NumaHolding | None:
-    held = hold.placed.belongings.numa
+def _numa_beside(state: ClusterState, hold: Hold) -> NumaAllocation | None:
+    held = hold.placed.pod_allocation.numa
     if held is None:
         return None
-    node, left = state.nodes.numa.node(hold.row, pack=False), hold.left.numa or NumaHolding()
+    node, left = state.nodes.numa.node(hold.row, pack=False), hold.left.numa or NumaAllocation()
     cpus = 0
     if held.cpus and node.layout is not None:
         cpus = node.layout.cpus & ~left.cpus & ~node.ledger.cpus.held
@@ -159,4 +159,4 @@ def _numa_beside(state: ClusterState, hold: Hold) -> NumaHolding | None:
         }
         for zone, amounts in node.available({}).items()
     }
-    return NumaHolding(cpus, {zone: amounts for zone, amounts in zones.items() if amounts})
+    return NumaAllocation(cpus, {zone: amounts for zone, amounts in zones.items() if amounts})

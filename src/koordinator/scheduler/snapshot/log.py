@@ -27,12 +27,12 @@ class ChangeLog:
         self._rows[self._length] = row
         self._length += 1
         if row >= len(self._last):
-            self._make_room(row)
+            self._free_headroom(row)
         self._last[row] = self._start + self._length
 
     def extend(self, rows: IntArray) -> None:
         if len(rows):
-            self._make_room(int(rows.max()))
+            self._free_headroom(int(rows.max()))
             self._last[rows] = self.position + len(rows)
         if len(rows) > len(self._rows) // 2:  # everybody has to start over
             self._start += self._length + len(rows)
@@ -56,7 +56,7 @@ class ChangeLog:
             return None
         return self._rows[position - self._start : self._length]
 
-    def _make_room(self, row: int) -> None:
+    def _free_headroom(self, row: int) -> None:
         if row >= len(self._last):
             self._last = np.pad(
                 self._last, (0, max(row + 1, 2 * len(self._last)) - len(self._last))

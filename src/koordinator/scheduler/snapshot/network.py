@@ -15,7 +15,7 @@ class Network:
 
     def __init__(self) -> None:
         self.topology: ClusterNetworkTopology | None = None  # the object as it is now
-        self.complaint = ""  # why the object is of no use
+        self.warning = ""  # why the object is of no use
         self.generation = 0  # grows whenever there are other layers
         self._tree: NetworkTree | None = None
         self._position = 0  # in the node log
@@ -43,13 +43,13 @@ class Network:
     def _read(
         self, topology: ClusterNetworkTopology | None, nodes: NodeTable, log: ChangeLog
     ) -> None:
-        self.topology, self.complaint = topology, ""
+        self.topology, self.warning = topology, ""
         layers: tuple[DomainLayer, ...] | None = None
         if topology is not None:
             try:
                 layers = layers_of(topology)
             except InputError as error:
-                self.complaint = str(error)
+                self.warning = str(error)
         if layers == (None if self._tree is None else self._tree.layers):
             return
         self.generation += 1

@@ -21,7 +21,7 @@ from koordinator.api.resource_names import CPU
 from koordinator.domain.cpus.binding import node_bind_policy, packs
 from koordinator.domain.numa.amounts import ZoneAmounts
 from koordinator.domain.numa.amplification import FloatArray
-from koordinator.domain.numa.ledger import NumaHolding, NumaLedger
+from koordinator.domain.numa.ledger import NumaAllocation, NumaLedger
 from koordinator.domain.numa.masks import MAX_COMBINED, zones_of
 from koordinator.domain.numa.node import NumaNode
 from koordinator.domain.numa.policy import node_policy
@@ -36,7 +36,7 @@ KEEP_KINDS: Final = 1 << 12  # kinds of nodes that are known again
 
 
 @dataclass(frozen=True)
-class NodeFacts:
+class NumaFacts:
     """What the node and its topology say."""
 
     node: Node
@@ -101,7 +101,7 @@ class NumaTable:
         self.node_ratio: FloatArray = np.ones(0)  # (capacity,), of CPU; NaN if it can't be read
         self.layout = np.zeros(0, bool)  # (capacity,): the node's CPUs are known
         self.wide = np.zeros(0, bool)  # (capacity,): more NUMA nodes than the arrays have columns
-        self.facts: dict[int, NodeFacts] = {}  # of rows with anything to say
+        self.facts: dict[int, NumaFacts] = {}  # of rows with anything to say
         self._ledgers: dict[int, NumaLedger] = {}
         self._arrays = NumaRows.empty(0, (), 0)
         self._stale: set[int] = set()  # rows to be written to the arrays
@@ -211,7 +211,7 @@ class NumaTable:
         self.present[row] = node is not None
         self._survey = None
         if node is not None and (topology is not None or _has_settings(node)):
-            self._take_over(row, NodeFacts(node, topology))
+            self._take_over(row, NumaFacts(node, topology))
         elif had is not None:
             self.bind_policy[row] = self.policy[row] = 0
             self.node_ratio[row], self.layout[row] = 1.0, False
@@ -219,25 +219,25 @@ class NumaTable:
             self._stale.add(row)
         return problem
 
-    def charge(self, row: int, key: str, holding: NumaHolding, sign: int) -> None:
+    def charge(self, row: int, key: str, allocation: NumaAllocation, sign: int) -> None:
         """Charge (1) or release (-1) what a pod holds."""
         ledger = self._ledgers.get(row)
         if ledger is None:
             ledger = self._ledgers[row] = NumaLedger()
         if sign > 0:
-            ledger.add(key, holding)
+            ledger.add(key, allocation)
         else:
             ledger.remove(key)
-        if not ledger.holdings:
+        if not ledger.allocations:
             del self._ledgers[row]
         (self._charged if row in self.facts else self._stale).add(row)
 
-    def validate(self, placed: Iterable[tuple[int, str, NumaHolding]]) -> None:
+    def validate(self, placed: Iterable[tuple[int, str, NumaAllocation]]) -> None:
         """Compare with what the pods hold.  Raises BugError."""
-        derived: dict[int, dict[str, NumaHolding]] = {}
-        for row, key, holding in placed:
-            derived.setdefault(row, {})[key] = holding
-        if derived != {row: dict(ledger.holdings) for row, ledger in self._ledgers.items()}:
+        derived: dict[int, dict[str, NumaAllocation]] = {}
+        for row, key, allocation in placed:
+            derived.setdefault(row, {})[key] = allocation
+        if derived != {row: dict(ledger.allocations) for row, ledger in self._ledgers.items()}:
             raise BugError("what pods hold of CPUs and NUMA nodes differs from the ledgers")
         for ledger in self._ledgers.values():
             ledger.validate()
@@ -258,7 +258,7 @@ class NumaTable:
             number = self._kinds[kind] = next(self._numbers)
         return number
 
-    def _take_over(self, row: int, facts: NodeFacts) -> None:
+    def _take_over(self, row: int, facts: NumaFacts) -> None:
         topology, labels = facts.topology, facts.node.metadata.labels
         kubelet = topology.kubelet if topology else None
         self.facts[row] = facts

@@ -21,8 +21,8 @@ from koordinator.domain.pod_affinity import PodScope, scope_of
 from koordinator.domain.reservations.reserve_pod import HIGHEST_PRIORITY
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.snapshot.axis import IntArray
-from koordinator.scheduler.snapshot.belongings import NO_BELONGINGS, Belongings
 from koordinator.scheduler.snapshot.classes import PodClass
+from koordinator.scheduler.snapshot.pod_allocation import NO_ALLOCATION, PodAllocation
 
 NO_PODS = 1 << 62  # above every priority
 NEW_BYTES = 1 << 25  # of counters and terms that came since the last sweep
@@ -46,7 +46,7 @@ class PlacedPod(Struct, eq=False):  # a struct: one is made per pod
     pod_class: PodClass
     row: int = -1  # of its node; -1 if that has never been there
     slot: int = -1  # place in the table's columns
-    belongings: Belongings = NO_BELONGINGS
+    pod_allocation: PodAllocation = NO_ALLOCATION
     assigned_s: float = 0.0  # when it got its node, as far as it does not say so itself
     _since_s: float | None = None  # None: not looked up in this version of the pod
 

@@ -32,14 +32,14 @@ def matches_required(snapshot: Snapshot, pod: PodClass) -> BoolArray:
 
     Kept per state of the nodes.
     """
-    whole = snapshot.whole
-    key, version = affinity_key(pod), whole.node_version
-    masks = whole.memo.setdefault(MASKS, {})
+    cluster = snapshot.cluster
+    key, version = affinity_key(pod), cluster.node_version
+    masks = cluster.memo.setdefault(MASKS, {})
     known = masks.get(key)
     if known is None or known[0] != version:
         if len(masks) > KEEP_MASKS:
             masks.clear()
-        mask = _required(whole, pod)
+        mask = _required(cluster, pod)
         known = masks[key] = (version, mask)
     matched: BoolArray = known[1]
     return matched if snapshot.rows is None else matched[snapshot.rows]

@@ -17,10 +17,9 @@ from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
 from koordinator.domain.devices.allocation import Allocation
-from koordinator.domain.numa.ledger import NumaHolding
+from koordinator.domain.numa.ledger import NumaAllocation
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.scheduler.snapshot.axis import CPU, BoolArray, IntArray, ResourceAxis
-from koordinator.scheduler.snapshot.belongings import NO_BELONGINGS, Belongings
 from koordinator.scheduler.snapshot.classes import NEW_CLASSES, PodClass, PodClasses
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable
 from koordinator.scheduler.snapshot.ledgers import Changed, Kinds, Ledgers
@@ -29,6 +28,7 @@ from koordinator.scheduler.snapshot.log import ChangeLog
 from koordinator.scheduler.snapshot.network import Network
 from koordinator.scheduler.snapshot.nodes import NodeTable
 from koordinator.scheduler.snapshot.objects import ObjectTable
+from koordinator.scheduler.snapshot.pod_allocation import NO_ALLOCATION, PodAllocation
 from koordinator.scheduler.snapshot.pods import PlacedPod, PodTable
 
 __all__ = ["BoolArray", "ClusterState", "IntArray"]
@@ -161,10 +161,12 @@ class ClusterState:
         pod: Pod,
         pod_class: PodClass,
         row: int,
-        belongings: Belongings = NO_BELONGINGS,
+        pod_allocation: PodAllocation = NO_ALLOCATION,
     ) -> PlacedPod:
         """Put a pod on a row and charge what it takes."""
-        placed = PlacedPod(key, pod, pod_class, belongings=belongings, assigned_s=self.now_s)
+        placed = PlacedPod(
+            key, pod, pod_class, pod_allocation=pod_allocation, assigned_s=self.now_s
+        )
         self._put(placed, row)
         return placed
 
@@ -179,16 +181,18 @@ class ClusterState:
         self.ledgers.note_pod(placed.key)
 
     def place_on(
-        self, key: str, pod: Pod, pod_class: PodClass, node: str, belongings: Belongings
+        self, key: str, pod: Pod, pod_class: PodClass, node: str, pod_allocation: PodAllocation
     ) -> None:
         """Put a bound pod on the node it names, known or not."""
         row = self.nodes.rows.get(node)
         if row is None:
-            orphan = PlacedPod(key, pod, pod_class, belongings=belongings, assigned_s=self.now_s)
+            orphan = PlacedPod(
+                key, pod, pod_class, pod_allocation=pod_allocation, assigned_s=self.now_s
+            )
             self._orphans.setdefault(node, {})[key] = orphan
             self.ledgers.note_pod(key)
         else:
-            self.place(key, pod, pod_class, row, belongings)
+            self.place(key, pod, pod_class, row, pod_allocation)
 
     def place_run(self, items: list[tuple[str, Pod, PodClass, int]]) -> list[PlacedPod]:
         """Place many pods of equal requests, none of them with ports or belongings, at once."""
@@ -270,7 +274,7 @@ class ClusterState:
             self.usage_log.append(placed.row)
 
     def _charge(self, placed: PlacedPod, sign: int) -> None:
-        pod_class, held = placed.pod_class, placed.belongings
+        pod_class, held = placed.pod_class, placed.pod_allocation
         self.load.charge(placed, sign)
         if held.offer is not None:
             hold = self.holds.open(placed, held.offer) if sign > 0 else None
@@ -281,7 +285,7 @@ class ClusterState:
         )
         for port in pod_class.host_ports:
             self.nodes.port(port)[placed.row] += sign
-        if held is not NO_BELONGINGS:
+        if held is not NO_ALLOCATION:
             self._charge_parts(placed, held.devices, held.numa, sign)
             if held.uses:
                 self._use(placed, held.uses, sign)
@@ -297,7 +301,7 @@ class ClusterState:
         nodes.nonzero[1, row] += sign * memory
 
     def _charge_parts(
-        self, placed: PlacedPod, devices: Allocation, numa: NumaHolding | None, sign: int
+        self, placed: PlacedPod, devices: Allocation, numa: NumaAllocation | None, sign: int
     ) -> None:
         if devices:
             self.nodes.devices.charge(placed.row, devices, sign)
@@ -409,7 +413,7 @@ class ClusterState:
             if not np.array_equal(kept, derived):
                 raise BugError(f"{name} amounts differ from the sum over the pods")
         pods = self.pods.by_key.values()
-        parts = [(p.row, p.key, left_of.get(p.key, p.belongings)) for p in pods]
+        parts = [(p.row, p.key, left_of.get(p.key, p.pod_allocation)) for p in pods]
         self.load.validate()
         nodes.devices.validate((row, charged.devices) for row, _, charged in parts)
         nodes.numa.validate(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from koordinator.api.core import Taint
 from koordinator.domain.load.rules import LoadRules
 from koordinator.domain.pod_affinity import PodScope
-from koordinator.domain.usage_kernels import Formula, Judgements, Usage, judge, judgements
+from koordinator.domain.usage_kernels import Formula, Judgements, RowUsage, judge, judgements
 from koordinator.scheduler.snapshot.axis import BoolArray, IntArray
 from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.devices import DeviceTable
@@ -39,7 +39,7 @@ class Snapshot:
     """Read-only rows of the cluster.  ``snapshot[rows]`` has the same attributes for those rows.
 
     Rows of nodes that are gone are part of the arrays; what a plugin says about them is ignored.
-    ``whole`` is the view of all rows, for plugins that declare ``Reads.CLUSTER``.
+    ``cluster`` is the view of all rows, for plugins that declare ``Reads.CLUSTER``.
     """
 
     __slots__ = (
@@ -96,7 +96,7 @@ class Snapshot:
         return Snapshot(self._state, self.rows, (pod_class, times), self._loans)
 
     @property
-    def whole(self) -> "Snapshot":
+    def cluster(self) -> "Snapshot":
         """All rows."""
         if self.rows is None and self._added is None:
             return self
@@ -190,7 +190,7 @@ class Snapshot:
         return self._nonzero
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> RowUsage:
         """The above for loops, which look only at what they need of it."""
         nodes, times, each, each_nonzero = self._state.nodes, _NONE, _NONE, _NONE
         if self._added is not None:
@@ -198,7 +198,7 @@ class Snapshot:
             each = np.zeros(len(nodes.requested), np.int64)
             each[pod_class.columns] = pod_class.amounts
             each_nonzero = np.array((pod_class.nonzero_cpu, pod_class.nonzero_memory), np.int64)
-        return Usage(
+        return RowUsage(
             nodes.requested,
             nodes.nonzero,
             nodes.allocatable,

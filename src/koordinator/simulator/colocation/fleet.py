@@ -18,7 +18,7 @@ from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.snapshot.axis import IntArray
 from koordinator.simulator.axes import FloatArray
 from koordinator.simulator.usage import UsageKinds
-from koordinator.simulator.world import PodRun
+from koordinator.simulator.world import SimulatedPod
 
 _MILLI = 1000
 
@@ -27,7 +27,7 @@ _MILLI = 1000
 class Resident:
     """A pod at work.  ``began`` is the progress of its node's best-effort pods at that time."""
 
-    run: PodRun
+    run: SimulatedPod
     pod: Pod  # as it was admitted
     column: int
     cpu_milli: int
@@ -65,10 +65,10 @@ class Fleet:
         self._cpu = {is_be: np.zeros((len(nodes), 0)) for is_be in (False, True)}
         self._memory = {is_be: np.zeros((len(nodes), 0)) for is_be in (False, True)}
         self._progress = np.zeros(len(nodes))  # seconds of full speed, as of ``_as_of_s``
-        self._pace = np.ones(len(nodes))
+        self._speed = np.ones(len(nodes))
         self._as_of_s = 0.0
 
-    def add(self, run: PodRun, pod: Pod, now_s: float) -> None:
+    def add(self, run: SimulatedPod, pod: Pod, now_s: float) -> None:
         """Take in a pod that begins to work."""
         band = band_of(pod)
         requests = pod_requests(pod.spec)
@@ -93,7 +93,7 @@ class Fleet:
         self.residents[row][run.key] = resident
         self._count(row, resident, 1)
 
-    def remove(self, run: PodRun) -> Resident | None:
+    def remove(self, run: SimulatedPod) -> Resident | None:
         """Forget a pod; None if it was not there."""
         row = self.rows[run.node]
         resident = self.residents[row].pop(run.key, None)
@@ -116,9 +116,9 @@ class Fleet:
 
     def progress(self, row: int, now_s: float) -> float:
         """Return the seconds of full speed that best effort on a node has had so far."""
-        return float(self._progress[row] + self._pace[row] * (now_s - self._as_of_s))
+        return float(self._progress[row] + self._speed[row] * (now_s - self._as_of_s))
 
-    def worked_s(self, run: PodRun, now_s: float) -> float:
+    def worked_s(self, run: SimulatedPod, now_s: float) -> float:
         """Return how far a pod has come, in seconds of full speed."""
         row = self.rows[run.node]
         resident = self.residents[row][run.key]
@@ -126,15 +126,15 @@ class Fleet:
             return now_s - resident.since_s
         return self.progress(row, now_s) - resident.began
 
-    def pace_of(self, run: PodRun) -> float:
+    def speed_of(self, run: SimulatedPod) -> float:
         """Return how fast a pod works now; 1 is full speed."""
         row = self.rows[run.node]
-        return float(self._pace[row]) if self.residents[row][run.key].is_best_effort else 1.0
+        return float(self._speed[row]) if self.residents[row][run.key].is_best_effort else 1.0
 
-    def set_pace(self, pace: FloatArray, now_s: float) -> None:
+    def set_speed(self, speed: FloatArray, now_s: float) -> None:
         """Let best effort on each node work at this share of full speed from now on."""
-        self._progress += self._pace * (now_s - self._as_of_s)
-        self._pace, self._as_of_s = pace, now_s
+        self._progress += self._speed * (now_s - self._as_of_s)
+        self._speed, self._as_of_s = speed, now_s
 
     # -- sums --------------------------------------------------------------------------------
 

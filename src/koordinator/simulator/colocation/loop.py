@@ -20,19 +20,19 @@ from koordinator.cluster.port import EventType
 from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
 from koordinator.domain.colocation_report import ColocationReport
 from koordinator.koordlet.view.slo import effective_slo
-from koordinator.manager.app import Manager, Options
+from koordinator.manager.app import Manager, ManagerOptions
 from koordinator.manager.switches import Controller
 from koordinator.simulator.axes import FloatArray
-from koordinator.simulator.colocation.evicting import Evictors, Moment
+from koordinator.simulator.colocation.evictors import Evictors, Moment
 from koordinator.simulator.colocation.fleet import Fleet, Loads
-from koordinator.simulator.colocation.reporting import Reporters
+from koordinator.simulator.colocation.reporters import Reporters
 from koordinator.simulator.colocation.suppression import Suppressor
 from koordinator.simulator.colocation.tally import Sums, Tally
-from koordinator.simulator.colocation.thresholds import Thresholds
+from koordinator.simulator.colocation.thresholds import NodeThresholds
 from koordinator.simulator.stages import PodStage
 from koordinator.simulator.usage import Spike, UsageKinds
-from koordinator.simulator.workload import ColocationConfig
-from koordinator.simulator.world import PodRun, Rank, World
+from koordinator.simulator.workload import ColocationSettings
+from koordinator.simulator.world import Rank, SimulatedPod, World
 
 #: How often the node agent looks at the CPU.
 REACTION_S = 1.0
@@ -44,13 +44,13 @@ _PERCENT = 100
 _LAYOUT = CgroupLayout(CgroupDriver.CGROUPFS)
 
 
-class Loop:
+class ColocationLoop:
     """The hosts of a world whose nodes are loaded; ``tell`` hears of evictions."""
 
     def __init__(
         self,
         world: World,
-        config: ColocationConfig,
+        config: ColocationSettings,
         rng: np.random.Generator,
         *,
         is_on: bool = True,
@@ -64,7 +64,7 @@ class Loop:
         nodes = world.cluster.list(Node).items
         self._fleet = Fleet(nodes, UsageKinds(_spikes(config)))
         n_nodes = len(nodes)
-        self._thresholds = Thresholds.none(n_nodes)
+        self._thresholds = NodeThresholds.none(n_nodes)
         self._suppressor = Suppressor(self._fleet.cpu, self._thresholds)
         self._reporters = Reporters(self._fleet, world.cluster)
         self._evictors = Evictors(self._fleet, nodes, self._thresholds, self._step_s)
@@ -77,7 +77,7 @@ class Loop:
         self._tally = Tally(float(self._fleet.cpu.sum()) / _MILLI, config.safe_percent, is_on)
         if is_on:
             controllers = frozenset(Controller) - {Controller.QUOTA_PROFILE}
-            options = Options(controllers=controllers)
+            options = ManagerOptions(controllers=controllers)
             self._manager = Manager(world.cluster, world.embedded.clock, options)
             self._watch = world.cluster.watch((NodeSlo,))
         world.house(self)
@@ -85,13 +85,13 @@ class Loop:
 
     # -- what the world tells ----------------------------------------------------------------
 
-    def started(self, run: PodRun) -> None:
+    def started(self, run: SimulatedPod) -> None:
         """See ``world.Hosts``."""
         meta = run.pod.metadata
         pod = self._world.cluster.get(Pod, meta.name, meta.namespace)
         self._fleet.add(run, pod, self._world.now_s)
 
-    def stopped(self, run: PodRun) -> None:
+    def stopped(self, run: SimulatedPod) -> None:
         """See ``world.Hosts``."""
         now_s = self._world.now_s
         worked_s = self._fleet.worked_s(run, now_s)
@@ -105,13 +105,13 @@ class Loop:
             cores = resident.cpu_milli * usage.high / _MILLI
             self._tally.lost_core_s += worked_s * cores
 
-    def work_left_s(self, run: PodRun) -> float:
+    def work_left_s(self, run: SimulatedPod) -> float:
         """See ``world.Hosts``."""
         left_s = run.submission.life.work_s - self._fleet.worked_s(run, self._world.now_s)
         if left_s <= _DONE_S:
             return 0.0
         # At the next step the pace may be another one; it is never above 1.
-        ends_s = left_s / max(self._fleet.pace_of(run), _SLOWEST)
+        ends_s = left_s / max(self._fleet.speed_of(run), _SLOWEST)
         step_left_s = self._step_began_s + self._step_s - self._world.now_s
         return ends_s if ends_s <= step_left_s else max(left_s, step_left_s)
 
@@ -138,14 +138,14 @@ class Loop:
 
     def _hold_back(self, loads: Loads, now_s: float) -> FloatArray:
         """Return the milli-CPU that best effort gets on each node until the next step."""
-        room = self._fleet.cpu - loads.services_cpu
-        before = np.minimum(np.minimum(loads.best_effort_cpu, self._suppressor.limit), room)
-        nothing = np.zeros(len(room), np.int64)
+        headroom = self._fleet.cpu - loads.services_cpu
+        before = np.minimum(np.minimum(loads.best_effort_cpu, self._suppressor.limit), headroom)
+        nothing = np.zeros(len(headroom), np.int64)
         self._suppressor.settle(loads.services_cpu.astype(np.int64), nothing)
-        granted = np.minimum(np.minimum(loads.best_effort_cpu, self._suppressor.limit), room)
+        granted = np.minimum(np.minimum(loads.best_effort_cpu, self._suppressor.limit), headroom)
         wants = loads.best_effort_cpu > 0
-        pace = np.divide(granted, loads.best_effort_cpu, out=np.ones_like(room), where=wants)
-        self._fleet.set_pace(pace, now_s)
+        speed = np.divide(granted, loads.best_effort_cpu, out=np.ones_like(headroom), where=wants)
+        self._fleet.set_speed(speed, now_s)
         self._first_sums = self._sums_of(loads, before)
         self._sums = self._sums_of(loads, granted)
         self._step_began_s = now_s
@@ -228,7 +228,7 @@ def _over(sums: Sums, span_s: float) -> Sums:
     )
 
 
-def _spikes(config: ColocationConfig) -> Sequence[Spike]:
+def _spikes(config: ColocationSettings) -> Sequence[Spike]:
     return [
         Spike(spike.stream, spike.at.total_seconds(), spike.lasts.total_seconds(), spike.factor)
         for spike in config.spikes

@@ -1,6 +1,6 @@
 """The node agent's CPU suppress, of all nodes at once.
 
-Element by element the same as ``koordlet.qos.cpu_suppress``: ``CpuDemand.room_milli``,
+Element by element the same as ``koordlet.qos.cpu_suppress``: ``CpuDemand.headroom_milli``,
 ``wanted_quota_us`` and the number of ``wanted_cpus`` on a node where nobody has CPUs of its own.
 A test holds both together.
 """
@@ -16,25 +16,25 @@ from koordinator.koordlet.qos.cpu_suppress import (
 )
 from koordinator.scheduler.snapshot.axis import IntArray
 from koordinator.simulator.axes import FloatArray
-from koordinator.simulator.colocation.thresholds import Thresholds
+from koordinator.simulator.colocation.thresholds import NodeThresholds
 
 _MILLI = 1000
 _PERCENT = 100
 _MOST_ROUNDS = 10  # a tenth of the CPUs may be added in one round
 
 
-def room_milli(
-    thresholds: Thresholds, capacity: IntArray, services: IntArray, system: IntArray
+def headroom_milli(
+    thresholds: NodeThresholds, capacity: IntArray, services: IntArray, system: IntArray
 ) -> IntArray:
     """Return what is left for best effort on each node, all in milli-CPU; may be below 0."""
-    room = capacity * thresholds.suppress_percent // _PERCENT - services - system
+    headroom = capacity * thresholds.suppress_percent // _PERCENT - services - system
     least = capacity * thresholds.suppress_least_percent // _PERCENT
-    return np.where(thresholds.suppress_least_percent >= 0, np.maximum(room, least), room)
+    return np.where(thresholds.suppress_least_percent >= 0, np.maximum(headroom, least), headroom)
 
 
-def next_quota_us(capacity: IntArray, room: IntArray, current: IntArray) -> IntArray:
+def next_quota_us(capacity: IntArray, headroom: IntArray, current: IntArray) -> IntArray:
     """Return the quotas after one round."""
-    wanted = np.maximum(room * CFS_PERIOD_US // _MILLI, MIN_QUOTA_US)
+    wanted = np.maximum(headroom * CFS_PERIOD_US // _MILLI, MIN_QUOTA_US)
     whole = -(-capacity // _MILLI) * CFS_PERIOD_US
     stays = (np.abs(wanted - current) < whole * MIN_CHANGE) & (wanted != MIN_QUOTA_US)
     grown = np.minimum(wanted, current + (whole * MAX_GROWTH).astype(np.int64))
@@ -42,10 +42,10 @@ def next_quota_us(capacity: IntArray, room: IntArray, current: IntArray) -> IntA
     return after
 
 
-def next_cpus(cpus: IntArray, room: IntArray, current: IntArray) -> IntArray:
+def next_cpus(cpus: IntArray, headroom: IntArray, current: IntArray) -> IntArray:
     """Return the numbers of CPUs after one round; more than there are changes nothing."""
     growth = np.ceil(cpus * MAX_GROWTH).astype(np.int64)
-    wanted = np.minimum(np.maximum(-(-room // _MILLI), MIN_CPUS), current + growth)
+    wanted = np.minimum(np.maximum(-(-headroom // _MILLI), MIN_CPUS), current + growth)
     after: IntArray = np.where(wanted > cpus, current, wanted)
     return after
 
@@ -53,7 +53,7 @@ def next_cpus(cpus: IntArray, room: IntArray, current: IntArray) -> IntArray:
 class Suppressor:
     """Keeps what best effort has on each node: ``limit``, in milli-CPU."""
 
-    def __init__(self, capacity: IntArray, thresholds: Thresholds) -> None:
+    def __init__(self, capacity: IntArray, thresholds: NodeThresholds) -> None:
         self._capacity = capacity
         self._cpus = -(-capacity // _MILLI)
         self._thresholds = thresholds
@@ -72,13 +72,13 @@ class Suppressor:
     def settle(self, services: IntArray, system: IntArray) -> None:
         """Let as many rounds pass as there are in ten seconds of the same load."""
         thresholds = self._thresholds
-        room = room_milli(thresholds, self._capacity, services, system)
+        headroom = headroom_milli(thresholds, self._capacity, services, system)
         by_quota = thresholds.suppresses & thresholds.by_quota
         by_cpus = thresholds.suppresses & ~thresholds.by_quota
         for _ in range(_MOST_ROUNDS):
-            quota = next_quota_us(self._capacity, room, self._quota)
+            quota = next_quota_us(self._capacity, headroom, self._quota)
             quota = np.where(by_quota, quota, UNLIMITED)
-            count = np.where(by_cpus, next_cpus(self._cpus, room, self._count), self._cpus)
+            count = np.where(by_cpus, next_cpus(self._cpus, headroom, self._count), self._cpus)
             if np.array_equal(quota, self._quota) and np.array_equal(count, self._count):
                 return
             self._quota, self._count = quota, count

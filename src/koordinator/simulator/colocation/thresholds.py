@@ -12,7 +12,7 @@ NOT_STATED = -1
 
 
 @dataclass(slots=True)
-class Thresholds:
+class NodeThresholds:
     """An entry per node; percentages are ``NOT_STATED`` where nothing is said."""
 
     is_enabled: BoolArray
@@ -23,7 +23,7 @@ class Thresholds:
     memory_percent: IntArray  # from here on best effort is evicted
 
     @classmethod
-    def none(cls, n_nodes: int) -> "Thresholds":
+    def none(cls, n_nodes: int) -> "NodeThresholds":
         """Return those of nodes without a NodeSLO."""
         off, unstated = np.zeros(n_nodes, bool), np.full(n_nodes, NOT_STATED, np.int64)
         return cls(off, off.copy(), *(unstated.copy() for _ in range(4)))

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from koordinator.domain.gpu_mix import WHOLE_GPU, GpuClass
 from koordinator.foundation.linear_program import LinearProgram
-from koordinator.simulator.research.openb import Trace
+from koordinator.simulator.research.openb import OpenbTrace
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -59,7 +59,7 @@ class NodeShape:
     model_bit: int  # 1 << number of the model
 
 
-def allocation_bound(trace: Trace, order: IntArray, rounds: int = _ROUNDS) -> AllocationBound:
+def allocation_bound(trace: OpenbTrace, order: IntArray, rounds: int = _ROUNDS) -> AllocationBound:
     """Return the bound for pods of a trace, given by their positions, on the trace's nodes."""
     pods = [trace.gpu_class(trace.pods[pod]) for pod in order.tolist()]
     bits = {model: 1 << bit for bit, model in enumerate(trace.models)}

@@ -69,7 +69,7 @@ class TracePod:
 
 
 @dataclass(frozen=True)
-class Trace:
+class OpenbTrace:
     """Nodes and pods, each sorted by name."""
 
     name: str
@@ -99,13 +99,13 @@ class Trace:
 class Arrivals:
     """Who arrives when, and which node wins a tie."""
 
-    order: IntArray  # (n_arrivals,) positions in ``Trace.pods``
+    order: IntArray  # (n_arrivals,) positions in ``OpenbTrace.pods``
     names: tuple[str, ...]  # (n_arrivals,) the k-th repeat of a pod is called ``<name>-clone-<k>``
-    rank: IntArray  # (n_nodes,) of ``Trace.nodes``; the lowest wins among equal nodes
+    rank: IntArray  # (n_nodes,) of ``OpenbTrace.nodes``; the lowest wins among equal nodes
     source: str  # where the order comes from, for reports
 
 
-def read_trace(folder: Path, workload: str = "default") -> Trace:
+def read_trace(folder: Path, workload: str = "default") -> OpenbTrace:
     """Read a workload.
 
     ``workload`` is the ``<name>`` of an ``openb_pod_list_<name>.csv`` in the folder, or the path of
@@ -121,11 +121,11 @@ def read_trace(folder: Path, workload: str = "default") -> Trace:
         pod_file = folder / f"{_POD_FILE_PREFIX}{workload}.csv"
     name = pod_file.name.removesuffix(".gz").removesuffix(".csv").removeprefix(_POD_FILE_PREFIX)
     nodes = _by_name(_read(node_file, _NODE_COLUMNS, _node), node_file)
-    return Trace(name, nodes, _by_name(_read(pod_file, _POD_COLUMNS, _pod), pod_file))
+    return OpenbTrace(name, nodes, _by_name(_read(pod_file, _POD_COLUMNS, _pod), pod_file))
 
 
 def arrivals(
-    trace: Trace, seed: int, ratio: float = PUBLISHED_RATIO, folder: Path | None = None
+    trace: OpenbTrace, seed: int, ratio: float = PUBLISHED_RATIO, folder: Path | None = None
 ) -> Arrivals:
     """Return the arrivals of a seed.
 
@@ -183,7 +183,7 @@ def _extended(order: list[int], gpu: list[int], wanted: int, rng: np.random.Gene
         extended.append(pod)
 
 
-def _names(trace: Trace, order: list[int]) -> tuple[str, ...]:
+def _names(trace: OpenbTrace, order: list[int]) -> tuple[str, ...]:
     repeats = [0] * len(trace.pods)
     names = []
     for pod in order:
@@ -198,7 +198,7 @@ class _Published(msgspec.Struct):
     rank: list[int]
 
 
-def _published(folder: Path, trace: Trace, seed: int) -> _Published | None:
+def _published(folder: Path, trace: OpenbTrace, seed: int) -> _Published | None:
     path = folder / ARRIVAL_FILE
     if not path.exists():
         return None

@@ -43,12 +43,12 @@ from koordinator.domain.gpu_fragmentation import Fragmentation
 from koordinator.domain.gpu_mix import WHOLE_GPU
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.loop import Bound, Options
+from koordinator.scheduler.loop import Bound, SchedulerOptions
 from koordinator.scheduler.snapshot import IntArray, Snapshot
 from koordinator.scheduler.snapshot.gpu_view import MODEL_LABEL, expected_mix, gpu_nodes, node_kinds
 from koordinator.simulator.embedded import Embedded
 from koordinator.simulator.interruption import RunInterrupted
-from koordinator.simulator.research.openb import Arrivals, Trace, TraceNode, TracePod
+from koordinator.simulator.research.openb import Arrivals, OpenbTrace, TraceNode, TracePod
 from koordinator.simulator.research.openb_topology import partitions_entry, place_of
 
 POLICIES: Mapping[str, str] = {
@@ -67,7 +67,7 @@ _CARD_MEMORY = Quantity.parse("16Gi")  # the trace does not say; shares are of t
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class TracePlacement:
     """An arrival; no node if it failed."""
 
     arrival: int
@@ -87,7 +87,7 @@ class ReplayResult:
     allocated_milli: IntArray  # (n_arrivals,)
     capacity_milli: int
     fragmentation: float  # share of the capacity that a typical pod could not use, at the end
-    placements: tuple[Placement, ...]
+    placements: tuple[TracePlacement, ...]
     failed: Mapping[str, int]  # reason -> arrivals
     source: str  # where the order comes from
 
@@ -125,7 +125,7 @@ class ReplayResult:
 
 
 def replay(
-    trace: Trace,
+    trace: OpenbTrace,
     arrivals: Arrivals,
     seed: int,
     policy: str = DEFAULT_POLICY,
@@ -141,7 +141,7 @@ def replay(
 
     Raises InputError for an unknown policy.
     """
-    world = Embedded(policy_configuration(policy, trace), options=Options(report=False))
+    world = Embedded(policy_configuration(policy, trace), options=SchedulerOptions(report=False))
     world.load(
         [obj for node in trace.nodes for obj in node_objects(node, with_topology=with_topology)]
     )
@@ -150,7 +150,7 @@ def replay(
         {node.name: int(rank) for node, rank in zip(trace.nodes, arrivals.rank, strict=False)}
     )
     specs = {pod: pod_spec(pod) for pod in set(trace.pods)}
-    placements: list[Placement] = []
+    placements: list[TracePlacement] = []
     failed: Counter[str] = Counter()
     arrived, allocated = [], []
     demand = held = 0
@@ -165,9 +165,9 @@ def replay(
         if isinstance(outcome, Bound):
             held += pod.total_gpu_milli
             gpus = _gpus(outcome)
-            placements.append(Placement(number, name, outcome.node, gpus))
+            placements.append(TracePlacement(number, name, outcome.node, gpus))
         else:
-            placements.append(Placement(number, name, "", ()))
+            placements.append(TracePlacement(number, name, "", ()))
             failed[getattr(outcome, "reason", "")] += 1
             world.cluster.delete(Pod, name, "default")
         arrived.append(demand)
@@ -191,12 +191,12 @@ def replay(
     )
 
 
-def demand_ratio(trace: Trace) -> float:
+def demand_ratio(trace: OpenbTrace) -> float:
     """Return what all pods of the list ask for, as a ratio of the cluster's GPUs."""
     return sum(pod.total_gpu_milli for pod in trace.pods) / max(trace.gpu_milli, 1)
 
 
-def write_placements(path: Path, placements: tuple[Placement, ...]) -> None:
+def write_placements(path: Path, placements: tuple[TracePlacement, ...]) -> None:
     """Write a line per arrival: ``arrival,pod,node,gpus``.
 
     gpus are ``minor:milli`` joined by ``;``.  A name that a spreadsheet would run gets a ``'``
@@ -291,7 +291,7 @@ def pod_spec(pod: TracePod) -> PodSpec:
     )
 
 
-def policy_configuration(policy: str, trace: Trace) -> KubeSchedulerConfiguration:
+def policy_configuration(policy: str, trace: OpenbTrace) -> KubeSchedulerConfiguration:
     """Return the profile of a policy: what decides feasibility, and that one score plugin."""
     if policy not in POLICIES:
         accepted = ", ".join(POLICIES)
@@ -314,7 +314,7 @@ def policy_configuration(policy: str, trace: Trace) -> KubeSchedulerConfiguratio
     return KubeSchedulerConfiguration(profiles=(profile,))
 
 
-def expected_pods(trace: Trace) -> list[dict[str, Any]]:
+def expected_pods(trace: OpenbTrace) -> list[dict[str, Any]]:
     """Return the pod list as the argument that tells a policy which mix to expect."""
     counts = Counter((p.cpu_milli, p.num_gpu, p.gpu_milli, p.gpu_spec) for p in trace.pods)
     return [
@@ -331,7 +331,7 @@ def _gpus(bound: Bound) -> tuple[tuple[int, int], ...]:
     )
 
 
-def _fragmentation(world: Embedded, trace: Trace) -> float:
+def _fragmentation(world: Embedded, trace: OpenbTrace) -> float:
     snapshot = Snapshot(world.state)
     expected = msgspec.convert(expected_pods(trace), tuple[ExpectedPods, ...])
     mix = expected_mix(snapshot, expected)

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from koordinator.api.meta import JsonObject
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
-from koordinator.cluster.kubernetes.connection import Connection, Identity, Server
+from koordinator.cluster.kubernetes.connection import ApiServer, Connection, Identity
 from koordinator.cluster.kubernetes.credentials import Credentials
 from koordinator.foundation.clock import VirtualClock
 
@@ -128,7 +128,7 @@ class ScriptedServer:
 def client(url: str, proxy_url: str = "", **options: Any) -> KubernetesCluster:
     """Return a client of a server."""
     clock = VirtualClock(NOW_S)
-    connection = Connection(Server(url, proxy_url=proxy_url), Identity(), source="the test")
+    connection = Connection(ApiServer(url, proxy_url=proxy_url), Identity(), source="the test")
     return KubernetesCluster(Credentials(connection, clock, {}), clock, **options)
 
 

@@ -28,7 +28,7 @@ from koordinator.descheduler.contract import EvictOptions
 from koordinator.descheduler.migration.jobs import condition_of, has_passed, is_live
 from koordinator.descheduler.migration.reservation_template import job_uid_of
 from koordinator.domain.reservations import lifecycle
-from koordinator.domain.reservations.owners import claimant_of, is_owner
+from koordinator.domain.reservations.owners import is_owner, owner_candidate_of
 from koordinator.foundation.clock import VirtualClock, to_datetime
 from koordinator.foundation.errors import ClusterError
 
@@ -228,7 +228,8 @@ class MigrationMachine(RuleBasedStateMachine):
             free = [
                 r
                 for r in self.reservations()
-                if r.status.phase == "Available" and is_owner(r.spec.owners, claimant_of(each))
+                if r.status.phase == "Available"
+                and is_owner(r.spec.owners, owner_candidate_of(each))
             ]
             if free:
                 place = free[0].status.node_name

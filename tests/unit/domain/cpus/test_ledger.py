@@ -6,24 +6,24 @@ from hypothesis import strategies as st
 from tests.machines import machine
 
 from koordinator.api.annotations.numa import CpuBindPolicy, CpuExclusivePolicy
+from koordinator.domain.cpus.accumulator import CpuPreference
 from koordinator.domain.cpus.cpu_list import format_cpu_list, parse_cpu_list
-from koordinator.domain.cpus.free import FreeCpus
-from koordinator.domain.cpus.ledger import CpuHolding, CpuLedger
+from koordinator.domain.cpus.free_cpus import FreeCpus
+from koordinator.domain.cpus.ledger import CpuLedger, ExclusiveCpus
 from koordinator.domain.cpus.take import take_cpus
-from koordinator.domain.cpus.taking import CpuWish
 
 LAYOUT = machine(2, 1, 4, 2)
 PODS = ("a", "b", "c", "d")
 
-holdings = st.builds(
-    CpuHolding, st.integers(0, LAYOUT.cpus), st.sampled_from((*CpuExclusivePolicy, ""))
+allocations = st.builds(
+    ExclusiveCpus, st.integers(0, LAYOUT.cpus), st.sampled_from((*CpuExclusivePolicy, ""))
 )
 
 
-def ledger_of(pods: dict[str, CpuHolding]) -> CpuLedger:
+def ledger_of(pods: dict[str, ExclusiveCpus]) -> CpuLedger:
     ledger = CpuLedger()
-    for uid, holding in pods.items():
-        ledger.add(uid, holding)
+    for uid, allocation in pods.items():
+        ledger.add(uid, allocation)
     return ledger
 
 
@@ -36,15 +36,15 @@ def states(ledger: CpuLedger) -> list[FreeCpus]:
     ]
 
 
-@given(st.dictionaries(st.sampled_from(PODS), holdings), st.data())
+@given(st.dictionaries(st.sampled_from(PODS), allocations), st.data())
 def test_a_ledger_depends_on_who_holds_what_not_on_how_it_came_about(
-    pods: dict[str, CpuHolding], data: st.DataObject
+    pods: dict[str, ExclusiveCpus], data: st.DataObject
 ) -> None:
     """Rebuilt in any order, after pods have come and gone, it is the same."""
     order = data.draw(st.permutations(list(pods)))
-    ledger = ledger_of({"gone": data.draw(holdings), **{uid: pods[uid] for uid in order}})
+    ledger = ledger_of({"gone": data.draw(allocations), **{uid: pods[uid] for uid in order}})
     for uid in order:
-        ledger.add(uid, data.draw(holdings))
+        ledger.add(uid, data.draw(allocations))
         ledger.add(uid, pods[uid])
     ledger.remove("gone")
 
@@ -52,8 +52,8 @@ def test_a_ledger_depends_on_who_holds_what_not_on_how_it_came_about(
     assert states(ledger) == states(ledger_of(pods))
 
 
-@given(st.dictionaries(st.sampled_from(PODS), holdings))
-def test_what_all_pods_give_back_is_whole_again(pods: dict[str, CpuHolding]) -> None:
+@given(st.dictionaries(st.sampled_from(PODS), allocations))
+def test_what_all_pods_give_back_is_whole_again(pods: dict[str, ExclusiveCpus]) -> None:
     """Nothing leaks."""
     ledger = ledger_of(pods)
     for uid in pods:
@@ -75,11 +75,11 @@ def test_no_cpu_is_held_more_often_than_allowed(
     ledger, held = CpuLedger(), dict.fromkeys(range(16), 0)
     for number, (count, policy) in enumerate(wishes):
         free = ledger.free(LAYOUT, max_holders=max_holders)
-        cpus = take_cpus(LAYOUT, free, count, CpuWish(policy))
+        cpus = take_cpus(LAYOUT, free, count, CpuPreference(policy))
         if cpus is None:
             assert sum(n < max_holders for n in held.values()) < count
             continue
-        ledger.add(str(number), CpuHolding(cpus))
+        ledger.add(str(number), ExclusiveCpus(cpus))
         for cpu in held:
             held[cpu] += cpus >> cpu & 1
 
@@ -88,7 +88,7 @@ def test_no_cpu_is_held_more_often_than_allowed(
 
 def test_a_holder_less_makes_room_for_a_pod_of_the_reservation() -> None:
     """CPU 1 is held twice, by a reservation and its owner: it has to be given back twice."""
-    ledger = ledger_of({"reservation": CpuHolding(0b111), "owner": CpuHolding(0b010)})
+    ledger = ledger_of({"reservation": ExclusiveCpus(0b111), "owner": ExclusiveCpus(0b010)})
 
     def free(*given_back: int) -> str:
         return format_cpu_list(ledger.free(LAYOUT, given_back=given_back).cpus)
@@ -101,7 +101,7 @@ def test_a_holder_less_makes_room_for_a_pod_of_the_reservation() -> None:
 
 def test_cpus_out_of_bounds_are_never_free() -> None:
     """Not even if they are given back."""
-    ledger = ledger_of({"a": CpuHolding(0b11)})
+    ledger = ledger_of({"a": ExclusiveCpus(0b11)})
 
     free = ledger.free(LAYOUT, unusable=parse_cpu_list("0,4-15"), given_back=(0b11,))
 
@@ -116,7 +116,7 @@ def test_exclusive_cpus_are_known_by_policy(
     policy: CpuExclusivePolicy, in_core: int, in_numa_node: int
 ) -> None:
     """As long as anybody holds them."""
-    ledger = ledger_of({"a": CpuHolding(0b11, policy), "b": CpuHolding(0b1, "None")})
+    ledger = ledger_of({"a": ExclusiveCpus(0b11, policy), "b": ExclusiveCpus(0b1, "None")})
 
     free = ledger.free(LAYOUT)
     assert (free.core_exclusive, free.numa_exclusive) == (in_core, in_numa_node)

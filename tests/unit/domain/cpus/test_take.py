@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from tests.machines import machine
 
 from koordinator.api.annotations.numa import CpuBindPolicy, CpuExclusivePolicy
+from koordinator.domain.cpus.accumulator import CpuPreference
 from koordinator.domain.cpus.cpu_list import format_cpu_list, parse_cpu_list
-from koordinator.domain.cpus.free import FreeCpus
+from koordinator.domain.cpus.free_cpus import FreeCpus
 from koordinator.domain.cpus.layout import CpuLayout
-from koordinator.domain.cpus.ledger import CpuHolding, CpuLedger
+from koordinator.domain.cpus.ledger import CpuLedger, ExclusiveCpus
 from koordinator.domain.cpus.take import take_cpus, take_preferred_cpus
-from koordinator.domain.cpus.taking import CpuWish
 
 FULL, SPREAD = CpuBindPolicy.FULL_PCPUS, CpuBindPolicy.SPREAD_BY_PCPUS
 PCPU, NUMA = CpuExclusivePolicy.PCPU_LEVEL, CpuExclusivePolicy.NUMA_NODE_LEVEL
@@ -26,15 +26,17 @@ def taken(
     layout: CpuLayout,
     busy: str,
     count: int,
-    wish: CpuWish,
+    preference: CpuPreference,
     *,
     exclusive: str = "",
     preferred: str = "",
 ) -> str | None:
     """Return the choice as a list; ``exclusive`` is the policy of the pods on the busy CPUs."""
     ledger = CpuLedger()
-    ledger.add("others", CpuHolding(parse_cpu_list(busy), exclusive))
-    cpus = take_preferred_cpus(layout, ledger.free(layout), parse_cpu_list(preferred), count, wish)
+    ledger.add("others", ExclusiveCpus(parse_cpu_list(busy), exclusive))
+    cpus = take_preferred_cpus(
+        layout, ledger.free(layout), parse_cpu_list(preferred), count, preference
+    )
     return None if cpus is None else format_cpu_list(cpus)
 
 
@@ -55,10 +57,10 @@ def test_fragmented_machine(
     """Socket 0 has five free cores and a half, socket 1 three and a half: each policy its own."""
     layout, busy = machine(2, 1, 6, 2), "0-2,14-17,20"
 
-    assert taken(layout, busy, count, CpuWish(FULL, pack=True)) == full_packed
-    assert taken(layout, busy, count, CpuWish(FULL)) == full
-    assert taken(layout, busy, count, CpuWish(SPREAD, pack=True)) == spread_packed
-    assert taken(layout, busy, count, CpuWish(SPREAD)) == spread
+    assert taken(layout, busy, count, CpuPreference(FULL, pack=True)) == full_packed
+    assert taken(layout, busy, count, CpuPreference(FULL)) == full
+    assert taken(layout, busy, count, CpuPreference(SPREAD, pack=True)) == spread_packed
+    assert taken(layout, busy, count, CpuPreference(SPREAD)) == spread
 
 
 @pytest.mark.parametrize(
@@ -77,30 +79,32 @@ def test_full_cores_packed(
     shape: tuple[int, int, int, int], busy: str, count: int, cpus: str
 ) -> None:
     """The fullest NUMA node that has enough full cores, then sockets, then fragments."""
-    assert taken(machine(*shape), busy, count, CpuWish(FULL, pack=True)) == cpus
+    assert taken(machine(*shape), busy, count, CpuPreference(FULL, pack=True)) == cpus
 
 
 @pytest.mark.parametrize(
-    ("held_as", "wish", "cpus"),
+    ("held_as", "preference", "cpus"),
     [
-        (PCPU, CpuWish(SPREAD, PCPU, pack=True), "4,6,8,10"),
-        (PCPU, CpuWish(SPREAD, pack=True), "1,3-4,6"),
-        (PCPU, CpuWish(SPREAD, NUMA, pack=True), "1,3-4,6"),  # of another policy: no matter
-        (NUMA, CpuWish(SPREAD, NUMA, pack=True), "12,14,16,18"),
-        (NUMA, CpuWish(FULL, NUMA, pack=True), "12-15"),
-        (NUMA, CpuWish(FULL, pack=True), "4-7"),
+        (PCPU, CpuPreference(SPREAD, PCPU, pack=True), "4,6,8,10"),
+        (PCPU, CpuPreference(SPREAD, pack=True), "1,3-4,6"),
+        (PCPU, CpuPreference(SPREAD, NUMA, pack=True), "1,3-4,6"),  # of another policy: no matter
+        (NUMA, CpuPreference(SPREAD, NUMA, pack=True), "12,14,16,18"),
+        (NUMA, CpuPreference(FULL, NUMA, pack=True), "12-15"),
+        (NUMA, CpuPreference(FULL, pack=True), "4-7"),
     ],
 )
-def test_exclusive_pods_of_one_policy_keep_apart(held_as: str, wish: CpuWish, cpus: str) -> None:
+def test_exclusive_pods_of_one_policy_keep_apart(
+    held_as: str, preference: CpuPreference, cpus: str
+) -> None:
     """CPUs 0 and 2 are held; the same policy avoids their cores or their NUMA node."""
-    assert taken(machine(2, 1, 6, 2), "0,2", 4, wish, exclusive=held_as) == cpus
+    assert taken(machine(2, 1, 6, 2), "0,2", 4, preference, exclusive=held_as) == cpus
 
 
 def test_exclusive_is_a_wish() -> None:
     """More CPUs than cores: second CPUs of cores are taken after all."""
-    wish = CpuWish(SPREAD, PCPU, pack=True)
+    preference = CpuPreference(SPREAD, PCPU, pack=True)
 
-    assert taken(machine(2, 1, 4, 2), "", 10, wish) == "0-4,6,8,10,12,14"
+    assert taken(machine(2, 1, 4, 2), "", 10, preference) == "0-4,6,8,10,12,14"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +114,7 @@ def test_cpus_of_a_reservation_come_first(count: int, preferred: str, cpus: str)
     """Then others, as if there were no reservation."""
     layout = machine(2, 1, 16, 2)
 
-    assert taken(layout, "", count, CpuWish(SPREAD, pack=True), preferred=preferred) == cpus
+    assert taken(layout, "", count, CpuPreference(SPREAD, pack=True), preferred=preferred) == cpus
 
 
 def test_shared_cpus_fill_up_the_least_used_first() -> None:
@@ -118,9 +122,9 @@ def test_shared_cpus_fill_up_the_least_used_first() -> None:
     layout, ledger, got = machine(1, 1, 16, 2), CpuLedger(), []
     for number, policy in enumerate((SPREAD, FULL, SPREAD, FULL)):
         free = ledger.free(layout, max_holders=2)
-        cpus = take_cpus(layout, free, 16, CpuWish(policy, pack=True))
+        cpus = take_cpus(layout, free, 16, CpuPreference(policy, pack=True))
         assert cpus is not None
-        ledger.add(str(number), CpuHolding(cpus))
+        ledger.add(str(number), ExclusiveCpus(cpus))
         got.append(format_cpu_list(cpus))
 
     assert got == [
@@ -134,17 +138,17 @@ def test_shared_cpus_fill_up_the_least_used_first() -> None:
 
 def test_never_more_than_asked_for() -> None:
     """Eleven of three sockets: the original gives twelve."""
-    assert taken(machine(3, 1, 4, 2), "", 11, CpuWish(FULL)) == "0-10"
+    assert taken(machine(3, 1, 4, 2), "", 11, CpuPreference(FULL)) == "0-10"
 
 
 def test_too_few_are_none_and_nothing_is_free_of_charge() -> None:
     """None says that there are not enough; no CPUs are an empty set."""
-    assert taken(machine(1, 1, 2, 2), "0", 4, CpuWish(FULL)) is None
-    assert not taken(machine(1, 1, 2, 2), "0-3", 0, CpuWish(FULL))
+    assert taken(machine(1, 1, 2, 2), "0", 4, CpuPreference(FULL)) is None
+    assert not taken(machine(1, 1, 2, 2), "0-3", 0, CpuPreference(FULL))
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[CpuLayout, FreeCpus, CpuWish]:
+def situations(draw: st.DrawFn) -> tuple[CpuLayout, FreeCpus, CpuPreference]:
     """Any machine, anything held by anyone."""
     shape = draw(st.sampled_from(((1, 1, 4, 2), (2, 2, 2, 2), (3, 1, 2, 2), (2, 1, 4, 1))))
     layout = machine(*shape, split=draw(st.booleans()))
@@ -153,17 +157,17 @@ def situations(draw: st.DrawFn) -> tuple[CpuLayout, FreeCpus, CpuWish]:
     free = FreeCpus((first, second & ~first), draw(sets), draw(sets))
     policies = st.sampled_from((*CpuBindPolicy, ""))
     exclusive = st.sampled_from((*CpuExclusivePolicy, ""))
-    return layout, free, CpuWish(draw(policies), draw(exclusive), draw(st.booleans()))
+    return layout, free, CpuPreference(draw(policies), draw(exclusive), draw(st.booleans()))
 
 
 @given(situations(), st.integers(0, 16), st.integers(0, 1 << 16))
 def test_a_choice_is_as_large_as_asked_for_and_of_free_cpus(
-    situation: tuple[CpuLayout, FreeCpus, CpuWish], count: int, preferred: int
+    inputs: tuple[CpuLayout, FreeCpus, CpuPreference], count: int, preferred: int
 ) -> None:
     """It fails if and only if there are fewer; preferred CPUs are used up before others."""
-    layout, free, wish = situation
+    layout, free, preference = inputs
 
-    cpus = take_preferred_cpus(layout, free, preferred, count, wish)
+    cpus = take_preferred_cpus(layout, free, preferred, count, preference)
 
     if free.cpus.bit_count() < count:
         assert cpus is None
@@ -177,14 +181,16 @@ def test_a_choice_is_as_large_as_asked_for_and_of_free_cpus(
 
 @given(situations(), st.integers(1, 8))
 def test_full_cores_are_given_whole_while_there_are_enough(
-    situation: tuple[CpuLayout, FreeCpus, CpuWish], cores: int
+    inputs: tuple[CpuLayout, FreeCpus, CpuPreference], cores: int
 ) -> None:
     """No core is broken up for a pod of FullPCPUs."""
-    layout, free, wish = situation
+    layout, free, preference = inputs
     count = cores * layout.cpus_per_core
     whole = layout.whole_cores(free.cpus)
     if whole.bit_count() >= cores:
-        cpus = take_cpus(layout, free, count, CpuWish(FULL, wish.exclusive_policy, wish.pack))
+        cpus = take_cpus(
+            layout, free, count, CpuPreference(FULL, preference.exclusive_policy, preference.pack)
+        )
 
         assert cpus is not None
         assert layout.cores_of(cpus).bit_count() == cores
@@ -204,7 +210,7 @@ def test_the_original_chooses_the_same(case: Any) -> None:
     )
     ledger = CpuLedger()
     for number, (cpus, exclusive) in enumerate(asked.get("pods", [])):
-        ledger.add(str(number), CpuHolding(parse_cpu_list(cpus), exclusive))
+        ledger.add(str(number), ExclusiveCpus(parse_cpu_list(cpus), exclusive))
     preferred = parse_cpu_list(asked.get("preferred", ""))
     free = ledger.free(
         layout,
@@ -212,8 +218,8 @@ def test_the_original_chooses_the_same(case: Any) -> None:
         max_holders=asked["max_holders"],
         given_back=(preferred,),
     )
-    wish = CpuWish(asked["bind"], asked.get("exclusive", ""), asked.get("pack", False))
+    preference = CpuPreference(asked["bind"], asked.get("exclusive", ""), asked.get("pack", False))
 
-    cpus = take_preferred_cpus(layout, free, preferred, asked["count"], wish)
+    cpus = take_preferred_cpus(layout, free, preferred, asked["count"], preference)
 
     assert (None if cpus is None else format_cpu_list(cpus)) == case["output"]["cpus"]

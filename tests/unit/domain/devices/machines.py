@@ -10,14 +10,14 @@ from koordinator.api.device import Device, DeviceType
 from koordinator.api.meta import JsonObject, ObjectMeta
 from koordinator.domain.devices.allocation import Allocation, Taken, completed
 from koordinator.domain.devices.claim import DeviceClaim, device_claim
+from koordinator.domain.devices.free_devices import headrooms
 from koordinator.domain.devices.model import NodeDevices, NodeModels
 from koordinator.domain.devices.plan import DevicePlan
 from koordinator.domain.devices.report import node_devices
-from koordinator.domain.devices.room import rooms
-from koordinator.domain.devices.scoring import Scorer, scorer_of
-from koordinator.domain.devices.shortage import Shortage
+from koordinator.domain.devices.scorer import Scorer, scorer_of
+from koordinator.domain.devices.shortage import DeviceShortage
 from koordinator.domain.devices.templates import TemplateTable
-from koordinator.domain.devices.usage import Usage
+from koordinator.domain.devices.usage import DeviceUsage
 
 GPU, RDMA, FPGA = DeviceType.GPU, DeviceType.RDMA, DeviceType.FPGA
 CORE, MEMORY, RATIO = (f"koordinator.sh/gpu-{what}" for what in ("core", "memory", "memory-ratio"))
@@ -32,7 +32,7 @@ JOINT: JsonObject = {"deviceTypes": ["gpu", "rdma"]}
 SAME_PCIE: JsonObject = {**JOINT, "requiredScope": "SamePCIe"}
 ANY_FUNCTION: JsonObject = {"rdma": {"vfSelector": {}}}
 
-NOTHING = Usage()
+NOTHING = DeviceUsage()
 WEIGHTS = {RATIO: 1, MEMORY: 1, "koordinator.sh/rdma": 1, "koordinator.sh/fpga": 1}
 MOST = scorer_of(WEIGHTS, most_allocated=True)
 LEAST = scorer_of(WEIGHTS, most_allocated=False)
@@ -153,9 +153,9 @@ def share(minor: int, ratio: int, *, gib: int = 80) -> Allocation:
     return {GPU: (Taken(minor, (ratio, ratio * gib * GIB // 100, ratio, 0, 0, 0)),)}
 
 
-def using(*allocations: Allocation) -> Usage:
+def using(*allocations: Allocation) -> DeviceUsage:
     """Return what pods with these allocations hold together."""
-    usage = Usage()
+    usage = DeviceUsage()
     for allocation in allocations:
         usage = usage.plus(allocation)
     return usage
@@ -164,18 +164,18 @@ def using(*allocations: Allocation) -> Usage:
 def allocate(
     on: NodeDevices,
     wanted: DeviceClaim,
-    used: Usage = NOTHING,
+    used: DeviceUsage = NOTHING,
     *,
     scorer: Scorer | None = None,
-    given_back: Usage = NOTHING,
-    only: Usage | None = None,
+    given_back: DeviceUsage = NOTHING,
+    only: DeviceUsage | None = None,
     **how: Any,
-) -> Allocation | Shortage:
+) -> Allocation | DeviceShortage:
     """Return what the claim gets."""
-    room = rooms(on, used, given_back, only)
+    headroom = headrooms(on, used, given_back, only)
     if scorer is not None:
-        how["ranking"] = scorer.ranking(on.totals, room)
-    return DevicePlan(on.model, wanted).allocate(room, on.totals, **how)
+        how["ranking"] = scorer.ranking(on.totals, headroom)
+    return DevicePlan(on.model, wanted).allocate(headroom, on.totals, **how)
 
 
 def take(
@@ -183,7 +183,7 @@ def take(
 ) -> dict[str, list[Any]] | str:
     """Return minors by type, of NICs with bus ids if there are any; or the reason of a refusal."""
     found = allocate(on, wanted, *args, **how)
-    if isinstance(found, Shortage):
+    if isinstance(found, DeviceShortage):
         return found.reason
     return {
         str(kind): [

@@ -19,7 +19,7 @@ from tests.unit.domain.devices.machines import (
 
 from koordinator.api.annotations.devices import DeviceAllocateStrategy
 from koordinator.domain.devices.claim import device_claim
-from koordinator.domain.devices.partitions import PartitionWish
+from koordinator.domain.devices.partitions import PartitionRequest
 from koordinator.domain.devices.requests import DeviceRequestError
 from koordinator.domain.devices.templates import TemplateTable
 from koordinator.foundation.errors import InputError
@@ -97,8 +97,8 @@ def test_an_empty_partition_spec_is_a_wish_too() -> None:
     """It makes a partition table mandatory."""
     spec = {"allocatePolicy": "Restricted", "ringBusBandwidth": "150Gi"}
 
-    assert claim({WHOLE: 2}, partition={}).partition == PartitionWish()
-    assert claim({WHOLE: 2}, partition=spec).partition == PartitionWish(
+    assert claim({WHOLE: 2}, partition={}).partition == PartitionRequest()
+    assert claim({WHOLE: 2}, partition=spec).partition == PartitionRequest(
         restricted=True, bandwidth=Quantity.parse("150Gi")
     )
 

@@ -34,8 +34,8 @@ from tests.unit.domain.devices.machines import (
     using,
 )
 
-from koordinator.domain.devices.scoring import Scorer
-from koordinator.domain.devices.shortage import Shortage
+from koordinator.domain.devices.scorer import Scorer
+from koordinator.domain.devices.shortage import DeviceShortage
 
 PERCENT = "koordinator.sh/gpu"
 HONOR = {MODEL: "H800", POLICY: "Honor"}
@@ -96,7 +96,7 @@ def test_too_few_gpus_in_the_whole_tree_are_too_few() -> None:
     """Removing pods could help."""
     on = pairs()
 
-    assert allocate(on, claim({WHOLE: 8}), using(hold(on, gpu=[2]))) == Shortage(
+    assert allocate(on, claim({WHOLE: 8}), using(hold(on, gpu=[2]))) == DeviceShortage(
         "Insufficient GPU Devices"
     )
 
@@ -160,7 +160,7 @@ def test_a_required_scope_can_not_be_had_one_by_one(asked: dict[str, int], reaso
     on = pairs() if SHARED in asked else node(gpu(0))
     wanted = claim(asked, hints={"gpu": {"requiredTopologyScope": "Node"}})
 
-    assert allocate(on, wanted) == Shortage(reason, resolvable=False)
+    assert allocate(on, wanted) == DeviceShortage(reason, resolvable=False)
 
 
 def test_reserved_minors_go_first_in_a_row() -> None:
@@ -213,7 +213,7 @@ def test_memory_is_noted_in_bytes_and_in_percent(
 ) -> None:
     """Whichever was asked for, the other is filled in."""
     found = allocate(pairs(), claim(asked))
-    assert not isinstance(found, Shortage)
+    assert not isinstance(found, DeviceShortage)
 
     assert found[GPU][0].amounts == (*amounts, 0, 0, 0)
 
@@ -222,7 +222,7 @@ def test_percent_of_memory_is_cut_as_floating_point_has_it() -> None:
     """29 of 100 bytes are 28 percent: 29 / 100 * 100 is a little less than 29 there."""
     on = node(gpu(0, resources={MEMORY: "100", CORE: "100", RATIO: "100"}))
     found = allocate(on, claim({MEMORY: 29}))
-    assert not isinstance(found, Shortage)
+    assert not isinstance(found, DeviceShortage)
 
     assert found[GPU][0].amounts[:3] == (0, 29, 28)
 
@@ -316,7 +316,7 @@ def test_a_pod_that_wants_a_partition_needs_a_table() -> None:
         (claim({WHOLE: 1}, partition={}), pairs()),
         (claim({WHOLE: 1}), pairs(on={POLICY: "Honor"})),
     ):
-        assert allocate(on, wanted) == Shortage(
+        assert allocate(on, wanted) == DeviceShortage(
             "node(s) missing GPU Partition Table", resolvable=False
         )
 
@@ -383,7 +383,7 @@ def ascend(model: str, count: int = 2) -> list[str]:
     cards = (gpu(minor, "a", resources=ASCEND) for minor in range(count))
     on = node(*cards, on={VENDOR: "huawei", MODEL: model})
     found = allocate(on, claim({SHARED: 1, **CUT}, templates=TEMPLATES))
-    return [found.reason] if isinstance(found, Shortage) else [t.template for t in found[GPU]]
+    return [found.reason] if isinstance(found, DeviceShortage) else [t.template for t in found[GPU]]
 
 
 def test_a_cut_card_is_noted_with_its_template() -> None:
@@ -398,7 +398,7 @@ def test_of_equal_templates_none_is_noted() -> None:
     on = node(gpu(0, resources=ASCEND), on={VENDOR: "huawei", MODEL: "Ascend-910B3"})
     twin = {SHARED: 1, **CUT, NPU_CPU: 2}
     found = allocate(on, claim(twin, templates=TEMPLATES))
-    assert not isinstance(found, Shortage)
+    assert not isinstance(found, DeviceShortage)
 
     assert found[GPU][0].template == ""
 
@@ -415,7 +415,7 @@ def test_shares_by_template_are_packed() -> None:
     minors = []
     for _ in range(8):
         found = allocate(on, wanted, used, scorer=MOST)
-        assert not isinstance(found, Shortage)
+        assert not isinstance(found, DeviceShortage)
         minors.append(found[GPU][0].minor)
         used = used.plus(found)
 

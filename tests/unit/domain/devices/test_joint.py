@@ -31,10 +31,10 @@ from tests.unit.domain.devices.machines import (
 )
 
 from koordinator.api.meta import JsonObject
+from koordinator.domain.devices.free_devices import headrooms
 from koordinator.domain.devices.plan import DevicePlan
-from koordinator.domain.devices.room import rooms
-from koordinator.domain.devices.scoring import Scorer
-from koordinator.domain.devices.shortage import Shortage
+from koordinator.domain.devices.scorer import Scorer
+from koordinator.domain.devices.shortage import DeviceShortage
 
 NIC, FPGA = "koordinator.sh/rdma", "koordinator.sh/fpga"
 PLANNED = {"node.koordinator.sh/secondary-device-well-planned": "true"}
@@ -81,21 +81,21 @@ def test_counted_cards_may_be_exclusive(policy: str, amount: int) -> None:
     """Then each is taken whole; otherwise one percent of it, however many pods there are."""
     hint = {"allocateStrategy": "RequestsAsCount", "exclusivePolicy": policy}
     found = allocate(node(nic(1), nic(2)), claim({NIC: 2}, hints={"rdma": hint}))
-    assert not isinstance(found, Shortage)
+    assert not isinstance(found, DeviceShortage)
 
     assert [each.amounts for each in found[RDMA]] == [(amount,), (amount,)]
 
 
 def test_a_type_that_the_node_does_not_report_is_never_there() -> None:
     """No pod that goes changes that; nor if no label matches."""
-    gone = Shortage("Insufficient rdma devices", resolvable=False)
+    gone = DeviceShortage("Insufficient rdma devices", resolvable=False)
     nothing = {
         "rdma": {"allocateStrategy": "ApplyForAll", "selector": {"matchLabels": {"fabric": "x"}}}
     }
 
     assert allocate(node(gpu(0)), claim({NIC: 1})) == gone
     assert allocate(node(nic(1)), claim({NIC: 1}, hints=nothing)) == gone
-    assert allocate(node(nic(1)), claim({WHOLE: 1})) == Shortage(
+    assert allocate(node(nic(1)), claim({WHOLE: 1})) == DeviceShortage(
         "Insufficient gpu devices", resolvable=False
     )
 
@@ -128,7 +128,7 @@ def test_a_selector_of_functions_asks_for_one_per_card() -> None:
 
 def test_cards_without_functions_can_not_give_one() -> None:
     """If there are none at all, no pod that goes changes that."""
-    assert allocate(node(nic(1), nic(2)), claim({NIC: 1}, hints=ANY_FUNCTION)) == Shortage(
+    assert allocate(node(nic(1), nic(2)), claim({NIC: 1}, hints=ANY_FUNCTION)) == DeviceShortage(
         "Insufficient rdma VirtualFunctions", resolvable=False
     )
 
@@ -190,7 +190,7 @@ def test_the_same_roots_for_all_types_or_nothing() -> None:
     used = using(hold(on, gpu=[0]))
 
     assert take(on, claim({WHOLE: 1, NIC: 1}, joint=JOINT), used) == {"gpu": [1], "rdma": [1]}
-    assert allocate(on, claim({WHOLE: 1, NIC: 1}, joint=SAME_PCIE), used) == Shortage(
+    assert allocate(on, claim({WHOLE: 1, NIC: 1}, joint=SAME_PCIE), used) == DeviceShortage(
         "node(s) Device Joint-Allocate rules violation"
     )
 
@@ -340,8 +340,8 @@ def test_part_of_a_reserved_gpu_is_in_use_for_others() -> None:
     on = pairs()
     half = using({GPU: (hold(on, gpu=[3])[GPU][0],)})
     plan = DevicePlan(on.model, claim({RATIO: 50}))
-    reserved = plan.allocate(rooms(on, half), on.totals)
-    assert not isinstance(reserved, Shortage)
+    reserved = plan.allocate(headrooms(on, half), on.totals)
+    assert not isinstance(reserved, DeviceShortage)
     (device,) = reserved[GPU]
 
     assert take(

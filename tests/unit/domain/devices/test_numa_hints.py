@@ -18,23 +18,25 @@ from tests.unit.domain.devices.machines import (
 )
 
 from koordinator.domain.devices.claim import DeviceClaim
+from koordinator.domain.devices.free_devices import headrooms
 from koordinator.domain.devices.model import NodeDevices
 from koordinator.domain.devices.numa_hints import NumaHint, NumaHintTable, numa_hints
 from koordinator.domain.devices.plan import DevicePlan
-from koordinator.domain.devices.room import rooms
-from koordinator.domain.devices.shortage import Shortage
-from koordinator.domain.devices.usage import Usage
+from koordinator.domain.devices.shortage import DeviceShortage
+from koordinator.domain.devices.usage import DeviceUsage
 
 NIC = "koordinator.sh/rdma"
 
 
-def hints(on: NodeDevices, wanted: DeviceClaim, used: Usage = NOTHING) -> list[NumaHint] | Shortage:
+def hints(
+    on: NodeDevices, wanted: DeviceClaim, used: DeviceUsage = NOTHING
+) -> list[NumaHint] | DeviceShortage:
     """Return the hints, the same by what is left alone."""
-    plan, left = DevicePlan(on.model, wanted), rooms(on, used)
+    plan, left = DevicePlan(on.model, wanted), headrooms(on, used)
     found = numa_hints(plan, left, on.totals)
     if plan.never is None:
         assert NumaHintTable(plan).of(plan.state(left)) == found
-    return found if isinstance(found, Shortage) else list(found)
+    return found if isinstance(found, DeviceShortage) else list(found)
 
 
 def test_the_nodes_of_the_gpus_that_would_be_taken_anyway_score() -> None:
@@ -70,13 +72,13 @@ def test_what_the_whole_node_lacks_is_told() -> None:
     """As if nobody had asked for NUMA nodes."""
     on = pairs()
 
-    assert hints(on, claim({WHOLE: 8}), using(hold(on, gpu=[0]))) == Shortage(
+    assert hints(on, claim({WHOLE: 8}), using(hold(on, gpu=[0]))) == DeviceShortage(
         "Insufficient GPU Devices"
     )
-    assert hints(on, claim({WHOLE: 16})) == Shortage(
+    assert hints(on, claim({WHOLE: 16})) == DeviceShortage(
         "Insufficient NUMA Scoped Devices", resolvable=False
     )
-    assert hints(on, claim({"koordinator.sh/fpga": 1})) == Shortage(
+    assert hints(on, claim({"koordinator.sh/fpga": 1})) == DeviceShortage(
         "Insufficient fpga devices", resolvable=False
     )
 

@@ -36,12 +36,12 @@ from koordinator.domain.devices.allocation import (
     to_annotation,
 )
 from koordinator.domain.devices.claim import DeviceClaim
+from koordinator.domain.devices.free_devices import headrooms
 from koordinator.domain.devices.masks import lowest, mask_of, minors_of
 from koordinator.domain.devices.model import NodeDevices
 from koordinator.domain.devices.plan import DevicePlan, State
-from koordinator.domain.devices.room import rooms
-from koordinator.domain.devices.shortage import Shortage
-from koordinator.domain.devices.usage import Usage
+from koordinator.domain.devices.shortage import DeviceShortage
+from koordinator.domain.devices.usage import DeviceUsage
 
 pytestmark = pytest.mark.slow
 
@@ -121,14 +121,14 @@ def claims(draw: st.DrawFn) -> DeviceClaim:
 
 
 def place(
-    on: NodeDevices, wanted: DeviceClaim, used: Usage, scorer: int = 0
-) -> Allocation | Shortage:
-    room = rooms(on, used)
+    on: NodeDevices, wanted: DeviceClaim, used: DeviceUsage, scorer: int = 0
+) -> Allocation | DeviceShortage:
+    headroom = headrooms(on, used)
     plan = DevicePlan(on.model, wanted)
     if not scorer:
-        return plan.allocate(room, on.totals)
-    ranking = (MOST if scorer == 1 else LEAST).ranking(on.totals, room)
-    return plan.allocate(room, on.totals, ranking=ranking)
+        return plan.allocate(headroom, on.totals)
+    ranking = (MOST if scorer == 1 else LEAST).ranking(on.totals, headroom)
+    return plan.allocate(headroom, on.totals, ranking=ranking)
 
 
 def placed_one_by_one(on: NodeDevices, wanted: list[DeviceClaim], scorer: int) -> list[Allocation]:
@@ -136,7 +136,7 @@ def placed_one_by_one(on: NodeDevices, wanted: list[DeviceClaim], scorer: int) -
     used, placed = NOTHING, []
     for each in wanted:
         found = place(on, each, used, scorer)
-        if not isinstance(found, Shortage):
+        if not isinstance(found, DeviceShortage):
             placed.append(found)
             used = used.plus(found)
     return placed
@@ -170,7 +170,7 @@ def test_a_claim_gets_what_it_asks_for(
     """So many different devices of each type, a function with each where one is wanted."""
     used = using(*placed_one_by_one(on, others, 0))
     found = place(on, wanted, used)
-    if isinstance(found, Shortage):
+    if isinstance(found, DeviceShortage):
         return
     assert [*found] == [want.kind for want in wanted.wants]
     for want in wanted.wants:
@@ -212,21 +212,21 @@ def test_the_table_of_many_nodes_says_what_the_choice_says(
     used, states = NOTHING, [NOTHING]
     for each in others:
         found = place(on, each, used)
-        if not isinstance(found, Shortage):
+        if not isinstance(found, DeviceShortage):
             used = used.plus(found)
         states.append(used)
     plan = DevicePlan(on.model, wanted)
-    expected = [plan.allocate(rooms(on, each), on.totals, early=True) for each in states]
+    expected = [plan.allocate(headrooms(on, each), on.totals, early=True) for each in states]
     if plan.never is not None:
         assert set(map(repr, expected)) == {repr(plan.never)}
         return
     for _ in range(2):
         found = [plan.shortage(_state(plan, on, state)) for state in states]
-        assert found == [e if isinstance(e, Shortage) else None for e in expected]
+        assert found == [e if isinstance(e, DeviceShortage) else None for e in expected]
 
 
-def _state(plan: DevicePlan, on: NodeDevices, usage: Usage) -> State:
-    left = rooms(on, usage)
+def _state(plan: DevicePlan, on: NodeDevices, usage: DeviceUsage) -> State:
+    left = headrooms(on, usage)
     masks = ((left[part.kind].fitting(part), left[part.kind].held) for part in plan.early)
     return tuple(mask for pair in masks for mask in pair)
 
@@ -240,9 +240,9 @@ def test_giving_back_is_as_good_as_never_taken(
     placed = placed_one_by_one(on, others, 0)
     gone, stay = using(*placed[::2]), using(*placed[1::2])
     plan = DevicePlan(on.model, wanted)
-    whole = rooms(on, using(*placed), gone)
+    whole = headrooms(on, using(*placed), gone)
 
-    assert plan.allocate(whole, on.totals) == plan.allocate(rooms(on, stay), on.totals)
+    assert plan.allocate(whole, on.totals) == plan.allocate(headrooms(on, stay), on.totals)
 
 
 @given(minors=st.sets(st.integers(0, 200)), count=st.integers(0, 200))
@@ -259,8 +259,8 @@ def test_wide_minors_need_no_special_case() -> None:
     """A NIC may be called mlx5_70: masks are as wide as minors are."""
     on = node(gpu(0, "a"), nic(70, "a"), nic(3, "b"))
     plan = DevicePlan(on.model, claim({WHOLE: 1, NIC: 100}, joint={"deviceTypes": ["gpu", "rdma"]}))
-    found = plan.allocate(rooms(on, NOTHING), on.totals)
-    assert not isinstance(found, Shortage)
+    found = plan.allocate(headrooms(on, NOTHING), on.totals)
+    assert not isinstance(found, DeviceShortage)
     assert [each.minor for each in found[RDMA]] == [70]
 
     assert plan.shortage(_state(plan, on, NOTHING)) is None
@@ -274,7 +274,7 @@ def test_the_written_annotation_is_the_content_encoded(
 ) -> None:
     """However the text came about."""
     found = place(on, wanted, NOTHING)
-    if not isinstance(found, Shortage):
+    if not isinstance(found, DeviceShortage):
         expected = ALLOCATED.entry(to_annotation(found, on.ids))
 
         assert annotation_entry(found, on.ids) == expected

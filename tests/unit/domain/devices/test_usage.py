@@ -26,7 +26,7 @@ from tests.unit.domain.devices.machines import (
 from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.meta import ObjectMeta
 from koordinator.domain.devices.allocation import Allocation, from_annotation, to_annotation
-from koordinator.domain.devices.shortage import Shortage
+from koordinator.domain.devices.shortage import DeviceShortage
 from koordinator.foundation.errors import BugError
 
 NIC = "koordinator.sh/rdma"
@@ -44,7 +44,7 @@ def test_the_annotation_has_ids_amounts_and_functions() -> None:
     on = pairs()
     wanted = claim({CORE: 40, RATIO: 40, NIC: 1}, joint=JOINT, hints=ANY_FUNCTION)
     found = allocate(on, wanted)
-    assert not isinstance(found, Shortage)
+    assert not isinstance(found, DeviceShortage)
 
     assert ALLOCATED.write(to_annotation(found, on.ids)) == (
         '{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"40",'
@@ -59,7 +59,7 @@ def test_what_was_written_is_what_is_read() -> None:
     on = pairs()
     for asked in ({WHOLE: 3, NIC: 1}, {SHARED: 2, MEMORY: 6 * GIB, NIC: 200}):
         found = allocate(on, claim(asked, joint=JOINT, hints=ANY_FUNCTION))
-        assert not isinstance(found, Shortage)
+        assert not isinstance(found, DeviceShortage)
         text = ALLOCATED.write(to_annotation(found, on.ids))
 
         assert read(text) == found
@@ -115,7 +115,7 @@ def test_devices_that_are_not_reported_are_held_all_the_same() -> None:
 
     assert used.of(GPU)[7].amounts == (100, 80 * GIB, 100, 0, 0, 0)
     found = allocate(node(gpu(0)), claim({WHOLE: 1}), used)
-    assert not isinstance(found, Shortage)
+    assert not isinstance(found, DeviceShortage)
 
 
 def test_more_held_than_there_is_leaves_nothing() -> None:
@@ -123,9 +123,9 @@ def test_more_held_than_there_is_leaves_nothing() -> None:
     on = node(gpu(0))
     half, whole = share(0, 50), share(0, 100)
 
-    assert isinstance(allocate(on, claim({RATIO: 10}), using(half, whole)), Shortage)
+    assert isinstance(allocate(on, claim({RATIO: 10}), using(half, whole)), DeviceShortage)
     assert not isinstance(
-        allocate(on, claim({RATIO: 50}), using(half, whole).minus(whole)), Shortage
+        allocate(on, claim({RATIO: 50}), using(half, whole).minus(whole)), DeviceShortage
     )
 
 

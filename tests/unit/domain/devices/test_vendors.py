@@ -25,8 +25,8 @@ from koordinator.api.annotations.devices import (
 )
 from koordinator.domain.devices.adaptation import Adaptation, adaptation
 from koordinator.domain.devices.node_lock import is_locked, lock_text, locked
-from koordinator.domain.devices.sharing import sharing_shortage
-from koordinator.domain.devices.shortage import Shortage
+from koordinator.domain.devices.share_restrictions import sharing_shortage
+from koordinator.domain.devices.shortage import DeviceShortage
 from koordinator.domain.devices.vendors import VENDORS, AdaptationError, vendor_named
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
@@ -202,14 +202,16 @@ T4 = {VENDOR: "nvidia", MODEL: "T4"}
 UNSUPPORTED = {("nvidia", "T4"), ("huawei", "Ascend-910")}
 
 
-def shortage(asked: dict[str, int], pod: dict[str, str], node: dict[str, str]) -> Shortage | None:
+def shortage(
+    asked: dict[str, int], pod: dict[str, str], node: dict[str, str]
+) -> DeviceShortage | None:
     return sharing_shortage(claim(asked), pod, node, UNSUPPORTED)
 
 
 def test_a_share_needs_the_isolation_that_the_pod_names() -> None:
     """Whole GPUs don't, nor does a pod that names none."""
     isolated = {PROVIDER: "HAMi-core"}
-    missing = Shortage("GPUIsolationProviderHAMICore not found on the node", resolvable=False)
+    missing = DeviceShortage("GPUIsolationProviderHAMICore not found on the node", resolvable=False)
 
     assert shortage({RATIO: 50}, isolated, {}) == missing
     assert shortage({RATIO: 50}, isolated, isolated) is None
@@ -219,7 +221,9 @@ def test_a_share_needs_the_isolation_that_the_pod_names() -> None:
 
 def test_some_models_are_not_shared() -> None:
     """By vendor and model together."""
-    refused = Shortage('model "T4" of vendor "nvidia" does not support GPU Share', resolvable=False)
+    refused = DeviceShortage(
+        'model "T4" of vendor "nvidia" does not support GPU Share', resolvable=False
+    )
 
     assert shortage({SHARED: 1, CORE: 5, MEMORY: GIB}, {}, T4) == refused
     assert shortage({SHARED: 1, CORE: 5, MEMORY: GIB}, {}, {**T4, VENDOR: "huawei"}) is None

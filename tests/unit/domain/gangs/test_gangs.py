@@ -10,7 +10,7 @@ from tests.worlds import made, pod
 from koordinator.api.annotations.gang import GangMode
 from koordinator.api.pod_group import PodGroup
 from koordinator.domain.gangs import (
-    GangBook,
+    GangCache,
     GangDefaults,
     check_pod_group,
     contradictions,
@@ -85,7 +85,7 @@ def test_annotations_carry_all_settings() -> None:
     assert (terms.min_member, terms.total, terms.wait_s) == (2, 4, 90.0)
     assert (terms.mode, terms.match_policy) == (GangMode.NON_STRICT, "only-waiting")
     assert terms.group_id == "default/g,default/h"
-    assert terms.complaints == ()
+    assert terms.warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_what_cannot_be_meant_is_refused_at_admission(given: dict[str, Any], par
         check_pod_group(broken)
 
     assert part in str(error.value)
-    assert terms_of_object(broken, DEFAULTS).complaints
+    assert terms_of_object(broken, DEFAULTS).warnings
 
 
 def test_a_sound_pod_group_is_accepted() -> None:
@@ -134,39 +134,39 @@ def test_a_sound_pod_group_is_accepted() -> None:
 )
 def test_the_phase_follows_the_members(phases: list[str], expected: str) -> None:
     """Of two that are needed; a member on a node counts as scheduled."""
-    book, obj = GangBook(DEFAULTS), pod_group()
+    cache, obj = GangCache(DEFAULTS), pod_group()
     obj = replace(obj, status=replace(obj.status, phase="PreScheduling"))
-    book.put_group(obj)
+    cache.put_group(obj)
     for index, phase in enumerate(phases):
-        book.put_pod(pod(f"p{index}", on="n", labels={LABEL: "g"}, phase=phase))
+        cache.put_pod(pod(f"p{index}", on="n", labels={LABEL: "g"}, phase=phase))
     if phases == ["Pending", "Running"]:
-        book.put_pod(pod("p0", on="n", labels={LABEL: "g"}, phase="Running"))
+        cache.put_pod(pod("p0", on="n", labels={LABEL: "g"}, phase="Running"))
 
-    assert status_of(obj, book.gangs["default/g"], NOW).phase == expected
+    assert status_of(obj, cache.gangs["default/g"], NOW).phase == expected
 
 
 def test_a_pod_that_changes_its_gang_leaves_the_old_one() -> None:
     """Labels may change while a pod waits."""
-    book = GangBook(DEFAULTS)
-    book.put_pod(pod("p", labels={LABEL: "a"}))
+    cache = GangCache(DEFAULTS)
+    cache.put_pod(pod("p", labels={LABEL: "a"}))
 
-    book.put_pod(pod("p", labels={LABEL: "b"}))
+    cache.put_pod(pod("p", labels={LABEL: "b"}))
 
-    assert list(book.gangs) == ["default/b"]
-    book.validate()
+    assert list(cache.gangs) == ["default/b"]
+    cache.validate()
 
 
 def test_only_one_member_of_a_whole_gang_enters_the_queue() -> None:
     """The others are fetched when it is its turn."""
-    book = GangBook(DEFAULTS)
-    book.put_group(pod_group())
+    cache = GangCache(DEFAULTS)
+    cache.put_group(pod_group())
     first, second = (pod(name, labels={LABEL: "g"}) for name in "ab")
-    book.put_pod(first)
-    book.put_pod(second)
+    cache.put_pod(first)
+    cache.put_pod(second)
 
-    assert book.why_gated(second) == ""
-    assert "is represented in the queue by pod default/b" in book.why_gated(first)
-    assert list(book.attempt(second).members) == ["default/a", "default/b"]
+    assert cache.why_gated(second) == ""
+    assert "is represented in the queue by pod default/b" in cache.why_gated(first)
+    assert list(cache.attempt(second).members) == ["default/a", "default/b"]
 
 
 def test_a_summary_tells_why_a_gang_waits() -> None:

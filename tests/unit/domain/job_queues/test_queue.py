@@ -5,7 +5,13 @@ from hypothesis import strategies as st
 
 from koordinator.api.annotations.quota import QueueOrder, QueuePolicy
 from koordinator.api.kubescheduler import ElasticQuotaArgs
-from koordinator.domain.job_queues import Job, JobQueue, PlacesTold, QueueBook, QueueRules
+from koordinator.domain.job_queues import (
+    JobQueue,
+    JobQueueCache,
+    QueuedJob,
+    QueueRules,
+    ReportedPositions,
+)
 from koordinator.domain.quota import QueueTerms
 from koordinator.domain.quota.amounts import Amounts
 
@@ -20,9 +26,9 @@ JOBS = st.lists(
 
 def job(
     number: int, namespace: str = "a", priority: int = 0, arrived_s: float = 0.0, cpu: int = 1
-) -> Job:
+) -> QueuedJob:
     name = f"{namespace}/{number}"
-    return Job(name, name, namespace, priority, arrived_s, number, {"cpu": cpu})
+    return QueuedJob(name, name, namespace, priority, arrived_s, number, {"cpu": cpu})
 
 
 def share(_namespace: str, more: Amounts) -> float:
@@ -30,7 +36,7 @@ def share(_namespace: str, more: Amounts) -> float:
     return more.get("cpu", 0) / 100
 
 
-def queue(rules: QueueRules, jobs: list[Job]) -> JobQueue:
+def queue(rules: QueueRules, jobs: list[QueuedJob]) -> JobQueue:
     made = JobQueue(rules)
     for one in jobs:
         made.put(one)
@@ -89,41 +95,41 @@ def test_jobs_that_leave_are_gone(
 
 def test_a_job_that_leaves_lets_the_next_one_to_the_front() -> None:
     """The book names each job once, when it comes to the front."""
-    book = QueueBook()
-    book.set_rules({"q": STRICT})
+    cache = JobQueueCache()
+    cache.set_rules({"q": STRICT})
     for number in range(3):
-        book.put("q", job(number))
-    first = book.advance("q", share)
-    again = book.advance("q", share)
-    book.leave("a/0")
-    second = book.advance("q", share)
+        cache.put("q", job(number))
+    first = cache.advance("q", share)
+    again = cache.advance("q", share)
+    cache.leave("a/0")
+    second = cache.advance("q", share)
 
     assert [one.id for one in (*first, *again, *second)] == ["a/0", "a/1"]
-    assert not book.may_be_tried("a/2")
-    book.validate()
+    assert not cache.may_be_tried("a/2")
+    cache.validate()
 
 
 def test_a_job_that_moves_is_in_one_queue_only() -> None:
     """Its new quota has it, the old one forgets it."""
-    book = QueueBook()
-    book.set_rules({"q": STRICT, "r": FAIR})
-    book.put("q", job(1))
-    book.put("r", job(1))
+    cache = JobQueueCache()
+    cache.set_rules({"q": STRICT, "r": FAIR})
+    cache.put("q", job(1))
+    cache.put("r", job(1))
 
-    assert (len(book.queues["q"]), len(book.queues["r"])) == (0, 1)
-    book.validate()
+    assert (len(cache.queues["q"]), len(cache.queues["r"])) == (0, 1)
+    cache.validate()
 
 
 def test_new_rules_keep_the_jobs_and_no_rules_free_them() -> None:
     """Whoever waited in a queue that is gone need not wait any more."""
-    book = QueueBook()
-    book.set_rules({"q": STRICT, "r": STRICT})
-    book.put("q", job(1))
-    book.put("r", job(2))
+    cache = JobQueueCache()
+    cache.set_rules({"q": STRICT, "r": STRICT})
+    cache.put("q", job(1))
+    cache.put("r", job(2))
 
-    assert book.set_rules({"q": FAIR}) == ["a/2"]
-    assert [one.id for one in book.advance("q", share)] == ["a/1"]
-    book.validate()
+    assert cache.set_rules({"q": FAIR}) == ["a/2"]
+    assert [one.id for one in cache.advance("q", share)] == ["a/1"]
+    cache.validate()
 
 
 def test_the_annotations_go_before_the_arguments() -> None:
@@ -142,7 +148,7 @@ def test_of_ten_thousand_places_few_are_told_again() -> None:
 
     So it hears of its place some twenty times, not ten thousand times.
     """
-    told = PlacesTold()
+    told = ReportedPositions()
     jobs = [job(number) for number in range(1_000)]
     heard = 0
     while jobs:

@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.topology_reference import cluster, place
 
-from koordinator.domain.network import DomainLayer, GatherRules, NetworkTree, Offer, Plan, plan
+from koordinator.domain.network import (
+    DomainLayer,
+    DomainPlan,
+    GatherRules,
+    NetworkTree,
+    OfferSlots,
+    plan,
+)
 
 HALLS = DomainLayer("HallLayer", ("hall",)), DomainLayer("RackLayer", ("rack",))
 HALL, RACK, NODE = 1, 2, 3
@@ -29,14 +36,16 @@ def numbers(paths: Mapping[str, Sequence[str]], of: Mapping[str, int]) -> np.nda
     return np.array([of.get(node, 0) for node in paths], np.int64)
 
 
-def shares(found: Plan | None, paths: Mapping[str, Sequence[str]]) -> list[tuple[str, int]] | None:
+def shares(
+    found: DomainPlan | None, paths: Mapping[str, Sequence[str]]
+) -> list[tuple[str, int]] | None:
     names = list(paths)
     return None if found is None else [(names[row], count) for row, count in found.shares]
 
 
 def chosen(count: int, must: int = 0, **multiples: int) -> list[tuple[str, int]] | None:
     rules = GatherRules(must, {NODE: multiples["node"]} if multiples else {})
-    offer = Offer.of(numbers(PATHS, SLOTS))
+    offer = OfferSlots.of(numbers(PATHS, SLOTS))
     return shares(plan(tree_of(PATHS), rules, offer, count), PATHS)
 
 
@@ -72,7 +81,7 @@ def test_a_multiple_of_a_layer_rounds_what_its_domains_take() -> None:
 def test_members_that_are_placed_keep_the_others_with_them() -> None:
     """With a member in rack r1 the next one has to go there, though others fit better."""
     held = numbers(PATHS, {"h2": 1})
-    offer = Offer.of(numbers(PATHS, SLOTS), held)
+    offer = OfferSlots.of(numbers(PATHS, SLOTS), held)
     tree = tree_of(PATHS)
 
     assert shares(plan(tree, GatherRules(RACK), offer, 3), PATHS) == [("h2", 1), ("h1", 2)]
@@ -82,7 +91,7 @@ def test_members_that_are_placed_keep_the_others_with_them() -> None:
 def test_a_member_that_is_placed_again_completes_the_multiple() -> None:
     """Three of four are in r2 and four in r3: the missing one goes to r2."""
     held = numbers(PATHS, {"h3": 3, "h6": 4})
-    offer = Offer.of(numbers(PATHS, SLOTS), held)
+    offer = OfferSlots.of(numbers(PATHS, SLOTS), held)
 
     found = plan(tree_of(PATHS), GatherRules(0, {RACK: 4}), offer, 1)
 
@@ -94,7 +103,7 @@ def test_of_halls_the_one_where_fewer_racks_are_needed_is_taken() -> None:
     paths = {f"a{i}": ("a", f"ra{i}") for i in range(5)} | {f"b{i}": ("b", f"rb{i}") for i in "12"}
     slots = {node: 2 if node < "b" else 6 for node in paths}
 
-    found = plan(tree_of(paths), GatherRules(), Offer.of(numbers(paths, slots)), 8)
+    found = plan(tree_of(paths), GatherRules(), OfferSlots.of(numbers(paths, slots)), 8)
 
     assert shares(found, paths) == [("b1", 6), ("b2", 2)]
     assert len(place(cluster(paths), slots, 8) or ()) == 4
@@ -105,7 +114,7 @@ def test_the_rest_goes_to_the_rack_that_it_fits_best() -> None:
     paths = {name: ("hall", f"r{name}") for name in "abc"}
     slots = dict(zip("abc", (6, 5, 1), strict=True))
 
-    found = plan(tree_of(paths), GatherRules(), Offer.of(numbers(paths, slots)), 7)
+    found = plan(tree_of(paths), GatherRules(), OfferSlots.of(numbers(paths, slots)), 7)
 
     assert shares(found, paths) == [("a", 6), ("c", 1)]
     assert place(cluster(paths), slots, 7) == [("a", 6), ("b", 1)]
@@ -132,7 +141,7 @@ def test_decisions_are_the_original_s_unless_fewer_domains_do(
     level = data.draw(st.sampled_from([0, 0, HALL, RACK, NODE]))
     multiples = {level: data.draw(st.integers(2, 3))} if level else {}
     nothing = np.zeros(len(paths), np.int64)
-    offer = Offer(numbers(paths, slots), nothing, nothing, numbers(paths, near), nothing)
+    offer = OfferSlots(numbers(paths, slots), nothing, nothing, numbers(paths, near), nothing)
 
     found = shares(plan(tree_of(paths), GatherRules(must, multiples), offer, count), paths)
     expected = place(cluster(paths), slots, count, must=must, multiples=multiples, near=near)
@@ -159,7 +168,7 @@ def test_a_plan_takes_no_more_than_there_is_and_keeps_every_rule(
     slots = {node: data.draw(st.integers(0, 4)) for node in paths}
     held = {node: data.draw(st.sampled_from([0, 0, 0, 2])) for node in paths}
     multiples = {RACK: 2} if data.draw(st.booleans()) else {}
-    offer = Offer.of(numbers(paths, slots), numbers(paths, held))
+    offer = OfferSlots.of(numbers(paths, slots), numbers(paths, held))
 
     found = shares(plan(tree_of(paths), GatherRules(must, multiples), offer, count), paths)
 
@@ -186,16 +195,16 @@ def test_no_choice_of_racks_in_one_hall_is_smaller(
     """Brute force over all sets of racks of all halls finds none with fewer that has room."""
     slots = {node: data.draw(st.integers(0, 4)) for node in paths}
     found = shares(
-        plan(tree_of(paths), GatherRules(HALL), Offer.of(numbers(paths, slots)), count), paths
+        plan(tree_of(paths), GatherRules(HALL), OfferSlots.of(numbers(paths, slots)), count), paths
     )
 
-    rooms: dict[str, dict[str, int]] = {}
+    headrooms: dict[str, dict[str, int]] = {}
     for node, (hall, rack) in paths.items():
-        racks = rooms.setdefault(hall, {})
+        racks = headrooms.setdefault(hall, {})
         racks[rack] = racks.get(rack, 0) + slots[node]
     sizes = [
         size
-        for racks in rooms.values()
+        for racks in headrooms.values()
         for size in range(1, len(racks) + 1)
         for chosen in combinations(racks.values(), size)
         if sum(chosen) >= count

@@ -6,20 +6,20 @@ Source: koordinator pkg/scheduler/plugins/nodenumaresource/scoring.go,
 
 from koordinator.api.resource_names import CPU
 from koordinator.domain.numa.amounts import total
-from koordinator.domain.numa.ledger import NumaHolding
-from koordinator.domain.numa.scoring import ZoneScorer, bound_cpu_milli
+from koordinator.domain.numa.ledger import NumaAllocation
 from koordinator.domain.numa.trial import NumaTrial
+from koordinator.domain.numa.zone_scorer import ZoneScorer, bound_cpu_milli
 
 
-def score_holding(trial: NumaTrial, holding: NumaHolding, scorer: ZoneScorer) -> int:
+def score_allocation(trial: NumaTrial, allocation: NumaAllocation, scorer: ZoneScorer) -> int:
     """Return how full the NUMA nodes of an allocation would be.
 
     With CPUs of its own, all CPUs bound on the whole node count as the CPU used.
     """
     node = trial.node
     used = node.used(trial.reusable.zones)
-    requested = total(used[zone] for zone in holding.zones if zone in used)
-    allocatable = total(node.zones[zone] for zone in holding.zones if zone in node.zones)
-    if holding.cpus:
-        requested[CPU] = bound_cpu_milli(trial, holding)
+    requested = total(used[zone] for zone in allocation.zones if zone in used)
+    allocatable = total(node.zones[zone] for zone in allocation.zones if zone in node.zones)
+    if allocation.cpus:
+        requested[CPU] = bound_cpu_milli(trial, allocation)
     return scorer.score(requested, allocatable, trial.request.counted(node.cpu_ratio))

@@ -8,18 +8,18 @@ import pytest
 
 from koordinator.api.annotations.numa import NumaTopologyPolicy
 from koordinator.domain.numa.align import Alignment, align
-from koordinator.domain.numa.hints import Hint, Machine, ResourceHints, ZoneState
+from koordinator.domain.numa.hints import NumaMachine, ResourceHints, TopologyHint, ZoneState
 from koordinator.domain.numa.masks import mask_of, mask_text, subsets, zones_of
 
 BEST_EFFORT, RESTRICTED = NumaTopologyPolicy.BEST_EFFORT, NumaTopologyPolicy.RESTRICTED
 SINGLE = NumaTopologyPolicy.SINGLE_NUMA_NODE
 GOLDEN = Path(__file__).parents[3] / "golden" / "numa" / "alignments.jsonl"
 
-IDLE = Machine({0: ZoneState.IDLE, 1: ZoneState.IDLE})
-BOTH_FIRST_SHARED = Machine({0: ZoneState.SHARED, 1: ZoneState.IDLE})
-CPU = [Hint(0b01, True, 40), Hint(0b10, True, 70), Hint(0b11, False, 55)]
-GPU = [Hint(0b01, True, 500), Hint(0b10, True, 0), Hint(0b11, False, 500)]
-BOTH = [Hint(0b11, True, 55)]
+IDLE = NumaMachine({0: ZoneState.IDLE, 1: ZoneState.IDLE})
+BOTH_FIRST_SHARED = NumaMachine({0: ZoneState.SHARED, 1: ZoneState.IDLE})
+CPU = [TopologyHint(0b01, True, 40), TopologyHint(0b10, True, 70), TopologyHint(0b11, False, 55)]
+GPU = [TopologyHint(0b01, True, 500), TopologyHint(0b10, True, 0), TopologyHint(0b11, False, 500)]
+BOTH = [TopologyHint(0b11, True, 55)]
 
 
 def test_devices_outweigh_cpu_and_memory() -> None:
@@ -41,7 +41,7 @@ def test_a_pod_keeps_away_from_pods_on_several_numa_nodes_if_it_requires_so() ->
 @pytest.mark.parametrize(("state", "admitted"), [("single", False), ("shared", True)])
 def test_a_pod_on_several_keeps_away_from_pods_on_one(state: str, admitted: bool) -> None:
     """And the other way round."""
-    found = Machine({0: ZoneState(state), 1: ZoneState.IDLE})
+    found = NumaMachine({0: ZoneState(state), 1: ZoneState.IDLE})
 
     assert align(RESTRICTED, [{"cpu": BOTH}], found, "Required").admitted is admitted
 
@@ -77,17 +77,19 @@ def test_without_opinions_every_policy_admits(providers: list[ResourceHints]) ->
 
 def test_the_only_numa_node_is_no_restriction() -> None:
     """SingleNUMANode on a machine with one: admitted without regard to it."""
-    lone = Machine({0: ZoneState.IDLE})
+    lone = NumaMachine({0: ZoneState.IDLE})
 
-    assert align(SINGLE, [{"cpu": [Hint(0b1, True, 9)]}], lone) == Alignment(True)
-    assert align(RESTRICTED, [{"cpu": [Hint(0b1, True, 9)]}], lone) == Alignment(True, 0b1, 9)
+    assert align(SINGLE, [{"cpu": [TopologyHint(0b1, True, 9)]}], lone) == Alignment(True)
+    assert align(RESTRICTED, [{"cpu": [TopologyHint(0b1, True, 9)]}], lone) == Alignment(
+        True, 0b1, 9
+    )
     assert align(NumaTopologyPolicy.NONE, [{"cpu": []}], lone) == Alignment(True)
 
 
 def test_best_effort_gives_up_where_there_are_too_many_combinations() -> None:
     """Eight NUMA nodes and three resources that agree on nothing: at once, on all of them."""
-    machine = Machine(dict.fromkeys(range(8), ZoneState.IDLE))
-    every = [Hint(zones, False) for zones in subsets(machine.zones)]
+    machine = NumaMachine(dict.fromkeys(range(8), ZoneState.IDLE))
+    every = [TopologyHint(zones, False) for zones in subsets(machine.zones)]
 
     assert align(BEST_EFFORT, [{"a": every, "b": every, "c": every}], machine).zones == 0xFF
 
@@ -107,10 +109,10 @@ def test_sets_in_messages(zones: int | None, text: str) -> None:
     assert mask_text(zones) == text
 
 
-def hints(listed: Any) -> list[Hint] | None:
+def hints(listed: Any) -> list[TopologyHint] | None:
     if listed is None:
         return None
-    return [Hint(None if m is None else mask_of(m), p, score) for m, p, score in listed]
+    return [TopologyHint(None if m is None else mask_of(m), p, score) for m, p, score in listed]
 
 
 def recorded() -> list[Any]:
@@ -125,7 +127,9 @@ def test_the_original_aligns_alike(case: Any) -> None:
     providers = [{name: hints(h) for name, h in p.items()} for p in asked["providers"]]
     states = {zone: ZoneState(state) for zone, state in enumerate(asked["states"])}
 
-    got = align(NumaTopologyPolicy(asked["policy"]), providers, Machine(states), asked["exclusive"])
+    got = align(
+        NumaTopologyPolicy(asked["policy"]), providers, NumaMachine(states), asked["exclusive"]
+    )
 
     assert got.admitted is want["admitted"]
     assert sorted(got.reasons) == want["reasons"]

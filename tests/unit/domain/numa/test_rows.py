@@ -6,21 +6,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.machines import GIB, machine, numa_node
-from tests.unit.domain.numa.holding_score import score_holding
+from tests.unit.domain.numa.holding_score import score_allocation
 
 from koordinator.api.annotations.numa import CpuBindPolicy, NumaTopologyPolicy
 from koordinator.domain.cpus.binding import CpuBinding
 from koordinator.domain.numa.align import align
 from koordinator.domain.numa.align_kernel import align_and_score, kernel_request
-from koordinator.domain.numa.ledger import NumaHolding, NumaLedger
+from koordinator.domain.numa.ledger import NumaAllocation, NumaLedger
 from koordinator.domain.numa.node import NumaNode
 from koordinator.domain.numa.offer import resource_hints
 from koordinator.domain.numa.request import NumaRequest
 from koordinator.domain.numa.rows import NumaRows
 from koordinator.domain.numa.rows_align import OtherHints, align_rows, score_rows
 from koordinator.domain.numa.rows_fit import fits_of
-from koordinator.domain.numa.scoring import ZoneScorer
 from koordinator.domain.numa.trial import NumaTrial
+from koordinator.domain.numa.zone_scorer import ZoneScorer
 
 RESOURCES = ("cpu", "memory", "hugepages-2Mi")
 RESTRICTED, SINGLE = NumaTopologyPolicy.RESTRICTED, NumaTopologyPolicy.SINGLE_NUMA_NODE
@@ -42,7 +42,7 @@ def numa_nodes(draw: st.DrawFn) -> NumaNode:
             zone: {"cpu": (cpus & own).bit_count() * 1000, "memory": draw(st.integers(0, 20)) * GIB}
             for zone, own in layout.numa_nodes.items()
         }
-        ledger.add(str(number), NumaHolding(cpus, zones))
+        ledger.add(str(number), NumaAllocation(cpus, zones))
     node = numa_node(layout, ledger)
     zones = {
         zone: {**here, "hugepages-2Mi": 8 << 21} if draw(st.booleans()) else here
@@ -88,9 +88,9 @@ def test_rows_answer_as_trials_do(
         assert bool(got.admitted[row]) == want.admitted
         assert int(got.zones[row]) == (want.zones or 0)
         if want.zones:
-            holding = trial.allocate(want.zones)
-            assert isinstance(holding, NumaHolding)
-            assert scores[row] == score_holding(trial, holding, SCORER)
+            allocation = trial.allocate(want.zones)
+            assert isinstance(allocation, NumaAllocation)
+            assert scores[row] == score_allocation(trial, allocation, SCORER)
     if policy is SINGLE:
         few = align_rows(
             rows, request, fits_of(rows, request, largest=1), policy, SCORER, exclusive=exclusive
@@ -180,8 +180,8 @@ def test_what_pods_hold_is_written_as_if_the_row_were_new(node: NumaNode) -> Non
     assert layout is not None
     before = NumaLedger()
     for zone, cpus in layout.numa_nodes.items():
-        before.add(f"{zone}", NumaHolding(cpus, {zone: {"cpu": 1000, "memory": 3 * GIB}}))
-    before.add("all", NumaHolding(layout.cpus))
+        before.add(f"{zone}", NumaAllocation(cpus, {zone: {"cpu": 1000, "memory": 3 * GIB}}))
+    before.add("all", NumaAllocation(layout.cpus))
     rows = NumaRows.of([replace(node, ledger=before)], RESOURCES)
 
     rows.set_usage(0, node)

@@ -15,14 +15,14 @@ from koordinator.domain.cpus.binding import CpuBinding
 from koordinator.domain.cpus.cpu_list import format_cpu_list, parse_cpu_list
 from koordinator.domain.numa.align import align
 from koordinator.domain.numa.amounts import amplified
-from koordinator.domain.numa.hints import Hint
-from koordinator.domain.numa.ledger import NumaHolding, NumaLedger
+from koordinator.domain.numa.hints import TopologyHint
+from koordinator.domain.numa.ledger import NumaAllocation, NumaLedger
 from koordinator.domain.numa.masks import mask_of, zones_of
 from koordinator.domain.numa.node import NumaNode
 from koordinator.domain.numa.offer import resource_hints
 from koordinator.domain.numa.request import NumaRequest, Reusable
-from koordinator.domain.numa.scoring import ZoneScorer
-from koordinator.domain.numa.trial import NumaTrial, Shortage
+from koordinator.domain.numa.trial import NumaShortage, NumaTrial
+from koordinator.domain.numa.zone_scorer import ZoneScorer
 
 FULL, SPREAD = CpuBindPolicy.FULL_PCPUS, CpuBindPolicy.SPREAD_BY_PCPUS
 BOTH = 0b11
@@ -33,16 +33,18 @@ def bound(count: int, policy: str = FULL, *, required: bool = False) -> NumaRequ
     return NumaRequest({"cpu": count * 1000}, CpuBinding(count, policy, required))
 
 
-def ledger_of(*holdings: NumaHolding) -> NumaLedger:
+def ledger_of(*allocations: NumaAllocation) -> NumaLedger:
     ledger = NumaLedger()
-    for number, holding in enumerate(holdings):
-        ledger.add(str(number), holding)
+    for number, allocation in enumerate(allocations):
+        ledger.add(str(number), allocation)
     return ledger
 
 
-def held(cpus: str = "", **zones: int) -> NumaHolding:
+def held(cpus: str = "", **zones: int) -> NumaAllocation:
     """Return CPUs, and milli-CPU by NUMA node (``n0``, ``n1``)."""
-    return NumaHolding(parse_cpu_list(cpus), {int(z[1:]): {"cpu": cpu} for z, cpu in zones.items()})
+    return NumaAllocation(
+        parse_cpu_list(cpus), {int(z[1:]): {"cpu": cpu} for z, cpu in zones.items()}
+    )
 
 
 def test_amounts_are_divided_evenly_the_emptier_node_takes_the_rest() -> None:
@@ -52,7 +54,7 @@ def test_amounts_are_divided_evenly_the_emptier_node_takes_the_rest() -> None:
 
     got = NumaTrial(node, request).allocate(BOTH)
 
-    assert got == NumaHolding(
+    assert got == NumaAllocation(
         zones={
             0: {"cpu": 17_000, "memory": 15 * GIB},
             1: {"cpu": 7_000, "memory": 15 * GIB},
@@ -66,7 +68,7 @@ def test_the_emptier_of_any_two_nodes_takes_the_rest() -> None:
 
     got = NumaTrial(node, NumaRequest({"cpu": 11_000})).allocate(0b1100)
 
-    assert got == NumaHolding(zones={2: {"cpu": 9_000}, 3: {"cpu": 2_000}})
+    assert got == NumaAllocation(zones={2: {"cpu": 9_000}, 3: {"cpu": 2_000}})
 
 
 def test_what_is_short_is_named() -> None:
@@ -74,10 +76,10 @@ def test_what_is_short_is_named() -> None:
     node = numa_node(machine(2, 1, 4, 2))
     request = NumaRequest({"cpu": 9_000, "memory": 65 * GIB, "example.com/gpu": 4})
 
-    assert NumaTrial(node, request).allocate(0b01) == Shortage(
+    assert NumaTrial(node, request).allocate(0b01) == NumaShortage(
         ("Insufficient NUMA cpu", "Insufficient NUMA memory")
     )
-    assert NumaTrial(node, NumaRequest({"example.com/gpu": 4})).allocate(0b01) == NumaHolding()
+    assert NumaTrial(node, NumaRequest({"example.com/gpu": 4})).allocate(0b01) == NumaAllocation()
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def test_cpus_come_from_the_numa_nodes_that_are_charged(
     """As many of each as it is charged; without NUMA nodes from anywhere."""
     got = NumaTrial(numa_node(machine(2, 1, 4, 2)), request_).allocate(zones)
 
-    assert isinstance(got, NumaHolding)
+    assert isinstance(got, NumaAllocation)
     assert format_cpu_list(got.cpus) == cpus
     charged = {z: share["cpu"] // 1000 for z, share in got.zones.items()}
     layout = machine(2, 1, 4, 2)
@@ -108,10 +110,10 @@ def test_a_required_policy_is_kept_or_the_pod_stays_out() -> None:
     node = numa_node(machine(2, 1, 4, 2), ledger_of(held("0,2,4,6", n0=4_000)))
 
     refused = NumaTrial(node, bound(4, FULL, required=True)).allocate(0b01)
-    assert refused == Shortage(("Insufficient NUMA cpu",))
-    assert isinstance(NumaTrial(node, bound(4, FULL)).allocate(0b01), NumaHolding)
+    assert refused == NumaShortage(("Insufficient NUMA cpu",))
+    assert isinstance(NumaTrial(node, bound(4, FULL)).allocate(0b01), NumaAllocation)
     spread = NumaTrial(node, bound(4, SPREAD, required=True)).allocate(0b01)
-    assert isinstance(spread, NumaHolding)
+    assert isinstance(spread, NumaAllocation)
     assert format_cpu_list(spread.cpus) == "1,3,5,7"
 
 
@@ -123,16 +125,18 @@ def test_cpus_of_a_reservation_are_free_for_its_pod_and_taken_first() -> None:
     got = NumaTrial(node, bound(2), reservation).allocate(0b01)
 
     assert got == held("4-5", n0=2_000)
-    assert isinstance(NumaTrial(node, bound(2)).allocate(0b01), Shortage)
+    assert isinstance(NumaTrial(node, bound(2)).allocate(0b01), NumaShortage)
     only = replace(reservation, only={0: {"cpu": 1_000}})
-    assert isinstance(NumaTrial(node, bound(2), only).allocate(0b01), Shortage)
+    assert isinstance(NumaTrial(node, bound(2), only).allocate(0b01), NumaShortage)
 
 
 def test_an_unknown_layout_binds_nothing() -> None:
     """Amounts without CPUs are given all the same."""
     node = NumaNode(None, NumaLedger(), {0: {"cpu": 8_000}})
 
-    assert NumaTrial(node, bound(2)).allocate(0b1) == Shortage(("node(s) invalid CPU Topology",))
+    assert NumaTrial(node, bound(2)).allocate(0b1) == NumaShortage(
+        ("node(s) invalid CPU Topology",)
+    )
     assert NumaTrial(node, NumaRequest({"cpu": 2_000})).allocate(0b1) == held(n0=2_000)
 
 
@@ -145,7 +149,7 @@ def test_bound_cpus_use_up_more_of_an_amplified_node() -> None:
     )
 
     assert node.available({}) == {0: {"cpu": 6_000}, 1: {"cpu": 12_000}}
-    assert isinstance(NumaTrial(node, NumaRequest({"cpu": 6_001})).allocate(0b01), Shortage)
+    assert isinstance(NumaTrial(node, NumaRequest({"cpu": 6_001})).allocate(0b01), NumaShortage)
     assert NumaTrial(node, bound(4)).request.counted(1.5) == {"cpu": 6_000}
 
 
@@ -154,18 +158,18 @@ def test_hints_are_the_sets_that_have_enough_of_everything() -> None:
     node = numa_node(machine(2, 1, 4, 2))
     scorer = ZoneScorer({"cpu": 1}, pack=False)
 
-    def hints(cpu: int, policy: NumaTopologyPolicy) -> list[Hint]:
+    def hints(cpu: int, policy: NumaTopologyPolicy) -> list[TopologyHint]:
         trial = NumaTrial(node, NumaRequest({"cpu": cpu, "example.com/gpu": 1}))
         found = resource_hints(trial, policy, scorer)
         assert set(found) == {"cpu"}
         return found["cpu"]
 
     single, restricted = NumaTopologyPolicy.SINGLE_NUMA_NODE, NumaTopologyPolicy.RESTRICTED
-    assert hints(10_000, single) == [Hint(0b11, True, 37)]
+    assert hints(10_000, single) == [TopologyHint(0b11, True, 37)]
     assert hints(4_000, single) == [
-        Hint(0b01, True, 50),
-        Hint(0b10, True, 50),
-        Hint(0b11, False, 75),
+        TopologyHint(0b01, True, 50),
+        TopologyHint(0b10, True, 50),
+        TopologyHint(0b11, False, 75),
     ]
     assert all(hint.preferred for hint in hints(4_000, restricted))
     assert hints(17_000, single) == []
@@ -199,7 +203,7 @@ def trials(draw: st.DrawFn) -> NumaTrial:
             zone: {"cpu": (cpus & own).bit_count() * 1000 + draw(st.sampled_from((0, 500)))}
             for zone, own in layout.numa_nodes.items()
         }
-        ledger.add(str(number), NumaHolding(cpus, zones))
+        ledger.add(str(number), NumaAllocation(cpus, zones))
     count = draw(st.integers(1, 8))
     policy = draw(st.sampled_from((FULL, SPREAD)))
     binding = draw(
@@ -217,8 +221,8 @@ def test_an_allocation_is_whole_and_counting_foresees_it(trial: NumaTrial, some:
 
     got = trial.allocate(zones)
 
-    assert trial.fits(zones) == isinstance(got, NumaHolding)
-    if isinstance(got, NumaHolding):
+    assert trial.fits(zones) == isinstance(got, NumaAllocation)
+    if isinstance(got, NumaAllocation):
         if zones is not None:
             for name, amount in trial.request.amounts.items():
                 assert sum(share.get(name, 0) for share in got.zones.values()) == amount
@@ -241,7 +245,7 @@ def recorded_trial(asked: Any) -> NumaTrial:
     )
     ledger = ledger_of(
         *(
-            NumaHolding(parse_cpu_list(cpus), {int(z): a for z, a in zones.items()}, exclusive)
+            NumaAllocation(parse_cpu_list(cpus), {int(z): a for z, a in zones.items()}, exclusive)
             for cpus, exclusive, zones in asked.get("pods", [])
         )
     )
@@ -267,7 +271,7 @@ def test_the_original_allocates_alike(case: Any) -> None:
 
     got = recorded_trial(asked).allocate(None if affinity is None else mask_of(affinity))
 
-    if isinstance(got, Shortage):
+    if isinstance(got, NumaShortage):
         assert sorted(got.reasons) == want["reasons"]
     else:
         assert format_cpu_list(got.cpus) == want["cpus"]

@@ -11,14 +11,14 @@ from tests.worlds import pod as api_pod
 from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA
 from koordinator.domain.quota import (
     AdmissionRules,
+    QuotaHeadroom,
     QuotaPod,
-    QuotaRoom,
     QuotaSpec,
     QuotaTree,
+    headroom_for,
     how_many,
     is_allowed_victim,
     quota_pod,
-    room_for,
     why_not,
 )
 
@@ -157,7 +157,7 @@ def test_the_default_quota_may_be_spared(spares: bool) -> None:
 PODS = [pod(f"ns/{size}", chip=size, priority=size) for size in (4, 3, 2)]
 
 
-def room_in_full_quota(new: QuotaPod) -> QuotaRoom:
+def room_in_full_quota(new: QuotaPod) -> QuotaHeadroom:
     """Return the room in a quota of 10 of which PODS use 9."""
     made = QuotaTree()
     made.set_total({CHIP: 10})
@@ -166,16 +166,16 @@ def room_in_full_quota(new: QuotaPod) -> QuotaRoom:
         made.put_pod("a", one)
         made.assign("a", one.key)
     made.put_pod("a", new)
-    return room_for(made, "a", new, AdmissionRules())
+    return headroom_for(made, "a", new, AdmissionRules())
 
 
 def test_there_is_room_if_enough_of_the_quota_goes() -> None:
     """A pod of 4 needs 3 more than the one that is left."""
-    room = room_in_full_quota(pod("ns/new", chip=4))
+    headroom = room_in_full_quota(pod("ns/new", chip=4))
 
-    assert not room.fits_without([])
-    assert not room.fits_without(PODS[2:])
-    assert room.fits_without(PODS[1:2])
+    assert not headroom.fits_without([])
+    assert not headroom.fits_without(PODS[2:])
+    assert headroom.fits_without(PODS[1:2])
 
 
 def test_nobody_is_evicted_in_vain() -> None:
@@ -196,10 +196,10 @@ def test_room_is_needed_in_whatever_the_quota_uses_too_much_of() -> None:
         made.assign("a", one.key)
     new = pod("ns/new", chip=5, priority=1)
     made.put_pod("a", new)
-    room = room_for(made, "a", new, AdmissionRules())
+    headroom = headroom_for(made, "a", new, AdmissionRules())
 
-    assert not room.fits_without([pod("ns/z", chip=8)])
-    assert room.fits_without([pod("ns/x", chip=8, memory=3)])
+    assert not headroom.fits_without([pod("ns/z", chip=8)])
+    assert headroom.fits_without([pod("ns/x", chip=8, memory=3)])
 
 
 @pytest.mark.parametrize("rules", [AdmissionRules(), BY_MAX, WITH_PARENTS])
@@ -250,7 +250,7 @@ def test_room_is_needed_in_the_ancestors_too_if_they_are_checked() -> None:
     made.put_pod("a", new)
     assert chips(made, "dept", "a", "b") == [10, 5, 5]
 
-    assert room_for(made, "a", new, AdmissionRules()).fits_without([victim])
-    assert not room_for(made, "a", new, WITH_PARENTS).fits_without([victim])
+    assert headroom_for(made, "a", new, AdmissionRules()).fits_without([victim])
+    assert not headroom_for(made, "a", new, WITH_PARENTS).fits_without([victim])
     smaller = pod("ns/new", chip=4, priority=1)
-    assert room_for(made, "a", smaller, WITH_PARENTS).fits_without([victim])
+    assert headroom_for(made, "a", smaller, WITH_PARENTS).fits_without([victim])

@@ -46,7 +46,7 @@ from koordinator.host.gpus import NoGpus
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.trees import Trees, trees_of
 from koordinator.host.roots import Roots
-from koordinator.koordlet.app import Koordlet, Options, Outbox
+from koordinator.koordlet.app import Koordlet, KoordletOptions, Outbox
 from koordinator.koordlet.app.gates import OFF, gates_of
 
 UID, START_S = "11111111-2222-3333-4444-555555555555", 1_700_000_000.0
@@ -147,7 +147,7 @@ class TrappedNode:
             host=self.host,  # type: ignore[arg-type]
             gpus=NoGpus(),
             chance=np.random.default_rng(1),
-            options=Options(
+            options=KoordletOptions(
                 node_name="n1",
                 roots=self.roots,
                 gates=gates_of(dict.fromkeys(OFF, True)),

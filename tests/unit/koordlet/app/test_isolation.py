@@ -12,7 +12,7 @@ from koordinator.api.qos import QosClass
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.host.memory.host import MemoryHost
 from koordinator.koordlet.app import agent as agent_module
-from koordinator.koordlet.app import reconciling
+from koordinator.koordlet.app import object_intents
 from koordinator.koordlet.app.gates import OFF, gates_of
 from koordinator.koordlet.collectors.best_effort import BestEffortCollector
 from koordinator.koordlet.collectors.cold_pages import ColdPageCollector
@@ -90,9 +90,9 @@ def test_a_strategy_that_breaks_on_one_pod_goes_on_with_the_others(
     expected, _ = lived(with_evil=True)
     own = getattr(agent_module, name)
 
-    def broken(situation: Any, *args: Any, **more: Any) -> Any:
-        on_evil(situation.view.pods)
-        return own(situation, *args, **more)
+    def broken(inputs: Any, *args: Any, **more: Any) -> Any:
+        on_evil(inputs.view.pods)
+        return own(inputs, *args, **more)
 
     monkeypatch.setattr(agent_module, name, broken)
 
@@ -103,23 +103,23 @@ def test_a_strategy_that_breaks_on_one_pod_goes_on_with_the_others(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gate", [*reconciling.PLANS, *PLANS])
+@pytest.mark.parametrize("gate", [*object_intents.PLANS, *PLANS])
 def test_a_plan_that_breaks_on_one_pod_is_made_for_the_others(
     gate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And no other plan suffers."""
     expected, _ = lived(with_evil=True)
-    is_gate = gate in reconciling.PLANS
-    own = reconciling.PLANS[gate] if is_gate else getattr(reconciling, gate)
+    is_gate = gate in object_intents.PLANS
+    own = object_intents.PLANS[gate] if is_gate else getattr(object_intents, gate)
 
     def broken(view: Any, *args: Any, **more: Any) -> Any:
         on_evil(view.pods)
         return own(view, *args, **more)
 
     if is_gate:
-        monkeypatch.setattr(reconciling, "PLANS", {**reconciling.PLANS, gate: broken})
+        monkeypatch.setattr(object_intents, "PLANS", {**object_intents.PLANS, gate: broken})
     else:
-        monkeypatch.setattr(reconciling, gate, broken)
+        monkeypatch.setattr(object_intents, gate, broken)
 
     files, failed = lived(with_evil=True)
 
@@ -136,9 +136,9 @@ def test_a_collector_that_breaks_on_one_pod_measures_the_others(
     expected, _ = lived(with_evil=True)
     own = kind.collect
 
-    def broken(self: Any, scene: Any, now_s: float) -> None:
-        own(self, scene, now_s)
-        on_evil(scene.pods)
+    def broken(self: Any, context: Any, now_s: float) -> None:
+        own(self, context, now_s)
+        on_evil(context.pods)
 
     monkeypatch.setattr(kind, "collect", broken)
 
@@ -233,9 +233,9 @@ def test_cpu_burst_that_breaks_on_one_pod_goes_on_with_the_others(
     expected, _ = lived(with_evil=True)
     own = CpuBurst.plan
 
-    def broken(self: CpuBurst, situation: Any) -> Any:
-        on_evil(situation.view.pods)
-        return own(self, situation)
+    def broken(self: CpuBurst, inputs: Any) -> Any:
+        on_evil(inputs.view.pods)
+        return own(self, inputs)
 
     monkeypatch.setattr(CpuBurst, "plan", broken)
 

@@ -16,7 +16,7 @@ from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError
 from koordinator.host.gpus import NoGpus
 from koordinator.host.memory.host import MemoryHost
-from koordinator.koordlet.app import Koordlet, Options, Outbox
+from koordinator.koordlet.app import Koordlet, KoordletOptions, Outbox
 from koordinator.koordlet.app.gates import gates_of
 from koordinator.koordlet.view.pods import PodView
 
@@ -39,7 +39,7 @@ class World:
         self.cluster.create(machine(8).node)
         self.busy_ticks = 0.0
         self.used_s: dict[str, float] = {}
-        self.options = Options(node_name="n1", **{"gates": ALL} | options)  # type: ignore[arg-type]
+        self.options = KoordletOptions(node_name="n1", **{"gates": ALL} | options)  # type: ignore[arg-type]
         host = self.tree.host
         host.put("/sys/devices/system/cpu/online", "0-7\n")
         for cpu in cpus(8):

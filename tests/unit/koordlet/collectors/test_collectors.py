@@ -13,6 +13,7 @@ from koordinator.host.gpus import Gpu, GpuUsage
 from koordinator.host.memory.host import MemoryHost
 from koordinator.koordlet.collectors.best_effort import BestEffortCollector
 from koordinator.koordlet.collectors.cold_pages import ColdPageCollector
+from koordinator.koordlet.collectors.context import CollectionContext, Collector, Counters
 from koordinator.koordlet.collectors.cpu_topology import read_cpus
 from koordinator.koordlet.collectors.disks import Disks
 from koordinator.koordlet.collectors.gpus import GpuCollector
@@ -20,7 +21,6 @@ from koordinator.koordlet.collectors.host_applications import HostApplicationCol
 from koordinator.koordlet.collectors.node import NodeCollector
 from koordinator.koordlet.collectors.pods import PodCollector
 from koordinator.koordlet.collectors.pressure import PressureCollector
-from koordinator.koordlet.collectors.scene import Collector, Counters, Scene
 from koordinator.koordlet.collectors.system import SystemCollector
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.view.pods import PodView
@@ -32,9 +32,11 @@ MEMINFO = (
 )
 
 
-def scene(tree: Tree, *pods: PodView, spec: NodeSloSpec | None = None, **changes: object) -> Scene:
+def context(
+    tree: Tree, *pods: PodView, spec: NodeSloSpec | None = None, **changes: object
+) -> CollectionContext:
     """Return what collectors work with."""
-    made = Scene(
+    made = CollectionContext(
         files=tree.host,
         roots=tree.roots,
         cgroups=tree.cgroups,
@@ -47,12 +49,12 @@ def scene(tree: Tree, *pods: PodView, spec: NodeSloSpec | None = None, **changes
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def last(where: Scene, metric: Metric, owner: str = "") -> float | None:
+def last(where: CollectionContext, metric: Metric, owner: str = "") -> float | None:
     """Return the newest sample."""
     return where.store.last(metric, owner, 0)
 
 
-def collect(where: Scene, collector: Collector, *seconds: float) -> None:
+def collect(where: CollectionContext, collector: Collector, *seconds: float) -> None:
     """Collect at some seconds from the start."""
     for second in seconds:
         collector.collect(where, START_S + second)
@@ -67,7 +69,7 @@ def stat(busy: Sequence[int]) -> str:
 def test_node_cpu_needs_two_readings() -> None:
     """100 ticks of 10 ms in one second are one core."""
     tree = Tree()
-    where = scene(tree, machine=machine(2))
+    where = context(tree, machine=machine(2))
     collector = NodeCollector(1.0, 100.0)
     tree.host.put("/proc/meminfo", MEMINFO)
     tree.host.put("/proc/stat", stat([500, 500]))
@@ -86,7 +88,7 @@ def test_node_cpu_needs_two_readings() -> None:
 def test_a_half_written_reset_or_absurd_counter_gives_no_sample(text: str) -> None:
     """The next good pair of readings does."""
     tree = Tree()
-    where = scene(tree, machine=machine(2))
+    where = context(tree, machine=machine(2))
     collector = NodeCollector(1.0, 100.0)
     tree.host.put("/proc/stat", stat([500, 500]))
     collect(where, collector, 0)
@@ -113,7 +115,7 @@ def test_pods_and_containers_are_measured(version: int) -> None:
     """CPU by its counter, memory without cache, throttling as a share of periods."""
     tree = Tree(version=V2) if version == 2 else Tree()
     view = tree.add_pod(pod("a", "LS"))
-    where = scene(tree, view)
+    where = context(tree, view)
     collector = PodCollector(1.0)
     folders = [view.folder, view.containers[0].folder]
 
@@ -151,7 +153,7 @@ def test_a_pod_that_vanishes_costs_its_samples_only() -> None:
     """The others of the round are there."""
     tree = Tree()
     gone, stays = tree.add_pod(pod("a")), tree.add_pod(pod("b"))
-    where = scene(tree, gone, stays)
+    where = context(tree, gone, stays)
     collector = PodCollector(1.0)
     collect(where, collector, 0)
     tree.host.vanish(f"/sys/fs/cgroup/cpuacct/{gone.folder}")
@@ -165,7 +167,7 @@ def test_more_memory_than_there_is_is_no_sample() -> None:
     """Half of a number looks like a number."""
     tree = Tree()
     view = tree.add_pod(pod("a"))
-    where = scene(tree, view)
+    where = context(tree, view)
     tree.set(
         CgroupFile.MEMORY_STAT,
         view.folder,
@@ -182,7 +184,7 @@ def test_the_real_limit_of_best_effort_is_its_smallest_set_or_its_quota() -> Non
     """Whatever is less; a request counts the batch CPUs of all its pods."""
     tree = Tree("0-7")
     view = tree.add_pod(pod("b", "BE", requests={"kubernetes.io/batch-cpu": 1500}), cpuset="0-3")
-    where = scene(tree, view)
+    where = context(tree, view)
     collect(where, BestEffortCollector(1.0), 0)
     assert last(where, Metric.BE_CPU_LIMIT) == 4000
     assert last(where, Metric.BE_CPU_REQUEST) == 1500
@@ -196,7 +198,7 @@ def test_the_system_is_what_is_left() -> None:
     """Node less pods less known programs; never below zero, and nothing without a fresh input."""
     tree = Tree()
     view = tree.add_pod(pod("a"))
-    where = scene(tree, view, spec=slo(hostApplications=[{"name": "app"}]))
+    where = context(tree, view, spec=slo(hostApplications=[{"name": "app"}]))
     values = {
         (Metric.NODE_CPU, ""): 4.0,
         (Metric.POD_CPU, view.uid): 2.5,
@@ -222,7 +224,7 @@ def test_host_applications_are_measured_where_they_are() -> None:
     """By the folder of the NodeSLO."""
     tree = Tree()
     tree.add("host-latency-sensitive/app")
-    where = scene(tree, spec=slo(hostApplications=[{"name": "app", "qos": "LS"}]))
+    where = context(tree, spec=slo(hostApplications=[{"name": "app", "qos": "LS"}]))
     collector = HostApplicationCollector(1.0)
     collect(where, collector, 0)
     tree.set(CgroupFile.CPU_USAGE, "host-latency-sensitive/app", 500_000_000)
@@ -236,7 +238,7 @@ def test_pressure_is_taken_where_the_kernel_has_it() -> None:
     """A file without ``full`` gives ``some``."""
     tree = Tree()
     view = tree.add_pod(pod("a"))
-    where = scene(tree, view)
+    where = context(tree, view)
     line = "avg10=1.50 avg60=0.00 avg300=0.00 total=1"
     tree.set(CgroupFile.CPU_PRESSURE, view.folder, f"some {line}")
     tree.set(CgroupFile.MEMORY_PRESSURE, view.folder, f"some {line}\nfull {line}")
@@ -251,7 +253,7 @@ def test_pressure_is_taken_where_the_kernel_has_it() -> None:
 def test_cold_pages_need_kidled() -> None:
     """Without it there are no samples, and it is looked for again."""
     tree = Tree()
-    where = scene(tree)
+    where = context(tree)
     collector = ColdPageCollector()
     collect(where, collector, 0)
     assert not collector.is_started
@@ -294,7 +296,7 @@ def test_a_pod_uses_what_the_processes_of_its_containers_use() -> None:
     """A process in no container is nobody's; a driver that fails gives nothing."""
     tree = Tree()
     view = tree.add_pod(pod("a"), procs="7")
-    where = scene(tree, view)
+    where = context(tree, view)
     gpus = FakeGpus()
     collect(where, GpuCollector(gpus), 0)
     gpus.fails = True

@@ -9,14 +9,14 @@ from koordinator.api.node_slo import NodeSloSpec
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.errors import HostError, MissingFileError
 from koordinator.host.perf_events import Counting, Counts, NoPerfEvents, PerfEvents
+from koordinator.koordlet.collectors.context import CollectionContext
 from koordinator.koordlet.collectors.cpi import CpiCollector
-from koordinator.koordlet.collectors.scene import Scene
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.view.pods import PodView
 from koordinator.koordlet.view.slo import effective_slo
 
 
-class _Turn:
+class _Attempt:
     def __init__(self, counters: "Counters", folder: str) -> None:
         self._counters, self._folder = counters, folder
 
@@ -43,7 +43,7 @@ class Counters:
             raise self.problem
         self.cpus = cpus
         self.open.append(folder)
-        return _Turn(self, folder)
+        return _Attempt(self, folder)
 
 
 def collector(events: PerfEvents) -> CpiCollector:
@@ -51,12 +51,12 @@ def collector(events: PerfEvents) -> CpiCollector:
     return CpiCollector(events, interval_s=60, window_s=10, step_s=1)
 
 
-def scene(*pods: PodView, has_hierarchy: bool = True) -> Scene:
+def context(*pods: PodView, has_hierarchy: bool = True) -> CollectionContext:
     """Return a node of four CPUs with pods."""
     tree = Tree()
     if has_hierarchy:
         tree.set(CgroupFile.PERF_PROCS, LAYOUT.kubepods, "")
-    return Scene(
+    return CollectionContext(
         files=tree.host,
         roots=tree.roots,
         cgroups=tree.cgroups,
@@ -68,13 +68,13 @@ def scene(*pods: PodView, has_hierarchy: bool = True) -> Scene:
     )
 
 
-def seconds(made: CpiCollector, where: Scene, first: int, last: int) -> None:
+def seconds(made: CpiCollector, where: CollectionContext, first: int, last: int) -> None:
     """Let seconds pass."""
     for second in range(first, last):
         made.collect(where, START_S + second)
 
 
-def cpi(where: Scene, container: str) -> float | None:
+def cpi(where: CollectionContext, container: str) -> float | None:
     """Return the newest cycles per instruction."""
     cycles, instructions = (
         where.store.last(Metric.CONTAINER_CPI, f"{container}/{kind}", 0)
@@ -87,7 +87,7 @@ def test_a_container_is_counted_for_a_window_once_per_interval() -> None:
     """On all CPUs, in the hierarchy of perf events; the sample is of the window's end."""
     events = Counters()
     view = Tree().add_pod(pod("a", "LS", requests={"cpu": 1}))
-    where, made = scene(view), collector(events)
+    where, made = context(view), collector(events)
     path = f"/sys/fs/cgroup/perf_event/{view.containers[0].folder}"
 
     seconds(made, where, 0, 10)
@@ -106,7 +106,7 @@ def test_containers_take_turns() -> None:
     events = Counters()
     tree = Tree()
     views = [tree.add_pod(pod(f"p{n}", "BE", containers=2)) for n in range(60)]
-    where, made = scene(*views), collector(events)
+    where, made = context(*views), collector(events)
     most = 0
     for second in range(71):
         made.collect(where, START_S + second)
@@ -121,10 +121,10 @@ def test_what_is_gone_or_unreadable_is_closed_and_gives_nothing() -> None:
     events = Counters()
     tree = Tree()
     views = [tree.add_pod(pod(name, "BE")) for name in ("a", "b")]
-    where, made = scene(*views), collector(events)
+    where, made = context(*views), collector(events)
     seconds(made, where, 0, 3)
     events.unreadable = {path for path in events.open if "uid-b" in path}
-    seconds(made, scene(views[1]), 3, 5)
+    seconds(made, context(views[1]), 3, 5)
     assert len(events.open) == 1
     seconds(made, where, 5, 20)
     assert cpi(where, "containerd://b-c0") is None
@@ -136,7 +136,7 @@ def test_what_is_gone_or_unreadable_is_closed_and_gives_nothing() -> None:
 def test_a_machine_that_slept_ends_turns_and_begins_new_ones() -> None:
     """Nothing stays open, and nobody waits for longer than others."""
     events = Counters()
-    where, made = scene(Tree().add_pod(pod("a", "BE"))), collector(events)
+    where, made = context(Tree().add_pod(pod("a", "BE"))), collector(events)
     seconds(made, where, 0, 3)
     seconds(made, where, 3600, 3602)
 
@@ -149,7 +149,7 @@ def test_a_machine_without_counters_is_asked_once_in_five_minutes(
 ) -> None:
     """And the log says why there is no CPI."""
     events = Counters(HostError("the CPU has no such counter"))
-    where, made = scene(Tree().add_pod(pod("a", "BE", containers=2))), collector(events)
+    where, made = context(Tree().add_pod(pod("a", "BE", containers=2))), collector(events)
     seconds(made, where, 0, 300)
     assert len(events.started) == 1
     assert [record.message for record in caplog.records] == ["CPI not measured"]
@@ -164,7 +164,7 @@ def test_a_machine_on_which_counters_follow_no_cgroups_is_told(
     """The hierarchy is not mounted, so all cgroups are missing there."""
     events = Counters(MissingFileError("can't count for x: No such file or directory"))
     view = Tree().add_pod(pod("a", "BE", containers=2))
-    seconds(collector(events), scene(view, has_hierarchy=False), 0, 100)
+    seconds(collector(events), context(view, has_hierarchy=False), 0, 100)
 
     assert len(events.started) == 1
     assert [record.message for record in caplog.records] == ["CPI not measured"]
@@ -173,7 +173,7 @@ def test_a_machine_on_which_counters_follow_no_cgroups_is_told(
 def test_a_container_that_has_just_ended_costs_the_others_nothing() -> None:
     """Its cgroup is gone before its status says so."""
     events = Counters(MissingFileError("gone"))
-    where, made = scene(Tree().add_pod(pod("a", "BE", containers=2))), collector(events)
+    where, made = context(Tree().add_pod(pod("a", "BE", containers=2))), collector(events)
     seconds(made, where, 0, 1)
     events.problem = None
     seconds(made, where, 1, 2)

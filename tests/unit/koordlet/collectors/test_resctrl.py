@@ -4,8 +4,8 @@ import pytest
 from tests.nodes import LAYOUT, START_S, Tree, machine
 
 from koordinator.api.node_slo import NodeSloSpec
+from koordinator.koordlet.collectors.context import CollectionContext
 from koordinator.koordlet.collectors.resctrl import ResctrlCollector
-from koordinator.koordlet.collectors.scene import Scene
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.view.slo import effective_slo
 
@@ -18,7 +18,7 @@ def collected(files: dict[str, str]) -> MetricStore:
     for path, text in files.items():
         tree.host.put(f"{ROOT}/{path}", text)
     store = MetricStore(600, 1)
-    scene = Scene(
+    context = CollectionContext(
         files=tree.host,
         roots=tree.roots,
         cgroups=tree.cgroups,
@@ -28,7 +28,7 @@ def collected(files: dict[str, str]) -> MetricStore:
         slo=effective_slo(NodeSloSpec(), LAYOUT),
         pods=(),
     )
-    ResctrlCollector().collect(scene, START_S)
+    ResctrlCollector().collect(context, START_S)
     return store
 
 

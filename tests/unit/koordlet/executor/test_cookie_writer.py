@@ -7,7 +7,7 @@ from tests.nodes import START_S, Tree
 
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
-from koordinator.koordlet.executor import AuditTrail, Executor
+from koordinator.koordlet.executor import AgentAuditTrail, Executor
 from koordinator.koordlet.executor.cookie_writer import CookieWriter
 from koordinator.koordlet.intents import SetCoreCookie
 
@@ -116,7 +116,7 @@ def test_a_refusal_is_in_the_audit_and_stops_no_other_group() -> None:
         where.host,
         where.roots,
         where.cgroups,
-        AuditTrail(where.host),
+        AgentAuditTrail(where.host),
         core_scheduling=LinuxCoreScheduling(kernel.prctl),
     )
     for second in range(2):

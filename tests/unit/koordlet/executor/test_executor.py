@@ -14,10 +14,10 @@ from koordinator.foundation.errors import HostError
 from koordinator.host.core_scheduling import NoCoreScheduling
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.memory.host import MemoryHost
-from koordinator.koordlet.executor import AuditTrail, Executor
+from koordinator.koordlet.executor import AgentAuditTrail, Executor
 from koordinator.koordlet.executor.audit import LOG_NAME, ROTATED_BYTES, AuditEvent, read_events
 from koordinator.koordlet.intents import (
-    Evict,
+    EvictPod,
     Intent,
     RemoveResctrl,
     SetBlockDevice,
@@ -30,9 +30,9 @@ from koordinator.koordlet.intents import (
 POD, CONTAINER = "kubepods/besteffort/pod1", "kubepods/besteffort/pod1/c"
 
 
-def executor(tree: Tree, audit: AuditTrail | None = None) -> Executor:
+def executor(tree: Tree, audit: AgentAuditTrail | None = None) -> Executor:
     """Return the executor of a tree."""
-    trail = audit or AuditTrail(tree.host)
+    trail = audit or AgentAuditTrail(tree.host)
     return Executor(tree.host, tree.roots, tree.cgroups, trail, core_scheduling=NoCoreScheduling())
 
 
@@ -337,7 +337,9 @@ def test_a_victim_loses_all_its_processes() -> None:
     view = tree.add_pod(pod("a", "BE"), procs="5\n6")
     run = executor(tree)
     folders = tuple(container.folder for container in view.containers)
-    victim = Evict("default", "a", view.uid, folders, "MemoryEvict", "too much memory", view.folder)
+    victim = EvictPod(
+        "default", "a", view.uid, folders, "MemoryEvict", "too much memory", view.folder
+    )
 
     assert run.kill(victim, START_S) == 2
     assert tree.host.killed == [5, 6]
@@ -354,7 +356,7 @@ def event_at(number: int) -> AuditEvent:
 def test_the_audit_is_read_newest_first(tmp_path: Path) -> None:
     """A line that was cut by a kill is left out."""
     host = LinuxHost()
-    trail = AuditTrail(host, str(tmp_path))
+    trail = AgentAuditTrail(host, str(tmp_path))
     for number in range(3):
         trail.add(event_at(number))
         trail.flush(START_S)
@@ -369,7 +371,7 @@ def test_the_audit_is_read_newest_first(tmp_path: Path) -> None:
 def test_the_audit_is_rotated_and_bounded(tmp_path: Path) -> None:
     """Sixteen megabytes by default; here, two files."""
     host = LinuxHost()
-    trail = AuditTrail(host, str(tmp_path), most_bytes=2 * ROTATED_BYTES)
+    trail = AgentAuditTrail(host, str(tmp_path), most_bytes=2 * ROTATED_BYTES)
     text = "x" * 4000
     for number in itertools.takewhile(lambda n: n < 2000, itertools.count()):
         trail.add(AuditEvent(created_at=event_at(0).created_at, type="file", after=text))
@@ -385,7 +387,7 @@ def test_a_full_disk_costs_the_audit_and_nothing_else() -> None:
     """The change is made all the same."""
     tree = nested()
     tree.host.read_only.add(f"/log/{LOG_NAME}")
-    trail = AuditTrail(tree.host, "/log")
+    trail = AgentAuditTrail(tree.host, "/log")
     executor(tree, trail).apply([SetCgroup(CgroupFile.CPU_SHARES, POD, "2048", "t")], START_S)
 
     assert tree.get(CgroupFile.CPU_SHARES, POD) == "2048"

@@ -10,9 +10,9 @@ from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.faults import Fault
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
 from koordinator.host.memory.host import MemoryHost
-from koordinator.koordlet.executor import AuditTrail, Executor
+from koordinator.koordlet.executor import AgentAuditTrail, Executor
 from koordinator.koordlet.intents import (
-    Evict,
+    EvictPod,
     Intent,
     RemoveResctrl,
     SetBlockDevice,
@@ -120,7 +120,7 @@ class Machine:
             host,
             roots,
             tree.cgroups,
-            AuditTrail(host),
+            AgentAuditTrail(host),
             core_scheduling=LinuxCoreScheduling(self.kernel.prctl),
             on_fault=self.faults.append,
         )
@@ -197,7 +197,7 @@ def test_a_process_whose_cookie_breaks_costs_its_group_nothing() -> None:
 def test_what_the_audit_cannot_take_is_told() -> None:
     """Here a name that is no text; the intent itself is applied, and all others are."""
     machine = Machine()
-    trail = AuditTrail(machine.host, "/var/log/audit")
+    trail = AgentAuditTrail(machine.host, "/var/log/audit")
     machine.executor.audit = trail
     names = {"a": "a", "evil": "\ud800", "b": "b"}
     machine.executor.apply(
@@ -224,7 +224,7 @@ def test_an_eviction_that_breaks_ends_the_other_containers() -> None:
         return bool(cgroup)
 
     machine.host.kill = kill  # type: ignore[method-assign]
-    victim = Evict(
+    victim = EvictPod(
         "default", "p", "u", tuple(f"kubepods/{name}" for name in NAMES), "Why", "test", "kubepods"
     )
 
@@ -240,7 +240,7 @@ def test_without_a_handler_it_is_raised() -> None:
         machine.host,
         machine.tree.roots,
         machine.tree.cgroups,
-        AuditTrail(machine.host),
+        AgentAuditTrail(machine.host),
         core_scheduling=LinuxCoreScheduling(machine.kernel.prctl),
     )
     with pytest.raises(Boom):

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from koordinator.foundation.errors import BugError
 from koordinator.koordlet.metrics import Metric, MetricStore
-from koordinator.koordlet.metrics.series import Series
+from koordinator.koordlet.metrics.series import MetricSeries
 
 
-def series(values: list[float], capacity: int = 100) -> Series:
+def series(values: list[float], capacity: int = 100) -> MetricSeries:
     """Return one sample per second, from second 1 on."""
-    made = Series(capacity)
+    made = MetricSeries(capacity)
     for second, value in enumerate(values, start=1):
         made.append(second, value)
     return made

@@ -7,7 +7,7 @@ from koordinator.koordlet.prediction.models import (
     NODE,
     PeakModels,
     PredictionOptions,
-    Usage,
+    UsageSample,
 )
 from koordinator.koordlet.prediction.reclaimable import Amounts, predict_prod
 from koordinator.koordlet.view.pods import PodView, pod_view
@@ -26,9 +26,11 @@ def prod(name: str, cpu: str, memory: str = "0", created: str = "2023-11-01T00:0
 def trained(node: float = 6.0, **usage: float) -> PeakModels:
     """Return models that saw the same CPU use every minute for two hours; pods are prod."""
     models = PeakModels(MARGIN)
-    pods = {f"uid-{name}": (PriorityBand.PROD, Usage(cpu, GIB)) for name, cpu in usage.items()}
+    pods = {
+        f"uid-{name}": (PriorityBand.PROD, UsageSample(cpu, GIB)) for name, cpu in usage.items()
+    }
     for minute in range(120):
-        models.train(pods, Usage(node, 4 * GIB), START_S - 60 * (120 - minute))
+        models.train(pods, UsageSample(node, 4 * GIB), START_S - 60 * (120 - minute))
     return models
 
 

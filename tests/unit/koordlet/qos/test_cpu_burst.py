@@ -11,34 +11,34 @@ from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.qos.burst_limiter import BurstLimiter
 from koordinator.koordlet.qos.cpu_burst import (
     OVERRIDES,
+    CfsQuotaOperation,
     CpuBurst,
-    NodeState,
-    Operation,
+    SharePoolState,
     burst_us,
     node_state,
     target_quota,
 )
-from koordinator.koordlet.qos.situation import Situation
+from koordinator.koordlet.qos.inputs import StrategyInputs
 from koordinator.koordlet.view.pods import PodView
 
 AUTO = slo(cpuBurstStrategy={"policy": "auto", "sharePoolThresholdPercent": 50})
 
 
-def situation(
+def inputs(
     tree: Tree,
     view: PodView,
     *,
     node: float | None = 1.0,
     throttled: float | None = 0.5,
     spec: NodeSloSpec = AUTO,
-) -> Situation:
+) -> StrategyInputs:
     """Return a node of eight CPUs that uses so many of them."""
     store = MetricStore(60, 1)
     if node is not None:
         store.add(Metric.NODE_CPU, "", START_S, node)
     if throttled is not None:
         store.add(Metric.CONTAINER_THROTTLED, view.containers[0].id, START_S, throttled)
-    return Situation(tree.view(view, machine_=machine(8), slo=spec), store)
+    return StrategyInputs(tree.view(view, machine_=machine(8), slo=spec), store)
 
 
 def limited(tree: Tree, name: str = "a", quota: int = 250_000, **kwargs: object) -> PodView:
@@ -49,7 +49,7 @@ def limited(tree: Tree, name: str = "a", quota: int = 250_000, **kwargs: object)
     return view
 
 
-def quotas(situation_: Situation) -> list[tuple[str, str]]:
+def quotas(situation_: StrategyInputs) -> list[tuple[str, str]]:
     """Return folders and their quotas."""
     planned = CpuBurst(np.random.default_rng(1)).plan(situation_)
     return [
@@ -62,20 +62,20 @@ def quotas(situation_: Situation) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("current", "operation", "percent", "target"),
     [
-        (250_000, Operation.UP, 300, 300_000),
-        (300_000, Operation.UP, 300, 360_000),
-        (700_000, Operation.UP, 300, 750_000),
-        (300_000, Operation.DOWN, 300, 250_000),
-        (400_000, Operation.DOWN, 300, 320_000),
-        (400_000, Operation.RESET, 300, 250_000),
-        (400_000, Operation.REMAIN, 300, 400_000),
-        (400_000, Operation.REMAIN, 100, 250_000),
-        (-1, Operation.REMAIN, 300, 250_000),
-        (250_001, Operation.UP, 300, 300_001),
+        (250_000, CfsQuotaOperation.UP, 300, 300_000),
+        (300_000, CfsQuotaOperation.UP, 300, 360_000),
+        (700_000, CfsQuotaOperation.UP, 300, 750_000),
+        (300_000, CfsQuotaOperation.DOWN, 300, 250_000),
+        (400_000, CfsQuotaOperation.DOWN, 300, 320_000),
+        (400_000, CfsQuotaOperation.RESET, 300, 250_000),
+        (400_000, CfsQuotaOperation.REMAIN, 300, 400_000),
+        (400_000, CfsQuotaOperation.REMAIN, 100, 250_000),
+        (-1, CfsQuotaOperation.REMAIN, 300, 250_000),
+        (250_001, CfsQuotaOperation.UP, 300, 300_001),
     ],
 )
 def test_quota_moves_in_steps_between_base_and_ceiling(
-    current: int, operation: Operation, percent: int, target: int
+    current: int, operation: CfsQuotaOperation, percent: int, target: int
 ) -> None:
     """A fifth up or down, cut to whole microseconds; base is 250000."""
     assert target_quota(current, 250_000, operation, percent) == target
@@ -86,7 +86,7 @@ def test_a_throttled_container_on_an_idle_node_goes_up_with_its_pod() -> None:
     tree = Tree()
     view = limited(tree)
 
-    assert dict(quotas(situation(tree, view))) == {
+    assert dict(quotas(inputs(tree, view))) == {
         view.containers[0].folder: "300000",
         view.folder: "300000",
     }
@@ -98,7 +98,7 @@ def test_a_pod_without_quota_keeps_none() -> None:
     view = limited(tree)
     tree.set(CgroupFile.CFS_QUOTA, view.folder, -1)
 
-    assert dict(quotas(situation(tree, view))) == {view.containers[0].folder: "300000"}
+    assert dict(quotas(inputs(tree, view))) == {view.containers[0].folder: "300000"}
 
 
 @pytest.mark.parametrize(
@@ -120,18 +120,24 @@ def test_the_node_overrides_the_container(
     tree = Tree()
     view = limited(tree, quota=400_000)
 
-    found = dict(quotas(situation(tree, view, node=node, throttled=throttled)))
+    found = dict(quotas(inputs(tree, view, node=node, throttled=throttled)))
 
     assert found.get(view.containers[0].folder) == expected
 
 
 def test_every_operation_in_every_state_is_decided() -> None:
     """Down and reset are never overridden; only an idle node lets quotas grow."""
-    for state in NodeState:
-        assert OVERRIDES.get((state, Operation.DOWN), Operation.DOWN) is Operation.DOWN
-        assert OVERRIDES.get((state, Operation.RESET), Operation.RESET) is Operation.RESET
-        up = OVERRIDES.get((state, Operation.UP), Operation.UP)
-        assert (up is Operation.UP) is (state is NodeState.IDLE)
+    for state in SharePoolState:
+        assert (
+            OVERRIDES.get((state, CfsQuotaOperation.DOWN), CfsQuotaOperation.DOWN)
+            is CfsQuotaOperation.DOWN
+        )
+        assert (
+            OVERRIDES.get((state, CfsQuotaOperation.RESET), CfsQuotaOperation.RESET)
+            is CfsQuotaOperation.RESET
+        )
+        up = OVERRIDES.get((state, CfsQuotaOperation.UP), CfsQuotaOperation.UP)
+        assert (up is CfsQuotaOperation.UP) is (state is SharePoolState.IDLE)
 
 
 def test_switched_off_quotas_go_back_to_the_limit() -> None:
@@ -139,7 +145,7 @@ def test_switched_off_quotas_go_back_to_the_limit() -> None:
     tree = Tree()
     view = limited(tree, quota=600_000)
 
-    assert dict(quotas(situation(tree, view, spec=slo())))[view.containers[0].folder] == "250000"
+    assert dict(quotas(inputs(tree, view, spec=slo())))[view.containers[0].folder] == "250000"
 
 
 @pytest.mark.parametrize("qos", ["LSE", "LSR", "BE"])
@@ -148,7 +154,7 @@ def test_pods_with_cpus_of_their_own_and_best_effort_never_burst(qos: str) -> No
     tree = Tree()
     view = tree.add_pod(pod("a", qos, limits={"cpu": "1"}))
 
-    assert CpuBurst(np.random.default_rng(1)).plan(situation(tree, view)) == []
+    assert CpuBurst(np.random.default_rng(1)).plan(inputs(tree, view)) == []
 
 
 def test_a_pod_overrides_the_node_field_by_field() -> None:
@@ -156,7 +162,7 @@ def test_a_pod_overrides_the_node_field_by_field() -> None:
     tree = Tree()
     own = {"koordinator.sh/cpuBurst": '{"policy":"cpuBurstOnly"}'}
     view = limited(tree, annotations=own)
-    planned = CpuBurst(np.random.default_rng(1)).plan(situation(tree, view))
+    planned = CpuBurst(np.random.default_rng(1)).plan(inputs(tree, view))
 
     assert {(i.file, i.value) for i in planned if isinstance(i, SetCgroup)} == {
         (CgroupFile.CFS_BURST, "2500000")
@@ -181,11 +187,11 @@ def test_the_share_pool_is_without_pods_that_have_cpus_of_their_own() -> None:
     for second in range(5):
         store.add(Metric.NODE_CPU, "", START_S - second + 4, 5.0)
         store.add(Metric.POD_CPU, view.uid, START_S - second + 4, 3.0)
-    made = Situation(tree.view(view, now_s=START_S + 4), store)
+    made = StrategyInputs(tree.view(view, now_s=START_S + 4), store)
 
-    assert node_state(made, 50) is NodeState.OVERLOAD
-    assert node_state(made, 55) is NodeState.COOLING
-    assert node_state(made, 60) is NodeState.IDLE
+    assert node_state(made, 50) is SharePoolState.OVERLOAD
+    assert node_state(made, 55) is SharePoolState.COOLING
+    assert node_state(made, 60) is SharePoolState.IDLE
 
 
 def test_the_limiter_saves_and_spends() -> None:
@@ -213,4 +219,4 @@ def test_a_limiter_without_tokens_brings_the_quota_down() -> None:
     view = limited(tree, quota=400_000)
     spec = slo(cpuBurstStrategy={"policy": "auto", "cfsQuotaBurstPeriodSeconds": 0})
 
-    assert dict(quotas(situation(tree, view, spec=spec)))[view.containers[0].folder] == "320000"
+    assert dict(quotas(inputs(tree, view, spec=spec)))[view.containers[0].folder] == "320000"

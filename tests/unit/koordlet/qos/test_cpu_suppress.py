@@ -20,7 +20,7 @@ from koordinator.koordlet.qos.cpu_suppress import (
     wanted_cpus,
     wanted_quota_us,
 )
-from koordinator.koordlet.qos.situation import Situation
+from koordinator.koordlet.qos.inputs import StrategyInputs
 from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.pods import PodView
 
@@ -33,7 +33,7 @@ def on(**threshold: object) -> NodeSloSpec:
     return slo(resourceUsedThresholdWithBE={"enable": True, **threshold})
 
 
-def situation(
+def inputs(
     tree: Tree,
     pods: Iterable[tuple[PodView, float]],
     node: float,
@@ -41,7 +41,7 @@ def situation(
     *,
     where: Machine | None = None,
     apps: float | None = None,
-) -> Situation:
+) -> StrategyInputs:
     """Return a node whose pods use so many cores each."""
     store = MetricStore(60, 1)
     store.add(Metric.NODE_CPU, "", START_S, node)
@@ -51,7 +51,7 @@ def situation(
         views.append(view)
     if apps is not None:
         store.add(Metric.HOST_APP_CPU, "app", START_S, apps)
-    return Situation(tree.view(*views, machine_=where, slo=spec), store)
+    return StrategyInputs(tree.view(*views, machine_=where, slo=spec), store)
 
 
 def values(intents: Iterable[Intent], file: CgroupFile) -> dict[str, str]:
@@ -72,18 +72,18 @@ def test_what_is_left_below_the_threshold() -> None:
     ]
     where = machine(48, annotations=RESERVED)
 
-    demand = measure_demand(situation(tree, pods, 20.0, spec, where=where, apps=0.7))
+    demand = measure_demand(inputs(tree, pods, 20.0, spec, where=where, apps=0.7))
 
     assert demand is not None
     assert demand == CpuDemand(capacity=48_000, pods=12_500, host_applications=700, system=2800)
-    assert demand.room_milli(65, None) == 15_200
-    assert demand.room_milli(30, 25) == 12_000
+    assert demand.headroom_milli(65, None) == 15_200
+    assert demand.headroom_milli(30, 25) == 12_000
 
 
 def test_usage_of_a_pod_that_is_known_no_more_is_not_best_effort() -> None:
     """Better too little for best effort than too much."""
     tree = Tree()
-    made = situation(tree, [(tree.add_pod(pod("be", "BE")), 1.0)], 3.0, on())
+    made = inputs(tree, [(tree.add_pod(pod("be", "BE")), 1.0)], 3.0, on())
     made.store.add(Metric.POD_CPU, "gone", START_S, 1.5)
 
     demand = measure_demand(made)
@@ -119,11 +119,11 @@ def test_as_many_different_cpus_as_wanted(
 
 
 @pytest.mark.parametrize(
-    ("room", "current", "count"), [(16_000, 8, 13), (4000, 40, 4), (-9, 10, 2), (4001, 5, 5)]
+    ("headroom", "current", "count"), [(16_000, 8, 13), (4000, 40, 4), (-9, 10, 2), (4001, 5, 5)]
 )
-def test_growth_is_limited_and_shrinking_is_not(room: int, current: int, count: int) -> None:
+def test_growth_is_limited_and_shrinking_is_not(headroom: int, current: int, count: int) -> None:
     """By a tenth of all CPUs in a round; never fewer than two."""
-    assert len(wanted_cpus(Tree().view(machine_=machine(48)), room, current)) == count
+    assert len(wanted_cpus(Tree().view(machine_=machine(48)), headroom, current)) == count
 
 
 def test_cpus_of_others_give_their_share_or_nothing() -> None:
@@ -149,7 +149,7 @@ def test_without_any_eligible_cpu_nothing_is_chosen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("capacity", "room", "current", "quota"),
+    ("capacity", "headroom", "current", "quota"),
     [
         (64_000, 14_500, 600_000, 1_240_000),
         (64_000, 6300, 600_000, None),  # less than 1 % of all
@@ -160,9 +160,9 @@ def test_without_any_eligible_cpu_nothing_is_chosen() -> None:
         (64_000, 2000, 600_000, 200_000),
     ],
 )
-def test_quota(capacity: int, room: int, current: int, quota: int | None) -> None:
+def test_quota(capacity: int, headroom: int, current: int, quota: int | None) -> None:
     """At least 2 ms, growing by a tenth of all CPUs at most, unless there was none."""
-    assert wanted_quota_us(capacity, room, current) == quota
+    assert wanted_quota_us(capacity, headroom, current) == quota
 
 
 def test_the_policy_cpuset_sets_the_whole_tier() -> None:
@@ -170,7 +170,7 @@ def test_the_policy_cpuset_sets_the_whole_tier() -> None:
     tree = Tree("0-7")
     ls, be = tree.add_pod(pod("ls", "LS", requests={"cpu": "1"})), tree.add_pod(pod("be", "BE"))
 
-    done = suppress(situation(tree, [(ls, 2.0), (be, 3.0)], 5.0, on()))
+    done = suppress(inputs(tree, [(ls, 2.0), (be, 3.0)], 5.0, on()))
 
     sets = values(done.intents, CgroupFile.CPUSET)
     assert set(sets) == {LAYOUT.besteffort, be.folder, be.containers[0].folder}
@@ -185,7 +185,7 @@ def test_with_static_kubelet_policy_only_containers_are_held_back() -> None:
     ls, be = tree.add_pod(pod("ls", "LS", requests={"cpu": "1"})), tree.add_pod(pod("be", "BE"))
     where = machine(8, kubelet_policy="static")
 
-    done = suppress(situation(tree, [(ls, 2.0), (be, 3.0)], 5.0, on(), where=where))
+    done = suppress(inputs(tree, [(ls, 2.0), (be, 3.0)], 5.0, on(), where=where))
 
     sets = values(done.intents, CgroupFile.CPUSET)
     assert sets[LAYOUT.besteffort] == sets[be.folder] == "0-7"
@@ -197,7 +197,7 @@ def test_the_policy_quota_limits_the_tier() -> None:
     tree = Tree("0-7")
     ls, be = tree.add_pod(pod("ls", "LS", requests={"cpu": "1"})), tree.add_pod(pod("be", "BE"))
 
-    done = suppress(situation(tree, [(ls, 2.0), (be, 3.0)], 5.0, on(cpuSuppressPolicy="cfsQuota")))
+    done = suppress(inputs(tree, [(ls, 2.0), (be, 3.0)], 5.0, on(cpuSuppressPolicy="cfsQuota")))
 
     assert values(done.intents, CgroupFile.CFS_QUOTA) == {LAYOUT.besteffort: "320000"}
     assert set(values(done.intents, CgroupFile.CPUSET).values()) == {"0-7"}
@@ -208,7 +208,7 @@ def test_switched_off_everything_is_taken_back() -> None:
     tree = Tree("0-7")
     be = tree.add_pod(pod("be", "BE"))
 
-    done = suppress(situation(tree, [(be, 3.0)], 5.0, slo()))
+    done = suppress(inputs(tree, [(be, 3.0)], 5.0, slo()))
 
     assert set(values(done.intents, CgroupFile.CPUSET).values()) == {"0-7"}
     assert values(done.intents, CgroupFile.CFS_QUOTA) == {LAYOUT.besteffort: "-1"}
@@ -218,7 +218,7 @@ def test_switched_off_everything_is_taken_back() -> None:
 def test_an_unmeasured_node_is_left_as_it_is() -> None:
     """After a restart best effort keeps what it has until there are samples: no kick."""
     tree = Tree("0-7")
-    made = situation(tree, [(tree.add_pod(pod("be", "BE")), 3.0)], 5.0, on())
-    blind = Situation(made.view, MetricStore(60, 1))
+    made = inputs(tree, [(tree.add_pod(pod("be", "BE")), 3.0)], 5.0, on())
+    blind = StrategyInputs(made.view, MetricStore(60, 1))
 
     assert suppress(blind).intents == ()

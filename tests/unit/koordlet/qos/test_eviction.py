@@ -9,8 +9,8 @@ from tests.nodes import GIB, START_S, Tree, machine, pod, slo
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.qos.cpu_evict import cpu_tasks, satisfaction_release, usage_release
 from koordinator.koordlet.qos.eviction import choose_victims
+from koordinator.koordlet.qos.inputs import StrategyInputs
 from koordinator.koordlet.qos.memory_evict import memory_tasks
-from koordinator.koordlet.qos.situation import Situation
 from koordinator.koordlet.view.machine import Machine
 
 EVICTABLE = {"koordinator.sh/eviction-enabled": "true"}
@@ -21,7 +21,7 @@ def on(**threshold: Any) -> Any:
     return slo(resourceUsedThresholdWithBE={"enable": True, **threshold})
 
 
-def situation(
+def inputs(
     pods: list[tuple[Any, float]],
     *,
     spec: Any,
@@ -29,7 +29,7 @@ def situation(
     where: Machine | None = None,
     node: dict[Metric, float] | None = None,
     seconds: int = 60,
-) -> Situation:
+) -> StrategyInputs:
     """Return a node whose numbers are the same for some seconds."""
     tree, store = Tree(), MetricStore(600, 1)
     views = [tree.add_pod(each) for each, _ in pods]
@@ -39,7 +39,7 @@ def situation(
             store.add(kind, "", time_s, value)
         for view, (_, used) in zip(views, pods, strict=True):
             store.add(metric, view.uid, time_s, used)
-    return Situation(tree.view(*views, machine_=where, slo=spec), store)
+    return StrategyInputs(tree.view(*views, machine_=where, slo=spec), store)
 
 
 def victims(tasks: list[Any], leaving: tuple[str, ...] = ()) -> list[str]:
@@ -92,7 +92,7 @@ def test_starving_best_effort_gives_up_its_hungriest() -> None:
     """40000m asked, 4000m granted: 12000m have to go; lowest priority, then most used of asked."""
     pods = [(be("idle"), 0.1), (be("busy"), 2.0), (be("low", priority=4000), 0.1), (be("b"), 1.0)]
 
-    tasks = cpu_tasks(situation(pods, spec=on(**SATISFACTION), node=STARVED), {"BECPUEvict"})
+    tasks = cpu_tasks(inputs(pods, spec=on(**SATISFACTION), node=STARVED), {"BECPUEvict"})
 
     assert victims(tasks) == ["low", "busy"]
 
@@ -113,7 +113,7 @@ def test_nobody_goes_without_need(
 ) -> None:
     """Or with settings that make no sense."""
     spec = on(**(SATISFACTION | settings))
-    made = situation([(be("a"), 3.0)], spec=spec, node=STARVED | node, seconds=seconds)
+    made = inputs([(be("a"), 3.0)], spec=spec, node=STARVED | node, seconds=seconds)
 
     assert cpu_tasks(made, {"BECPUEvict"}) == []
 
@@ -121,7 +121,7 @@ def test_nobody_goes_without_need(
 def test_what_is_wanted_now_counts_if_it_is_less() -> None:
     """On average 12000m have to go, by the newest samples 4000m."""
     pods = [(be(f"p{n}", 2000), 1.0) for n in range(5)]
-    made = situation(pods, spec=on(**SATISFACTION), node=STARVED)
+    made = inputs(pods, spec=on(**SATISFACTION), node=STARVED)
     for metric, value in ((Metric.BE_CPU, 3.9), (Metric.BE_CPU_REQUEST, 20_000.0)):
         made.store.add(metric, "", START_S + 0.5, value)
     later = replace(made, view=replace(made.view, now_s=START_S + 0.5))
@@ -138,7 +138,7 @@ def test_by_allocatable_the_limit_is_what_the_node_offers() -> None:
 
     for allocatable, count in (({"kubernetes.io/batch-cpu": 0}, 1), ({}, 0)):
         where = machine(allocatable=allocatable)
-        made = situation(pods, spec=spec, node=STARVED, where=where)
+        made = inputs(pods, spec=spec, node=STARVED, where=where)
         assert len(cpu_tasks(made, {"BECPUEvict"})) == count
 
 
@@ -155,7 +155,7 @@ def test_an_overcommitted_band_releases_down_to_the_lower_share() -> None:
         (be("large", 7000, labels=EVICTABLE), 1.0),
         (be("kept", 15_000), 1.0),
     ]
-    (task,) = cpu_tasks(situation(pods, spec=spec, where=where), {"CPUAllocatableEvict"})
+    (task,) = cpu_tasks(inputs(pods, spec=spec, where=where), {"CPUAllocatableEvict"})
 
     assert task.release == {"kubernetes.io/batch-cpu": 6000.0}
     assert victims([task]) == ["large"]
@@ -182,7 +182,7 @@ def test_a_hot_node_evicts_by_priority_those_who_agreed() -> None:
         (be("other", labels=EVICTABLE,
             annotations={"koordinator.sh/eviction-policy": '["MemoryEvict"]'}), 1.0),
     ]  # fmt: skip
-    made = situation(pods, spec=spec, node={Metric.NODE_CPU: 7.9})
+    made = inputs(pods, spec=spec, node={Metric.NODE_CPU: 7.9})
 
     (task,) = cpu_tasks(made, {"CPUEvict"})
 
@@ -196,7 +196,7 @@ MEMORY = {"memoryEvictThresholdPercent": 70, "memoryEvictLowerPercent": 60}
 def test_memory_goes_by_priority_then_size() -> None:
     """75 % of 32 GiB used: 4.8 GiB have to go."""
     pods = [(be("small"), 1.0 * GIB), (be("large"), 4.0 * GIB), (be("low", priority=4000), GIB)]
-    made = situation(
+    made = inputs(
         pods, spec=on(**MEMORY), metric=Metric.POD_MEMORY, node={Metric.NODE_MEMORY: 24.0 * GIB}
     )
 
@@ -206,7 +206,7 @@ def test_memory_goes_by_priority_then_size() -> None:
 def test_whoever_is_leaving_already_counts() -> None:
     """Nobody else goes for the same pressure."""
     pods = [(be("large"), 6.0 * GIB), (be("small"), GIB)]
-    made = situation(
+    made = inputs(
         pods, spec=on(**MEMORY), metric=Metric.POD_MEMORY, node={Metric.NODE_MEMORY: 24.0 * GIB}
     )
     tasks = memory_tasks(made, {"BEMemoryEvict"})
@@ -219,15 +219,13 @@ def test_one_victim_serves_several_tasks() -> None:
     """What both count is counted once, and nobody goes twice."""
     spec = on(**MEMORY, evictEnabledPriorityThreshold=6999)
     pods = [(be("a", labels=EVICTABLE), 3.0 * GIB), (be("b", labels=EVICTABLE), 3.0 * GIB)]
-    made = situation(
-        pods, spec=spec, metric=Metric.POD_MEMORY, node={Metric.NODE_MEMORY: 23.0 * GIB}
-    )
+    made = inputs(pods, spec=spec, metric=Metric.POD_MEMORY, node={Metric.NODE_MEMORY: 23.0 * GIB})
 
     assert len(victims(memory_tasks(made, {"BEMemoryEvict", "MemoryEvict"}))) == 2
 
 
 def test_an_unmeasured_node_evicts_nobody() -> None:
     """Old or missing samples are no pressure."""
-    made = situation([(be("a"), 1.0)], spec=on(**MEMORY), metric=Metric.POD_MEMORY)
+    made = inputs([(be("a"), 1.0)], spec=on(**MEMORY), metric=Metric.POD_MEMORY)
 
     assert memory_tasks(made, {"BEMemoryEvict", "MemoryEvict"}) == []

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 from tests.unit.manager.admission.requests import lookup, pod, priority_class, profile, request
-from tests.unit.manager.admission.test_validating import quota
+from tests.unit.manager.admission.test_validation import quota
 
 from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
 from koordinator.cli.manager_process import reviewer
 from koordinator.foundation.faults import Fault
-from koordinator.manager.admission import pod_mutating, profiles, quota_tree
-from koordinator.manager.admission.gates import DEFAULT_GATES, Gate
+from koordinator.manager.admission import pod_mutation, profiles, quota_tree
+from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature
 from koordinator.manager.admission.hooks import HookOptions, enabled_hooks
 from koordinator.manager.admission.request import Denial
 from koordinator.process.admission_reviews import Review, ReviewMetrics
@@ -32,7 +32,7 @@ class Admission:
     """Hooks over what exists, and what broke in them."""
 
     objects: tuple[Any, ...]
-    gates: frozenset[Gate] = DEFAULT_GATES | {Gate.RESERVATION_MUTATING}
+    gates: frozenset[ManagerFeature] = DEFAULT_GATES | {ManagerFeature.RESERVATION_MUTATING}
     faults: list[Fault] = field(default_factory=list)
 
     def review(self, path: str, obj: Any) -> Any:
@@ -113,7 +113,7 @@ def test_a_profile_whose_pod_breaks_a_later_rule_is_left_out(
     colocates = profile("c", qosClass="BE", priorityClassName="koord-batch")
     asks = pod({"resources": {"requests": {"cpu": "1"}}}, labels={"app": "etl"})
     expected = Admission((batch, *GOOD, colocates)).review("/mutate-pod", asks)
-    monkeypatch.setattr(pod_mutating, name, breaks_over_evil(pod_mutating, name))
+    monkeypatch.setattr(pod_mutation, name, breaks_over_evil(pod_mutation, name))
     admission = Admission((batch, *GOOD, colocates, EVIL_PROFILE))
 
     assert admission.review("/mutate-pod", asks) == expected
@@ -155,7 +155,7 @@ def test_a_pod_that_breaks_without_any_profile_is_its_own_trouble(
     def broken(*_: Any) -> Any:
         raise Boom
 
-    monkeypatch.setattr(pod_mutating, "with_device_spec", broken)
+    monkeypatch.setattr(pod_mutation, "with_device_spec", broken)
     admission = Admission(GOOD)
     with pytest.raises(Boom):
         admission.review("/mutate-pod", POD)
@@ -176,7 +176,7 @@ def test_a_quota_profile_that_breaks_is_left_out(monkeypatch: pytest.MonkeyPatch
     used = quota("q")
     used["metadata"].setdefault("labels", {})[TREE] = PROFILE_TREE
     asks = pod(labels={QUOTA_NAME: "q"})
-    gates = DEFAULT_GATES | {Gate.MULTI_QUOTA_TREE}
+    gates = DEFAULT_GATES | {ManagerFeature.MULTI_QUOTA_TREE}
     expected = Admission((used, of_tree("z")), gates).review("/mutate-pod", asks)
     own = quota_tree._requirements
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 from tests.unit.manager.admission.requests import lookup, pod, request
-from tests.unit.manager.admission.test_validating import quota
+from tests.unit.manager.admission.test_validation import quota
 
-from koordinator.manager.admission.gates import DEFAULT_GATES, Gate
-from koordinator.manager.admission.pod_validating import validate_pod
+from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature
+from koordinator.manager.admission.pod_validation import validate_pod
 from koordinator.manager.admission.quotas import mutate_quota, validate_quota
 from koordinator.manager.admission.request import Denial
 
@@ -184,7 +184,7 @@ def test_an_unknown_parent_is_refused_by_the_mutating_hook_in_the_words_of_the_o
 def test_a_guarantee_that_no_ancestor_covers_is_refused_in_the_words_of_the_original() -> None:
     """It is the root of the tree that can't guarantee it."""
     root = sized("root", is_parent=True, least={"cpu": "10"}, **TREE_7)
-    gates = DEFAULT_GATES | {Gate.QUOTA_GUARANTEE}
+    gates = DEFAULT_GATES | {ManagerFeature.QUOTA_GUARANTEE}
 
     with pytest.raises(Denial, match=r"^tree root quota root can't guarantee for min x; "):
         validate_quota(

@@ -4,10 +4,10 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.manager.configuration.test_checking import config
+from tests.unit.manager.configuration.test_checks import config
 
 from koordinator.api.meta import ObjectMeta
-from koordinator.manager.configuration.reading import SloConfig, read_config
+from koordinator.manager.configuration.reader import SloConfig, read_config
 from koordinator.manager.configuration.strategies import (
     Strategies,
     amplification_strategy,

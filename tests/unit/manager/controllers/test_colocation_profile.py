@@ -10,8 +10,8 @@ from koordinator.api.codec import decode_object
 from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
-from koordinator.manager.app import PROFILE_CONTROLLER, Manager, Options
-from koordinator.manager.pace import ProfileOptions
+from koordinator.manager.app import PROFILE_CONTROLLER, Manager, ManagerOptions
+from koordinator.manager.rate_limiter import ProfileOptions
 from koordinator.manager.switches import Controller
 
 MANAGED = {"config.koordinator.sh/controller-managed": "true"}
@@ -27,7 +27,7 @@ class World:
         self.manager = Manager(
             self.cluster,
             self.clock,
-            Options(
+            ManagerOptions(
                 gates=frozenset((PROFILE_CONTROLLER,)) if gates is None else gates,
                 profiles=ProfileOptions(**profiles),
             ),
@@ -128,7 +128,7 @@ def test_a_flag_takes_every_profile() -> None:
         world.profile(labels={} if expected else MANAGED)
         world.run()
         assert world.team() == expected
-    everything = Options(controllers=frozenset(Controller))
+    everything = ManagerOptions(controllers=frozenset(Controller))
     assert Controller.COLOCATION_PROFILE not in everything.working
 
 

@@ -18,15 +18,15 @@ from tests.unit.domain.colocation.nodes import (
 )
 from tests.unit.domain.colocation.test_node_figures import device, gpu
 from tests.unit.domain.colocation.test_zones import topology
-from tests.unit.manager.configuration.test_reading import read
+from tests.unit.manager.configuration.test_reader import read
 
 from koordinator.api.codec import apply_merge_patch, decode, to_manifest
 from koordinator.api.node import Node
 from koordinator.manager.configuration.strategies import Strategies
 from koordinator.manager.controllers.node_resource import (
     ALL_PLUGINS,
+    ManagedNode,
     NodeOutcome,
-    NodeView,
     Synced,
     reconcile_node_resource,
 )
@@ -41,14 +41,14 @@ PREFIX = "node.koordinator.sh/"
 ORIGIN = f"{PREFIX}originExtendedAllocatable"
 
 
-def outcome(view: NodeView, synced: Synced | None = None, **more: Any) -> NodeOutcome:
+def outcome(view: ManagedNode, synced: Synced | None = None, **more: Any) -> NodeOutcome:
     """Reconcile; colocation is on, and the last write was just now."""
     config = read(**{"colocation": ON} | more.pop("config", {}))
     now_s = more.pop("now_s", NOW_S)
     return reconcile_node_resource(view, Strategies(config), synced or Synced(NOW_S), now_s, **more)
 
 
-def after(view: NodeView, found: NodeOutcome) -> Node:
+def after(view: ManagedNode, found: NodeOutcome) -> Node:
     """Return the node with all patches of it applied."""
     tree = to_manifest(view.node)
     for write in found.writes:
@@ -58,7 +58,7 @@ def after(view: NodeView, found: NodeOutcome) -> Node:
     return decode(tree, Node)
 
 
-def shown(view: NodeView, found: NodeOutcome) -> dict[str, str]:
+def shown(view: ManagedNode, found: NodeOutcome) -> dict[str, str]:
     """Return what the node would show beyond CPU and memory; capacity is the same."""
     status = after(view, found).status
     extra = {k: str(v) for k, v in status.allocatable.items() if k not in {"cpu", "memory"}}
@@ -72,7 +72,7 @@ IDLE = metric(used=amounts(0, 0), system=amounts(0, 0))
 
 def test_an_idle_node_gives_its_capacity_but_for_the_margin() -> None:
     """In one write with the annotation that keeps what third parties are subtracted from."""
-    view = NodeView(MACHINE, IDLE)
+    view = ManagedNode(MACHINE, IDLE)
     found = outcome(view)
 
     (write,) = found.writes
@@ -100,7 +100,7 @@ def test_an_idle_node_gives_its_capacity_but_for_the_margin() -> None:
 def test_without_fresh_metrics_nothing_is_given(lacking: Any) -> None:
     """What was shown is taken away, not left to pods."""
     given = {BATCH: "6000", BATCH_MEMORY: "1", MID: "1"}
-    view = NodeView(node(amounts(10, "10G") | given, annotations={"a": "b"}), lacking)
+    view = ManagedNode(node(amounts(10, "10G") | given, annotations={"a": "b"}), lacking)
     found = outcome(view)
 
     assert shown(view, found) == {}
@@ -109,7 +109,7 @@ def test_without_fresh_metrics_nothing_is_given(lacking: Any) -> None:
 
 def test_a_report_is_good_until_just_its_age_limit() -> None:
     """And is looked at again then."""
-    view = NodeView(MACHINE, IDLE)
+    view = ManagedNode(MACHINE, IDLE)
 
     assert outcome(view, now_s=NOW_S + 900).again_s == NOW_S + 900
     assert BATCH in shown(view, outcome(view, now_s=NOW_S + 900))
@@ -126,7 +126,7 @@ def test_small_changes_are_not_worth_a_write(now: str, written: bool) -> None:
         {"resources": {BATCH: "6k", BATCH_MEMORY: "6500000000"}}, separators=(",", ":")
     )
     annotations = {ORIGIN: origin, f"{PREFIX}cpu-normalization-ratio": "1.00"}
-    view = NodeView(node(amounts(10, "10G") | given, annotations=annotations), IDLE)
+    view = ManagedNode(node(amounts(10, "10G") | given, annotations=annotations), IDLE)
 
     found = outcome(view)
     due = outcome(view, now_s=NOW_S + 301)
@@ -140,7 +140,7 @@ def test_small_changes_are_not_worth_a_write(now: str, written: bool) -> None:
 
 def test_the_first_time_everything_is_written() -> None:
     """Who knows what happened before."""
-    view = NodeView(MACHINE, IDLE)
+    view = ManagedNode(MACHINE, IDLE)
     shown_ = after(view, outcome(view))
     drifted = replace(
         shown_,
@@ -153,8 +153,8 @@ def test_the_first_time_everything_is_written() -> None:
         ),
     )
 
-    assert not outcome(NodeView(drifted, IDLE)).writes
-    assert outcome(NodeView(drifted, IDLE), Synced()).writes
+    assert not outcome(ManagedNode(drifted, IDLE)).writes
+    assert outcome(ManagedNode(drifted, IDLE), Synced()).writes
 
 
 def test_a_node_that_is_not_colocated_gives_nothing() -> None:
@@ -164,7 +164,7 @@ def test_a_node_that_is_not_colocated_gives_nothing() -> None:
         f"{PREFIX}cpu-normalization-ratio": "1.20",
     }
     given = {BATCH: "6000", MID: "1", "koordinator.sh/gpu": "100"}
-    view = NodeView(node(amounts(10, "10G") | given, annotations=annotations), IDLE)
+    view = ManagedNode(node(amounts(10, "10G") | given, annotations=annotations), IDLE)
     found = outcome(view, config={"colocation": {"enable": False}})
 
     assert shown(view, found) == {"koordinator.sh/gpu": "100"}
@@ -183,7 +183,7 @@ def test_third_parties_get_theirs_first() -> None:
         {"name": "other", "priority": "koord-mid", "resources": {BATCH: "1000"}},
     ]
     annotations = {f"{PREFIX}thirdPartyAllocations": json.dumps({"allocations": allocations})}
-    view = NodeView(node(amounts(10, "10G"), annotations=annotations), IDLE)
+    view = ManagedNode(node(amounts(10, "10G"), annotations=annotations), IDLE)
     found = outcome(view)
 
     assert (shown(view, found)[BATCH], shown(view, found)[BATCH_MEMORY]) == ("4500", "0")
@@ -196,7 +196,7 @@ def test_a_new_normalization_scales_batch_at_once_and_amplification_later() -> N
     model = {"enable": True, "ratioModel": {"M": {"hyperThreadEnabledRatio": 1.304}}}
     there = replace(topology(), metadata=type(MACHINE.metadata)(name="n", annotations=info))
     report = metric(used=amounts(0, 0), pods=[usage("x", amounts("3499m", 0))])
-    view = NodeView(MACHINE, report, topology=there)
+    view = ManagedNode(MACHINE, report, topology=there)
     config = {"colocation": ON | {"cpuReclaimThresholdPercent": 100}, "cpu_normalization": model}
 
     first = outcome(view, config=config)
@@ -205,7 +205,7 @@ def test_a_new_normalization_scales_batch_at_once_and_amplification_later() -> N
     assert node_.metadata.annotations[f"{PREFIX}cpu-normalization-ratio"] == "1.30"
     assert f"{PREFIX}resource-amplification-ratio" not in node_.metadata.annotations
 
-    second = outcome(NodeView(node_, report, topology=there), config=config)
+    second = outcome(ManagedNode(node_, report, topology=there), config=config)
     (write,) = second.writes
     assert isinstance(write, Patch)
     assert (write.subresource, write.body) == (
@@ -217,7 +217,7 @@ def test_a_new_normalization_scales_batch_at_once_and_amplification_later() -> N
 def test_an_unknown_model_changes_nothing() -> None:
     """The ratio stays as it is, and somebody can find out why."""
     annotations = {f"{PREFIX}cpu-normalization-ratio": "1.20"}
-    view = NodeView(node(amounts(10, "10G"), annotations=annotations), IDLE)
+    view = ManagedNode(node(amounts(10, "10G"), annotations=annotations), IDLE)
     found = outcome(view, config={"cpu_normalization": ON})
 
     assert after(view, found).metadata.annotations[f"{PREFIX}cpu-normalization-ratio"] == "1.20"
@@ -226,21 +226,21 @@ def test_an_unknown_model_changes_nothing() -> None:
 
 def test_devices_are_shown_with_their_labels() -> None:
     """Those of a Device that is gone are taken away; its labels stay."""
-    view = NodeView(MACHINE, IDLE, device=device(gpu(), **{"gpu-model": "A100"}))
+    view = ManagedNode(MACHINE, IDLE, device=device(gpu(), **{"gpu-model": "A100"}))
     found = outcome(view)
 
     assert shown(view, found)["koordinator.sh/gpu"] == "100"
     node_ = after(view, found)
     assert node_.metadata.labels == {f"{PREFIX}gpu-model": "A100"}
 
-    gone = NodeView(node_, IDLE)
+    gone = ManagedNode(node_, IDLE)
     assert "koordinator.sh/gpu" not in shown(gone, outcome(gone))
     assert after(gone, outcome(gone)).metadata.labels == node_.metadata.labels
 
 
 def test_only_the_plugins_that_are_on_say_something() -> None:
     """The rest of the node is left as it is."""
-    view = NodeView(node(amounts(10, "10G") | {MID: "7"}), IDLE, device=device(gpu()))
+    view = ManagedNode(node(amounts(10, "10G") | {MID: "7"}), IDLE, device=device(gpu()))
     found = outcome(view, plugins=frozenset({NodePlugin.BATCH}))
 
     assert shown(view, found).keys() == {BATCH, BATCH_MEMORY, MID}
@@ -251,7 +251,7 @@ def test_numa_nodes_get_their_part() -> None:
     """Only if nobody else has changed the topology meanwhile."""
     pods = counted([pod("p", amounts(4, 0))])
     found = outcome(
-        NodeView(
+        ManagedNode(
             MACHINE,
             metric(used=amounts(0, 0), pods=[usage("p", amounts(2, 0))]),
             pods=pods,
@@ -274,4 +274,4 @@ def test_a_node_that_reports_nothing_is_left_alone() -> None:
     """Its kubelet has not come up yet."""
     bare = msgspec.structs.replace(MACHINE, status=type(MACHINE.status)())
 
-    assert outcome(NodeView(bare, IDLE), Synced()).writes == ()
+    assert outcome(ManagedNode(bare, IDLE), Synced()).writes == ()

@@ -15,8 +15,14 @@ from tests.worlds import budget, embedded, node, pod
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.policy import PodDisruptionBudget
-from koordinator.domain.gangs import GangBook
-from koordinator.scheduler.job_preemption import Plan, Problem, Shape, make_plan, victims_of
+from koordinator.domain.gangs import GangCache
+from koordinator.scheduler.job_preemption import (
+    PreemptionPlan,
+    PreemptionProblem,
+    Shape,
+    make_plan,
+    victims_of,
+)
 from koordinator.scheduler.job_preemption.problem import NO_LIMIT
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 from koordinator.scheduler.snapshot.axis import CPU, PODS
@@ -29,24 +35,24 @@ class Cluster:
     """A state with gangs, and a job that wants room in it."""
 
     state: ClusterState
-    book: GangBook
+    cache: GangCache
     sizes: Sequence[int]  # CPUs of the members
 
     def __str__(self) -> str:
-        gangs = {key: g for g in self.book.gangs.values() for key in g.members}
+        gangs = {key: g for g in self.cache.gangs.values() for key in g.members}
         pods = [
             f"{p.key[8:]} on {p.row}: {p.pod_class.amount(CPU) // 1000} of priority {p.priority}"
             + (f" in {gangs[p.key].id[8:]}" if p.key in gangs else "")
             for p in self.state.pods.by_key.values()
         ]
-        least = {g.id[8:]: g.terms.min_member for g in self.book.gangs.values() if g.terms}
+        least = {g.id[8:]: g.terms.min_member for g in self.cache.gangs.values() if g.terms}
         return f"{self.sizes} into {pods}, {least}"
 
     @property
     def budgets(self) -> list[PodDisruptionBudget]:
         return list(self.state.objects.all(PodDisruptionBudget))
 
-    def problem(self) -> Problem:
+    def problem(self) -> PreemptionProblem:
         state, columns = self.state, np.array([CPU, PODS])
         rows = np.arange(len(state.nodes))
         free = (state.nodes.allocatable - state.nodes.requested)[columns][:, rows].T.copy()
@@ -56,9 +62,9 @@ class Cluster:
             for size, count in sorted(Counter(self.sizes).items(), reverse=True)
         )
         victims = victims_of(
-            state, rows, columns, PRIORITY, gangs=[self.book], budgets=self.budgets
+            state, rows, columns, PRIORITY, gangs=[self.cache], budgets=self.budgets
         )
-        return Problem(rows, free, shapes, victims)
+        return PreemptionProblem(rows, free, shapes, victims)
 
     def left(self, gone: Sequence[PlacedPod]) -> list[int]:
         """Return the CPUs that are free on each node without these pods."""
@@ -75,7 +81,7 @@ class Cluster:
     def closed(self, gone: Sequence[PlacedPod]) -> list[PlacedPod] | None:
         """Return the pods with those of gangs that are lost with them; None if one may not go."""
         keys = {placed.key for placed in gone}
-        for gang in self.book.gangs.values():
+        for gang in self.cache.gangs.values():
             there = [p for p in self.state.pods.by_key.values() if p.key in gang.members]
             least = gang.terms.min_member if gang.terms else 0
             lost = [p for p in there if p.key in keys]
@@ -117,12 +123,12 @@ def clusters(draw: st.DrawFn, shapes: int = 1, *, elastic: bool = False) -> Clus
     count = draw(st.integers(1, 4))
     objects: list[Any] = [node(f"n{i}", cpu=6) for i in range(count)]
     sizes_of = Counter[str]()
-    room = dict.fromkeys(range(count), 6)
+    headroom = dict.fromkeys(range(count), 6)
     for index in range(draw(st.integers(0, 9))):
         row, cpu = draw(st.integers(0, count - 1)), draw(st.integers(1, 4))
-        if room[row] < cpu:
+        if headroom[row] < cpu:
             continue
-        room[row] -= cpu
+        headroom[row] -= cpu
         priority = draw(st.sampled_from([0, 0, 5, PRIORITY]))
         gang = draw(st.sampled_from(["", "", "a", "b"]))
         common: dict[str, Any] = {"cpu": cpu, "on": f"n{row}", "priority": priority}
@@ -136,19 +142,19 @@ def clusters(draw: st.DrawFn, shapes: int = 1, *, elastic: bool = False) -> Clus
         objects.append(budget("few", draw(st.integers(0, 2)), app="x"))
     one = embedded(*objects, config=_config())
     one.scheduler.step(limit=0)
-    book = one.scheduler.cycles["default-scheduler"].profile.gangs[0].plugin.gangs
+    cache = one.scheduler.cycles["default-scheduler"].profile.gangs[0].plugin.gangs
     size = draw(st.integers(1, 6))
     sizes = [size] * draw(st.integers(1, 4))
     if shapes > 1:
         sizes += [draw(st.integers(1, 6))] * draw(st.integers(1, 3))
-    return Cluster(one.state, book, sizes)
+    return Cluster(one.state, cache, sizes)
 
 
 def _config() -> KubeSchedulerConfiguration:
     return JOBS
 
 
-def check(cluster: Cluster, plan: Plan) -> None:
+def check(cluster: Cluster, plan: PreemptionPlan) -> None:
     """Everybody fits, nobody important goes, gangs are whole, and nobody can be spared."""
     gone = list(plan.victims)
     keys = {placed.key for placed in gone}
@@ -163,7 +169,7 @@ def check(cluster: Cluster, plan: Plan) -> None:
         for row in rows.tolist():
             left[row] -= int(shape.amounts[0]) // 1000
     assert min(left) >= 0
-    gangs = {key: g.id for g in cluster.book.gangs.values() for key in g.members}
+    gangs = {key: g.id for g in cluster.cache.gangs.values() for key in g.members}
     for placed in gone:
         job = gangs.get(placed.key)
         others = [p for p in gone if p is not placed]

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from tests.unit.scheduler.asking import built
 from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.questions import built
 from tests.worlds import budget, configuration, near, node, pod, spread
 
 from koordinator.api.meta import Condition
 from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
 from koordinator.scheduler.contract import PostFilterResult
-from koordinator.scheduler.cycle import Cycle
+from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.plugins.default_preemption import PLUGIN
 from koordinator.scheduler.profile import build_profiles
 from koordinator.scheduler.snapshot import ClusterState
@@ -27,7 +27,7 @@ def preempt(
 ) -> PostFilterResult:
     """Ask the plugin after a failed attempt under the default profile."""
     (profile,) = build_profiles(configuration(), state.axis).profiles
-    cycle, pod_class = Cycle(profile, state), state.classes.of(asked)
+    cycle, pod_class = SchedulingCycle(profile, state), state.classes.of(asked)
     diagnosis = cycle.scorecard(pod_class).diagnosis()
     assert not len(cycle.scorecard(pod_class).feasible)
     by_node: dict[str, list[tuple[Pod, object]]] = {}

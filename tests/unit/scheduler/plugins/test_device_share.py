@@ -5,15 +5,15 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from tests.unit.scheduler.asking import built, hopeless, refused
 from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.questions import built, hopeless, refused
 from tests.worlds import add, device, gpu_pod, node, pod
 
 from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod
-from koordinator.scheduler.contract import Holding, Refusal
+from koordinator.scheduler.contract import AllocationResult, Refusal
 from koordinator.scheduler.plugins.device_share import PLUGIN
 from koordinator.scheduler.snapshot import ClusterState, Snapshot
 
@@ -27,16 +27,18 @@ def templates(text: str) -> ConfigMap:
     return ConfigMap(metadata=ObjectMeta(name=name, namespace=namespace), data={"data.yaml": text})
 
 
-def reserve(state: ClusterState, asked: Pod, on: str = "n", **args: object) -> Holding | Refusal:
+def reserve(
+    state: ClusterState, asked: Pod, on: str = "n", **args: object
+) -> AllocationResult | Refusal:
     plugin = built(PLUGIN, state, **args)
     view = Snapshot(state)[np.array([state.nodes.rows[on]])]
-    held: Holding | Refusal = plugin.reserve(view, state.classes.of(asked), None)
+    held: AllocationResult | Refusal = plugin.reserve(view, state.classes.of(asked), None)
     return held
 
 
-def allocated(held: Holding | Refusal) -> dict[int, Mapping[str, str]]:
+def allocated(held: AllocationResult | Refusal) -> dict[int, Mapping[str, str]]:
     """Return ``{minor: resources}`` of the annotation."""
-    assert isinstance(held, Holding)
+    assert isinstance(held, AllocationResult)
     entries = json.loads(held.annotations[ALLOCATED.key])["gpu"]
     return {entry["minor"]: entry["resources"] for entry in entries}
 
@@ -181,7 +183,7 @@ def test_nodes_whose_devices_nobody_reports_are_left_to_their_kubelet(world: Wor
     asked = gpu_pod("p", gpu=100)
 
     assert refused(built(PLUGIN, state), state, asked) == {"reported": REASON}
-    assert reserve(state, asked) == Holding()
+    assert reserve(state, asked) == AllocationResult()
 
 
 def test_pods_without_gpus_pass_everywhere(world: World) -> None:
@@ -189,7 +191,7 @@ def test_pods_without_gpus_pass_everywhere(world: World) -> None:
     state = world(node("n"), device("n", gpus=0))
 
     assert refused(built(PLUGIN, state), state, pod("p", cpu=1)) == {}
-    assert reserve(state, pod("p", cpu=1)) == Holding()
+    assert reserve(state, pod("p", cpu=1)) == AllocationResult()
 
 
 # -- reserve ---------------------------------------------------------------------------------
@@ -221,7 +223,7 @@ def test_what_the_annotation_says_is_in_use_again_after_a_restart(world: World) 
     """The state built from the written annotation has what the reservation took."""
     first = world(node("n"), device("n", gpus=2))
     held = reserve(first, gpu_pod("p", gpu=30))
-    assert isinstance(held, Holding)
+    assert isinstance(held, AllocationResult)
     bound = pod(
         "p", on="n", requests={"koordinator.sh/gpu": 30}, annotations=dict(held.annotations)
     )

@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.equipped_nodes import machine_pods, machines
-from tests.unit.scheduler.asking import built
+from tests.unit.scheduler.questions import built
 from tests.worlds import renamed, world
 
-from koordinator.scheduler.contract import Holding
+from koordinator.scheduler.contract import AllocationResult
 from koordinator.scheduler.plugins.device_share import PLUGIN
 from koordinator.scheduler.snapshot import Snapshot
 
@@ -24,9 +24,9 @@ def test_a_pod_gets_the_devices_that_a_new_plugin_gives(data: st.DataObject) -> 
     """While pods of few kinds come and go."""
     state = world(*data.draw(machines("m0")), *data.draw(machines("m1")))
     plugin, kinds = built(PLUGIN, state), [data.draw(machine_pods()) for _ in range(3)]
-    for turn in range(data.draw(st.integers(1, 25))):
+    for attempt in range(data.draw(st.integers(1, 25))):
         pod, row = (
-            renamed(data.draw(st.sampled_from(kinds)), f"p{turn}"),
+            renamed(data.draw(st.sampled_from(kinds)), f"p{attempt}"),
             data.draw(st.integers(0, 1)),
         )
         pod_class, view = state.classes.of(pod), Snapshot(state)[np.array([row])]
@@ -34,8 +34,8 @@ def test_a_pod_gets_the_devices_that_a_new_plugin_gives(data: st.DataObject) -> 
             continue
         held = plugin.reserve(view, pod_class, None)
         assert held == built(PLUGIN, state).reserve(view, pod_class, None)
-        if isinstance(held, Holding):
-            state.place(pod.key, pod, pod_class, row, held.belongings)
+        if isinstance(held, AllocationResult):
+            state.place(pod.key, pod, pod_class, row, held.pod_allocation)
         for key in data.draw(
             st.lists(st.sampled_from(sorted(state.pods.by_key) or [""]), max_size=1)
         ):

@@ -1,7 +1,7 @@
 """Resource claims are refused, not ignored."""
 
-from tests.unit.scheduler.asking import built, refused
 from tests.unit.scheduler.conftest import NewEmbedded, World
+from tests.unit.scheduler.questions import built, refused
 from tests.worlds import node, pod
 
 from koordinator.scheduler.loop import Unschedulable

@@ -411,10 +411,10 @@ def test_an_object_that_cannot_be_is_complained_of_and_ignored(
     outcomes = one.scheduler.step()
 
     assert "runtime: cpu:1" in why(outcomes)["x"]
-    complaints = [record.complaint for record in caplog.records if hasattr(record, "complaint")]
-    assert len(complaints) == 2
-    assert "ElasticQuota zoo/a: metadata.name: found a name that tenants/a has too" in complaints[1]
-    assert "a quota that is not the quota itself, nor below it" in complaints[0]
+    warnings = [record.complaint for record in caplog.records if hasattr(record, "complaint")]
+    assert len(warnings) == 2
+    assert "ElasticQuota zoo/a: metadata.name: found a name that tenants/a has too" in warnings[1]
+    assert "a quota that is not the quota itself, nor below it" in warnings[0]
 
 
 def test_only_as_many_are_woken_as_there_is_room_for(embedded: NewEmbedded) -> None:

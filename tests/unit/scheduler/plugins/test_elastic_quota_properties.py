@@ -16,7 +16,7 @@ from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.domain.quota import QuotaTrees, figures_of, limit_of
 from koordinator.scheduler.assembly import build_scheduler
-from koordinator.scheduler.loop import Bound, Options, Scheduler
+from koordinator.scheduler.loop import Bound, Scheduler, SchedulerOptions
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin, QuotaLedger
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState, Snapshot
@@ -87,7 +87,7 @@ def restarted(one: Embedded) -> Scheduler:
     state = ClusterState()
     profiles = build_profiles(config(), state.axis).profiles
     scheduler = build_scheduler(
-        one.cluster, one.clock, profiles, state, WATCHED, options=Options(report=False)
+        one.cluster, one.clock, profiles, state, WATCHED, options=SchedulerOptions(report=False)
     )
     scheduler.step(limit=0)
     return scheduler

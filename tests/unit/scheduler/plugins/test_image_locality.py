@@ -1,8 +1,8 @@
 """Nodes that have the pod's images already."""
 
 import pytest
-from tests.unit.scheduler.asking import built, scored
 from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.questions import built, scored
 from tests.worlds import node, pod
 
 from koordinator.scheduler.plugins.image_locality import PLUGIN, normalized

@@ -1,8 +1,8 @@
 """Pods that want to be near other pods, or away from them."""
 
 import pytest
-from tests.unit.scheduler.asking import built, hopeless, refused, scored
 from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.questions import built, hopeless, refused, scored
 from tests.worlds import HOSTNAME, add, near, node, pod
 
 from koordinator.api.codec import decode_object

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.scheduler.asking import built, refused, scored
 from tests.unit.scheduler.conftest import NewEmbedded, World
+from tests.unit.scheduler.questions import built, refused, scored
 from tests.worlds import START_S, add, configuration, metric, node, pod, used
 
 from koordinator.api.meta import Condition
@@ -14,7 +14,7 @@ from koordinator.api.node_metric import NodeMetric
 from koordinator.api.pod import Pod
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.contract import Action, ClusterEvent, Hint
+from koordinator.scheduler.contract import Action, ClusterEvent, QueueingHint
 from koordinator.scheduler.loop import Unschedulable
 from koordinator.scheduler.plugins.load_aware import PLUGIN
 from koordinator.scheduler.snapshot import ClusterState
@@ -395,13 +395,13 @@ def test_a_report_that_says_the_same_wakes_nobody() -> None:
     assert hint is not None
     old = metric("n", cpu=1)
 
-    def asked(new: NodeMetric | None) -> Hint:
+    def asked(new: NodeMetric | None) -> QueueingHint:
         return hint(pod("p"), ClusterEvent("NodeMetric", Action.UPDATE, old, new))
 
-    assert asked(metric("n", cpu=1)) is Hint.SKIP
-    assert asked(metric("n", cpu=1, at="22:14:00")) is Hint.QUEUE
-    assert asked(metric("n", cpu=2)) is Hint.QUEUE
-    assert asked(None) is Hint.QUEUE
+    assert asked(metric("n", cpu=1)) is QueueingHint.SKIP
+    assert asked(metric("n", cpu=1, at="22:14:00")) is QueueingHint.QUEUE
+    assert asked(metric("n", cpu=2)) is QueueingHint.QUEUE
+    assert asked(None) is QueueingHint.QUEUE
 
 
 def test_too_many_resources_are_refused() -> None:

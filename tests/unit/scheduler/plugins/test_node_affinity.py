@@ -1,8 +1,8 @@
 """nodeSelector, node affinity and the affinity that the profile adds."""
 
 import pytest
-from tests.unit.scheduler.asking import built, hopeless, refused, scored
 from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.questions import built, hopeless, refused, scored
 from tests.worlds import node, pod
 
 from koordinator.api.meta import JsonObject

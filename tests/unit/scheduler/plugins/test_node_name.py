@@ -2,8 +2,8 @@
 
 import msgspec
 import numpy as np
-from tests.unit.scheduler.asking import built, refused
 from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.questions import built, refused
 from tests.worlds import node, pod
 
 from koordinator.scheduler.plugins.node_name import PLUGIN

@@ -18,15 +18,15 @@ from tests.equipped_nodes import (
     bound_pod,
     machine,
 )
-from tests.unit.scheduler.asking import built, hopeless, refused, scored
 from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.questions import built, hopeless, refused, scored
 from tests.worlds import add, configuration, embedded, made, node, pod, renamed
 
 from koordinator.api.device import Device, DeviceTopology
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
-from koordinator.scheduler.contract import Holding, Refusal
-from koordinator.scheduler.cycle import Choice, Cycle
+from koordinator.scheduler.contract import AllocationResult, Refusal
+from koordinator.scheduler.cycle import NodeChoice, SchedulingCycle
 from koordinator.scheduler.plugins.node_numa_resource import PLUGIN
 from koordinator.scheduler.profile import build_profiles
 from koordinator.scheduler.snapshot import ClusterState, Snapshot
@@ -38,7 +38,7 @@ SINGLE = {NUMA_SPEC: {"numaTopologyPolicy": "SingleNUMANode"}}
 def status(state: ClusterState, asked: Pod, on: str = "m", **args: Any) -> Any:
     """Return the ``resource-status`` that the pod would get, or why it gets nothing."""
     view = Snapshot(state)[np.array([state.nodes.rows[on]])]
-    held: Holding | Refusal = built(PLUGIN, state, **args).reserve(
+    held: AllocationResult | Refusal = built(PLUGIN, state, **args).reserve(
         view, state.classes.of(asked), None
     )
     if isinstance(held, Refusal):
@@ -220,17 +220,17 @@ def test_devices_and_cpus_come_from_one_numa_node(world: World) -> None:
     """GPU 0 of NUMA node 0 is taken: CPU and memory follow the GPU to the other one."""
     state = world(*machine("m", gpus=2), *machine("n"))
     (profile,) = build_profiles(PLACES, state.axis).profiles
-    cycle, annotations = Cycle(profile, state), {NUMA_SPEC: json.dumps(SINGLE[NUMA_SPEC])}
+    cycle, annotations = SchedulingCycle(profile, state), {NUMA_SPEC: json.dumps(SINGLE[NUMA_SPEC])}
     first = pod("p", cpu=2, memory="1Gi", requests={"nvidia.com/gpu": 1}, annotations=annotations)
     zones = []
     for name in "pq":
         asked = renamed(first, name)
         choice = cycle.choose(asked, state.classes.of(asked), {})
-        assert isinstance(choice, Choice)
+        assert isinstance(choice, NodeChoice)
         state.place(
-            asked.key, asked, state.classes.of(asked), choice.row, choice.holding.belongings
+            asked.key, asked, state.classes.of(asked), choice.row, choice.allocation.pod_allocation
         )
-        held = choice.holding.belongings
+        held = choice.allocation.pod_allocation
         assert held.numa is not None
         zones.append(([*held.numa.zones], [taken.minor for taken in held.devices["gpu"]]))
 
@@ -263,9 +263,9 @@ def test_devices_that_may_be_anywhere_are_not_aligned(
     asked = pod("p", cpu=2, memory="1Gi", requests={"nvidia.com/gpu": 1}, annotations=said)
 
     assert refused(plugin, state, asked) == reasons
-    assert (Cycle(profile, state).choose(asked, state.classes.of(asked), {}) is None) == bool(
-        reasons
-    )
+    assert (
+        SchedulingCycle(profile, state).choose(asked, state.classes.of(asked), {}) is None
+    ) == bool(reasons)
 
 
 # -- amplification ---------------------------------------------------------------------------
@@ -339,7 +339,10 @@ def test_plain_pods_are_still_decided_in_runs(world: World) -> None:
     """Where no node has a policy; as soon as one has, they go one by one."""
     state = world(*machine("m"), *machine("n"))
     (profile,) = build_profiles(PLACES, state.axis).profiles
-    cycle, classes = Cycle(profile, state), [state.classes.of(pod(n, cpu=1)) for n in "ab"]
+    cycle, classes = (
+        SchedulingCycle(profile, state),
+        [state.classes.of(pod(n, cpu=1)) for n in "ab"],
+    )
     assert cycle.choose_run(classes) is not None
 
     add(state, machine("n", labels={POLICY: "Restricted"})[0])
@@ -367,7 +370,7 @@ def test_preemption_gives_back_cpus_and_amounts_of_numa_nodes() -> None:
     outcomes = one.run_to_fixed_point()
 
     assert [o.pod for o in outcomes if type(o).__name__ == "Evicted"] == ["default/b"]
-    held = one.state.pods.by_key["default/c"].belongings.numa
+    held = one.state.pods.by_key["default/c"].pod_allocation.numa
     assert held is not None
     assert [*held.zones] == [1]
 
@@ -392,7 +395,7 @@ def test_preemption_knows_which_gpus_make_a_group_whole() -> None:
         one.scheduler.step()
     one.load([pod("pair", requests={"nvidia.com/gpu": 2}, priority=9500)])
     outcomes = one.run_to_fixed_point()
-    minors = [t.minor for t in one.state.pods.by_key["default/pair"].belongings.devices["gpu"]]
+    minors = [t.minor for t in one.state.pods.by_key["default/pair"].pod_allocation.devices["gpu"]]
 
     assert [o.pod for o in outcomes if type(o).__name__ == "Evicted"] == ["default/c"]
     assert minors == [2, 3]
@@ -459,5 +462,5 @@ def test_vendors_table_of_templates() -> None:
         ]
     )
     one.run_to_fixed_point()
-    (taken,) = one.state.pods.by_key["default/p"].belongings.devices["gpu"]
+    (taken,) = one.state.pods.by_key["default/p"].pod_allocation.devices["gpu"]
     assert taken.template == "vir05"

@@ -1,8 +1,8 @@
 """Host ports: one holder per address, protocol and number."""
 
 import pytest
-from tests.unit.scheduler.asking import built, hopeless, refused
 from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.questions import built, hopeless, refused
 from tests.worlds import add, node, pod
 
 from koordinator.scheduler.ingest import Ingest

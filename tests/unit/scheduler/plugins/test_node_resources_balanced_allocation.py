@@ -1,7 +1,7 @@
 """Nodes whose resources are used to the same degree."""
 
-from tests.unit.scheduler.asking import built, scored
 from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.questions import built, scored
 from tests.worlds import node, pod
 
 from koordinator.scheduler.plugins.node_resources_balanced_allocation import PLUGIN

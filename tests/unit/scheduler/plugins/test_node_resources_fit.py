@@ -1,8 +1,8 @@
 """Whether the pod fits, and how full the node would be."""
 
 import pytest
-from tests.unit.scheduler.asking import built, hopeless, refused, scored
 from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.questions import built, hopeless, refused, scored
 from tests.worlds import node, pod
 
 from koordinator.scheduler.plugins.node_resources_fit import PLUGIN

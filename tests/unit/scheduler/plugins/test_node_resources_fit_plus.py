@@ -1,8 +1,8 @@
 """Each resource with its own strategy; figures from ``devices-numa.md``, section 16."""
 
 import pytest
-from tests.unit.scheduler.asking import built, scored
 from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.questions import built, scored
 from tests.worlds import node, pod
 
 from koordinator.scheduler.plugins.node_resources_fit_plus import PLUGIN

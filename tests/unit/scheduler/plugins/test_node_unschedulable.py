@@ -1,7 +1,7 @@
 """Cordoned nodes."""
 
-from tests.unit.scheduler.asking import built, hopeless, refused
 from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.questions import built, hopeless, refused
 from tests.worlds import node, pod
 
 from koordinator.scheduler.plugins.node_unschedulable import PLUGIN

@@ -19,7 +19,7 @@ from tests.equipped_nodes import (
     machine_pods,
     machines,
 )
-from tests.unit.scheduler.asking import built, refused
+from tests.unit.scheduler.questions import built, refused
 from tests.worlds import add, embedded, node, pod, renamed, world
 
 from koordinator.api.annotations.numa import NumaTopologyPolicy

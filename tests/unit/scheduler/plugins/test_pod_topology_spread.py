@@ -1,8 +1,8 @@
 """Matching pods spread over the domains of a topology."""
 
 import pytest
-from tests.unit.scheduler.asking import built, hopeless, refused, scored
 from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.questions import built, hopeless, refused, scored
 from tests.worlds import HOSTNAME, ZONE, add, node, pod, service, spread
 
 from koordinator.api.codec import decode_object

@@ -1,7 +1,7 @@
 """Which pod is first, and which may not enter: PrioritySort, SchedulingGates, DefaultBinder."""
 
-from tests.unit.scheduler.asking import built
 from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.questions import built
 from tests.worlds import pod
 
 from koordinator.scheduler.plugins import default_binder, priority_sort, scheduling_gates

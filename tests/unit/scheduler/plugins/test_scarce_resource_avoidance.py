@@ -1,8 +1,8 @@
 """Pods that don't need a scarce resource; figures from ``devices-numa.md``, section 16."""
 
 import pytest
-from tests.unit.scheduler.asking import built, scored
 from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.questions import built, scored
 from tests.worlds import node, pod
 
 from koordinator.scheduler.plugins.scarce_resource_avoidance import PLUGIN

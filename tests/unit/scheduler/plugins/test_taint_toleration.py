@@ -1,8 +1,8 @@
 """Taints that keep pods off, and taints that pods would rather avoid."""
 
 import pytest
-from tests.unit.scheduler.asking import built, hopeless, refused, scored
 from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.questions import built, hopeless, refused, scored
 from tests.worlds import node, pod
 
 from koordinator.scheduler.plugins.taint_toleration import PLUGIN

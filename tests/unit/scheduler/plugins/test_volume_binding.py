@@ -45,7 +45,13 @@ from koordinator.domain.volume_claims import (
     claim_not_created,
 )
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.contract import Action, ClusterEvent, Hint, Holding, Refusal
+from koordinator.scheduler.contract import (
+    Action,
+    AllocationResult,
+    ClusterEvent,
+    QueueingHint,
+    Refusal,
+)
 from koordinator.scheduler.plugins.volume_binding import PLUGIN
 from koordinator.scheduler.plugins.volume_binding.claims import UNBOUND
 from koordinator.scheduler.plugins.volume_binding.outcome import (
@@ -72,9 +78,9 @@ def changed(item: PersistentVolumeClaim, **fields: Any) -> PersistentVolumeClaim
 
 def reserved(world: World, node: str) -> dict[str, KubeObject]:
     """Return what the pod takes on the node, by kind and name."""
-    holding = world.reserve(BINDING, POD, node)
-    assert isinstance(holding, Holding)
-    return {item.metadata.name: item for item in holding.objects}
+    allocation = world.reserve(BINDING, POD, node)
+    assert isinstance(allocation, AllocationResult)
+    return {item.metadata.name: item for item in allocation.objects}
 
 
 # -- claims that can't be scheduled with ---------------------------------------------------------
@@ -123,7 +129,7 @@ def test_pods_without_claims_pass_unseen() -> None:
 
     assert world.refusal(BINDING, pod("web")) is None
     assert not BINDING.filters(world.snapshot, world.pod_class(pod("web")))
-    assert world.reserve(BINDING, pod("web"), "a") == Holding()
+    assert world.reserve(BINDING, pod("web"), "a") == AllocationResult()
 
 
 # -- bound claims --------------------------------------------------------------------------------
@@ -236,11 +242,11 @@ def test_two_claims_of_a_pod_never_get_the_same_volume() -> None:
     both = pod_with("db", "big", "small")
 
     assert world.reasons(BINDING, both) == {"a": REASON_NONE}
-    holding = world.reserve(BINDING, both, "b")
-    assert isinstance(holding, Holding)
+    allocation = world.reserve(BINDING, both, "b")
+    assert isinstance(allocation, AllocationResult)
     refs = {
         item.metadata.name: item.spec.claim_ref.name
-        for item in holding.objects
+        for item in allocation.objects
         if isinstance(item, PersistentVolume) and item.spec.claim_ref
     }
     assert refs == {"v20": "small", "v30": "big"}
@@ -276,7 +282,7 @@ def test_a_reserved_volume_is_gone_for_others_but_kept_for_its_claim() -> None:
 
     assert world.reasons(BINDING, pod_with("second", "data")).keys() == {"b", "c"}
     assert world.reasons(BINDING, pod_with("third", "more")).keys() == {"a", "c"}
-    assert world.reserve(BINDING, pod_with("second", "data"), "a") == Holding()
+    assert world.reserve(BINDING, pod_with("second", "data"), "a") == AllocationResult()
     assert world.reserve(BINDING, pod_with("third", "more"), "a") == Refusal(REASON_NONE)
 
 
@@ -408,7 +414,7 @@ def test_the_claim_of_an_ephemeral_volume_is_a_claim_like_any_other() -> None:
     """It takes an existing volume where there is one, and elsewhere asks for a new one."""
     world = World(NODES, DYNAMIC, SCRATCH, volume("v", on=on("a")))
     taken = world.reserve(BINDING, JOB, "a")
-    assert isinstance(taken, Holding)
+    assert isinstance(taken, AllocationResult)
     (item,) = taken.objects
     assert isinstance(item, PersistentVolume)
     assert item.spec.claim_ref is not None
@@ -448,8 +454,10 @@ def test_only_pods_with_ephemeral_volumes_are_told_apart_by_name() -> None:
     assert job is not world.pod_class(msgspec.structs.replace(again, metadata=reborn))
 
 
-@pytest.mark.parametrize(("name", "hint"), [("job-scratch", Hint.QUEUE), ("scratch", Hint.SKIP)])
-def test_the_new_claim_of_an_ephemeral_volume_wakes_its_pod(name: str, hint: Hint) -> None:
+@pytest.mark.parametrize(
+    ("name", "hint"), [("job-scratch", QueueingHint.QUEUE), ("scratch", QueueingHint.SKIP)]
+)
+def test_the_new_claim_of_an_ephemeral_volume_wakes_its_pod(name: str, hint: QueueingHint) -> None:
     """The pod waits for nothing else."""
     ask = next(event.hint for event in PLUGIN.events if event.resource == "PersistentVolumeClaim")
     assert ask is not None
@@ -501,18 +509,18 @@ def test_a_place_for_a_new_volume_is_scored_by_its_capacity() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "hint"),
     [
-        (None, claim("data"), Hint.QUEUE),
-        (None, claim("other"), Hint.SKIP),
-        (DYNAMIC, storage_class("late", allowed_topologies=zones("z1")), Hint.QUEUE),
-        (DYNAMIC, storage_class("late", parameters={"x": "y"}), Hint.SKIP),
-        (capacity("x", "1Gi", Z1), capacity("x", "2Gi", Z1), Hint.QUEUE),
-        (capacity("x", "2Gi", Z1), capacity("x", "1Gi", Z1), Hint.SKIP),
-        (csi_driver(storage_capacity=True), csi_driver(storage_capacity=False), Hint.QUEUE),
-        (csi_driver(storage_capacity=False), csi_driver(storage_capacity=True), Hint.SKIP),
+        (None, claim("data"), QueueingHint.QUEUE),
+        (None, claim("other"), QueueingHint.SKIP),
+        (DYNAMIC, storage_class("late", allowed_topologies=zones("z1")), QueueingHint.QUEUE),
+        (DYNAMIC, storage_class("late", parameters={"x": "y"}), QueueingHint.SKIP),
+        (capacity("x", "1Gi", Z1), capacity("x", "2Gi", Z1), QueueingHint.QUEUE),
+        (capacity("x", "2Gi", Z1), capacity("x", "1Gi", Z1), QueueingHint.SKIP),
+        (csi_driver(storage_capacity=True), csi_driver(storage_capacity=False), QueueingHint.QUEUE),
+        (csi_driver(storage_capacity=False), csi_driver(storage_capacity=True), QueueingHint.SKIP),
     ],
 )
 def test_only_changes_that_may_help_wake_a_pod(
-    old: KubeObject | None, new: KubeObject, hint: Hint
+    old: KubeObject | None, new: KubeObject, hint: QueueingHint
 ) -> None:
     """A pod is not tried again for other claims, lower capacities and the like."""
     action = Action.ADD if old is None else Action.UPDATE_OTHER

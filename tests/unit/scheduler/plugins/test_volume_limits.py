@@ -27,7 +27,7 @@ from koordinator.api.volume import (
     VolumeAttachmentSpec,
 )
 from koordinator.domain.csi_migration import MIGRATED_PLUGINS
-from koordinator.scheduler.contract import Action, ClusterEvent, Hint, NoArgs
+from koordinator.scheduler.contract import Action, ClusterEvent, NoArgs, QueueingHint
 from koordinator.scheduler.plugins.node_volume_limits import PLUGIN
 from koordinator.scheduler.plugins.node_volume_limits.plugin import REASON
 from koordinator.scheduler.snapshot import ResourceAxis
@@ -211,9 +211,16 @@ def test_pods_without_attachable_volumes_pass_unseen() -> None:
 
 @pytest.mark.parametrize(
     ("before", "after", "hint"),
-    [(1, 2, Hint.QUEUE), (2, 1, Hint.SKIP), (1, None, Hint.QUEUE), (1, 1, Hint.SKIP)],
+    [
+        (1, 2, QueueingHint.QUEUE),
+        (2, 1, QueueingHint.SKIP),
+        (1, None, QueueingHint.QUEUE),
+        (1, 1, QueueingHint.SKIP),
+    ],
 )
-def test_only_a_raised_limit_wakes_a_pod(before: int, after: int | None, hint: Hint) -> None:
+def test_only_a_raised_limit_wakes_a_pod(
+    before: int, after: int | None, hint: QueueingHint
+) -> None:
     """Any other change of a CSINode can't help."""
     ask = next(event.hint for event in PLUGIN.events if event.resource == "CSINode")
     assert ask is not None

@@ -36,10 +36,10 @@ from koordinator.domain.volume_claims import (
     is_meant_for,
     requested,
 )
-from koordinator.scheduler.contract import Holding, NoArgs
+from koordinator.scheduler.contract import AllocationResult, NoArgs
 from koordinator.scheduler.plugins.node_volume_limits import PLUGIN as LIMITS_PLUGIN
 from koordinator.scheduler.plugins.volume_binding import PLUGIN as BINDING_PLUGIN
-from koordinator.scheduler.plugins.volume_binding.matching import match_volumes
+from koordinator.scheduler.plugins.volume_binding.matches import match_volumes
 from koordinator.scheduler.plugins.volume_binding.reach import reach
 from koordinator.scheduler.plugins.volume_restrictions import PLUGIN as RESTRICTIONS_PLUGIN
 from koordinator.scheduler.snapshot import ResourceAxis
@@ -221,8 +221,8 @@ def test_what_is_remembered_equals_what_is_read_anew(storage: Storage) -> None:
         pod_class, key = world.pod_class(pod), f"trial of p{number}"
         with Transaction(world.state) as trial:
             trial.place(key, pod, pod_class, preferred)
-            holding = BINDING.reserve(world.snapshot[np.array([preferred])], pod_class, None)
-            for item in holding.objects if isinstance(holding, Holding) else ():
+            allocation = BINDING.reserve(world.snapshot[np.array([preferred])], pod_class, None)
+            for item in allocation.objects if isinstance(allocation, AllocationResult) else ():
                 trial.put_object(item)
             _ = [world.reasons(plugin, pod) for plugin in PLUGINS]
         kept = [world.reasons(plugin, pod) for plugin in PLUGINS]

@@ -14,7 +14,7 @@ from tests.unit.scheduler.plugins.volumes import (
 
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.volume import AwsElasticBlockStore, GcePersistentDisk, Iscsi, Rbd, Volume
-from koordinator.scheduler.contract import Action, ClusterEvent, Hint, NoArgs
+from koordinator.scheduler.contract import Action, ClusterEvent, NoArgs, QueueingHint
 from koordinator.scheduler.plugins.volume_restrictions import PLUGIN, REASON_CLAIM, REASON_DISK
 from koordinator.scheduler.snapshot import ResourceAxis
 
@@ -137,13 +137,15 @@ def test_the_claim_of_an_ephemeral_volume_has_no_second_user() -> None:
 @pytest.mark.parametrize(
     ("gone", "hint"),
     [
-        (pod("gone", gce("x")), Hint.QUEUE),
-        (pod("gone", gce("y")), Hint.SKIP),
-        (pod_with("gone", "data"), Hint.QUEUE),
-        (pod("gone"), Hint.SKIP),
+        (pod("gone", gce("x")), QueueingHint.QUEUE),
+        (pod("gone", gce("y")), QueueingHint.SKIP),
+        (pod_with("gone", "data"), QueueingHint.QUEUE),
+        (pod("gone"), QueueingHint.SKIP),
     ],
 )
-def test_only_pods_that_used_the_same_disk_or_claim_wake_a_pod(gone: object, hint: Hint) -> None:
+def test_only_pods_that_used_the_same_disk_or_claim_wake_a_pod(
+    gone: object, hint: QueueingHint
+) -> None:
     """A deleted pod that shared nothing can't have been in the way."""
     waiting = pod("waiting", mount("data"), gce("x"))
     ask = next(event.hint for event in PLUGIN.events if event.resource == "AssignedPod")

@@ -36,7 +36,7 @@ from koordinator.api.volume import (
 )
 from koordinator.domain.volume_claims import BIND_COMPLETED
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.contract import Holding, Refusal, Rejections
+from koordinator.scheduler.contract import AllocationResult, Refusal, Rejections
 from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 
 NAMESPACE = "shop"
@@ -93,16 +93,16 @@ class World:
             if answer.codes[row]
         }
 
-    def reserve(self, plugin: Any, pod: Pod, node: str) -> Holding | Refusal:
+    def reserve(self, plugin: Any, pod: Pod, node: str) -> AllocationResult | Refusal:
         view = self.snapshot[np.array([self.state.nodes.rows[node]])]
-        answer: Holding | Refusal = plugin.reserve(view, self.pod_class(pod), None)
+        answer: AllocationResult | Refusal = plugin.reserve(view, self.pod_class(pod), None)
         return answer
 
     def schedule(self, plugin: Any, pod: Pod, node: str) -> None:
         """Take what the plugin reserves and place the pod."""
-        holding = self.reserve(plugin, pod, node)
-        assert isinstance(holding, Holding), holding
-        self.put(*holding.objects)
+        allocation = self.reserve(plugin, pod, node)
+        assert isinstance(allocation, AllocationResult), allocation
+        self.put(*allocation.objects)
         self.run(pod, node)
 
 

@@ -13,23 +13,23 @@ from koordinator.koordlet.qos.cpu_suppress import CpuDemand, wanted_cpus, wanted
 from koordinator.scheduler.snapshot.axis import IntArray
 from koordinator.simulator.colocation.suppression import (
     Suppressor,
+    headroom_milli,
     next_cpus,
     next_quota_us,
-    room_milli,
 )
-from koordinator.simulator.colocation.thresholds import Thresholds
+from koordinator.simulator.colocation.thresholds import NodeThresholds
 
 percents = st.integers(0, 100)
 capacities = st.integers(1, 256).map(lambda cpus: cpus * 1000)
-rooms = st.integers(-50_000, 300_000)
+headrooms = st.integers(-50_000, 300_000)
 
 
 def of(value: int) -> IntArray:
     return np.array([value], np.int64)
 
 
-def thresholds(strategy: ResourceThresholdStrategy) -> Thresholds:
-    found = Thresholds.none(1)
+def thresholds(strategy: ResourceThresholdStrategy) -> NodeThresholds:
+    found = NodeThresholds.none(1)
     found.put(0, NodeSloSpec(resource_used_threshold_with_be=strategy))
     return found
 
@@ -46,28 +46,28 @@ def test_the_room_is_the_same(
     )
     demand = CpuDemand(capacity=capacity, pods=services, host_applications=0, system=system)
 
-    found = room_milli(known, of(capacity), of(services), of(system))
+    found = headroom_milli(known, of(capacity), of(services), of(system))
 
-    assert found.tolist() == [demand.room_milli(percent, least)]
+    assert found.tolist() == [demand.headroom_milli(percent, least)]
 
 
-@given(capacities, rooms, st.just(UNLIMITED) | st.integers(2_000, 30_000_000))
-def test_the_quota_of_a_round_is_the_same(capacity: int, room: int, current: int) -> None:
+@given(capacities, headrooms, st.just(UNLIMITED) | st.integers(2_000, 30_000_000))
+def test_the_quota_of_a_round_is_the_same(capacity: int, headroom: int, current: int) -> None:
     """Also where a change is too small to be made, or too large to be made at once."""
-    wanted = wanted_quota_us(capacity, room, current)
+    wanted = wanted_quota_us(capacity, headroom, current)
 
-    found = next_quota_us(of(capacity), of(room), of(current))
+    found = next_quota_us(of(capacity), of(headroom), of(current))
 
     assert found.tolist() == [current if wanted is None else wanted]
 
 
-@given(st.integers(1, 64), rooms, st.integers(1, 64))
-def test_the_number_of_cpus_of_a_round_is_the_same(cpus: int, room: int, current: int) -> None:
+@given(st.integers(1, 64), headrooms, st.integers(1, 64))
+def test_the_number_of_cpus_of_a_round_is_the_same(cpus: int, headroom: int, current: int) -> None:
     """On a node where nobody has CPUs of its own."""
     current = min(current, cpus)
-    chosen = wanted_cpus(Tree().view(machine_=machine(cpu=cpus)), room, current)
+    chosen = wanted_cpus(Tree().view(machine_=machine(cpu=cpus)), headroom, current)
 
-    assert next_cpus(of(cpus), of(room), of(current)).tolist() == [len(chosen) or current]
+    assert next_cpus(of(cpus), of(headroom), of(current)).tolist() == [len(chosen) or current]
 
 
 @given(capacities, st.lists(st.integers(0, 256_000), min_size=1, max_size=4), st.booleans())
@@ -89,16 +89,16 @@ def test_best_effort_and_services_stay_below_the_threshold(
     for load in loads:
         services = min(load, capacity)
         suppressor.settle(of(services), of(0))
-        room = capacity * 65 // 100 - services
+        headroom = capacity * 65 // 100 - services
         slack = math.ceil(capacity * 0.01) if by_quota else 1000
         least = 20 if by_quota else min(2000, capacity)
 
-        assert suppressor.limit[0] <= max(room + slack, least)
+        assert suppressor.limit[0] <= max(headroom + slack, least)
 
 
 def test_without_a_node_slo_nobody_is_held_back() -> None:
     """So is a node before the manager has rendered its NodeSLO."""
-    suppressor = Suppressor(of(8000), Thresholds.none(1))
+    suppressor = Suppressor(of(8000), NodeThresholds.none(1))
     suppressor.settle(of(7900), of(0))
 
     assert suppressor.limit.tolist() == [8000]

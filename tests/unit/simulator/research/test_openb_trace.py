@@ -11,7 +11,7 @@ import pytest
 
 from koordinator.domain.gpu_mix import ANY_MODEL
 from koordinator.foundation.errors import InputError
-from koordinator.simulator.research.openb import Trace, arrivals, read_trace
+from koordinator.simulator.research.openb import OpenbTrace, arrivals, read_trace
 
 NODES = """sn,cpu_milli,memory_mib,gpu,model
 node-b,64000,262144,2,T4
@@ -38,12 +38,12 @@ def write(folder: Path, pods: str = PODS, nodes: str = NODES) -> Path:
     return folder
 
 
-def tiny(folder: Path) -> Trace:
+def tiny(folder: Path) -> OpenbTrace:
     """Return the tiny trace."""
     return read_trace(write(folder), "tiny")
 
 
-def demand(trace: Trace, order: np.ndarray) -> int:
+def demand(trace: OpenbTrace, order: np.ndarray) -> int:
     """Return the GPU milli that these arrivals ask for."""
     return sum(trace.pods[pod].total_gpu_milli for pod in order.tolist())
 
@@ -81,11 +81,11 @@ def test_a_gzipped_list_or_one_by_path_is_read_too(tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress(PODS.encode()))
 
     assert read_trace(tmp_path, "packed").pods == plain.pods
-    assert read_trace(tmp_path, str(packed)) == Trace("packed", plain.nodes, plain.pods)
+    assert read_trace(tmp_path, str(packed)) == OpenbTrace("packed", plain.nodes, plain.pods)
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "complaint"),
+    ("before", "after", "warning"),
     [
         ("num_gpu", "gpus", r"line 1: column 'num_gpu' is missing\. Got name,.*are needed"),
         ("1,460", "x,460", r"line 2: num_gpu: must be a whole number in 0\.\.64\. Got 'x'"),
@@ -98,12 +98,12 @@ def test_a_gzipped_list_or_one_by_path_is_read_too(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_list_is_refused_by_file_line_and_column(
-    tmp_path: Path, before: str, after: str, complaint: str
+    tmp_path: Path, before: str, after: str, warning: str
 ) -> None:
     """The user is told what to fix and where."""
     folder = write(tmp_path, PODS.replace(before, after, 1))
 
-    with pytest.raises(InputError, match=r"openb_pod_list_tiny\.csv: " + complaint):
+    with pytest.raises(InputError, match=r"openb_pod_list_tiny\.csv: " + warning):
         read_trace(folder, "tiny")
 
 
@@ -191,7 +191,7 @@ def test_another_ratio_cuts_or_continues_the_published_order(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("entry", "complaint"),
+    ("entry", "warning"),
     [
         ({"order": [9], "rank": [0, 1, 2]}, r"tiny/42\.order: positions must be below the 3 pods"),
         ({"order": [0], "rank": [0]}, r"tiny/42\.rank: must rank the 3 nodes.*Got 1 ranks"),
@@ -199,13 +199,13 @@ def test_another_ratio_cuts_or_continues_the_published_order(tmp_path: Path) -> 
     ],
 )
 def test_a_published_order_that_does_not_fit_is_refused(
-    tmp_path: Path, entry: object, complaint: str
+    tmp_path: Path, entry: object, warning: str
 ) -> None:
     """It belongs to another list."""
     trace = tiny(tmp_path)
     publish(tmp_path, entry)
 
-    with pytest.raises(InputError, match=complaint):
+    with pytest.raises(InputError, match=warning):
         arrivals(trace, 42, folder=tmp_path)
 
 

@@ -176,9 +176,9 @@ class LowNodeLoad:
         )
 
     def _balance_nodes(
-        self, pool: LowNodeLoadNodePool, use: PoolUsage, sources: list[int], turn: _Round
+        self, pool: LowNodeLoadNodePool, use: PoolUsage, sources: list[int], attempt: _Round
     ) -> None:
-        if not turn.n_targets:
+        if not attempt.n_targets:
             return
         for row in sources:
             reports = _reports(use.metrics[row])
@@ -186,24 +186,24 @@ class LowNodeLoad:
             removable = [
                 pod
                 for pod in pods
-                if (not turn.is_prod or is_prod(pod))
+                if (not attempt.is_prod or is_prod(pod))
                 and self.candidates.admits(pod)
-                and self._fits_somewhere(pod, reports.get(pod.key), use, turn)
+                and self._fits_somewhere(pod, reports.get(pod.key), use, attempt)
             ]
-            excess, weights = _excess(use, turn, row), pool.resource_weights or {}
+            excess, weights = _excess(use, attempt, row), pool.resource_weights or {}
             ranks = [_rank(pod, reports.get(pod.key), excess, weights) for pod in removable]
             ranked = sorted(zip(ranks, removable, strict=True), key=itemgetter(0))
-            self._evict(use, row, [pod for _, pod in ranked], reports, turn)
+            self._evict(use, row, [pod for _, pod in ranked], reports, attempt)
 
     def _fits_somewhere(
-        self, pod: Pod, report: PodUsage | None, use: PoolUsage, turn: _Round
+        self, pod: Pod, report: PodUsage | None, use: PoolUsage, attempt: _Round
     ) -> bool:
         if not self.args.node_fit:
             return True
         if report is None:
             return False
         amounts = np.array(pod_amounts(report, use.thresholds.resources), np.int64)
-        return turn.targets.take(pod, amounts)
+        return attempt.targets.take(pod, amounts)
 
     def _evict(
         self,
@@ -211,21 +211,21 @@ class LowNodeLoad:
         row: int,
         pods: Iterable[Pod],
         reports: Mapping[str, PodUsage],
-        turn: _Round,
+        attempt: _Round,
     ) -> None:
         names = use.thresholds.resources
         name = use.nodes[row].metadata.name
         for pod in pods:
-            if not over(turn.usage[row], turn.high[row]):
-                turn.detectors.reset(name, self.handle.clock.now_s())
+            if not over(attempt.usage[row], attempt.high[row]):
+                attempt.detectors.reset(name, self.handle.clock.now_s())
                 return
-            if any(left <= 0 for left in turn.budget):
+            if any(left <= 0 for left in attempt.budget):
                 return
             if not self.candidates.admits(pod):
                 continue
             if self.args.dry_run:
                 log.info("pod would be evicted, but for the dry run", extra={"pod": pod.key})
-            elif not self.handle.evictor.evict(pod, _reason(use, row, turn)):
+            elif not self.handle.evictor.evict(pod, _reason(use, row, attempt)):
                 continue
             report = reports.get(pod.key)
             if report is None:
@@ -233,9 +233,11 @@ class LowNodeLoad:
             amounts = pod_amounts(report, names)
             if PODS in names:
                 amounts[names.index(PODS)] = 1
-            turn.budget[:] = [left - gone for left, gone in zip(turn.budget, amounts, strict=True)]
+            attempt.budget[:] = [
+                left - gone for left, gone in zip(attempt.budget, amounts, strict=True)
+            ]
             use.usage[row] -= amounts
-            if turn.is_prod:
+            if attempt.is_prod:
                 use.prod_usage[row] -= amounts
 
 
@@ -300,9 +302,9 @@ def _reports(metric: NodeMetric) -> Mapping[str, PodUsage]:
     return {f"{each.namespace}/{each.name}": each for each in metric.status.pods_metric}
 
 
-def _excess(use: PoolUsage, turn: _Round, row: int) -> Mapping[str, int]:
+def _excess(use: PoolUsage, attempt: _Round, row: int) -> Mapping[str, int]:
     """Return by resource how much more the node uses than it should."""
-    beyond = (turn.usage[row] - turn.high[row]).tolist()
+    beyond = (attempt.usage[row] - attempt.high[row]).tolist()
     names = use.thresholds.resources
     return {name: amount for name, amount in zip(names, beyond, strict=True) if amount > 0}
 
@@ -327,14 +329,14 @@ def _relief(report: PodUsage, excess: Mapping[str, int], weights: Mapping[str, i
     return weighted / total if total else 0.0
 
 
-def _reason(use: PoolUsage, row: int, turn: _Round) -> str:
+def _reason(use: PoolUsage, row: int, attempt: _Round) -> str:
     thresholds = use.thresholds
-    percentages = thresholds.prod_high if turn.is_prod else thresholds.high
-    whose = "prod" if turn.is_prod else "node"
+    percentages = thresholds.prod_high if attempt.is_prod else thresholds.high
+    whose = "prod" if attempt.is_prod else "node"
     allocatable = raw_allocatable(use.nodes[row])
     parts = []
     for column, name in enumerate(thresholds.resources):
-        used, high = int(turn.usage[row, column]), int(turn.high[row, column])
+        used, high = int(attempt.usage[row, column]), int(attempt.high[row, column])
         if name not in thresholds.high or used <= high:
             continue
         has = amount_of(name, allocatable.get(name))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.descheduler.contract import ClusterView
-from koordinator.descheduler.node_fit import acceptance_key, accepts, has_room
+from koordinator.descheduler.node_fit import acceptance_key, accepts, has_headroom
 from koordinator.descheduler.plugins.low_node_load.usage import Amounts, Mask
 from koordinator.domain.pod_requests import pod_requests
 
@@ -52,7 +52,7 @@ class Targets:
             cool = (self._headroom[block] >= amounts).all(axis=1)
             for index in np.flatnonzero(cool & candidates[block] & ~full[block]):
                 place = start + int(index)
-                if has_room(self._nodes[place], pod, self._view):
+                if has_headroom(self._nodes[place], pod, self._view):
                     self._headroom[place] -= amounts
                     self._usage[self._rows[place]] += amounts
                     return True

@@ -39,14 +39,14 @@ class _Moves:
     namespaces: NamespaceLists | None
     may_go: Callable[[Pod], bool]
     targets: Sequence[RequestedNode]
-    room: dict[str, int]  # falls as pods are evicted
+    headroom: dict[str, int]  # falls as pods are evicted
     most_per_node: int | None = None
 
     def evict_from(self, sources: Iterable[RequestedNode], goes_on: "GoesOn") -> None:
         for source in sources:
             pods = filter(self.may_go, self.handle.view.active_pods_on(source.name))
             ordered = in_low_priority_order(pods)
-            if goes_on(source) and self._has_room():
+            if goes_on(source) and self._has_headroom():
                 self._evict(source, ordered, goes_on)
 
     def _evict(self, source: RequestedNode, pods: Sequence[Pod], goes_on: "GoesOn") -> None:
@@ -63,14 +63,14 @@ class _Moves:
                 continue
             evicted += 1
             own = {**pod_requests(pod.spec), "pods": 1}
-            for name in self.room:
-                self.room[name] -= own.get(name, 0)
+            for name in self.headroom:
+                self.headroom[name] -= own.get(name, 0)
                 source.amounts[name] -= own.get(name, 0)
-            if not (goes_on(source) and self._has_room()):
+            if not (goes_on(source) and self._has_headroom()):
                 return
 
-    def _has_room(self) -> bool:
-        return all(amount > 0 for amount in self.room.values())
+    def _has_headroom(self) -> bool:
+        return all(amount > 0 for amount in self.headroom.values())
 
     def _is_tolerant(self, pod: Pod) -> bool:
         """Return whether a pod tolerates all taints of some target, be they preferences."""
@@ -108,7 +108,7 @@ class LowNodeUtilization:
             self.args.evictable_namespaces,
             self.handle.evictor.filter,
             below,
-            _room(below, limits),
+            _headroom(below, limits),
             given.node if given is not None else None,
         )
 
@@ -150,7 +150,7 @@ class HighNodeUtilization:
             self.args.evictable_namespaces,
             self._may_go,
             targets,
-            _room(targets, limits),
+            _headroom(targets, limits),
         )
         below.sort(key=lambda each: each.total)
         moves.evict_from(below, lambda _: True)
@@ -181,15 +181,15 @@ def _takes_pods(node: RequestedNode) -> bool:
     return not node.node.spec.unschedulable
 
 
-def _room(
+def _headroom(
     nodes: Sequence[RequestedNode], limits: Mapping[str, Mapping[str, int]]
 ) -> dict[str, int]:
     """Return by resource how much more may be asked for of these nodes together."""
-    room: dict[str, int] = {}
+    headroom: dict[str, int] = {}
     for node in nodes:
         for name, limit in limits[node.name].items():
-            room[name] = room.get(name, 0) + limit - node.amounts[name]
-    return room
+            headroom[name] = headroom.get(name, 0) + limit - node.amounts[name]
+    return headroom
 
 
 LOW_NODE_UTILIZATION = DeschedulerPluginSpec(

@@ -9,9 +9,9 @@ Source: koordinator pkg/slo-controller/noderesource.
 
 from koordinator.manager.controllers.node_resource.calculation import (
     ALL_PLUGINS,
-    NodeView,
+    ManagedNode,
 )
-from koordinator.manager.controllers.node_resource.reconciling import (
+from koordinator.manager.controllers.node_resource.reconciler import (
     NodeOutcome,
     Synced,
     reconcile_node_resource,
@@ -19,8 +19,8 @@ from koordinator.manager.controllers.node_resource.reconciling import (
 
 __all__ = [
     "ALL_PLUGINS",
+    "ManagedNode",
     "NodeOutcome",
-    "NodeView",
     "Synced",
     "reconcile_node_resource",
 ]

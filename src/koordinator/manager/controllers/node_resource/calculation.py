@@ -39,7 +39,7 @@ _FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
 
 
 @dataclass(frozen=True, slots=True)
-class NodeView:
+class ManagedNode:
     """A node and all that is known of it."""
 
     node: Node
@@ -50,7 +50,7 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calculated:
+class NodeResourceResult:
     """What a node should show.  ``plugins`` have said something; others leave all as it is.
 
     None for batch or mid takes them away, for the normalization it leaves the annotation, for
@@ -71,14 +71,14 @@ class Calculated:
 
 
 def calculate(
-    view: NodeView,
+    view: ManagedNode,
     strategy: Strategy,
     strategies: NodeStrategies,
     plugins: AbstractSet[NodePlugin],
     now_s: float,
     *,
     shows_shared_gpus: bool = False,
-) -> Calculated:
+) -> NodeResourceResult:
     """Return what a node that is colocated should show."""
     problems: list[tuple[NodePlugin, str]] = []
     normalization = amplification = None
@@ -100,7 +100,7 @@ def calculate(
         batch = batch_terms(strategy, view.node, use)
         if view.topology is not None and has_zones(view.topology):
             zones = zone_terms(strategy, view.node, view.topology, use)
-    return Calculated(
+    return NodeResourceResult(
         plugins=plugins,
         batch=batch,
         zones=zones,
@@ -115,13 +115,15 @@ def calculate(
     )
 
 
-def reset(plugins: AbstractSet[NodePlugin]) -> Calculated:
+def reset(plugins: AbstractSet[NodePlugin]) -> NodeResourceResult:
     """Return what a node that is not colocated should show: devices and normalization stay."""
     kept = {NodePlugin.NORMALIZATION, NodePlugin.GPU, NodePlugin.RDMA}
-    return Calculated(plugins=plugins - kept)
+    return NodeResourceResult(plugins=plugins - kept)
 
 
-def _use(view: NodeView, strategy: Strategy, now_s: float) -> tuple[NodeUse | None, float | None]:
+def _use(
+    view: ManagedNode, strategy: Strategy, now_s: float
+) -> tuple[NodeUse | None, float | None]:
     """Return what is used, None if the report is missing or too old, and when it will be."""
     status = view.metric.status if view.metric is not None else None
     if status is None or status.update_time is None or status.node_metric is None:
@@ -132,7 +134,7 @@ def _use(view: NodeView, strategy: Strategy, now_s: float) -> tuple[NodeUse | No
     return node_use(status, view.pods), degrades_s
 
 
-def _normalization(view: NodeView, strategies: NodeStrategies) -> float:
+def _normalization(view: ManagedNode, strategies: NodeStrategies) -> float:
     """Return what a CPU is worth, to two decimals, as everybody else reads it.
 
     Raises InputError if that can't be known.

@@ -22,7 +22,7 @@ from koordinator.domain.colocation.amounts import CpuMemory, milli, units
 from koordinator.domain.colocation.device_sums import GPU_RESOURCES
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
-from koordinator.manager.controllers.node_resource.calculation import Calculated
+from koordinator.manager.controllers.node_resource.calculation import NodeResourceResult
 from koordinator.manager.switches import NodePlugin
 
 _NOTHING = Quantity(0)
@@ -30,7 +30,7 @@ _MILLIS = 1000
 
 
 @dataclass(slots=True)
-class Prepared:
+class PreparedNode:
     """What of a node is under the manager's control; dictionaries of its own."""
 
     labels: dict[str, str]
@@ -40,9 +40,9 @@ class Prepared:
     problem: str = ""
 
 
-def prepare(node: Node, calculated: Calculated) -> Prepared:
+def prepare(node: Node, calculated: NodeResourceResult) -> PreparedNode:
     """Return what the node shows with what was calculated in place; the node stays as it is."""
-    prepared = Prepared(
+    prepared = PreparedNode(
         labels=dict(node.metadata.labels),
         annotations=dict(node.metadata.annotations),
         capacity=dict(node.status.capacity),
@@ -75,7 +75,7 @@ def published_cpu(batch: CpuMemory, ratio: float) -> Quantity:
     return Quantity.from_int(amount)
 
 
-def _prepare_devices(prepared: Prepared, calculated: Calculated) -> None:
+def _prepare_devices(prepared: PreparedNode, calculated: NodeResourceResult) -> None:
     plugins = calculated.plugins
     if NodePlugin.GPU in plugins:
         for name in GPU_RESOURCES:
@@ -88,7 +88,7 @@ def _prepare_devices(prepared: Prepared, calculated: Calculated) -> None:
         _set(prepared, RDMA, calculated.rdma[RDMA] if calculated.rdma is not None else None)
 
 
-def _prepare_batch(prepared: Prepared, batch: CpuMemory | None, ratio: float) -> None:
+def _prepare_batch(prepared: PreparedNode, batch: CpuMemory | None, ratio: float) -> None:
     if batch is None:
         cpu = memory = None
     else:
@@ -115,7 +115,7 @@ def _prepare_batch(prepared: Prepared, batch: CpuMemory | None, ratio: float) ->
         _set(prepared, name, max(amount, _NOTHING))
 
 
-def _note_origin(prepared: Prepared, amounts: ResourceList) -> None:
+def _note_origin(prepared: PreparedNode, amounts: ResourceList) -> None:
     """Note the amounts before third parties get theirs; without any annotation nothing is noted.
 
     That is so in the original.
@@ -131,11 +131,11 @@ def _note_origin(prepared: Prepared, amounts: ResourceList) -> None:
     prepared.annotations |= entry
 
 
-def _meta(prepared: Prepared) -> ObjectMeta:
+def _meta(prepared: PreparedNode) -> ObjectMeta:
     return ObjectMeta(annotations=prepared.annotations)
 
 
-def _set(prepared: Prepared, name: str, amount: Quantity | None) -> None:
+def _set(prepared: PreparedNode, name: str, amount: Quantity | None) -> None:
     for amounts in (prepared.capacity, prepared.allocatable):
         if amount is None:
             amounts.pop(name, None)

@@ -26,7 +26,7 @@ from koordinator.domain.audit import (
     summarise,
 )
 from koordinator.domain.audit.entry import to_lines
-from koordinator.domain.gangs import GangBook
+from koordinator.domain.gangs import GangCache
 from koordinator.foundation.clock import Clock
 from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.contract import Profile
@@ -86,11 +86,11 @@ class Audit(Feature):
         self._ring: deque[AuditEntry] = deque()
         self._pods = 0  # in the ring; an outcome of a node counts as one
         self._fresh: list[AuditEntry] = []
-        self._turn: AuditEntry | None = None  # of what is decided now
+        self._open_entry: AuditEntry | None = None  # of what is decided now
         self._began_s = 0.0  # when that began, by the stopwatch
         self._refused: list[AuditEntry] = []  # in the turn that has not ended
         self._profiles: Mapping[str, Profile] = {}
-        self._gangs: Sequence[GangBook] = ()
+        self._gangs: Sequence[GangCache] = ()
         self._state: ClusterState | None = None
         self._clock: Clock | None = None
         self._closed: dict[str, str] = {}  # nodes that take no new pods, and why
@@ -104,7 +104,7 @@ class Audit(Feature):
         self,
         state: ClusterState,
         profiles: Sequence[Profile],
-        gangs: Sequence[GangBook],
+        gangs: Sequence[GangCache],
         metrics: PluginTimes | None,
         clock: Clock,
     ) -> None:
@@ -150,42 +150,42 @@ class Audit(Feature):
     def _begin(self, fact: AttemptBegan) -> None:
         """Begin the entry of an attempt; it becomes part of the trail with its first pods."""
         attempt = fact.attempt
-        self._turn = attempt.entry = AuditEntry(
+        self._open_entry = attempt.entry = AuditEntry(
             at_s=0.0, outcome=_BOUND, profile=fact.profile, turn_pods=attempt.pods
         )
         self._began_s = attempt.began_s
 
     def _end(self, fact: AttemptEnded) -> None:
         """Fill in what is known at the end of an attempt."""
-        turn = self._turn
-        if turn is None:
+        open_entry = self._open_entry
+        if open_entry is None:
             return
-        turn.took_s, turn.spent_us = fact.attempt.took_s, fact.attempt.spent_us
-        self._decided += turn.turn_pods
-        self._turn = None
+        open_entry.took_s, open_entry.spent_us = fact.attempt.took_s, fact.attempt.spent_us
+        self._decided += open_entry.turn_pods
+        self._open_entry = None
         if self._refused:
-            _move_figures(turn, self._refused[0])
+            _move_figures(open_entry, self._refused[0])
             self._extend(self._refused, len(self._refused))
             self._refused = []
 
     def compare(self, pod_class: PodClass) -> None:
         """Compute the scores of the best nodes for such a pod as things are, if there is time."""
-        turn = self._turn
-        if turn is None or self._began_s < self._scores_from_s or self._state is None:
+        open_entry = self._open_entry
+        if open_entry is None or self._began_s < self._scores_from_s or self._state is None:
             return
         began_s = self.now_s()
-        card = scorecard(self._profiles[turn.profile], self._state, pod_class)
-        turn.best = best_nodes(card)
-        turn.plugin = _decisive(turn.best)
+        card = scorecard(self._profiles[open_entry.profile], self._state, pod_class)
+        open_entry.best = best_nodes(card)
+        open_entry.plugin = _decisive(open_entry.best)
         ended_s = self.now_s()
         self._scores_from_s = ended_s + (ended_s - began_s) / SCORES_SHARE
 
     def bound(self, at_s: float, bound: Sequence[Assumed]) -> None:
         """Note pods that have their nodes."""
         entries = []
-        for turn, pods in _by_turn(bound):
-            entry = turn
-            if entry is None or entry is self._turn or entry.pods:
+        for open_entry, pods in _by_attempt(bound):
+            entry = open_entry
+            if entry is None or entry is self._open_entry or entry.pods:
                 entry = AuditEntry(at_s=at_s, outcome=_BOUND)
             entry.at_s, entry.pods = at_s, pods
             entries.append(entry)
@@ -205,7 +205,7 @@ class Audit(Feature):
             reason=reason,
             job=self._job(queued.pod),
         )
-        if self._turn is None:
+        if self._open_entry is None:
             self._add(entry)
         else:
             self._refused.append(entry)
@@ -319,29 +319,29 @@ class Audit(Feature):
         return f"{meta.namespace}/{owner.name}" if owner is not None else ""
 
 
-def _by_turn(
+def _by_attempt(
     bound: Sequence[Assumed],
 ) -> Iterator[tuple[AuditEntry | None, tuple[AuditedPod, ...]]]:
     """Yield the pods of each turn; those that are decided together follow on one another."""
     these: list[AuditedPod] = []
-    turn = None
+    open_entry = None
     for assumed in bound:
         entry = assumed.attempt.entry if assumed.attempt is not None else None
-        if entry is not turn and these:
-            yield turn, tuple(these)
+        if entry is not open_entry and these:
+            yield open_entry, tuple(these)
             these = []
-        turn, queued = entry, assumed.queued
+        open_entry, queued = entry, assumed.queued
         these.append(AuditedPod(queued.key, assumed.node, queued.attempts))
     if these:
-        yield turn, tuple(these)
+        yield open_entry, tuple(these)
 
 
-def _move_figures(turn: AuditEntry, first: AuditEntry) -> None:
+def _move_figures(open_entry: AuditEntry, first: AuditEntry) -> None:
     """Let the first entry of a turn have its figures, unless other pods' entry has them."""
-    if not turn.pods:
-        first.took_s, first.turn_pods = turn.took_s, turn.turn_pods
-        first.spent_us = turn.spent_us
-        turn.pods = first.pods  # it is told
+    if not open_entry.pods:
+        first.took_s, first.turn_pods = open_entry.took_s, open_entry.turn_pods
+        first.spent_us = open_entry.spent_us
+        open_entry.pods = first.pods  # it is told
 
 
 def best_nodes(card: Scorecard) -> tuple[ScoredNode, ...]:

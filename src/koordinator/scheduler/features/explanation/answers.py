@@ -26,7 +26,7 @@ from koordinator.foundation.clock import to_datetime, to_epoch_s
 from koordinator.foundation.errors import ClusterError, NotFoundError
 from koordinator.scheduler.explain import Explanation
 from koordinator.scheduler.features.explanation.explainer import WAITS, explain
-from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.loop.handle import SchedulerHandle
 
 AGAIN_S = 30.0  # after which a question about a pod that waits is answered again
 HEARTBEAT_S = 60.0  # age at which an answer is written again, though it be the same
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 class Explanations:
     """Keeps the answers current, and deletes the questions whose time is over."""
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: SchedulerHandle) -> None:
         self._handle, self._cluster, self._clock = handle, handle.cluster, handle.clock
         self._due_s: dict[tuple[str, str], float] = {}  # by key of the object and the question
 

@@ -7,14 +7,14 @@ from msgspec.structs import replace
 
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
-from koordinator.domain.gangs import Gang, GangBook
+from koordinator.domain.gangs import Gang, GangCache
 from koordinator.domain.reservations.reserve_pod import is_reserve_pod, reserve_pod, spoken_name
 from koordinator.foundation.errors import NotFoundError
-from koordinator.scheduler.cycle import Choice, Cycle, Refused
+from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle
 from koordinator.scheduler.cycle.rivals import Nominations, rivals_of
 from koordinator.scheduler.explain import (
     Cause,
-    CauseTold,
+    CauseReport,
     Explanation,
     Question,
     Remedy,
@@ -22,12 +22,12 @@ from koordinator.scheduler.explain import (
     causes,
     empty_cluster,
     nearest_nodes,
+    queue_status,
     remedies,
     short_gang,
     smaller_gang,
-    turn,
 )
-from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import QueuedPod, QueueState
 from koordinator.scheduler.snapshot import PodClass
 from koordinator.scheduler.transaction import Transaction
@@ -35,7 +35,7 @@ from koordinator.scheduler.transaction import Transaction
 PLACED, FITS, WAITS = "placed", "fits", "waits"
 
 
-def explain(handle: Handle, key: str) -> Explanation:
+def explain(handle: SchedulerHandle, key: str) -> Explanation:
     """Return all that is known of the waiting of a pod, ``namespace/name``.
 
     Raises NotFoundError if the scheduler knows no such pod.
@@ -57,7 +57,7 @@ def explain(handle: Handle, key: str) -> Explanation:
     return _Explainer(handle, queued).explain(pod_class)
 
 
-def key_of(handle: Handle, name: str) -> str:
+def key_of(handle: SchedulerHandle, name: str) -> str:
     """Return the key of the pod that stands for ``reservation/NAME``; of other pods their name."""
     kind, _, reservation = name.partition("/")
     if kind == "reservation" and name not in handle.state.unbound:
@@ -84,16 +84,16 @@ def _not_queued(pod: Pod, cycles: Mapping[str, object]) -> Explanation:
             "scheduler that it names"
         )
         helping = (Remedy(kind="change-pod", text=text, tried=False),)
-    told = (CauseTold(plugin="", reason=reason),)
+    told = (CauseReport(plugin="", reason=reason),)
     name = spoken_name(pod)
     return Explanation(pod=name, verdict=WAITS, summary=reason, causes=told, remedies=helping)
 
 
 class _Explainer:
-    def __init__(self, handle: Handle, queued: QueuedPod) -> None:
+    def __init__(self, handle: SchedulerHandle, queued: QueuedPod) -> None:
         self._handle = handle
         self._queued = queued
-        self._cycle: Cycle = handle.cycles[queued.pod.spec.scheduler_name]
+        self._cycle: SchedulingCycle = handle.cycles[queued.pod.spec.scheduler_name]
         self._profile = self._cycle.profile
 
     def explain(self, pod_class: PodClass) -> Explanation:
@@ -110,15 +110,17 @@ class _Explainer:
                 choice = self._cycle.choose(
                     who, who_class, self._nominations(), first_attempt=False
                 )
-            if isinstance(choice, Refused):
+            if isinstance(choice, ReserveRefusal):
                 refused = refused or choice
             held = [] if refused is None else [Cause(refused.plugin, refused.reason)]
             told = tuple(causes(asked, [*gates, *held]))
-            fits = isinstance(choice, Choice) and not gates and not held
-            node = choice.node if isinstance(choice, Choice) and fits else ""
-            room = empty_cluster(asked)
-            if gang is not None and room is not None and room.fits:
-                room = None  # for this member; whether for all of them together, nobody has tried
+            fits = isinstance(choice, NodeChoice) and not gates and not held
+            node = choice.node if isinstance(choice, NodeChoice) and fits else ""
+            headroom = empty_cluster(asked)
+            if gang is not None and headroom is not None and headroom.fits:
+                headroom = (
+                    None  # for this member; whether for all of them together, nobody has tried
+                )
             return Explanation(
                 pod=spoken_name(queued.pod),
                 verdict=FITS if fits else WAITS,
@@ -127,13 +129,13 @@ class _Explainer:
                 causes=told,
                 gang=gang.text if gang else "",
                 nearest=tuple(nearest_nodes(asked)) if not fits else (),
-                empty_cluster=room,
+                empty_cluster=headroom,
                 remedies=() if fits else self._remedies(asked, gates, held, gang),
-                queue=turn(self._handle.queue, queued, self._profile),
+                queue=queue_status(self._handle.queue, queued, self._profile),
                 last_message=queued.message,
             )
 
-    def _why_refused(self) -> Refused | None:
+    def _why_refused(self) -> ReserveRefusal | None:
         """Return why a feature sees no place for what is decided together with the pod."""
         answers = (ask_feature(self._queued) for ask_feature in self._handle.hooks.why_refused)
         return next((refused for refused in answers if refused is not None), None)
@@ -178,9 +180,9 @@ class _Explainer:
             text = f"open the scheduling gates [{closed}]: whoever closed them has to"
             yield Remedy(kind="open-gates", text=text, sufficient=alone and asked.found.fits)
         for active in self._profile.gangs:
-            book: GangBook = active.plugin.gangs
+            cache: GangCache = active.plugin.gangs
             if any(gate.plugin == active.name for gate in gates):
-                for one in short_gang(book, self._queued.pod, self._start_together):
+                for one in short_gang(cache, self._queued.pod, self._start_together):
                     yield replace(one, sufficient=one.sufficient and alone)
 
     def _start_together(self, keys: Sequence[str], more: int) -> bool:
@@ -194,10 +196,10 @@ class _Explainer:
     def _place(self, transaction: Transaction, key: str, pod: Pod, pod_class: PodClass) -> bool:
         """Give a pod a place in thought, if there is one."""
         choice = self._cycle.choose(pod, pod_class, self._nominations(), first_attempt=False)
-        if not isinstance(choice, Choice):
+        if not isinstance(choice, NodeChoice):
             return False
-        transaction.place(key, pod, pod_class, choice.row, choice.holding.belongings)
-        for item in choice.holding.objects:
+        transaction.place(key, pod, pod_class, choice.row, choice.allocation.pod_allocation)
+        for item in choice.allocation.objects:
             transaction.put_object(item)
         return True
 
@@ -228,10 +230,10 @@ class _Explainer:
         pod, state = self._queued.pod, self._handle.state
         if active is None or active.plugin.gangs.starts_alone(pod):
             return None
-        book: GangBook = active.plugin.gangs
-        if book.shortage(pod):
+        cache: GangCache = active.plugin.gangs
+        if cache.shortage(pod):
             return None
-        attempt = book.attempt(pod)
+        attempt = cache.attempt(pod)
         others = [key for key in attempt.members if key != pod.key and key in state.unbound]
         keys = [*others, pod.key]
         count = 0
@@ -243,7 +245,7 @@ class _Explainer:
         text = f"gang group {attempt.group_id}: {count} of {len(keys)} members {what} a place; "
         text += f"pod {keys[count]} is the next one"
         left = tuple(state.unbound[key] for key in keys[count:])
-        group = book.gang_of(pod) if len(attempt.group_id.split(",")) == 1 else None
+        group = cache.gang_of(pod) if len(attempt.group_id.split(",")) == 1 else None
         return _GangTrial(left, text, count, group)
 
 
@@ -257,7 +259,7 @@ class _GangTrial:
     group: Gang | None  # None: several gangs start together
 
 
-def _summary(asked: Question, told: tuple[CauseTold, ...], node: str, gang: str) -> str:
+def _summary(asked: Question, told: tuple[CauseReport, ...], node: str, gang: str) -> str:
     """Return one line that says the most important."""
     if node:
         return f"{node} takes it now"

@@ -9,14 +9,14 @@ import msgspec
 from koordinator.scheduler.features.explanation.answers import Explanations
 from koordinator.scheduler.features.explanation.explainer import explain
 from koordinator.scheduler.loop.feature import Ask, Feature, Page
-from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import QueuedPod, QueueState
 
 
 class ExplanationFeature(Feature):
     """Shows who waits and why."""
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: SchedulerHandle) -> None:
         self._handle = handle
         self._answers = Explanations(handle) if handle.options.answers_explanations else None
 

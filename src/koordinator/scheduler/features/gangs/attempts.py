@@ -8,26 +8,36 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from koordinator.api.pod import Pod
-from koordinator.domain.gangs import GangAttempt, GangBook
+from koordinator.domain.gangs import GangAttempt, GangCache
 from koordinator.foundation.errors import ClusterError
 from koordinator.scheduler.binding import Assumed
-from koordinator.scheduler.contract import NOTHING, ActivePlugin, Holding
-from koordinator.scheduler.cycle import Choice, Cycle, Nominations, Refused, Scorecard
+from koordinator.scheduler.contract import NOTHING, ActivePlugin, AllocationResult
+from koordinator.scheduler.cycle import (
+    NodeChoice,
+    Nominations,
+    ReserveRefusal,
+    SchedulingCycle,
+    Scorecard,
+)
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.features.gangs.placement import (
     GangDecision,
+    GangGroupAttempt,
     GangPlacer,
-    GangTurn,
     Verdict,
     Wanted,
 )
-from koordinator.scheduler.features.gangs.preemption import GangRooms, Room, told_of_room
+from koordinator.scheduler.features.gangs.preemption import (
+    GangHeadroom,
+    GangPreemption,
+    headroom_message,
+)
 from koordinator.scheduler.features.gangs.reports import GangReports
-from koordinator.scheduler.features.gangs.topology import Demand, Gatherer
-from koordinator.scheduler.features.gangs.topology_preemption import GatheredRooms
-from koordinator.scheduler.features.gangs.waiting import WaitingGangs
+from koordinator.scheduler.features.gangs.topology import TopologyDemand, TopologyPlacer
+from koordinator.scheduler.features.gangs.topology_preemption import TopologyPreemption
+from koordinator.scheduler.features.gangs.waiting_gangs import WaitingGangs
 from koordinator.scheduler.loop.facts import RoomSought
-from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import Need, QueuedPod, QueueState
 from koordinator.scheduler.snapshot import PodClass
 
@@ -39,54 +49,64 @@ if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
 class GangUnit:
     """The members of a gang group, or one that has to be near to those with places."""
 
-    turns: "GangTurns"
-    cycle: Cycle
+    gang_scheduler: "GangScheduler"
+    cycle: SchedulingCycle
     head: QueuedPod  # the member that stood in the queue for all
-    gangs: GangBook
-    demand: Demand | None
+    gangs: GangCache
+    demand: TopologyDemand | None
 
     def decide(self) -> int:
         """Decide all members that still need a place; return how many were tried."""
-        return self.turns.decide(self.cycle, self.head, self.gangs, self.demand)
+        return self.gang_scheduler.decide(self.cycle, self.head, self.gangs, self.demand)
 
 
-class GangTurns:
+class GangScheduler:
     """Decides the gangs of one scheduler."""
 
-    def __init__(self, handle: Handle, reports: GangReports, metrics: "GangMetrics | None") -> None:
+    def __init__(
+        self, handle: SchedulerHandle, reports: GangReports, metrics: "GangMetrics | None"
+    ) -> None:
         self._handle, self._reports, self._metrics = handle, reports, metrics
         state, binder = handle.state, handle.binder
         self._placer = GangPlacer(binder, self._choose_member, self._diagnose_member, self._card)
-        self._gatherer = Gatherer(state, binder, self._placer, self._card)
-        self._rooms = GangRooms(state)
-        self._gathered_rooms = GatheredRooms(state, binder, self._rooms, self._gatherer)
-        self.waiting = WaitingGangs(handle, self._rooms)
+        self._topology_placer = TopologyPlacer(state, binder, self._placer, self._card)
+        self._headrooms = GangPreemption(state)
+        self._topology_preemption = TopologyPreemption(
+            state, binder, self._headrooms, self._topology_placer
+        )
+        self.waiting = WaitingGangs(handle, self._headrooms)
         self._nominations: Nominations = {}  # as members of the gang that is decided see them
 
-    def unit(self, cycle: Cycle, head: QueuedPod) -> GangUnit | None:
+    def unit(self, cycle: SchedulingCycle, head: QueuedPod) -> GangUnit | None:
         """Return what is decided with a member that was popped; None if it goes alone."""
         active = next(iter(cycle.profile.gangs), None)
         if active is None:
             return None
-        gangs: GangBook = active.plugin.gangs
-        demand = self._gatherer.demand(gangs, head.pod)
+        gangs: GangCache = active.plugin.gangs
+        demand = self._topology_placer.demand(gangs, head.pod)
         if demand is None and gangs.starts_alone(head.pod):
             return None
         return GangUnit(self, cycle, head, gangs, demand)
 
-    def decide(self, cycle: Cycle, head: QueuedPod, gangs: GangBook, demand: Demand | None) -> int:
+    def decide(
+        self,
+        cycle: SchedulingCycle,
+        head: QueuedPod,
+        gangs: GangCache,
+        demand: TopologyDemand | None,
+    ) -> int:
         """Decide all members of a group that still need a place; return how many were tried."""
         handle, active = self._handle, cycle.profile.gangs[0]
         alone = gangs.starts_alone(head.pod)
         if not alone and gangs.why_gated(head.pod):
             handle.queue.postpone(head, handle.clock.now_s())
             return 0
-        version = (gangs.version(head.pod), demand and self._gatherer.version(demand))
+        version = (gangs.version(head.pod), demand and self._topology_placer.version(demand))
         attempt = gangs.attempt_alone(head.pod) if alone else gangs.attempt(head.pod)
-        turn = GangTurn(attempt, head, version)
+        group_attempt = GangGroupAttempt(attempt, head, version)
         lost = None if alone else self._placer.still_lost(cycle, attempt.group_id, version)
-        if lost is not None and self._rooms.is_hopeless(
-            cycle, turn, lost, self._handle.diagnoses.world()
+        if lost is not None and self._headrooms.is_hopeless(
+            cycle, group_attempt, lost, self._handle.diagnoses.world()
         ):
             need = self.waiting.need_of(cycle, attempt, head, lost.level)
             self._reject_member(
@@ -108,12 +128,12 @@ class GangTurns:
         merges = merges and not self._handle.state.load.names_any(list(here))
         if demand is None:
             merges = merges and not self._handle.diagnoses.nominated()
-            decision = self._placer.place(cycle, turn, members, merges=merges)
+            decision = self._placer.place(cycle, group_attempt, members, merges=merges)
         else:
-            decision = self._gatherer.place(
+            decision = self._topology_placer.place(
                 cycle,
                 gangs,
-                turn,
+                group_attempt,
                 members,
                 demand,
                 nominated=self._handle.diagnoses.nominated(),
@@ -123,18 +143,18 @@ class GangTurns:
             took_s = handle.attempts.elapsed_s()
             self._metrics.gang_decided(len(members), took_s, placed=not decision.is_lost)
         if decision.is_lost:
-            room = self._room_for(cycle, turn, decision, members, demand)
+            headroom = self._headroom_for(cycle, group_attempt, decision, members, demand)
             has_network = demand is None or not demand.refusal
             level = demand.must if demand is not None else None
             need = None
-            if decision.failed and has_network and not room.pods:
+            if decision.failed and has_network and not headroom.pods:
                 need = self.waiting.need_of(cycle, attempt, decision.failed[0][0], level)
-            self._reject_gang(cycle, gangs, turn, decision, room, need=need)
+            self._reject_gang(cycle, gangs, group_attempt, decision, headroom, need=need)
         else:
-            self._start_gang(cycle, gangs, turn, decision, demand)
+            self._start_gang(cycle, gangs, group_attempt, decision, demand)
         return len(members)
 
-    def why_not_gathered(self, cycle: Cycle, queued: QueuedPod) -> Refused | None:
+    def why_not_together(self, cycle: SchedulingCycle, queued: QueuedPod) -> ReserveRefusal | None:
         """Return why a member's gang finds no domain of the network; None: it does or needs none.
 
         A gang that is short of members has no reason yet.  Everything is as it was afterwards.
@@ -142,8 +162,8 @@ class GangTurns:
         active = next(iter(cycle.profile.gangs), None)
         if active is None:
             return None
-        gangs: GangBook = active.plugin.gangs
-        demand = self._gatherer.demand(gangs, queued.pod)
+        gangs: GangCache = active.plugin.gangs
+        demand = self._topology_placer.demand(gangs, queued.pod)
         alone = gangs.starts_alone(queued.pod)
         if demand is None or (not alone and gangs.shortage(queued.pod)):
             return None
@@ -155,10 +175,10 @@ class GangTurns:
             for key in attempt.members
             if key in here
         ]
-        decision = self._gatherer.place(
+        decision = self._topology_placer.place(
             cycle,
             gangs,
-            GangTurn(attempt, queued, gangs.version(queued.pod)),
+            GangGroupAttempt(attempt, queued, gangs.version(queued.pod)),
             members,
             demand,
             nominated=self._handle.diagnoses.nominated(),
@@ -169,48 +189,48 @@ class GangTurns:
         if not decision.is_lost or not decision.failed:
             return None
         verdict = decision.failed[0][2]
-        if isinstance(verdict, Refused):
+        if isinstance(verdict, ReserveRefusal):
             return verdict
-        return Refused(verdict.refused_by, verdict.refusal or verdict.message())
+        return ReserveRefusal(verdict.refused_by, verdict.refusal or verdict.message())
 
-    def _room_for(
+    def _headroom_for(
         self,
-        cycle: Cycle,
-        turn: GangTurn,
+        cycle: SchedulingCycle,
+        group_attempt: GangGroupAttempt,
         decision: GangDecision,
         members: Sequence[Wanted],
-        demand: Demand | None,
-    ) -> Room:
+        demand: TopologyDemand | None,
+    ) -> GangHeadroom:
         """Ask the PostFilter plugins what could be done for these members, and count it."""
         if not cycle.profile.post_filter:
-            return Room()
+            return GangHeadroom()
         began_s = self._handle.attempts.now_s()
-        attempt = turn.attempt
+        attempt = group_attempt.attempt
         if demand is None:
-            room = self._rooms.find(cycle, attempt, decision, members, self._nominations)
+            headroom = self._headrooms.find(cycle, attempt, decision, members, self._nominations)
         else:
-            room = self._gathered_rooms.find(
+            headroom = self._topology_preemption.find(
                 cycle,
                 cycle.profile.gangs[0].plugin.gangs,
-                turn,
+                group_attempt,
                 members,
                 demand=demand,
                 decision=decision,
                 nominations=self._nominations,
             )
-        if self._metrics is not None and room.is_asked:
-            self._handle.attempts.note(RoomSought(len(room.victims)))
+        if self._metrics is not None and headroom.is_asked:
+            self._handle.attempts.note(RoomSought(len(headroom.victims)))
             took_s = self._handle.attempts.now_s() - began_s
-            self._metrics.preempted(attempt.group_id, room.result, took_s)
-        return room
+            self._metrics.preempted(attempt.group_id, headroom.result, took_s)
+        return headroom
 
     def _start_gang(
         self,
-        cycle: Cycle,
-        gangs: GangBook,
-        turn: GangTurn,
+        cycle: SchedulingCycle,
+        gangs: GangCache,
+        group_attempt: GangGroupAttempt,
         decision: GangDecision,
-        demand: Demand | None,
+        demand: TopologyDemand | None,
     ) -> None:
         """Let the members that have places go, and those that have none wait."""
         now_s, gate = self._handle.clock.now_s(), cycle.profile.gangs[0]
@@ -224,15 +244,19 @@ class GangTurns:
         if len(cycle.profile.permit) > 1 or not (placed and self._permit_all(cycle, placed)):
             for assumed in placed:
                 self._handle.bindings.permit(assumed)
-        room = Room()
+        headroom = GangHeadroom()
         if failed and not gangs.may_start(failed[0][0].pod):  # those with places wait for them
             short = [(queued, pod_class) for queued, pod_class, _ in failed]
-            room = self._room_for(cycle, turn, decision, short, demand)
-        error = self._make_room(turn.attempt, failed[0][0].pod, room) if failed else None
+            headroom = self._headroom_for(cycle, group_attempt, decision, short, demand)
+        error = (
+            self._free_headroom(group_attempt.attempt, failed[0][0].pod, headroom)
+            if failed
+            else None
+        )
         told: set[int] = set()
         for queued, pod_class, verdict in failed:
-            node = room.places.get(queued.key, "")
-            keeps, said = bool(node) or room.keeps, told_of_room(room, node, error)
+            node = headroom.places.get(queued.key, "")
+            keeps, said = bool(node) or headroom.keeps, headroom_message(headroom, node, error)
             if not told:
                 gangs.set_representative(queued.pod)
             if id(verdict) in told:
@@ -252,38 +276,40 @@ class GangTurns:
             told.add(id(verdict))
         self._handle.bindings.settle_waiting()
 
-    def _make_room(self, attempt: GangAttempt, by: Pod, room: Room) -> ClusterError | None:
+    def _free_headroom(
+        self, attempt: GangAttempt, by: Pod, headroom: GangHeadroom
+    ) -> ClusterError | None:
         """Nominate members to their places and delete the victims; return what went wrong first."""
-        if not room.places:
+        if not headroom.places:
             return None
         job = f"gang group {attempt.group_id}"
-        return self._handle.evictions.make_room(room.pods, room.victims, by, job)
+        return self._handle.evictions.free_headroom(headroom.pods, headroom.victims, by, job)
 
-    def _permit_all(self, cycle: Cycle, placed: Sequence[Assumed]) -> bool:
+    def _permit_all(self, cycle: SchedulingCycle, placed: Sequence[Assumed]) -> bool:
         """Let all members go if the gang says so; what it says of one, it says of all."""
         first = placed[0]
         permit = cycle.profile.permit[0].plugin.permit(first.queued.pod, first.node)
         if permit.refusal or permit.wait_s > 0:
             return False
-        note = Holding(annotations=permit.annotations)
+        note = AllocationResult(annotations=permit.annotations)
         for assumed in placed:
-            holding = assumed.holding
-            assumed.holding = note if holding is NOTHING else holding.joined(note)
+            allocation = assumed.allocation
+            assumed.allocation = note if allocation is NOTHING else allocation.joined(note)
         self._handle.bindings.let_go(placed)
         return True
 
     def _reject_gang(
         self,
-        cycle: Cycle,
-        gangs: GangBook,
-        turn: GangTurn,
+        cycle: SchedulingCycle,
+        gangs: GangCache,
+        group_attempt: GangGroupAttempt,
         decision: GangDecision,
-        room: Room,
+        headroom: GangHeadroom,
         *,
         need: Need | None,
     ) -> None:
         """Let the member that found no place wait for help, and the others wait for it."""
-        attempt, head = turn.attempt, turn.head
+        attempt, head = group_attempt.attempt, group_attempt.head
         gate = cycle.profile.gangs[0]
         prefix = f'GangGroup "{attempt.group_id}" gets rejected due to member Pod '
         others = [queued for queued, _, _ in decision.failed[1:]] + decision.others
@@ -296,19 +322,19 @@ class GangTurns:
                 gangs.release(waiting.queued.pod)
                 others.append(waiting.queued)
                 left.append(waiting.queued.pod)
-                room.keep_place(waiting.queued.pod, waiting.node)
-        error = self._make_room(attempt, head.pod, room)
+                headroom.keep_place(waiting.queued.pod, waiting.node)
+        error = self._free_headroom(attempt, head.pod, headroom)
         for pod in left:
-            if pod.key not in room.pods:
+            if pod.key not in headroom.pods:
                 self._handle.queue.on_place_left(pod, self._handle.clock.now_s())
         if decision.failed:
             queued, pod_class, verdict = decision.failed[0]
             self._handle.queue.take_all([queued], self._handle.clock.now_s())
             gangs.set_representative(queued.pod)
-            node = room.places.get(queued.key, "")
+            node = headroom.places.get(queued.key, "")
             said = f'Gang "{own_id}" gets rejected due to pod is unschedulable'
             said = "" if attempt.is_alone else said
-            if told := told_of_room(room, node, error):
+            if told := headroom_message(headroom, node, error):
                 said = f"{said} {told}".lstrip()
             self._reject_member(
                 cycle,
@@ -317,7 +343,7 @@ class GangTurns:
                 verdict,
                 said,
                 nominated=node,
-                keeps_nomination=bool(node) or room.keeps,
+                keeps_nomination=bool(node) or headroom.keeps,
                 again_soon=error is not None,
                 need=need,
             )
@@ -332,16 +358,16 @@ class GangTurns:
             gangs.set_representative(head.pod)
             self._handle.attempts.fail(head, message)
         for other in others:
-            node = room.places.get(other.key, "")
-            said = told_of_room(room, node, error)
+            node = headroom.places.get(other.key, "")
+            said = headroom_message(headroom, node, error)
             text = f"{message} {said}" if said else message
-            self._tell_member(other, gate, text, keeps_nomination=bool(node) or room.keeps)
+            self._tell_member(other, gate, text, keeps_nomination=bool(node) or headroom.keeps)
         if decision.failed and error is None:
-            self._rooms.note_failure(turn, self._handle.diagnoses.world())
+            self._headrooms.note_failure(group_attempt, self._handle.diagnoses.world())
 
     def _reject_member(
         self,
-        cycle: Cycle,
+        cycle: SchedulingCycle,
         queued: QueuedPod,
         pod_class: PodClass,
         verdict: Verdict,
@@ -355,7 +381,7 @@ class GangTurns:
     ) -> None:
         """End a member's attempt for the reason that no node takes it; ``again``: it knows."""
         card = cycle.scorecard(pod_class) if self._handle.options.explain else None
-        if isinstance(verdict, Refused):
+        if isinstance(verdict, ReserveRefusal):
             main, plugins = (verdict.plugin, verdict.reason), frozenset((verdict.plugin,))
             message = verdict.reason
         else:
@@ -394,12 +420,12 @@ class GangTurns:
         self._reports.told(queued.pod)
         self._handle.attempts.wait(queued, (gate.name, message), message)
 
-    def _card(self, cycle: Cycle, pod_class: PodClass) -> Scorecard | None:
+    def _card(self, cycle: SchedulingCycle, pod_class: PodClass) -> Scorecard | None:
         return cycle.scorecard(pod_class) if self._handle.options.explain else None
 
     def _choose_member(
-        self, cycle: Cycle, queued: QueuedPod, pod_class: PodClass
-    ) -> Choice | Verdict:
+        self, cycle: SchedulingCycle, queued: QueuedPod, pod_class: PodClass
+    ) -> NodeChoice | Verdict:
         known = self._handle.diagnoses.known(cycle, pod_class)
         if known is not None:
             return known
@@ -412,10 +438,12 @@ class GangTurns:
         )
         return choice or self._diagnose_member(cycle, queued, pod_class)
 
-    def _diagnose_member(self, cycle: Cycle, queued: QueuedPod, pod_class: PodClass) -> Diagnosis:
+    def _diagnose_member(
+        self, cycle: SchedulingCycle, queued: QueuedPod, pod_class: PodClass
+    ) -> Diagnosis:
         known = self._handle.diagnoses.known(cycle, pod_class)
         return known or self._handle.diagnoses.diagnose(cycle, queued.pod, pod_class)
 
 
 def _reason(verdict: Verdict) -> str:
-    return verdict.reason if isinstance(verdict, Refused) else verdict.message()
+    return verdict.reason if isinstance(verdict, ReserveRefusal) else verdict.message()

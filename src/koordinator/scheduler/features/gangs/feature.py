@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
 from koordinator.cluster.port import EventType, WatchEvent
-from koordinator.domain.gangs import GangBook
+from koordinator.domain.gangs import GangCache
 from koordinator.scheduler.binding import Assumed
-from koordinator.scheduler.contract import Action, ClusterEvent, Gate
-from koordinator.scheduler.cycle import Cycle, Refused
-from koordinator.scheduler.features.gangs.attempts import GangTurns, GangUnit
+from koordinator.scheduler.contract import Action, ClusterEvent, QueueGate
+from koordinator.scheduler.cycle import ReserveRefusal, SchedulingCycle
+from koordinator.scheduler.features.gangs.attempts import GangScheduler, GangUnit
 from koordinator.scheduler.features.gangs.pages import gang_page, gangs_page
 from koordinator.scheduler.features.gangs.reports import GangReports, JobPlaces
 from koordinator.scheduler.loop.feature import Ask, Feature, Page
-from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import EVERYTHING, QueuedPod
 
 if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
@@ -27,42 +27,42 @@ class GangFeature(Feature):
 
     def __init__(
         self,
-        handle: Handle,
-        books: Sequence[GangBook],
+        handle: SchedulerHandle,
+        caches: Sequence[GangCache],
         places: JobPlaces,
         metrics: "GangMetrics | None" = None,
     ) -> None:
-        self.books = books
+        self.caches = caches
         self._handle = handle
         self._reports = GangReports(
             handle.cluster,
             handle.clock,
             handle.state,
-            books,
+            caches,
             handle.reporter,
             places=places,
             enabled=handle.options.report,
         )
-        self._turns = GangTurns(handle, self._reports, metrics)
+        self._attempts = GangScheduler(handle, self._reports, metrics)
         self._shrank = False  # one may be short of members now
         if metrics is not None:
-            metrics.watch(books)
+            metrics.watch(caches)
 
     # -- news --------------------------------------------------------------------------------
 
     def wants_bind(self, pod: Pod) -> bool:
         """Return whether the pod is a member."""
-        return any(gangs.is_member(pod) for gangs in self.books)
+        return any(gangs.is_member(pod) for gangs in self.caches)
 
     def heard_pod(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:
         """Take in a member; return who should try to enter the queue now."""
         ready: list[str] = []
         self._shrank |= deleted
-        for gangs in self.books:
+        for gangs in self.caches:
             ready += gangs.drop_pod(pod) if deleted else gangs.put_pod(pod)
-            self._turns.waiting.changed(gangs, pod, None if deleted else previous)
+            self._attempts.waiting.changed(gangs, pod, None if deleted else previous)
             if previous is None and not deleted:
-                ready += gangs.speakers_for(pod)  # one more may be the one that fits
+                ready += gangs.representatives_for(pod)  # one more may be the one that fits
         return ready
 
     def heard(self, event: WatchEvent) -> None:
@@ -72,7 +72,7 @@ class GangFeature(Feature):
             return
         queue, now_s = self._handle.queue, self._handle.clock.now_s()
         self._shrank, gone = True, event.type is EventType.DELETED
-        for gangs in self.books:
+        for gangs in self.caches:
             queue.activate((gangs.drop_group if gone else gangs.put_group)(group), now_s)
         before = event.previous
         if gone or (
@@ -88,14 +88,14 @@ class GangFeature(Feature):
         nominator = self._handle.nominator
         for node in nominator.nodes():
             for pod in nominator.on_node(node):
-                if any(g.is_member(pod) and g.shortage(pod) for g in self.books):
+                if any(g.is_member(pod) and g.shortage(pod) for g in self.caches):
                     self._handle.nominations.end(pod)
 
     def left_queue(self, pod: Pod, *, deleted: bool) -> None:  # noqa: ARG002 -- however it left
         """Forget what was to be told to a pod."""
         self._reports.gone(pod.key)
 
-    def gate_answered(self, pod: Pod, gate: Gate | None) -> None:
+    def gate_answered(self, pod: Pod, gate: QueueGate | None) -> None:
         """Note who is to be told why it waits before the queue."""
         self._reports.seen(pod)
         if gate is not None:
@@ -103,33 +103,33 @@ class GangFeature(Feature):
 
     def wake(self) -> None:
         """Requeue the gangs for which there may be room since the last time."""
-        self._turns.waiting.wake()
+        self._attempts.waiting.wake()
 
     # -- deciding ----------------------------------------------------------------------------
 
-    def unit(self, cycle: Cycle, head: QueuedPod) -> GangUnit | None:
+    def unit(self, cycle: SchedulingCycle, head: QueuedPod) -> GangUnit | None:
         """Return the gang group that is decided with a member."""
-        return self._turns.unit(cycle, head)
+        return self._attempts.unit(cycle, head)
 
-    def why_refused(self, queued: QueuedPod) -> Refused | None:
+    def why_refused(self, queued: QueuedPod) -> ReserveRefusal | None:
         """Return why no domain takes a member's gang; None: one does, or it needs none."""
         cycle = self._handle.cycles[queued.pod.spec.scheduler_name]
-        return self._turns.why_not_gathered(cycle, queued)
+        return self._attempts.why_not_together(cycle, queued)
 
     def placed(self, pods: Sequence[QueuedPod]) -> None:
         """Hold the places of members until all have theirs."""
         for queued in pods:
             if queued.run_key is None:  # else it is in no gang
-                for gangs in self.books:
+                for gangs in self.caches:
                     gangs.hold(queued.pod)
 
     def mates(self, pod: Pod) -> Sequence[str]:
         """Return the members of a pod's gang that need a place."""
-        return [key for gangs in self.books for key in gangs.mates(pod)]
+        return [key for gangs in self.caches for key in gangs.mates(pod)]
 
     def broken(self, head: Pod, lost: Sequence[Pod]) -> Sequence[str]:
         """Let a member whose attempt broke off stand for its gang; return the others."""
-        for gangs in self.books:
+        for gangs in self.caches:
             for pod in lost:
                 gangs.release(pod)
             gangs.set_representative(head)
@@ -138,7 +138,7 @@ class GangFeature(Feature):
     def released(self, assumed: Assumed) -> None:
         """Let the members that wait with one that has lost its place lose theirs."""
         pod, bindings = assumed.queued.pod, self._handle.bindings
-        for gangs in self.books:
+        for gangs in self.caches:
             companions = gangs.companions(pod)
             gangs.release(pod)
             for key in companions:
@@ -169,7 +169,7 @@ class GangFeature(Feature):
 
     def pages(self, ask: Ask) -> Mapping[str, Page]:
         """Return the pages of gangs; those of further profiles know the same."""
-        gangs, state = self.books[0], self._handle.state
+        gangs, state = self.caches[0], self._handle.state
 
         def one(given: Mapping[str, str]) -> object:
             return ask(partial(gang_page, gangs, state, given["namespace"], given["name"]))
@@ -181,5 +181,5 @@ class GangFeature(Feature):
 
     def validate(self) -> None:
         """Raise BugError unless what is counted of gangs is what their members are."""
-        for gangs in self.books:
+        for gangs in self.caches:
             gangs.validate()

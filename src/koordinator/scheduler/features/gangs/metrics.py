@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from koordinator.domain.gangs import GangBook
+from koordinator.domain.gangs import GangCache
 from koordinator.scheduler.loop.instruments import Histogram, exponential
 
 PLACED = "gang is already succeed"  # reasons for the end of a gang's attempt, as the original's
@@ -34,7 +34,7 @@ class GangMetrics:
             ["jobName", "result"],
             exponential(0.001, 2, 20),
         )
-        self._books: Sequence[GangBook] = ()
+        self._books: Sequence[GangCache] = ()
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
@@ -50,9 +50,9 @@ class GangMetrics:
         """Count an attempt to make room for a whole job."""
         self._preemption_seconds.observe(took_s, job, result)
 
-    def watch(self, books: Sequence[GangBook]) -> None:
+    def watch(self, caches: Sequence[GangCache]) -> None:
         """Show these gangs with every scrape."""
-        self._books = books
+        self._books = caches
 
     def collect(self) -> Iterator[Metric]:
         """Yield what has been counted, and how many gangs wait."""

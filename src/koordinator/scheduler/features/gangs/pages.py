@@ -8,7 +8,7 @@ from typing import Any
 
 from koordinator.api.annotations.gang import GangMode
 from koordinator.api.pod_group import PodGroup
-from koordinator.domain.gangs import Gang, GangBook, MemberState
+from koordinator.domain.gangs import Gang, GangCache, MemberState
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.snapshot import ClusterState
 
@@ -16,7 +16,7 @@ _FROM_OBJECT, _FROM_PODS = "GangFromPodGroupCrd", "GangFromPodAnnotation"
 _NANOSECONDS = 1_000_000_000
 
 
-def gang_page(gangs: GangBook, state: ClusterState, namespace: str, name: str) -> dict[str, Any]:
+def gang_page(gangs: GangCache, state: ClusterState, namespace: str, name: str) -> dict[str, Any]:
     """Return one gang.  Raises NotFoundError."""
     gang = gangs.gangs.get(f"{namespace}/{name}")
     if gang is None:
@@ -24,12 +24,12 @@ def gang_page(gangs: GangBook, state: ClusterState, namespace: str, name: str) -
     return _summary(gangs, gang, state)
 
 
-def gangs_page(gangs: GangBook, state: ClusterState) -> dict[str, Any]:
+def gangs_page(gangs: GangCache, state: ClusterState) -> dict[str, Any]:
     """Return all gangs by ``namespace/name``."""
     return {name: _summary(gangs, gangs.gangs[name], state) for name in sorted(gangs.gangs)}
 
 
-def _summary(gangs: GangBook, gang: Gang, state: ClusterState) -> dict[str, Any]:
+def _summary(gangs: GangCache, gang: Gang, state: ClusterState) -> dict[str, Any]:
     terms = gang.terms
     group = terms.group if terms else (gang.id,)
     group_id = ",".join(group)

@@ -14,12 +14,18 @@ import numpy as np
 
 from koordinator.domain.gangs import GangAttempt
 from koordinator.scheduler.binding import Assumed, Binder
-from koordinator.scheduler.cycle import Choice, Cycle, Refused, Scorecard, priority_of
+from koordinator.scheduler.cycle import (
+    NodeChoice,
+    ReserveRefusal,
+    SchedulingCycle,
+    Scorecard,
+    priority_of,
+)
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot import IntArray, PodClass
 
-Verdict = Diagnosis | Refused
+Verdict = Diagnosis | ReserveRefusal
 Wanted = tuple[QueuedPod, PodClass]
 
 MOST_TRIES = 4  # of a gang of several kinds of members, those that failed first
@@ -39,7 +45,7 @@ class GangDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class GangTurn:
+class GangGroupAttempt:
     """The turn of a gang group in the queue."""
 
     attempt: GangAttempt
@@ -48,7 +54,7 @@ class GangTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostGang:
     """A gang of identical members that found too little room."""
 
     version: Hashable  # of the gang group
@@ -65,34 +71,36 @@ class GangPlacer:
     def __init__(
         self,
         binder: Binder,
-        choose: Callable[[Cycle, QueuedPod, PodClass], Choice | Verdict],
-        diagnose: Callable[[Cycle, QueuedPod, PodClass], Diagnosis],
-        card: Callable[[Cycle, PodClass], Scorecard | None],
+        choose: Callable[[SchedulingCycle, QueuedPod, PodClass], NodeChoice | Verdict],
+        diagnose: Callable[[SchedulingCycle, QueuedPod, PodClass], Diagnosis],
+        card: Callable[[SchedulingCycle, PodClass], Scorecard | None],
     ) -> None:
         self._binder, self._choose, self._diagnose, self._card = binder, choose, diagnose, card
-        self._lost: dict[str, Lost] = {}  # by gang group
+        self._lost: dict[str, LostGang] = {}  # by gang group
         self._verdicts: dict[Hashable, Verdict] = {}  # by run key: why there is no room for more
 
-    def still_lost(self, cycle: Cycle, group_id: str, version: Hashable) -> Lost | None:
+    def still_lost(
+        self, cycle: SchedulingCycle, group_id: str, version: Hashable
+    ) -> LostGang | None:
         """Return why the gang found no room the last time, if it can't find any now either."""
         lost = self._lost.get(group_id)
         if lost is None or lost.version != version:
             return None
-        if cycle.room_at_most(lost.pod_class, lost.level) >= lost.least:
+        if cycle.headroom_at_most(lost.pod_class, lost.level) >= lost.least:
             del self._lost[group_id]
             return None
         return lost
 
-    def remember(self, turn: GangTurn, lost: Lost) -> None:
+    def remember(self, group_attempt: GangGroupAttempt, lost: LostGang) -> None:
         """Note that a gang of identical members needs more room than there was."""
         if len(self._lost) >= KEPT:
             self._lost.clear()
-        self._lost[turn.attempt.group_id] = lost
+        self._lost[group_attempt.attempt.group_id] = lost
 
     def place(
         self,
-        cycle: Cycle,
-        turn: GangTurn,
+        cycle: SchedulingCycle,
+        group_attempt: GangGroupAttempt,
         members: Sequence[Wanted],
         *,
         merges: bool,
@@ -102,13 +110,13 @@ class GangPlacer:
         If too many find no place, nobody is assumed.  Of identical members the head is said to be
         the one without.
         """
-        attempt = turn.attempt
+        attempt = group_attempt.attempt
         here = {queued.key for queued, _ in members}
         lacking = [key for key in attempt.members if key not in here]
         decision = GangDecision(is_lost=attempt.is_lost(lacking))
         runs = _runs(cycle, members)
         if merges and not decision.is_lost and not lacking and len(runs) == 1:
-            self._place_alike(cycle, turn, runs[0], decision)
+            self._place_alike(cycle, group_attempt, runs[0], decision)
             return decision
         for _ in range(0 if decision.is_lost else min(len(runs), MOST_TRIES)):
             decision = self._place_runs(cycle, attempt, runs, lacking, merges=merges)
@@ -122,7 +130,7 @@ class GangPlacer:
 
     def _place_runs(
         self,
-        cycle: Cycle,
+        cycle: SchedulingCycle,
         attempt: GangAttempt,
         runs: Sequence[Sequence[Wanted]],
         lacking: Sequence[str],
@@ -144,19 +152,19 @@ class GangPlacer:
 
     def _place_alike(
         self,
-        cycle: Cycle,
-        turn: GangTurn,
+        cycle: SchedulingCycle,
+        group_attempt: GangGroupAttempt,
         run: Sequence[Wanted],
         decision: GangDecision,
     ) -> None:
         """Place identical members, or find out that there is too little room for them."""
-        attempt, keys, pod_class = turn.attempt, _keys(run), run[0][1]
+        attempt, keys, pod_class = group_attempt.attempt, _keys(run), run[0][1]
         run_key = cycle.run_key(pod_class)
         known = self._verdicts.get(run_key)
         if known is not None and _is_about_all_nodes(cycle, known):
-            most = cycle.room_at_most(pod_class)
+            most = cycle.headroom_at_most(pod_class)
             if most < len(run) and attempt.is_lost(keys[most:]):
-                self._lose(turn, run, decision, known, had_place=most)
+                self._lose(group_attempt, run, decision, known, had_place=most)
                 return
         rows = cycle.choose_run([one for _, one in run])
         if rows is None or len(rows) == len(run) or not attempt.is_lost(keys[len(rows) :]):
@@ -172,38 +180,44 @@ class GangPlacer:
             verdict = decision.failed[0][2]
         else:
             verdict = cycle.diagnose_after(pod_class, rows)
-            cycle.note_room(pod_class, np.bincount(rows, minlength=len(cycle.state.nodes)))
+            cycle.note_headroom(pod_class, np.bincount(rows, minlength=len(cycle.state.nodes)))
         self._verdicts[run_key] = verdict
-        self._lose(turn, run, decision, verdict, had_place=len(rows))
+        self._lose(group_attempt, run, decision, verdict, had_place=len(rows))
 
     def _lose(
         self,
-        turn: GangTurn,
+        group_attempt: GangGroupAttempt,
         run: Sequence[Wanted],
         decision: GangDecision,
         verdict: Verdict,
         *,
         had_place: int,
     ) -> None:
-        attempt, keys, head = turn.attempt, _keys(run), turn.head
+        attempt, keys, head = group_attempt.attempt, _keys(run), group_attempt.head
         numbers = range(len(run) + 1)
         least = bisect_left(numbers, x=True, key=lambda n: not attempt.is_lost(keys[n:]))
         pod_class = run[0][1]
         below = max(priority_of(queued.pod) for queued, _ in run)
-        self.remember(turn, Lost(turn.version, least, pod_class, verdict, below))
+        self.remember(
+            group_attempt, LostGang(group_attempt.version, least, pod_class, verdict, below)
+        )
         decision.is_lost = True
         decision.had_place = min(had_place, len(run) - 1)
         decision.failed = [(head, pod_class, verdict)]
         decision.others = [queued for queued, _ in run if queued is not head]
 
     def _place_run(
-        self, cycle: Cycle, run: Sequence[Wanted], decision: GangDecision, rows: IntArray | None
+        self,
+        cycle: SchedulingCycle,
+        run: Sequence[Wanted],
+        decision: GangDecision,
+        rows: IntArray | None,
     ) -> None:
         """Place on the rows decided for a run, or decide one by one."""
         if rows is None:
             for queued, pod_class in run:
                 choice = self._choose(cycle, queued, pod_class)
-                if isinstance(choice, Choice):
+                if isinstance(choice, NodeChoice):
                     card = self._card(cycle, pod_class)
                     assumed = self._binder.assume(queued, pod_class, choice)
                     assumed.scorecard = card
@@ -227,16 +241,16 @@ class GangPlacer:
         decision.others = [queued for queued, _ in members if queued.key not in failed]
 
 
-def _is_about_all_nodes(cycle: Cycle, verdict: Verdict) -> bool:
+def _is_about_all_nodes(cycle: SchedulingCycle, verdict: Verdict) -> bool:
     """Return whether there are as many nodes as when it was found out."""
-    return isinstance(verdict, Refused) or verdict.node_count == cycle.state.nodes.count
+    return isinstance(verdict, ReserveRefusal) or verdict.node_count == cycle.state.nodes.count
 
 
 def _keys(members: Sequence[Wanted]) -> list[str]:
     return [queued.key for queued, _ in members]
 
 
-def _runs(cycle: Cycle, members: Sequence[Wanted]) -> list[list[Wanted]]:
+def _runs(cycle: SchedulingCycle, members: Sequence[Wanted]) -> list[list[Wanted]]:
     """Return neighbours that can be decided as one run."""
 
     def run_key(member: Wanted) -> Hashable:

@@ -7,18 +7,29 @@ from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangAttempt
 from koordinator.foundation.errors import ClusterError
 from koordinator.scheduler.contract import PostFilterResult
-from koordinator.scheduler.cycle import UNBOUNDED, Cycle, Nominations, RoomBound, priority_of
+from koordinator.scheduler.cycle import (
+    UNBOUNDED,
+    HeadroomBound,
+    Nominations,
+    SchedulingCycle,
+    priority_of,
+)
 from koordinator.scheduler.diagnosis import Diagnosis
-from koordinator.scheduler.features.gangs.placement import GangDecision, GangTurn, Lost, Wanted
+from koordinator.scheduler.features.gangs.placement import (
+    GangDecision,
+    GangGroupAttempt,
+    LostGang,
+    Wanted,
+)
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PlacedPod
 
-NO_ROOM = "no room for {} members even without all pods of lower priority"
+NO_HEADROOM = "no room for {} members even without all pods of lower priority"
 TOLD = 3  # victims that members are told by name
 KEPT = 1 << 14  # gangs whose failure is remembered; then all are forgotten
 
 
 @dataclass(slots=True)
-class Room:
+class GangHeadroom:
     """What the PostFilter plugins have found for the members of a gang."""
 
     pods: dict[str, tuple[Pod, str]] = field(default_factory=dict)  # with their nodes, by key
@@ -45,7 +56,7 @@ class Room:
             self.pods[pod.key] = (pod, node)
 
 
-class GangRooms:
+class GangPreemption:
     """Asks plugins for one scheduler, and remembers for whom they can do nothing."""
 
     def __init__(self, state: ClusterState) -> None:
@@ -54,7 +65,13 @@ class GangRooms:
         self._failed: dict[str, tuple[Hashable, Hashable]] = {}
         self._lowest = (-1, UNBOUNDED)  # position in the log of usage, and the lowest priority then
 
-    def is_hopeless(self, cycle: Cycle, turn: GangTurn, lost: Lost, world: Hashable) -> bool:
+    def is_hopeless(
+        self,
+        cycle: SchedulingCycle,
+        group_attempt: GangGroupAttempt,
+        lost: LostGang,
+        world: Hashable,
+    ) -> bool:
         """Return whether it is no use to ask again for a gang that found no room.
 
         It is not if nothing has changed, if even without everybody less important there would not
@@ -62,7 +79,7 @@ class GangRooms:
         """
         if not cycle.profile.post_filter:
             return True
-        if self._failed.get(turn.attempt.group_id) == (turn.version, world):
+        if self._failed.get(group_attempt.attempt.group_id) == (group_attempt.version, world):
             return True
         bound, of_row = cycle.bound(lost.pod_class), cycle.domains_at(lost.level)
         return self.most(cycle, bound, lost.below, of_row) < lost.least
@@ -79,9 +96,13 @@ class GangRooms:
         return self._lowest[1]
 
     def most(
-        self, cycle: Cycle, bound: RoomBound | None, below: int, of_row: IntArray | None
+        self,
+        cycle: SchedulingCycle,
+        bound: HeadroomBound | None,
+        below: int,
+        of_row: IntArray | None,
     ) -> int:
-        """Return for how many pods, at most, PostFilter plugins may make room: see ``RoomBound``.
+        """Return for how many pods, at most, PostFilter plugins may make room.
 
         They evict nobody who is as important.
         """
@@ -89,7 +110,7 @@ class GangRooms:
             return 0
         return UNBOUNDED if bound is None else bound.most(below, of_row)
 
-    def _is_bounded(self, cycle: Cycle, members: Sequence[Wanted], least: int) -> bool:
+    def _is_bounded(self, cycle: SchedulingCycle, members: Sequence[Wanted], least: int) -> bool:
         """Return whether there is no room for members that are alike, whoever goes."""
         first = members[0][1]
         run_key = cycle.run_key(first)
@@ -100,40 +121,40 @@ class GangRooms:
             return False
         return self.most(cycle, cycle.bound(first), below, None) < least
 
-    def note_failure(self, turn: GangTurn, world: Hashable) -> None:
+    def note_failure(self, group_attempt: GangGroupAttempt, world: Hashable) -> None:
         """Remember that there is nothing more to do for a gang as long as nothing changes."""
         if len(self._failed) >= KEPT:
             self._failed.clear()
-        self._failed[turn.attempt.group_id] = (turn.version, world)
+        self._failed[group_attempt.attempt.group_id] = (group_attempt.version, world)
 
     def find(
         self,
-        cycle: Cycle,
+        cycle: SchedulingCycle,
         attempt: GangAttempt,
         decision: GangDecision,
         members: Sequence[Wanted],
         nominations: Nominations,
         *,
         rows: IntArray | None = None,
-    ) -> Room:
+    ) -> GangHeadroom:
         """Ask for room for all of the members, then for as few as are enough.
 
         ``rows`` are where they may be; None: anywhere.
         """
         if not decision.failed:
-            return Room()
+            return GangHeadroom()
         head, pod_class, verdict = decision.failed[0]
         if not isinstance(verdict, Diagnosis) or not verdict.node_count:
-            return Room()
+            return GangHeadroom()
         fewest = frozenset(attempt.fewest())
         if rows is None and fewest and self._is_bounded(cycle, members, len(fewest)):
-            message = f"preemption: {NO_ROOM.format(len(members))}"
+            message = f"preemption: {NO_HEADROOM.format(len(members))}"
             every = tuple((queued.pod, its_class) for queued, its_class in members)
             asked = cycle.attempt(head.pod, pod_class, verdict, nominations, every)
             for active in cycle.profile.post_filter:
                 if hasattr(active.plugin, "job_refusal"):
                     message = active.plugin.job_refusal(asked, message)
-            return Room(message=message)
+            return GangHeadroom(message=message)
         tried = [list(members), [one for one in members if one[0].key in fewest]]
         said: list[str] = []
         for some in tried[: 1 if len(tried[0]) == len(tried[1]) or not tried[1] else 2]:
@@ -144,22 +165,22 @@ class GangRooms:
                 result: PostFilterResult = active.plugin.postfilter(asked)
                 if result.places:
                     pods = {q.key: (q.pod, result.places[q.key]) for q, _ in some}
-                    return Room(pods, result.victims, is_asked=True)
+                    return GangHeadroom(pods, result.victims, is_asked=True)
                 if result.message:
                     said.append(result.message)
-        return Room(message=", ".join(said), is_asked=True)
+        return GangHeadroom(message=", ".join(said), is_asked=True)
 
 
-def told_of_room(room: Room, node: str, error: ClusterError | None) -> str:
+def headroom_message(headroom: GangHeadroom, node: str, error: ClusterError | None) -> str:
     """Return what a member is told; ``node`` is its place, if it has one."""
-    if not room.pods:
-        return room.message
-    names = ", ".join(victim.key for victim in room.victims[:TOLD])
-    more = f" and {len(room.victims) - TOLD} more" if len(room.victims) > TOLD else ""
+    if not headroom.pods:
+        return headroom.message
+    names = ", ".join(victim.key for victim in headroom.victims[:TOLD])
+    more = f" and {len(headroom.victims) - TOLD} more" if len(headroom.victims) > TOLD else ""
     if error is not None:
         text = f"preemption: not all of {names}{more} could be evicted: {error}"
-    elif room.victims:
-        text = f"preemption: {names}{more} evicted for {len(room.pods)} members of the gang"
+    elif headroom.victims:
+        text = f"preemption: {names}{more} evicted for {len(headroom.pods)} members of the gang"
     else:
-        text = f"preemption: {len(room.pods)} members of the gang wait for pods that are ending"
+        text = f"preemption: {len(headroom.pods)} members of the gang wait for pods that are ending"
     return f"{text}; its place is on node {node}" if node else text

@@ -11,7 +11,7 @@ from koordinator.api.annotations.gang import GROUPS, QUEUE_POSITION, QUEUE_REASO
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
 from koordinator.cluster.port import Cluster
-from koordinator.domain.gangs import Gang, GangBook, contradictions, status_of
+from koordinator.domain.gangs import Gang, GangCache, contradictions, status_of
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.scheduler.loop.patches import Patches
 from koordinator.scheduler.loop.reporter import GATED, Reporter
@@ -56,7 +56,7 @@ class GangReports:
         cluster: Cluster,
         clock: Clock,
         state: ClusterState,
-        gangs: Sequence[GangBook],
+        gangs: Sequence[GangCache],
         reporter: Reporter,
         *,
         places: JobPlaces,
@@ -73,7 +73,7 @@ class GangReports:
         self._contradicting: dict[str, Pod] = {}  # of these, those to be told
         self._missing: dict[str, float] = {}  # gangs that name others in vain -> when to say so
         self._in_vain: dict[str, str] = {}  # gangs of which it has been said, and what
-        self._complaints: dict[str, tuple[str, ...]] = {}  # gang id -> what has been logged
+        self._warnings: dict[str, tuple[str, ...]] = {}  # gang id -> what has been logged
 
     def gated(self, pod: Pod) -> None:
         """Note that a pod does not enter the queue; if its gang is short, it is told so."""
@@ -140,19 +140,19 @@ class GangReports:
             if not self._enabled:
                 gangs.changed.clear()
 
-    def _update(self, gangs: GangBook, gang_id: str) -> None:
+    def _update(self, gangs: GangCache, gang_id: str) -> None:
         """Have the status of a PodGroup written if it has changed."""
         gang, stored = gangs.gangs.get(gang_id), self._state.objects.get(PodGroup, gang_id)
         if gang is None or gang.terms is None or stored is None:
             self._patches.arrived(gang_id)
         if gang is None:
-            for told in (self._missing, self._in_vain, self._complaints):
+            for told in (self._missing, self._in_vain, self._warnings):
                 told.pop(gang_id, None)
         if gang is None or gang.terms is None:
             return
         self._note_missing(gangs, gang)
         in_vain = filter(None, [self._in_vain.get(gang.id)])
-        self._complain(gang, stored, (*gang.terms.complaints, *in_vain))
+        self._complain(gang, stored, (*gang.terms.warnings, *in_vain))
         if stored is None:
             return
         status = status_of(stored, gang, to_datetime(self._clock.now_s()))
@@ -162,19 +162,19 @@ class GangReports:
         else:
             self._patches.send(stored, new)
 
-    def _complain(self, gang: Gang, stored: PodGroup | None, complaints: tuple[str, ...]) -> None:
+    def _complain(self, gang: Gang, stored: PodGroup | None, warnings: tuple[str, ...]) -> None:
         """Tell once what of a gang is ignored: at its PodGroup, or else at one of its pods."""
         if stored is not None:
-            self._reporter.judged(stored, "; ".join(complaints))
-        if self._complaints.get(gang.id, ()) == complaints:
+            self._reporter.judged(stored, "; ".join(warnings))
+        if self._warnings.get(gang.id, ()) == warnings:
             return
-        self._complaints[gang.id] = complaints
-        if not complaints:
+        self._warnings[gang.id] = warnings
+        if not warnings:
             return
-        log.warning("gang ignores", extra={"gang": gang.id, "complaints": complaints})
+        log.warning("gang ignores", extra={"gang": gang.id, "complaints": warnings})
         about = stored or self._member(gang)
         if about is not None:
-            self._reporter.complained(about, "; ".join(complaints))
+            self._reporter.complained(about, "; ".join(warnings))
 
     def _member(self, gang: Gang) -> Pod | None:
         for key in gang.members:
@@ -184,7 +184,7 @@ class GangReports:
                 return placed.pod
         return None
 
-    def _note_missing(self, gangs: GangBook, gang: Gang) -> None:
+    def _note_missing(self, gangs: GangCache, gang: Gang) -> None:
         """Note since when a gang names others that nobody knows."""
         if _missing(gangs, gang):
             if gang.id not in self._in_vain:
@@ -209,8 +209,8 @@ class GangReports:
                     until = "until all of the group are there none of it starts"
                     text = f"{GROUPS.key}: {', '.join(names)} found nowhere; {until}"
                     self._in_vain[gang_id] = text
-                    complaints = gang.terms.complaints if gang.terms is not None else ()
-                    self._complain(gang, stored, (*complaints, text))
+                    warnings = gang.terms.warnings if gang.terms is not None else ()
+                    self._complain(gang, stored, (*warnings, text))
 
     def _with_place(self, stored: PodGroup, group_id: str) -> PodGroup:
         """Return the PodGroup with its place in the queue; without, if it is in none."""
@@ -227,7 +227,7 @@ class GangReports:
         return replace(stored, metadata=replace(stored.metadata, annotations=wanted))
 
 
-def _missing(gangs: GangBook, gang: Gang) -> tuple[str, ...]:
+def _missing(gangs: GangCache, gang: Gang) -> tuple[str, ...]:
     """Return the gangs of a group that nobody has said anything of."""
     if gang.terms is None or len(gang.terms.group) == 1:
         return ()

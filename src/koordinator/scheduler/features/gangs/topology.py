@@ -14,17 +14,17 @@ import numpy as np
 
 from koordinator.api.annotations.gang import NETWORK_TOPOLOGY_SELECTOR, GatherStrategy
 from koordinator.api.pod import Pod
-from koordinator.domain.gangs import GangAttempt, GangBook
+from koordinator.domain.gangs import GangAttempt, GangCache
 from koordinator.domain.network import GatherRules, rank_key, rules_of
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.binding import Binder
-from koordinator.scheduler.cycle import Cycle, Nominations, Scorecard, priority_of
+from koordinator.scheduler.cycle import Nominations, SchedulingCycle, Scorecard, priority_of
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.features.gangs.placement import (
     GangDecision,
+    GangGroupAttempt,
     GangPlacer,
-    GangTurn,
-    Lost,
+    LostGang,
     Wanted,
 )
 from koordinator.scheduler.features.gangs.topology_job import (
@@ -40,13 +40,13 @@ NO_TOPOLOGY = "no cluster network topology"
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class TopologyDemand:
     """What a gang group asks of the network; ``refusal`` says why that can't be had at all."""
 
     rules: Mapping[str, GatherRules] = field(default_factory=dict)  # by gang id
     refusal: str = ""
 
-    def without_multiples(self) -> "Demand":
+    def without_multiples(self) -> "TopologyDemand":
         """Return what is asked of the place of a single member."""
         rules = {gang: GatherRules(one.must) for gang, one in self.rules.items()}
         return replace(self, rules=rules)
@@ -57,7 +57,7 @@ class Demand:
         return max((rules.must for rules in self.rules.values()), default=0)
 
 
-class Gatherer:
+class TopologyPlacer:
     """Decides the attempts of gangs with a network topology spec."""
 
     def __init__(
@@ -65,11 +65,11 @@ class Gatherer:
         state: ClusterState,
         binder: Binder,
         placer: GangPlacer,
-        card: Callable[[Cycle, PodClass], Scorecard | None],
+        card: Callable[[SchedulingCycle, PodClass], Scorecard | None],
     ) -> None:
         self._state, self._binder, self._placer, self._card = state, binder, placer, card
 
-    def demand(self, gangs: GangBook, pod: Pod) -> Demand | None:
+    def demand(self, gangs: GangCache, pod: Pod) -> TopologyDemand | None:
         """Return what a member's group asks of the network; None: nothing it has to have.
 
         A group that only prefers to be gathered is not kept waiting for want of a topology.
@@ -84,20 +84,20 @@ class Gatherer:
                 for spec in specs.values()
                 for rule in spec.gather_strategy
             )
-            why = f"{NO_TOPOLOGY}: {network.complaint}" if network.complaint else NO_TOPOLOGY
-            return Demand(refusal=why) if has_to else None
+            why = f"{NO_TOPOLOGY}: {network.warning}" if network.warning else NO_TOPOLOGY
+            return TopologyDemand(refusal=why) if has_to else None
         try:
             names = network.tree.layer_names
-            return Demand({gang: rules_of(spec, names) for gang, spec in specs.items()})
+            return TopologyDemand({gang: rules_of(spec, names) for gang, spec in specs.items()})
         except InputError as error:
-            return Demand(refusal=str(error))
+            return TopologyDemand(refusal=str(error))
 
-    def version(self, demand: Demand) -> Hashable:
+    def version(self, demand: TopologyDemand) -> Hashable:
         """Return what changes when there is another network."""
         return demand.refusal, self._state.network.generation
 
     def surroundings(
-        self, gangs: GangBook, members: Sequence[Wanted], nominated: Nominations
+        self, gangs: GangCache, members: Sequence[Wanted], nominated: Nominations
     ) -> Surroundings:
         """Return where members are or are nominated to, and pods that they want to be near."""
         count, rows = len(self._state.nodes), self._state.nodes.rows
@@ -121,11 +121,11 @@ class Gatherer:
 
     def place(
         self,
-        cycle: Cycle,
-        gangs: GangBook,
-        turn: GangTurn,
+        cycle: SchedulingCycle,
+        gangs: GangCache,
+        group_attempt: GangGroupAttempt,
         members: Sequence[Wanted],
-        demand: Demand,
+        demand: TopologyDemand,
         *,
         nominated: Nominations,
         merges: bool,
@@ -134,14 +134,14 @@ class Gatherer:
 
         If there is no room for all, then so many of the first ranks as may start without the rest.
         """
-        attempt, tree = turn.attempt, self._state.network.tree
+        attempt, tree = group_attempt.attempt, self._state.network.tree
         here = {queued.key for queued, _ in members}
         lacking = [key for key in attempt.members if key not in here]
         if attempt.is_lost(lacking):
             return GangDecision(others=[queued for queued, _ in members], is_lost=True)
         if tree is None or demand.refusal:
-            fit = cycle.diagnose(turn.head.pod, _head(turn, members)[1], {})
-            return _lost(turn, members, refused(fit, demand.refusal or NO_TOPOLOGY))
+            fit = cycle.diagnose(group_attempt.head.pod, _head(group_attempt, members)[1], {})
+            return _lost(group_attempt, members, refused(fit, demand.refusal or NO_TOPOLOGY))
         around = self.surroundings(gangs, members, nominated)
         rivals = _without(nominated, here)
         job = JobPlacer(self._binder, cycle, tree, around, rivals, card=self._card, merges=merges)
@@ -171,21 +171,27 @@ class Gatherer:
         verdict = job.why_not(kinds)
         if len(kinds) == 1 and not attempt.is_alone and verdict.refused_by == GATHERS:
             is_short = job.most(kinds[0]) < len(needed)
-            if is_short and job.note_room(kinds[0]):
+            if is_short and job.note_headroom(kinds[0]):
                 pod_class, count = kinds[0].first[1], len(needed)
                 below = max(priority_of(queued.pod) for queued, _ in members)
-                lost = Lost(turn.version, count, pod_class, verdict, below, demand.must)
-                self._placer.remember(turn, lost)
-        return _lost(turn, members, verdict)
+                lost = LostGang(
+                    group_attempt.version, count, pod_class, verdict, below, demand.must
+                )
+                self._placer.remember(group_attempt, lost)
+        return _lost(group_attempt, members, verdict)
 
 
-def _lost(turn: GangTurn, members: Sequence[Wanted], verdict: Diagnosis) -> GangDecision:
-    others = [queued for queued, _ in members if queued is not turn.head]
-    return GangDecision(failed=[(*_head(turn, members), verdict)], others=others, is_lost=True)
+def _lost(
+    group_attempt: GangGroupAttempt, members: Sequence[Wanted], verdict: Diagnosis
+) -> GangDecision:
+    others = [queued for queued, _ in members if queued is not group_attempt.head]
+    return GangDecision(
+        failed=[(*_head(group_attempt, members), verdict)], others=others, is_lost=True
+    )
 
 
-def _head(turn: GangTurn, members: Sequence[Wanted]) -> Wanted:
-    return next(one for one in members if one[0] is turn.head)
+def _head(group_attempt: GangGroupAttempt, members: Sequence[Wanted]) -> Wanted:
+    return next(one for one in members if one[0] is group_attempt.head)
 
 
 def _without(nominated: Nominations, keys: AbstractSet[str]) -> Nominations:
@@ -195,7 +201,7 @@ def _without(nominated: Nominations, keys: AbstractSet[str]) -> Nominations:
 
 
 def _kinds(
-    cycle: Cycle, attempt: GangAttempt, demand: Demand, ranked: Sequence[Wanted]
+    cycle: SchedulingCycle, attempt: GangAttempt, demand: TopologyDemand, ranked: Sequence[Wanted]
 ) -> list[Kind]:
     """Return the members by gang and by what plugins can tell apart."""
     found: dict[tuple[str, Hashable], list[Wanted]] = {}

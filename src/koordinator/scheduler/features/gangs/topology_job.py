@@ -12,16 +12,16 @@ import numpy as np
 
 from koordinator.domain.network import (
     OUTSIDE,
+    DomainPlan,
     GatherRules,
     NetworkTree,
-    Offer,
-    Plan,
+    OfferSlots,
     Planner,
     plan,
     shortage,
 )
 from koordinator.scheduler.binding import Assumed, Binder
-from koordinator.scheduler.cycle import Choice, Cycle, Nominations, Scorecard
+from koordinator.scheduler.cycle import NodeChoice, Nominations, SchedulingCycle, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.features.gangs.placement import Wanted
 from koordinator.scheduler.snapshot import BoolArray, IntArray, PodClass
@@ -73,12 +73,12 @@ class JobPlacer:
     def __init__(
         self,
         binder: Binder,
-        cycle: Cycle,
+        cycle: SchedulingCycle,
         tree: NetworkTree,
         around: Surroundings,
         nominated: Nominations,
         *,
-        card: Callable[[Cycle, PodClass], Scorecard | None],
+        card: Callable[[SchedulingCycle, PodClass], Scorecard | None],
         merges: bool,
     ) -> None:
         self._state, self._binder, self._cycle, self._tree = cycle.state, binder, cycle, tree
@@ -108,22 +108,22 @@ class JobPlacer:
     def most(self, kind: Kind) -> int:
         """Return how many members of the kind one domain takes, the multiples left aside."""
         rules = GatherRules(kind.rules.must)
-        room = Planner(self._tree, rules, self._offer(kind, self.slots(kind))).best_room()
-        return min(room, self._cycle.limit(kind.first[1], len(kind.members)))
+        headroom = Planner(self._tree, rules, self._offer(kind, self.slots(kind))).best_headroom()
+        return min(headroom, self._cycle.limit(kind.first[1], len(kind.members)))
 
-    def note_room(self, kind: Kind) -> bool:
+    def note_headroom(self, kind: Kind) -> bool:
         """Keep what each node takes for other jobs; return whether it can be trusted later."""
         slots, pod_class = self.slots(kind), kind.first[1]
         if self._nominated or not self._cycle.takes_amounts_only(pod_class):
             return False
         if int(slots.max(initial=0)) < len(kind.members):  # else a node may take more
-            self._cycle.note_room(pod_class, slots)
+            self._cycle.note_headroom(pod_class, slots)
         return True
 
-    def _offer(self, kind: Kind, slots: IntArray, around: Surroundings | None = None) -> Offer:
+    def _offer(self, kind: Kind, slots: IntArray, around: Surroundings | None = None) -> OfferSlots:
         around = around or self._around
         nothing = np.zeros_like(slots)
-        return Offer(
+        return OfferSlots(
             slots, self._around.held, around.own.get(kind.gang, nothing), around.near, nothing
         )
 
@@ -165,7 +165,7 @@ class JobPlacer:
         tried = 0
         for level, domains in planners[id(largest)].candidates(len(largest.members)):
             for domain in domains[self._have_amounts(kinds, level)[domains]].tolist():
-                if any(planners[id(k)].room[level][domain] < len(k.members) for k in kinds):
+                if any(planners[id(k)].headroom[level][domain] < len(k.members) for k in kinds):
                     continue
                 if tried == MOST_DOMAINS:
                     return None
@@ -218,7 +218,7 @@ class JobPlacer:
             rules = GatherRules(kind.rules.must) if goes_on else kind.rules
             planner = Planner(self._tree, rules, self._offer(kind, slots, around))
             shares = planner.shares(level, domain, len(kind.members))
-            found = None if shares is None else Plan(level, domain, shares)
+            found = None if shares is None else DomainPlan(level, domain, shares)
             placed = [] if found is None else self._assume(kind, found, slots)
             done += placed
             around = around.with_more([(kind.gang, assumed.placed.row) for assumed in placed])
@@ -243,7 +243,7 @@ class JobPlacer:
                     return False
         return True
 
-    def _assume(self, kind: Kind, found: Plan, slots: IntArray) -> list[Assumed]:
+    def _assume(self, kind: Kind, found: DomainPlan, slots: IntArray) -> list[Assumed]:
         """Assume the members on the rows of the plan; at the first that is refused, end.
 
         Then ``slots`` says that its row takes no more than it has got.
@@ -263,7 +263,7 @@ class JobPlacer:
                 self._refuse((queued, pod_class))
                 break
             choice = cycle.choose_on(pod_class, row)
-            if not isinstance(choice, Choice):
+            if not isinstance(choice, NodeChoice):
                 slots[row] = sum(other.placed.row == row for other in placed)
                 break
             card = self._card(cycle, pod_class)
@@ -290,7 +290,7 @@ class JobPlacer:
         planners = [self.planner(kind) for kind in kinds]
         kind, planner = min(
             zip(kinds, planners, strict=True),
-            key=lambda one: one[1].best_room() - len(one[0].members),
+            key=lambda one: one[1].best_headroom() - len(one[0].members),
         )
         count, pod_class = len(kind.members), kind.first[1]
         if self._cycle.takes_amounts_only(pod_class):

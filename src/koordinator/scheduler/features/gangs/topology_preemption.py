@@ -8,59 +8,74 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from koordinator.domain.gangs import GangAttempt, GangBook
+from koordinator.domain.gangs import GangAttempt, GangCache
 from koordinator.domain.network import OUTSIDE
 from koordinator.scheduler.binding import Binder
-from koordinator.scheduler.cycle import Cycle, Nominations, priority_of
+from koordinator.scheduler.cycle import Nominations, SchedulingCycle, priority_of
 from koordinator.scheduler.cycle.job_reasons import MOST_MEMBERS, MOST_PODS
 from koordinator.scheduler.diagnosis import Diagnosis
-from koordinator.scheduler.features.gangs.placement import GangDecision, GangTurn, Wanted
-from koordinator.scheduler.features.gangs.preemption import GangRooms, Room
-from koordinator.scheduler.features.gangs.topology import Demand, Gatherer
+from koordinator.scheduler.features.gangs.placement import GangDecision, GangGroupAttempt, Wanted
+from koordinator.scheduler.features.gangs.preemption import GangHeadroom, GangPreemption
+from koordinator.scheduler.features.gangs.topology import TopologyDemand, TopologyPlacer
 from koordinator.scheduler.snapshot import BoolArray, ClusterState, IntArray
 from koordinator.scheduler.transaction import Transaction
 
 MOST_DOMAINS = 32  # of those that may be large enough; the most free cpu first
 
 
-class GatheredRooms:
+class TopologyPreemption:
     """Asks for one scheduler."""
 
     def __init__(
-        self, state: ClusterState, binder: Binder, rooms: GangRooms, gatherer: Gatherer
+        self,
+        state: ClusterState,
+        binder: Binder,
+        headrooms: GangPreemption,
+        topology_placer: TopologyPlacer,
     ) -> None:
-        self._state, self._binder, self._rooms, self._gatherer = state, binder, rooms, gatherer
+        self._state, self._binder, self._headrooms, self._topology_placer = (
+            state,
+            binder,
+            headrooms,
+            topology_placer,
+        )
 
     def find(
         self,
-        cycle: Cycle,
-        gangs: GangBook,
-        turn: GangTurn,
+        cycle: SchedulingCycle,
+        gangs: GangCache,
+        group_attempt: GangGroupAttempt,
         members: Sequence[Wanted],
         *,
-        demand: Demand,
+        demand: TopologyDemand,
         decision: GangDecision,
         nominations: Nominations,
-    ) -> Room:
+    ) -> GangHeadroom:
         """Return room in the first domain that is found to be enough."""
         if demand.refusal:
-            return Room()
-        room = Room()
-        for rows in self._domains(cycle, turn.attempt, demand, gangs, members):
-            room = self._rooms.find(cycle, turn.attempt, decision, members, nominations, rows=rows)
-            if room.pods and self._starts(cycle, gangs, turn, members, demand=demand, room=room):
-                return room
-        message = self._why_not(cycle, gangs, turn, members, demand=demand) or room.message
-        return Room(message=message, is_asked=room.is_asked)
+            return GangHeadroom()
+        headroom = GangHeadroom()
+        for rows in self._domains(cycle, group_attempt.attempt, demand, gangs, members):
+            headroom = self._headrooms.find(
+                cycle, group_attempt.attempt, decision, members, nominations, rows=rows
+            )
+            if headroom.pods and self._starts(
+                cycle, gangs, group_attempt, members, demand=demand, headroom=headroom
+            ):
+                return headroom
+        message = (
+            self._why_not(cycle, gangs, group_attempt, members, demand=demand) or headroom.message
+        )
+        return GangHeadroom(message=message, is_asked=headroom.is_asked)
 
     def _why_not(
         self,
-        cycle: Cycle,
-        gangs: GangBook,
-        turn: GangTurn,
+        cycle: SchedulingCycle,
+        gangs: GangCache,
+        group_attempt: GangGroupAttempt,
         members: Sequence[Wanted],
         *,
-        demand: Demand,
+        demand: TopologyDemand,
     ) -> str:
         """Return which domains would have how much room without anybody of lower priority.
 
@@ -74,8 +89,8 @@ class GatheredRooms:
         with Transaction(self._state) as transaction:
             for victim in lower:
                 transaction.displace(victim)
-            decision = self._gatherer.place(
-                cycle, gangs, turn, members, demand, nominated={}, merges=False
+            decision = self._topology_placer.place(
+                cycle, gangs, group_attempt, members, demand, nominated={}, merges=False
             )
             for assumed in reversed(decision.placed):
                 self._binder.forget(assumed)
@@ -84,10 +99,10 @@ class GatheredRooms:
 
     def _domains(
         self,
-        cycle: Cycle,
+        cycle: SchedulingCycle,
         attempt: GangAttempt,
-        demand: Demand,
-        gangs: GangBook,
+        demand: TopologyDemand,
+        gangs: GangCache,
         members: Sequence[Wanted],
     ) -> Iterator[IntArray | None]:
         """Yield the rows of each domain that could take the gang; None: of all nodes."""
@@ -97,7 +112,7 @@ class GatheredRooms:
             return
         count, nodes = len(self._state.nodes), self._state.nodes
         of_row = tree.of_row(demand.must, count)
-        held = self._gatherer.surroundings(gangs, members, {}).held
+        held = self._topology_placer.surroundings(gangs, members, {}).held
         inside = (of_row != OUTSIDE) & nodes.alive[:count]
         if held.any():
             inside &= np.isin(of_row, of_row[held > 0])
@@ -110,20 +125,20 @@ class GatheredRooms:
 
     def _starts(
         self,
-        cycle: Cycle,
-        gangs: GangBook,
-        turn: GangTurn,
+        cycle: SchedulingCycle,
+        gangs: GangCache,
+        group_attempt: GangGroupAttempt,
         members: Sequence[Wanted],
         *,
-        demand: Demand,
-        room: Room,
+        demand: TopologyDemand,
+        headroom: GangHeadroom,
     ) -> bool:
         """Return whether the gang finds places without the victims."""
         with Transaction(self._state) as transaction:
-            for victim in room.victims:
+            for victim in headroom.victims:
                 transaction.displace(victim)
-            decision = self._gatherer.place(
-                cycle, gangs, turn, members, demand, nominated={}, merges=False
+            decision = self._topology_placer.place(
+                cycle, gangs, group_attempt, members, demand, nominated={}, merges=False
             )
             for assumed in reversed(decision.placed):
                 self._binder.forget(assumed)
@@ -131,7 +146,7 @@ class GatheredRooms:
 
 
 def _may_do(
-    cycle: Cycle, attempt: GangAttempt, members: Sequence[Wanted], of_row: IntArray
+    cycle: SchedulingCycle, attempt: GangAttempt, members: Sequence[Wanted], of_row: IntArray
 ) -> BoolArray:
     """Return ``(n_domains,)``: there may be room for all, if whoever is less important goes."""
     enough = np.ones(int(of_row.max(initial=-1)) + 1, bool)

@@ -1,5 +1,5 @@
 """What the scheduler measures about itself."""
 
-from koordinator.scheduler.features.metrics.scheduler_metrics import Metrics
+from koordinator.scheduler.features.metrics.scheduler_metrics import SchedulerMetrics
 
-__all__ = ["Metrics"]
+__all__ = ["SchedulerMetrics"]

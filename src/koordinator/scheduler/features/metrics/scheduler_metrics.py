@@ -26,8 +26,8 @@ from koordinator.scheduler.contract import (
     Arithmetic,
     ClusterEvent,
     EventHint,
-    Hint,
     Profile,
+    QueueingHint,
 )
 from koordinator.scheduler.loop.facts import (
     AttemptEnded,
@@ -39,7 +39,7 @@ from koordinator.scheduler.loop.facts import (
     RoomSought,
 )
 from koordinator.scheduler.loop.feature import Feature
-from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.instruments import Counter, Histogram, exponential
 from koordinator.scheduler.queue import QueuedPod, QueueState
 from koordinator.scheduler.snapshot import BoolArray, IntArray, Snapshot
@@ -69,7 +69,7 @@ _QUEUES = {
 }
 
 
-class Metrics(Feature):
+class SchedulerMetrics(Feature):
     """The scheduler's own figures; ``watch`` adds those that are read when somebody asks.
 
     Told by the scheduler's thread only; a collector of prometheus-client, asked by any.
@@ -252,7 +252,7 @@ class Metrics(Feature):
         if asked is None:
             return hint
 
-        def timed(pod: KubeObject, event: ClusterEvent) -> Hint:
+        def timed(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
             began_s = perf_counter()
             answer = asked(pod, event)
             self._hint_seconds.observe(perf_counter() - began_s, plugin, event.label, answer.value)
@@ -320,7 +320,7 @@ class Metrics(Feature):
 
     # -- read when somebody asks -------------------------------------------------------------
 
-    def watch(self, handle: Handle) -> None:
+    def watch(self, handle: SchedulerHandle) -> None:
         """Show the sizes of queue and state with every scrape."""
         self.registry.register(_Sizes(handle))
 
@@ -350,7 +350,7 @@ class _TimedPlugin:
 class _Sizes:
     """A collector: reads plain counters that the scheduler keeps anyway."""
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: SchedulerHandle) -> None:
         self._queue, self._state, self._bindings = handle.queue, handle.state, handle.bindings
 
     def describe(self) -> Iterable[Metric]:

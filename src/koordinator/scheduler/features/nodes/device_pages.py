@@ -70,7 +70,7 @@ def _allocate_set(state: ClusterState, row: int) -> dict[str, dict[str, dict[str
     """Return what each pod holds, by type, pod and minor."""
     held: dict[str, dict[str, dict[str, Any]]] = {}
     for key, placed in sorted(state.pods.on_row[row].items()):
-        for kind, devices in placed.belongings.devices.items():
+        for kind, devices in placed.pod_allocation.devices.items():
             held.setdefault(str(kind), {})[key] = {
                 str(taken.minor): _texts(_named(kind, taken.amounts)) for taken in devices
             }

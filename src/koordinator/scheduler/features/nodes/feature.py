@@ -11,14 +11,14 @@ from koordinator.scheduler.features.nodes.load_page import load_page
 from koordinator.scheduler.features.nodes.node_page import node_page
 from koordinator.scheduler.features.nodes.numa_pages import numa_page
 from koordinator.scheduler.loop.feature import Ask, Feature, Page
-from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.plugins import load_aware
 
 
 class NodePagesFeature(Feature):
     """Shows nodes, and of plugins that filter them what these go by."""
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: SchedulerHandle) -> None:
         self._handle = handle
 
     def pages(self, ask: Ask) -> Mapping[str, Page]:

@@ -12,7 +12,7 @@ from koordinator.api.codec import spelt_out
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.domain.cpus.cpu_list import cpu_ids, format_cpu_list
 from koordinator.domain.numa.amounts import ZoneAmounts
-from koordinator.domain.numa.ledger import NumaHolding
+from koordinator.domain.numa.ledger import NumaAllocation
 from koordinator.domain.numa.node import NumaNode
 from koordinator.domain.numa.request import NOTHING
 from koordinator.foundation.errors import NotFoundError
@@ -65,12 +65,12 @@ def _cpus(topology: CpuTopology | None, node: NumaNode) -> Cpus:
         }
         for cpu in (topology.detail if topology else ())
     }
-    for holding in node.ledger.cpus:
-        for cpu_id in cpu_ids(holding.cpus):
+    for allocation in node.ledger.cpus:
+        for cpu_id in cpu_ids(allocation.cpus):
             info = cpus.get(str(cpu_id))
             if info is not None:
                 info["refCount"] += 1
-                info["exclusivePolicy"] = holding.exclusive_policy or info["exclusivePolicy"]
+                info["exclusivePolicy"] = allocation.exclusive_policy or info["exclusivePolicy"]
     return cpus
 
 
@@ -87,12 +87,12 @@ def _topology(cpus: Cpus, node: NumaNode) -> dict[str, Any]:
 
 
 def _zones(zones: ZoneAmounts) -> list[Any]:
-    return [spelt_out(part) for part in NumaHolding(zones=zones).status().numa_node_resources]
+    return [spelt_out(part) for part in NumaAllocation(zones=zones).status().numa_node_resources]
 
 
 def _pods(state: ClusterState, row: int) -> Iterator[dict[str, Any]]:
     for _, placed in sorted(state.pods.on_row[row].items()):
-        held, meta = placed.belongings.numa, placed.pod.metadata
+        held, meta = placed.pod_allocation.numa, placed.pod.metadata
         if held is not None:
             yield {
                 "uid": meta.uid,

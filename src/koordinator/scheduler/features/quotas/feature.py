@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from koordinator.api.pod import Pod
-from koordinator.domain.gangs import GangBook
-from koordinator.domain.job_queues import QueueBook
+from koordinator.domain.gangs import GangCache
+from koordinator.domain.job_queues import JobQueueCache
 from koordinator.scheduler.contract import EventHint
 from koordinator.scheduler.features.quotas.gauges import QuotaGauges
 from koordinator.scheduler.features.quotas.pages import quota_page, quotas_page
@@ -16,7 +16,7 @@ from koordinator.scheduler.features.quotas.revocation import QuotaRevoke
 from koordinator.scheduler.features.quotas.status import QuotaStatus
 from koordinator.scheduler.features.quotas.terminating_pods import TerminatingPods
 from koordinator.scheduler.loop.feature import Ask, Feature, Page
-from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin, QuotaLedger
 from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot import Snapshot
@@ -33,9 +33,9 @@ class JobQueueFeature(Feature):
 
     def __init__(
         self,
-        handle: Handle,
+        handle: SchedulerHandle,
         plugin: ElasticQuotaPlugin,
-        gangs: Sequence[GangBook],
+        gangs: Sequence[GangCache],
         metrics: "QuotaMetrics | None" = None,
     ) -> None:
         self._handle = handle
@@ -48,9 +48,9 @@ class JobQueueFeature(Feature):
             metrics.watch_queues(self._lengths)
 
     @property
-    def book(self) -> QueueBook:
+    def cache(self) -> JobQueueCache:
         """The queues, and the jobs in them."""
-        return self._queues.book
+        return self._queues.cache
 
     def left_queue(self, pod: Pod, *, deleted: bool) -> None:
         """Take a pod's job out of its queue, unless another pod stands for it now."""
@@ -91,21 +91,24 @@ class JobQueueFeature(Feature):
 
     def validate(self) -> None:
         """Raise BugError unless queues and jobs say the same."""
-        self.book.validate()
+        self.cache.validate()
 
     def _message_of(self, key: str) -> str:
         queued = self._handle.queue.get(key)
         return queued.message if queued is not None else ""
 
     def _lengths(self) -> Mapping[str, int]:
-        return {name: len(queue) for name, queue in list(self.book.queues.items())}
+        return {name: len(queue) for name, queue in list(self.cache.queues.items())}
 
 
 class QuotaFeature(Feature):
     """Keeps ElasticQuotas current, and takes back what a quota uses for too long."""
 
     def __init__(
-        self, handle: Handle, plugin: ElasticQuotaPlugin, metrics: "QuotaMetrics | None" = None
+        self,
+        handle: SchedulerHandle,
+        plugin: ElasticQuotaPlugin,
+        metrics: "QuotaMetrics | None" = None,
     ) -> None:
         self._handle, self._plugin = handle, plugin
         cluster, clock, state = handle.cluster, handle.clock, handle.state

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from koordinator.domain.gangs import GangBook
-from koordinator.domain.job_queues import Place, PlacesTold
+from koordinator.domain.gangs import GangCache
+from koordinator.domain.job_queues import QueuePosition, ReportedPositions
 from koordinator.foundation.clock import Clock
 from koordinator.scheduler.features.quotas.queues import JobQueues
 from koordinator.scheduler.loop.reporter import GATED, Reporter
@@ -24,14 +24,14 @@ class QueuePlaces:
         self,
         queues: JobQueues,
         state: ClusterState,
-        gangs: Sequence[GangBook],
+        gangs: Sequence[GangCache],
         reporter: Reporter,
         message_of: Callable[[str], str],
     ) -> None:
         """``message_of`` says why a pod (by key) waits."""
         self._queues, self._state, self._gangs = queues, state, gangs
         self._reporter, self._message_of = reporter, message_of
-        self._told = PlacesTold()
+        self._told = ReportedPositions()
         self._texts: dict[str, tuple[int, str]] = {}  # place and reason, by job
         self._due_s = 0.0
 
@@ -41,7 +41,7 @@ class QueuePlaces:
 
     def is_waiting(self, job_id: str) -> bool:
         """Return whether a job is in a queue."""
-        return self._queues.book.job(job_id) is not None
+        return self._queues.cache.job(job_id) is not None
 
     def next_wakeup_s(self) -> float | None:
         """Return when somebody is to be told next; None: nobody is."""
@@ -71,11 +71,11 @@ class QueuePlaces:
                 self._tell(quota, place)
             del queues.moved[quota]
 
-    def _tell(self, quota: str, place: Place) -> None:
-        job, book = place.job, self._queues.book
+    def _tell(self, quota: str, place: QueuePosition) -> None:
+        job, cache = place.job, self._queues.cache
         text = (
             f"position {place.position} of {place.waiting} in the queue of quota {quota} "
-            f"({book.queues[quota].rules.policy}) when this was written"
+            f"({cache.queues[quota].rules.policy}) when this was written"
         )
         if place.position > 1:
             text += f"; the first is {place.head.id}"
@@ -85,7 +85,7 @@ class QueuePlaces:
         self._texts[job.id] = (place.position, text)
         self._note_groups(job.id)
         found = self._state.unbound.get(job.pod)
-        if found is not None and not book.may_be_tried(job.id):
+        if found is not None and not cache.may_be_tried(job.id):
             self._reporter.failed(found[0], text, GATED)
 
     def _note_groups(self, job_id: str) -> None:

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
-from koordinator.domain.gangs import GangBook
-from koordinator.domain.job_queues import Job, QueueBook
+from koordinator.domain.gangs import GangCache
+from koordinator.domain.job_queues import JobQueueCache, QueuedJob
 from koordinator.domain.quota.amounts import add
 from koordinator.foundation.clock import Clock, to_epoch_s
 from koordinator.scheduler.contract import Action, EventHint
@@ -30,9 +30,9 @@ class JobQueues:
         clock: Clock,
         state: ClusterState,
         quotas: QueuedQuotas,
-        gangs: Sequence[GangBook],
+        gangs: Sequence[GangCache],
     ) -> None:
-        self.book = QueueBook()
+        self.cache = JobQueueCache()
         self.moved: dict[str, None] = {}  # quotas in whose queues places have changed
         self.gone: dict[str, None] = {}  # jobs that wait no more
         self._clock, self._state, self._quotas, self._gangs = clock, state, quotas, gangs
@@ -42,11 +42,11 @@ class JobQueues:
     @property
     def is_empty(self) -> bool:
         """Whether no quota has a queue."""
-        return not self.book.queues
+        return not self.cache.queues
 
-    def in_order(self, quota: str) -> Iterable[Job]:
+    def in_order(self, quota: str) -> Iterable[QueuedJob]:
         """Return the jobs that wait in a quota, the next one first."""
-        queue = self.book.queues.get(quota)
+        queue = self.cache.queues.get(quota)
         if queue is None:
             return ()
         return queue.in_order(self._quotas.share_of(quota))
@@ -60,18 +60,18 @@ class JobQueues:
         quota = self._quotas.quota_for(known[1])
         gangs = self._gangs_of(pod)
         job_id = pod.key if gangs is None else _group_id(gangs, pod)
-        if quota not in self.book.queues or (gangs is not None and gangs.has_begun(pod)):
+        if quota not in self.cache.queues or (gangs is not None and gangs.has_begun(pod)):
             self._leave(job_id)
             return ""
-        self.book.put(quota, self._job(job_id, pod, gangs))
-        if self.book.may_be_tried(job_id):
+        self.cache.put(quota, self._job(job_id, pod, gangs))
+        if self.cache.may_be_tried(job_id):
             return ""
         return f"waits for its turn in the queue of quota {quota}"
 
     def may_be_tried(self, pod: Pod) -> bool:
         """Return whether a pod that has passed may still be tried: nobody came before it since."""
-        job = self.book.job_of(pod.key)
-        return job is None or self.book.may_be_tried(job.id)
+        job = self.cache.job_of(pod.key)
+        return job is None or self.cache.may_be_tried(job.id)
 
     def take_ready(self) -> list[str]:
         """Return the pods that have newly come to the front."""
@@ -80,9 +80,9 @@ class JobQueues:
         if self.is_empty:
             return ready
         self._note_usage(self._quotas)
-        for quota in list(self.book.stale):
+        for quota in list(self.cache.stale):
             self.moved[quota] = None
-            for job in self.book.advance(quota, self._quotas.share_of(quota)):
+            for job in self.cache.advance(quota, self._quotas.share_of(quota)):
                 ready.append(self._representative(job.id) or job.pod)
         return ready
 
@@ -95,32 +95,32 @@ class JobQueues:
 
     def removed(self, key: str) -> None:
         """Note that a pod does not wait any more; another one may stand for its gang."""
-        job = self.book.job_of(key)
+        job = self.cache.job_of(key)
         if job is None:
             return
         other = self._representative(job.id) or self._any_pending(job.id)
         if other and other != key:
-            self.book.put(self.book.quota_of(job.id), replace(job, pod=other))
+            self.cache.put(self.cache.quota_of(job.id), replace(job, pod=other))
         else:
             self._leave(job.id)
 
     def lost_member(self, pod: Pod) -> None:
         """Note that a member is gone: a gang that is short of members waits elsewhere."""
-        for gangs in self._gangs if self.book.queues else ():
+        for gangs in self._gangs if self.cache.queues else ():
             gang = gangs.gang_of(pod)
             if gang is not None and gang.terms is not None and gangs.shortage(pod):
                 self._leave(gang.terms.group_id)
 
     def _leave(self, job_id: str) -> None:
-        if self.book.leave(job_id) is not None:
+        if self.cache.leave(job_id) is not None:
             self.gone[job_id] = None
 
-    def _job(self, job_id: str, pod: Pod, gangs: GangBook | None) -> Job:
-        known, priority = self.book.job(job_id), pod.spec.priority or 0
+    def _job(self, job_id: str, pod: Pod, gangs: GangCache | None) -> QueuedJob:
+        known, priority = self.cache.job(job_id), pod.spec.priority or 0
         if known is not None:
             arrived_s, sequence = known.arrived_s, known.sequence
         else:
-            arrived_s, sequence = self._arrived_s(pod, gangs), self.book.next_sequence()
+            arrived_s, sequence = self._arrived_s(pod, gangs), self.cache.next_sequence()
         members = [pod.key] if gangs is None else gangs.attempt(pod).members
         request: dict[str, int] = {}
         for key in members:
@@ -128,16 +128,16 @@ class JobQueues:
             if found is not None:
                 add(request, as_quota_pod(found[1]).requests)
         namespace = pod.metadata.namespace
-        return Job(job_id, pod.key, namespace, priority, arrived_s, sequence, request)
+        return QueuedJob(job_id, pod.key, namespace, priority, arrived_s, sequence, request)
 
-    def _arrived_s(self, pod: Pod, gangs: GangBook | None) -> float:
+    def _arrived_s(self, pod: Pod, gangs: GangCache | None) -> float:
         """Return when the job was made: a restart doesn't cost it its place."""
         gang = gangs.gang_of(pod) if gangs is not None else None
         group = self._state.objects.get(PodGroup, gang.id) if gang is not None else None
         meta = pod.metadata if group is None else group.metadata
         return to_epoch_s(meta.creation_timestamp, self._clock.now_s())
 
-    def _gangs_of(self, pod: Pod) -> GangBook | None:
+    def _gangs_of(self, pod: Pod) -> GangCache | None:
         for gangs in self._gangs:
             gang = gangs.gang_of(pod) if gangs.is_member(pod) else None
             if gang is not None and gang.terms is not None:
@@ -161,29 +161,29 @@ class JobQueues:
         rules = self._quotas.new_rules()
         if rules is None:
             return
-        waiting = [job.id for queue in self.book.queues.values() for job in queue.jobs.values()]
-        self._freed += self.book.set_rules(rules)
+        waiting = [job.id for queue in self.cache.queues.values() for job in queue.jobs.values()]
+        self._freed += self.cache.set_rules(rules)
         for job_id in waiting:
-            job = self.book.job(job_id)
+            job = self.cache.job(job_id)
             if job is None:
                 self.gone[job_id] = None
             elif self._is_elsewhere(job):
                 self._freed.append(job.pod)
 
-    def _is_elsewhere(self, job: Job) -> bool:
+    def _is_elsewhere(self, job: QueuedJob) -> bool:
         """Return whether a job that waits is in another quota now."""
         found = self._state.unbound.get(job.pod)
-        quota = self.book.quota_of(job.id)
+        quota = self.cache.quota_of(job.id)
         return found is not None and self._quotas.quota_for(found[1]) != quota
 
     def _note_usage(self, quotas: QueuedQuotas) -> None:
         """Look again at queues whose order depends on what is used, if that has changed."""
-        shared = [name for name, q in self.book.queues.items() if q.is_shared and len(q)]
+        shared = [name for name, q in self.cache.queues.items() if q.is_shared and len(q)]
         if shared and quotas.changes != self._usage_at:
             self._usage_at = quotas.changes
-            self.book.stale.update(dict.fromkeys(shared))
+            self.cache.stale.update(dict.fromkeys(shared))
 
 
-def _group_id(gangs: GangBook, pod: Pod) -> str:
+def _group_id(gangs: GangCache, pod: Pod) -> str:
     gang = gangs.gang_of(pod)
     return gang.terms.group_id if gang is not None and gang.terms is not None else pod.key

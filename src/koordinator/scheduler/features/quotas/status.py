@@ -67,8 +67,8 @@ class QuotaStatus:
         self._patches = Patches(cluster, clock)
         self._due_s = 0.0
         self._waiting: dict[str, None] = {}  # names to look at, in order
-        self._turn: Iterator[str] = iter(())
-        self._turns_at = -1  # changes of the ledger when all quotas had their turn
+        self._round: Iterator[str] = iter(())
+        self._round_at = -1  # changes of the ledger when all quotas had their turn
         self._told: dict[str, str] = {}  # complaints by key of the object
 
     def step(self, *, finish: bool = False) -> None:
@@ -114,15 +114,15 @@ class QuotaStatus:
                 self.gauges.pop(name, None)
             if name in trees:
                 self._waiting.update(dict.fromkeys((*trees.tree_of(name).path(name), ROOT_QUOTA)))
-        room = LOOKS - len(self._waiting)
-        if room <= 0:
+        headroom = LOOKS - len(self._waiting)
+        if headroom <= 0:
             return
-        turn = list(islice(self._turn, room))
-        if not turn and self._turns_at != ledger.changes:
-            self._turns_at = ledger.changes
-            self._turn = iter(list(ledger.objects))
-            turn = list(islice(self._turn, room))
-        self._waiting.update(dict.fromkeys(turn))
+        batch = list(islice(self._round, headroom))
+        if not batch and self._round_at != ledger.changes:
+            self._round_at = ledger.changes
+            self._round = iter(list(ledger.objects))
+            batch = list(islice(self._round, headroom))
+        self._waiting.update(dict.fromkeys(batch))
 
     def _write(self, ledger: QuotaLedger, looks: int, writes: int) -> None:
         now_s = self._metrics.now_s if self._metrics is not None else float
@@ -184,12 +184,12 @@ class QuotaStatus:
         for changed, text in ledger.take_notices():
             log.warning("quota changed in use", extra={"quota": changed.key, "what": text})
             self._reporter.noticed(changed, text)
-        complaints = {**ledger.rules_broken.texts, **ledger.complaints}
-        for key, complaint in complaints.items():
-            if self._told.get(key) != complaint:
-                log.warning("quota is not as it should be", extra={"complaint": complaint})
+        warnings = {**ledger.rules_broken.texts, **ledger.warnings}
+        for key, warning in warnings.items():
+            if self._told.get(key) != warning:
+                log.warning("quota is not as it should be", extra={"complaint": warning})
                 quota = self._state.objects.get(ElasticQuota, key)
                 if quota is not None:
-                    self._reporter.complained(quota, complaint)
-                    self._reporter.judged(quota, complaint)
-        self._told = complaints
+                    self._reporter.complained(quota, warning)
+                    self._reporter.judged(quota, warning)
+        self._told = warnings

@@ -32,8 +32,8 @@ from koordinator.foundation.errors import (
     InvalidError,
     NotFoundError,
 )
-from koordinator.scheduler.contract import Holding
-from koordinator.scheduler.isolation import Isolation
+from koordinator.scheduler.contract import AllocationResult
+from koordinator.scheduler.isolation import PluginIsolation
 from koordinator.scheduler.snapshot import ClusterState
 
 WRITES_PER_STEP = 32  # so that pods don't wait for long
@@ -43,7 +43,7 @@ RETRY_S = 5.0  # after a write that failed
 log = logging.getLogger(__name__)
 
 
-class ReservationKeeper:
+class ReservationController:
     """Keeps the status of all reservations in step with what is known of them."""
 
     def __init__(
@@ -54,7 +54,7 @@ class ReservationKeeper:
         args: ReservationArgs,
         *,
         cleans_users: bool = False,
-        isolation: Isolation,
+        isolation: PluginIsolation,
     ) -> None:
         self._isolation = isolation
         self._cleans_users = cleans_users
@@ -97,7 +97,7 @@ class ReservationKeeper:
 
     # -- outcomes ----------------------------------------------------------------------------
 
-    def bind(self, pod: Pod, node: str, holding: Holding) -> ClusterError | None:
+    def bind(self, pod: Pod, node: str, allocation: AllocationResult) -> ClusterError | None:
         """Write that a reservation has got its node and what it holds there."""
         name = pod.metadata.annotations[RESERVATION_NAME]
         reservation = self._state.objects.get(Reservation, name)
@@ -106,9 +106,9 @@ class ReservationKeeper:
         if not is_active(reservation):
             return ConflictError("reservation is not active")
         try:
-            if holding.annotations or holding.labels:
-                reservation = self._annotate(reservation, holding)
-            for user in holding.takes_over:
+            if allocation.annotations or allocation.labels:
+                reservation = self._annotate(reservation, allocation)
+            for user in allocation.takes_over:
                 self._hand_over(reservation, user)
             now = to_datetime(self._clock.now_s())
             self._write(reservation, lifecycle.available(reservation, node, now))
@@ -255,13 +255,13 @@ class ReservationKeeper:
 
     # -- writing -----------------------------------------------------------------------------
 
-    def _annotate(self, reservation: Reservation, holding: Holding) -> Reservation:
+    def _annotate(self, reservation: Reservation, allocation: AllocationResult) -> Reservation:
         meta = reservation.metadata
         patch = {
             "metadata": {
                 "uid": meta.uid,
-                "annotations": dict(holding.annotations),
-                "labels": dict(holding.labels),
+                "annotations": dict(allocation.annotations),
+                "labels": dict(allocation.labels),
             }
         }
         written = self._cluster.patch(Reservation, meta.name, "", patch)

@@ -9,7 +9,7 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.cluster.port import EventType, WatchEvent
-from koordinator.domain.reservations.owners import claimant_of, is_owner
+from koordinator.domain.reservations.owners import is_owner, owner_candidate_of
 from koordinator.domain.reservations.reserve_pod import (
     is_reserve_pod,
     reservation_name,
@@ -17,7 +17,7 @@ from koordinator.domain.reservations.reserve_pod import (
 )
 from koordinator.domain.transforms import as_scheduled
 from koordinator.scheduler.binding import Assumed
-from koordinator.scheduler.features.reservations.controller import ReservationKeeper
+from koordinator.scheduler.features.reservations.controller import ReservationController
 from koordinator.scheduler.features.reservations.pages import (
     SELECTOR_INDEX,
     node_reservations_page,
@@ -25,18 +25,18 @@ from koordinator.scheduler.features.reservations.pages import (
 from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.loop.facts import Fact, PodTold
 from koordinator.scheduler.loop.feature import Ask, Feature, Page
-from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.loop.handle import SchedulerHandle
 
 
 class ReservationFeature(Feature):
     """Has reservations scheduled as pods, and keeps their statuses."""
 
     def __init__(
-        self, handle: Handle, args: ReservationArgs, *, cleans_users: bool, has_pages: bool
+        self, handle: SchedulerHandle, args: ReservationArgs, *, cleans_users: bool, has_pages: bool
     ) -> None:
         """``cleans_users``: pods forget a reservation that was deleted."""
         self._handle, self._has_pages = handle, has_pages
-        self._keeper = ReservationKeeper(
+        self._controller = ReservationController(
             handle.cluster,
             handle.state,
             handle.clock,
@@ -59,11 +59,11 @@ class ReservationFeature(Feature):
         if isinstance(event.object, Reservation):
             self._put_reservation(event, event.object)
         elif isinstance(event.object, Node) and event.type is EventType.DELETED:
-            self._keeper.touch_node(event.object.metadata.name)
+            self._controller.touch_node(event.object.metadata.name)
 
     def heard_use(self, uid: str) -> None:
         """Look again at the reservation that a pod uses, or used."""
-        self._keeper.touch_user(uid)
+        self._controller.touch_user(uid)
 
     def _put_reservation(self, event: WatchEvent, reservation: Reservation) -> None:
         """Take in the pod that stands for a reservation.
@@ -81,9 +81,9 @@ class ReservationFeature(Feature):
         if waits and held is not None and held.pod.spec.node_name:
             self._put_holder(EventType.DELETED, held.pod, None)  # it wants a node again
         self._put_holder(event.type, new, old)
-        self._keeper.touch(reservation.metadata.name)
+        self._controller.touch(reservation.metadata.name)
         if deleted:
-            self._keeper.forget(reservation.metadata.uid)
+            self._controller.forget(reservation.metadata.uid)
 
     def _put_holder(self, kind: EventType, pod: Pod, previous: Pod | None) -> None:
         """Take in a pod that may hold something for others; these try at once if it is new."""
@@ -94,7 +94,9 @@ class ReservationFeature(Feature):
         now = by_uid.get(uid)
         if now is not None and (before is None or before.offer != now.offer):
             owners, pending = now.offer.owners, state.unbound.items()
-            ready = [key for key, (other, _) in pending if is_owner(owners, claimant_of(other))]
+            ready = [
+                key for key, (other, _) in pending if is_owner(owners, owner_candidate_of(other))
+            ]
             self._handle.queue.activate(ready, self._handle.clock.now_s())
 
     # -- outcomes ----------------------------------------------------------------------------
@@ -106,7 +108,7 @@ class ReservationFeature(Feature):
     def bind(self, assumed: Assumed) -> None:
         """Write that a reservation has got its node; it may be used before there is news of it."""
         pod = assumed.queued.pod
-        error = self._keeper.bind(pod, assumed.node, assumed.holding)
+        error = self._controller.bind(pod, assumed.node, assumed.allocation)
         self._handle.binder.settle(assumed, error)
         name = reservation_name(pod.metadata)
         available = self._handle.state.objects.get(Reservation, name)
@@ -120,24 +122,24 @@ class ReservationFeature(Feature):
             and is_reserve_pod(fact.pod.metadata)
             and self._handle.options.report
         ):
-            self._keeper.unschedulable(fact.pod, fact.message)
+            self._controller.unschedulable(fact.pod, fact.message)
 
     # -- beside deciding ---------------------------------------------------------------------
 
     def work(self) -> bool:
         """Write the statuses that are due."""
         with self._handle.isolation.barrier("reservation"):
-            return self._keeper.step()
+            return self._controller.step()
         return False  # it broke
 
     def step(self, *, leads: bool) -> None:
         """Forget what was due of reservations that have gone, if another replica leads."""
         if not leads:
-            self._handle.isolation.each("following", (self._keeper.follow,))
+            self._handle.isolation.each("following", (self._controller.follow,))
 
     def next_wakeup_s(self, *, synced: bool) -> float | None:  # noqa: ARG002 -- always
         """Return when a reservation expires, or something is to be written."""
-        return self._keeper.next_wakeup_s()
+        return self._controller.next_wakeup_s()
 
     def pages(self, ask: Ask) -> Mapping[str, Page]:
         """Return the pages of reservations, where the plugin filters nodes."""

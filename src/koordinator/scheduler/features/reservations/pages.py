@@ -12,8 +12,8 @@ import msgspec
 from koordinator.api.codec import encode_part
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.quota.amounts import to_texts
-from koordinator.domain.reservations.fitting import remaining
-from koordinator.domain.reservations.offer import Amounts, Offer, offer_of_pod
+from koordinator.domain.reservations.fit import remaining
+from koordinator.domain.reservations.offer import Amounts, ReservationOffer, offer_of_pod
 from koordinator.domain.reservations.reserve_pod import is_for_others
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.loop.go_amounts import go_amounts
@@ -45,7 +45,7 @@ def node_reservations_page(state: ClusterState, name: str) -> dict[str, Any]:
 
 def _item(
     placed: PlacedPod,
-    offer: Offer,
+    offer: ReservationOffer,
     used: Amounts,
     users: Collection[PlacedPod],
     *,

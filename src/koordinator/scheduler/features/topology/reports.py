@@ -12,7 +12,7 @@ from koordinator.api.codec import merge_patch
 from koordinator.domain.network import status_of
 from koordinator.foundation.errors import ClusterError
 from koordinator.scheduler.loop.feature import Feature
-from koordinator.scheduler.loop.handle import Handle
+from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.snapshot import Network
 
 log = logging.getLogger(__name__)
@@ -23,10 +23,10 @@ PERIOD_S = 10.0  # between two writes of the status; the original's
 class TopologyFeature(Feature):
     """Keeps the status of ClusterNetworkTopology up to date."""
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: SchedulerHandle) -> None:
         self._cluster, self._clock, self._state = handle.cluster, handle.clock, handle.state
         self._reporter, self._isolation = handle.reporter, handle.isolation
-        self._complaint = ""  # the last one that has been told
+        self._warning = ""  # the last one that has been told
         self._seen: tuple[object, ...] = ()
         self._due_s = 0.0  # when the next write may be
 
@@ -50,12 +50,12 @@ class TopologyFeature(Feature):
         topology = network.topology
         if topology is None:
             return
-        if network.complaint != self._complaint:
-            self._complaint = network.complaint
-            if network.complaint:
-                log.warning("network ignored", extra={"complaint": network.complaint})
-                self._reporter.complained(topology, network.complaint)
-        self._reporter.judged(topology, network.complaint)
+        if network.warning != self._warning:
+            self._warning = network.warning
+            if network.warning:
+                log.warning("network ignored", extra={"complaint": network.warning})
+                self._reporter.complained(topology, network.warning)
+        self._reporter.judged(topology, network.warning)
         if network.tree is None:
             return
         status = status_of(network.tree)

@@ -1,6 +1,6 @@
 """Gangs: pods that start together or not at all.
 
-What is known of gangs, and every rule about them, is in the ``GangBook``; the shell keeps it up to
+What is known of gangs, and every rule about them, is in the ``GangCache``; the shell keeps it up to
 date and decides the members of a gang together.
 
 Source: koordinator pkg/scheduler/plugins/coscheduling/coscheduling.go, core/core.go.
@@ -16,21 +16,21 @@ from koordinator.api.kubescheduler import CoschedulingArgs, FeatureGates
 from koordinator.api.kubescheduler.gates import GANG_PENDING_PODS_CONDITION
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Pod
-from koordinator.domain.gangs import GangBook, GangDefaults, gang_id
+from koordinator.domain.gangs import GangCache, GangDefaults, gang_id
 from koordinator.scheduler.contract import (
     MAX_SCORE,
     Action,
     Attempt,
     ClusterEvent,
     EventHint,
-    Hint,
     Permit,
     PluginSpec,
     PostFilterResult,
+    QueueingHint,
     Reads,
 )
 from koordinator.scheduler.plugins.coscheduling.proximity import places_by_distance, selector_of
-from koordinator.scheduler.preemption import NEVER, room_for_job, room_for_pod, summary
+from koordinator.scheduler.preemption import NEVER, headroom_for_job, headroom_for_pod, summary
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 
 
@@ -38,7 +38,7 @@ from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Sna
 class Coscheduling:
     """Keeps members out of the queue until there are enough, and out of nodes likewise."""
 
-    gangs: GangBook
+    gangs: GangCache
     preempts: bool = False
     tells_others: bool = True  # those that are not to blame when their gang finds no room
     reads: ClassVar = Reads.CLUSTER  # of the score
@@ -92,7 +92,7 @@ class Coscheduling:
         if not self.preempts:
             return PostFilterResult()
         members = attempt.members or ((attempt.pod, attempt.pod_class),)
-        found = room_for_job(attempt, members) if attempt.members else room_for_pod(attempt)
+        found = headroom_for_job(attempt, members) if attempt.members else headroom_for_pod(attempt)
         is_told = found.places or found.node or found.keeps_nomination
         if is_told or attempt.rows is not None or NEVER in found.message:
             return found
@@ -111,15 +111,15 @@ class Coscheduling:
 def build(args: CoschedulingArgs, _axis: ResourceAxis) -> Coscheduling:
     wait_s = args.default_timeout.total_seconds()
     defaults = GangDefaults(wait_s, args.default_match_policy, args.aware_network_topology)
-    return Coscheduling(GangBook(defaults), args.enable_preemption)
+    return Coscheduling(GangCache(defaults), args.enable_preemption)
 
 
-def _has_other_layers(_pod: KubeObject, event: ClusterEvent) -> Hint:
+def _has_other_layers(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
     """Return whether more than the status of the network has changed."""
     old, new = event.old, event.new
     if not isinstance(old, ClusterNetworkTopology) or not isinstance(new, ClusterNetworkTopology):
-        return Hint.QUEUE
-    return Hint.SKIP if old.spec == new.spec else Hint.QUEUE
+        return QueueingHint.QUEUE
+    return QueueingHint.SKIP if old.spec == new.spec else QueueingHint.QUEUE
 
 
 PLUGIN = PluginSpec(

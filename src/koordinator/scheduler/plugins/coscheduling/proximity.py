@@ -11,7 +11,7 @@ crashes; here the former has no effect and the latter come last.
 import numpy as np
 
 from koordinator.api.annotations.gang import NETWORK_TOPOLOGY_SELECTOR
-from koordinator.domain.network import OUTSIDE, GatherRules, Offer, Planner
+from koordinator.domain.network import OUTSIDE, GatherRules, OfferSlots, Planner
 from koordinator.scheduler.snapshot import IntArray, PodClass, Snapshot
 
 
@@ -30,14 +30,14 @@ def places_by_distance(snapshot: Snapshot, pod: PodClass, feasible: IntArray) ->
     places = np.zeros(len(feasible), np.int64)
     if tree is None:
         return places
-    count, wanted = len(snapshot.whole), selector_of(pod)
+    count, wanted = len(snapshot.cluster), selector_of(pod)
     slots, near = np.zeros(count, np.int64), np.zeros(count, np.int64)
     slots[feasible] = 1
     for placed in snapshot.pods.values():
         if selector_of(placed.pod_class) == wanted:
             near[placed.row] += 1
     nothing = np.zeros(count, np.int64)
-    planner = Planner(tree, GatherRules(), Offer(slots, nothing, nothing, near, nothing))
+    planner = Planner(tree, GatherRules(), OfferSlots(slots, nothing, nothing, near, nothing))
     inside = tree.domains(count)[0, feasible] != OUTSIDE
     ordered = planner.ordered(tree.depth, feasible[inside])
     rank = np.full(count, len(ordered), np.int64)

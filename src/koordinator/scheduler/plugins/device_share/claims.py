@@ -9,7 +9,7 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.domain.devices.allocation import Allocation
 from koordinator.domain.devices.claim import WISHES, DeviceClaim, device_claim
 from koordinator.domain.devices.requests import DEVICE_NAMES, DeviceRequestError
-from koordinator.domain.devices.shortage import NO_TEMPLATE, Shortage
+from koordinator.domain.devices.shortage import NO_TEMPLATE, DeviceShortage
 from koordinator.domain.devices.templates import TemplateTable, read_templates
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.plugins.device_share.on_model import ClaimOnModel
@@ -19,16 +19,16 @@ KEEP_CLAIMS = 1 << 12
 
 
 @dataclass(slots=True, eq=False)
-class Claimed:
+class ClaimEntry:
     """A claim and what it came to on the models of machines so far."""
 
     claim: DeviceClaim
     #: of which types devices were ranked, by what decides which devices have enough …
     ranked: dict[Hashable, tuple[DeviceType, ...]] = field(default_factory=dict)
     #: … and what the claim got, also by how much was left of those
-    got: dict[Hashable, Allocation | Shortage] = field(default_factory=dict)
+    got: dict[Hashable, Allocation | DeviceShortage] = field(default_factory=dict)
     #: what a node may lack; by number, 0 stands for nothing
-    shortages: list[Shortage | None] = field(default_factory=lambda: [None])
+    shortages: list[DeviceShortage | None] = field(default_factory=lambda: [None])
     _models: dict[int, ClaimOnModel] = field(default_factory=dict)  # by number
 
     def on(self, snapshot: Snapshot, model: int) -> ClaimOnModel:
@@ -39,7 +39,7 @@ class Claimed:
             self._models[model] = known
         return known
 
-    def _number(self, shortage: Shortage | None) -> int:
+    def _number(self, shortage: DeviceShortage | None) -> int:
         if shortage not in self.shortages:
             self.shortages.append(shortage)
         return self.shortages.index(shortage)
@@ -52,13 +52,13 @@ class Templates:
     config_map: str  # namespace/name
     resources: tuple[str, ...]
 
-    def _claims(self, snapshot: Snapshot, version: int) -> "Claims":
+    def _claims(self, snapshot: Snapshot, version: int) -> "ClaimCache":
         """Return the templates and what is claimed in view of them.
 
         A table that can't be read changes nothing.
         """
         memo = snapshot.memo
-        known: Claims = memo.get(self) or Claims(-1, TemplateTable())
+        known: ClaimCache = memo.get(self) or ClaimCache(-1, TemplateTable())
         if known.version != version:
             found = snapshot.objects.get(ConfigMap, self.config_map)
             table, problem = TemplateTable(), ""
@@ -66,19 +66,21 @@ class Templates:
                 table = read_templates(found) if found is not None else table
             except InputError as error:
                 table, problem = known.table, str(error)
-            known = memo[self] = Claims(version, table, problem)
+            known = memo[self] = ClaimCache(version, table, problem)
         return known
 
-    def claim(self, snapshot: Snapshot, pod: PodClass) -> Claimed | str | None:
+    def claim(self, snapshot: Snapshot, pod: PodClass) -> ClaimEntry | str | None:
         """Return what the pod asks of devices: None if nothing, a text if that can't be."""
         version = snapshot.objects.version(ConfigMap)
-        known: tuple[int, Claimed | str | None] | None = pod.facts.get(self)
+        known: tuple[int, ClaimEntry | str | None] | None = pod.facts.get(self)
         if known is None or known[0] != version:
             claimed = self._claim(snapshot, pod, self._claims(snapshot, version))
             known = pod.facts[self] = (version, claimed)
         return known[1]
 
-    def _claim(self, snapshot: Snapshot, pod: PodClass, claims: "Claims") -> Claimed | str | None:
+    def _claim(
+        self, snapshot: Snapshot, pod: PodClass, claims: "ClaimCache"
+    ) -> ClaimEntry | str | None:
         names = snapshot.resources
         asked = {names[at]: amount for at, amount in pod.demand if names[at] in DEVICE_NAMES}
         if not asked:
@@ -93,8 +95,8 @@ class Templates:
         return known or None
 
     def _read(
-        self, asked: Mapping[str, int], wishes: dict[str, str], claims: "Claims"
-    ) -> Claimed | str:
+        self, asked: Mapping[str, int], wishes: dict[str, str], claims: "ClaimCache"
+    ) -> ClaimEntry | str:
         meta = ObjectMeta(annotations=wishes)
         try:
             claim = device_claim(meta, asked, claims.table, self.resources)
@@ -102,15 +104,15 @@ class Templates:
             said = str(error)
             is_old = claims.problem and said == NO_TEMPLATE.reason
             return f"{said}; {claims.problem}" if is_old else said
-        return "" if claim is None else Claimed(claim)
+        return "" if claim is None else ClaimEntry(claim)
 
 
 @dataclass(slots=True, eq=False)
-class Claims:
+class ClaimCache:
     """The templates in one version, and what pods claim: those that ask the same share a claim."""
 
     version: int
     table: TemplateTable
     problem: str = ""  # why these are not the templates that the cluster has now
     #: by what is read of pods; a text if that can't be, empty if nothing is claimed
-    known: dict[Hashable, Claimed | str] = field(default_factory=dict)
+    known: dict[Hashable, ClaimEntry | str] = field(default_factory=dict)

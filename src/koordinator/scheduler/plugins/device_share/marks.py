@@ -7,11 +7,13 @@ from koordinator.api.annotations.devices import DeviceAllocations
 from koordinator.api.device import Device
 from koordinator.domain.devices.adaptation import Adaptation, adaptation
 from koordinator.domain.devices.vendors import AdaptationError
-from koordinator.scheduler.contract import Holding, Refusal
+from koordinator.scheduler.contract import AllocationResult, Refusal
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 
 
-def marks(node: Snapshot, pod: PodClass, allocations: DeviceAllocations) -> Holding | Refusal:
+def marks(
+    node: Snapshot, pod: PodClass, allocations: DeviceAllocations
+) -> AllocationResult | Refusal:
     """Return labels, annotations that carry the time of the bind, and how the node is locked."""
     name = node.node_names[0]
     reported = node.objects.get(Device, name)
@@ -27,7 +29,7 @@ def marks(node: Snapshot, pod: PodClass, allocations: DeviceAllocations) -> Hold
     except AdaptationError as error:
         return Refusal(str(error))
     stamps = (partial(_stamp, adapted),)
-    return Holding(labels=told.labels, stamps=stamps, node_lock=told.node_lock)
+    return AllocationResult(labels=told.labels, stamps=stamps, node_lock=told.node_lock)
 
 
 def _stamp(adapted: "partial[Adaptation]", now_ns: int) -> Mapping[str, str]:

@@ -16,7 +16,7 @@ from koordinator.domain.devices.claim import DeviceClaim
 from koordinator.domain.devices.masks import masks_of
 from koordinator.domain.devices.model import NodeModel
 from koordinator.domain.devices.numa_hints import NumaHint, NumaHintTable
-from koordinator.domain.devices.parts import Part
+from koordinator.domain.devices.parts import DevicePart
 from koordinator.domain.devices.plan import DevicePlan, State
 from koordinator.domain.devices.row_kernels import (
     ANYWHERE,
@@ -24,8 +24,8 @@ from koordinator.domain.devices.row_kernels import (
     SELECTED,
     judge_devices,
 )
-from koordinator.domain.devices.scoring import Scorer
-from koordinator.domain.devices.shortage import Shortage
+from koordinator.domain.devices.scorer import Scorer
+from koordinator.domain.devices.shortage import DeviceShortage
 from koordinator.domain.numa.masks import mask_of
 from koordinator.domain.numa.rows_align import OtherHints
 from koordinator.scheduler.snapshot import IntArray, Snapshot
@@ -39,7 +39,7 @@ Function = tuple[int, str]  # minor and bus id
 class PartRows:
     """A part of the claim in the terms of arrays over rows."""
 
-    part: Part
+    part: DevicePart
     width: int  # of its masks
     asked: IntArray  # (n_amounts,)
     enough: IntArray  # (width,): so many virtual functions taken leave perhaps none; 0: it has none
@@ -118,7 +118,7 @@ class ClaimOnModel:
     """``number`` numbers what nodes may lack, 0 for nothing."""
 
     def __init__(
-        self, model: NodeModel, claim: DeviceClaim, number: Callable[[Shortage | None], int]
+        self, model: NodeModel, claim: DeviceClaim, number: Callable[[DeviceShortage | None], int]
     ) -> None:
         self.plan = DevicePlan(model, claim)
         self._hints = NumaHintTable(self.plan)
@@ -173,12 +173,12 @@ class ClaimOnModel:
         near = {group.kind: group.on_numa(()) for group in self.plan.model.groups}
         found = {state: self.plan.choose(self._masks(state), near) for state in set(states)}
         lacks = {
-            state: self._number(choice) if isinstance(choice, Shortage) else 0
+            state: self._number(choice) if isinstance(choice, DeviceShortage) else 0
             for state, choice in found.items()
         }
         return [lacks[state] for state in states]
 
-    def numa_hints(self, state: State) -> tuple[NumaHint, ...] | Shortage:
+    def numa_hints(self, state: State) -> tuple[NumaHint, ...] | DeviceShortage:
         """Return what the claim prefers of the NUMA nodes of a row in that state."""
         return self._hints.of(state)
 
@@ -229,7 +229,7 @@ class ClaimOnModel:
         self._opinions[key] = OtherHints(*arrays)
 
 
-def _part_rows(part: Part) -> PartRows:
+def _part_rows(part: DevicePart) -> PartRows:
     width = part.group.width
     enough, serving = np.zeros(width, np.int64), np.zeros(width, np.int64)
     for device in part.group.devices:
@@ -247,14 +247,14 @@ def _serving(numa: int | None) -> int:
 
 
 def _line(
-    answer: tuple[NumaHint, ...] | Shortage, sets: Sequence[int], kinds: int
+    answer: tuple[NumaHint, ...] | DeviceShortage, sets: Sequence[int], kinds: int
 ) -> tuple[list[bool], list[bool], list[int]]:
     """Return (preferred, named, score) of each set; every one of the ``kinds`` says the same.
 
     Where there are not enough devices no set is preferred, without opinion all are.
     """
     n = len(sets)
-    if isinstance(answer, Shortage):
+    if isinstance(answer, DeviceShortage):
         return [False] * n, [True] * n, [0] * n
     if not answer:
         return [True] * n, [False] * n, [0] * n

@@ -25,20 +25,20 @@ from koordinator.api.labels import (
 from koordinator.domain.devices.allocation import Allocation, annotation_entry, to_annotation
 from koordinator.domain.devices.amounts import IntArray
 from koordinator.domain.devices.choice import Ranking
-from koordinator.domain.devices.parts import Part
+from koordinator.domain.devices.free_devices import FreeDevices
+from koordinator.domain.devices.parts import DevicePart
 from koordinator.domain.devices.plan import DevicePlan
-from koordinator.domain.devices.room import Room
-from koordinator.domain.devices.scoring import Scorer, scorer_of
-from koordinator.domain.devices.sharing import sharing_shortage
-from koordinator.domain.devices.shortage import NOT_TOGETHER, Shortage
-from koordinator.domain.numa.hints import Hint, ResourceHints
+from koordinator.domain.devices.scorer import Scorer, scorer_of
+from koordinator.domain.devices.share_restrictions import sharing_shortage
+from koordinator.domain.devices.shortage import NOT_TOGETHER, DeviceShortage
+from koordinator.domain.numa.hints import ResourceHints, TopologyHint
 from koordinator.domain.numa.masks import mask_of, zones_of
 from koordinator.domain.numa.rows_align import OtherHints
 from koordinator.scheduler.contract import (
     NOTHING,
     Action,
+    AllocationResult,
     EventHint,
-    Holding,
     NumaAligner,
     PluginSpec,
     Reads,
@@ -48,10 +48,17 @@ from koordinator.scheduler.contract import (
     spread_of,
 )
 from koordinator.scheduler.diagnosis import reasons_of
-from koordinator.scheduler.plugins.device_share.claims import Claimed, Templates
+from koordinator.scheduler.plugins.device_share.claims import ClaimEntry, Templates
 from koordinator.scheduler.plugins.device_share.marks import marks
+from koordinator.scheduler.plugins.device_share.messages import (
+    fewer_devices,
+    shortage_in_words,
+    size_in_words,
+    to_repair,
+    together_in_words,
+)
 from koordinator.scheduler.plugins.device_share.on_model import KEEP
-from koordinator.scheduler.plugins.device_share.resizing import resized
+from koordinator.scheduler.plugins.device_share.resize import resized
 from koordinator.scheduler.plugins.device_share.rows import (
     Verdicts,
     add_shortages,
@@ -59,14 +66,7 @@ from koordinator.scheduler.plugins.device_share.rows import (
     hints_of,
     scores_of,
 )
-from koordinator.scheduler.plugins.device_share.telling import (
-    fewer_devices,
-    shortage_in_words,
-    size_in_words,
-    to_repair,
-    together_in_words,
-)
-from koordinator.scheduler.snapshot import Belongings, PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot import PodAllocation, PodClass, ResourceAxis, Snapshot
 
 _LABELS = (GPU_ISOLATION_PROVIDER, POD_QOS_CLASS, POD_PRIORITY_CLASS)
 
@@ -124,7 +124,7 @@ class DeviceShare:
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         claimed = self.templates.claim(snapshot, pod)
-        if not isinstance(claimed, Claimed):
+        if not isinstance(claimed, ClaimEntry):
             return Rejections.none(snapshot)
         verdicts = Verdicts.none(len(snapshot))
         self._add_unshareable(verdicts, snapshot, pod, claimed)
@@ -136,7 +136,7 @@ class DeviceShare:
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         claimed = self.templates.claim(view, pod)
-        if not isinstance(claimed, Claimed):
+        if not isinstance(claimed, ClaimEntry):
             return ""
         said = shortage_in_words(view, claimed.claim)
         if said or not self.filter(view, pod).codes[0]:
@@ -147,19 +147,19 @@ class DeviceShare:
     def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
         """Say which devices would have to be healthy."""
         claimed = self.templates.claim(view, pod)
-        return to_repair(view, claimed.claim) if isinstance(claimed, Claimed) else ""
+        return to_repair(view, claimed.claim) if isinstance(claimed, ClaimEntry) else ""
 
     def smaller(self, view: Snapshot, pod: PodClass) -> list[dict[str, int]]:
         """Return requests for fewer devices."""
         claimed = self.templates.claim(view, pod)
-        if not isinstance(claimed, Claimed):
+        if not isinstance(claimed, ClaimEntry):
             return []
         names = view.resources
         return fewer_devices(view, claimed.claim, {names[c]: n for c, n in pod.demand})
 
     def size(self, view: Snapshot, pod: PodClass) -> str:
         claimed = self.templates.claim(view, pod)
-        return size_in_words(view, claimed.claim) if isinstance(claimed, Claimed) else ""
+        return size_in_words(view, claimed.claim) if isinstance(claimed, ClaimEntry) else ""
 
     def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
         return self.filters(snapshot, pod)
@@ -167,7 +167,7 @@ class DeviceShare:
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return how full the devices would be, summed over the types, ``(n,)``."""
         claimed = self.templates.claim(snapshot, pod)
-        if not isinstance(claimed, Claimed):
+        if not isinstance(claimed, ClaimEntry):
             return np.zeros(len(snapshot), np.int64)
         zones = None
         if self.aligner is not None and self.aligner.aligns(snapshot, pod):
@@ -179,7 +179,7 @@ class DeviceShare:
         return spread_of(raw)
 
     def _add_unshareable(
-        self, verdicts: Verdicts, snapshot: Snapshot, pod: PodClass, claimed: Claimed
+        self, verdicts: Verdicts, snapshot: Snapshot, pod: PodClass, claimed: ClaimEntry
     ) -> None:
         """Reject nodes whose GPUs can't be shared, or not as the pod wants."""
         gpu = claimed.claim.gpu
@@ -206,63 +206,67 @@ class DeviceShare:
         self, snapshot: Snapshot, pod: PodClass, sets: Sequence[int]
     ) -> OtherHints | None:
         claimed = self.templates.claim(snapshot, pod)
-        if not isinstance(claimed, Claimed) or not self.aligns:
+        if not isinstance(claimed, ClaimEntry) or not self.aligns:
             return None
         return hints_of(snapshot, claimed, self.scorer, sets)
 
     def numa_hints_at(self, node: Snapshot, pod: PodClass) -> ResourceHints | str:
         claimed, row = self.templates.claim(node, pod), int(node.row_numbers[0])
         report = node.devices.reports.get(row)
-        if not isinstance(claimed, Claimed) or not self.aligns or report is None:
+        if not isinstance(claimed, ClaimEntry) or not self.aligns or report is None:
             return {}
         on_model = claimed.on(node, int(node.devices.model[row]))
         if on_model.plan.never is not None:
             return on_model.plan.never.reason
         plan = on_model.plan
-        found = on_model.numa_hints(plan.state(_rooms(node, row, plan)))
-        if isinstance(found, Shortage):
+        found = on_model.numa_hints(plan.state(_headrooms(node, row, plan)))
+        if isinstance(found, DeviceShortage):
             return found.reason
-        hints = [Hint(mask_of(each.nodes), each.preferred, each.score) for each in found]
+        hints = [TopologyHint(mask_of(each.nodes), each.preferred, each.score) for each in found]
         return {str(part.kind): hints for part in plan.early} if hints else {}
 
     # -- which devices -----------------------------------------------------------------------
 
-    def reserve(self, node: Snapshot, pod: PodClass, wish: IntArray | None) -> Holding | Refusal:
-        """Take devices: those that are kept for the pod, then the GPUs that ``wish`` ranks highest.
+    def reserve(
+        self, node: Snapshot, pod: PodClass, preference: IntArray | None
+    ) -> AllocationResult | Refusal:
+        """Take devices: those kept for the pod, then the GPUs that ``preference`` ranks highest.
 
-        The wish is not asked about GPUs where some are kept.
+        The preference is not asked about GPUs where some are kept.
         """
         claimed, row = self.templates.claim(node, pod), int(node.row_numbers[0])
         report = node.devices.reports.get(row)
-        if not isinstance(claimed, Claimed) or report is None:
+        if not isinstance(claimed, ClaimEntry) or report is None:
             return NOTHING
         zones = 0
         if self.aligner is not None and self.aligns and self.aligner.aligns(node, pod):
             zones = self.aligner.numa_nodes_at(node, pod)
         first = _first(node)
-        if wish is None or DeviceType.GPU in first:
+        if preference is None or DeviceType.GPU in first:
             allocation = self._allocation(node, row, claimed, zones, first)
         else:
-            allocation = self._allocate(node, row, claimed, zones, wish, ranked=set(), first=first)
-        if isinstance(allocation, Shortage):
+            allocation = self._allocate(
+                node, row, claimed, zones, preference, ranked=set(), first=first
+            )
+        if isinstance(allocation, DeviceShortage):
             return Refusal(allocation.reason, resolvable=allocation.resolvable)
         annotations = annotation_entry(allocation, report.ids)
-        holding = Holding(Belongings(allocation, annotations=annotations), annotations)
+        result = AllocationResult(PodAllocation(allocation, annotations=annotations), annotations)
         if DEVICE_PLUGIN_ADAPTION in self.gates:
             marked = marks(node, pod, to_annotation(allocation, report.ids))
             if isinstance(marked, Refusal):
                 return marked
-            holding = holding.joined(marked)
+            result = result.joined(marked)
         if RESIZE_POD in self.gates and RESERVE_POD in pod.annotations:
             amounts = resized(pod, to_annotation(allocation, report.ids))
             if isinstance(amounts, Refusal):
                 return amounts
-            holding = holding.joined(Holding(annotations=amounts))
-        return holding
+            result = result.joined(AllocationResult(annotations=amounts))
+        return result
 
     def _allocation(
-        self, node: Snapshot, row: int, claimed: Claimed, zones: int, first: First
-    ) -> Allocation | Shortage:
+        self, node: Snapshot, row: int, claimed: ClaimEntry, zones: int, first: First
+    ) -> Allocation | DeviceShortage:
         """Return what ``_allocate`` does, worked out once for nodes in the same state."""
         devices, on_model = node.devices, claimed.on(node, int(node.devices.model[row]))
         key = zones, devices.standing(row, on_model.asked), frozenset(first.items())
@@ -284,30 +288,30 @@ class DeviceShare:
         self,
         node: Snapshot,
         row: int,
-        claimed: Claimed,
+        claimed: ClaimEntry,
         zones: int,
-        wish: IntArray | None,
+        preference: IntArray | None,
         *,
         ranked: set[DeviceType],
         first: First = NOT_KEPT,
-    ) -> Allocation | Shortage:
+    ) -> Allocation | DeviceShortage:
         """Return the devices that the claim gets of a row; note which types were ``ranked``."""
         plan, totals = (
             claimed.on(node, int(node.devices.model[row])).plan,
             node.devices.reports[row].totals,
         )
-        rooms, numa = _rooms(node, row, plan), zones_of(zones) if zones else None
-        ranking, gpu = _noting(self.scorer.ranking(totals, rooms), ranked), claimed.claim.gpu
-        if wish is not None and gpu is not None:
-            ranking = _as_wished(ranking, wish)
+        headrooms, numa = _headrooms(node, row, plan), zones_of(zones) if zones else None
+        ranking, gpu = _noting(self.scorer.ranking(totals, headrooms), ranked), claimed.claim.gpu
+        if preference is not None and gpu is not None:
+            ranking = _as_preferred(ranking, preference)
             if gpu.is_share and gpu.count == 1:
-                wished = _only_wished(plan, rooms, wish)
+                wished = _only_preferred(plan, headrooms, preference)
                 allocation = plan.allocate(
                     wished, totals, ranking=ranking, numa=numa, preferred=first
                 )
-                if not isinstance(allocation, Shortage):
+                if not isinstance(allocation, DeviceShortage):
                     return allocation
-        return plan.allocate(rooms, totals, ranking=ranking, numa=numa, preferred=first)
+        return plan.allocate(headrooms, totals, ranking=ranking, numa=numa, preferred=first)
 
 
 def _first(node: Snapshot) -> First:
@@ -320,50 +324,55 @@ def _first(node: Snapshot) -> First:
     return found
 
 
-def _rooms(node: Snapshot, row: int, plan: DevicePlan) -> dict[DeviceType, Room]:
+def _headrooms(node: Snapshot, row: int, plan: DevicePlan) -> dict[DeviceType, FreeDevices]:
     """Return what is left of the types that are asked for, on the one row of a view."""
     devices = node.devices
     kinds = [want.kind for want in plan.claim.wants]
-    return {kind: node.derived((_rooms, kind), partial(devices.room, row, kind)) for kind in kinds}
+    return {
+        kind: node.derived((_headrooms, kind), partial(devices.headroom, row, kind))
+        for kind in kinds
+    }
 
 
 def _noting(ranking: Ranking, ranked: set[DeviceType]) -> Ranking:
     """Return a ranking that notes of which types devices were ranked."""
 
-    def rank(part: Part, minors: Sequence[int], *, in_scopes: bool) -> Sequence[int]:
+    def rank(part: DevicePart, minors: Sequence[int], *, in_scopes: bool) -> Sequence[int]:
         ranked.add(part.kind)
         return ranking(part, minors, in_scopes=in_scopes)
 
     return rank
 
 
-def _as_wished(ranking: Ranking, wish: IntArray) -> Ranking:
+def _as_preferred(ranking: Ranking, preference: IntArray) -> Ranking:
     """Return a ranking in which GPUs in a row are ranked by the wish."""
 
-    def rank(part: Part, minors: Sequence[int], *, in_scopes: bool) -> Sequence[int]:
+    def rank(part: DevicePart, minors: Sequence[int], *, in_scopes: bool) -> Sequence[int]:
         if part.kind is DeviceType.GPU:
-            ranked: list[int] = wish[minors].tolist()
+            ranked: list[int] = preference[minors].tolist()
             return ranked
         return ranking(part, minors, in_scopes=in_scopes)
 
     return rank
 
 
-def _only_wished(
-    plan: DevicePlan, rooms: dict[DeviceType, Room], wish: IntArray
-) -> dict[DeviceType, Room]:
+def _only_preferred(
+    plan: DevicePlan, headrooms: dict[DeviceType, FreeDevices], preference: IntArray
+) -> dict[DeviceType, FreeDevices]:
     """Return the rooms with nothing offered of GPUs but the fitting one that is wished for most."""
-    room = rooms.get(DeviceType.GPU)
+    headroom = headrooms.get(DeviceType.GPU)
     part = next((part for part in plan.early if part.kind is DeviceType.GPU), None)
-    if room is None or part is None:
-        return rooms
-    fitting = room.fitting(part) & part.selected
-    minors = [minor for minor in range(len(wish)) if fitting >> minor & 1]
+    if headroom is None or part is None:
+        return headrooms
+    fitting = headroom.fitting(part) & part.selected
+    minors = [minor for minor in range(len(preference)) if fitting >> minor & 1]
     if not minors:
-        return rooms
-    best = max(minors, key=lambda minor: (wish[minor], -minor))
-    only = Room(room.free, 1 << best, room.held, room.used & 1 << best, room.functions)
-    return {**rooms, DeviceType.GPU: only}
+        return headrooms
+    best = max(minors, key=lambda minor: (preference[minor], -minor))
+    only = FreeDevices(
+        headroom.free, 1 << best, headroom.held, headroom.used & 1 << best, headroom.functions
+    )
+    return {**headrooms, DeviceType.GPU: only}
 
 
 def build(args: DeviceShareArgs, _axis: ResourceAxis) -> DeviceShare:

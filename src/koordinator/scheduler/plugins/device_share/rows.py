@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from koordinator.domain.devices.scoring import Scorer
-from koordinator.domain.devices.shortage import Shortage
+from koordinator.domain.devices.scorer import Scorer
+from koordinator.domain.devices.shortage import DeviceShortage
 from koordinator.domain.numa.rows_align import OtherHints
 from koordinator.scheduler.contract import Rejections
-from koordinator.scheduler.plugins.device_share.claims import Claimed
+from koordinator.scheduler.plugins.device_share.claims import ClaimEntry
 from koordinator.scheduler.snapshot import BoolArray, IntArray, Snapshot
 
 
@@ -26,7 +26,7 @@ class Verdicts:
         """Return that every row is accepted."""
         return Verdicts(np.zeros(count, np.int64), np.zeros(count, bool), [])
 
-    def add(self, where: IntArray | int, shortage: Shortage) -> None:
+    def add(self, where: IntArray | int, shortage: DeviceShortage) -> None:
         """Reject rows that are not rejected yet."""
         if shortage.reason not in self.reasons:
             self.reasons.append(shortage.reason)
@@ -69,7 +69,7 @@ def _by_model(view: Snapshot) -> Iterator[ModelRows]:
 
 
 def judged_of(
-    view: Snapshot, claimed: Claimed, scorer: Scorer, group: ModelRows
+    view: Snapshot, claimed: ClaimEntry, scorer: Scorer, group: ModelRows
 ) -> tuple[list[int], IntArray]:
     """Return the state of each row for the claim, and the raw score of all its devices."""
     return view.derived(
@@ -78,7 +78,7 @@ def judged_of(
     )
 
 
-def add_shortages(verdicts: Verdicts, view: Snapshot, claimed: Claimed, scorer: Scorer) -> None:
+def add_shortages(verdicts: Verdicts, view: Snapshot, claimed: ClaimEntry, scorer: Scorer) -> None:
     """Reject the rows that have not enough."""
     for group in by_model(view):
         on_model = claimed.on(view, group.model)
@@ -95,7 +95,7 @@ def add_shortages(verdicts: Verdicts, view: Snapshot, claimed: Claimed, scorer: 
 def add_unplaced(
     verdicts: Verdicts,
     view: Snapshot,
-    claimed: Claimed,
+    claimed: ClaimEntry,
     scorer: Scorer,
     zones: Callable[[], IntArray],
 ) -> None:
@@ -116,7 +116,7 @@ def add_unplaced(
             _add_numbered(verdicts, claimed, lacks)
 
 
-def _add_numbered(verdicts: Verdicts, claimed: Claimed, lacks: IntArray) -> None:
+def _add_numbered(verdicts: Verdicts, claimed: ClaimEntry, lacks: IntArray) -> None:
     """Reject the rows that lack something, ``(n,)`` by number."""
     for number in sorted(set(lacks.tolist()) - {0}):
         shortage = claimed.shortages[number]
@@ -124,7 +124,9 @@ def _add_numbered(verdicts: Verdicts, claimed: Claimed, lacks: IntArray) -> None
         verdicts.add(np.flatnonzero(lacks == number), shortage)
 
 
-def scores_of(view: Snapshot, claimed: Claimed, scorer: Scorer, zones: IntArray | None) -> IntArray:
+def scores_of(
+    view: Snapshot, claimed: ClaimEntry, scorer: Scorer, zones: IntArray | None
+) -> IntArray:
     """Return ``(n,)``: the raw scores; 0 where devices are not reported.
 
     ``zones`` are masks of NUMA nodes, 0 for all of them; None: for all of them on every row.
@@ -143,7 +145,9 @@ def scores_of(view: Snapshot, claimed: Claimed, scorer: Scorer, zones: IntArray 
     return scores
 
 
-def hints_of(view: Snapshot, claimed: Claimed, scorer: Scorer, sets: Sequence[int]) -> OtherHints:
+def hints_of(
+    view: Snapshot, claimed: ClaimEntry, scorer: Scorer, sets: Sequence[int]
+) -> OtherHints:
     """Return what the claim says of sets of NUMA nodes, by row."""
     groups = by_model(view)
     if len(groups) == 1 and isinstance(groups[0].where, slice):

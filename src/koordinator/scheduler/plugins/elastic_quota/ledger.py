@@ -14,12 +14,12 @@ from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.labels import QUOTA_NAME, is_quota_preemptible
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.quota import (
-    QuotaComplaints,
     QuotaHooks,
     QuotaPod,
     QuotaRules,
     QuotaSpec,
     QuotaTrees,
+    QuotaWarnings,
 )
 from koordinator.domain.quota.amounts import Amounts, exceeded, named_by, plus, to_text
 from koordinator.foundation.errors import InputError
@@ -50,8 +50,8 @@ class QuotaLedger:
         self.changes = 0  # grows with every change of any figure
         self.spec_changes = 0  # grows with every change of what an object says
         self.objects: dict[str, ElasticQuota] = {}  # that count, by name
-        self.complaints: dict[str, str] = {}  # what can't be, by key of the object
-        self.rules_broken = QuotaComplaints()
+        self.warnings: dict[str, str] = {}  # what can't be, by key of the object
+        self.rules_broken = QuotaWarnings()
         self._told_hooks = 0  # spec changes when hooks were last told
         self._notices: list[tuple[ElasticQuota, str]] = []
         self._by_name: defaultdict[str, dict[str, ElasticQuota]] = defaultdict(dict)
@@ -119,7 +119,7 @@ class QuotaLedger:
             del same_name[key]
             if not same_name:
                 del self._by_name[name]
-            self.complaints.pop(key, None)
+            self.warnings.pop(key, None)
         else:
             self._names[key] = name
             same_name[key] = quota
@@ -141,12 +141,12 @@ class QuotaLedger:
             del self.objects[name]
         if now is not None:
             self.objects[name] = now
-            self.complaints.pop(now.key, None)
+            self.warnings.pop(now.key, None)
             self.rules_broken.put(now)
             try:
                 self.trees.put(now)
             except InputError as error:
-                self.complaints[now.key] = str(error)
+                self.warnings[now.key] = str(error)
         self._complain_of_others(same_name)
         self._touched.add(name)
         self.spec_changes += 1
@@ -187,7 +187,7 @@ class QuotaLedger:
         first = min(same_name, default="")
         for key, quota in same_name.items():
             if key != first:
-                self.complaints[key] = (
+                self.warnings[key] = (
                     f"{subject_of(quota)}: metadata.name: found a name that {first} has too; "
                     "accepted is a name of its own, whatever the namespace: it does not count"
                 )

@@ -23,9 +23,9 @@ from koordinator.domain.quota import (
     QuotaPod,
     QuotaRules,
     QuotaTrees,
+    headroom_for,
     how_many,
     is_allowed_victim,
-    room_for,
     what_helps,
     why_not,
 )
@@ -42,17 +42,17 @@ from koordinator.scheduler.plugins.elastic_quota.job import JobInQuotas
 from koordinator.scheduler.plugins.elastic_quota.ledger import QuotaLedger, as_quota_pod
 from koordinator.scheduler.preemption import (
     NOT_HELPFUL,
-    Candidate,
+    PreemptionCandidate,
     cheapest,
+    headroom_for_job,
     minimal,
     not_eligible,
-    room_for_job,
     summary,
 )
 from koordinator.scheduler.snapshot import IntArray, PlacedPod, PodClass, ResourceAxis, Snapshot
 
 ENTRY_POINTS = "koordinator.scheduler.quota_hooks"
-NO_ROOM = "Insufficient quotas even without victims"
+NO_HEADROOM = "Insufficient quotas even without victims"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,7 +137,7 @@ class ElasticQuotaPlugin:
         ledger = self.ledger(attempt.what_if.snapshot)
         trees = ledger.trees
         if attempt.members:
-            return self._room_for_job(attempt, trees)
+            return self._headroom_for_job(attempt, trees)
         asked = ledger.quota_pod(attempt.pod_class, attempt.key)
         quota = trees.quota_for(asked)
         if quota is None or RESERVE_POD in attempt.pod_class.annotations:
@@ -158,11 +158,11 @@ class ElasticQuotaPlugin:
         own = self._in_quotas(trees, [attempt.pod_class])
         return cheapest(attempt, candidates, own.allows)
 
-    def _room_for_job(self, attempt: Attempt, trees: QuotaTrees) -> PostFilterResult:
+    def _headroom_for_job(self, attempt: Attempt, trees: QuotaTrees) -> PostFilterResult:
         own = self._in_quotas(trees, [pod_class for _, pod_class in attempt.members])
         if not own.names:
             return PostFilterResult()
-        return room_for_job(attempt, attempt.members, own.allows)
+        return headroom_for_job(attempt, attempt.members, own.allows)
 
     def _in_quotas(self, trees: QuotaTrees, pods: Sequence[PodClass]) -> JobInQuotas:
         spares = self.args.disable_default_quota_preemption
@@ -187,9 +187,9 @@ class _Search:
         self._spares_default_quota = plugin.args.disable_default_quota_preemption
         self._pods = trees.tree_of(quota).node(quota).pods
         self._assigned = trees.tree_of(quota).node(quota).assigned
-        self._room = room_for(trees.tree_of(quota), quota, asked, plugin.admission)
+        self._headroom = headroom_for(trees.tree_of(quota), quota, asked, plugin.admission)
 
-    def candidates(self) -> tuple[list[Candidate], Counter[str]]:
+    def candidates(self) -> tuple[list[PreemptionCandidate], Counter[str]]:
         """Return the nodes that can be freed, and why the others can't be."""
         attempt, snapshot = self._attempt, self._attempt.what_if.snapshot
         hopeful = attempt.rejected[attempt.resolvable]
@@ -201,8 +201,8 @@ class _Search:
         budgets = list(every) if self._spares_budgets else []
         candidates = []
         for row, pods in sorted(by_row.items()):
-            if not self._has_room(pods):
-                reasons[NO_ROOM] += 1
+            if not self._has_headroom(pods):
+                reasons[NO_HEADROOM] += 1
             elif why := attempt.what_if.why_not(attempt.pod_class, row, pods):
                 reasons.update(set(why))
             else:
@@ -240,12 +240,12 @@ class _Search:
 
     def _fits(self, row: int, without: Sequence[PlacedPod]) -> bool:
         attempt = self._attempt
-        return self._has_room(without) and not attempt.what_if.why_not(
+        return self._has_headroom(without) and not attempt.what_if.why_not(
             attempt.pod_class, row, without
         )
 
-    def _has_room(self, without: Sequence[PlacedPod]) -> bool:
-        return self._room.fits_without(self._pods[placed.key] for placed in without)
+    def _has_headroom(self, without: Sequence[PlacedPod]) -> bool:
+        return self._headroom.fits_without(self._pods[placed.key] for placed in without)
 
 
 def plugin_spec(factories: Mapping[str, HookFactory] | None = None) -> PluginSpec[ElasticQuotaArgs]:

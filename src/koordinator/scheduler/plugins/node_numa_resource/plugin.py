@@ -15,42 +15,42 @@ from koordinator.api.kubescheduler import NodeNUMAResourceArgs
 from koordinator.api.labels import POD_PRIORITY_CLASS, POD_QOS_CLASS
 from koordinator.domain.cpus.binding import FRACTIONAL_CPUS, completed_spec
 from koordinator.domain.numa.align_kernel import AlignedScores
-from koordinator.domain.numa.ledger import NumaHolding
+from koordinator.domain.numa.ledger import NumaAllocation
 from koordinator.domain.numa.request import NumaRequest
-from koordinator.domain.numa.scoring import ZoneScorer
-from koordinator.domain.numa.trial import INVALID_LAYOUT, NumaTrial, Shortage
+from koordinator.domain.numa.trial import INVALID_LAYOUT, NumaShortage, NumaTrial
+from koordinator.domain.numa.zone_scorer import ZoneScorer
 from koordinator.domain.usage_kernels import MeanShare
 from koordinator.scheduler.contract import (
     NOTHING,
     Action,
+    AllocationResult,
     EventHint,
-    Holding,
     NumaHintProvider,
     PluginSpec,
     Reads,
     Refusal,
     Rejections,
 )
-from koordinator.scheduler.plugins.node_numa_resource.aligned import (
-    Placement,
-    Settings,
+from koordinator.scheduler.plugins.node_numa_resource.alignment import (
+    AlignmentSettings,
+    NumaPlacement,
     align_at,
     align_view,
     kept_at,
     policy_at,
     request_at,
 )
-from koordinator.scheduler.plugins.node_numa_resource.asked import Asked, asked_of
-from koordinator.scheduler.plugins.node_numa_resource.rows import is_plain, scores, verdicts
-from koordinator.scheduler.plugins.node_numa_resource.telling import (
+from koordinator.scheduler.plugins.node_numa_resource.messages import (
     numa_in_words,
     size_for_numa,
     smaller_for_numa,
 )
+from koordinator.scheduler.plugins.node_numa_resource.requirements import NumaRequirements, asked_of
+from koordinator.scheduler.plugins.node_numa_resource.rows import is_plain, scores, verdicts
 from koordinator.scheduler.snapshot import (
-    NO_BELONGINGS,
-    Belongings,
+    NO_ALLOCATION,
     IntArray,
+    PodAllocation,
     PodClass,
     ResourceAxis,
     Snapshot,
@@ -66,7 +66,7 @@ class NodeNumaResource:
 
     reads: ClassVar = Reads.PLACED
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AlignmentSettings) -> None:
         self.settings = settings
         self._versioned: tuple[Any, ...] = ()  # providers that have a version
 
@@ -92,7 +92,7 @@ class NodeNumaResource:
 
     def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
         asked = self._asked(snapshot, pod)
-        if not isinstance(asked, Asked):
+        if not isinstance(asked, NumaRequirements):
             return False
         policies, binding, amplified = snapshot.numa.traits
         own = asked.own is not None or asked.policy is not NumaTopologyPolicy.NONE
@@ -100,7 +100,7 @@ class NodeNumaResource:
 
     def moves_sums_only(self, snapshot: Snapshot, pod: PodClass) -> bool:
         asked = self._asked(snapshot, pod)
-        if not isinstance(asked, Asked):
+        if not isinstance(asked, NumaRequirements):
             return True
         policies, binding, _ = snapshot.numa.traits
         own = asked.own is not None or asked.policy is not NumaTopologyPolicy.NONE
@@ -108,36 +108,36 @@ class NodeNumaResource:
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         asked = self._asked(snapshot, pod)
-        if not isinstance(asked, Asked):
+        if not isinstance(asked, NumaRequirements):
             return Rejections.none(snapshot)
 
         def explain(place: int) -> Sequence[str]:
             found = align_at(self.settings, snapshot, place, pod, asked)
-            return () if isinstance(found, Placement) else found
+            return () if isinstance(found, NumaPlacement) else found
 
         found = verdicts(snapshot, asked, lambda: self._aligned(snapshot, pod, asked))
         return found.rejections(explain)
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         asked = self._asked(view, pod)
-        return numa_in_words(view, asked) if isinstance(asked, Asked) else ""
+        return numa_in_words(view, asked) if isinstance(asked, NumaRequirements) else ""
 
     def smaller(self, view: Snapshot, pod: PodClass) -> list[dict[str, int]]:
         """Return what the NUMA nodes have left, the one with the most CPU first."""
         asked = self._asked(view, pod)
-        return smaller_for_numa(view, asked) if isinstance(asked, Asked) else []
+        return smaller_for_numa(view, asked) if isinstance(asked, NumaRequirements) else []
 
     def size(self, view: Snapshot, pod: PodClass) -> str:
         asked = self._asked(view, pod)
-        return size_for_numa(view, asked) if isinstance(asked, Asked) else ""
+        return size_for_numa(view, asked) if isinstance(asked, NumaRequirements) else ""
 
     def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        return isinstance(self._asked(snapshot, pod), Asked)
+        return isinstance(self._asked(snapshot, pod), NumaRequirements)
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return how full the nodes would be, or the NUMA nodes that the pod gets, ``(n,)``."""
         asked = self._asked(snapshot, pod)
-        if not isinstance(asked, Asked):
+        if not isinstance(asked, NumaRequirements):
             return np.zeros(len(snapshot), np.int64)
         return scores(
             snapshot,
@@ -148,7 +148,7 @@ class NodeNumaResource:
 
     def formula(self, snapshot: Snapshot, pod: PodClass) -> MeanShare | None:
         asked = self._asked(snapshot, pod)
-        if not isinstance(asked, Asked) or not is_plain(snapshot, asked):
+        if not isinstance(asked, NumaRequirements) or not is_plain(snapshot, asked):
             return None
         return asked.formula(snapshot.resources, self.settings.scorer)
 
@@ -156,25 +156,27 @@ class NodeNumaResource:
 
     def aligns(self, snapshot: Snapshot, pod: PodClass) -> bool:
         asked = self._asked(snapshot, pod)
-        return isinstance(asked, Asked) and bool(asked.policy or snapshot.numa.traits[0])
+        return isinstance(asked, NumaRequirements) and bool(asked.policy or snapshot.numa.traits[0])
 
     def numa_nodes(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         asked = self._asked(snapshot, pod)
-        if not isinstance(asked, Asked) or not self.aligns(snapshot, pod):
+        if not isinstance(asked, NumaRequirements) or not self.aligns(snapshot, pod):
             return np.zeros(len(snapshot), np.int64)
         return self._aligned(snapshot, pod, asked).zones
 
     def numa_nodes_at(self, node: Snapshot, pod: PodClass) -> int:
         asked = self._asked(node, pod)
-        if not isinstance(asked, Asked):
+        if not isinstance(asked, NumaRequirements):
             return 0
         found = self._aligned_at(node, pod, asked)
-        return found.zones if isinstance(found, Placement) else 0
+        return found.zones if isinstance(found, NumaPlacement) else 0
 
-    def reserve(self, node: Snapshot, pod: PodClass, _wish: IntArray | None) -> Holding | Refusal:
+    def reserve(
+        self, node: Snapshot, pod: PodClass, _wish: IntArray | None
+    ) -> AllocationResult | Refusal:
         """Take CPUs, and amounts of NUMA nodes."""
         asked, row = self._asked(node, pod), int(node.row_numbers[0])
-        if not isinstance(asked, Asked) or is_plain(node, asked):
+        if not isinstance(asked, NumaRequirements) or is_plain(node, asked):
             return NOTHING
         request, policy = request_at(row, node, asked), policy_at(row, node, asked)
         if request is None:
@@ -184,16 +186,16 @@ class NodeNumaResource:
         if request.binding is not None and not node.numa.layout[row]:
             return Refusal(INVALID_LAYOUT)
         found = self._aligned_at(node, pod, asked)
-        if not isinstance(found, Placement):
+        if not isinstance(found, NumaPlacement):
             return Refusal(", ".join(found), resolvable=True)
         return self._held(node, found, asked, request)
 
     def _held(
-        self, node: Snapshot, found: Placement, asked: Asked, request: NumaRequest
-    ) -> Holding | Refusal:
+        self, node: Snapshot, found: NumaPlacement, asked: NumaRequirements, request: NumaRequest
+    ) -> AllocationResult | Refusal:
         """Return what a pod takes, worked out once for nodes in the same state."""
         if found.held is not None:
-            return _holding(found.held, asked, request)
+            return _allocation(found.held, asked, request)
         row, kept = int(node.row_numbers[0]), kept_at(node)
         state = node.numa.state(row, found.zones)
         key = (found.zones, int(node.numa.bind_policy[row]), state, kept.preferred_cpus)
@@ -201,22 +203,22 @@ class NodeNumaResource:
         if known is None:
             numa_node = node.numa.node(row, pack=self.settings.pack)
             held = NumaTrial(numa_node, request, kept).allocate(found.zones or None)
-            if isinstance(held, Shortage):
+            if isinstance(held, NumaShortage):
                 return Refusal(", ".join(held.reasons), resolvable=True)
             if len(asked.held) >= KEEP:
                 asked.held.clear()
-            known = asked.held[key] = _holding(held, asked, request)
+            known = asked.held[key] = _allocation(held, asked, request)
         return known
 
     # -- worked out once ---------------------------------------------------------------------
 
-    def _asked(self, snapshot: Snapshot, pod: PodClass) -> Asked | str | None:
-        asked: Asked | str | None = pod.facts.get(self, _UNREAD)
+    def _asked(self, snapshot: Snapshot, pod: PodClass) -> NumaRequirements | str | None:
+        asked: NumaRequirements | str | None = pod.facts.get(self, _UNREAD)
         if asked is _UNREAD:
             asked = pod.facts[self] = asked_of(snapshot, pod, self.settings.default_policy)
         return asked
 
-    def _aligned(self, view: Snapshot, pod: PodClass, asked: Asked) -> AlignedScores:
+    def _aligned(self, view: Snapshot, pod: PodClass, asked: NumaRequirements) -> AlignedScores:
         def derive() -> AlignedScores:
             aligned = align_view(self.settings, view, pod, asked)
             zones = np.where(aligned.admitted, aligned.zones, -1)
@@ -230,43 +232,45 @@ class NodeNumaResource:
         return view.node_version, [provider.version(view) for provider in self._versioned]
 
     def _aligned_at(
-        self, node: Snapshot, pod: PodClass, asked: Asked
-    ) -> Placement | tuple[str, ...]:
+        self, node: Snapshot, pod: PodClass, asked: NumaRequirements
+    ) -> NumaPlacement | tuple[str, ...]:
         """Return where the pod goes on the one row of the view, or why nowhere."""
 
-        def derive() -> Placement | tuple[str, ...]:
+        def derive() -> NumaPlacement | tuple[str, ...]:
             row = int(node.row_numbers[0])
             policy = policy_at(row, node, asked)
             if policy is NumaTopologyPolicy.NONE:
-                return Placement(0)
+                return NumaPlacement(0)
             # What was found when nodes were compared is not what a reservation leaves, once one is
             # nominated.
             is_same = node.nominated is None and not node.borrowed
             if policy is not NumaTopologyPolicy.BEST_EFFORT and is_same:
                 known = asked.known_zones.at(node, self._version(node), row)
                 if known is not None:
-                    return Placement(known)
+                    return NumaPlacement(known)
             return align_at(self.settings, node, 0, pod, asked)
 
         return node.derived((self, "row", pod.id), derive)
 
 
-def _holding(held: NumaHolding, asked: Asked, request: NumaRequest) -> Holding:
+def _allocation(
+    held: NumaAllocation, asked: NumaRequirements, request: NumaRequest
+) -> AllocationResult:
     """Return what a pod takes, and what is written about it."""
     annotations = RESOURCE_STATUS.entry(held.status(asked.notations))
     if request.binding is not None:
         spec = completed_spec(asked.spec, request.binding)
         annotations |= RESOURCE_SPEC.entry(spec) if spec is not None else {}
-    belongings = NO_BELONGINGS
+    pod_allocation = NO_ALLOCATION
     if held.cpus or held.zones:
-        belongings = Belongings(numa=held, annotations=annotations)
-    return Holding(belongings, annotations)
+        pod_allocation = PodAllocation(numa=held, annotations=annotations)
+    return AllocationResult(pod_allocation, annotations)
 
 
 def build(args: NodeNUMAResourceArgs, _axis: ResourceAxis) -> NodeNumaResource:
     weights = {resource.name: resource.weight for resource in args.scoring_strategy.resources}
     return NodeNumaResource(
-        Settings(
+        AlignmentSettings(
             args.default_cpu_bind_policy,
             ZoneScorer(weights, pack=args.scoring_strategy.type == "MostAllocated"),
             ZoneScorer(weights, pack=args.numa_scoring_strategy.type == "MostAllocated"),

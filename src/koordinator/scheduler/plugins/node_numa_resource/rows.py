@@ -21,14 +21,14 @@ from koordinator.domain.numa.offer import MISSING_ZONES
 from koordinator.domain.numa.policy import POLICY_MISMATCH
 from koordinator.domain.numa.request import NumaRequest
 from koordinator.domain.numa.rows import POLICIES as BINDABLE
-from koordinator.domain.numa.scoring import ALWAYS_SCORED, MAX_SCORE, ZoneScorer
 from koordinator.domain.numa.trial import INVALID_LAYOUT, NOT_ENOUGH_CPUS
+from koordinator.domain.numa.zone_scorer import ALWAYS_SCORED, MAX_SCORE, ZoneScorer
 from koordinator.scheduler.contract import Rejections
-from koordinator.scheduler.plugins.node_numa_resource.aligned import (
+from koordinator.scheduler.plugins.node_numa_resource.alignment import (
     Kinds,
     kinds_of,
 )
-from koordinator.scheduler.plugins.node_numa_resource.asked import Asked
+from koordinator.scheduler.plugins.node_numa_resource.requirements import NumaRequirements
 from koordinator.scheduler.snapshot import BoolArray, IntArray, Snapshot
 from koordinator.scheduler.snapshot.numa import BIND_POLICIES, POLICIES
 
@@ -73,7 +73,9 @@ class Codes:
         return Rejections(codes, REASONS, lambda: (codes & NEVER) > 0, reasons)
 
 
-def verdicts(view: Snapshot, asked: Asked, aligned: Callable[[], AlignedScores]) -> Codes:
+def verdicts(
+    view: Snapshot, asked: NumaRequirements, aligned: Callable[[], AlignedScores]
+) -> Codes:
     """Return why each row can't take the pod; ``aligned`` is asked if there is a policy."""
     numa, rows = view.numa, view.row_numbers
     found, kinds = Codes(len(rows)), kinds_of(view, asked)
@@ -94,7 +96,7 @@ def verdicts(view: Snapshot, asked: Asked, aligned: Callable[[], AlignedScores])
     return found
 
 
-def _add_by_binding(found: Codes, view: Snapshot, asked: Asked, kinds: Kinds) -> None:
+def _add_by_binding(found: Codes, view: Snapshot, asked: NumaRequirements, kinds: Kinds) -> None:
     requests = [(code, where, asked.request(BIND_POLICIES[code])) for code, where in _binds(kinds)]
     for _, where, request in requests:
         if request is None:
@@ -117,7 +119,7 @@ def _binds(kinds: Kinds) -> list[tuple[int, Where]]:
     return [(code, kinds.binds == code) for code in set(kinds.binds.tolist())]
 
 
-def _add_amplified(found: Codes, view: Snapshot, asked: Asked, binds: BoolArray) -> None:
+def _add_amplified(found: Codes, view: Snapshot, asked: NumaRequirements, binds: BoolArray) -> None:
     if not asked.cpu_milli:
         return
     ratios = view.numa.node_ratio[view.row_numbers]
@@ -162,13 +164,16 @@ def _add_unbindable(
         found.add(here & (kinds.policies == 0) & short, NOT_ENOUGH_CPUS)
 
 
-def is_plain(view: Snapshot, asked: Asked) -> bool:
+def is_plain(view: Snapshot, asked: NumaRequirements) -> bool:
     """Return whether neither the nodes nor the pod have any wishes."""
     return asked.own is None and not (asked.policy or any(view.numa.traits))
 
 
 def scores(
-    view: Snapshot, asked: Asked, scorer: ZoneScorer, aligned: Callable[[], AlignedScores]
+    view: Snapshot,
+    asked: NumaRequirements,
+    scorer: ZoneScorer,
+    aligned: Callable[[], AlignedScores],
 ) -> IntArray:
     """Return ``(n,)``: how full the nodes, or the NUMA nodes that the pod gets, would be.
 

@@ -23,13 +23,13 @@ from koordinator.scheduler.contract import (
     Action,
     ClusterEvent,
     EventHint,
-    Hint,
     NoArgs,
     PluginSpec,
+    QueueingHint,
     Reads,
     Rejections,
 )
-from koordinator.scheduler.plugins.node_volume_limits.attached import attached_volumes
+from koordinator.scheduler.plugins.node_volume_limits.attached_volumes import attached_volumes
 from koordinator.scheduler.plugins.node_volume_limits.volumes import (
     Attachable,
     behind_claim,
@@ -58,67 +58,67 @@ class NodeVolumeLimits:
         reason = _unusable_claim(snapshot, pod)
         if reason:
             return Rejections.where(np.ones(len(snapshot), bool), reason, unresolvable=True)
-        whole = snapshot.whole
-        exceeded = _exceeded(whole, list(_volumes(whole, pod)))
+        cluster = snapshot.cluster
+        exceeded = _exceeded(cluster, list(_volumes(cluster, pod)))
         if snapshot.rows is not None:
             exceeded = exceeded[snapshot.rows]
         return Rejections.where(exceeded, REASON)
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Tell of each driver how many volumes there are, how many more there would be."""
-        whole, row = view.whole, int(view.row_numbers[0])
+        cluster, row = view.cluster, int(view.row_numbers[0])
         return "; ".join(
             f"{driver}: {known} of {limit} volumes are attached, the pod brings {new} more"
-            for driver, known, new, limit in _counts(whole, row, list(_volumes(whole, pod)))
+            for driver, known, new, limit in _counts(cluster, row, list(_volumes(cluster, pod)))
             if known + new > limit
         )
 
 
-def _exceeded(whole: Snapshot, wanted: list[Attachable]) -> BoolArray:
+def _exceeded(cluster: Snapshot, wanted: list[Attachable]) -> BoolArray:
     """Return ``(n,)``: some driver would have more volumes than the node allows."""
-    attached = attached_volumes(whole)
-    exceeded = np.zeros(len(whole), bool)
+    attached = attached_volumes(cluster)
+    exceeded = np.zeros(len(cluster), bool)
     by_driver: defaultdict[str, list[Attachable]] = defaultdict(list)
     for volume in wanted:
         by_driver[volume.driver].append(volume)
     for driver, volumes in by_driver.items():
         for row in attached.suspects(driver, len(volumes)):
-            known, new = _on_row(whole, row, driver, volumes)
+            known, new = _on_row(cluster, row, driver, volumes)
             if new:
                 exceeded[row] |= known + new > attached.limit(driver, row)
     return exceeded
 
 
-def _on_row(whole: Snapshot, row: int, driver: str, volumes: list[Attachable]) -> tuple[int, int]:
+def _on_row(cluster: Snapshot, row: int, driver: str, volumes: list[Attachable]) -> tuple[int, int]:
     """Return how many volumes of a driver are on a row, and how many of these are new to it."""
-    attached = attached_volumes(whole)
-    used = attached.of_pods(row, whole)
+    attached = attached_volumes(cluster)
+    used = attached.of_pods(row, cluster)
     new = {volume.name for volume in volumes if attached.counts(volume, row)} - used
     if not new:
         return 0, 0
-    all_used = used.union(attached.attached(row, whole))
+    all_used = used.union(attached.attached(row, cluster))
     return sum(name[0] == driver for name in all_used), len(new)
 
 
 def _counts(
-    whole: Snapshot, row: int, wanted: list[Attachable]
+    cluster: Snapshot, row: int, wanted: list[Attachable]
 ) -> Iterator[tuple[str, int, int, int]]:
     """Yield each driver, its volumes on a row, new ones, and how many there may be."""
-    attached = attached_volumes(whole)
+    attached = attached_volumes(cluster)
     for driver in dict.fromkeys(volume.driver for volume in wanted):
         volumes = [volume for volume in wanted if volume.driver == driver]
-        known, new = _on_row(whole, row, driver, volumes)
+        known, new = _on_row(cluster, row, driver, volumes)
         if new:
             yield driver, known, new, attached.limit(driver, row)
 
 
-def _volumes(whole: Snapshot, pod: PodClass) -> Iterator[Attachable]:
+def _volumes(cluster: Snapshot, pod: PodClass) -> Iterator[Attachable]:
     """Yield the pod's volumes.  Its claims are known to exist."""
     for volume in countable(pod):
         name = claim_name(pod.name, volume)
         if name:
-            claim = whole.objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}")
-            found = behind_claim(whole.objects, claim) if claim else None
+            claim = cluster.objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}")
+            found = behind_claim(cluster.objects, claim) if claim else None
         else:
             found = inline(volume)
         if found is not None:
@@ -140,27 +140,27 @@ def _unusable_claim(snapshot: Snapshot, pod: PodClass) -> str:
     return ""
 
 
-def _on_pod_deleted(_pod: KubeObject, event: ClusterEvent) -> Hint:
+def _on_pod_deleted(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
     gone = event.old
     helps = not isinstance(gone, Pod) or any(map(may_count, gone.spec.volumes))
-    return Hint.QUEUE if helps else Hint.SKIP
+    return QueueingHint.QUEUE if helps else QueueingHint.SKIP
 
 
-def _on_claim_added(pod: KubeObject, event: ClusterEvent) -> Hint:
+def _on_claim_added(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
     claim = event.new
     helps = (
         isinstance(pod, Pod) and isinstance(claim, PersistentVolumeClaim) and uses_claim(pod, claim)
     )
-    return Hint.QUEUE if helps else Hint.SKIP
+    return QueueingHint.QUEUE if helps else QueueingHint.SKIP
 
 
-def _on_csi_node(_pod: KubeObject, event: ClusterEvent) -> Hint:
+def _on_csi_node(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
     old, new = event.old, event.new
     if not isinstance(old, CsiNode) or not isinstance(new, CsiNode):
-        return Hint.QUEUE
+        return QueueingHint.QUEUE
     before, after = _limits(old), _limits(new)
     raised = any(driver not in after or after[driver] > limit for driver, limit in before.items())
-    return Hint.QUEUE if raised else Hint.SKIP
+    return QueueingHint.QUEUE if raised else QueueingHint.SKIP
 
 
 def _limits(node: CsiNode) -> dict[str, int]:

@@ -18,15 +18,15 @@ from koordinator.api.kubescheduler.gates import OMIT_NODE_LABELS
 from koordinator.api.labels import is_preemptible
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod
-from koordinator.domain.reservations.fitting import Ignored
+from koordinator.domain.reservations.fit import IgnoredResources
 from koordinator.domain.reservations.offer import AllocatePolicy
-from koordinator.domain.reservations.reserve_pod import TERMS, Terms, is_for_others
+from koordinator.domain.reservations.reserve_pod import TERMS, ReservePodTerms, is_for_others
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import (
     Action,
+    AllocationResult,
     Attempt,
     EventHint,
-    Holding,
     Nomination,
     NumaAligner,
     NumaHintProvider,
@@ -38,24 +38,24 @@ from koordinator.scheduler.contract import (
     Shortlist,
     spread_of,
 )
-from koordinator.scheduler.plugins.reservation.judging import Judge, Judgement
-from koordinator.scheduler.plugins.reservation.known import (
-    Known,
-    read_asking,
-)
-from koordinator.scheduler.plugins.reservation.placing import placing, reserves, together
+from koordinator.scheduler.plugins.reservation.judgement import Judge, Judgement
+from koordinator.scheduler.plugins.reservation.placement import placing, reserves, together
 from koordinator.scheduler.plugins.reservation.pre_allocation import (
     NO_CANDIDATES,
-    Plan,
     PreAllocation,
+    PreAllocationPlan,
 )
 from koordinator.scheduler.plugins.reservation.summary import in_words, summary
+from koordinator.scheduler.plugins.reservation.usable_holds import (
+    UsableHolds,
+    read_asking,
+)
 from koordinator.scheduler.preemption import preempt
 from koordinator.scheduler.snapshot import (
-    Belongings,
     IntArray,
     Loans,
     PlacedPod,
+    PodAllocation,
     PodClass,
     ResourceAxis,
     Snapshot,
@@ -74,7 +74,7 @@ class Reservations:
 
     def __init__(self, args: ReservationArgs) -> None:
         self.args = args
-        self.ignored = Ignored(
+        self.ignored = IgnoredResources(
             frozenset(args.ignored_resources), frozenset(args.ignored_resource_groups)
         )
         self.parts: tuple[Any, ...] = ()
@@ -96,21 +96,21 @@ class Reservations:
 
     def loans(self, snapshot: Snapshot, pod: PodClass) -> Loans | None:
         known = self._known(snapshot, pod)
-        if isinstance(known, Known):
+        if isinstance(known, UsableHolds):
             return known.refresh(snapshot, pod)
         return known.refresh(snapshot) if isinstance(known, PreAllocation) else None
 
-    def _known(self, snapshot: Snapshot, pod: PodClass) -> Known | PreAllocation | str | None:
+    def _known(self, snapshot: Snapshot, pod: PodClass) -> UsableHolds | PreAllocation | str | None:
         """Return what is known of the class; None if it reserves what nobody has yet.
 
         A text if what it says can't be read.
         """
-        known: Known | PreAllocation | str | None = pod.facts.get(self, "")
+        known: UsableHolds | PreAllocation | str | None = pod.facts.get(self, "")
         if known == "":
             known = pod.facts[self] = self._read(snapshot, pod)
         return known
 
-    def _read(self, snapshot: Snapshot, pod: PodClass) -> Known | PreAllocation | str | None:
+    def _read(self, snapshot: Snapshot, pod: PodClass) -> UsableHolds | PreAllocation | str | None:
         if RESERVE_POD in pod.annotations:
             terms = self._terms(pod)
             if terms.pre_allocation is None:
@@ -122,10 +122,10 @@ class Reservations:
         asking = read_asking(snapshot, pod)
         if isinstance(asking, str):
             return asking
-        return Known(asking, OMIT_NODE_LABELS in self.gates)
+        return UsableHolds(asking, OMIT_NODE_LABELS in self.gates)
 
-    def _is_required(self, known: Known | PreAllocation | str | None) -> bool:
-        return isinstance(known, Known) and known.asking.wish.affinity is not None
+    def _is_required(self, known: UsableHolds | PreAllocation | str | None) -> bool:
+        return isinstance(known, UsableHolds) and known.asking.selector.affinity is not None
 
     # -- which nodes -------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class Reservations:
         if snapshot.loans is None:
             return Refusal(NO_MATCH)
         if known.nodes is None:
-            names = snapshot.whole.node_names
+            names = snapshot.cluster.node_names
             known.nodes = frozenset(names[row] for row in snapshot.loans.on_row)
         return Shortlist(known.nodes)
 
@@ -165,9 +165,11 @@ class Reservations:
             return judged
         return together(placing(snapshot, pod, AllocatePolicy.ALIGNED), judged)
 
-    def _filter_by_use(self, snapshot: Snapshot, pod: PodClass, known: Known | str) -> Rejections:
+    def _filter_by_use(
+        self, snapshot: Snapshot, pod: PodClass, known: UsableHolds | str
+    ) -> Rejections:
         required = self._is_required(known)
-        if isinstance(known, str) or (known.asking.wish.ignores and not required):
+        if isinstance(known, str) or (known.asking.selector.ignores and not required):
             return Rejections.none(snapshot)
         judged = self._judged(snapshot, pod, known)
         codes = np.full(len(snapshot), int(required), np.int64)
@@ -182,9 +184,9 @@ class Reservations:
         unmatched[list(judged)] = False
         return Rejections(codes, (NO_MATCH,), unmatched, explain)
 
-    def _terms(self, pod: PodClass) -> Terms:
+    def _terms(self, pod: PodClass) -> ReservePodTerms:
         """Return the terms of a reservation."""
-        return TERMS.read(ObjectMeta(annotations=dict(pod.annotations))) or Terms()
+        return TERMS.read(ObjectMeta(annotations=dict(pod.annotations))) or ReservePodTerms()
 
     def _filter_over_pods(
         self, snapshot: Snapshot, pod: PodClass, known: PreAllocation
@@ -202,12 +204,14 @@ class Reservations:
 
         return Rejections(codes, placed.reasons, placed.unresolvable, explain)
 
-    def _plans(self, snapshot: Snapshot, pod: PodClass, known: PreAllocation) -> dict[int, Plan]:
+    def _plans(
+        self, snapshot: Snapshot, pod: PodClass, known: PreAllocation
+    ) -> dict[int, PreAllocationPlan]:
         """Return what comes of the rows that it judges, by place in the view."""
         loans = snapshot.loans
         on_row = loans.on_row if loans is not None else {}
 
-        def derive() -> dict[int, Plan]:
+        def derive() -> dict[int, PreAllocationPlan]:
             rows = snapshot.row_numbers.tolist()
             return {
                 place: known.at(snapshot, place, on_row.get(rows[place], {}).values(), pod)
@@ -216,12 +220,14 @@ class Reservations:
 
         return snapshot.derived((self, "plans", pod.id), derive)
 
-    def _judged(self, snapshot: Snapshot, pod: PodClass, known: Known) -> dict[int, Judgement]:
+    def _judged(
+        self, snapshot: Snapshot, pod: PodClass, known: UsableHolds
+    ) -> dict[int, Judgement]:
         """Return what came of the rows with loans, by place in the view.
 
         To a pod that ignores what is reserved, each of them is as good as a free node.
         """
-        loans, ignores = snapshot.loans, known.asking.wish.ignores
+        loans, ignores = snapshot.loans, known.asking.selector.ignores
         if loans is None:
             return {}
 
@@ -239,14 +245,14 @@ class Reservations:
 
         return snapshot.derived((self, "judged", pod.id), derive)
 
-    def _judge(self, snapshot: Snapshot, pod: PodClass, known: Known) -> Judge:
+    def _judge(self, snapshot: Snapshot, pod: PodClass, known: UsableHolds) -> Judge:
         return Judge(snapshot, pod, known.asking, self.ignored, self.parts)
 
     # -- which are better --------------------------------------------------------------------
 
     def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
         known = self._known(snapshot, pod)
-        ignores = isinstance(known, Known) and known.asking.wish.ignores
+        ignores = isinstance(known, UsableHolds) and known.asking.selector.ignores
         return snapshot.loans is not None and not ignores
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
@@ -258,10 +264,10 @@ class Reservations:
         raw = np.zeros(len(snapshot), np.int64)
         known = self._known(snapshot, pod)
         if isinstance(known, PreAllocation):
-            raw[:] = -known.score_of(Plan())
+            raw[:] = -known.score_of(PreAllocationPlan())
             for place, plan in self._plans(snapshot, pod, known).items():
                 raw[place] = -known.score_of(plan)
-        if not isinstance(known, Known) or known.asking.wish.ignores:
+        if not isinstance(known, UsableHolds) or known.asking.selector.ignores:
             return raw
         judge = self._judge(snapshot, pod, known)
         for place, judgement in self._judged(snapshot, pod, known).items():
@@ -289,11 +295,11 @@ class Reservations:
         known = self._known(node, pod)
         loans, row = node.loans, int(node.row_numbers[0])
         if isinstance(known, PreAllocation):
-            taken = self._plans(node, pod, known).get(0, Plan()).taken
+            taken = self._plans(node, pod, known).get(0, PreAllocationPlan()).taken
             return Nomination(lent=taken, first=taken)
-        if not isinstance(known, Known) or loans is None:
+        if not isinstance(known, UsableHolds) or loans is None:
             return Nomination()
-        if known.asking.wish.ignores:
+        if known.asking.selector.ignores:
             return Nomination(lent=tuple(loans.at(row)))
         judgement = self._judged(node, pod, known).get(0)
         if judgement is not None and judgement.fitting:
@@ -303,20 +309,22 @@ class Reservations:
             return Refusal(NO_MATCH)
         return Nomination()
 
-    def reserve(self, node: Snapshot, pod: PodClass, _wish: IntArray | None) -> Holding:
+    def reserve(self, node: Snapshot, pod: PodClass, _wish: IntArray | None) -> AllocationResult:
         """Note on the pod which reservation it uses, or for a reservation which pods do."""
         if isinstance(self._known(node, pod), PreAllocation):
             pods = tuple(hold.placed.pod for hold in node.borrowed)
             if not pods:
-                return Holding()
+                return AllocationResult()
             uids = frozenset(each.metadata.uid for each in pods)
-            return Holding(Belongings(takes_over=uids), takes_over=pods)
+            return AllocationResult(PodAllocation(takes_over=uids), takes_over=pods)
         hold = node.nominated
         if hold is None:
-            return Holding()
+            return AllocationResult()
         used = ReservationAllocated(name=hold.offer.name, uid=hold.offer.uid)
         annotations = ALLOCATED.entry(used)
-        return Holding(Belongings(uses=hold.offer.uid, annotations=annotations), annotations)
+        return AllocationResult(
+            PodAllocation(uses=hold.offer.uid, annotations=annotations), annotations
+        )
 
     # -- why not -----------------------------------------------------------------------------
 
@@ -345,14 +353,14 @@ class Reservations:
     def lacking(self, view: Snapshot, pod: PodClass) -> dict[str, int] | None:
         known, loans = self._known(view, pod), view.loans
         here = tuple(loans.at(int(view.row_numbers[0]))) if loans is not None else ()
-        if not here or not isinstance(known, Known) or known.asking.wish.ignores:
+        if not here or not isinstance(known, UsableHolds) or known.asking.selector.ignores:
             return None
         return self._judge(view, pod, known).lacking(0, here)
 
     def refusal_detail(self, snapshot: Snapshot, pod: PodClass) -> str:
         """Tell what is against the reservations of which the pod is an owner."""
         known = self._known(snapshot, pod)
-        if not isinstance(known, Known) or not self._is_required(known):
+        if not isinstance(known, UsableHolds) or not self._is_required(known):
             return ""
         return in_words(known.verdicts(snapshot, pod))
 
@@ -360,7 +368,7 @@ class Reservations:
         """Say which reservation there is, or that the pod could do without one."""
         if AFFINITY.key not in it.metadata.annotations:
             return []
-        found, loans = [], view.whole.loans
+        found, loans = [], view.cluster.loans
         here = loans.at(int(view.row_numbers[0])) if loans is not None else ()
         for hold in here:
             named = AFFINITY.entry(ReservationAffinity(name=hold.offer.name))
@@ -373,7 +381,7 @@ class Reservations:
         self, snapshot: Snapshot, pod: PodClass, reasons_at: Callable[[int], Sequence[str]]
     ) -> list[str]:
         known = self._known(snapshot, pod)
-        if not isinstance(known, Known):
+        if not isinstance(known, UsableHolds):
             return []
         verdicts = known.verdicts(snapshot, pod)
         return summary(verdicts, reasons_at, required=self._is_required(known))

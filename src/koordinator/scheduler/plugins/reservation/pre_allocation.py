@@ -17,24 +17,28 @@ from koordinator.api.kubescheduler import ReservationArgs
 from koordinator.api.labels import PRE_ALLOCATION_REQUIRED, is_true
 from koordinator.api.meta import ObjectMeta
 from koordinator.domain.pod_requests import pod_requests
-from koordinator.domain.reservations.fitting import (
+from koordinator.domain.reservations.fit import (
     PODS,
     PREFIX,
-    Ignored,
+    IgnoredResources,
     score,
     short_in_reservation,
     short_on_node,
 )
-from koordinator.domain.reservations.matching import TAKEN, Asking, read_wish
+from koordinator.domain.reservations.match import (
+    TAKEN,
+    ReservationRequester,
+    read_reservation_selector,
+)
 from koordinator.domain.reservations.offer import (
     AllocatePolicy,
     Amounts,
-    Offer,
+    ReservationOffer,
     restricted_of,
     withheld_in,
 )
-from koordinator.domain.reservations.owners import Claimant, claimant_of, is_owner
-from koordinator.domain.reservations.reserve_pod import Terms
+from koordinator.domain.reservations.owners import OwnerCandidate, is_owner, owner_candidate_of
+from koordinator.domain.reservations.reserve_pod import ReservePodTerms
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import MAX_SCORE
 from koordinator.scheduler.plugins.reservation.trial import short_of_parts
@@ -55,7 +59,7 @@ NOT_ENOUGH: Final = "node(s) no pod(s) to meet the pre-allocation requirements"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PreAllocationPlan:
     """What comes of a node: the pods to take over, or why not."""
 
     taken: tuple[Hold, ...] = ()
@@ -66,10 +70,10 @@ class Plan:
 class PreAllocation:
     """What is known of one class of reservations that may take over pods."""
 
-    terms: Terms
-    offer: Offer
+    terms: ReservePodTerms
+    offer: ReservationOffer
     args: ReservationArgs
-    ignored: Ignored
+    ignored: IgnoredResources
     is_required: bool
     parts: Sequence[Any]  # plugins for parts of nodes
     loans: Loans = field(default_factory=Loans)
@@ -77,7 +81,7 @@ class PreAllocation:
 
     @staticmethod
     def of(
-        pod: PodClass, terms: Terms, args: ReservationArgs, parts: Sequence[Any]
+        pod: PodClass, terms: ReservePodTerms, args: ReservationArgs, parts: Sequence[Any]
     ) -> "PreAllocation":
         """Return it for a reservation with these terms.
 
@@ -85,7 +89,7 @@ class PreAllocation:
         """
         amounts, policy = pod_requests(pod.spec), AllocatePolicy(terms.allocate_policy)
         meta = ObjectMeta(annotations={**pod.annotations, NODE_RESERVATION.key: terms.withheld})
-        offer = Offer(
+        offer = ReservationOffer(
             uid=terms.uid,
             name=terms.name,
             owners=terms.owners,
@@ -96,7 +100,7 @@ class PreAllocation:
             withheld=withheld_in(meta),
             restricted=restricted_of(amounts, policy, meta),
         )
-        ignored = Ignored(
+        ignored = IgnoredResources(
             frozenset(args.ignored_resources), frozenset(args.ignored_resource_groups)
         )
         required = is_true(pod.labels, PRE_ALLOCATION_REQUIRED)
@@ -119,7 +123,7 @@ class PreAllocation:
         """Return the nodes with pods to take over if there must be some, else None."""
         if not self.is_required:
             return None
-        names = snapshot.whole.node_names
+        names = snapshot.cluster.node_names
         return frozenset(names[row] for row in self.loans.on_row)
 
     # -- candidates --------------------------------------------------------------------------
@@ -131,7 +135,7 @@ class PreAllocation:
             self._position, self.loans = position, Loans()
             if not self.refusal():
                 pods = snapshot.pods.values()
-                gone = {uid for placed in pods for uid in placed.belongings.takes_over}
+                gone = {uid for placed in pods for uid in placed.pod_allocation.takes_over}
                 found = [
                     placed
                     for placed in pods
@@ -144,28 +148,30 @@ class PreAllocation:
     def _is_candidate(self, snapshot: Snapshot, placed: PlacedPod) -> bool:
         if (
             not placed.pod.spec.node_name  # it may still fail
-            or placed.belongings.uses
-            or placed.belongings.offer is not None
+            or placed.pod_allocation.uses
+            or placed.pod_allocation.offer is not None
             or RESERVE_POD in placed.pod_class.annotations
         ):
             return False
-        claimant = claimant_of(placed.pod)
-        if not self._is_listed(claimant):
+        owner_candidate = owner_candidate_of(placed.pod)
+        if not self._is_listed(owner_candidate):
             return False
         try:
-            wish = read_wish(placed.pod.metadata)
+            selector = read_reservation_selector(placed.pod.metadata)
         except InputError:
             return False
-        asking = Asking(claimant, wish, pod_requests(placed.pod.spec))
+        asking = ReservationRequester(owner_candidate, selector, pod_requests(placed.pod.spec))
         return asking.as_owner(self.offer, snapshot.node_labels(placed.row)) in TAKEN
 
-    def _is_listed(self, claimant: Claimant) -> bool:
+    def _is_listed(self, owner_candidate: OwnerCandidate) -> bool:
         """Return whether a pod is marked for it, or an owner where some are so by their labels."""
         if self._is_of_cluster:
-            return is_true(claimant.labels, self.args.pre_allocation_config.cluster_label_key)
+            return is_true(
+                owner_candidate.labels, self.args.pre_allocation_config.cluster_label_key
+            )
         owners = self.terms.owners
         by_labels = any(owner.label_selector is not None for owner in owners)
-        return by_labels and is_owner(owners, claimant)
+        return by_labels and is_owner(owners, owner_candidate)
 
     def _rank(self, placed: PlacedPod) -> tuple[int, str]:
         """Return the order in which pods are tried: by annotation in the mode Cluster."""
@@ -191,11 +197,13 @@ class PreAllocation:
             full = np.any(free < pod.amounts, axis=1)
         return [at for at, row in enumerate(rows) if full[at] or row in candidates]
 
-    def at(self, snapshot: Snapshot, place: int, candidates: Iterable[Hold], pod: PodClass) -> Plan:
+    def at(
+        self, snapshot: Snapshot, place: int, candidates: Iterable[Hold], pod: PodClass
+    ) -> PreAllocationPlan:
         """Return what comes of a row of the snapshot with these candidates, all of them lent."""
         candidates = tuple(candidates)
         if self.is_required and not candidates:
-            return Plan(reasons=(NO_CANDIDATES,))
+            return PreAllocationPlan(reasons=(NO_CANDIDATES,))
         free = _free(snapshot, place, candidates, pod)
 
         def short_with(*taken: Hold) -> tuple[str, ...]:
@@ -207,14 +215,14 @@ class PreAllocation:
         bare = bare or (() if self.is_required else short_with())
         prefers_none = self.args.pre_allocation_config.prefer_no_pre_allocated_pods
         if not self.is_required and not bare and (prefers_none or not candidates):
-            return Plan()
+            return PreAllocationPlan()
         taken, short, reasons = self._select(free, candidates, short_with)
         if taken:
-            return Plan(taken)
+            return PreAllocationPlan(taken)
         by_node = tuple(f"Insufficient {name} by node" for name in sorted(short))
         if self.is_required:
-            return Plan(reasons=(*by_node, *reasons) or (NOT_ENOUGH,))
-        return Plan(reasons=by_node or bare)
+            return PreAllocationPlan(reasons=(*by_node, *reasons) or (NOT_ENOUGH,))
+        return PreAllocationPlan(reasons=by_node or bare)
 
     def _select(
         self,
@@ -232,14 +240,14 @@ class PreAllocation:
         if not (several and self._is_of_cluster):
             ranked.sort(key=lambda hold: -self.score(hold))
         chosen: list[Hold] = []
-        gathered: dict[str, int] = {}
+        together: dict[str, int] = {}
         short: set[str] = set()
         reasons: list[str] = []
         for hold in ranked:
             asked = pod_requests(hold.placed.pod.spec)
             if not any(asked.get(name) for name in self.offer.restricted if name != PODS):
                 continue
-            trial = {n: gathered.get(n, 0) + asked.get(n, 0) for n in {*gathered, *asked}}
+            trial = {n: together.get(n, 0) + asked.get(n, 0) for n in {*together, *asked}}
             inside = short_in_reservation(
                 trial, self.offer, {}, len(chosen), self.ignored, detailed=False
             )
@@ -257,7 +265,7 @@ class PreAllocation:
             short = set(lacking) if several else short | set(lacking)
             if several:
                 chosen.append(hold)
-                gathered = trial
+                together = trial
         return (), short, reasons
 
     def _short(self, free: Mapping[str, int], given: Amounts | None = None) -> tuple[str, ...]:
@@ -267,7 +275,7 @@ class PreAllocation:
         """Return how full the reservation would be with one pod, 0..100."""
         return score(self.offer, {}, pod_requests(hold.placed.pod.spec))
 
-    def score_of(self, plan: Plan) -> int:
+    def score_of(self, plan: PreAllocationPlan) -> int:
         """Return how good a node is: few pods to take over, or the one that fills most."""
         policy = self.terms.pre_allocation
         if policy is not None and policy.enable_multiple:

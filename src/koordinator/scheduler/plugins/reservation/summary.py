@@ -7,36 +7,36 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from koordinator.domain.reservations.fitting import PREFIX
-from koordinator.domain.reservations.matching import Verdict
+from koordinator.domain.reservations.fit import PREFIX
+from koordinator.domain.reservations.match import MatchResult
 
 _SAID: Final = (
-    (Verdict.NAME_MATCHED, "exactly matches the requested reservation name"),
-    (Verdict.OTHER_NAME, "didn't match the requested reservation name"),
-    (Verdict.OTHER_AFFINITY, "didn't match affinity rules"),
-    (Verdict.UNSCHEDULABLE, "is unschedulable"),
-    (Verdict.NOT_EXACT, "is not exact matched"),
+    (MatchResult.NAME_MATCHED, "exactly matches the requested reservation name"),
+    (MatchResult.OTHER_NAME, "didn't match the requested reservation name"),
+    (MatchResult.OTHER_AFFINITY, "didn't match affinity rules"),
+    (MatchResult.UNSCHEDULABLE, "is unschedulable"),
+    (MatchResult.NOT_EXACT, "is not exact matched"),
 )
 _REFUSING: Final = (
-    Verdict.OTHER_NAME,
-    Verdict.OTHER_AFFINITY,
-    Verdict.UNSCHEDULABLE,
-    Verdict.NOT_EXACT,
-    Verdict.TAINTED,
+    MatchResult.OTHER_NAME,
+    MatchResult.OTHER_AFFINITY,
+    MatchResult.UNSCHEDULABLE,
+    MatchResult.NOT_EXACT,
+    MatchResult.TAINTED,
 )
-_NO_OWNER: Final = (Verdict.NOT_OWNER, Verdict.IGNORED)
+_NO_OWNER: Final = (MatchResult.NOT_OWNER, MatchResult.IGNORED)
 
 
 _IN_WORDS: Final = (
-    (Verdict.OTHER_NAME, "of another name"),
-    (Verdict.OTHER_AFFINITY, "not selected by its reservation affinity"),
-    (Verdict.UNSCHEDULABLE, "unschedulable"),
-    (Verdict.NOT_EXACT, "without exactly the amounts that it asks for"),
-    (Verdict.TAINTED, "with a taint that it does not tolerate"),
+    (MatchResult.OTHER_NAME, "of another name"),
+    (MatchResult.OTHER_AFFINITY, "not selected by its reservation affinity"),
+    (MatchResult.UNSCHEDULABLE, "unschedulable"),
+    (MatchResult.NOT_EXACT, "without exactly the amounts that it asks for"),
+    (MatchResult.TAINTED, "with a taint that it does not tolerate"),
 )
 
 
-def in_words(verdicts: Counter[tuple[int, Verdict, str]]) -> str:
+def in_words(verdicts: Counter[tuple[int, MatchResult, str]]) -> str:
     """Return what is against the reservations of which a pod is an owner, for people."""
     owned = {key: n for key, n in verdicts.items() if key[1] not in _NO_OWNER}
     total = sum(owned.values())
@@ -54,7 +54,7 @@ def in_words(verdicts: Counter[tuple[int, Verdict, str]]) -> str:
 
 
 def summary(
-    verdicts: Counter[tuple[int, Verdict, str]],
+    verdicts: Counter[tuple[int, MatchResult, str]],
     reasons_at: Callable[[int], Sequence[str]],
     *,
     required: bool,
@@ -63,7 +63,7 @@ def summary(
 
     ``reasons_at`` are those for which a row was rejected.
     """
-    totals: Counter[Verdict] = Counter()
+    totals: Counter[MatchResult] = Counter()
     taints: Counter[str] = Counter()
     owned: Counter[int] = Counter()  # by row
     matched: Counter[int] = Counter()
@@ -72,7 +72,7 @@ def summary(
             continue
         totals[verdict] += count
         owned[row] += count
-        if verdict is Verdict.TAINTED:
+        if verdict is MatchResult.TAINTED:
             taints[taint] += count
         if verdict not in _REFUSING:
             matched[row] += count

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from koordinator.domain.reservations.left import missing_parts
+from koordinator.domain.reservations.remainder import missing_parts
 from koordinator.scheduler.contract import NOTHING, Refusal
 from koordinator.scheduler.snapshot import Hold, PodClass, Snapshot
 
@@ -16,17 +16,17 @@ def short_of_parts(
     It has to get those of the pods, and may get others besides.  ``parts`` are the plugins that
     give them out.
     """
-    holding, view = NOTHING, node.nominating(None, tuple(taken))
+    allocation, view = NOTHING, node.nominating(None, tuple(taken))
     with node.lending_only(*taken):
         for plugin in parts:
             if plugin.filters(view, pod):
                 part = plugin.reserve(view, pod, None)
                 if isinstance(part, Refusal):
                     return (part.reason,)
-                holding = holding.joined(part)
-    held = holding.belongings
+                allocation = allocation.joined(part)
+    held = allocation.pod_allocation
     return missing_parts(
         held.devices,
         held.numa,
-        [(hold.placed.belongings.devices, hold.placed.belongings.numa) for hold in taken],
+        [(hold.placed.pod_allocation.devices, hold.placed.pod_allocation.numa) for hold in taken],
     )

@@ -15,47 +15,47 @@ from koordinator.api.volume import (
 )
 from koordinator.domain.csi_migration import migrated_plugins
 from koordinator.domain.volume_claims import uses_claim
-from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, Hint
+from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, QueueingHint
 from koordinator.scheduler.plugins.volume_binding.provisioning import volume_limit
 
 
-def _if(helps: bool) -> Hint:
-    return Hint.QUEUE if helps else Hint.SKIP
+def _if(helps: bool) -> QueueingHint:
+    return QueueingHint.QUEUE if helps else QueueingHint.SKIP
 
 
-def _on_claim(pod: KubeObject, event: ClusterEvent) -> Hint:
+def _on_claim(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
     claim = event.new
     return _if(
         isinstance(pod, Pod) and isinstance(claim, PersistentVolumeClaim) and uses_claim(pod, claim)
     )
 
 
-def _on_storage_class(_pod: KubeObject, event: ClusterEvent) -> Hint:
+def _on_storage_class(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
     old, new = event.old, event.new
     if not isinstance(old, StorageClass) or not isinstance(new, StorageClass):
-        return Hint.QUEUE
+        return QueueingHint.QUEUE
     return _if(old.allowed_topologies != new.allowed_topologies)
 
 
-def _on_csi_node(_pod: KubeObject, event: ClusterEvent) -> Hint:
+def _on_csi_node(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
     old, new = event.old, event.new
     if not isinstance(old, CsiNode) or not isinstance(new, CsiNode):
-        return Hint.QUEUE
+        return QueueingHint.QUEUE
     return _if(migrated_plugins(old) != migrated_plugins(new))
 
 
-def _on_csi_driver(_pod: KubeObject, event: ClusterEvent) -> Hint:
+def _on_csi_driver(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
     """Capacity that is no longer checked may help any claim of the driver."""
     old, new = event.old, event.new
     if not isinstance(old, CsiDriver) or not isinstance(new, CsiDriver):
-        return Hint.QUEUE
+        return QueueingHint.QUEUE
     return _if(bool(old.spec.storage_capacity) and not new.spec.storage_capacity)
 
 
-def _on_storage_capacity(_pod: KubeObject, event: ClusterEvent) -> Hint:
+def _on_storage_capacity(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
     old, new = event.old, event.new
     if not isinstance(old, CsiStorageCapacity) or not isinstance(new, CsiStorageCapacity):
-        return Hint.QUEUE
+        return QueueingHint.QUEUE
     before, after = volume_limit(old), volume_limit(new)
     return _if(after is not None and (before is None or after > before))
 

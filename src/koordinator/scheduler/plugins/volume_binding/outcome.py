@@ -14,8 +14,11 @@ from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim
 from koordinator.domain.volume_claims import SELECTED_NODE, VOLUME_MISSING, bind, select_node
 from koordinator.scheduler.contract import Rejections
 from koordinator.scheduler.plugins.volume_binding.claims import PodClaims
-from koordinator.scheduler.plugins.volume_binding.matching import NONE, Matches, match_volumes
-from koordinator.scheduler.plugins.volume_binding.provisioning import Room, find_room
+from koordinator.scheduler.plugins.volume_binding.matches import NONE, Matches, match_volumes
+from koordinator.scheduler.plugins.volume_binding.provisioning import (
+    ProvisioningCapacity,
+    find_headroom,
+)
 from koordinator.scheduler.plugins.volume_binding.reach import Reach, reach
 from koordinator.scheduler.snapshot import BoolArray, Snapshot
 from koordinator.scheduler.snapshot.objects import ObjectTable
@@ -32,11 +35,11 @@ class Provision:
 
     claim: PersistentVolumeClaim
     needed: BoolArray
-    room: Room
+    headroom: ProvisioningCapacity
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class VolumeOutcome:
     """For all rows of the cluster."""
 
     rejections: Rejections
@@ -59,29 +62,29 @@ class Outcome:
         return tuple(changed)
 
 
-def settle(whole: Snapshot, claims: PodClaims) -> Outcome:
+def settle(cluster: Snapshot, claims: PodClaims) -> VolumeOutcome:
     """Return what becomes of the claims on every row."""
-    objects, rows = whole.objects, reach(whole)
+    objects, rows = cluster.objects, reach(cluster)
     far, missing = _check_bound(objects, claims.bound, rows)
     begun = [c for c in claims.waiting if SELECTED_NODE in c.metadata.annotations]
     others = [c for c in claims.waiting if SELECTED_NODE not in c.metadata.annotations]
     matches = match_volumes(objects, others, rows)
-    everywhere = np.ones(len(whole), bool)
+    everywhere = np.ones(len(cluster), bool)
     needs = [(claim, everywhere) for claim in begun]
-    lost = _made_elsewhere(whole, begun)
+    lost = _made_elsewhere(cluster, begun)
     for match in matches.matches:
         if match.is_set_aside:
             lost |= match.choice == NONE
         else:
             needs.append((match.claim, match.choice == NONE))
     provisions = tuple(
-        Provision(claim, needed, find_room(objects, claim, rows))
+        Provision(claim, needed, find_headroom(objects, claim, rows))
         for claim, needed in needs
         if needed.any()
     )
     unbindable, short = _check_provisions(provisions, lost)
     rejections = Rejections.by_column((far, unbindable, short, missing), REASONS, True)
-    return Outcome(rejections, matches, provisions)
+    return VolumeOutcome(rejections, matches, provisions)
 
 
 def _check_bound(
@@ -99,12 +102,12 @@ def _check_bound(
     return far, np.zeros(len(far), bool)
 
 
-def _made_elsewhere(whole: Snapshot, begun: Sequence[PersistentVolumeClaim]) -> BoolArray:
+def _made_elsewhere(cluster: Snapshot, begun: Sequence[PersistentVolumeClaim]) -> BoolArray:
     """Return ``(n,)``: the volume of some claim is being made for another node."""
-    elsewhere = np.zeros(len(whole), bool)
+    elsewhere = np.zeros(len(cluster), bool)
     for claim in begun:
-        others = np.ones(len(whole), bool)
-        row = whole.names[1].get(claim.metadata.annotations[SELECTED_NODE])
+        others = np.ones(len(cluster), bool)
+        row = cluster.names[1].get(claim.metadata.annotations[SELECTED_NODE])
         if row is not None:
             others[row] = False
         elsewhere |= others
@@ -120,7 +123,7 @@ def _check_provisions(
     """
     unbindable, short = lost.copy(), np.zeros(len(lost), bool)
     for provision in provisions:
-        asks, room = provision.needed & ~unbindable & ~short, provision.room
-        unbindable |= asks & ~room.allowed
-        short |= asks & room.allowed & ~room.enough
+        asks, headroom = provision.needed & ~unbindable & ~short, provision.headroom
+        unbindable |= asks & ~headroom.allowed
+        short |= asks & headroom.allowed & ~headroom.enough
     return unbindable, short

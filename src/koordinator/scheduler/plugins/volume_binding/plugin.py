@@ -26,7 +26,7 @@ from koordinator.domain.volume_claims import (
     is_meant_for,
 )
 from koordinator.scheduler.contract import (
-    Holding,
+    AllocationResult,
     Permit,
     PluginSpec,
     Reads,
@@ -34,15 +34,15 @@ from koordinator.scheduler.contract import (
     Rejections,
 )
 from koordinator.scheduler.diagnosis import reasons_of
+from koordinator.scheduler.plugins.volume_binding.capacity_score import score
 from koordinator.scheduler.plugins.volume_binding.claims import has_claims, read_claims
 from koordinator.scheduler.plugins.volume_binding.hints import EVENTS
-from koordinator.scheduler.plugins.volume_binding.outcome import REASON_NONE, Outcome, settle
-from koordinator.scheduler.plugins.volume_binding.scoring import score
-from koordinator.scheduler.plugins.volume_binding.telling import (
+from koordinator.scheduler.plugins.volume_binding.messages import (
     claim_to_make,
     told,
     volume_to_make,
 )
+from koordinator.scheduler.plugins.volume_binding.outcome import REASON_NONE, VolumeOutcome, settle
 from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.objects import ObjectTable
 
@@ -67,7 +67,7 @@ class VolumeBinding:
     def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
         if self.curve is None or not has_claims(pod):
             return False
-        outcome = _outcome(snapshot.whole, pod)
+        outcome = _outcome(snapshot.cluster, pod)
         return not isinstance(outcome, Refusal) and bool(
             outcome.matches.matches or outcome.provisions
         )
@@ -79,7 +79,7 @@ class VolumeBinding:
         return claims if isinstance(claims, Refusal) else None
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
-        outcome = _outcome(snapshot.whole, pod)
+        outcome = _outcome(snapshot.cluster, pod)
         if isinstance(outcome, Refusal):
             everywhere = np.ones(len(snapshot), bool)
             return Rejections.where(everywhere, outcome.reason, unresolvable=True)
@@ -87,14 +87,14 @@ class VolumeBinding:
         return found if snapshot.rows is None else replace(found, codes=found.codes[snapshot.rows])
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
-        outcome = _outcome(view.whole, pod)
+        outcome = _outcome(view.cluster, pod)
         if isinstance(outcome, Refusal):
             return ""
         return told(view.objects, pod, reasons_of(outcome.rejections, int(view.names[0][0])))
 
     def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
         """Say which volume would have to be made; that of a bound claim stays where it is."""
-        outcome = _outcome(view.whole, pod)
+        outcome = _outcome(view.cluster, pod)
         if isinstance(outcome, Refusal):
             return ""
         reasons = reasons_of(outcome.rejections, int(view.names[0][0]))
@@ -109,7 +109,7 @@ class VolumeBinding:
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return the curve's value for the volumes that the pod would get on each node."""
-        outcome = _outcome(snapshot.whole, pod)
+        outcome = _outcome(snapshot.cluster, pod)
         if isinstance(outcome, Refusal) or self.curve is None:
             return np.zeros(len(snapshot), np.int64)
         scores = score(outcome, self.curve)
@@ -117,18 +117,18 @@ class VolumeBinding:
 
     def reserve(
         self, view: Snapshot, pod: PodClass, _preference: IntArray | None
-    ) -> Holding | Refusal:
+    ) -> AllocationResult | Refusal:
         """Take the volumes that were found for the node, and ask for those to be made there."""
         if not has_claims(pod):
-            return Holding()
-        outcome = _outcome(view.whole, pod)
+            return AllocationResult()
+        outcome = _outcome(view.cluster, pod)
         if isinstance(outcome, Refusal):
             return outcome
         row, node = int(view.names[0][0]), view.node_names[0]
         reasons = reasons_of(outcome.rejections, row)
         if reasons:
             return Refusal(", ".join(reasons))
-        return Holding(objects=outcome.assumed(row, node))
+        return AllocationResult(objects=outcome.assumed(row, node))
 
     def pre_bind(self, objects: ObjectTable, pod: Pod, node: str) -> Permit:
         """Wait until every claim is bound, as the volume controller and provisioners do it."""
@@ -149,18 +149,18 @@ class VolumeBinding:
         return Permit(wait_s=self.timeout_s) if waits else Permit()
 
 
-def _outcome(whole: Snapshot, pod: PodClass) -> Outcome | Refusal:
+def _outcome(cluster: Snapshot, pod: PodClass) -> VolumeOutcome | Refusal:
     """Return what becomes of the pod's claims; kept until an object that it depends on changes."""
-    version = (whole.objects.version(*_KINDS), whole.node_version)
-    kept: tuple[object, dict[int, Outcome | Refusal]] | None = whole.memo.get(VolumeBinding)
+    version = (cluster.objects.version(*_KINDS), cluster.node_version)
+    kept: tuple[object, dict[int, VolumeOutcome | Refusal]] | None = cluster.memo.get(VolumeBinding)
     if kept is None or kept[0] != version:
-        kept = whole.memo[VolumeBinding] = (version, {})
+        kept = cluster.memo[VolumeBinding] = (version, {})
     known = kept[1].get(pod.id)
     if known is None:
         if len(kept[1]) > KEPT:
             kept[1].clear()
-        claims = read_claims(whole.objects, pod)
-        known = claims if isinstance(claims, Refusal) else settle(whole, claims)
+        claims = read_claims(cluster.objects, pod)
+        known = claims if isinstance(claims, Refusal) else settle(cluster, claims)
         kept[1][pod.id] = known
     return known
 

@@ -29,7 +29,7 @@ from koordinator.scheduler.snapshot.objects import ObjectTable
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ProvisioningCapacity:
     """Where a volume could be made, ``(n,)`` each."""
 
     allowed: BoolArray  # the class makes volumes for the node
@@ -37,17 +37,21 @@ class Room:
     capacity: IntArray  # bytes of the place that it would come from; 0 if unknown
 
 
-def find_room(objects: ObjectTable, claim: PersistentVolumeClaim, reach: Reach) -> Room:
+def find_headroom(
+    objects: ObjectTable, claim: PersistentVolumeClaim, reach: Reach
+) -> ProvisioningCapacity:
     """Return where the claim's class can make the volume."""
     storage_class = objects.get(StorageClass, storage_class_name(claim))
     rows = len(reach.everywhere)
     if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER):
-        return Room(np.zeros(rows, bool), np.ones(rows, bool), np.zeros(rows, np.int64))
+        return ProvisioningCapacity(
+            np.zeros(rows, bool), np.ones(rows, bool), np.zeros(rows, np.int64)
+        )
     allowed = np.zeros(rows, bool)
     allowed[_allowed(storage_class, reach)] = True
     capacity = np.zeros(rows, np.int64)
     if not _is_checked(objects, storage_class, claim):
-        return Room(allowed, np.ones(rows, bool), capacity)
+        return ProvisioningCapacity(allowed, np.ones(rows, bool), capacity)
     enough = np.zeros(rows, bool)
     for place in objects.all(CsiStorageCapacity):
         limit = volume_limit(place)
@@ -62,7 +66,7 @@ def find_room(objects: ObjectTable, claim: PersistentVolumeClaim, reach: Reach) 
         if place.capacity is not None:
             capacity[near[~enough[near]]] = bounded(STORAGE, place.capacity)
         enough[near] = True
-    return Room(allowed, enough, capacity)
+    return ProvisioningCapacity(allowed, enough, capacity)
 
 
 def volume_limit(place: CsiStorageCapacity) -> Quantity | None:

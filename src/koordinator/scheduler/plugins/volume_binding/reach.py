@@ -20,9 +20,9 @@ _NOWHERE = np.zeros(0, np.int64)
 class Reach:
     """Answers for the nodes as they are now; kept until one of them changes."""
 
-    def __init__(self, whole: Snapshot) -> None:
-        self.everywhere: IntArray = np.arange(len(whole))
-        self._whole = whole
+    def __init__(self, cluster: Snapshot) -> None:
+        self.everywhere: IntArray = np.arange(len(cluster))
+        self._whole = cluster
         self._rows: dict[NodeSelector, IntArray] = {}
         self._by_label: dict[str, dict[str, IntArray]] = {}
 
@@ -82,10 +82,10 @@ class Reach:
         return known
 
 
-def reach(whole: Snapshot) -> Reach:
+def reach(cluster: Snapshot) -> Reach:
     """Return the answers for the nodes as they are now."""
-    version, memo = whole.node_version, whole.memo
+    version, memo = cluster.node_version, cluster.memo
     known: tuple[tuple[int, int], Reach] | None = memo.get(Reach)
     if known is None or known[0] != version:
-        known = memo[Reach] = (version, Reach(whole))
+        known = memo[Reach] = (version, Reach(cluster))
     return known[1]

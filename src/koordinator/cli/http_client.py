@@ -1,0 +1,103 @@
+"""Questions to a component that is running, over the port on which it serves."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from ssl import SSLCertVerificationError
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode, urlsplit
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+
+from koordinator.cluster.kubernetes.connection import (
+    ApiServer,
+    Connection,
+    Identity,
+    find_connection,
+)
+from koordinator.cluster.kubernetes.credentials import Credentials
+from koordinator.foundation.clock import SystemClock
+from koordinator.foundation.errors import ClusterError, InputError
+
+PATIENCE_S = 30.0
+_HINTS = {
+    401: "; the token has run out, or is of another cluster",
+    403: (
+        "; a bearer token is needed, of a user who may get this path: client certificates are not "
+        "looked at (--token, kubectl create token)"
+    ),
+    404: "; is it started with --audit?",
+    503: "; only the replica that leads answers",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentClient:
+    """Who asks, as a kubeconfig or a token says, and whom the server has to be certified by.
+
+    Without ``certificate_authority`` it is the one of the kubeconfig, or any that the system
+    trusts.
+    """
+
+    kubeconfig: str = ""
+    context: str = ""
+    token: str = ""
+    certificate_authority: Path | None = None
+    verifies: bool = True
+
+    def ask(self, server: str, path: str, parameters: dict[str, str]) -> bytes:
+        """Return the answer of ``server``, a URL without path; empty parameters are left out.
+
+        Raises InputError for what can't be asked so, ClusterError if there is no good answer.
+        """
+        connection = self._connection(server)
+        access = Credentials(connection, SystemClock()).current()
+        handlers: list[Any] = [_NoRedirects()]
+        if access is not None and access.tls is not None:
+            handlers.append(HTTPSHandler(context=access.tls))
+        query = urlencode({name: value for name, value in parameters.items() if value})
+        url = f"{connection.server.url}{path}" + (f"?{query}" if query else "")
+        request = Request(url, headers=dict(access.headers if access else ()))  # noqa: S310 -- http or https, see _connection
+        try:
+            with build_opener(*handlers).open(request, timeout=PATIENCE_S) as answer:
+                body: bytes = answer.read()
+        except HTTPError as error:
+            said = error.read().decode(errors="replace").strip()[:300]
+            hint = _HINTS.get(error.code, "")
+            raise ClusterError(f"{url} answered {error.code}: {said}{hint}") from None
+        except (URLError, TimeoutError) as error:
+            raise ClusterError(f"{url} does not answer: {error}{_tls_hint(error)}") from None
+        return body
+
+    def _connection(self, server: str) -> Connection:
+        scheme = urlsplit(server).scheme
+        if scheme not in ("http", "https"):
+            text = f"found {server!r}; accepted is an http or https URL"
+            raise InputError(text, source="--server")
+        if scheme == "http" and self != ComponentClient():
+            raise InputError(
+                f"found {server!r} beside credentials; accepted with them is an https URL",
+                source="--server",
+            )
+        found = Connection(ApiServer(server), Identity(), "--server")
+        if self.kubeconfig or self.context:
+            found = find_connection(self.kubeconfig, self.context)
+        identity = Identity(token=self.token) if self.token else found.identity
+        authority = self.certificate_authority or found.server.ca
+        whom = ApiServer(server.rstrip("/"), authority, verified=self.verifies)
+        return Connection(whom, identity, found.source)
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Credentials go to nobody else."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Return no further request."""
+
+
+def _tls_hint(error: URLError | TimeoutError) -> str:
+    if not isinstance(getattr(error, "reason", None), SSLCertVerificationError):
+        return ""
+    return (
+        "; name who certified it (--certificate-authority), or, where nobody can be in between, "
+        "skip the check (--insecure-skip-tls-verify)"
+    )

@@ -1,0 +1,179 @@
+"""A node as a picture: sockets, NUMA nodes, cores, devices; a letter per pod that holds some of it.
+
+A CPU is a letter, ``·`` if it is free, ``#`` if nobody may be bound to it; the CPUs of a core stand
+together.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from string import ascii_letters
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from koordinator.api.device import DeviceType
+from koordinator.api.resource_names import CPU, MEMORY
+from koordinator.domain.cpus.cpu_list import cpu_ids, format_cpu_list
+from koordinator.domain.cpus.layout import CpuLayout
+from koordinator.domain.devices.amounts import RATIO
+from koordinator.domain.devices.model import DeviceGroup
+from koordinator.domain.numa.node import NumaNode
+from koordinator.foundation.quantity import Quantity
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod
+
+FREE, UNUSABLE = "·", "#"
+COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
+BAR = 20  # characters
+CORES_PER_LINE = 32
+
+
+def diagram(state: ClusterState, name: str) -> RenderableType:
+    """Return the picture of a node that the state knows."""
+    row = state.nodes.rows[name]
+    letters = _letters(state.pods.on_row[row].values())
+    numa = state.nodes.numa.node(row, pack=False)
+    parts: list[RenderableType] = list(_sockets(numa, letters))
+    parts += _devices(state, row, letters)
+    if not parts:
+        parts.append(Text("nobody reports its CPUs, NUMA nodes or devices"))
+    parts.append(_legend(letters))
+    return Panel(Group(*parts), title=name, title_align="left", expand=False)
+
+
+Letters = Mapping[str, tuple[PlacedPod, str, str]]  # by key of the pod: it, its letter, its colour
+
+
+def _letters(pods: Iterable[PlacedPod]) -> Letters:
+    """Give a letter to every pod with belongings, in the order of their names."""
+    holders = sorted(
+        (p for p in pods if p.pod_allocation.devices or p.pod_allocation.numa), key=_key
+    )
+    names = (*ascii_letters, *map("".join, product(ascii_letters, repeat=2)))
+    return {
+        placed.key: (placed, letter, COLOURS[index % len(COLOURS)])
+        for index, (placed, letter) in enumerate(zip(holders, names, strict=False))
+    }
+
+
+def _key(placed: PlacedPod) -> str:
+    return placed.key
+
+
+# -- CPUs and NUMA nodes -----------------------------------------------------------------------
+
+
+def _sockets(numa: NumaNode, letters: Letters) -> Iterator[RenderableType]:
+    layout = numa.layout
+    if layout is None:
+        if numa.zones:
+            yield Group(*(_amounts(numa, zone) for zone in numa.zones))
+        return
+    for number, socket in enumerate(layout.sockets):
+        zones = [zone for zone, cpus in layout.numa_nodes.items() if cpus & socket]
+        inside = [part for zone in zones for part in _zone(numa, layout, zone, letters)]
+        title = f"socket {number}"
+        yield Panel(Group(*inside), title=title, title_align="left", expand=False)
+    yield from (_amounts(numa, zone) for zone in numa.zones if zone not in layout.numa_nodes)
+
+
+def _zone(
+    numa: NumaNode, layout: CpuLayout, zone: int, letters: Letters
+) -> Iterator[RenderableType]:
+    yield _amounts(numa, zone)
+    cpus = layout.numa_nodes[zone]
+    cores = list(cpu_ids(layout.cores_of(cpus)))
+    for start in range(0, len(cores), CORES_PER_LINE):
+        line = Text("  CPUs ")
+        for core in cores[start : start + CORES_PER_LINE]:
+            for cpu in cpu_ids(layout.cpus_of(1 << core)):
+                line.append(*_cpu(numa, cpu, letters))
+            line.append(" ")
+        yield line
+
+
+def _cpu(numa: NumaNode, cpu: int, letters: Letters) -> tuple[str, str]:
+    for placed, letter, colour in letters.values():
+        held = placed.pod_allocation.numa
+        if held is not None and held.cpus >> cpu & 1:
+            return letter, colour
+    return (UNUSABLE, "dim") if numa.unusable >> cpu & 1 else (FREE, "dim")
+
+
+def _amounts(numa: NumaNode, zone: int) -> Text:
+    """Return a line such as ``NUMA node 0  cpu 4 of 8, memory 3Gi of 16Gi``."""
+    used = numa.used({}).get(zone, {})
+    said = [
+        f"{name} {_amount(name, used.get(name, 0))} of {_amount(name, amount)}"
+        for name, amount in numa.zones.get(zone, {}).items()
+    ]
+    return Text(f"NUMA node {zone}  {', '.join(said)}")
+
+
+def _amount(name: str, amount: int) -> str:
+    if name == CPU:
+        return Quantity.from_milli(amount).canonical()
+    is_binary = name.endswith(MEMORY) or name.startswith("hugepages-")
+    return Quantity.from_int(amount, binary=is_binary).canonical()
+
+
+# -- devices ---------------------------------------------------------------------------------
+
+
+def _devices(state: ClusterState, row: int, letters: Letters) -> Iterator[RenderableType]:
+    report = state.nodes.devices.reports.get(row)
+    for group in report.model.groups if report else ():
+        healthy = report.healthy.get(group.kind, 0) if report else 0
+        yield _group(group, healthy, letters)
+
+
+def _group(group: DeviceGroup, healthy: int, letters: Letters) -> Table:
+    place = RATIO if group.kind is DeviceType.GPU else 0
+    table = Table(f"{group.kind}", "NUMA", "PCIe", "taken", "", box=None, header_style="bold")
+    for device in group.devices:
+        holders = [
+            (taken, letter, colour)
+            for placed, letter, colour in letters.values()
+            for taken in placed.pod_allocation.devices.get(group.kind, ())
+            if taken.minor == device.minor
+        ]
+        bar, said = Text(), Text()
+        for taken, letter, colour in holders:
+            amount = taken.amounts[place]
+            bar.append("█" * round(BAR * min(amount, 100) / 100), colour)
+            said.append(f"{letter} {amount}", colour)
+            for function in taken.functions:
+                said.append(f" {function.bus_id}", colour)
+            said.append("  ")
+        bar.append("░" * (BAR - len(bar)), "dim")
+        if not healthy >> device.minor & 1:
+            bar = Text("unhealthy", "red")
+        numa = "" if device.numa is None else str(device.numa)
+        table.add_row(str(device.minor), numa, device.pcie or "", bar, said)
+    return table
+
+
+# -- who is who ------------------------------------------------------------------------------
+
+
+def _legend(letters: Letters) -> RenderableType:
+    if not letters:
+        return Text("no pod holds devices, CPUs of its own or parts of NUMA nodes", "dim")
+    table = Table("pod", "", "holds", box=None, header_style="bold")
+    for placed, letter, colour in letters.values():
+        table.add_row(Text(letter, colour), placed.key, ", ".join(_holds(placed)))
+    return table
+
+
+def _holds(placed: PlacedPod) -> Sequence[str]:
+    held = placed.pod_allocation
+    said = []
+    if held.numa is not None and held.numa.cpus:
+        said.append(f"CPUs {format_cpu_list(held.numa.cpus)}")
+    for zone, amounts in held.numa.zones.items() if held.numa is not None else ():
+        parts = " ".join(f"{name} {_amount(name, much)}" for name, much in amounts.items())
+        said.append(f"NUMA node {zone}: {parts}")
+    for kind, devices in held.devices.items():
+        said.append(f"{kind} {','.join(str(taken.minor) for taken in devices)}")
+    return said

@@ -1,0 +1,159 @@
+"""What of the input no profile heeds: a quota that nobody counts, a gang that nobody gathers.
+
+And what pods name that is not there.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from koordinator.api.annotations.gang import gang_name
+from koordinator.api.annotations.reservation import AFFINITY
+from koordinator.api.cluster_network_topology import ClusterNetworkTopology
+from koordinator.api.device import Device
+from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA, ElasticQuota
+from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
+from koordinator.api.labels import QUOTA_NAME
+from koordinator.api.meta import KubeObject
+from koordinator.api.node_metric import NodeMetric
+from koordinator.api.node_resource_topology import NodeResourceTopology
+from koordinator.api.pod import Pod
+from koordinator.api.pod_group import PodGroup
+from koordinator.api.reservation import Reservation
+from koordinator.api.resource_names import (
+    CURRENT_DEVICE_NAMES,
+    FPGA,
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    RDMA,
+)
+from koordinator.scheduler.contract import PluginSpec
+from koordinator.scheduler.ingest import is_over
+from koordinator.scheduler.profile import build_profiles
+from koordinator.scheduler.snapshot import ResourceAxis
+
+SHOWN = 3  # names in a sentence
+
+
+@dataclass(frozen=True, slots=True)
+class _Feature:
+    plugin: str
+    kinds: tuple[type[KubeObject], ...]
+    called: str  # what a pod asks for
+    asks: Callable[[Pod], bool]
+
+
+_SHARES = {GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA, FPGA, *CURRENT_DEVICE_NAMES}
+
+
+def _asks_for_shares(pod: Pod) -> bool:
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    return any(not _SHARES.isdisjoint(one.resources.requests) for one in containers)
+
+
+_FEATURES = (
+    _Feature(
+        "ElasticQuota", (ElasticQuota,), "a quota", lambda pod: QUOTA_NAME in pod.metadata.labels
+    ),
+    _Feature(
+        "Coscheduling",
+        (PodGroup, ClusterNetworkTopology),
+        "a gang",
+        lambda pod: bool(gang_name(pod.metadata)),
+    ),
+    _Feature(
+        "Reservation",
+        (Reservation,),
+        "a reservation",
+        lambda pod: AFFINITY.key in pod.metadata.annotations,
+    ),
+    _Feature("LoadAwareScheduling", (NodeMetric,), "", lambda _: False),
+    _Feature("NodeNUMAResource", (NodeResourceTopology,), "", lambda _: False),
+    _Feature("DeviceShare", (Device,), "shares of devices", _asks_for_shares),
+)
+
+
+def unused_objects(
+    objects: Iterable[KubeObject],
+    configuration: KubeSchedulerConfiguration,
+    *,
+    out_of_tree: Sequence[PluginSpec[Any]] = (),
+    source: str = "",
+    gates: FeatureGates = NO_GATES,
+) -> list[str]:
+    """Return a sentence for what no plugin reads that a pending pod among ``objects`` goes through.
+
+    Raises InputError for a configuration that can't be built.
+    """
+    built = build_profiles(
+        configuration, ResourceAxis(), out_of_tree=out_of_tree, source=source, gates=gates
+    )
+    plugins = {profile.scheduler_name: profile.events.keys() for profile in built.profiles}
+    given = list(objects)
+    pending = [
+        obj
+        for obj in given
+        if isinstance(obj, Pod)
+        and not obj.spec.node_name
+        and not is_over(obj)
+        and obj.spec.scheduler_name in plugins
+    ]
+    told: list[str] = []
+    for feature in _FEATURES:
+        able = [name for name, has in plugins.items() if feature.plugin in has]
+        used = {pod.spec.scheduler_name for pod in pending}
+        hint = f"spec.schedulerName {able[0]} has it" if able else "--config koordinator has it"
+        told += _of_pods(feature, pending, able, hint)
+        if feature.plugin == "ElasticQuota":
+            told += _of_missing_quotas(given, pending, able)
+        if pending and not used.intersection(able):
+            told += _of_objects(feature, given, hint)
+    return told
+
+
+def _of_pods(
+    feature: _Feature, pending: Iterable[Pod], able: Sequence[str], hint: str
+) -> Iterator[str]:
+    by_profile: dict[str, list[str]] = {}
+    for pod in pending:
+        if pod.spec.scheduler_name not in able and feature.asks(pod):
+            by_profile.setdefault(pod.spec.scheduler_name, []).append(pod.key)
+    for profile, keys in by_profile.items():
+        yield (
+            f"{_counted('pod', keys)} {'asks' if len(keys) == 1 else 'ask'} for {feature.called}, "
+            f"which has no effect: profile {profile} has no plugin {feature.plugin}; {hint}"
+        )
+
+
+def _of_missing_quotas(
+    given: Iterable[KubeObject], pending: Iterable[Pod], able: Sequence[str]
+) -> Iterator[str]:
+    known = {obj.metadata.name for obj in given if isinstance(obj, ElasticQuota)}
+    known |= {DEFAULT_QUOTA, SYSTEM_QUOTA, ROOT_QUOTA}
+    missing: dict[str, list[str]] = {}
+    for pod in pending:
+        name = pod.metadata.labels.get(QUOTA_NAME, "")
+        if name and name not in known and pod.spec.scheduler_name in able:
+            missing.setdefault(name, []).append(pod.key)
+    for name, keys in missing.items():
+        yield (
+            f"there is no ElasticQuota {name!r}, which {_counted('pod', keys)} "
+            f"{'names' if len(keys) == 1 else 'name'}: counted for {DEFAULT_QUOTA}"
+        )
+
+
+def _of_objects(feature: _Feature, given: Iterable[KubeObject], hint: str) -> Iterator[str]:
+    for kind in feature.kinds:
+        keys = [obj.key for obj in given if isinstance(obj, kind)]
+        if keys:
+            yield (
+                f"{_counted(kind.KIND, keys)} without effect on pending pods: none is of a profile "
+                f"with the plugin {feature.plugin}; {hint}"
+            )
+
+
+def _counted(what: str, keys: Sequence[str]) -> str:
+    more = ", …" if len(keys) > SHOWN else ""
+    return f"{len(keys)} {what}{'' if len(keys) == 1 else 's'} ({', '.join(keys[:SHOWN])}{more})"

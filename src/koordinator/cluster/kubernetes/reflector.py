@@ -1,0 +1,234 @@
+"""Follows one kind on the network: lists it, then reads its stream, for as long as it runs.
+
+Nothing is decoded here but what resuming needs.  A stream that breaks is taken up where it ended;
+if the server has forgotten that place, the kind is listed again.
+Source: k8s.io/client-go tools/cache/reflector.go.
+"""
+
+import asyncio
+import logging
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from koordinator.cluster.kubernetes.backoff import Backoff
+from koordinator.cluster.kubernetes.failures import ForbiddenError, ServerStatus
+from koordinator.cluster.kubernetes.mailbox import Lines, Mailbox, WatchRefusal
+from koordinator.cluster.kubernetes.pages import Page, Pager, Selection
+from koordinator.cluster.kubernetes.resources import with_query
+from koordinator.cluster.kubernetes.transport import Request, Transport
+from koordinator.foundation.errors import (
+    BugError,
+    ClusterError,
+    GoneError,
+    InvalidError,
+    NotFoundError,
+)
+
+_FIRST_DELAY_S, _LAST_DELAY_S = 0.8, 30.0
+_ABSENT_S = 30.0  # between looks for a kind that is not installed
+_LEAST_S, _MOST_S = 300, 600  # how long the server shall keep a stream open
+_SHORT_S = 1.0  # a stream that ended sooner and brought nothing counts as a failure
+_STALE_AFTER = 3  # failures in a row at one place: the server may not know that place
+_EMPTY = b'{"items":[]}'
+_BOOKMARK, _ERROR = b'{"type":"BOOKMARK"', b'{"type":"ERROR"'
+
+log = logging.getLogger(__name__)
+
+
+class _Meta(msgspec.Struct):
+    resource_version: str = msgspec.field(name="resourceVersion", default="")
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+class _Versioned(msgspec.Struct):
+    object: _Object
+
+
+class _Error(msgspec.Struct):
+    object: ServerStatus
+
+
+@dataclass(slots=True)
+class _Place:
+    """How far a run has come: the version of the last thing seen; empty is nowhere yet."""
+
+    version: str = ""
+
+
+class Reflector:
+    """One kind.
+
+    After ``silence_s`` without a word a stream is opened anew: the server sends a bookmark every
+    minute, but none while a cluster is idle, so that this is no failure.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        selection: Selection,
+        mailbox: Mailbox,
+        *,
+        page_size: int,
+        silence_s: float,
+    ) -> None:
+        self._transport = transport
+        self._selection = selection
+        self._mailbox = mailbox
+        self._page_size = page_size
+        self._silence_s = silence_s
+        self._backoff = Backoff(_FIRST_DELAY_S, _LAST_DELAY_S, transport.chance)
+        self._task: asyncio.Task[None] | None = None
+        self._refresh = 0  # how many were asked for
+        self._absent_since_refresh: int | None = (
+            None  # None: the kind is installed, as far as known
+        )
+        self._was_listed = False
+        self._failures = 0  # in a row
+
+    def start(self) -> None:
+        """Begin to follow, with a list, until stopped."""
+        self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(self._tell)
+
+    def refresh(self) -> None:
+        """List again, now; the pages carry the number of this call."""
+        self._refresh += 1
+        self.stop()
+        self.start()
+
+    def stop(self) -> None:
+        """End it."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        place = _Place()
+        while True:
+            try:
+                if not place.version:
+                    place.version = await self._list()
+                await self._read_stream(place)
+                continue
+            except NotFoundError as error:
+                place.version = ""
+                await self._say_absent(error)
+                delay_s = _ABSENT_S
+            except GoneError:
+                place.version = ""
+                delay_s = self._backoff.next_s() if self._failures else 0.0
+                self._failures += 1
+            except ClusterError as error:
+                if self._is_refused(error):
+                    await self._mailbox.put(WatchRefusal(error))
+                    return
+                delay_s = self._after_failure(error)
+                if self._failures >= _STALE_AFTER:
+                    place.version = ""
+            await asyncio.sleep(delay_s)
+
+    async def _list(self) -> str:
+        """Hand over the pages of a list and return its version."""
+        pager = Pager(self._transport, self._selection, self._page_size)
+        page = None
+        while page is None or page.next_page:
+            page = await pager.next(page)
+            await self._mailbox.put(replace(page, refresh=self._refresh))
+        self._was_listed = True
+        self._absent_since_refresh = None
+        return page.resource_version
+
+    async def _read_stream(self, place: _Place) -> None:
+        """Hand over events until the stream ends; ``place`` tells afterwards how far it came."""
+        loop = asyncio.get_running_loop()
+        opened_s, last, rest = loop.time(), b"", b""
+        request = self._stream_request(place)
+        try:
+            async with aclosing(self._transport.stream(request, self._silence_s)) as chunks:
+                async for chunk in chunks:
+                    if not chunk:
+                        self._say_resumed()
+                        continue
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    error = lines.pop() if lines and lines[-1].startswith(_ERROR) else b""
+                    if lines:
+                        last = lines[-1]
+                        await self._deliver(lines)
+                    if error:
+                        raise self._error_in(error)
+        finally:
+            if last:
+                place.version = _version_of(last)
+        if not last and loop.time() - opened_s < _SHORT_S:
+            raise ClusterError("the stream ended at once")
+        self._failures = 0
+        self._backoff.reset()
+
+    def _stream_request(self, place: _Place) -> Request:
+        selection = self._selection
+        path = with_query(
+            selection.path,
+            watch="true",
+            allowWatchBookmarks="true",
+            resourceVersion=place.version,
+            timeoutSeconds=int(self._transport.chance.integers(_LEAST_S, _MOST_S)),
+            labelSelector=selection.labels,
+            fieldSelector=selection.fields,
+        )
+        return Request("GET", path)
+
+    async def _deliver(self, lines: list[bytes]) -> None:
+        self._failures = 0
+        self._backoff.reset()
+        changes = [line for line in lines if not line.startswith(_BOOKMARK)]
+        if changes:
+            await self._mailbox.put(Lines(changes))
+
+    def _error_in(self, line: bytes) -> ClusterError:
+        status = msgspec.json.decode(line, type=_Error).object
+        request = Request("WATCH", self._selection.path)
+        return self._transport.error(request, status.code or 500, status)
+
+    def _is_refused(self, error: ClusterError) -> bool:
+        """Return whether it is the field selector that is wrong."""
+        is_invalid = isinstance(error, InvalidError) and not isinstance(error, ForbiddenError)
+        return is_invalid and bool(self._selection.fields) and not self._was_listed
+
+    async def _say_absent(self, error: NotFoundError) -> None:
+        """Hand over an empty list, once."""
+        if self._absent_since_refresh is None:
+            log.warning(
+                "kind not installed: looking again every half minute",
+                extra={"kind": self._selection.kind_type.KIND, "error": str(error)},
+            )
+        if self._absent_since_refresh != self._refresh:
+            self._absent_since_refresh = self._refresh
+            await self._mailbox.put(Page(_EMPTY, is_first=True, refresh=self._refresh))
+
+    def _say_resumed(self) -> None:
+        if self._failures:
+            log.info("watch resumed", extra={"kind": self._selection.kind_type.KIND})
+
+    def _after_failure(self, error: ClusterError) -> float:
+        self._failures += 1
+        level = logging.WARNING if self._failures == 1 else logging.DEBUG
+        extra = {"kind": self._selection.kind_type.KIND, "error": str(error)}
+        log.log(level, "watch interrupted: trying again", extra=extra)
+        return self._backoff.next_s()
+
+    def _tell(self, ended: "asyncio.Task[None]") -> None:
+        """Let ``poll`` raise what nobody foresaw, rather than be silent for ever."""
+        if not ended.cancelled() and (error := ended.exception()) is not None:
+            self._mailbox.put_at_once(WatchRefusal(BugError(f"a watch broke down: {error!r}")))
+
+
+def _version_of(line: bytes) -> str:
+    """Return where the stream can be taken up again; empty, to list anew, if that is unknown."""
+    try:
+        return msgspec.json.decode(line, type=_Versioned).object.metadata.resource_version
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""

@@ -1,0 +1,105 @@
+"""What a pod may take of a node's devices right now.
+
+Source: koordinator pkg/scheduler/plugins/deviceshare/device_cache.go, ``calcFreeWithPreemptible``,
+``filter``; allocator_gpu.go, ``getRealUsed``.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from koordinator.api.device import DeviceType
+from koordinator.domain.devices.amounts import Amounts, IntArray
+from koordinator.domain.devices.masks import mask_of, minors_of
+from koordinator.domain.devices.model import NodeDevices
+from koordinator.domain.devices.parts import DevicePart
+from koordinator.domain.devices.usage import DeviceUsage, Held
+
+_NOBODY = DeviceUsage()
+
+
+class FreeDevices(NamedTuple):
+    """What may be taken of the devices of one type."""
+
+    free: Sequence[Sequence[int]]  # (width, n_amounts), at least 0
+    offered: int  # the devices that may be taken from
+    held: int  # of all devices: somebody holds some of it
+    used: int  # of the offered: there is less than all of it
+    #: bus ids of the virtual functions that are taken, by minor; none: not mentioned
+    functions: Mapping[int, Collection[str]] = MappingProxyType({})
+
+    def fitting(self, part: DevicePart) -> int:
+        """Return the devices that have enough left, and a virtual function if one is needed.
+
+        A device with nothing left does not fit.
+        """
+        asked, fit, bit = part.asked, 0, 1
+        for free in self.free:
+            for place, amount in asked:
+                if free[place] < amount:
+                    break
+            else:
+                if any(free):
+                    fit |= bit
+            bit <<= 1
+        fit &= self.offered
+        return fit if part.functions is None else fit & part.with_function(self.functions)
+
+
+def headrooms(
+    node: NodeDevices,
+    usage: DeviceUsage,
+    given_back: DeviceUsage = _NOBODY,
+    only: DeviceUsage | None = None,
+) -> dict[DeviceType, FreeDevices]:
+    """Return the room by type of device.
+
+    What is ``given_back`` is as free as if nobody held it: it belongs to pods that would be
+    removed, or to a reservation that the pod may use.  Of types that ``only`` names the pod may
+    take no more than this, as from a reservation that is all that its owners get.
+    """
+    return {
+        group.kind: _headroom(
+            node.totals[group.kind],
+            group.mask,
+            usage.of(group.kind),
+            given_back.of(group.kind),
+            only.held.get(group.kind) if only else None,
+        )
+        for group in node.model.groups
+    }
+
+
+def _headroom(
+    totals: IntArray,
+    offered: int,
+    held: Mapping[int, Held],
+    given_back: Mapping[int, Held],
+    only: Mapping[int, Held] | None,
+) -> FreeDevices:
+    free = totals.tolist()
+    functions: dict[int, frozenset[str]] = {}
+    used = 0
+    for minor, mine in held.items():
+        amounts, taken, is_used = mine.amounts, mine.functions, True
+        if minor in given_back:
+            back = given_back[minor]
+            amounts = _less(amounts, back.amounts)
+            taken = {bus: n for bus, n in taken.items() if n > back.functions.get(bus, 0)}
+            is_used = any(amounts)
+        if minor < len(free):
+            free[minor] = _less(free[minor], amounts)
+        if taken:
+            functions[minor] = frozenset(taken)
+        used |= is_used << minor
+    if only is not None:
+        offered &= mask_of(only)
+        for minor in minors_of(offered):
+            most = only[minor].amounts
+            free[minor] = tuple(min(pair) for pair in zip(free[minor], most, strict=True))
+            used |= (list(free[minor]) != totals[minor].tolist()) << minor
+    return FreeDevices(free, offered, mask_of(held), used, functions)
+
+
+def _less(have: Iterable[int], gone: Iterable[int]) -> Amounts:
+    return tuple(max(h - g, 0) for h, g in zip(have, gone, strict=True))

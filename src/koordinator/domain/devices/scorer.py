@@ -1,0 +1,77 @@
+"""How full a device, or all devices of a node, would be with one more request.
+
+Source: koordinator pkg/scheduler/plugins/deviceshare/scoring.go.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from koordinator.api.device import DeviceType
+from koordinator.domain.devices.amounts import NAMES, Amounts, IntArray
+from koordinator.domain.devices.choice import Ranking
+from koordinator.domain.devices.free_devices import FreeDevices
+from koordinator.domain.devices.parts import DevicePart
+from koordinator.domain.devices.row_kernels import MAX_SCORE
+
+Rows = Sequence[Sequence[int]]  # (n, n_amounts)
+
+
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """Likes free devices, or full ones if ``most_allocated``."""
+
+    most_allocated: bool
+    weights: Mapping[DeviceType, IntArray]  # (n_amounts,)
+    counted: Mapping[DeviceType, tuple[tuple[int, int], ...]]  # (place, weight) of those above 0
+
+    def scores(self, kind: DeviceType, amounts: Amounts, total: Rows, free: Rows) -> list[int]:
+        """Return 0..100 for each of n devices, or nodes by the sums of their devices.
+
+        What ``row_kernels.percentages_left`` does for many: amounts of which there are none in
+        total don't count; what is left over of a device that has more free than in total
+        does not either.
+        """
+        counted = [(place, weight, amounts[place]) for place, weight in self.counted[kind]]
+        return [self._score(counted, *device) for device in zip(total, free, strict=True)]
+
+    def _score(
+        self, counted: Sequence[tuple[int, int, int]], total: Sequence[int], free: Sequence[int]
+    ) -> int:
+        points = weights = 0
+        for place, weight, asked in counted:
+            capacity, left = total[place], free[place]
+            if capacity > 0:
+                used = capacity - left + asked if left <= capacity else capacity
+                part = min(used, capacity) if self.most_allocated else max(capacity - used, 0)
+                points += part * MAX_SCORE // capacity * weight
+                weights += weight
+        return points // weights if weights > 0 else 0
+
+    def ranking(
+        self, totals: Mapping[DeviceType, IntArray], headrooms: Mapping[DeviceType, FreeDevices]
+    ) -> Ranking:
+        """Return how to rank the devices of one node."""
+
+        def rank(part: DevicePart, minors: Sequence[int], *, in_scopes: bool) -> Sequence[int]:
+            everything, left = totals[part.kind].tolist(), headrooms[part.kind].free
+            total, free = [everything[m] for m in minors], [left[m] for m in minors]
+            if in_scopes:  # the original hands them over in the wrong order
+                total, free = free, total
+            return self.scores(part.kind, part.amounts, total, free)
+
+        return rank
+
+
+def scorer_of(weights: Mapping[str, int], *, most_allocated: bool) -> Scorer:
+    """Return the scorer that weighs resources by name; others don't count."""
+    by_place = {kind: [weights.get(name, 0) for name in names] for kind, names in NAMES.items()}
+    return Scorer(
+        most_allocated,
+        {kind: np.array(listed, np.int64) for kind, listed in by_place.items()},
+        {
+            kind: tuple((place, weight) for place, weight in enumerate(listed) if weight)
+            for kind, listed in by_place.items()
+        },
+    )

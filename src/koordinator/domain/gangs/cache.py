@@ -1,0 +1,383 @@
+"""Every gang of the cluster: who is in it, who speaks for it, whether it may start.
+
+A gang group that is whole has one *representative* in the scheduling queue; the other members stay
+before the queue and are fetched when it is the representative's turn.  So a gang that waits costs
+as much as one pod, and one that is short of members costs nothing.
+
+Source: koordinator pkg/scheduler/plugins/coscheduling/core (gang_cache.go, gang_group_info.go,
+core.go).  Different here: a group counts as started before while a member is bound, not for ever,
+which is also what a restarted scheduler would see; members whose own scheduling gates are closed
+don't count.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from koordinator.api.annotations.gang import GangMatchPolicy, NetworkTopologySpec
+from koordinator.api.pod import Pod
+from koordinator.api.pod_group import PodGroup
+from koordinator.domain.gangs.attempt import GangAttempt
+from koordinator.domain.gangs.gang import Gang, Member, MemberState
+from koordinator.domain.gangs.terms import (
+    GangDefaults,
+    GangTerms,
+    gang_id,
+    needs_object,
+    terms_of_object,
+    terms_of_pod,
+)
+from koordinator.foundation.errors import BugError
+
+_OVER = ("Succeeded", "Failed")
+
+Keys = list[str]
+
+
+class GangCache:
+    """Gangs by id.  What changes it returns the pods that should now try to enter the queue."""
+
+    def __init__(self, defaults: GangDefaults) -> None:
+        self._defaults = defaults
+        self.gangs: dict[str, Gang] = {}
+        self.changed: dict[str, None] = {}  # gangs whose status may have to be written
+        self._representative: dict[str, str] = {}  # group id -> pod key
+        self._home: dict[str, str] = {}  # pod key -> gang id
+
+    @property
+    def gathers(self) -> bool:
+        """Whether it counts what gangs ask of the network."""
+        return self._defaults.gathers
+
+    # -- what happens ------------------------------------------------------------------------
+
+    def put_pod(self, pod: Pod) -> Keys:
+        """Take in a pod, bound or not, or its new version."""
+        own_id, home = gang_id(pod.metadata), self._home.get(pod.key)
+        if home is None and not own_id:
+            return []
+        moved = self.drop_pod(pod) if home is not None and home != own_id else []
+        member = _member(pod) if own_id else None
+        return moved + (self.drop_pod(pod) if member is None else self._put(own_id, member, pod))
+
+    def _put(self, own_id: str, member: Member, pod: Pod) -> Keys:
+        gang = self.gangs.setdefault(own_id, Gang(own_id))
+        known = gang.members.get(member.key)
+        if known is not None and member.state is MemberState.PENDING:
+            member.state = _kept(known.state)
+        if known is not None and known == member:
+            gang.version += 1
+            return []
+        self.changed[own_id] = None
+        had_started = member.state is MemberState.BOUND and self._has_started(gang)
+        self._home[member.key] = own_id
+        gang.put(member)
+        if gang.terms is None and not needs_object(pod.metadata):
+            gang.terms = terms_of_pod(pod, self._defaults)
+            if gang.terms is not None:
+                return list(gang.pending)
+        if member.state is MemberState.BOUND:
+            return self._after_bound(gang, member.key, had_started=had_started)
+        return []
+
+    def drop_pod(self, pod: Pod) -> Keys:
+        """Forget a pod that is gone."""
+        gang = self.gangs.get(self._home.pop(pod.key, ""))
+        if gang is None:
+            return []
+        gang.drop(pod.key)
+        self.changed[gang.id] = None
+        if not gang.members and (gang.terms is None or not gang.terms.has_object):
+            del self.gangs[gang.id]
+        return self._next_representative(gang, pod.key)
+
+    def put_group(self, pod_group: PodGroup) -> Keys:
+        """Take in a PodGroup or its new version."""
+        gang = self.gangs.setdefault(pod_group.key, Gang(pod_group.key))
+        self.changed[gang.id] = None
+        terms = terms_of_object(pod_group, self._defaults)
+        return self._set_terms(gang, terms)
+
+    def drop_group(self, pod_group: PodGroup) -> Keys:
+        """Forget a PodGroup; members that carry terms of their own go on by these."""
+        gang = self.gangs.get(pod_group.key)
+        if gang is None:
+            return []
+        if not gang.members:
+            del self.gangs[gang.id]
+        return self._set_terms(gang, None)
+
+    def hold(self, pod: Pod) -> None:
+        """Note that a member has got a place."""
+        self._move(pod, MemberState.WAITING)
+
+    def release(self, pod: Pod) -> None:
+        """Note that a member has lost its place before it was bound."""
+        gang = self.gang_of(pod)
+        member = None if gang is None else gang.members.get(pod.key)
+        if member is not None and member.state is MemberState.WAITING:
+            self._move(pod, MemberState.PENDING)
+
+    # -- questions ---------------------------------------------------------------------------
+
+    def gang_of(self, pod: Pod) -> Gang | None:
+        """Return the gang of a pod; None if it has none, or one that nothing is known of."""
+        return self.gangs.get(self._home.get(pod.key) or gang_id(pod.metadata))
+
+    def is_member(self, pod: Pod) -> bool:
+        """Return whether the pod is in a gang."""
+        return pod.key in self._home
+
+    def shortage(self, pod: Pod) -> str:
+        """Return why the pod's gang can't be tried yet; empty if it can."""
+        gang = self.gang_of(pod)
+        if gang is None or gang.terms is None:
+            return _nobody_said(pod)
+        if self._starts_alone(gang):
+            return ""
+        missing = []
+        for member_id in gang.terms.group:
+            one = self.gangs.get(member_id)
+            if one is None or one.terms is None:
+                missing.append(f"gang {member_id} is not known")
+            elif one.present < one.terms.min_member:
+                blocked = one.states[MemberState.BLOCKED]
+                missing.append(
+                    f"gang {member_id} needs {one.terms.min_member} members; "
+                    f"there were {one.present} when this was written"
+                    + (f", and {blocked} with closed scheduling gates" if blocked else "")
+                )
+            elif foreign := one.foreign(pod.spec.scheduler_name):
+                own = one.present - sum(foreign.values())
+                if own < one.terms.min_member:
+                    others = ", ".join(f"{count} for {name}" for name, count in foreign.items())
+                    missing.append(
+                        f"gang {member_id} needs {one.terms.min_member} members of one "
+                        f"schedulerName; there were {own} for {pod.spec.scheduler_name} and "
+                        f"{others} when this was written"
+                    )
+        return "; ".join(missing)
+
+    def why_gated(self, pod: Pod) -> str:
+        """Return why a pod may not enter the queue; empty if it may.
+
+        The first one that may becomes the representative of its group.
+        """
+        gang, key = self.gang_of(pod), pod.key
+        if gang is not None and gang.terms is not None and self._starts_alone(gang):
+            return ""
+        short = self.shortage(pod)
+        if gang is None or gang.terms is None or short:
+            return short
+        group_id = gang.terms.group_id
+        other = self.representative(group_id)
+        if other in ("", key):
+            self._representative[group_id] = key
+            return ""
+        return f"gang group {group_id} is represented in the queue by pod {other}"
+
+    def representative(self, group_id: str) -> str:
+        """Return the member that stands for its group in the queue; empty if none does."""
+        key = self._representative.get(group_id, "")
+        if key and not any(key in gang.pending for gang in self._gangs(group_id.split(","))):
+            del self._representative[group_id]
+            return ""
+        return key
+
+    def representatives_for(self, pod: Pod) -> Keys:
+        """Return the other member that stands in the queue for the group of a pod, if one does."""
+        gang = self.gang_of(pod)
+        key = "" if gang is None or gang.terms is None else self.representative(gang.terms.group_id)
+        return [key] if key and key != pod.key else []
+
+    def set_representative(self, pod: Pod) -> None:
+        """Let this member speak for its group, such as the one that found no place."""
+        gang = self.gang_of(pod)
+        if gang is not None and gang.terms is not None and pod.key in gang.pending:
+            self._representative[gang.terms.group_id] = pod.key
+
+    def starts_alone(self, pod: Pod) -> bool:
+        """Return whether a pod need not wait for others: it is in no gang, or that has started."""
+        gang = self.gang_of(pod)
+        return self._starts_alone(gang) if gang is not None else not gang_id(pod.metadata)
+
+    def has_begun(self, pod: Pod) -> bool:
+        """Return whether a member of the pod's gang group has a place, bound or not."""
+        gang = self.gang_of(pod)
+        if gang is None or gang.terms is None:
+            return False
+        return any(one.bound or one.waiting for one in self._gangs(gang.terms.group))
+
+    def attempt(self, pod: Pod) -> GangAttempt:
+        """Return who is to be placed together with a member of a gang that isn't short."""
+        gang = self.gang_of(pod)
+        if gang is None or gang.terms is None:
+            raise BugError(f"{pod.key} is in no gang that could be tried.")
+        scheduler = pod.spec.scheduler_name
+        members: dict[str, str] = {}
+        spare, waiting = {}, 0
+        for one in self._gangs(gang.terms.group):
+            own = [key for key, m in one.pending.items() if m.scheduler == scheduler]
+            members |= dict.fromkeys(own, one.id)
+            waiting += one.waiting
+            if one.is_strict:
+                spare[one.id] = len(own) - one.needed(once_satisfied=self._has_started(one))
+        members.setdefault(pod.key, gang.id)
+        return GangAttempt(gang.terms.group_id, members, spare, waiting)
+
+    def attempt_alone(self, pod: Pod) -> GangAttempt:
+        """Return an attempt of one member whose gang has started, for a place near the others."""
+        gang = self.gang_of(pod)
+        if gang is None or gang.terms is None:
+            raise BugError(f"{pod.key} is in no gang that could be tried.")
+        return GangAttempt(gang.terms.group_id, {pod.key: gang.id}, {gang.id: 0}, is_alone=True)
+
+    def networks(self, pod: Pod) -> dict[str, NetworkTopologySpec]:
+        """Return what the gangs of the pod's group ask of the network, by gang id.
+
+        A spec without rules asks to be gathered as well as can be.
+        """
+        gang = self.gang_of(pod)
+        if not self.gathers or gang is None or gang.terms is None:
+            return {}
+        terms = [one.terms for one in self._gangs(gang.terms.group) if one.terms is not None]
+        return {one.id: one.network for one in terms if one.network is not None}
+
+    def with_places(self, pod: Pod) -> dict[str, str]:
+        """Return the gang id of every member of the pod's group that has a place, by key."""
+        gang = self.gang_of(pod)
+        if gang is None or gang.terms is None:
+            return {}
+        placed = (MemberState.WAITING, MemberState.BOUND)
+        return {
+            key: one.id
+            for one in self._gangs(gang.terms.group)
+            for key, member in one.members.items()
+            if member.state in placed and member.phase not in _OVER
+        }
+
+    def version(self, pod: Pod) -> tuple[int, ...]:
+        """Return what changes with every change of the pod's gang group."""
+        gang = self.gang_of(pod)
+        if gang is None or gang.terms is None:
+            return ()
+        return tuple(one.version for one in self._gangs(gang.terms.group))
+
+    def may_start(self, pod: Pod) -> bool:
+        """Return whether enough members of every gang of the group have a place."""
+        gang = self.gang_of(pod)
+        if gang is None or gang.terms is None:
+            return False
+        gangs = list(self._gangs(gang.terms.group))
+        return len(gangs) == len(gang.terms.group) and all(
+            one.needed(once_satisfied=self._has_started(one)) <= 0 for one in gangs
+        )
+
+    def bound_together(self, pod: Pod) -> int:
+        """Return how many members of the pod's group have a place that is not bound yet."""
+        gang = self.gang_of(pod)
+        if gang is None or gang.terms is None:
+            return 0
+        return sum(one.waiting for one in self._gangs(gang.terms.group))
+
+    def companions(self, pod: Pod) -> Keys:
+        """Return the members that must give up their places because this one lost its own."""
+        gang = self.gang_of(pod)
+        if gang is None or gang.terms is None or not gang.is_strict or self._starts_alone(gang):
+            return []
+        return [
+            key
+            for one in self._gangs(gang.terms.group)
+            for key, member in one.members.items()
+            if member.state is MemberState.WAITING and key != pod.key
+        ]
+
+    def mates(self, pod: Pod) -> Keys:
+        """Return the members of the pod's gang group that have no place yet, itself included."""
+        gang = self.gang_of(pod)
+        if gang is None or gang.terms is None:
+            return []
+        return [key for one in self._gangs(gang.terms.group) for key in one.pending]
+
+    def validate(self) -> None:
+        """Derive everything redundant again and raise BugError where it differs."""
+        for gang in self.gangs.values():
+            gang.validate()
+            if not gang.members and (gang.terms is None or not gang.terms.has_object):
+                raise BugError(f"gang {gang.id} is kept although nobody is in it.")
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _gangs(self, ids: Iterable[str]) -> Iterator[Gang]:
+        """Yield the gangs of a group that are known."""
+        return (self.gangs[one] for one in ids if one in self.gangs)
+
+    def _has_started(self, gang: Gang) -> bool:
+        if gang.terms is None:
+            return False
+        for one in gang.terms.group:
+            known = self.gangs.get(one)
+            if known is not None and known.bound:
+                return True
+        return False
+
+    def _starts_alone(self, gang: Gang) -> bool:
+        """Return whether members need not wait for one another any more."""
+        terms = gang.terms
+        together = (GangMatchPolicy.ONLY_WAITING, GangMatchPolicy.WAITING_AND_RUNNING)
+        return terms is not None and terms.match_policy not in together and self._has_started(gang)
+
+    def _move(self, pod: Pod, state: MemberState) -> None:
+        gang = self.gang_of(pod)
+        if gang is not None and gang.move(pod.key, state):
+            self.changed[gang.id] = None
+
+    def _after_bound(self, gang: Gang, key: str, *, had_started: bool) -> Keys:
+        if not had_started and self._starts_alone(gang) and gang.terms is not None:
+            return [k for one in self._gangs(gang.terms.group) for k in one.pending]
+        return self._next_representative(gang, key)
+
+    def _next_representative(self, gang: Gang, gone: str) -> Keys:
+        """Return a member to take the place of the representative, if that was the one."""
+        terms = gang.terms
+        if terms is None or self._representative.get(terms.group_id) != gone:
+            return []
+        del self._representative[terms.group_id]
+        return [key for one in self._gangs(terms.group) for key in list(one.pending)[:1]][:1]
+
+    def _set_terms(self, gang: Gang, terms: GangTerms | None) -> Keys:
+        """Change the terms; whoever waits for the gang is asked again."""
+        if terms == gang.terms:
+            return []
+        groups = {gang.id}
+        for known in (gang.terms, terms):
+            if known is not None:
+                groups.update(known.group)
+        if gang.terms is not None:
+            self._representative.pop(gang.terms.group_id, None)
+        gang.terms = terms
+        gang.version += 1
+        return [key for one in self._gangs(sorted(groups)) for key in one.pending]
+
+
+def _member(pod: Pod) -> Member | None:
+    """Return what counts of a pod; None if it has ended, or is being deleted, without a node."""
+    meta, spec = pod.metadata, pod.spec
+    if spec.node_name:
+        state = MemberState.BOUND
+    elif pod.status.phase in _OVER or meta.deletion_timestamp is not None:
+        return None
+    else:
+        state = MemberState.BLOCKED if spec.scheduling_gates else MemberState.PENDING
+    owners = ",".join(sorted(f"{meta.namespace}/{owner.name}" for owner in meta.owner_references))
+    return Member(pod.key, spec.scheduler_name, owners, state, pod.status.phase)
+
+
+def _kept(known: MemberState) -> MemberState:
+    """Return the state of a member that the cluster still calls pending: we may know better."""
+    return known if known in (MemberState.WAITING, MemberState.BOUND) else MemberState.PENDING
+
+
+def _nobody_said(pod: Pod) -> str:
+    own_id = gang_id(pod.metadata)
+    if needs_object(pod.metadata):
+        return f"PodGroup {own_id} does not exist"
+    return f"gang {own_id} needs members, but none of them says how many in a way that can be read"

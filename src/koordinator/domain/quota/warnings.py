@@ -1,0 +1,103 @@
+"""What is wrong with quotas as they are stored, where no admission has seen them.
+
+The scheduler makes do with what it finds (``QuotaSpec.of``); here is what people should be told of
+it.  The rules are those of admission, but that a quota may name fewer resources than its parent.
+"""
+
+from collections.abc import Callable
+
+from koordinator.api.annotations.quota import NAMESPACES, SHARED_WEIGHT
+from koordinator.api.codec import subject_of
+from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
+from koordinator.api.quota_validation import validate_elastic_quota
+from koordinator.domain.quota.place_validation import PlaceRules, check_above, check_below
+from koordinator.domain.quota.queue_terms import QUEUE_KEYS, check_queue_terms
+from koordinator.domain.quota.topology import QuotaTopology
+from koordinator.foundation.errors import InputError
+
+_READ = (NAMESPACES.key, SHARED_WEIGHT.key, *QUEUE_KEYS)
+_RULES = PlaceRules(allows_fewer_resources=True)
+
+
+class QuotaWarnings:
+    """Complaints by key of the object; a quota is looked at after it or its neighbours changed."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+        self._topology = QuotaTopology()
+        self._unseen: dict[str, None] = {}  # names
+
+    def put(self, quota: ElasticQuota) -> None:
+        """Take in a quota, or its new version."""
+        known = self._topology.get(quota.metadata.name)
+        if known is not None and _as_read(known) == _as_read(quota):
+            return  # such as what is reported of its use
+        self._note_neighbours(quota.metadata.name)
+        self._topology.put(quota)
+        self._note_neighbours(quota.metadata.name)
+
+    def remove(self, quota: ElasticQuota) -> list[str]:
+        """Forget a quota; returns the names of its children, which have no parent now."""
+        name = quota.metadata.name
+        self._note_neighbours(name)
+        self._topology.remove(name)
+        self._unseen.pop(name, None)
+        self.texts.pop(quota.key, None)
+        return [child.metadata.name for child in self._topology.children(name)]
+
+    def check(self, limit: int) -> None:
+        """Look at some that have not been looked at since something changed."""
+        for name in list(self._unseen)[:limit]:
+            del self._unseen[name]
+            quota = self._topology.get(name)
+            if quota is None:
+                continue
+            text = warning_about(quota, self._topology)
+            if text:
+                self.texts[quota.key] = text
+            else:
+                self.texts.pop(quota.key, None)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there are quotas to look at."""
+        return bool(self._unseen)
+
+    def _note_neighbours(self, name: str) -> None:
+        """Look again at a quota, its parent and its children."""
+        quota = self._topology.get(name)
+        if quota is None:
+            return
+        self._unseen[name] = None
+        self._unseen[quota.parent] = None
+        self._unseen.update({child.metadata.name: None for child in self._topology.children(name)})
+
+
+def _as_read(quota: ElasticQuota) -> object:
+    """Return all of a quota that the rules read."""
+    annotations = quota.metadata.annotations
+    return quota.key, quota.spec, quota.metadata.labels, [annotations.get(key) for key in _READ]
+
+
+def warning_about(quota: ElasticQuota, topology: QuotaTopology) -> str:
+    """Return what admission would refuse of a quota, as far as it is not its siblings' fault.
+
+    Empty if there is nothing.
+    """
+    checks: list[Callable[[], object]] = [
+        lambda: validate_elastic_quota(quota),
+        lambda: check_queue_terms(quota),
+        lambda: NAMESPACES.read(quota.metadata),
+    ]
+    if quota.metadata.name != ROOT_QUOTA:
+        checks += [
+            lambda: check_above(quota, topology, _RULES),
+            lambda: check_below(quota, topology),
+        ]
+    found = []
+    for check in checks:
+        try:
+            check()
+        except InputError as error:
+            found.append(str(error))
+    return f"{subject_of(quota)}: {'; '.join(found)}" if found else ""

@@ -1,0 +1,81 @@
+"""What follows from objects alone: hooks and settings that need no samples."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import Final
+
+from koordinator.koordlet.app.isolation import PodIsolation
+from koordinator.koordlet.hooks.batch_resources import plan_batch_resources
+from koordinator.koordlet.hooks.core_scheduling import plan_core_scheduling
+from koordinator.koordlet.hooks.cpu_normalization import plan_cpu_normalization
+from koordinator.koordlet.hooks.cpuset import plan_cpusets
+from koordinator.koordlet.hooks.group_identity import plan_group_identity
+from koordinator.koordlet.hooks.oom_score import plan_oom_scores
+from koordinator.koordlet.intents import Intent
+from koordinator.koordlet.qos.blkio import DiskLookup, plan_blkio
+from koordinator.koordlet.qos.memory_qos import plan_memory_qos
+from koordinator.koordlet.qos.resctrl import ResctrlFacts, plan_class_resctrl, plan_pod_resctrl
+from koordinator.koordlet.qos.system_config import plan_system_config
+from koordinator.koordlet.view.node_view import NodeView
+from koordinator.koordlet.view.pods import PodView
+
+Plan = Callable[[NodeView], list[Intent]]
+
+#: By feature gate, in the order in which they are applied: of two that set one file the last wins.
+PLANS: Final[Mapping[str, Plan]] = MappingProxyType(
+    {
+        "CgroupReconcile": plan_memory_qos,
+        "SystemConfig": plan_system_config,
+        "CoreSched": plan_core_scheduling,
+        "GroupIdentity": plan_group_identity,
+        "CPUNormalization": plan_cpu_normalization,
+        "BatchResource": plan_batch_resources,
+        "OOMScoreAdj": plan_oom_scores,
+    }
+)
+
+
+def plan_all(
+    view: NodeView,
+    gates: Collection[str],
+    disks: DiskLookup,
+    caches: ResctrlFacts | None,
+    isolation: PodIsolation,
+    *,
+    keep_quota: bool,
+) -> list[Intent]:
+    """Return what the features that are on want; ``caches`` None if there is no resctrl.
+
+    A feature that breaks on a pod goes on without it, and the others go on with it.
+    """
+    intents: list[Intent] = []
+    for gate, plan in _plans(gates, disks, caches, keep_quota=keep_quota):
+
+        def of(pods: tuple[PodView, ...], plan: Plan = plan) -> list[Intent]:
+            return plan(view if len(pods) == len(view.pods) else replace(view, pods=pods))
+
+        intents += isolation.attempt(gate, view.pods, of) or ()
+    return intents
+
+
+def _plans(
+    gates: Collection[str], disks: DiskLookup, caches: ResctrlFacts | None, *, keep_quota: bool
+) -> Iterator[tuple[str, Plan]]:
+    """Yield the plans of the features that are on, in the order in which they are applied."""
+    for gate, plan in PLANS.items():
+        if gate in gates:
+            yield gate, plan
+    if "BlkIOReconcile" in gates:
+        yield "BlkIOReconcile", partial(plan_blkio, disks=disks)
+    if "CPUSetAllocator" in gates:
+        best_effort = "BECPUManager" in gates
+        yield (
+            "CPUSetAllocator",
+            partial(plan_cpusets, best_effort_cpus=best_effort, keep_quota=keep_quota),
+        )
+    if "RdtResctrl" in gates and caches is not None:
+        yield "RdtResctrl", partial(plan_class_resctrl, facts=caches)
+    if "Resctrl" in gates and caches is not None:
+        yield "Resctrl", partial(plan_pod_resctrl, facts=caches)

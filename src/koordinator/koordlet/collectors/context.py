@@ -1,0 +1,76 @@
+"""What every collector works with."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from koordinator.api.node_slo import NodeSloSpec
+from koordinator.domain.cgroups.layout import CgroupLayout
+from koordinator.host.port import Files
+from koordinator.host.roots import Roots
+from koordinator.koordlet.cgroup_tree import CgroupTree
+from koordinator.koordlet.metrics import MetricStore
+from koordinator.koordlet.view.machine import Machine
+from koordinator.koordlet.view.pods import PodView
+
+_FORGOTTEN_AFTER = 20  # intervals: an older reading says nothing about now
+_TOLERANCE = 1.5  # times all CPUs: more than that no clock skew explains
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectionContext:
+    """The machine, and what is known of it in this round."""
+
+    files: Files
+    roots: Roots
+    cgroups: CgroupTree
+    store: MetricStore
+    layout: CgroupLayout
+    machine: Machine
+    slo: NodeSloSpec
+    pods: Sequence[PodView]
+
+    def add_rate(
+        self, counters: "Counters", metric_key: tuple[str, str], now_s: float, value: float
+    ) -> float | None:
+        """Return the growth per second of a counter of CPU seconds; None if it can't be true."""
+        rate = counters.rate(metric_key, now_s, value)
+        if rate is None or rate > _TOLERANCE * max(len(self.machine.cpus), 1):
+            return None
+        return rate
+
+
+class Collector(Protocol):
+    """Takes samples."""
+
+    def collect(self, context: CollectionContext, now_s: float) -> None:
+        """Read, and add samples to the store.  Never raises for what a host may do."""
+
+
+class Counters:
+    """The last reading of counters, to tell how fast they grow."""
+
+    def __init__(self, interval_s: float) -> None:
+        self._oldest_s = _FORGOTTEN_AFTER * interval_s
+        self._last: dict[tuple[str, str], tuple[float, float]] = {}
+
+    def rate(self, key: tuple[str, str], now_s: float, value: float) -> float | None:
+        """Return the growth per second since the last reading.
+
+        None for the first reading, after a reset (the counter is lower than before), after a long
+        pause, and when no time has passed.
+        """
+        before = self._last.get(key)
+        self._last[key] = (now_s, value)
+        if before is None:
+            return None
+        elapsed_s, growth = now_s - before[0], value - before[1]
+        if not 0 < elapsed_s <= self._oldest_s or growth < 0 or not math.isfinite(growth):
+            return None
+        return growth / elapsed_s
+
+    def forget(self, now_s: float) -> None:
+        """Drop the readings that are too old to be of use."""
+        oldest_s = now_s - self._oldest_s
+        self._last = {key: last for key, last in self._last.items() if last[0] >= oldest_s}

@@ -1,0 +1,271 @@
+"""slo-controller-config as it counts: every section as it was last valid.
+
+A section that the webhook would refuse never takes effect: the one before stays, and somebody is
+told.  Only one number of a pair without the other, which the webhook refuses, is read with the
+default of the other.  Where there was none before, None: nothing is known, and nothing is changed.
+Source: koordinator pkg/slo-controller/config/colocation_cm_event_handler.go;
+nodeslo/resource_strategy.go; noderesource/plugins/{cpunormalization,resourceamplification}.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace as with_fields
+
+from koordinator.api.annotations.node import ColocationStrategy
+from koordinator.api.codec import decode, encode_part
+from koordinator.api.config_map import ConfigMap
+from koordinator.api.slo_config import (
+    COLOCATION,
+    CPU_BURST,
+    CPU_NORMALIZATION,
+    HOST_APPLICATION,
+    RESOURCE_AMPLIFICATION,
+    RESOURCE_QOS,
+    RESOURCE_THRESHOLD,
+    SYSTEM,
+    ColocationConfig,
+    CpuBurstConfig,
+    CpuNormalizationConfig,
+    HostApplicationConfig,
+    ResourceAmplificationConfig,
+    ResourceQosConfig,
+    SystemConfig,
+    ThresholdConfig,
+)
+from koordinator.domain.colocation import node_slo
+from koordinator.domain.colocation.overlay import overlaid
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.quantity import Quantity
+from koordinator.manager.configuration import defaults
+from koordinator.manager.configuration.checks import CHECKED, check_section
+from koordinator.manager.configuration.network_qos import check_network_qos
+from koordinator.manager.configuration.ranges import range_problems
+from koordinator.manager.configuration.refusal import INVALID, refused
+
+SectionT = TypeVar("SectionT", bound=msgspec.Struct)
+StrategyT = TypeVar("StrategyT", bound=msgspec.Struct)
+
+_SLO_FAILED: Final = "SLOCfgUnmarshalFailed"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationProblem:
+    """A section that was not taken over; becomes a Warning event on the ConfigMap."""
+
+    key: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SloConfig:
+    """Sections with the strategies of the cluster over the defaults, and of nodes over both.
+
+    None is a section that was never valid.  ``rejected`` names the keys whose last text was
+    refused.
+    """
+
+    colocation: ColocationConfig | None = None
+    threshold: ThresholdConfig | None = None
+    resource_qos: ResourceQosConfig | None = None
+    cpu_burst: CpuBurstConfig | None = None
+    system: SystemConfig | None = None
+    host_applications: HostApplicationConfig | None = None
+    normalization: CpuNormalizationConfig | None = None
+    amplification: ResourceAmplificationConfig | None = None
+    rejected: frozenset[str] = field(default_factory=frozenset)
+
+
+def read_config(
+    config_map: ConfigMap | None, last: SloConfig | None = None
+) -> tuple[SloConfig, Sequence[ConfigurationProblem]]:
+    """Return what the ConfigMap says, and what of it is not taken over.
+
+    Without a ConfigMap the last one stays; if there never was one, all is default.
+    """
+    if config_map is None and last is not None:
+        return last, ()
+    data = config_map.data if config_map is not None else {}
+    source = config_map.key if config_map is not None else ""
+    reader = _Reader(data, source, last or SloConfig())
+    return reader.read(), reader.problems
+
+
+class _Reader:
+    """Reads section by section; notes what is wrong."""
+
+    def __init__(self, data: dict[str, str], source: str, last: SloConfig) -> None:
+        self._data, self._source, self._last = data, source, last
+        self.problems: list[ConfigurationProblem] = []
+
+    def read(self) -> SloConfig:
+        last = self._last
+        config = replace(
+            last,
+            colocation=self._colocation(),
+            threshold=self._strategies(
+                RESOURCE_THRESHOLD, ThresholdConfig, node_slo.THRESHOLD, last.threshold, "Threshold"
+            ),
+            resource_qos=self._resource_qos(),
+            cpu_burst=self._strategies(
+                CPU_BURST, CpuBurstConfig, node_slo.CPU_BURST, last.cpu_burst, "CPUBurst"
+            ),
+            system=self._system(),
+            host_applications=self._plain(
+                HOST_APPLICATION,
+                HostApplicationConfig,
+                last.host_applications,
+                _SLO_FAILED,
+                "HostApplicationCfg",
+            ),
+            normalization=self._plain(
+                CPU_NORMALIZATION,
+                CpuNormalizationConfig,
+                last.normalization,
+                "CPUNormalizationCfgUnmarshalFailed",
+                "CPUNormalizationCfg",
+            ),
+            amplification=self._plain(
+                RESOURCE_AMPLIFICATION,
+                ResourceAmplificationConfig,
+                last.amplification,
+                "ResourceAmplificationCfgUnmarshalFailed",
+                "ResourceAmplificationCfg",
+            ),
+        )
+        return replace(config, rejected=frozenset(problem.key for problem in self.problems))
+
+    def _colocation(self) -> ColocationConfig | None:
+        """Read a section; a node's strategy that is refused leaves those nodes to the cluster's."""
+        text = self._data.get(COLOCATION, "")
+        if not text:
+            return cluster_fields(defaults.COLOCATION)
+        try:
+            document = decode(text.encode(), ColocationConfig)
+            cluster = overlaid(defaults.COLOCATION, document)
+            check_section(CHECKED[COLOCATION], _without_numbers(document), self._source)
+            _check_strategy(cluster, "ColocationCfg.ColocationStrategy")
+        except InputError as error:
+            message = f"failed to unmarshal colocation config, err: {error}"
+            self.problems.append(
+                ConfigurationProblem(COLOCATION, "ColocationCfgUnmarshalFailed", message)
+            )
+            return self._last.colocation
+        entries = []
+        for index, entry in enumerate(document.node_configs):
+            merged = overlaid(cluster, entry)
+            try:
+                _check_strategy(merged, f"ColocationCfg.NodeConfigs[{index}].ColocationStrategy")
+            except InputError as error:
+                message = f"the strategy of the cluster counts for {entry.name!r}, err: {error}"
+                self.problems.append(
+                    ConfigurationProblem(COLOCATION, "ColocationNodeCfgInvalid", message)
+                )
+                merged = cluster
+            entries.append(overlaid(entry, merged))
+        return with_fields(cluster_fields(cluster), node_configs=tuple(entries))
+
+    def _strategies(
+        self,
+        key: str,
+        kind: type[SectionT],
+        default: msgspec.Struct,
+        last: SectionT | None,
+        title: str,
+    ) -> SectionT | None:
+        try:
+            return self._merged(key, kind, default)
+        except InputError as error:
+            message = f"failed to unmarshal {title}Cfg, err: {error}"
+            self.problems.append(ConfigurationProblem(key, _SLO_FAILED, message))
+            return last
+
+    def _merged(self, key: str, kind: type[SectionT], default: msgspec.Struct) -> SectionT:
+        text = self._data.get(key, "")
+        if not text:
+            return kind(cluster_strategy=default)
+        checked = CHECKED[key]
+        check_section(checked, text, self._source)
+        document = decode(text.encode(), kind)
+        written = document.cluster_strategy  # type: ignore[attr-defined]  # all four have it
+        cluster = default if written is None else overlaid(default, written)
+        _check_strategy(cluster, f"{checked.root}.ClusterStrategy")
+        entries = []
+        for index, entry in enumerate(checked.entries(document)):
+            merged = overlaid(cluster, entry)  # type: ignore[arg-type]  # entries are structs
+            _check_strategy(merged, f"{checked.root}.NodeStrategies[{index}].{checked.strategy}")
+            entries.append(overlaid(entry, merged))  # type: ignore[type-var]
+        return kind(cluster_strategy=cluster, node_strategies=tuple(entries))
+
+    def _resource_qos(self) -> ResourceQosConfig | None:
+        last = self._last.resource_qos
+        count = len(self.problems)
+        found = self._strategies(
+            RESOURCE_QOS, ResourceQosConfig, defaults.RESOURCE_QOS, last, "ResourceQOS"
+        )
+        text = self._data.get(RESOURCE_QOS, "")
+        if len(self.problems) > count or not text:
+            return found
+        try:
+            system = decode(self._data.get(SYSTEM, "{}").encode() or b"{}", SystemConfig)
+        except InputError:
+            system = SystemConfig()  # told of by its own section
+        try:
+            check_network_qos(decode(text.encode(), ResourceQosConfig), system)
+        except InputError as error:
+            message = f"failed to unmarshal ResourceQOSCfg, err: {error}"
+            self.problems.append(ConfigurationProblem(RESOURCE_QOS, _SLO_FAILED, message))
+            return last
+        return found
+
+    def _system(self) -> SystemConfig | None:
+        """Read a section; a node's strategy without bandwidth has one of 0: so the original."""
+        found = self._strategies(SYSTEM, SystemConfig, node_slo.SYSTEM, self._last.system, "System")
+        text = self._data.get(SYSTEM, "")
+        if found is None or SYSTEM in {problem.key for problem in self.problems} or not text:
+            return found
+        written = decode(text.encode(), SystemConfig).node_strategies
+        entries = tuple(
+            entry
+            if before.total_network_bandwidth is not None
+            else with_fields(entry, total_network_bandwidth=Quantity(0))
+            for entry, before in zip(found.node_strategies, written, strict=True)
+        )
+        return with_fields(found, node_strategies=entries)
+
+    def _plain(
+        self, key: str, kind: type[SectionT], last: SectionT | None, reason: str, title: str
+    ) -> SectionT | None:
+        text = self._data.get(key, "")
+        if not text:
+            return kind()
+        try:
+            return decode(text.encode(), kind)
+        except InputError as error:
+            message = f"failed to unmarshal {title}, err: {error}"
+            self.problems.append(ConfigurationProblem(key, reason, message))
+            return last
+
+
+def cluster_fields(strategy: ColocationStrategy) -> ColocationConfig:
+    """Return a strategy as the section of a cluster without strategies of nodes."""
+    names = ColocationStrategy.__struct_fields__
+    return ColocationConfig(**{name: getattr(strategy, name) for name in names})
+
+
+def _check_strategy(strategy: msgspec.Struct, path: str) -> None:
+    problems = range_problems(msgspec.json.decode(encode_part(strategy)), path, one_sided=False)
+    if problems:
+        raise refused(INVALID, problems)
+
+
+def _without_numbers(document: ColocationConfig) -> str:
+    """Return the JSON of a section with the selectors only."""
+    entries = [
+        type(entry)(name=entry.name, node_selector=entry.node_selector)
+        for entry in document.node_configs
+    ]
+    return encode_part(ColocationConfig(node_configs=tuple(entries))).decode()

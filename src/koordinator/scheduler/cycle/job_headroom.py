@@ -1,0 +1,269 @@
+"""Places for all members of a job, and who has to go for them.
+
+What filters say for good decides which nodes are asked; what they compare with amounts is planned
+in arrays; whatever else they say is tried out on the nodes that were chosen.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+
+from koordinator.api.policy import PodDisruptionBudget
+from koordinator.domain.gangs import GangCache
+from koordinator.scheduler.contract import (
+    Allows,
+    Lack,
+    Member,
+    PostFilterResult,
+    Profile,
+    Reads,
+    Refusal,
+)
+from koordinator.scheduler.cycle.evaluation import compared, compile_program, view_for
+from koordinator.scheduler.cycle.job_trial import StateTrial, concerned
+from koordinator.scheduler.cycle.rivals import Nominations
+from koordinator.scheduler.job_preemption import (
+    PreemptionPlan,
+    PreemptionProblem,
+    QuotaShortage,
+    Shape,
+    VictimTable,
+    make_plan,
+    victims_of,
+)
+from koordinator.scheduler.job_preemption.problem import NO_LIMIT
+from koordinator.scheduler.snapshot import (
+    ClusterState,
+    Hold,
+    IntArray,
+    PodClass,
+    Snapshot,
+)
+
+
+def free_headroom(
+    profile: Profile,
+    state: ClusterState,
+    rivals: Nominations,
+    members: Sequence[Member],
+    *,
+    rows: IntArray | None = None,
+    allows: Allows | None = None,
+) -> PostFilterResult:
+    """Return places on these rows (all, if None) and victims; without places, why there are none.
+
+    ``allows`` restricts who may be evicted.
+    """
+    below = min(pod.spec.priority or 0 for pod, _ in members)
+    alive = np.flatnonzero(state.nodes.alive[: len(state.nodes)])
+    if not len(alive) or int(state.pods.lowest_priority[alive].min()) >= below:
+        return PostFilterResult()
+    kinds = _kinds(profile, state, members)
+    lack = _lack(profile, state, [pod_class for _, pod_class in members], kinds)
+    if isinstance(lack, Refusal):
+        return PostFilterResult(lack.reason)
+    problem = _problem(
+        profile,
+        state,
+        rivals,
+        kinds,
+        below=below,
+        rows=rows,
+        allows=_both(allows, lack),
+        lack=lack,
+    )
+    if not len(problem.victims.pods):
+        return PostFilterResult("no pod of lower priority may be evicted")
+    trial = (
+        StateTrial(profile, state, problem, rivals) if _needs_trial(profile, state, kinds) else None
+    )
+    plan = make_plan(problem, trial)
+    if plan is None:
+        return PostFilterResult(
+            f"no room for {len(members)} members even without the {len(problem.victims.pods)} "
+            "pods that may be evicted"
+        )
+    return _result(state, problem, kinds, plan)
+
+
+_Kinds = Mapping[Hashable, Sequence[Member]]
+
+
+def _kinds(profile: Profile, state: ClusterState, members: Sequence[Member]) -> _Kinds:
+    """Return the members by what filters can tell apart."""
+    kinds: dict[Hashable, list[Member]] = defaultdict(list)
+    known: dict[int, Hashable] = {}
+    for pod, pod_class in members:
+        key = known.get(pod_class.id)
+        if key is None:
+            program = compile_program(profile, view_for(profile, state, pod_class), pod_class)
+            around = any(
+                active.plugin.reads is Reads.CLUSTER
+                for active in concerned(profile, state, pod_class)
+            )
+            key = known[pod_class.id] = (
+                program.key,
+                pod_class.demand,
+                pod_class.id if around else None,
+            )
+        kinds[key].append((pod, pod_class))
+    return kinds
+
+
+def _lack(
+    profile: Profile, state: ClusterState, pods: Sequence[PodClass], kinds: _Kinds
+) -> Lack | Refusal | None:
+    """Return what keeps the members away whatever the node, if victims can help."""
+    whole, found = Snapshot(state), None
+    for active in profile.pre_filter:
+        if hasattr(active.plugin, "lack"):
+            answer = active.plugin.lack(whole, pods)
+            if isinstance(answer, Refusal):
+                return answer
+            found = found or answer
+            continue
+        for members in kinds.values():
+            pod_class = members[0][1]
+            view = view_for(profile, state, pod_class)
+            answer = active.plugin.prefilter(view, pod_class)
+            if isinstance(answer, Refusal):
+                return answer
+    lack: Lack | None = found
+    return lack
+
+
+def _both(allows: Allows | None, lack: Lack | None) -> Allows | None:
+    if lack is None or allows is None:
+        return allows if lack is None else lack.allows
+    first, second = allows, lack.allows
+    return lambda placed: first(placed) and second(placed)
+
+
+def _problem(
+    profile: Profile,
+    state: ClusterState,
+    rivals: Nominations,
+    kinds: _Kinds,
+    *,
+    below: int,
+    rows: IntArray | None,
+    allows: Allows | None,
+    lack: Lack | None,
+) -> PreemptionProblem:
+    """Return the problem in arrays; victims of a quota may be anywhere, places may not."""
+    nodes = state.nodes
+    alive = np.flatnonzero(nodes.alive[: len(nodes)])
+    usable = alive if rows is None else np.intersect1d(rows, alive)
+    there = usable if lack is None else alive
+    asked = {key: compared(profile, state, members[0][1]) for key, members in kinds.items()}
+    columns = np.flatnonzero(np.any(list(asked.values()), axis=0))
+    free = (nodes.allocatable[columns][:, there] - nodes.requested[columns][:, there]).T.copy()
+    index_of = {int(row): index for index, row in enumerate(there.tolist())}
+    for name, pods in rivals.items():
+        index = index_of.get(nodes.rows.get(name, -1))
+        for _, pod_class in pods if index is not None else ():
+            free[index] -= [pod_class.amount(column) for column in columns.tolist()]
+    for row, amounts in _lent(profile, state, kinds):
+        index = index_of.get(row)
+        for column, amount in amounts if index is not None else ():
+            free[index, columns == column] += amount
+    is_usable = np.isin(there, usable)
+    largest = np.maximum(nodes.allocatable[columns][:, alive].max(axis=1), 1)
+    shapes = [
+        Shape(
+            members[0][0],
+            members[0][1],
+            len(members),
+            asked[key][columns],
+            _most(profile, state, members[0][1])[there] * is_usable,
+        )
+        for key, members in kinds.items()
+    ]
+    shapes.sort(key=lambda shape: -float((shape.amounts / largest).max(initial=0)))
+    caches = [active.plugin.gangs for active in profile.gangs]
+    victims = victims_of(
+        state,
+        there,
+        columns,
+        below,
+        gangs=caches,
+        budgets=list(state.objects.all(PodDisruptionBudget)),
+        own=_own_gangs(caches, kinds),
+        allows=allows,
+    )
+    shortage = None if lack is None else _shortage(lack, victims)
+    return PreemptionProblem(there, free, tuple(shapes), victims, shortage)
+
+
+def _lent(
+    profile: Profile, state: ClusterState, kinds: _Kinds
+) -> list[tuple[int, Sequence[tuple[int, int]]]]:
+    """Return what is reserved for some of the members: rows, and (column, amount) pairs.
+
+    Each member is asked for real whether it may use that, and it is not given twice then.
+    """
+    holds: dict[int, Hold] = {}
+    for members in kinds.values():
+        loans = view_for(profile, state, members[0][1]).loans
+        holds |= {} if loans is None else loans.by_slot
+    return [(hold.row, hold.left.demand) for hold in holds.values()]
+
+
+def _most(profile: Profile, state: ClusterState, pod_class: PodClass) -> IntArray:
+    """Return ``(n,)``: 0 where a filter rejects the node whoever is evicted, else no limit."""
+    whole = view_for(profile, state, pod_class)
+    never = np.zeros(len(whole), bool)
+    with whole.lending():
+        for active in concerned(profile, state, pod_class):
+            rejections = active.plugin.filter(whole, pod_class)
+            rejected = rejections.codes != 0
+            if active.plugin.reads is not Reads.NODE and rejected.any():
+                rejected &= rejections.unresolvable
+            never |= rejected
+    return np.where(never, 0, NO_LIMIT)
+
+
+def _needs_trial(profile: Profile, state: ClusterState, kinds: _Kinds) -> bool:
+    """Return whether a filter or reserve plugin says more than amounts and facts of nodes do."""
+    return any(
+        active.plugin.reads is not Reads.NODE and not hasattr(active.plugin, "compares")
+        for members in kinds.values()
+        for active in concerned(profile, state, members[0][1])
+    )
+
+
+def _own_gangs(caches: Sequence[GangCache], kinds: _Kinds) -> frozenset[str]:
+    """Return the gangs that the members start with."""
+    own: set[str] = set()
+    for members in kinds.values():
+        for pod, _ in members:
+            for cache in caches:
+                gang = cache.gang_of(pod)
+                if gang is not None and gang.terms is not None:
+                    own.update((gang.id, *gang.terms.group))
+    return frozenset(own)
+
+
+def _shortage(lack: Lack, victims: VictimTable) -> QuotaShortage:
+    names = list(lack.missing)
+    frees = np.zeros((len(victims.pods), len(names)), np.int64)
+    for at, placed in enumerate(victims.pods):
+        freed = lack.frees(placed)
+        frees[at] = [freed.get(name, 0) for name in names]
+    return QuotaShortage(np.array([lack.missing[name] for name in names], np.int64), frees)
+
+
+def _result(
+    state: ClusterState, problem: PreemptionProblem, kinds: _Kinds, plan: PreemptionPlan
+) -> PostFilterResult:
+    names = state.nodes.names
+    by_class: dict[int, Sequence[Member]] = {m[0][1].id: m for m in kinds.values()}
+    places = {
+        pod.key: names[row]
+        for shape, rows in zip(problem.shapes, plan.places, strict=True)
+        for (pod, _), row in zip(by_class[shape.pod_class.id], rows.tolist(), strict=True)
+    }
+    if not plan.victims and not plan.waits_for:
+        return PostFilterResult("no pod need be evicted: there is room as it is")
+    return PostFilterResult(victims=plan.victims, places=places)

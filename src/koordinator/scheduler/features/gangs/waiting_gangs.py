@@ -1,0 +1,144 @@
+"""Gangs that wait for room: who of them is tried again when something has happened.
+
+All gangs of one kind share a bound of how many of their pods could find a place by now.  So a gang
+that can't start whatever was freed is not even taken out of the queue.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from koordinator.api.pod import Pod
+from koordinator.domain.gangs import GangAttempt, GangCache
+from koordinator.foundation.errors import BugError
+from koordinator.scheduler.cycle import UNBOUNDED, HeadroomBound, SchedulingCycle, priority_of
+from koordinator.scheduler.features.gangs.preemption import GangPreemption
+from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.scheduler.queue import Need, QueuedPod
+from koordinator.scheduler.snapshot import IntArray, PodClass
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What gangs share that are helped by the same."""
+
+    asked: Hashable  # what events are asked about: who stands in the queue for them
+    run_keys: tuple[Hashable, ...]  # of their members
+    below: int  # the priority of the most important one
+    level: int | None  # of the network domain in which all must be; None: anywhere
+    network: int  # generation of the network of which that is a level
+
+    @property
+    def shape(self) -> Hashable:
+        """All but the priority."""
+        return self.run_keys, self.level, self.network
+
+
+@dataclass(frozen=True, slots=True)
+class _Headroom:
+    """Room for all members of some gangs together, and for those of each run key."""
+
+    bounds: tuple[HeadroomBound | None, ...]
+    of_row: IntArray | None  # the domain of each row
+    now: tuple[int, ...]  # how many fit at most as things are
+
+
+class WaitingGangs:
+    """Tells the queue of one scheduler what its gangs need, and when there may be enough."""
+
+    def __init__(self, handle: SchedulerHandle, headrooms: GangPreemption) -> None:
+        self._clock, self._state, self._queue = handle.clock, handle.state, handle.queue
+        self._cycles, self._headrooms = handle.cycles, headrooms
+        self._class_of: dict[Hashable, PodClass] = {}  # one of each run key
+
+    def need_of(
+        self,
+        cycle: SchedulingCycle,
+        attempt: GangAttempt,
+        representative: QueuedPod,
+        level: int | None,
+    ) -> Need | None:
+        """Return what a gang waits for that found no places; None: it may be anything.
+
+        The ``representative`` will stand in the queue for all.  With the level of a network domain
+        all members must be in one of these.
+        """
+        found = {key: self._state.unbound.get(key) for key in attempt.members}
+        members = {key: one for key, one in found.items() if one is not None}
+        if len(members) < len(found):
+            return None
+        run_keys = {key: cycle.run_key(pod_class) for key, (_, pod_class) in members.items()}
+        least, total = attempt.least(run_keys), attempt.enough
+        if not total or representative.key not in members:
+            return None
+        order = sorted(least, key=str)
+        self._class_of.update((run_keys[key], one) for key, (_, one) in members.items())
+        asked = members[representative.key][1]
+        kind = _Kind(
+            (run_keys[representative.key], None if cycle.takes_amounts_only(asked) else asked.id),
+            tuple(order),
+            max(priority_of(pod) for pod, _ in members.values()),
+            level,
+            self._state.network.generation if level is not None else 0,
+        )
+        return Need(kind, (total,) if len(order) == 1 else (total, *(least[key] for key in order)))
+
+    def changed(self, gangs: GangCache, pod: Pod, previous: Pod | None) -> None:
+        """Let the gang of a pod that came, changed or went be asked about every event again.
+
+        What we write ourselves of why it waits is no change.
+        """
+        gang = gangs.gang_of(pod)
+        if gang is None or gang.terms is None:
+            return
+        queued = self._queue.get(gangs.representative(gang.terms.group_id))
+        if queued is not None and queued.need is not None and _is_other(pod, previous):
+            self._queue.forget_need(queued.key)
+
+    def wake(self) -> None:
+        """Requeue the gangs for which there may be room, or room to be made, since the news."""
+        if not self._queue.has_changes_for_needs:
+            return
+        now_s, known = self._clock.now_s(), dict[Hashable, _Headroom | None]()
+        for group, queued in self._queue.take_needs():
+            cycle, kind = self._cycles[queued.pod.spec.scheduler_name], group[0]
+            if not isinstance(kind, _Kind):
+                raise BugError(f"{queued.key} waits for {kind}.")
+            if kind.shape not in known:
+                known[kind.shape] = self._headroom(cycle, kind)
+            headroom = known[kind.shape]
+            most = (UNBOUNDED,) * (1 + len(kind.run_keys))
+            if headroom is not None:
+                made = (
+                    self._headrooms.most(cycle, bound, kind.below, headroom.of_row)
+                    for bound in headroom.bounds
+                )
+                most = tuple(map(max, headroom.now, made))
+            self._queue.wake_needing(group, most, now_s)
+
+    def _headroom(self, cycle: SchedulingCycle, kind: _Kind) -> _Headroom | None:
+        """Return what there is as things are; None: as much as anybody may want."""
+        if kind.level is not None and kind.network != self._state.network.generation:
+            return None
+        classes = [self._class_of[run_key] for run_key in kind.run_keys]
+        bounds = [cycle.bound(*classes)]
+        if len(classes) > 1:
+            bounds += [cycle.bound(pod_class) for pod_class in classes]
+        of_row = cycle.domains_at(kind.level)
+        now = [UNBOUNDED if bound is None else bound.most(of_row=of_row) for bound in bounds]
+        if len(classes) == 1:
+            now[0] = cycle.limit(classes[0], now[0])
+        return _Headroom(tuple(bounds), of_row, tuple(now))
+
+
+def _is_other(pod: Pod, previous: Pod | None) -> bool:
+    """Return whether more than the status differs."""
+    if previous is None or previous.spec != pod.spec:
+        return True
+    old, new = previous.metadata, pod.metadata
+    return (
+        old.labels != new.labels
+        or old.annotations != new.annotations
+        or old.deletion_timestamp != new.deletion_timestamp
+        or old.uid != new.uid
+        or previous.status.phase != pod.status.phase
+    )

@@ -1,0 +1,140 @@
+"""What people are told of a node whose devices don't do."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from msgspec import Struct
+
+from koordinator.api.device import DeviceType
+from koordinator.api.resource_names import WHOLE_DEVICE
+from koordinator.domain.devices.amounts import NAMES
+from koordinator.domain.devices.claim import DeviceClaim, DeviceTypeRequest
+from koordinator.domain.devices.requests import names_of
+from koordinator.scheduler.diagnosis import quantity
+from koordinator.scheduler.snapshot import Snapshot
+
+_CALLED = {DeviceType.GPU: "GPU", DeviceType.RDMA: "RDMA device", DeviceType.FPGA: "FPGA"}
+
+
+class Count(Struct, frozen=True):
+    """How many devices of a type there are, and how many would serve."""
+
+    there: int
+    enough: int  # with as much left as is asked of each
+    broken: tuple[int, ...]  # minors that are not healthy
+
+
+def shortage_in_words(view: Snapshot, claim: DeviceClaim) -> str:
+    """Return of each type of which the only row of the view has too few devices, what there is."""
+    return "; ".join(filter(None, (_short(view, want) for want in claim.wants)))
+
+
+def together_in_words(view: Snapshot, claim: DeviceClaim) -> str:
+    """Return what is asked where there are enough devices, but not such as go together."""
+    listed = " and ".join(_asked(want) for want in claim.wants)
+    sizes = ""
+    report = view.devices.reports.get(int(view.row_numbers[0]))
+    model = report.model if report is not None else None
+    table = model.partitions if model is not None else None
+    if model is not None and table is not None and (claim.partition or model.honors_partitions):
+        sizes = f"; its partitions are of {', '.join(map(str, sorted(table.groups)))} GPUs"
+    return f"asks for {listed}, which are free, but not such as may be taken together{sizes}"
+
+
+def to_repair(view: Snapshot, claim: DeviceClaim) -> str:
+    """Return which devices would have to be healthy; empty: that would not be enough."""
+    node, steps = view.node_names[0], []
+    for want in claim.wants:
+        count = _count(view, want)
+        if count is None or count.enough + len(count.broken) < want.request.count:
+            return ""
+        if count.enough < want.request.count:
+            named = ", ".join(map(str, count.broken))
+            steps.append(f"repair {_CALLED[want.kind]} {named} of {node}, reported as not healthy")
+    return " and ".join(steps)
+
+
+def fewer_devices(
+    view: Snapshot, claim: DeviceClaim, requests: Mapping[str, int]
+) -> list[dict[str, int]]:
+    """Return requests for fewer devices, as many as are left first."""
+    count, most = 0, 0
+    for want in claim.wants:
+        found = _count(view, want)
+        if found is None or (want.request.count == 1 and not found.enough):
+            return []
+        if found.enough < want.request.count or len(claim.wants) == 1:
+            count, most = want.request.count, min(found.enough, want.request.count - 1)
+            names = names_of(want.kind)
+    if most < 1:
+        return []
+    return [
+        {
+            name: amount * fewer // count
+            for name, amount in requests.items()
+            if name in names and amount * fewer % count == 0
+        }
+        for fewer in range(most, 0, -1)
+    ]
+
+
+def size_in_words(view: Snapshot, claim: DeviceClaim) -> str:
+    """Say how many devices a node would have to have; empty where their number is enough."""
+    said = []
+    for want in claim.wants:
+        found = _count(view, want)
+        there = 0 if found is None else found.there
+        if there >= want.request.count:
+            return ""
+        said.append(f"{_asked(want)} (it has {there})")
+    return " and ".join(said)
+
+
+def _asked(want: DeviceTypeRequest) -> str:
+    count, called = want.request.count, _CALLED[want.kind]
+    text = f"{count} {called}{'' if count == 1 else 's'}"
+    parts = [
+        f"{quantity(name, amount)} of {name}"
+        for name, amount in zip(NAMES[want.kind], want.request.amounts, strict=True)
+        if amount
+    ]
+    amounts = want.request.amounts
+    is_whole = all(amount in (0, WHOLE_DEVICE) for amount in amounts)
+    return text if is_whole else f"{text} with {' and '.join(parts)}{' each' if count > 1 else ''}"
+
+
+def _count(view: Snapshot, want: DeviceTypeRequest) -> Count | None:
+    """Count devices that are left; partitions, NUMA nodes and the like are not looked at."""
+    row, kind = int(view.row_numbers[0]), want.kind
+    report = view.devices.reports.get(row)
+    group = report.model.group(kind) if report is not None else None
+    if report is None or group is None:
+        return None
+    columns, healthy = view.devices.columns[kind], report.healthy.get(kind, 0)
+    left = np.maximum(columns.left[row], 0)
+    reported = [device.minor for device in group.devices]
+    broken = tuple(minor for minor in reported if not healthy >> minor & 1)
+    amounts = np.array(want.request.amounts)
+    enough = sum(bool((left[m] >= amounts).all()) for m in reported if m not in broken)
+    return Count(len(reported), enough, broken)
+
+
+def _short(view: Snapshot, want: DeviceTypeRequest) -> str:
+    found, asked = _count(view, want), f"{want.kind}: asks for {_asked_of(want)}"
+    if found is None:
+        return f"{asked}, none is reported"
+    if found.enough >= want.request.count and not found.broken:
+        return ""
+    said = [f"{found.enough} of {found.there} have so much left", *_broken(found.broken)]
+    return f"{asked}, {', '.join(said)}"
+
+
+def _asked_of(want: DeviceTypeRequest) -> str:
+    """Return the count, and what of each device where that is not all of it."""
+    return _asked(want).replace(f" {_CALLED[want.kind]}s", "").replace(f" {_CALLED[want.kind]}", "")
+
+
+def _broken(minors: tuple[int, ...]) -> Iterator[str]:
+    if minors:
+        named = ", ".join(map(str, minors))
+        yield f"{len(minors)} {'is' if len(minors) == 1 else 'are'} not healthy (minor {named})"

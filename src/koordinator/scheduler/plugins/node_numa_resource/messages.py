@@ -1,0 +1,153 @@
+"""What people are told of a node whose NUMA nodes or CPUs don't do."""
+
+from collections.abc import Mapping
+
+from koordinator.api.annotations.numa import NumaTopologyPolicy
+from koordinator.api.resource_names import CPU
+from koordinator.domain.cpus.binding import CpuBinding
+from koordinator.domain.numa.node import MILLI
+from koordinator.domain.numa.policy import policy_on
+from koordinator.domain.numa.trial import NumaTrial
+from koordinator.scheduler.diagnosis import quantity
+from koordinator.scheduler.plugins.node_numa_resource.alignment import (
+    kept_at,
+    policy_at,
+    request_at,
+)
+from koordinator.scheduler.plugins.node_numa_resource.requirements import NumaRequirements
+from koordinator.scheduler.snapshot import Snapshot
+from koordinator.scheduler.snapshot.numa import POLICIES
+
+#: How many NUMA nodes a policy lets a pod come from.
+_OF = {
+    NumaTopologyPolicy.SINGLE_NUMA_NODE: "of one NUMA node",
+    NumaTopologyPolicy.RESTRICTED: "of as few NUMA nodes as could hold it",
+    NumaTopologyPolicy.BEST_EFFORT: "of its NUMA nodes",
+}
+
+
+def numa_in_words(view: Snapshot, asked: NumaRequirements) -> str:
+    """Return what the pod asks of NUMA nodes and CPUs, and what the only row of the view has."""
+    row = int(view.row_numbers[0])
+    on_node = POLICIES[int(view.numa.policy[row])]
+    if policy_on(on_node, asked.policy) is None:
+        return f"the node's policy is {on_node}, the pod's {asked.policy}"
+    trial = _trial(view, asked)
+    if trial is None:
+        return f"it asks for {quantity(CPU, asked.cpu_milli)} CPUs, which has to be a whole number"
+    said, policy = [], policy_at(row, view, asked)
+    if policy is not NumaTopologyPolicy.NONE:
+        said += _of_zones(trial, asked.amounts, policy)
+    binding = trial.request.binding
+    if binding is not None and not said and trial.node.layout is not None:
+        said.append(_of_cpus(trial, binding))
+    return "; ".join(said)
+
+
+def smaller_for_numa(view: Snapshot, asked: NumaRequirements) -> list[dict[str, int]]:
+    """Return the amounts of the NUMA node that has the most CPU left, where one has to do."""
+    trial = _trial(view, asked)
+    policy = policy_at(int(view.row_numbers[0]), view, asked)
+    if trial is None or policy is not NumaTopologyPolicy.SINGLE_NUMA_NODE:
+        return []
+    found = []
+    for here in sorted(trial.available.values(), key=lambda one: -one.get(CPU, 0)):
+        cpus = here.get(CPU, 0)
+        whole = cpus // MILLI * MILLI if trial.request.binding is not None else cpus
+        found.append(
+            {
+                name: min(amount, whole if name == CPU else here[name])
+                for name, amount in asked.amounts.items()
+                if name in here
+            }
+        )
+    return found
+
+
+def size_for_numa(view: Snapshot, asked: NumaRequirements) -> str:
+    """Say what one NUMA node would have to have; empty where the policy asks for another thing."""
+    trial = _trial(view, asked)
+    policy = policy_at(int(view.row_numbers[0]), view, asked)
+    if trial is None or policy is not NumaTopologyPolicy.SINGLE_NUMA_NODE:
+        return ""
+    zones = trial.node.zones.values()
+    most = {name: max(here[name] for here in zones if name in here) for name in _reported(trial)}
+    return " and ".join(
+        f"{_amount(name, amount)} {_OF[policy]} (its largest has {_amount(name, most[name])})"
+        for name, amount in asked.amounts.items()
+        if name in most and amount > most[name]
+    )
+
+
+def _reported(trial: NumaTrial) -> set[str]:
+    """Return the resources of which some NUMA node has an amount."""
+    return {name for here in trial.node.zones.values() for name in here}
+
+
+def _trial(view: Snapshot, asked: NumaRequirements) -> NumaTrial | None:
+    row = int(view.row_numbers[0])
+    request = request_at(row, view, asked)
+    if request is None:
+        return None
+    return NumaTrial(view.numa.node(row, pack=False), request, kept_at(view))
+
+
+def _of_zones(
+    trial: NumaTrial, amounts: Mapping[str, int], policy: NumaTopologyPolicy
+) -> list[str]:
+    """Return every resource that no set of NUMA nodes which the policy allows has enough of."""
+    said, zones = [], trial.available
+    for name, amount in amounts.items():
+        left = [here[name] for here in zones.values() if name in here]
+        if not left:
+            continue
+        most, of = max(left), _OF.get(policy, "of its NUMA nodes")
+        if policy is NumaTopologyPolicy.SINGLE_NUMA_NODE and amount > most:
+            said.append(
+                f"asks for {_amount(name, amount)} {of}; the one with the most has "
+                f"{_amount(name, most)} free"
+            )
+        elif amount > sum(left):
+            said.append(
+                f"asks for {_amount(name, amount)} {of}; all together have "
+                f"{_amount(name, sum(left))} free"
+            )
+        elif policy is NumaTopologyPolicy.RESTRICTED and amount > most:
+            fewest = _fewest([here.get(name, 0) for here in trial.node.zones.values()], amount)
+            said.append(
+                f"asks for {_amount(name, amount)} of {fewest} NUMA node"
+                f"{'' if fewest == 1 else 's'}, as many as could hold it when empty; they have "
+                f"{', '.join(_amount(name, each) for each in left)} free"
+            )
+    if not said:
+        listed = " and ".join(_amount(name, n) for name, n in amounts.items() if name != "pods")
+        free = "; ".join(
+            f"{zone}: {', '.join(_amount(name, n) for name, n in here.items() if name in amounts)}"
+            for zone, here in sorted(zones.items())
+        )
+        said.append(
+            f"asks for {listed} {_OF.get(policy, '')}, devices included; free by NUMA node: {free}"
+        )
+    return said
+
+
+def _of_cpus(trial: NumaTrial, binding: CpuBinding) -> str:
+    free = trial.node.free_cpus(trial.reusable).cpus.bit_count()
+    policy = f" by the policy {binding.policy}" if binding.required else ""
+    return f"asks for {binding.count} CPUs of its own{policy}; {free} are free"
+
+
+def _fewest(there: list[int], amount: int) -> int:
+    """Return how many NUMA nodes it takes at least to hold an amount when they are empty."""
+    total = 0
+    for count, each in enumerate(sorted(there, reverse=True), start=1):
+        total += each
+        if total >= amount:
+            return count
+    return len(there)
+
+
+def _amount(name: str, amount: int) -> str:
+    if name == CPU:
+        return f"{quantity(name, amount)} CPU{'' if amount == MILLI else 's'}"
+    return f"{quantity(name, amount)} of {name}"

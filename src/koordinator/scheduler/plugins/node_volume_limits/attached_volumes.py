@@ -1,0 +1,169 @@
+"""Which volumes each node has attached, or will have once its pods run, and how many it can.
+
+How many volumes there are at most is kept for all nodes; which ones they are is found out only for
+nodes where that matters, and kept until an object changes.
+
+Source: kubernetes pkg/scheduler/framework/plugins/nodevolumelimits/csi.go: ``Filter``,
+``getVolumeLimits``, ``getNodeVolumeAttachmentInfo``.
+"""
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from koordinator.api.volume import (
+    CsiNode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from koordinator.domain.csi_migration import migrated_plugins
+from koordinator.domain.volume_claims import claim_name, is_made_for
+from koordinator.scheduler.plugins.node_volume_limits.volumes import (
+    Attachable,
+    VolumeName,
+    behind_claim,
+    countable,
+    inline,
+)
+from koordinator.scheduler.snapshot import IntArray, PlacedPod, Snapshot
+
+UNLIMITED = -1
+_NONE: frozenset[VolumeName] = frozenset()
+
+
+@dataclass(slots=True, eq=False)
+class NodeSide:
+    """What CSINode and VolumeAttachment objects say, by row."""
+
+    version: Hashable = None
+    limits: dict[str, IntArray] = field(default_factory=dict)  # driver -> (n,), or UNLIMITED
+    migrated: dict[int, frozenset[str]] = field(default_factory=dict)
+    attachments: dict[int, list[VolumeAttachment]] = field(default_factory=dict)
+
+
+class AttachedVolumes:
+    """Volumes by row of the cluster."""
+
+    def __init__(self) -> None:
+        self._nodes = NodeSide()
+        self._users: dict[int, list[PlacedPod]] = {}  # pods with a volume that may count
+        self._used: dict[int, int] = {}  # how many volumes these have at most
+        self._names: dict[int, frozenset[VolumeName]] = {}
+        self._names_version: Hashable = None
+        self._position = -1
+
+    def catch_up(self, cluster: Snapshot) -> None:
+        """Take in what changed since the last time."""
+        objects = cluster.objects
+        version: Hashable = (objects.version(CsiNode, VolumeAttachment), cluster.node_version)
+        if version != self._nodes.version:
+            self._nodes = _read_nodes(cluster, version)
+        kinds = (PersistentVolumeClaim, PersistentVolume, StorageClass)
+        version = (version, objects.version(*kinds))
+        if version != self._names_version:
+            self._names.clear()
+            self._names_version = version
+        rows, self._position = cluster.rows_since(self._position)
+        for row in set(rows.tolist()):
+            self._find_users(row, cluster)
+
+    def limit(self, driver: str, row: int) -> int:
+        """Return how many volumes of the driver the node takes, or UNLIMITED."""
+        return int(self._nodes.limits[driver][row])
+
+    def suspects(self, driver: str, new: int) -> list[int]:
+        """Return rows where so many new volumes might be too many; everywhere else they are not."""
+        limits = self._nodes.limits.get(driver)
+        if limits is None:
+            return []
+        used = np.zeros(len(limits), np.int64)
+        used[list(self._used)] = list(self._used.values())
+        for row, attachments in self._nodes.attachments.items():
+            used[row] += len(attachments)
+        suspects: list[int] = np.flatnonzero((limits != UNLIMITED) & (used + new > limits)).tolist()
+        return suspects
+
+    def of_pods(self, row: int, cluster: Snapshot) -> frozenset[VolumeName]:
+        """Return the volumes that pods on the row use."""
+        names = self._names.get(row)
+        if names is None:
+            names = self._names[row] = frozenset(
+                volume.name
+                for placed in self._users.get(row, ())
+                for volume in _volumes(placed, cluster)
+                if self.counts(volume, row)
+            )
+        return names
+
+    def attached(self, row: int, cluster: Snapshot) -> Iterator[VolumeName]:
+        """Yield the volumes that are attached to the node, whoever uses them."""
+        for attachment in self._nodes.attachments.get(row, ()):
+            name = attachment.spec.source.persistent_volume_name
+            volume = cluster.objects.get(PersistentVolume, name) if name else None
+            if volume is not None and volume.spec.csi is not None:
+                yield attachment.spec.attacher, "handle", volume.spec.csi.volume_handle
+
+    def counts(self, volume: Attachable, row: int) -> bool:
+        """Return whether a CSI driver serves the volume on that node."""
+        return not volume.plugin or volume.plugin in self._nodes.migrated.get(row, ())
+
+    def _find_users(self, row: int, cluster: Snapshot) -> None:
+        for kept in (self._users, self._used, self._names):
+            kept.pop(row, None)
+        users = [placed for placed in cluster.pods_on(row) if countable(placed.pod_class)]
+        if users:
+            self._users[row] = users
+            self._used[row] = len(set().union(*map(_identities, users)))
+
+
+def attached_volumes(cluster: Snapshot) -> AttachedVolumes:
+    """Return what is attached where, as things are now."""
+    known: AttachedVolumes = cluster.memo.setdefault(AttachedVolumes, AttachedVolumes())
+    known.catch_up(cluster)
+    return known
+
+
+def _read_nodes(cluster: Snapshot, version: Hashable) -> NodeSide:
+    side, row_of = NodeSide(version), cluster.names[1]
+    for node in cluster.objects.all(CsiNode):
+        row = row_of.get(node.metadata.name)
+        if row is None:
+            continue
+        side.migrated[row] = migrated_plugins(node)
+        for driver in node.spec.drivers:
+            if driver.allocatable is not None and driver.allocatable.count is not None:
+                if driver.name not in side.limits:
+                    side.limits[driver.name] = np.full(len(cluster), UNLIMITED, np.int64)
+                side.limits[driver.name][row] = driver.allocatable.count
+    for attachment in cluster.objects.all(VolumeAttachment):
+        row = row_of.get(attachment.spec.node_name)
+        if row is not None:
+            side.attachments.setdefault(row, []).append(attachment)
+    return side
+
+
+def _identities(placed: PlacedPod) -> Iterator[Hashable]:
+    """Yield as many different things as the pod has volumes; pods share those of a claim."""
+    meta = placed.pod.metadata
+    for volume in countable(placed.pod_class):
+        name = claim_name(meta.name, volume)
+        yield (meta.namespace, name) if name else inline(volume)
+
+
+def _volumes(placed: PlacedPod, cluster: Snapshot) -> Iterator[Attachable]:
+    """Yield what a placed pod uses.  A claim that is gone, or not the pod's own, does not count."""
+    meta = placed.pod.metadata
+    for volume in countable(placed.pod_class):
+        name = claim_name(meta.name, volume)
+        if name:
+            claim = cluster.objects.get(PersistentVolumeClaim, f"{meta.namespace}/{name}")
+            if claim is None or (volume.ephemeral and not is_made_for(claim, meta.uid)):
+                continue
+            found = behind_claim(cluster.objects, claim)
+        else:
+            found = inline(volume)
+        if found is not None:
+            yield found

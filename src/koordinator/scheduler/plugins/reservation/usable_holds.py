@@ -1,0 +1,100 @@
+"""Which holds the pods of a class may use, kept up to date from the log of holds."""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from koordinator.api.meta import ObjectMeta
+from koordinator.domain.reservations.match import (
+    TAKEN,
+    MatchResult,
+    ReservationRequester,
+    read_reservation_selector,
+)
+from koordinator.domain.reservations.owners import OwnerCandidate
+from koordinator.foundation.errors import InputError
+from koordinator.scheduler.snapshot import Hold, Loans, PodClass, Snapshot
+from koordinator.scheduler.snapshot.selection import matches_required
+
+
+def read_asking(snapshot: Snapshot, pod: PodClass) -> ReservationRequester | str:
+    """Return the pod as reservations see it; a text: what it says can't be read."""
+    meta = ObjectMeta(labels=dict(pod.labels), annotations=dict(pod.annotations))
+    try:
+        selector = read_reservation_selector(meta)
+    except InputError as error:
+        return str(error)
+    names = snapshot.resources
+    owner_candidate = OwnerCandidate(
+        pod.namespace, pod.labels, pod.owner_references, pod.name, pod.uid
+    )
+    return ReservationRequester(
+        owner_candidate, selector, {names[column]: amount for column, amount in pod.demand}
+    )
+
+
+@dataclass(slots=True, eq=False)
+class UsableHolds:
+    """What is known of one class of pods, for one plugin."""
+
+    asking: ReservationRequester
+    omits_node_labels: bool  # terms look at the labels of reservations only
+    loans: Loans = field(default_factory=Loans)
+    nodes: frozenset[str] | None = None  # the nodes with loans; None: to be found out
+    _position: int = -1  # in the log of holds
+    _node_version: Hashable = None
+
+    def refresh(self, snapshot: Snapshot, pod: PodClass) -> Loans | None:
+        """Take in what has changed; return the loans, None if there are none."""
+        table, version = snapshot.holds, snapshot.node_version
+        if self._position == table.log.position and self._node_version == version:
+            return self.loans if len(self.loans) else None
+        slots = table.log.since(self._position) if self._position >= 0 else None
+        if slots is None or self._node_version != version:
+            self.loans = Loans()
+            for hold in self._candidates(snapshot):
+                self._take_in(snapshot, pod, hold)
+        else:
+            for slot in dict.fromkeys(slots.tolist()):
+                self.loans.discard(slot)
+                hold = table.slots[slot]
+                if hold is not None:
+                    self._take_in(snapshot, pod, hold)
+        self.nodes = None
+        self._position, self._node_version = table.log.position, version
+        return self.loans if len(self.loans) else None
+
+    def _take_in(self, snapshot: Snapshot, pod: PodClass, hold: Hold) -> None:
+        if hold.is_usable and self.verdict(snapshot, pod, hold) in TAKEN:
+            self.loans.add(hold)
+
+    def verdict(self, snapshot: Snapshot, pod: PodClass, hold: Hold) -> MatchResult:
+        """Return whether such pods may use a hold; where they may not run they own nothing."""
+        verdict = self.asking.of(hold.offer, self._labels_at(snapshot, hold.row))
+        if verdict is MatchResult.NOT_OWNER or matches_required(snapshot.cluster, pod)[hold.row]:
+            return verdict
+        return MatchResult.NOT_OWNER
+
+    def _candidates(self, snapshot: Snapshot) -> Iterable[Hold]:
+        if self.asking.selector.ignores:
+            return snapshot.holds
+        return snapshot.holds.candidates(self.asking.owner_candidate)
+
+    def _labels_at(self, snapshot: Snapshot, row: int) -> Mapping[str, str]:
+        affinity = self.asking.selector.affinity
+        if affinity is None or affinity.name or self.omits_node_labels:
+            return {}
+        return snapshot.node_labels(row)
+
+    def verdicts(self, snapshot: Snapshot, pod: PodClass) -> Counter[tuple[int, MatchResult, str]]:
+        """Count verdicts about usable holds by row; of taints, also by the taint."""
+        found: Counter[tuple[int, MatchResult, str]] = Counter()
+        for hold in self._candidates(snapshot):
+            if not hold.is_usable:
+                continue
+            verdict, taint = self.verdict(snapshot, pod, hold), ""
+            if verdict is MatchResult.TAINTED:
+                kept_away = self.asking.untolerated(hold.offer)
+                taint = f"{{{kept_away.key}: {kept_away.value}}}" if kept_away else ""
+            found[hold.row, verdict, taint] += 1
+        return found

@@ -1,0 +1,178 @@
+"""Why pods of a given world wait: the scheduler runs until nothing moves, then it is asked."""
+
+import difflib
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
+from koordinator.api.reservation import Reservation
+from koordinator.domain.gangs import gang_id
+from koordinator.domain.reservations.reserve_pod import OVER, spoken_name
+from koordinator.foundation.errors import InputError, NotFoundError
+from koordinator.scheduler.contract import PluginSpec
+from koordinator.scheduler.explain import Explanation
+from koordinator.scheduler.features.explanation.explainer import PLACED, explain, key_of
+from koordinator.scheduler.ingest import is_over
+from koordinator.scheduler.loop import Bound, Outcome, SchedulerOptions
+from koordinator.simulator.embedded import STOCK, Embedded
+from koordinator.simulator.forecast import forecast
+
+ENDED, LOST = "ended", "lost"
+
+
+def explain_pods(
+    objects: Sequence[KubeObject],
+    keys: Sequence[str] = (),
+    configuration: KubeSchedulerConfiguration = STOCK,
+    *,
+    now_s: float = 0.0,
+    out_of_tree: Iterable[PluginSpec[Any]] = (),
+    source: str = "",
+    gates: FeatureGates = NO_GATES,
+) -> list[Explanation]:
+    """Explain pods, ``namespace/name``; without names all that wait.
+
+    A pod that is asked about by name is also told when it would start.
+    Raises InputError for a name that no pod has.
+    """
+    specs = tuple(out_of_tree)
+
+    def world() -> tuple[Embedded, list[Outcome]]:
+        return _settled(
+            objects, configuration, now_s=now_s, out_of_tree=specs, source=source, gates=gates
+        )
+
+    now, outcomes = world()
+    state, waiting = now.state, _waiting(now)
+    bound = {outcome.pod for outcome in outcomes if isinstance(outcome, Bound)}
+    told = []
+    for name in keys or waiting:
+        key = key_of(now.scheduler.handle, name)
+        if key not in state.pods.by_key and key not in state.unbound:
+            names = [spoken_name(state.unbound[key][0]) for key in waiting]
+            told.append(_out_of_sight(now, name, names))
+            continue
+        one = explain(now.scheduler.handle, key)
+        if one.verdict == PLACED and key in bound:
+            one = replace(one, summary=f"it would be placed on {one.node} now")
+        elif one.queue is not None and one.verdict != PLACED and keys:
+            one = replace(one, forecast=forecast(world()[0], key))
+        told.append(one)
+    return told
+
+
+def explain_waiting(
+    objects: Sequence[KubeObject],
+    configuration: KubeSchedulerConfiguration = STOCK,
+    *,
+    now_s: float = 0.0,
+    out_of_tree: Iterable[PluginSpec[Any]] = (),
+    source: str = "",
+    gates: FeatureGates = NO_GATES,
+) -> list[tuple[Explanation, tuple[str, ...]]]:
+    """Explain one of each kind of pods that wait; with the names of all of the kind.
+
+    Members of a gang are of one kind, and pods that no plugin can tell apart.
+    """
+    now, _ = _settled(
+        objects,
+        configuration,
+        now_s=now_s,
+        out_of_tree=tuple(out_of_tree),
+        source=source,
+        gates=gates,
+    )
+    kinds: dict[Hashable, list[str]] = {}
+    for key in _waiting(now):
+        kinds.setdefault(_kind(now, key), []).append(key)
+    names = {key: spoken_name(now.state.unbound[key][0]) for key in _waiting(now)}
+    return [
+        (explain(now.scheduler.handle, alike[0]), tuple(names[key] for key in alike))
+        for alike in kinds.values()
+    ]
+
+
+def _settled(
+    objects: Sequence[KubeObject],
+    configuration: KubeSchedulerConfiguration,
+    *,
+    now_s: float,
+    out_of_tree: tuple[PluginSpec[Any], ...],
+    source: str,
+    gates: FeatureGates,
+) -> tuple[Embedded, list[Outcome]]:
+    """Return a world in which nothing moves any more, and what has happened in it."""
+    one = Embedded(
+        configuration,
+        now_s=now_s,
+        options=SchedulerOptions(
+            initial_backoff_s=configuration.pod_initial_backoff_seconds,
+            max_backoff_s=configuration.pod_max_backoff_seconds,
+        ),
+        out_of_tree=out_of_tree,
+        source=source,
+        gates=gates,
+    )
+    one.load(objects)
+    return one, one.run_to_fixed_point()
+
+
+def _waiting(world: Embedded) -> list[str]:
+    state = world.state
+    return sorted(key for key in state.unbound if key not in state.pods.by_key)
+
+
+def _kind(world: Embedded, key: str) -> Hashable:
+    """Return what pods have in common that are explained alike."""
+    pod, pod_class = world.state.unbound[key]
+    own = gang_id(pod.metadata)
+    queued = world.scheduler.queue.get(key)
+    if own:
+        return own, queued is None
+    nominated = world.scheduler.nominator.node_of(key) if queued is not None else ""
+    return pod_class.id, queued.state if queued is not None else None, nominated
+
+
+def _out_of_sight(world: Embedded, name: str, waiting: Sequence[str]) -> Explanation:
+    """Tell of a pod or reservation that the scheduler has no eye on.
+
+    Raises InputError if there is none of that name.
+    """
+    kind, _, rest = name.partition("/")
+    try:
+        if kind == "reservation":
+            phase = world.cluster.get(Reservation, rest).status.phase
+            if phase in OVER:
+                return Explanation(pod=name, verdict=ENDED, summary=f"it has ended: {phase}")
+            summary = "no profile has the plugin Reservation, so nobody schedules it"
+            return Explanation(pod=name, verdict=LOST, summary=summary)
+        pod = world.cluster.get(Pod, rest, kind)
+    except NotFoundError:
+        accepted = ", ".join(waiting[:10]) or "nothing: no pod waits"
+        known = [pod.key for pod in world.cluster.list(Pod).items]
+        known += [
+            f"reservation/{one.metadata.name}" for one in world.cluster.list(Reservation).items
+        ]
+        meant = _near(name, known)
+        problem = f"there is no {'reservation' if kind == 'reservation' else 'pod'} {name}{meant}"
+        problem = f"{problem}; accepted is one of {accepted}"
+        raise InputError(problem, source="explain pod") from None
+    node = pod.spec.node_name
+    if is_over(pod):
+        summary = f"it has ended: {pod.status.phase}"
+        return Explanation(pod=name, verdict=ENDED, summary=summary, node=node)
+    summary = f"it is bound to node {node}, which does not exist"
+    return Explanation(pod=name, verdict=LOST, summary=summary, node=node)
+
+
+def _near(name: str, known: Sequence[str]) -> str:
+    """Return a question for the names that may have been meant; empty: none comes near."""
+    own = name.partition("/")[2]
+    same = [each for each in known if each.partition("/")[2] == own]
+    found = [*same, *difflib.get_close_matches(name, known, n=3)]
+    listed = ", ".join(dict.fromkeys(found[:3]))
+    return f" (did you mean {listed}?)" if listed else ""

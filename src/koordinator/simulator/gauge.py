@@ -1,0 +1,148 @@
+"""What a sample of a run is taken from: how full the pools are, how fragmented the GPUs, who waits.
+
+Reads the world and its scheduler's state; changes nothing.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from koordinator.api.pod import Pod
+from koordinator.domain.gpu_fragmentation import Fragmentation
+from koordinator.domain.gpu_mix import GpuClass, PodMix
+from koordinator.domain.run_report import Allocation, NodeGroup, RunSample
+from koordinator.scheduler.snapshot import Snapshot
+from koordinator.scheduler.snapshot.axis import CPU, MEMORY
+from koordinator.scheduler.snapshot.gpu_view import gpu_class, gpu_nodes, node_kinds
+from koordinator.scheduler.snapshot.nodes import RATIO_OF_GPU
+from koordinator.simulator.stages import PodStage
+from koordinator.simulator.world import World
+
+#: Nodes that such a reason keeps away can't be had by waiting.
+_FIXED = ("node(s) didn't match", "node(s) had untolerated taint", "node(s) were unschedulable")
+_COUNTED = re.compile(r"(\d+) (.+)")
+
+
+class WorldGauge:
+    """Measures a world whose nodes are loaded.
+
+    ``pools`` names the nodes by pool; ``pods`` are those to come, from which the typical GPU pods
+    of the fragmentation are taken.
+    """
+
+    def __init__(
+        self, world: World, pools: Mapping[str, Sequence[str]], pods: Iterable[Pod]
+    ) -> None:
+        self._world = world
+        rows = world.embedded.state.nodes.rows
+        self._rows = {
+            pool: np.array([rows[name] for name in names], np.int64)
+            for pool, names in pools.items()
+        }
+        self.groups = tuple(self._group(pool) for pool in pools)
+        self._gpus_of = {group.name: group.gpus for group in self.groups}
+        self._gpu_rows = np.concatenate(
+            [self._rows[group.name] for group in self.groups if group.gpus]
+            or [np.zeros(0, np.int64)]
+        )
+        self._typical = self._typical_pods(pods)
+
+    def sample(self) -> RunSample:
+        """Return the state of this moment."""
+        world = self._world
+        counts = world.counts
+        return RunSample(
+            time_s=world.now_s,
+            pending=counts[PodStage.PENDING],
+            running=counts[PodStage.RUNNING] + counts[PodStage.INTERRUPTED],
+            finished=counts[PodStage.FINISHED],
+            failed=counts[PodStage.LOST],
+            decisions=world.scheduler.attempts,
+            scheduling_s=world.scheduling_s,
+            allocated={pool: self._allocation(pool) for pool in self._rows},
+            gpu_fragmentation=self._gpu_fragmentation(),
+            pending_by_reason=Counter(
+                main_reason(run.why)
+                for run in world.pods.values()
+                if run.stage is PodStage.PENDING and run.why
+            ),
+        )
+
+    # -- allocation --------------------------------------------------------------------------
+
+    def _group(self, pool: str) -> NodeGroup:
+        rows, nodes = self._rows[pool], self._world.embedded.state.nodes
+        return NodeGroup(
+            name=pool,
+            nodes=len(rows),
+            cpu_cores=int(nodes.allocatable[CPU, rows].sum()) / 1000,
+            memory_bytes=int(nodes.allocatable[MEMORY, rows].sum()),
+            gpus=int(np.count_nonzero(nodes.gpus.total[rows, :, RATIO_OF_GPU])),
+        )
+
+    def _allocation(self, pool: str) -> Allocation:
+        rows, nodes = self._rows[pool], self._world.embedded.state.nodes
+        cpu, memory = (
+            float(nodes.requested[column, rows].sum() / nodes.allocatable[column, rows].sum())
+            for column in (CPU, MEMORY)
+        )
+        gpus = self._gpus_of[pool]
+        used = nodes.gpus.used[rows, :, RATIO_OF_GPU].sum()
+        return Allocation(cpu=cpu, memory=memory, gpu=float(used / (100 * gpus)) if gpus else 0.0)
+
+    # -- fragmentation -----------------------------------------------------------------------
+
+    def _typical_pods(self, pods: Iterable[Pod]) -> dict[int, PodMix]:
+        """Return FGD's mix for each GPU model: of the GPU pods that accept it."""
+        state = self._world.embedded.state
+        snapshot = Snapshot(state)
+        classes = Counter(state.classes.of(pod) for pod in pods)
+        shapes: Counter[GpuClass] = Counter()
+        for pod_class, times in classes.items():
+            shapes[gpu_class(snapshot, pod_class)] += times
+        models = np.unique(node_kinds(snapshot)[0].model).tolist()
+        accepting = {
+            model: {s: n for s, n in shapes.items() if s.num_gpu and s.models >> model & 1}
+            for model in models
+        }
+        return {model: PodMix.of(mix).typical() for model, mix in accepting.items() if mix}
+
+    def _gpu_fragmentation(self) -> float | None:
+        """Return the share of the free GPU milli on nodes that are up; None if there is none."""
+        if not self._typical:
+            return None
+        snapshot = Snapshot(self._world.embedded.state)
+        rows = self._world.embedded.state.nodes.rows
+        down = [rows[name] for name in self._world.nodes_down()]
+        up = np.setdiff1d(self._gpu_rows, np.array(down, np.int64))
+        nodes, kinds = gpu_nodes(snapshot)[up], node_kinds(snapshot)[0]
+        free = int(np.maximum(nodes.gpu_free, 0).sum())
+        if not free:
+            return None
+        unusable = 0.0
+        for model, mix in self._typical.items():
+            those = nodes[np.flatnonzero(kinds.model[nodes.kind] == model)]
+            unusable += float(Fragmentation(mix, kinds).unusable(those).sum())
+        return unusable / free
+
+
+@lru_cache(maxsize=1 << 12)
+def main_reason(message: str) -> str:
+    """Return the one reason of a pod's condition that the pod is waiting for to go away.
+
+    That is the one of the most nodes, where nodes that could never take the pod don't count unless
+    there are no others; ties go to the first in the alphabet.
+    """
+    _, found, listed = message.partition(" nodes are available: ")
+    if not found:
+        return message
+    counts: dict[str, int] = {}
+    for part in listed.partition(". ")[0].rstrip(".").split(", "):
+        match = _COUNTED.fullmatch(part)
+        counts[match[2] if match else part] = int(match[1]) if match else 0
+    passing = {reason: n for reason, n in counts.items() if not reason.startswith(_FIXED)}
+    candidates = passing or counts
+    return min(candidates, key=lambda reason: (-candidates[reason], reason))

@@ -1,0 +1,136 @@
+"""How full devices and nodes would be.
+
+Cases of koordinator pkg/scheduler/plugins/deviceshare/scoring_test.go among them.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.domain.devices.machines import (
+    CORE,
+    GPU,
+    LEAST,
+    MEMORY,
+    MOST,
+    NOTHING,
+    RATIO,
+    WHOLE,
+    claim,
+    gpu,
+    nic,
+    node,
+    share,
+    using,
+)
+
+from koordinator.domain.devices.amounts import NAMES
+from koordinator.domain.devices.free_devices import headrooms
+from koordinator.domain.devices.masks import minors_of
+from koordinator.domain.devices.model import NodeDevices
+from koordinator.domain.devices.plan import DevicePlan
+from koordinator.domain.devices.row_kernels import percentages_left
+from koordinator.domain.devices.scorer import Scorer, scorer_of
+from koordinator.domain.devices.usage import DeviceUsage
+
+NIC = "koordinator.sh/rdma"
+SMALL = {CORE: "100", MEMORY: "40Gi", RATIO: "100"}
+
+
+def score(
+    on: NodeDevices,
+    asked: dict[str, int],
+    used: DeviceUsage = NOTHING,
+    *,
+    scorer: Scorer = LEAST,
+    numa: list[int] | None = None,
+) -> int:
+    """Return the sum over the parts of a claim of 0..100 for all devices that may serve.
+
+    As in the original a part counts with the request for one of its devices.
+    """
+    found, room_of = 0, headrooms(on, used)
+    for part in DevicePlan(on.model, claim(asked)).early:
+        headroom = room_of[part.kind]
+        rows = list(minors_of(part.candidates(headroom.offered, numa)))
+        total = on.totals[part.kind][rows].sum(axis=0).tolist()
+        free = np.array(headroom.free, np.int64)[rows].sum(axis=0).tolist()
+        found += scorer.scores(part.kind, part.amounts, [total], [free])[0]
+    return found
+
+
+def test_a_node_counts_with_the_request_for_one_device() -> None:
+    """Four cards of 40 GiB, one and a half in use, two wanted: (37 + 62) / 2 as the original.
+
+    Percent of memory: 150 in use, 100 wanted, 400 in all; bytes: 60 GiB in use, none wanted.
+    """
+    on = node(*(gpu(minor, resources=SMALL) for minor in range(4)))
+    used = using(share(0, 100, gib=40), share(1, 50, gib=40))
+
+    assert score(on, {WHOLE: 2}, used) == 49
+    assert score(on, {WHOLE: 2}, used, scorer=MOST) == 49
+
+
+@pytest.mark.parametrize(("scorer", "expected"), [(LEAST, 75), (MOST, 25)])
+def test_an_idle_card(scorer: Scorer, expected: int) -> None:
+    """A request for half of it, in percent: bytes count as free."""
+    assert score(node(gpu(0)), {RATIO: 50}, scorer=scorer) == expected
+
+
+def test_types_add_up() -> None:
+    """Each with 0..100."""
+    on = node(gpu(0), nic(1), nic(2))
+
+    assert score(on, {WHOLE: 1}) == 50
+    assert score(on, {NIC: 100}) == 50
+    assert score(on, {WHOLE: 1, NIC: 100}) == 100
+
+
+def test_broken_devices_and_those_elsewhere_don_t_count() -> None:
+    """Nor do devices on other NUMA nodes, if they are restricted."""
+    on = node(gpu(0, "a"), gpu(1, "b", 1), gpu(2, "c", 1, healthy=False))
+    used = using(share(0, 100))
+
+    assert score(on, {RATIO: 100}, used) == 25
+    assert score(on, {RATIO: 50}, used, numa=[1]) == 75
+
+
+def test_only_weighed_resources_count() -> None:
+    """With their weights; others are none of the scorer's business."""
+    heavy = scorer_of({RATIO: 3, MEMORY: 1, "cpu": 9}, most_allocated=True)
+    nothing = scorer_of({"cpu": 1}, most_allocated=True)
+
+    assert score(node(gpu(0)), {RATIO: 40}, scorer=heavy) == 30
+    assert score(node(gpu(0)), {RATIO: 40}, scorer=nothing) == 0
+
+
+def test_many_nodes_at_once() -> None:
+    """Rows are nodes by the sums of their devices; one without devices scores 0."""
+    total = [[0, 0, 400, 0, 0, 0], [0, 0, 100, 0, 0, 0], [0] * 6]
+    free = [[0, 0, 300, 0, 0, 0], [0, 0, 20, 0, 0, 0], [0] * 6]
+    amounts = (0, 0, 50, 0, 0, 0)
+
+    assert LEAST.scores(GPU, amounts, total, free) == [62, 0, 0]
+    assert MOST.scores(GPU, amounts, total, free) == [37, 100, 0]
+
+
+AMOUNTS = st.lists(st.integers(0, 5), min_size=6, max_size=6)
+
+
+@given(
+    st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=4),
+    AMOUNTS,
+    st.lists(st.integers(0, 3), min_size=6, max_size=6),
+    st.booleans(),
+)
+def test_one_by_one_as_in_arrays(
+    devices: list[tuple[list[int], list[int]]], asked: list[int], weights: list[int], most: bool
+) -> None:
+    """Also where more is free than there is in all."""
+    total, free = ([device[place] for device in devices] for place in range(2))
+    scorer = scorer_of(dict(zip(NAMES[GPU], weights, strict=True)), most_allocated=most)
+    found = percentages_left(
+        np.array(total), np.array(free), np.array(asked), np.array(weights), most
+    )
+
+    assert scorer.scores(GPU, tuple(asked), total, free) == found.tolist()

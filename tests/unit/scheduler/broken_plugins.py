@@ -1,0 +1,168 @@
+"""Plugins that break on purpose, in a world of many kinds of pods."""
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests.worlds import START_S, made, metric, node, pod, spread, used
+
+from koordinator.api.kubescheduler import decode_configuration
+from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod
+from koordinator.foundation.faults import Fault
+from koordinator.scheduler import contract
+from koordinator.scheduler.contract import Attempt
+from koordinator.scheduler.loop import SchedulerOptions
+from koordinator.scheduler.snapshot import PodClass
+from koordinator.simulator import Embedded
+
+EVIL = "example.com/evil"
+GROUP, QUOTA = "pod-group.scheduling.sigs.k8s.io", "quota.scheduling.koordinator.sh/name"
+#: Every method that the contract knows of.
+METHODS = tuple(re.findall(r"^``([a-z_]+)`` +``\(", contract.__doc__ or "", re.MULTILINE))
+#: Asked while the scheduler is built, before there is any object.
+BUILDING = ("meet", "with_gates")
+
+
+class Boom(Exception):  # noqa: N818 -- what nobody foresaw
+    """Raised by a broken plugin."""
+
+
+def configuration() -> Any:
+    """Return the scheduler's configuration as the chart has it."""
+    values = yaml.safe_load(Path("charts/koordinator/values.yaml").read_text())
+    config = values["scheduler"]["config"]
+    kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    return decode_configuration(config | kind, "values.yaml")
+
+
+CONFIG = configuration()
+
+
+def _koord(name: str, *args: Any, evil: bool = False, **more: Any) -> Pod:
+    labels = more.pop("labels", {}) | ({EVIL: "true"} if evil else {})
+    return pod(name, *args, labels=labels, schedulerName="koord-scheduler", **more)
+
+
+def objects(*, with_evil: bool) -> list[KubeObject]:
+    """Return nodes with devices and loads, a quota, gangs, and pending pods of every kind."""
+    numbers = range(3)
+    quota_max = {"cpu": "100", "memory": "400Gi"}
+    found: list[KubeObject] = [
+        *(node(f"n{i}", 16, "64Gi", zone=f"z{i}") for i in numbers),
+        *(metric(f"n{i}", node=used(i, f"{i}Gi")) for i in numbers),
+        made(
+            "ElasticQuota",
+            "q",
+            "scheduling.sigs.k8s.io/v1alpha1",
+            metadata={"namespace": "default"},
+            spec={"max": quota_max, "min": quota_max},
+        ),
+        *(
+            made(
+                "PodGroup",
+                name,
+                "scheduling.sigs.k8s.io/v1alpha1",
+                metadata={"namespace": "default"},
+                spec={"minMember": 2},
+            )
+            for name in ("good", "evil")
+        ),
+        _koord("runs", 1, "1Gi", on="n0", labels={"app": "a"}),
+    ]
+    for evil in (True, False) if with_evil else (False,):
+        name = "evil" if evil else "good"
+        found += [
+            _koord(f"{name}-plain", 1, "1Gi", evil=evil),
+            _koord(f"{name}-plain2", 1, "1Gi", evil=evil),
+            _koord(
+                f"{name}-spread",
+                1,
+                "1Gi",
+                evil=evil,
+                labels={"app": "a"},
+                topologySpreadConstraints=[spread("a")],
+            ),
+            _koord(f"{name}-quota", 1, "1Gi", evil=evil, labels={QUOTA: "q"}),
+            _koord(
+                f"{name}-bound-cpus",
+                1,
+                "1Gi",
+                evil=evil,
+                priority=9500,
+                labels={"koordinator.sh/qosClass": "LSR"},
+            ),
+            _koord(f"{name}-giant", 500, "1Gi", evil=evil),
+            *(
+                _koord(f"{name}-member{i}", 1, "1Gi", evil=evil, labels={GROUP: name})
+                for i in range(2)
+            ),
+        ]
+    return found  # fmt: skip
+
+
+class World:
+    """An embedded scheduler whose faults are kept."""
+
+    def __init__(self, *loaded: KubeObject) -> None:
+        self.faults: list[Fault] = []
+        options = SchedulerOptions(report=True)
+        self.one = Embedded(CONFIG, now_s=START_S, options=options, on_fault=self.faults.append)
+        self._loaded = loaded
+
+    def run(self) -> dict[str, str]:
+        """Schedule; return the node of each pod that has one."""
+        self.one.load(self._loaded)
+        for _ in range(2):  # who had to wait for a gate to be asked again gets there, too
+            self.one.run_to_fixed_point()
+            self.one.clock.advance_to(self.one.clock.now_s() + 15)
+        self.one.run_to_fixed_point()
+        self.one.scheduler.validate()
+        found = self.one.cluster.list(Pod).items
+        return {p.metadata.name: p.spec.node_name for p in found if p.spec.node_name}
+
+    def plugins(self) -> dict[str, Any]:
+        """Return the plugins by name."""
+        (cycle,) = self.one.scheduler.cycles.values()
+        profile = cycle.profile
+        parts = (getattr(profile, name) for name in profile.__dataclass_fields__)
+        return {a.name: a.plugin for part in parts if isinstance(part, tuple) for a in part}
+
+
+def breaks(plugin: Any, method: str, *, only_on_evil: bool, times: int = 1 << 30) -> list[int]:
+    """Let a method of a plugin raise; return a list with as many items as it has done so."""
+    raised: list[int] = []
+    own = getattr(type(plugin), method)
+
+    def broken(self: Any, *args: Any, **more: Any) -> Any:
+        if len(raised) < times and (not only_on_evil or any(map(_is_evil, args))):
+            raised.append(1)
+            raise Boom(method)
+        return own(self, *args, **more)
+
+    broken.__code__ = broken.__code__.replace(co_name=method)
+    kind = type(type(plugin).__name__, (type(plugin),), {"__slots__": (), method: broken})
+    object.__setattr__(plugin, "__class__", kind)
+    return raised
+
+
+def breakable() -> Iterator[tuple[str, str]]:
+    """Yield each method of each plugin that is asked while pods are scheduled."""
+    for name, plugin in sorted(World().plugins().items()):
+        for method in METHODS:
+            if method not in BUILDING and inspect.isfunction(getattr(type(plugin), method, None)):
+                yield name, method
+
+
+def _is_evil(found: Any) -> bool:
+    match found:
+        case Pod():
+            return EVIL in found.metadata.labels
+        case PodClass():
+            return EVIL in found.labels
+        case Attempt():
+            return EVIL in found.pod.metadata.labels
+    return False
