@@ -190,6 +190,45 @@ def test_third_parties_get_theirs_first() -> None:
     assert '"6k"' in after(view, found).metadata.annotations[ORIGIN]
 
 
+def shared(cpu: str, origin: str = "6k", **meta: Any) -> Node:
+    """Return a node of which a third party holds so much batch CPU, and pods are shown nothing."""
+    allocations = [{"name": "yarn", "priority": "koord-batch", "resources": {BATCH: cpu}}]
+    resources = {BATCH: origin, BATCH_MEMORY: "0"}
+    annotations = {
+        f"{PREFIX}thirdPartyAllocations": json.dumps({"allocations": allocations}),
+        ORIGIN: json.dumps({"resources": resources}),
+    }
+    given = {BATCH: "0", BATCH_MEMORY: "0", MID: "0", "kubernetes.io/mid-memory": "0"}
+    return node(amounts(10, "0") | given, annotations=annotations, **meta)
+
+
+def test_a_share_that_changes_is_written_at_once() -> None:
+    """However small it is: who takes it waits to see that pods can't have it."""
+    view = ManagedNode(shared("5990"), IDLE)
+    assert shown(view, outcome(view))[BATCH] == "10"
+    settled = ManagedNode(shared("6000"), IDLE)
+    assert ORIGIN not in str(outcome(settled).writes)
+
+
+def test_what_third_parties_may_have_is_written_though_pods_are_shown_the_same() -> None:
+    """They read it in the annotation; small changes wait as ever."""
+    view = ManagedNode(shared("9000", origin="3k"), IDLE)
+    found = outcome(view)
+    assert shown(view, found)[BATCH] == "0"
+    assert '"6k"' in after(view, found).metadata.annotations[ORIGIN]
+    assert ORIGIN not in str(outcome(ManagedNode(shared("9000", origin="5900"), IDLE)).writes)
+
+
+def test_a_share_that_changes_meanwhile_is_not_overwritten() -> None:
+    """The write holds for the node as it was read, where third parties have a share."""
+    (write,) = outcome(ManagedNode(shared("5000", resourceVersion="7"), IDLE)).writes
+    assert isinstance(write, Patch)
+    assert write.body["metadata"]["resourceVersion"] == "7"
+    (write,) = outcome(ManagedNode(MACHINE, IDLE)).writes
+    assert isinstance(write, Patch)
+    assert "resourceVersion" not in write.body["metadata"]
+
+
 def test_a_new_normalization_scales_batch_at_once_and_amplification_later() -> None:
     """6501 x 1.30 is 8452, two decimals count; the amplification reads what was there before."""
     info = {f"{PREFIX}cpu-basic-info": '{"cpuModel":"M","hyperThreadEnabled":true}'}

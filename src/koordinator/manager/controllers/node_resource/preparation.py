@@ -10,6 +10,7 @@ from koordinator.api.annotations.node import (
     ORIGIN_EXTENDED_ALLOCATABLE,
     THIRD_PARTY_ALLOCATIONS,
     OriginExtendedAllocatable,
+    ThirdPartyAllocations,
     amplification_entry,
     cpu_normalization_entry,
 )
@@ -106,13 +107,49 @@ def _prepare_batch(prepared: PreparedNode, batch: CpuMemory | None, ratio: float
         return
     if allocations is None:
         return
-    left = {BATCH_CPU: cpu, BATCH_MEMORY: memory}
+    for name, amount in _left({BATCH_CPU: cpu, BATCH_MEMORY: memory}, allocations).items():
+        _set(prepared, name, amount)
+
+
+def _left(amounts: ResourceList, allocations: ThirdPartyAllocations) -> ResourceList:
+    """Return what third parties leave of batch resources."""
+    left = dict(amounts)
     for each in allocations.allocations:
         if each.priority == PriorityBand.BATCH:
             for name in left:
                 left[name] -= each.resources.get(name, _NOTHING)
-    for name, amount in left.items():
-        _set(prepared, name, max(amount, _NOTHING))
+    return {name: max(amount, _NOTHING) for name, amount in left.items()}
+
+
+def noted_origin(annotations: dict[str, str]) -> ResourceList:
+    """Return the amounts that are noted, before third parties get theirs; empty if there are none.
+
+    An annotation that can't be read notes nothing.
+    """
+    try:
+        origin = ORIGIN_EXTENDED_ALLOCATABLE.read(ObjectMeta(annotations=annotations))
+    except InputError:
+        return {}
+    return origin.resources if origin is not None else {}
+
+
+def is_balanced(node: Node) -> bool:
+    """Return whether a node shows what the amounts noted on it leave after those of third parties.
+
+    If not, a third party has changed its share, and that is worth a write however small it is: it
+    waits to see that pods can't get what it takes.  Annotations that can't be read balance.
+    """
+    try:
+        origin = ORIGIN_EXTENDED_ALLOCATABLE.read(node.metadata)
+        allocations = THIRD_PARTY_ALLOCATIONS.read(node.metadata)
+    except InputError:
+        return True
+    shown = node.status.allocatable
+    if allocations is None or not shown.keys() >= {BATCH_CPU, BATCH_MEMORY}:
+        return True
+    amounts = {name: shown[name] for name in (BATCH_CPU, BATCH_MEMORY)}
+    noted = amounts if origin is None else {n: origin.resources.get(n, _NOTHING) for n in amounts}
+    return _left(noted, allocations) == amounts
 
 
 def _note_origin(prepared: PreparedNode, amounts: ResourceList) -> None:

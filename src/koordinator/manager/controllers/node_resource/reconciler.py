@@ -13,6 +13,8 @@ import msgspec
 from koordinator.api.annotations.node import (
     AMPLIFICATION_RATIOS,
     CPU_NORMALIZATION_RATIO,
+    ORIGIN_EXTENDED_ALLOCATABLE,
+    THIRD_PARTY_ALLOCATIONS,
     read_cpu_normalization_ratio,
 )
 from koordinator.api.codec import encode_part
@@ -33,7 +35,12 @@ from koordinator.manager.controllers.node_resource.calculation import (
     calculate,
     reset,
 )
-from koordinator.manager.controllers.node_resource.preparation import PreparedNode, prepare
+from koordinator.manager.controllers.node_resource.preparation import (
+    PreparedNode,
+    is_balanced,
+    noted_origin,
+    prepare,
+)
 from koordinator.manager.switches import NodePlugin
 from koordinator.manager.writes import Patch, Write, difference
 
@@ -96,13 +103,20 @@ def reconcile_node_resource(
     prepared = prepare(view.node, calculated)
     node_patch = _node_patch(view.node, prepared)
     is_due = _is_due(synced.status_s, strategy.update_s, now_s)
-    if is_due or _status_differs(view.node, prepared, plugins, strategy.difference):
+    if (
+        is_due
+        or _status_differs(view.node, prepared, plugins, strategy.difference)
+        or (
+            NodePlugin.BATCH in plugins and _shares_differ(view.node, prepared, strategy.difference)
+        )
+    ):
         synced = replace(synced, status_s=now_s)
         if node_patch:
+            _guard(view.node, node_patch)
             writes.append(Patch(Node, view.node.metadata.name, node_patch, subresource="status"))
             node_patch = {}
     elif "metadata" in node_patch and _meta_differs(view.node, prepared, plugins):
-        body = {"metadata": node_patch["metadata"]}
+        body = {"metadata": _without_origin(view.node, node_patch["metadata"])}
         writes.append(Patch(Node, view.node.metadata.name, body))
     problems = list(calculated.problems)
     if prepared.problem:
@@ -114,6 +128,41 @@ def reconcile_node_resource(
         calculated=calculated,
         problems=problems,
     )
+
+
+def _shares_differ(node: Node, prepared: PreparedNode, least: float) -> bool:
+    """Return whether third parties have to be told of another amount, or pods of their shares.
+
+    What pods are shown need not change with it: it stays 0 where third parties have everything.
+    """
+    if THIRD_PARTY_ALLOCATIONS.key not in node.metadata.annotations:
+        return False
+    before, after = noted_origin(node.metadata.annotations), noted_origin(prepared.annotations)
+    return not is_balanced(node) or any(
+        is_different(before.get(name), after.get(name), least) for name in (BATCH_CPU, BATCH_MEMORY)
+    )
+
+
+def _without_origin(node: Node, metadata: JsonObject) -> JsonObject:
+    """Return what is written of the metadata alone, where third parties have a share.
+
+    What there was before they got theirs is told together with what they leave, or not at all.
+    """
+    if THIRD_PARTY_ALLOCATIONS.key not in node.metadata.annotations:
+        return metadata
+    annotations = metadata.get("annotations", {})
+    left = {k: v for k, v in annotations.items() if k != ORIGIN_EXTENDED_ALLOCATABLE.key}
+    return {**metadata, "annotations": left}
+
+
+def _guard(node: Node, patch: JsonObject) -> None:
+    """Let a patch be refused if the node has changed meanwhile, where third parties have a share.
+
+    Otherwise pods could be shown what was promised to one of them a moment before.
+    """
+    if THIRD_PARTY_ALLOCATIONS.key in node.metadata.annotations:
+        metadata = patch.setdefault("metadata", {})
+        metadata["resourceVersion"] = node.metadata.resource_version
 
 
 def _again_s(
