@@ -1,0 +1,129 @@
+"""Batch resources of Kubernetes and resources of YARN, and the way between them.
+
+Kubernetes counts milli-CPU and bytes, YARN whole vcores and MiB.  ``whole_units`` rounds down, so
+that YARN is never told of more than there is; ``original_units`` is what the original sends, which
+rounds up and divides memory by 10^6: some 4.9 % more memory than there is.
+Source: yarn-copilot pkg/yarn/cache and controller/noderesource, ``calculate``.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY
+from koordinator.domain.pod_requests import LARGEST, bounded
+from koordinator.foundation.quantity import Quantity
+
+MILLI_PER_VCORE: Final = 1000
+BYTES_PER_MIB: Final = 1 << 20
+_BYTES_PER_MEGABYTE: Final = 10**6
+_NOTHING = Quantity(0)
+#: YARN's vcores are 32 bits wide.
+_MOST_VCORES: Final = (1 << 31) - 1
+
+
+class BatchAmounts(NamedTuple):
+    """Batch resources: milli-CPU and bytes."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+    def plus(self, other: "BatchAmounts") -> "BatchAmounts":
+        return BatchAmounts(
+            self.cpu_milli + other.cpu_milli, self.memory_bytes + other.memory_bytes
+        )
+
+    def minus(self, other: "BatchAmounts") -> "BatchAmounts":
+        """Return what is left, each amount at least 0."""
+        return BatchAmounts(
+            max(self.cpu_milli - other.cpu_milli, 0),
+            max(self.memory_bytes - other.memory_bytes, 0),
+        )
+
+    def larger(self, other: "BatchAmounts") -> "BatchAmounts":
+        """Return the larger of each amount."""
+        return BatchAmounts(*map(max, self, other))
+
+    def smaller(self, other: "BatchAmounts") -> "BatchAmounts":
+        """Return the smaller of each amount."""
+        return BatchAmounts(*map(min, self, other))
+
+    def percent(self, percent: int) -> "BatchAmounts":
+        """Return so many percent, rounded up."""
+        return BatchAmounts(*(-(-amount * percent // 100) for amount in self))
+
+    def covers(self, other: "BatchAmounts") -> bool:
+        """Return whether nothing of the other is more."""
+        return all(mine >= theirs for mine, theirs in zip(self, other, strict=True))
+
+    def resources(self) -> dict[str, Quantity]:
+        """Return the amounts as an annotation or a node states them."""
+        return {
+            BATCH_CPU: Quantity.from_int(self.cpu_milli),
+            BATCH_MEMORY: Quantity.from_int(self.memory_bytes, binary=True),
+        }
+
+
+class YarnResource(NamedTuple):
+    """What YARN counts: vcores and MiB; ``available`` may be negative in YARN, this never is."""
+
+    vcores: int = 0
+    memory_mb: int = 0
+
+    def batch(self) -> BatchAmounts:
+        """Return the batch resources that this is worth."""
+        return BatchAmounts(self.vcores * MILLI_PER_VCORE, self.memory_mb * BYTES_PER_MIB)
+
+    def larger(self, other: "YarnResource") -> "YarnResource":
+        """Return the larger of each amount."""
+        return YarnResource(*map(max, self, other))
+
+    def smaller(self, other: "YarnResource") -> "YarnResource":
+        """Return the smaller of each amount."""
+        return YarnResource(*map(min, self, other))
+
+    def covers(self, other: "YarnResource") -> bool:
+        """Return whether nothing of the other is more."""
+        return all(mine >= theirs for mine, theirs in zip(self, other, strict=True))
+
+
+NOTHING: Final = BatchAmounts()
+
+
+def batch_amounts(resources: Mapping[str, Quantity]) -> BatchAmounts:
+    """Return the batch resources of a list, each from 0 to ``LARGEST``; what is missing is 0."""
+    return BatchAmounts(
+        bounded(BATCH_CPU, resources.get(BATCH_CPU, _NOTHING)),
+        bounded(BATCH_MEMORY, resources.get(BATCH_MEMORY, _NOTHING)),
+    )
+
+
+def whole_units(amounts: BatchAmounts) -> YarnResource:
+    """Return the whole vcores and MiB in an amount."""
+    vcores = min(amounts.cpu_milli // MILLI_PER_VCORE, _MOST_VCORES)
+    return YarnResource(vcores, amounts.memory_bytes // BYTES_PER_MIB)
+
+
+def units_that_cover(amounts: BatchAmounts) -> YarnResource:
+    """Return the fewest whole vcores and MiB that are not less than an amount."""
+    vcores = min(-(-amounts.cpu_milli // MILLI_PER_VCORE), _MOST_VCORES)
+    return YarnResource(vcores, -(-amounts.memory_bytes // BYTES_PER_MIB))
+
+
+def original_units(amounts: BatchAmounts) -> YarnResource:
+    """Return what the original sends: both rounded up, memory in megabytes of 10^6 bytes."""
+    vcores = min(-(-amounts.cpu_milli // MILLI_PER_VCORE), _MOST_VCORES)
+    return YarnResource(vcores, -(-amounts.memory_bytes // _BYTES_PER_MEGABYTE))
+
+
+__all__ = [
+    "BYTES_PER_MIB",
+    "LARGEST",
+    "MILLI_PER_VCORE",
+    "NOTHING",
+    "BatchAmounts",
+    "YarnResource",
+    "batch_amounts",
+    "original_units",
+    "units_that_cover",
+    "whole_units",
+]

@@ -1,0 +1,190 @@
+"""A ResourceManager by Hadoop IPC, version 9.
+
+For Hadoop 3.2, whose web services can't change nodes.  One connection per call, SIMPLE
+authentication.  The user is sent as ``effectiveUser``, which is what the ResourceManager compares
+with ``yarn.admin.acl``; the original sends ``realUser``, which a ResourceManager does not read: the
+call runs as the ResourceManager's own user.
+Source: Hadoop RpcHeader.proto, IpcConnectionContext.proto, yarn_service_protos.proto,
+yarn_server_resourcemanager_service_protos.proto; yarn-copilot pkg/yarn/client.
+"""
+
+import socket
+import struct
+import uuid
+from typing import Final
+
+from koordinator.domain.yarn.amounts import YarnResource
+from koordinator.hadoop.configuration import Address
+from koordinator.hadoop.port import (
+    NotActiveError,
+    UnknownYarnNodeError,
+    UnsupportedError,
+    YarnError,
+    YarnLimit,
+    YarnNode,
+    YarnRefusedError,
+)
+from koordinator.hadoop.protobuf import (
+    bytes_field,
+    bytes_of,
+    delimited,
+    fields,
+    number_field,
+    number_of,
+    read_delimited,
+    zigzag_field,
+)
+
+_ADMIN: Final = "org.apache.hadoop.yarn.server.api.ResourceManagerAdministrationProtocolPB"
+_CLIENT: Final = "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB"
+_HA: Final = "org.apache.hadoop.ha.HAServiceProtocol"
+_HEADER: Final = b"hrpc" + bytes((9, 0, 0))  # version, service class, no SASL
+_PROTOCOL_BUFFER, _FINAL_PACKET, _CONTEXT_CALL = 2, 0, -3
+_SUCCESS: Final = 0
+_ACTIVE: Final = 1
+_KILL: Final = 3  # FORCEFUL_SHUTDOWN of SignalContainerCommandProto
+_RUNNING, _UNHEALTHY, _DECOMMISSIONING = 2, 3, 7
+_STATES: Final = {
+    _RUNNING: "RUNNING",
+    _UNHEALTHY: "UNHEALTHY",
+    _DECOMMISSIONING: "DECOMMISSIONING",
+}
+_LARGEST_ANSWER: Final = 64 << 20
+
+
+class RpcResourceManager:
+    """``port.ResourceManager`` over Hadoop IPC."""
+
+    def __init__(self, client: Address, admin: Address, *, user: str, timeout_s: float) -> None:
+        self._client, self._admin = client, admin
+        self._user, self._timeout_s = user, timeout_s
+
+    def nodes(self) -> list[YarnNode]:
+        request = b"".join(number_field(1, state) for state in _STATES)
+        answer = self._call(self._client, _CLIENT, "getClusterNodes", request)
+        return [
+            _node(report) for at, report in fields(answer) if at == 1 and isinstance(report, bytes)
+        ]
+
+    def node(self, node_id: str) -> YarnNode | None:  # noqa: ARG002 -- there is no such call
+        return None
+
+    def set_limit(self, limit: YarnLimit) -> YarnResource | None:
+        host, _, port = limit.node_id.rpartition(":")
+        resource = number_field(1, limit.resource.memory_mb) + number_field(
+            2, limit.resource.vcores
+        )
+        option = bytes_field(1, resource) + number_field(2, limit.overcommit_timeout_ms)
+        node = bytes_field(1, host) + number_field(2, int(port))
+        entry = bytes_field(1, node) + bytes_field(2, option)
+        self._call(self._admin, _ADMIN, "updateNodeResource", bytes_field(1, entry))
+        return None
+
+    def signal_container(self, container_id: str) -> None:
+        request = bytes_field(1, container_id_message(container_id)) + number_field(2, _KILL)
+        self._call(self._client, _CLIENT, "signalToContainer", request)
+
+    def is_active(self) -> bool:
+        answer = self._call(self._admin, _HA, "getServiceStatus", b"")
+        return number_of(answer, 1) == _ACTIVE
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def _call(self, address: Address, protocol: str, method: str, request: bytes) -> bytes:
+        context = bytes_field(2, bytes_field(1, self._user)) + bytes_field(3, protocol)
+        client_id = uuid.uuid4().bytes
+        connection = delimited(_request_header(_CONTEXT_CALL, -1, client_id)) + delimited(context)
+        named = bytes_field(1, method) + bytes_field(2, protocol) + number_field(3, 1)
+        asked = delimited(_request_header(0, 0, client_id)) + delimited(named) + delimited(request)
+        where = f"{method} of {address[0]}:{address[1]}"
+        try:
+            with socket.create_connection(address, self._timeout_s) as stream:
+                stream.sendall(_HEADER + _frame(connection) + _frame(asked))
+                (size,) = struct.unpack(">i", _exactly(stream, 4))
+                if not 0 <= size <= _LARGEST_ANSWER:
+                    raise YarnError(f"{where}: an answer of {size} bytes")
+                answer = _exactly(stream, size)
+        except OSError as error:
+            raise YarnError(f"{where}: {error or type(error).__name__}") from None
+        status, at = read_delimited(answer, 0)
+        if number_of(status, 2) != _SUCCESS:
+            raise _refusal(where, status)
+        return read_delimited(answer, at)[0]
+
+
+def container_id_message(text: str) -> bytes:
+    """Return ContainerIdProto of such as ``container_e17_1700000000000_0003_01_000002``.
+
+    Raises YarnRefusedError for what is no container id.
+    """
+    parts = text.split("_")
+    epoch = 0
+    if len(parts) > 1 and parts[1].startswith("e") and parts[1][1:].isdecimal():
+        epoch = int(parts.pop(1)[1:])
+    if len(parts) != 5 or parts[0] != "container" or not all(p.isdecimal() for p in parts[1:]):  # noqa: PLR2004 -- container, cluster, application, attempt, number
+        raise YarnRefusedError(f"found {text!r}; accepted is the id of a container")
+    cluster, application, attempt, number = (int(part) for part in parts[1:])
+    app_id = number_field(1, application) + number_field(2, cluster)
+    attempt_id = bytes_field(1, app_id) + number_field(2, attempt)
+    return (
+        bytes_field(1, app_id) + bytes_field(2, attempt_id) + number_field(3, epoch << 40 | number)
+    )
+
+
+def _request_header(call_id: int, retry: int, client_id: bytes) -> bytes:
+    """Return RpcRequestHeaderProto: rpcKind, rpcOp, callId, clientId, retryCount."""
+    return (
+        number_field(1, _PROTOCOL_BUFFER)
+        + number_field(2, _FINAL_PACKET)
+        + zigzag_field(3, call_id)
+        + bytes_field(4, client_id)
+        + zigzag_field(5, retry)
+    )
+
+
+def _refusal(where: str, status: bytes) -> YarnError:
+    """Return what RpcResponseHeaderProto says: exceptionClassName, errorMsg."""
+    kind = bytes_of(status, 4).decode(errors="replace").rpartition(".")[2]
+    said = (bytes_of(status, 5).decode(errors="replace").splitlines() or [""])[0]
+    text = f"{where}: {kind}: {said}"
+    if kind == "StandbyException":
+        return NotActiveError(text)
+    if kind in {"RpcNoSuchProtocolException", "RpcNoSuchMethodException"}:
+        return UnsupportedError(text)
+    if "unrecognized node" in said.lower():
+        return UnknownYarnNodeError(text)
+    if kind == "AccessControlException" and "SIMPLE authentication is not enabled" in said:
+        text += " (Kerberos, which is not supported)"
+    return YarnRefusedError(text)
+
+
+def _node(report: bytes) -> YarnNode:
+    """Return what NodeReportProto says: nodeId 1, used 4, capability 5, containers 6, state 7."""
+    node_id = bytes_of(report, 1)
+    host, port = bytes_of(node_id, 1).decode(errors="replace"), number_of(node_id, 2)
+    return YarnNode(
+        f"{host}:{port}",
+        _STATES.get(number_of(report, 7), "RUNNING"),
+        _resource(bytes_of(report, 5)),
+        _resource(bytes_of(report, 4)),
+        number_of(report, 6),
+    )
+
+
+def _resource(message: bytes) -> YarnResource:
+    return YarnResource(max(number_of(message, 2), 0), max(number_of(message, 1), 0))
+
+
+def _frame(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def _exactly(stream: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = stream.recv(size - len(data))
+        if not part:
+            raise ConnectionError("the connection was closed")
+        data += part
+    return bytes(data)

@@ -1,0 +1,106 @@
+"""Which ResourceManagers Hadoop's configuration files name."""
+
+from pathlib import Path
+
+import pytest
+
+from koordinator.foundation.errors import InputError
+from koordinator.hadoop.configuration import read_clusters
+
+
+def write(folder: Path, name: str, **properties: str) -> None:
+    """Write a file; double underscores of the names stand for dashes, single ones for dots."""
+    entries = "".join(
+        f"<property><name>{key.replace('__', '-').replace('_', '.')}</name>"
+        f"<value>{value}</value></property>"
+        for key, value in properties.items()
+    )
+    (folder / name).write_text(f"<?xml version='1.0'?><configuration>{entries}</configuration>")
+
+
+def test_one_resource_manager(tmp_path: Path) -> None:
+    """Ports that are not named are Hadoop's; later files win."""
+    write(tmp_path, "yarn-default.xml", yarn_resourcemanager_address="default:1")
+    write(tmp_path, "yarn-site.xml", yarn_resourcemanager_address="rm.example:9032")
+
+    (cluster,) = read_clusters(tmp_path)
+    (found,) = cluster.resource_managers
+    assert cluster.cluster_id == "__default_yarn_cluster__"
+    assert found.client == ("rm.example", 9032)
+    assert found.admin == ("rm.example", 8033)
+    assert found.web == ("rm.example", 8088)
+    assert not found.uses_tls
+
+
+def test_several_clusters_with_high_availability_and_tls(tmp_path: Path) -> None:
+    """A cluster's files have its id in front; each ResourceManager has addresses of its own."""
+    write(tmp_path, "yarn-site.xml", yarn_resourcemanager_hostname="one")
+    write(
+        tmp_path,
+        "etl.yarn-site.xml",
+        yarn_resourcemanager_ha_enabled="true",
+        yarn_resourcemanager_ha_rm__ids="a, b",
+        yarn_resourcemanager_hostname_a="ra",
+        yarn_resourcemanager_address_b="rb:1",
+        yarn_resourcemanager_webapp_https_address_b="web:2",
+        yarn_http_policy="HTTPS_ONLY",
+    )
+
+    _, etl = read_clusters(tmp_path)
+    assert etl.cluster_id == "etl"
+    assert [each.rm_id for each in etl.resource_managers] == ["a", "b"]
+    assert [each.web for each in etl.resource_managers] == [("ra", 8090), ("web", 2)]
+    assert [each.admin for each in etl.resource_managers] == [("ra", 8033), ("rb", 8033)]
+    assert all(each.uses_tls for each in etl.resource_managers)
+
+
+def test_kerberos_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    """It names the property; nothing is tried."""
+    write(tmp_path, "core-site.xml", hadoop_security_authentication="kerberos")
+    write(tmp_path, "yarn-site.xml", yarn_resourcemanager_hostname="one")
+
+    with pytest.raises(InputError, match=r"found 'kerberos'; accepted is simple: Kerberos is not"):
+        read_clusters(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ({}, "yarn.resourcemanager.address: required, but missing"),
+        ({"yarn_resourcemanager_address": "rm:x"}, "found 'rm:x'; accepted is such as rm.example"),
+        ({"yarn_resourcemanager_address": "rm:99999"}, "found 'rm:99999'"),
+        ({"yarn_resourcemanager_address": "${where}:1"}, "without variables"),
+        ({"yarn_resourcemanager_ha_enabled": "true"}, "ha.rm-ids: required, but missing"),
+    ],
+)
+def test_what_names_no_resource_manager(
+    tmp_path: Path, properties: dict[str, str], said: str
+) -> None:
+    """The file, the property and what is accepted."""
+    write(tmp_path, "yarn-site.xml", **properties)
+
+    with pytest.raises(InputError) as caught:
+        read_clusters(tmp_path)
+    assert said in str(caught.value)
+    assert "yarn-site.xml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("<configuration>", "is not XML"),
+        ("<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "declares an entity"),
+        ("x" * (1 << 20 | 1), "larger than"),
+    ],
+)
+def test_files_that_are_none(tmp_path: Path, text: str, said: str) -> None:
+    """Hostile ones too."""
+    (tmp_path / "yarn-site.xml").write_text(text)
+    with pytest.raises(InputError, match=said):
+        read_clusters(tmp_path)
+
+
+def test_a_folder_without_yarn_site(tmp_path: Path) -> None:
+    """Nothing else is guessed."""
+    with pytest.raises(InputError, match=r"yarn-site.xml is missing"):
+        read_clusters(tmp_path)
