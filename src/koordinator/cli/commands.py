@@ -71,6 +71,12 @@ COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
             "Run the descheduler on a cluster until it is told to stop.",
             "DeschedulerCommand",
         ),
+        "yarn-operator": CommandSource(
+            "yarn_operator",
+            "yarn_operator",
+            "Run the YARN operator on a cluster until it is told to stop.",
+            "YarnOperatorCommand",
+        ),
         "koordlet": CommandSource(
             "koordlet", "koordlet", "Run the node agent, or read what it did."
         ),

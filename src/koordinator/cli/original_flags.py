@@ -103,6 +103,13 @@ OF_DESCHEDULER: Final = _by_flag(
         ),
     },
 )
+OF_YARN_OPERATOR: Final = _by_flag(
+    _LOGS,
+    {
+        _THREADS: ("enable-pprof", "pprof-addr"),
+        "watches lose nothing, and what failed is tried again": ("sync-period",),
+    },
+)
 OF_KOORDLET: Final = _by_flag(
     _LOGS,
     {
@@ -258,6 +265,12 @@ class DeviceDaemonCommand(_Command):
     """``koord device-daemon``, for typer."""
 
     ignored = OF_DEVICE_DAEMON
+
+
+class YarnOperatorCommand(_Command):
+    """``koord yarn-operator``, for typer."""
+
+    ignored = OF_YARN_OPERATOR
 
 
 class KoordletGroup(TyperGroup):

@@ -1,0 +1,232 @@
+"""The YARN operator as a process of a cluster: connections, election, pages, and the loop.
+
+The loop runs in the main thread and owns the mirror.  Threads beside it: one per YARN cluster, the
+network's, one that keeps the lease, and the servers'.
+"""
+
+import gc
+import logging
+import ssl
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client import Gauge
+
+from koordinator.cli.component_process import ComponentProcess, LeaseTerms, run_component
+from koordinator.cli.flags import parse_address
+from koordinator.cli.page_servers import REVIEWS_PER_S, PageSettings, page_servers
+from koordinator.cli.yarn_operator_flags import YarnOperatorFlags
+from koordinator.cluster.kubernetes.cluster import KubernetesCluster
+from koordinator.foundation.errors import InputError
+from koordinator.hadoop.configuration import YarnClusterConfig
+from koordinator.hadoop.connection import YarnApi, YarnClientOptions, connector
+from koordinator.process.endpoints import Endpoints, application, probes, thread_stacks
+from koordinator.process.health import PING, Check, leader_election_check, shutdown_check
+from koordinator.process.http_server import STOPPED_WITHIN_S, HttpServer
+from koordinator.process.leadership import Leadership
+from koordinator.process.logs import set_verbosity
+from koordinator.yarn.app import YarnOperator, YarnOptions
+from koordinator.yarn.follower import YarnFollower
+from koordinator.yarn.metrics import YarnMetrics
+
+log = logging.getLogger(__name__)
+
+NAME = "koord-yarn-operator"
+LEASE = "koordinator-yarn-operator"
+LEASE_S, RENEW_S, RETRY_S = 15.0, 10.0, 2.0  # as controller-runtime has them
+#: News of YARN don't wake the loop: it looks so often.
+LONGEST_WAIT_S = 0.1
+STEP = 256  # nodes between two looks at signals and the lease
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YarnOperatorSettings:
+    """What the command line says, and what its texts and files mean."""
+
+    flags: YarnOperatorFlags
+    options: YarnOptions
+    clusters: tuple[YarnClusterConfig, ...]
+    client: YarnClientOptions
+    poll_interval_s: float
+    elects: bool
+    pages: PageSettings
+    health_address: tuple[str, int] | None
+
+    @staticmethod
+    def of(flags: YarnOperatorFlags) -> "YarnOperatorSettings":
+        """Return the settings of flags.  Raises InputError for what can't be meant or read."""
+        client = flags.client
+        return YarnOperatorSettings(
+            flags=flags,
+            options=flags.options(),
+            clusters=client.clusters(),
+            client=YarnClientOptions(
+                user=client.hadoop_user_name,
+                api=YarnApi(client.yarn_api),
+                timeout_s=client.timeout_s,
+                tls=_trusting(client.yarn_ca_file) if client.yarn_ca_file is not None else None,
+            ),
+            poll_interval_s=client.poll_interval_s,
+            elects=flags.elects,
+            pages=flags.pages.settings(parse_address(flags.metrics_addr, "--metrics-addr")),
+            health_address=parse_address(flags.health_probe_addr, "--health-probe-addr"),
+        )
+
+
+def run_yarn_operator(flags: YarnOperatorFlags) -> None:
+    """Work until a signal comes.  Raises InputError for what the user got wrong."""
+    settings = YarnOperatorSettings.of(flags)
+    run_component(
+        NAME,
+        "koord_yarn_operator",
+        flags.process,
+        flags.connection,
+        lambda parts: _Process(settings, parts),
+    )
+
+
+class _Process:
+    """The parts of the operator, put together."""
+
+    def __init__(self, settings: YarnOperatorSettings, parts: ComponentProcess) -> None:
+        self._settings, self._parts = settings, parts
+        self._lease = LeaseTerms(
+            namespace=settings.flags.leader_election_namespace,
+            name=LEASE,
+            lease_duration_s=LEASE_S,
+            renew_deadline_s=RENEW_S,
+            retry_period_s=RETRY_S,
+        )
+        self._election_cluster = self._connect(timeout_s=RENEW_S / 2) if settings.elects else None
+        self._leadership = self._stand_for_election()
+        Gauge(
+            "koord_yarn_operator_is_leader",
+            "Whether this process leads: 1, or waits to: 0.",
+            registry=parts.registry,
+        ).set_function(lambda: float(self._may_act()))
+        self._followers = {
+            each.cluster_id: YarnFollower(
+                each.cluster_id,
+                connector(each, settings.client),
+                parts.clock,
+                interval_s=settings.poll_interval_s,
+                may_write=self._may_act,
+            )
+            for each in settings.clusters
+        }
+        self._cluster = self._connect(may_write=self._may_act, qps=settings.flags.rest_config_qps)
+        self._operator = YarnOperator(
+            self._cluster,
+            parts.clock,
+            self._followers,
+            settings.options,
+            metrics=YarnMetrics(parts.registry),
+            on_fault=parts.faults,
+        )
+
+    def run(self) -> None:
+        self._serve()
+        self._start_followers()
+        self._parts.cleanup.callback(self._leave_election, release=False)
+        if self._leadership is not None:
+            self._leadership.start()
+        operator = self._operator
+        operator.sync()
+        led = frozen = False
+        while not self._parts.stopping.is_set():
+            self._parts.heartbeat.beat()
+            if self._leadership is not None and self._leadership.lost:
+                self._leadership = self._stand_again(self._leadership)
+            leads = self._may_act()
+            if leads and not led:
+                operator.sync()  # what the last leader did just now may be on its way still
+            led = leads
+            if operator.is_synced and not frozen:
+                gc.freeze()  # the cluster stays: no use in looking at it for garbage
+                frozen = True
+            if not operator.step(limit=STEP if leads else 0):
+                self._cluster.wait(LONGEST_WAIT_S)
+        self._leave_election(release=True)
+
+    # -- parts -------------------------------------------------------------------------------
+
+    def _stand_again(self, lost: Leadership) -> Leadership | None:
+        """Step down and become a candidate again, which waits until the lease has run out."""
+        log.warning("stepped down: standing for election again")
+        lost.stop(release=False)
+        again = self._stand_for_election()
+        if again is not None:
+            again.start()
+        return again
+
+    def _leave_election(self, *, release: bool) -> None:
+        if self._leadership is not None:
+            self._leadership.stop(release=release)
+
+    def _may_act(self) -> bool:
+        return self._leadership is None or self._leadership.holds()
+
+    def _overdue_s(self) -> float:
+        return 0.0 if self._leadership is None else self._leadership.overdue_s()
+
+    def _start_followers(self) -> None:
+        for follower in self._followers.values():
+            thread = threading.Thread(
+                target=follower.run,
+                args=(self._parts.stopping,),
+                name=f"yarn-{follower.cluster_id}",
+                daemon=True,
+            )
+            thread.start()
+            self._parts.cleanup.callback(thread.join, STOPPED_WITHIN_S)
+
+    def _connect(
+        self,
+        *,
+        may_write: Callable[[], bool] = lambda: True,
+        qps: float = 0.0,
+        timeout_s: float = 30.0,
+    ) -> KubernetesCluster:
+        burst = self._settings.flags.rest_config_burst
+        return self._parts.connect(may_write=may_write, qps=qps, burst=burst, timeout_s=timeout_s)
+
+    def _stand_for_election(self) -> Leadership | None:
+        """Return a new candidate, under a new name: a lost lease has to run out for it, too."""
+        if self._election_cluster is None:
+            return None
+        return self._parts.stand_for(self._lease, self._election_cluster)
+
+    def _serve(self) -> None:
+        settings, parts = self._settings, self._parts
+        alive = [PING, parts.heartbeat.check]
+        if self._leadership is not None:
+            alive.append(leader_election_check(self._lease.key, self._overdue_s))
+        taken_in = Check("cluster", self._operator.problem)
+        ready = [*alive, taken_in, shutdown_check(parts.stopping)]
+        checks = {"healthz": alive, "livez": alive, "readyz": ready}
+        pages = Endpoints(
+            health=checks,
+            metrics={"/metrics": parts.registry},
+            pages={"/debug/threads": thread_stacks},
+            flags={"v": set_verbosity},
+            on_fault=parts.faults,
+        )
+        servers = page_servers(
+            application(pages),
+            settings.pages,
+            lambda: self._connect(qps=REVIEWS_PER_S, timeout_s=10.0),
+            parts.clock,
+            NAME,
+        )
+        if settings.health_address is not None:
+            servers.append(HttpServer(probes(checks), *settings.health_address))
+        parts.start(servers)
+
+
+def _trusting(ca_file: Path) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=str(ca_file))
+    except (OSError, ssl.SSLError) as error:
+        raise InputError(f"can't be read: {error}", source=str(ca_file)) from None

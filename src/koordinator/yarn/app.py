@@ -1,0 +1,414 @@
+"""The loop: news of Kubernetes and of YARN become settled accounts of nodes.
+
+One ``step`` takes in all news and settles the nodes that they concern.  It never waits for YARN:
+limits are requested of a ``YarnFollower``, whose news say what has come of them.
+Source: yarn-copilot pkg/controller/noderesource, ``Reconcile``.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from koordinator.api.annotations.node import YARN_NODE_ID
+from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.cluster.port import Cluster, EventType, Watch
+from koordinator.cluster.reconcile import ReconcileQueue
+from koordinator.domain.yarn.account import NodeAccount, YarnHolding, YarnPolicy, settle
+from koordinator.domain.yarn.amounts import NOTHING, BatchAmounts, YarnResource
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import ClusterError, ConflictError, NotFoundError
+from koordinator.foundation.faults import FaultHandler, fault_of, raise_fault
+from koordinator.hadoop.port import YarnLimit, YarnNode
+from koordinator.yarn.accounts import NodeShares, promise_patch, read_shares
+from koordinator.yarn.events import BAD_REFERENCE, REFUSED, UNREADABLE, node_warning
+from koordinator.yarn.follower import DOUBT_S, YarnFollower, YarnNews
+from koordinator.yarn.metrics import YarnMetrics
+from koordinator.yarn.mirror import NodeManagerRef, YarnMirror
+
+log = logging.getLogger(__name__)
+
+#: Pods that wait for room change what all nodes keep free, so they are looked at no oftener.
+_WAITING_INTERVAL_S: Final = 1.0
+_MILLIS: Final = 1000
+_REFUSED_AGAIN_S: Final = 5.0
+NO_PREEMPTION: Final = -1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YarnOptions:
+    """``shrink_grace_s`` is how long containers beyond a lower limit go on; negative: to the end.
+
+    ``namespace`` is where pods of NodeManagers are looked for; empty: everywhere.
+    """
+
+    policy: YarnPolicy = field(default_factory=YarnPolicy)
+    shrink_grace_s: float = 30.0
+    namespace: str = ""
+
+
+@dataclass(slots=True)
+class _YarnClusterState:
+    """A cluster as its follower has told of it."""
+
+    follower: YarnFollower
+    nodes: dict[str, YarnNode] = field(default_factory=dict)
+    by_host: dict[str, set[str]] = field(default_factory=dict)
+    owners: dict[str, set[str]] = field(default_factory=dict)  # Kubernetes nodes by NodeManager
+    pending: dict[str, YarnResource] = field(default_factory=dict)  # requested, not settled
+    doubted: dict[str, tuple[YarnResource, float]] = field(default_factory=dict)  # and until when
+    shrinking: dict[str, float] = field(default_factory=dict)  # since when below use
+    paused: dict[str, float] = field(default_factory=dict)  # refused: until when nothing is sent
+    is_known: bool = False
+    problem: str = ""
+
+    def in_doubt(self, node_id: str, now_s: float) -> YarnResource:
+        """Return the largest limit that was sent and may still take effect."""
+        doubted, until_s = self.doubted.get(node_id, (YarnResource(), 0.0))
+        if until_s <= now_s:
+            self.doubted.pop(node_id, None)
+            doubted = YarnResource()
+        return doubted.larger(self.pending.get(node_id, YarnResource()))
+
+    def forget(self, node_id: str) -> None:
+        """Forget what was done about a NodeManager: no node has it any more."""
+        self.owners.pop(node_id, None)
+        self.shrinking.pop(node_id, None)
+        self.paused.pop(node_id, None)
+
+    def put(self, node_id: str, node: YarnNode | None) -> None:
+        """Take in a NodeManager as it is now; None: it is gone."""
+        host = node_id.rpartition(":")[0]
+        if node is not None:
+            self.nodes[node_id] = node
+            self.by_host.setdefault(host, set()).add(node_id)
+            return
+        self.nodes.pop(node_id, None)
+        ids = self.by_host.get(host, set())
+        ids.discard(node_id)
+        if not ids:
+            self.by_host.pop(host, None)
+
+
+class YarnOperator:
+    """Keeps the accounts of nodes that run NodeManagers."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        followers: Mapping[str, YarnFollower],
+        options: YarnOptions | None = None,
+        *,
+        metrics: YarnMetrics | None = None,
+        on_fault: FaultHandler = raise_fault,
+    ) -> None:
+        """``followers`` are by cluster id; whoever embeds the operator has them make rounds."""
+        self.options = options or YarnOptions()
+        self.mirror = YarnMirror(self.options.namespace)
+        self.is_synced = False
+        self._cluster, self._clock = cluster, clock
+        self._clusters = {key: _YarnClusterState(each) for key, each in followers.items()}
+        self._metrics, self._on_fault = metrics, on_fault
+        self._queue: ReconcileQueue[str] = ReconcileQueue()
+        self._watch: Watch | None = None
+        self._bookmarks_due = 0
+        self._references: dict[str, tuple[str, str]] = {}  # cluster and NodeManager by node
+        self._unclear: set[str] = set()  # nodes whose NodeManager is not found by their host
+        self._told: dict[str, tuple[str, str]] = {}  # the last warning by node
+        self._waiting = NOTHING
+        self._waiting_s = 0.0
+
+    def sync(self) -> None:
+        """Take in the whole cluster and watch it from there; again, to miss nothing that happened.
+
+        ``is_synced`` tells when that is done; until then nothing is written.
+        """
+        self.is_synced = False
+        self._bookmarks_due += 1
+        if self._watch is None:
+            pods = "status.phase!=Succeeded,status.phase!=Failed"
+            self._watch = self._cluster.watch((Node, Pod), {Pod: pods})
+        else:
+            self._watch.refresh()
+        for name in self.mirror.nodes:
+            self._queue.add(name)
+        self._take_in()
+
+    def step(self, limit: int | None = None) -> int:
+        """Take in all news and settle what they concern; return how many nodes were looked at."""
+        self._take_in()
+        done = 0
+        while self.is_synced and (limit is None or done < limit):
+            name = self._queue.pop(self._clock.now_s())
+            if name is None:
+                break
+            self._reconcile(name)
+            done += 1
+        return done
+
+    def next_wakeup_s(self) -> float | None:
+        """Return when something is due although nothing happens; None if never."""
+        return self._queue.next_s()
+
+    def problem(self) -> str:
+        """Return why the operator can't work; empty if it can."""
+        if not self.is_synced:
+            return "the cluster has not been taken in yet"
+        return ""
+
+    # -- news --------------------------------------------------------------------------------
+
+    def _take_in(self) -> None:
+        if self._watch is None:
+            self.sync()
+            return
+        for event in self._watch.poll():
+            if event.type is EventType.BOOKMARK:
+                self._bookmarks_due -= 1
+                self.is_synced = not self._bookmarks_due
+            else:
+                self._handle_apart(event.object, is_gone=event.type is EventType.DELETED)
+        heard = [self._hear(key, each) for key, each in self._clusters.items()]
+        if any(heard) and self._metrics is not None:
+            self._metrics.show(
+                {key: each.nodes for key, each in self._clusters.items()},
+                {key: each.is_known and not each.problem for key, each in self._clusters.items()},
+            )
+        self._look_at_waiting()
+
+    def _handle_apart(self, obj: KubeObject, *, is_gone: bool) -> None:
+        """Handle news; an object that can't be taken in is as if it weren't there."""
+        try:
+            concerned = tuple(self.mirror.drop(obj) if is_gone else self.mirror.put(obj))
+        except Exception as error:  # noqa: BLE001 -- told
+            concerned = tuple(self.mirror.drop(obj))
+            self._on_fault(fault_of("news", error, obj.KIND, obj.key))
+        for name in concerned:
+            self._queue.add(name)
+
+    def _hear(self, cluster_id: str, state: _YarnClusterState) -> bool:
+        wakeup = state.follower.take_news()
+        if wakeup is None:
+            return False
+        self._note_requests(cluster_id, state, wakeup)
+        has_others = wakeup.is_known is not state.is_known
+        for node_id, node in wakeup.changed.items():
+            has_others |= (node is None) is (node_id in state.nodes)
+            state.put(node_id, node)
+        for node_id in (*wakeup.changed, *wakeup.settled, *wakeup.failed):
+            for name in state.owners.get(node_id, ()):
+                self._queue.add(name)
+        state.is_known = wakeup.is_known
+        if has_others:
+            for name in self._unclear:
+                self._queue.add(name)
+        if wakeup.problem != state.problem:
+            state.problem = wakeup.problem
+            for names in tuple(state.owners.values()):
+                for name in names:
+                    self._queue.add(name)
+        return True
+
+    def _note_requests(self, cluster_id: str, state: _YarnClusterState, wakeup: YarnNews) -> None:
+        for node_id in wakeup.failed:
+            sent = state.pending.pop(node_id, YarnResource())
+            known = state.in_doubt(node_id, self._clock.now_s())
+            state.doubted[node_id] = known.larger(sent), self._clock.now_s() + DOUBT_S
+            for name in state.owners.get(node_id, ()):
+                self._queue.add_at(name, self._clock.now_s() + DOUBT_S)
+        for node_id in wakeup.settled:
+            state.pending.pop(node_id, None)
+        for node_id, problem in wakeup.refused.items():
+            extra = {"cluster": cluster_id, "node_manager": node_id, "error": problem}
+            log.warning("limit not set", extra=extra)
+            state.paused[node_id] = again_s = self._clock.now_s() + _REFUSED_AGAIN_S
+            for name in state.owners.get(node_id, ()):
+                self._queue.add_at(name, again_s)
+                self._warn(name, REFUSED, f"NodeManager {node_id}: {problem}")
+        if self._metrics is not None:
+            for node_id in wakeup.settled:
+                status = "refused" if node_id in wakeup.refused else "settled"
+                self._metrics.limited(cluster_id, status)
+            for _ in wakeup.failed:
+                self._metrics.limited(cluster_id, "failed")
+
+    def _look_at_waiting(self) -> None:
+        now_s = self._clock.now_s()
+        if self.mirror.largest_waiting == self._waiting or now_s < self._waiting_s:
+            return
+        self._waiting = self.mirror.largest_waiting
+        self._waiting_s = now_s + _WAITING_INTERVAL_S
+        for name in tuple(self.mirror.with_node_managers()):
+            self._queue.add(name)
+
+    # -- work --------------------------------------------------------------------------------
+
+    def _reconcile(self, name: str) -> None:
+        now_s = self._clock.now_s()
+        try:
+            again_s = self._settle(name, now_s)
+        except ConflictError:
+            self._queue.failed(name, now_s)  # the node has changed: its news are on their way
+            return
+        except NotFoundError:
+            again_s = None
+        except ClusterError as error:
+            delay_s = self._queue.failed(name, now_s)
+            extra = {"node": name, "error": str(error), "again_after_s": delay_s}
+            log.warning("account not settled", extra=extra)
+            return
+        except Exception as error:  # noqa: BLE001 -- told
+            self._queue.failed(name, now_s)
+            self._on_fault(fault_of("reconcile", error, "yarn", name))
+            return
+        self._queue.succeeded(name, again_s)
+
+    def _settle(self, name: str, now_s: float) -> float | None:
+        """Make the next step of a node's account; return when it has to be looked at again."""
+        node = self.mirror.nodes.get(name)
+        reference = self.mirror.node_manager(name) if node is not None else None
+        if node is None or reference is None:
+            self._refer(name, None)
+            self._unclear.discard(name)
+            self._told.pop(name, None)
+            if node is not None:
+                self._release(node)
+            return None
+        shares = read_shares(node)
+        if shares.problem:
+            self._warn(name, UNREADABLE, shares.problem)
+            return None
+        state, node_id = self._find(name, node, reference)
+        is_read = state is not None and state.is_known and not state.problem
+        yarn = state.nodes.get(node_id) if state is not None and is_read else None
+        account = NodeAccount(
+            origin=shares.origin,
+            shown=shares.shown,
+            promised=shares.promised,
+            others=shares.others,
+            requested=self.mirror.requested(name),
+            waiting=self._waiting,
+            yarn=YarnHolding(limit=yarn.limit, used=yarn.used) if yarn is not None else None,
+            in_doubt=state.in_doubt(node_id, now_s) if state is not None else YarnResource(),
+        )
+        settlement = settle(account, self.options.policy)
+        again_s = None
+        if state is not None and settlement.limit is not None and node_id not in state.pending:
+            again_s = state.paused.get(node_id)
+            if again_s is None or again_s <= now_s:
+                again_s = None
+                state.paused.pop(node_id, None)
+                self._request(state, node_id, settlement.limit, account, now_s)
+        self._promise(node, shares, settlement.promise)
+        if state is not None and node_id in state.doubted:
+            again_s = min(again_s or state.doubted[node_id][1], state.doubted[node_id][1])
+        return again_s
+
+    def _request(
+        self,
+        state: _YarnClusterState,
+        node_id: str,
+        resource: YarnResource,
+        account: NodeAccount,
+        now_s: float,
+    ) -> None:
+        grace_s = self.options.shrink_grace_s
+        if account.yarn is None or resource.covers(account.yarn.used):
+            state.shrinking.pop(node_id, None)
+        elif grace_s > 0:  # the ResourceManager counts from each call on: what has passed, has
+            since_s = state.shrinking.setdefault(node_id, now_s)
+            grace_s = max(grace_s - (now_s - since_s), 0.0)
+        timeout_ms = int(grace_s * _MILLIS) if grace_s >= 0 else -1
+        state.pending[node_id] = resource
+        state.follower.request(YarnLimit(node_id, resource, timeout_ms))
+
+    def _promise(self, node: Node, shares: NodeShares, promise: BatchAmounts) -> None:
+        if shares.has_entry and shares.promised == promise:
+            return
+        try:
+            stored = self._cluster.patch(Node, node.metadata.name, "", promise_patch(node, promise))
+        except ClusterError:
+            if self._metrics is not None:
+                self._metrics.promised(succeeded=False)
+            raise
+        if self._metrics is not None:
+            self._metrics.promised(succeeded=True)
+        for name in tuple(self.mirror.put(stored)):
+            self._queue.add(name)
+
+    def _release(self, node: Node) -> None:
+        """Take the promise back: no NodeManager runs there any more."""
+        shares = read_shares(node)
+        if shares.promised != NOTHING:
+            self._promise(node, shares, NOTHING)
+
+    # -- which NodeManager -------------------------------------------------------------------
+
+    def _find(
+        self, name: str, node: Node, reference: NodeManagerRef
+    ) -> tuple[_YarnClusterState | None, str]:
+        """Return cluster and id of a node's NodeManager; no cluster if that isn't clear."""
+        state = self._clusters.get(reference.cluster_id)
+        problem = reference.problem
+        if state is None:
+            known = ", ".join(sorted(self._clusters))
+            problem = f"no configuration of YARN cluster {reference.cluster_id!r}; known: {known}"
+        if problem or state is None:
+            self._refer(name, None)
+            self._warn(name, BAD_REFERENCE, problem)
+            return None, ""
+        node_id = reference.node_id
+        if not node_id:
+            hosts = {name, *(each.address for each in node.status.addresses)}
+            found = sorted(i for host in hosts for i in state.by_host.get(host, ()))
+            self._unclear.add(name)
+            if len(found) != 1:
+                self._refer(name, None)
+                if state.is_known:
+                    problem = (
+                        f"no annotation {YARN_NODE_ID}, and {len(found)} NodeManagers on the host"
+                    )
+                    self._warn(name, BAD_REFERENCE, problem)
+                return None, ""
+            node_id = found[0]
+        self._refer(name, (reference.cluster_id, node_id))
+        first = min(state.owners[node_id])
+        if first != name:
+            self._warn(
+                name, BAD_REFERENCE, f"NodeManager {node_id} is that of node {first} already"
+            )
+            return None, ""
+        return state, node_id
+
+    def _refer(self, name: str, reference: tuple[str, str] | None) -> None:
+        """Note which NodeManager a node has."""
+        before = self._references.get(name)
+        if before == reference:
+            return
+        if before is not None:
+            state = self._clusters[before[0]]
+            owners = state.owners.get(before[1], set())
+            owners.discard(name)
+            for other in owners:
+                self._queue.add(other)
+            if not owners:
+                state.forget(before[1])
+        if reference is None:
+            self._references.pop(name, None)
+            return
+        self._references[name] = reference
+        owners = self._clusters[reference[0]].owners.setdefault(reference[1], set())
+        for other in owners:
+            self._queue.add(other)
+        owners.add(name)
+
+    def _warn(self, name: str, reason: str, note: str) -> None:
+        node = self.mirror.nodes.get(name)
+        if node is None or self._told.get(name) == (reason, note):
+            return
+        self._told[name] = reason, note
+        log.warning("node's YARN account", extra={"node": name, "reason": reason, "error": note})
+        self._cluster.report([node_warning(node, reason, note, self._clock.now_s())])

@@ -1,0 +1,31 @@
+"""Events about nodes whose NodeManager can't be given what it should have."""
+
+from hashlib import sha256
+
+from koordinator.api.core import MicroTime
+from koordinator.api.event import Event, reference_to
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.node import Node
+from koordinator.foundation.clock import UTC
+
+COMPONENT = "koord-yarn-operator"
+BAD_REFERENCE = "YarnNodeManagerUnclear"
+REFUSED = "YarnLimitRefused"
+UNREADABLE = "YarnAccountUnreadable"
+_LONGEST_NOTE = 1024  # what the API server accepts
+
+
+def node_warning(node: Node, reason: str, note: str, now_s: float) -> Event:
+    """Return a Warning about a node; a later one of the same reason and text takes its place."""
+    digest = sha256(f"{reason} {note}".encode()).hexdigest()[:16]
+    return Event(
+        metadata=ObjectMeta(name=f"{node.metadata.name}.{digest}", namespace="default"),
+        event_time=MicroTime.fromtimestamp(now_s, UTC),
+        type="Warning",
+        reason=reason,
+        action="Settling",
+        note=note if len(note) <= _LONGEST_NOTE else note[: _LONGEST_NOTE - 1] + "…",
+        regarding=reference_to(node),
+        reporting_controller=COMPONENT,
+        reporting_instance=COMPONENT,
+    )

@@ -1,0 +1,249 @@
+"""One YARN cluster: what its ResourceManager says, and limits on their way to it.
+
+A thread of its own calls ``round``, so that a ResourceManager that answers late delays nobody else;
+the operator's loop only takes news and puts requests.  Within a round limits are sent first and
+nodes are read afterwards: what is read is never older than what was sent.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from koordinator.domain.yarn.amounts import YarnResource
+from koordinator.foundation.clock import Clock
+from koordinator.hadoop.port import (
+    ResourceManager,
+    UnknownYarnNodeError,
+    YarnError,
+    YarnLimit,
+    YarnNode,
+    YarnRefusedError,
+)
+
+log = logging.getLogger(__name__)
+
+#: So long a limit that was sent, and not answered, may still take effect.
+DOUBT_S = 30.0
+#: The problem of a cluster that another operator looks after.
+STANDS_BY = "another operator leads"
+#: A limit shows a moment after the answer; so long is waited between two looks, and in all.
+READ_BACK_S = 0.02
+READ_BACK_WITHIN_S = 5.0
+_NEVER_S = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class YarnNews:
+    """What has changed since the last call: nodes by id, None for one that is gone.
+
+    ``settled`` are nodes whose request is over; ``failed`` those whose request may still take
+    effect.  ``refused`` says what was wrong with a request.
+    """
+
+    changed: Mapping[str, YarnNode | None] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    settled: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()
+    problem: str = ""  # why the cluster can't be read now
+    is_known: bool = False  # it has been read once
+
+
+@dataclass(slots=True)
+class _Findings:
+    changed: dict[str, YarnNode | None] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    settled: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
+
+    def add(self, later: "_Findings") -> None:
+        self.changed |= later.changed
+        self.refused |= later.refused
+        self.settled |= later.settled
+        self.failed |= later.failed
+
+    def __bool__(self) -> bool:
+        return bool(self.changed or self.refused or self.settled or self.failed)
+
+
+class YarnFollower:
+    """Follows one cluster; ``connect`` is called in the thread that calls ``round``."""
+
+    def __init__(
+        self,
+        cluster_id: str,
+        connect: Callable[[], ResourceManager],
+        clock: Clock,
+        *,
+        interval_s: float = 1.0,
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.cluster_id = cluster_id
+        self._connect, self._clock = connect, clock
+        self._interval_s, self._may_write = interval_s, may_write
+        self._manager: ResourceManager | None = None
+        self._nodes: dict[str, YarnNode] = {}
+        self._read_s = _NEVER_S
+        self._awaited: dict[str, tuple[YarnResource, float]] = {}  # sent, and until when to show
+        self._lock = threading.Lock()
+        self._has_work = threading.Event()
+        self._requests: dict[str, YarnLimit] = {}
+        self._findings = _Findings()
+        self._problem, self._is_known, self._has_changes = "", False, False
+
+    # -- of the loop -------------------------------------------------------------------------
+
+    def request(self, limit: YarnLimit) -> None:
+        """Send a limit soon; news will say that it is settled or has failed."""
+        with self._lock:
+            self._requests[limit.node_id] = limit
+        self._has_work.set()
+
+    def take_news(self) -> YarnNews | None:
+        """Return what has changed since the last call, None if nothing has been heard."""
+        with self._lock:
+            if not self._has_changes:
+                return None
+            found, self._findings = self._findings, _Findings()
+            self._has_changes = False
+            return YarnNews(
+                found.changed,
+                found.refused,
+                frozenset(found.settled),
+                frozenset(found.failed),
+                self._problem,
+                self._is_known,
+            )
+
+    # -- of the thread -----------------------------------------------------------------------
+
+    def run(self, stopping: threading.Event) -> None:
+        """Make rounds until ``stopping``."""
+        while not stopping.is_set():
+            try:
+                self.round()
+            except Exception:
+                log.exception("round failed", extra={"cluster": self.cluster_id})
+            self._has_work.wait(READ_BACK_S if self._awaited else self._interval_s)
+            self._has_work.clear()
+        if self._manager is not None:
+            self._manager.close()
+
+    def round(self) -> None:
+        """Send what is to be sent, look what has come of it, and read the nodes if that is due."""
+        with self._lock:
+            requests, self._requests = self._requests, {}
+        found = _Findings()
+        if not self._may_write():
+            self._stand_by(requests)
+            return
+        if self._manager is None:
+            self._manager = self._connect()
+        must_read = self._send_all(self._manager, requests, found)
+        must_read |= self._read_back(self._manager, found)
+        must_read |= self._clock.now_s() - self._read_s >= self._interval_s
+        problem = self._read(self._manager, found.changed) if must_read else self._problem
+        self._compare(found)
+        with self._lock:
+            is_news = bool(found) or problem != self._problem
+            if must_read and not problem and not self._is_known:
+                self._is_known = is_news = True
+            self._findings.add(found)
+            self._problem = problem
+            self._has_changes |= is_news
+
+    def _stand_by(self, requests: Mapping[str, YarnLimit]) -> None:
+        """Leave YARN to the operator that leads: what is known here grows old."""
+        self._read_s = _NEVER_S
+        with self._lock:
+            self._findings.settled |= requests.keys()
+            self._findings.failed |= self._awaited.keys()
+            self._awaited.clear()
+            self._has_changes |= bool(requests) or self._problem != STANDS_BY
+            self._problem = STANDS_BY
+
+    def _send_all(
+        self, manager: ResourceManager, requests: Mapping[str, YarnLimit], found: _Findings
+    ) -> bool:
+        """Send limits; return whether only reading all nodes tells what came of them.
+
+        Once the ResourceManager can't be reached, what is left is not sent.
+        """
+        must_read = is_lost = False
+        for limit in requests.values():
+            node_id = limit.node_id
+            if is_lost or not self._may_write():
+                found.settled.add(node_id)
+                continue
+            try:
+                shown = manager.set_limit(limit)
+            except YarnRefusedError as error:
+                found.refused[node_id] = str(error)
+                found.settled.add(node_id)
+                must_read |= isinstance(error, UnknownYarnNodeError)
+                continue
+            except YarnError as error:
+                found.refused[node_id] = str(error)
+                found.failed.add(node_id)
+                must_read = is_lost = True
+                continue
+            self._awaited[node_id] = limit.resource, self._clock.now_s() + READ_BACK_WITHIN_S
+            if shown is not None:
+                self._note(node_id, shown, found.changed)
+        return must_read
+
+    def _read_back(self, manager: ResourceManager, found: _Findings) -> bool:
+        """Read the nodes whose limits don't show yet; return whether all nodes must be read."""
+        for node_id, (wanted, _) in self._awaited.items():
+            known = self._nodes.get(node_id)
+            if known is not None and known.limit == wanted:
+                continue
+            try:
+                node = manager.node(node_id)
+            except YarnError:
+                return True
+            if node is None:
+                return True
+            self._nodes[node_id] = found.changed[node_id] = node
+        return False
+
+    def _compare(self, found: _Findings) -> None:
+        """Settle the requests whose limits show, and those that have had their time."""
+        now_s = self._clock.now_s()
+        for node_id, (wanted, until_s) in tuple(self._awaited.items()):
+            known = self._nodes.get(node_id)
+            if known is None or known.limit != wanted:
+                if now_s < until_s:
+                    continue
+                has = _text(known.limit) if known is not None else "no such NodeManager"
+                found.refused[node_id] = f"asked for {_text(wanted)}, found {has}"
+                found.failed.add(node_id)
+            else:
+                found.settled.add(node_id)
+            del self._awaited[node_id]
+
+    def _note(self, node_id: str, shown: YarnResource, changed: dict[str, YarnNode | None]) -> None:
+        known = self._nodes.get(node_id)
+        if known is not None and known.limit != shown:
+            self._nodes[node_id] = changed[node_id] = replace(known, limit=shown)
+
+    def _read(self, manager: ResourceManager, changed: dict[str, YarnNode | None]) -> str:
+        """Read all nodes; return the problem if that fails."""
+        self._read_s = self._clock.now_s()
+        try:
+            found = manager.nodes()
+        except YarnError as error:
+            if str(error) != self._problem:
+                extra = {"cluster": self.cluster_id, "error": str(error)}
+                log.warning("cluster can't be read", extra=extra)
+            return str(error)
+        nodes = {node.node_id: node for node in found}
+        known = self._nodes
+        changed |= {i: node for i, node in nodes.items() if known.get(i) != node}
+        changed |= dict.fromkeys(known.keys() - nodes.keys())
+        self._nodes = nodes
+        return ""
+
+
+def _text(resource: YarnResource) -> str:
+    return f"{resource.vcores} vcores, {resource.memory_mb} MB"

@@ -1,0 +1,188 @@
+"""Nodes, what their pods hold of batch resources, and which NodeManager runs where.
+
+Source: yarn-copilot pkg/controller/noderesource (which takes the first pod of the label).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from koordinator.api.annotations.node import YARN_CLUSTER_ID, YARN_NODE_ID
+from koordinator.api.meta import KubeObject, ObjectMeta
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY
+from koordinator.domain.pod_requests import pod_requests
+from koordinator.domain.yarn.amounts import NOTHING, BatchAmounts
+from koordinator.foundation.clock import to_epoch_s
+from koordinator.hadoop.configuration import DEFAULT_CLUSTER
+
+AnyT = TypeVar("AnyT")
+
+COMPONENT_LABEL: Final = "app.kubernetes.io/component"
+NODE_MANAGER: Final = "node-manager"
+_ENDED: Final = frozenset(("Succeeded", "Failed"))
+_UNSCHEDULABLE: Final = "Unschedulable"
+_PORTS: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class NodeManagerRef:
+    """Which NodeManager a pod or a node names; no ``node_id``: it is to be found by its host."""
+
+    cluster_id: str
+    node_id: str = ""
+    problem: str = ""  # what is wrong with the annotation
+
+
+class YarnMirror:
+    """What the watch of Kubernetes has told.  ``namespace``: of NodeManager pods, empty for all."""
+
+    def __init__(self, namespace: str = "") -> None:
+        self.nodes: dict[str, Node] = {}
+        self._namespace = namespace
+        self._requests: dict[str, dict[str, BatchAmounts]] = {}  # by node, then by pod
+        self._managers: dict[str, dict[str, tuple[float, str, NodeManagerRef]]] = {}
+        self._node_of: dict[str, str] = {}
+        self._waiting: dict[str, BatchAmounts] = {}
+        self._largest: BatchAmounts | None = NOTHING  # None: to be found anew
+
+    def put(self, obj: KubeObject) -> Iterator[str]:
+        """Take in an object as it is now; yield the nodes that it concerns."""
+        if isinstance(obj, Node):
+            known = self.nodes.get(obj.key)
+            self.nodes[obj.key] = obj
+            if known is None or _as_read(known) != _as_read(obj):
+                yield obj.key
+        elif isinstance(obj, Pod):
+            yield from self._put_pod(obj)
+
+    def drop(self, obj: KubeObject) -> Iterator[str]:
+        """Take out an object; yield the nodes that it concerns."""
+        if isinstance(obj, Node):
+            self.nodes.pop(obj.key, None)
+            yield obj.key
+        elif isinstance(obj, Pod):
+            yield from self._drop_pod(obj.key)
+
+    @property
+    def largest_waiting(self) -> BatchAmounts:
+        """The most that a pod asks for which found no node; of each resource."""
+        if self._largest is None:
+            self._largest = NOTHING
+            for each in self._waiting.values():
+                self._largest = self._largest.larger(each)
+        return self._largest
+
+    def requested(self, node: str) -> BatchAmounts:
+        """Return the batch resources that pods on a node ask for."""
+        total = NOTHING
+        for each in self._requests.get(node, {}).values():
+            total = total.plus(each)
+        return total
+
+    def node_manager(self, node: str) -> NodeManagerRef | None:
+        """Return which NodeManager runs on a node: by the oldest of its pods, else by the node."""
+        pods = self._managers.get(node)
+        if pods:
+            return min(pods.values(), key=lambda each: each[:2])[2]
+        known = self.nodes.get(node)
+        if known is not None and YARN_NODE_ID in known.metadata.annotations:
+            return _reference(known.metadata)
+        return None
+
+    def with_node_managers(self) -> Iterator[str]:
+        """Yield the nodes on which a NodeManager runs."""
+        yield from self._managers
+        for name, node in self.nodes.items():
+            if name not in self._managers and YARN_NODE_ID in node.metadata.annotations:
+                yield name
+
+    def _put_pod(self, pod: Pod) -> Iterator[str]:
+        key, node = pod.key, pod.spec.node_name
+        if pod.status.phase in _ENDED:
+            yield from self._drop_pod(key)
+            return
+        requests = pod_requests(pod.spec)
+        amounts = BatchAmounts(requests.get(BATCH_CPU, 0), requests.get(BATCH_MEMORY, 0))
+        if not node:
+            self._wait(key, amounts if _is_unschedulable(pod) else NOTHING)
+            return
+        self._wait(key, NOTHING)
+        manager = self._manager_of(pod)
+        known = self._managers.get(node, {}).get(key), self._requests.get(node, {}).get(key)
+        _set(self._managers, node, key, manager)
+        _set(self._requests, node, key, amounts if amounts != NOTHING else None)
+        if manager is None and amounts == NOTHING:
+            self._node_of.pop(key, None)
+        else:
+            self._node_of[key] = node
+        if known != (self._managers.get(node, {}).get(key), self._requests.get(node, {}).get(key)):
+            yield node
+
+    def _drop_pod(self, key: str) -> Iterator[str]:
+        self._wait(key, NOTHING)
+        node = self._node_of.pop(key, "")
+        if node:
+            _set(self._managers, node, key, None)
+            _set(self._requests, node, key, None)
+            yield node
+
+    def _manager_of(self, pod: Pod) -> tuple[float, str, NodeManagerRef] | None:
+        meta = pod.metadata
+        if meta.labels.get(COMPONENT_LABEL) != NODE_MANAGER:
+            return None
+        if self._namespace and meta.namespace != self._namespace:
+            return None
+        return to_epoch_s(meta.creation_timestamp), pod.key, _reference(meta)
+
+    def _wait(self, key: str, amounts: BatchAmounts) -> None:
+        known = self._waiting.get(key, NOTHING)
+        if known == amounts:
+            return
+        if amounts == NOTHING:
+            del self._waiting[key]
+        else:
+            self._waiting[key] = amounts
+        self._largest = None
+
+
+def _set(table: dict[str, dict[str, AnyT]], node: str, key: str, value: AnyT | None) -> None:
+    if value is not None:
+        table.setdefault(node, {})[key] = value
+        return
+    entries = table.get(node)
+    if entries is not None:
+        entries.pop(key, None)
+        if not entries:
+            del table[node]
+
+
+def _reference(meta: ObjectMeta) -> NodeManagerRef:
+    cluster_id = meta.annotations.get(YARN_CLUSTER_ID, "") or DEFAULT_CLUSTER
+    text = meta.annotations.get(YARN_NODE_ID, "")
+    if not text:
+        return NodeManagerRef(cluster_id)
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < _PORTS or "/" in host:
+        problem = f"found {text!r}; accepted is host:port, as the NodeManager registers"
+        return NodeManagerRef(cluster_id, problem=f"annotation {YARN_NODE_ID}: {problem}")
+    return NodeManagerRef(cluster_id, text)
+
+
+def _is_unschedulable(pod: Pod) -> bool:
+    return any(
+        each.type == "PodScheduled" and each.status == "False" and each.reason == _UNSCHEDULABLE
+        for each in pod.status.conditions
+    )
+
+
+def _as_read(node: Node) -> object:
+    """Return what decisions read of a node."""
+    shown: Mapping[str, object] = node.status.allocatable
+    return (
+        node.metadata.annotations,
+        shown.get(BATCH_CPU),
+        shown.get(BATCH_MEMORY),
+        node.status.addresses,
+    )

@@ -1,0 +1,309 @@
+"""A real ResourceManager and NodeManager of Hadoop, each its own JVM, and what they say.
+
+The class path comes by Maven, once per machine.  CGroups need Hadoop's native container-executor,
+which no jar has: containers are plain processes, each in a session of its own.
+"""
+
+import fcntl
+import getpass
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from tests.e2e.controlplane.endpoint import free_port
+from tests.e2e.waiting import eventually
+
+_HERE = Path(__file__).parent / "hadoop"
+_PACKAGES = ("java.lang", "java.util", "java.net", "java.io", "java.util.concurrent", "sun.nio.ch")
+_SERVER = "org.apache.hadoop.yarn.server"
+
+
+class Amounts(NamedTuple):
+    """vcores and MiB."""
+
+    vcores: int
+    memory_mb: int
+
+
+def missing() -> str:
+    """Return why no YARN can be started here; empty if it can."""
+    lacking = [name for name in ("java", "javac", "mvn") if shutil.which(name) is None]
+    if lacking:
+        return f"a real YARN needs {', '.join(lacking)}"
+    try:
+        class_path()
+    except subprocess.CalledProcessError as error:
+        said = (error.stdout or "").strip().splitlines()
+        return f"Hadoop can't be had by Maven: {said[-1] if said else error}"
+    return ""
+
+
+def class_path() -> Path:
+    """Return a folder with Hadoop's jars and the test application; fetched if it is missing."""
+    digest = hashlib.sha256()
+    for source in sorted(_HERE.iterdir()):
+        digest.update(source.read_bytes())
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "koordinator"
+    made = base / f"hadoop-{digest.hexdigest()[:12]}"
+    base.mkdir(parents=True, exist_ok=True)
+    with (base / "hadoop.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.is_dir():
+            unfinished = Path(tempfile.mkdtemp(prefix=".hadoop-", dir=base))
+            try:
+                _fetch(unfinished)
+                unfinished.rename(made)
+            except BaseException:
+                shutil.rmtree(unfinished)
+                raise
+    return made
+
+
+def _fetch(folder: Path) -> None:
+    copy = "dependency:copy-dependencies"
+    pom = shutil.copy(_HERE / "pom.xml", folder)
+    command = ["mvn", "-q", "-B", "-f", pom, copy, "-DincludeScope=runtime"]
+    for each in (
+        [*command, f"-DoutputDirectory={folder}/lib"],
+        ["javac", "-cp", f"{folder}/lib/*", "-d", f"{folder}/classes", f"{_HERE}/Sleepers.java"],
+    ):
+        subprocess.run(
+            each, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+
+class RealYarn:
+    """One cluster with one NodeManager of 1 vcore and 1024 MiB.  ``with`` starts and stops it."""
+
+    def __init__(self, folder: Path, process_group: int) -> None:
+        self.folder = folder
+        self._group = process_group
+        self._jars = class_path()
+        self._user = getpass.getuser()
+        self._ports = {
+            name: free_port()
+            for name in (
+                "scheduler.address",
+                "resource-tracker.address",
+                "address",
+                "admin.address",
+                "webapp.address",
+            )
+        }
+        self._node_port, self.node_web = free_port(), free_port()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._configure()
+
+    @property
+    def node_id(self) -> str:
+        """How the NodeManager registers."""
+        return f"localhost:{self._node_port}"
+
+    @property
+    def conf_dir(self) -> Path:
+        """HADOOP_CONF_DIR of clients."""
+        return self.folder / "rm"
+
+    def __enter__(self) -> Self:
+        """Start both, and wait until the NodeManager has registered."""
+        self.start_resource_manager()
+        self.start_node_manager()
+        eventually(lambda: self.limit() == Amounts(1, 1024), 60)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End both."""
+        for name in tuple(self._processes):
+            self.kill(name)
+
+    def start_resource_manager(self) -> None:
+        self._start("rm", f"{_SERVER}.resourcemanager.ResourceManager")
+
+    def start_node_manager(self) -> None:
+        self._start("nm", f"{_SERVER}.nodemanager.NodeManager")
+
+    def kill(self, name: str) -> None:
+        """End ``rm`` or ``nm`` at once, as a machine that dies does."""
+        process = self._processes.pop(name)
+        process.send_signal(signal.SIGKILL)
+        process.wait(30)
+
+    # -- what they say -----------------------------------------------------------------------
+
+    def limit(self) -> Amounts | None:
+        """Return what the ResourceManager may hand out on the node; None if it has none."""
+        node = self._node()
+        if node is None:
+            return None
+        total = node["totalResource"]
+        return Amounts(total["vCores"], total["memory"])
+
+    def used(self) -> Amounts:
+        """Return what containers have."""
+        node = self._node()
+        return Amounts(node["usedVirtualCores"], node["usedMemoryMB"]) if node else Amounts(0, 0)
+
+    def own_limit(self) -> Amounts | None:
+        """Return what the NodeManager itself admits containers by."""
+        found = self._ask(f"http://localhost:{self.node_web}/ws/v1/node/info")
+        if found is None:
+            return None
+        info = found["nodeInfo"]
+        return Amounts(
+            info["totalVCoresAllocatedContainers"], info["totalPmemAllocatedContainersMB"]
+        )
+
+    def tasks(self) -> list[str]:
+        """Return the ids of the containers that run, but for those of ApplicationMasters."""
+        found = self._ask(f"http://localhost:{self.node_web}/ws/v1/node/containers")
+        listed = ((found or {}).get("containers") or {}).get("container", [])
+        return [
+            each["id"]
+            for each in listed
+            if each["state"] == "RUNNING" and not each["id"].endswith("_000001")
+        ]
+
+    def pid_of(self, container: str) -> int:
+        """Return the process, which is its process group as well, of a container."""
+        (path,) = self.folder.glob(f"nm/local/nmPrivate/*/{container}/{container}.pid")
+        return int(path.read_text())
+
+    def run_tasks(self, count: int, memory_mb: int = 256, vcores: int = 1) -> str:
+        """Submit an application that keeps so many sleeping tasks; return its id."""
+        new = self._ask(self._url("apps/new-application"), {})
+        app_id: str = new["application-id"]
+        command = (
+            f"exec java -Xmx96m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "
+            f"{self.folder}/rm:{self._jars}/classes:{self._jars}/lib/* "
+            f"Sleepers {count} {memory_mb} {vcores} 1><LOG_DIR>/out 2><LOG_DIR>/err"
+        )
+        submission = {
+            "application-id": app_id,
+            "application-name": "sleepers",
+            "application-type": "YARN",
+            "max-app-attempts": 1,
+            "resource": {"memory": 256, "vCores": 1},
+            "am-container-spec": {"commands": {"command": command}},
+        }
+        self._ask(self._url("apps"), submission)
+        return app_id
+
+    def end(self, app_id: str) -> None:
+        """End an application."""
+        self._ask(self._url(f"apps/{app_id}/state"), {"state": "KILLED"}, method="PUT")
+
+    def _node(self) -> dict[str, Any] | None:
+        found = self._ask(self._url("nodes?states=RUNNING"))
+        listed = ((found or {}).get("nodes") or {}).get("node", [])
+        return next((each for each in listed if each["id"] == self.node_id), None)
+
+    def _url(self, path: str) -> str:
+        return f"http://localhost:{self._ports['webapp.address']}/ws/v1/cluster/{path}"
+
+    def _ask(self, url: str, body: Any = None, *, method: str | None = None) -> Any:
+        """Return the JSON of an answer; None while nobody answers."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 -- our own
+        try:
+            with urllib.request.urlopen(request, timeout=10) as reply:  # noqa: S310 -- our own
+                text = reply.read()
+        except urllib.error.HTTPError:
+            raise
+        except OSError:
+            return None
+        return json.loads(text) if text else None
+
+    # -- processes ---------------------------------------------------------------------------
+
+    def _start(self, name: str, main_class: str) -> None:
+        opened = [f"--add-opens=java.base/{each}=ALL-UNNAMED" for each in _PACKAGES]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                [  # noqa: S607 -- any JRE
+                    "java",
+                    "-Xmx192m",
+                    "-Xss512k",
+                    "-XX:+UseSerialGC",
+                    "-XX:TieredStopAtLevel=1",
+                    "-XX:MaxMetaspaceSize=160m",
+                    "-Djava.net.preferIPv4Stack=true",
+                    *opened,
+                    "-cp",
+                    f"{self.folder / name}:{self._jars}/lib/*",
+                    main_class,
+                ],
+                stdout=log,
+                stderr=log,
+                process_group=self._group,
+            )
+
+    def _configure(self) -> None:
+        calculator = "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator"
+        shared = {
+            **{f"yarn.resourcemanager.{n}": f"localhost:{p}" for n, p in self._ports.items()},
+            "yarn.admin.acl": self._user,
+            "yarn.resourcemanager.am.max-attempts": "1",
+            "yarn.nm.liveness-monitor.expiry-interval-ms": "10000",
+            "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": "200",
+            "yarn.resourcemanager.connect.retry-interval.ms": "500",
+            "yarn.scheduler.minimum-allocation-mb": "64",
+            "yarn.scheduler.maximum-allocation-mb": "1048576",
+            "yarn.scheduler.maximum-allocation-vcores": "1024",
+        }
+        node = {
+            "yarn.nodemanager.address": self.node_id,
+            "yarn.nodemanager.localizer.address": f"localhost:{free_port()}",
+            "yarn.nodemanager.webapp.address": f"localhost:{self.node_web}",
+            "yarn.nodemanager.collector-service.address": f"localhost:{free_port()}",
+            "yarn.nodemanager.resource.cpu-vcores": "1",
+            "yarn.nodemanager.resource.memory-mb": "1024",
+            "yarn.nodemanager.local-dirs": f"{self.folder}/nm/local",
+            "yarn.nodemanager.log-dirs": f"{self.folder}/nm/logs",
+            "yarn.nodemanager.env-whitelist": "JAVA_HOME,PATH,LANG",
+            "yarn.nodemanager.vmem-check-enabled": "false",
+            "yarn.nodemanager.pmem-check-enabled": "false",
+            "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "99.5",
+            "yarn.nodemanager.delete.debug-delay-sec": "0",
+        }
+        core = {
+            "fs.defaultFS": "file:///",
+            "hadoop.tmp.dir": str(self.folder / "tmp"),
+            "hadoop.http.staticuser.user": self._user,
+            "hadoop.http.filter.initializers": "org.apache.hadoop.http.lib.StaticUserWebFilter",
+        }
+        queues = {
+            "yarn.scheduler.capacity.root.queues": "default",
+            "yarn.scheduler.capacity.root.default.capacity": "100",
+            "yarn.scheduler.capacity.maximum-am-resource-percent": "1.0",
+            "yarn.scheduler.capacity.resource-calculator": calculator,
+        }
+        for name, site in (("rm", shared), ("nm", {**shared, **node})):
+            folder = self.folder / name
+            folder.mkdir(parents=True)
+            _write(folder / "yarn-site.xml", site)
+            _write(folder / "core-site.xml", core)
+            _write(folder / "capacity-scheduler.xml", queues)
+            (folder / "log4j.properties").write_text(
+                "log4j.rootLogger=INFO,out\n"
+                "log4j.appender.out=org.apache.log4j.ConsoleAppender\n"
+                "log4j.appender.out.layout=org.apache.log4j.PatternLayout\n"
+                "log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %p %c{2}: %m%n\n"
+            )
+
+
+def _write(path: Path, properties: Mapping[str, str]) -> None:
+    entries = "".join(
+        f"<property><name>{name}</name><value>{value}</value></property>\n"
+        for name, value in properties.items()
+    )
+    path.write_text(f"<configuration>\n{entries}</configuration>\n")

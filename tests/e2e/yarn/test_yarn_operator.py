@@ -1,0 +1,186 @@
+"""The YARN operator with the real ResourceManager, API server and manager."""
+
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+from tests.e2e.controlplane import ControlPlane
+from tests.e2e.session.manifests import Manifest, node
+from tests.e2e.waiting import eventually
+from tests.e2e.yarn.account_auditor import AccountAuditor
+from tests.e2e.yarn.operator_process import YarnOperatorProcess
+from tests.e2e.yarn.real_yarn import Amounts, RealYarn
+
+METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
+MERGE = "application/merge-patch+json"
+NODE = "/api/v1/nodes/n1"
+THIRD_PARTIES = "node.koordinator.sh/thirdPartyAllocations"
+CONFIG = {
+    "metadata": {"name": "slo-controller-config"},
+    "data": {
+        "colocation-config": json.dumps(
+            {
+                "enable": True,
+                "cpuReclaimThresholdPercent": 100,
+                "memoryReclaimThresholdPercent": 100,
+            }
+        )
+    },
+}
+CPUS = 10
+
+
+class Machine:
+    """The node ``n1`` of 10 CPUs and 16 GiB, and what its koordlet reports."""
+
+    def __init__(self, controlplane: ControlPlane, yarn: RealYarn, namespace: str) -> None:
+        self._api, self._namespace = controlplane.api, namespace
+        self._api.request("POST", "/api/v1/nodes", node("n1", str(CPUS)))
+        self._api.request("POST", f"/api/v1/namespaces/{namespace}/pods", node_manager(yarn))
+
+    def uses(self, cpus: float, memory: str) -> float:
+        """Report what the system uses; return when the node showed it."""
+        eventually(lambda: self._api.request("GET", f"{METRICS}/n1"))
+        used = {"resources": {"cpu": f"{int(cpus * 1000)}m", "memory": memory}}
+        status = {
+            "updateTime": datetime.now(UTC).isoformat(),  # noqa: TID251 -- the real time
+            "nodeMetric": {"nodeUsage": used, "systemUsage": used},
+        }
+        before = self.origin()
+        self._api.request("PATCH", f"{METRICS}/n1/status", {"status": status}, content_type=MERGE)
+        eventually(lambda: self.origin() != before)
+        return time.monotonic()
+
+    def origin(self) -> object:
+        annotations = self._api.request("GET", NODE)["metadata"].get("annotations", {})
+        return annotations.get("node.koordinator.sh/originExtendedAllocatable")
+
+    def shown(self) -> dict[str, str]:
+        allocatable: dict[str, str] = self._api.request("GET", NODE)["status"]["allocatable"]
+        return {name: allocatable[f"kubernetes.io/batch-{name}"] for name in ("cpu", "memory")}
+
+    def promised(self) -> object:
+        annotations = self._api.request("GET", NODE)["metadata"]["annotations"]
+        return json.loads(annotations[THIRD_PARTIES])
+
+
+def node_manager(yarn: RealYarn) -> Manifest:
+    """Return the pod of a NodeManager, as the chart hadoop-yarn makes it."""
+    container = {"name": "nm", "image": "hadoop", "resources": {}}
+    return {
+        "metadata": {
+            "name": "node-manager-0",
+            "labels": {"app.kubernetes.io/component": "node-manager"},
+            "annotations": {"yarn.hadoop.apache.org/node-id": yarn.node_id},
+        },
+        "spec": {"nodeName": "n1", "containers": [container]},
+    }
+
+
+@pytest.fixture
+def machine(
+    controlplane: ControlPlane, yarn: RealYarn, namespace: str, operator: YarnOperatorProcess
+) -> Machine:
+    """Make a node that gives all it has, with an operator that runs."""
+    assert operator.is_running
+    path = "/api/v1/namespaces/koordinator-system/configmaps"
+    controlplane.api.request("POST", path, CONFIG)
+    return Machine(controlplane, yarn, namespace)
+
+
+def took(since_s: float, probe: Callable[[], bool], timeout_s: float = 20.0) -> float:
+    """Return the seconds from a moment until the probe is true."""
+    eventually(probe, timeout_s)
+    return time.monotonic() - since_s
+
+
+def test_capacity_follows_load_up_and_down(
+    controlplane: ControlPlane, yarn: RealYarn, machine: Machine
+) -> None:
+    """Nine tenths of what the node's system leaves is the NodeManager's own limit, within 2 s."""
+    with AccountAuditor(controlplane, yarn, "n1") as auditor:
+        times = []
+        for cpus, memory, limit in (
+            (0, "0", Amounts(9, 14745)),
+            (6, "8Gi", Amounts(3, 7372)),
+            (2, "2Gi", Amounts(7, 12902)),
+            (9, "15Gi", Amounts(0, 921)),
+            (0, "0", Amounts(9, 14745)),
+        ):
+            since_s = machine.uses(cpus, memory)
+            times.append(took(since_s, lambda limit=limit: yarn.own_limit() == limit))
+        eventually(lambda: machine.shown() == {"cpu": "1k", "memory": "1639Mi"})
+
+    assert max(times) < 2, times
+    assert auditor.samples
+    assert not auditor.violations()
+    assert machine.promised() == {
+        "allocations": [
+            {
+                "name": "hadoop-yarn",
+                "priority": "koord-batch",
+                "resources": {
+                    "kubernetes.io/batch-cpu": "9k",
+                    "kubernetes.io/batch-memory": "14745Mi",
+                },
+            }
+        ]
+    }
+
+
+def test_containers_go_when_the_node_is_needed_and_no_sooner(
+    controlplane: ControlPlane, yarn: RealYarn, machine: Machine, operator: YarnOperatorProcess
+) -> None:
+    """A lower limit ends containers after the grace period, here two seconds, and not before.
+
+    What containers have is the least that is promised, and kill -9 of the operator forgets nothing.
+    """
+    machine.uses(0, "0")
+    eventually(lambda: yarn.own_limit() == Amounts(9, 14745))
+    app = yarn.run_tasks(6)
+    try:
+        with AccountAuditor(controlplane, yarn, "n1") as auditor:
+            eventually(lambda: len(yarn.tasks()) == 6, 60)
+            operator.kill()
+            since_s = machine.uses(6, "8Gi")  # a latency-sensitive service takes six CPUs
+            operator.start()
+            assert len(yarn.tasks()) == 6
+            gone_s = took(since_s, lambda: len(yarn.tasks()) <= 3)
+            assert gone_s > 2
+            eventually(lambda: yarn.used().vcores <= 4)
+            machine.uses(0, "0")
+            eventually(lambda: len(yarn.tasks()) == 6, 60)
+        assert not auditor.violations()
+    finally:
+        yarn.end(app)
+
+
+def test_restarts_promise_nothing_twice(
+    controlplane: ControlPlane, yarn: RealYarn, machine: Machine, operator: YarnOperatorProcess
+) -> None:
+    """A NodeManager that registers anew gets its limit again, and so does a new ResourceManager's.
+
+    What is promised stays promised while nobody can say what runs.
+    """
+    machine.uses(0, "0")
+    eventually(lambda: yarn.own_limit() == Amounts(9, 14745))
+    with AccountAuditor(controlplane, yarn, "n1") as auditor:
+        yarn.kill("nm")
+        yarn.start_node_manager()
+        eventually(lambda: yarn.own_limit() == Amounts(9, 14745), 60)
+
+        yarn.kill("rm")
+        operator.kill()
+        operator.start()
+        machine.uses(6, "8Gi")
+        shown = {"cpu": "0", "memory": "0"}
+        assert machine.shown() == shown
+        yarn.start_resource_manager()
+        eventually(lambda: yarn.limit() == Amounts(3, 7372), 60)
+        eventually(lambda: machine.shown() != shown)
+        machine.uses(0, "0")
+        eventually(lambda: yarn.own_limit() == Amounts(9, 14745), 60)
+    assert auditor.samples
+    assert not auditor.violations()
