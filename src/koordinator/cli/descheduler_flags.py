@@ -9,6 +9,7 @@ import yaml
 from msgspec.structs import replace
 
 from koordinator.api.codec import spelt_out
+from koordinator.cli.configuration import NAMED_CONFIGURATION, WHAT_NAMES_MEAN
 from koordinator.cli.flags import (
     ONCE,
     ConnectionFlags,
@@ -72,6 +73,15 @@ class DeschedulerFlags:
         int,
         typer.Option(help="How many, an interval apart.", min=1, max=1000, rich_help_panel=ONCE),
     ] = 1
+    scheduler_config: Annotated[
+        str,
+        typer.Option(
+            metavar=NAMED_CONFIGURATION,
+            help=f"Also schedule and replace what is evicted until every job has ended. "
+            f"{WHAT_NAMES_MEAN} Default: nothing is scheduled.",
+            rich_help_panel=ONCE,
+        ),
+    ] = ""
     output: OncePrint = Output.YAML
 
     @property

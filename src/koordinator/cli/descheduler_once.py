@@ -1,5 +1,6 @@
 """``koord descheduler --once``: what cycles make of manifests."""
 
+from koordinator.cli.configuration import read_configuration
 from koordinator.cli.descheduler_flags import DeschedulerFlags
 from koordinator.cli.descheduler_plugins import descheduler_plugins_for
 from koordinator.cli.manifests import read_input_objects
@@ -32,6 +33,7 @@ def run_once(configuration: DeschedulerConfiguration, flags: DeschedulerFlags) -
         out_of_tree=descheduler_plugins_for(configuration),
         source=flags.source,
         gates=flags.gates,
+        scheduler=read_configuration(flags.scheduler_config) if flags.scheduler_config else None,
     )
     for number, cycle in enumerate(report.cycles, 1):
         for problem in cycle.problems:

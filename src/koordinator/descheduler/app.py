@@ -186,6 +186,10 @@ class Descheduler:
         """Have a cycle run in the next step, whenever the last one was."""
         self._next_cycle_s = 0.0
 
+    def end_cycles(self) -> None:
+        """Run no more cycles unless one is requested; jobs that are under way go on."""
+        self._next_cycle_s = None
+
     def next_wakeup_s(self) -> float | None:
         """Return when something is due although nothing happens; None if never."""
         wakeups = [controller.next_wakeup_s() for controller in self._controllers]

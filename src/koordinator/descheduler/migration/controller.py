@@ -111,6 +111,7 @@ KindT = TypeVar("KindT", bound=KubeObject)
 
 log = logging.getLogger(__name__)
 
+NO_CLAIMS = "DisablePVCReservation"  # a feature gate
 KEYS_PER_STEP = 64  # so that the loop gets round
 LONGEST_BACKOFF_S = 15.0
 SCAVENGED_AFTER_S = 300.0  # after the ttl
@@ -542,7 +543,9 @@ class MigrationController:
 
         Raises InputError, and ClusterError if the name is somebody else's.
         """
-        wanted = reservation_for(job, pod, self._clock.now_s())
+        wanted = reservation_for(
+            job, pod, self._clock.now_s(), drops_claims=NO_CLAIMS in self._handle.gates
+        )
         try:
             made = self._writer.create(wanted)
         except AlreadyExistsError:

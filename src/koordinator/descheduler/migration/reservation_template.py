@@ -36,7 +36,8 @@ from koordinator.descheduler.migration.workloads import controller_of
 from koordinator.foundation.errors import InputError
 
 CREATOR: Final = "koord-descheduler"  # as label of its reservations
-_OF_OLD_NODE = (DEVICES_ALLOCATED.key, RESOURCE_STATUS.key, RESERVATION_ALLOCATED.key)
+#: Annotations that say what a pod holds of its node: meaningless on any other.
+OF_ITS_NODE: Final = (DEVICES_ALLOCATED.key, RESOURCE_STATUS.key, RESERVATION_ALLOCATED.key)
 _MS = 1000
 
 
@@ -155,7 +156,7 @@ def _metadata(job: PodMigrationJob, meta: ObjectMeta, now_s: float) -> ObjectMet
 def _template_of(pod: Pod) -> JsonObject:
     """Return metadata and spec of the pod, without what its old node gave it."""
     meta = pod.metadata
-    annotations = {k: v for k, v in meta.annotations.items() if k not in _OF_OLD_NODE}
+    annotations = {k: v for k, v in meta.annotations.items() if k not in OF_ITS_NODE}
     kept = ObjectMeta(
         name=meta.name,
         namespace=meta.namespace,

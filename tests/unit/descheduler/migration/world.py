@@ -12,6 +12,8 @@ from koordinator.api.meta import Condition, JsonObject, KubeObject, ObjectMeta, 
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob, PodMigrationJobSpec
 from koordinator.api.workload import Deployment, ReplicaSet, WorkloadSpec
+from koordinator.descheduler.app import Descheduler
+from koordinator.descheduler.migration.jobs import has_passed
 from koordinator.foundation.duration import Duration
 
 
@@ -25,6 +27,33 @@ class MigrationWorld(DeschedulerWorld):
 
     def __init__(self, *objects: KubeObject, args: Any = None, **configuration: Any) -> None:
         super().__init__(*objects, profile=profile_with(args), **configuration)
+
+    def job(self, name: str) -> PodMigrationJob:
+        """Return a job as it is now."""
+        return self.cluster.get(PodMigrationJob, name)
+
+    def passed(self) -> set[str]:
+        """Return the names of the jobs that arbitration has let through."""
+        jobs = self.cluster.list(PodMigrationJob).items
+        return {job.metadata.name for job in jobs if has_passed(job)}
+
+    def advance(self, seconds: float) -> None:
+        """Work while time passes."""
+        until_s = self.clock.now_s() + seconds
+        while True:
+            self.settle()
+            wakeup_s = self.descheduler.next_wakeup_s()
+            if wakeup_s is None or wakeup_s > until_s:
+                self.clock.advance_to(until_s)
+                self.settle()
+                return
+            self.clock.advance_to(wakeup_s)
+
+    def restart(self) -> None:
+        """Begin anew with what the cluster says."""
+        configuration = self.descheduler.configuration
+        self.descheduler = Descheduler(self.cluster, self.clock, configuration, source="test")
+        self.descheduler.sync()
 
     def settle(self) -> None:
         """Work until nothing is due at this time."""
@@ -48,12 +77,16 @@ def job(
 
 
 def replicas(
-    name: str, *, on: Sequence[str], scheduler: str = "koord-scheduler"
+    name: str,
+    *,
+    on: Sequence[str],
+    scheduler: str = "koord-scheduler",
+    cpu: int | None = None,
 ) -> list[KubeObject]:
     """Return a Deployment, its ReplicaSet and its running pods, one on each of the nodes."""
     deployment, owned = _reference(Deployment, name), _reference(ReplicaSet, name)
     pods = [
-        _running(pod(f"{name}-{index}", on=place), owned, scheduler)
+        _running(pod(f"{name}-{index}", cpu, on=place), owned, scheduler)
         for index, place in enumerate(on)
     ]
     spec = WorkloadSpec(replicas=len(on))

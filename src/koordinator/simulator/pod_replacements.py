@@ -1,0 +1,65 @@
+"""What workloads and nodes make of evictions: new pods, which run as soon as they have a node.
+
+Stands in for the controllers of Kubernetes and for the kubelets.  A pod of a StatefulSet gets its
+name again, any other a new one.
+"""
+
+from hashlib import sha256
+
+from msgspec.structs import replace
+
+from koordinator.api.meta import Condition, ObjectMeta
+from koordinator.api.pod import Pod, PodStatus
+from koordinator.api.workload import DaemonSet, StatefulSet
+from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.cluster.port import EventType
+from koordinator.descheduler.migration.reservation_template import OF_ITS_NODE
+from koordinator.descheduler.migration.workloads import controller_of
+
+_KEPT_NAMES = (StatefulSet.KIND,)
+_SUFFIX = 5  # characters
+_RUNNING = tuple(
+    Condition(type=kind, status="True") for kind in ("PodScheduled", "Initialized", "Ready")
+)
+
+
+class PodReplacements:
+    """Replaces what goes from now on, and has run what has got a node."""
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        self._cluster = cluster
+        self._watch = cluster.watch((Pod,))
+        self._watch.poll()  # what runs already, or waits, is not ours
+
+    def step(self) -> None:
+        """Follow what has happened since the last time."""
+        for event in self._watch.poll():
+            pod = event.object
+            if not isinstance(pod, Pod):
+                continue
+            if event.type is EventType.DELETED:
+                self._replace(pod)
+            elif pod.spec.node_name and pod.status.phase == "Pending":
+                status = PodStatus(phase="Running", conditions=_RUNNING)
+                self._cluster.overwrite(replace(pod, status=status))
+
+    def _replace(self, gone: Pod) -> None:
+        owner, meta = controller_of(gone), gone.metadata
+        is_over = gone.status.phase in {"Succeeded", "Failed"}
+        if owner is None or owner.kind == DaemonSet.KIND or is_over:
+            return
+        name = meta.name
+        if owner.kind not in _KEPT_NAMES:
+            digest = sha256(f"{meta.name} {meta.uid}".encode()).hexdigest()
+            name = f"{owner.name}-{digest[:_SUFFIX]}"
+        annotations = {
+            key: text for key, text in meta.annotations.items() if key not in OF_ITS_NODE
+        }
+        fresh = ObjectMeta(
+            name=name,
+            namespace=meta.namespace,
+            labels=meta.labels,
+            annotations=annotations,
+            owner_references=meta.owner_references,
+        )
+        self._cluster.create(Pod(metadata=fresh, spec=replace(gone.spec, node_name="")))

@@ -1,0 +1,253 @@
+"""Jobs that keep a place for the next pod, with the scheduler that keeps it."""
+
+from typing import Any
+
+from msgspec.structs import replace
+from tests.unit.descheduler.migration.world import job, profile_with, replicas
+from tests.worlds import START_S, made, node, pod
+
+from koordinator.api.core import ObjectReference
+from koordinator.api.event import Event
+from koordinator.api.meta import Condition, KubeObject
+from koordinator.api.pod import Pod, PodStatus
+from koordinator.api.pod_migration_job import (
+    PodMigrationJob,
+    PodMigrationReservationOptions,
+)
+from koordinator.api.reservation import Reservation
+from koordinator.descheduler.configuration import decode_descheduler_configuration
+from koordinator.descheduler.migration.arguments import EvictionGate
+from koordinator.simulator.configurations import default_configuration
+from koordinator.simulator.descheduled import Descheduled
+
+
+class ReservedWorld(Descheduled):
+    """A cluster with scheduler and descheduler, and no plugin that makes jobs."""
+
+    def __init__(self, *objects: KubeObject, args: Any = None) -> None:
+        data = {
+            "apiVersion": "descheduler/v1alpha2",
+            "kind": "DeschedulerConfiguration",
+            "profiles": [profile_with(args)],
+        }
+        configuration = decode_descheduler_configuration(data, "test")
+        scheduler = default_configuration()
+        super().__init__(configuration, now_s=START_S, source="test", scheduler=scheduler)
+        self.load(objects)
+        self.descheduler.sync()
+
+    def job(self, name: str) -> PodMigrationJob:
+        return self.cluster.get(PodMigrationJob, name)
+
+    def node_of(self, name: str) -> str:
+        return self.cluster.get(Pod, name, "default").spec.node_name
+
+
+NODES = [node("n1", cpu=2), node("n2", cpu=2), node("n3", cpu=2)]
+
+
+def test_a_job_reserves_a_place_evicts_and_waits_until_the_next_pod_is_ready_there() -> None:
+    """From the job to its end, in the original's words."""
+    world = ReservedWorld(*NODES, *replicas("web", on=["n1", "n1", "n2", "n3"], cpu=1))
+    world.cluster.create(job("move", "web-0"))
+
+    world.run_until_jobs_end()
+
+    done = world.job("move")
+    assert (done.status.phase, done.status.status) == ("Succeeded", "Complete")
+    new = done.status.pod_ref
+    assert new is not None
+    assert done.status.message == (
+        f'Bind Pod "default/{new.name}" in Reservation "{done.metadata.uid}"'
+    )
+    assert world.node_of(new.name) == done.status.node_name != "n1"
+    assert {each.type for each in done.status.conditions} == {
+        "ReservationCreated",
+        "ReservationScheduled",
+        "Eviction",
+        "ReservationBound",
+        "BoundPodReady",
+        "PodBoundReservation",
+    }
+    assert all(each.status == "True" for each in done.status.conditions)
+    told = {
+        each.reason for each in world.cluster.list(Event).items if each.regarding.name == "move"
+    }
+    assert told >= {
+        "ReservationCreated",
+        "ReservationScheduled",
+        "Evicting",
+        "EvictComplete",
+        "PodBoundReservation",
+        "BoundPodReady",
+        "Complete",
+    }
+
+
+def test_a_pod_stays_where_no_other_node_takes_the_next_one() -> None:
+    """The job says why, fails when its time is over, and leaves no reservation."""
+    world = ReservedWorld(*NODES, *replicas("web", on=["n1", "n1", "n2", "n3"], cpu=2))
+    world.cluster.create(job("move", "web-0"))
+    world.run_until(START_S + 10)
+    waiting = world.job("move").status
+    assert (waiting.status, waiting.reason) == ("ReservationScheduled", "Unschedulable")
+    assert "Insufficient cpu" in waiting.message
+
+    world.run_until_jobs_end()
+
+    done = world.job("move").status
+    assert (done.phase, done.reason, done.message) == (
+        "Failed",
+        "Timeout",
+        "Abort job caused by timeout",
+    )
+    assert world.node_of("web-0") == "n1"
+    assert not world.cluster.list(Reservation).items
+
+
+def test_a_job_is_deleted_five_minutes_after_its_time_with_its_reservation() -> None:
+    """Nothing is left of a move."""
+    world = ReservedWorld(*NODES, *replicas("web", on=["n1", "n1", "n2", "n3"], cpu=1))
+    world.cluster.create(job("move", "web-0"))
+    world.run_until_jobs_end()
+    assert world.cluster.list(Reservation).items
+
+    world.run_until(START_S + 600)
+
+    assert not world.cluster.list(PodMigrationJob).items
+    assert not world.cluster.list(Reservation).items
+
+
+def test_a_deleted_job_takes_its_reservation_along() -> None:
+    """Whoever deletes a job ends the move."""
+    world = ReservedWorld(*NODES, *replicas("web", on=["n1", "n1", "n2", "n3"], cpu=2))
+    world.cluster.create(job("move", "web-0"))
+    world.run_until(START_S + 1)
+    assert world.cluster.list(Reservation).items
+
+    world.cluster.delete(PodMigrationJob, "move")
+    world.run_until(START_S + 2)
+
+    assert not world.cluster.list(Reservation).items
+    assert world.node_of("web-0") == "n1"
+
+
+def reserved(name: str, on: str, **owner: Any) -> KubeObject:
+    """Return a reservation of a core of a node, as a user writes it."""
+    return made(
+        "Reservation",
+        name,
+        "scheduling.koordinator.sh/v1alpha1",
+        spec={
+            "template": {
+                "spec": {
+                    "schedulerName": "koord-scheduler",
+                    "nodeSelector": {"kubernetes.io/hostname": on},
+                    "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],
+                }
+            },
+            "owners": [owner],
+            "allocateOnce": True,
+        },
+    )
+
+
+def test_a_pod_that_waits_for_a_node_gets_the_reserved_one_itself() -> None:
+    """Nothing is evicted: the reservation is for the pod, and the job ends when it has its node."""
+    first = replicas("web", on=["n1", "n2", "n3"], cpu=1)[2]
+    assert isinstance(first, Pod)
+    waits = (Condition(type="PodScheduled", status="False", message="no room"),)
+    stuck = replace(
+        first,
+        spec=replace(first.spec, node_name=""),
+        status=PodStatus(phase="Pending", conditions=waits),
+    )
+    world = ReservedWorld(*NODES, args={"skipEvictionGates": list(EvictionGate)})
+    world.cluster.create(reserved("place", "n2", object={"name": "web-0"}))
+    world.run_until(START_S)
+    world.cluster.load([stuck])
+    reference = ObjectReference(name="place")
+    options = PodMigrationReservationOptions(reservation_ref=reference)
+    world.cluster.create(job("move", "web-0", reservation_options=options))
+
+    world.run_until_jobs_end()
+
+    done = world.job("move").status
+    assert (done.phase, done.status) == ("Succeeded", "Complete")
+    assert done.message == 'Assign Pod "default/web-0" to node "n2"'
+    assert world.cluster.get(Pod, "web-0", "default").metadata.uid == first.metadata.uid
+
+
+def test_a_reservation_of_the_same_name_that_is_another_ones_is_left_alone() -> None:
+    """The job does not take what it has not made."""
+    world = ReservedWorld(*NODES, *replicas("web", on=["n1", "n1", "n2", "n3"], cpu=1))
+    theirs = made(
+        "Reservation",
+        "mine",
+        "scheduling.koordinator.sh/v1alpha1",
+        spec={
+            "template": {"spec": {"containers": [{"name": "c"}]}},
+            "owners": [{"labelSelector": {"matchLabels": {"app": "x"}}}],
+        },
+    )
+    world.cluster.create(theirs)
+    template = PodMigrationReservationOptions(template={"metadata": {"name": "mine"}})
+    world.cluster.create(job("move", "web-0", reservation_options=template))
+
+    world.run_until_jobs_end()
+
+    done = world.job("move").status
+    assert done.reason == "Timeout"
+    refused = done.conditions[0]
+    assert (refused.type, refused.status) == ("ReservationCreated", "False")
+    assert "already exists" in refused.message
+    assert [each.metadata.name for each in world.cluster.list(Reservation).items] == ["mine"]
+
+
+def test_what_the_template_of_the_job_says_is_kept() -> None:
+    """Name, labels and ttl are the user's; the rest is as for any job."""
+    world = ReservedWorld(*NODES, *replicas("web", on=["n1", "n1", "n2", "n3"], cpu=1))
+    template = {"metadata": {"name": "mine", "labels": {"a": "b"}}, "spec": {"ttl": "1h"}}
+    options = PodMigrationReservationOptions(template=template)
+    world.cluster.create(job("move", "web-0", reservation_options=options))
+
+    world.run_until_jobs_end()
+
+    assert world.job("move").status.phase == "Succeeded"
+    kept = world.cluster.get(Reservation, "mine")
+    assert (kept.metadata.labels["a"], str(kept.spec.ttl)) == ("b", "1h0m0s")
+    assert kept.spec.allocate_once
+    assert kept.metadata.labels["app.kubernetes.io/created-by"] == "koord-descheduler"
+    assert kept.spec.template.spec.affinity is not None
+
+
+def test_a_reservation_that_was_there_before_is_used() -> None:
+    """The user reserved a place; the job moves the pod there."""
+    world = ReservedWorld(*NODES, *replicas("web", on=["n1", "n1", "n2", "n3"], cpu=1))
+    web = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "ReplicaSet-web"}
+    given = reserved("place", "n2", controller=web)
+    world.cluster.create(given)
+    reference = ObjectReference(name="place")
+    options = PodMigrationReservationOptions(reservation_ref=reference)
+    world.cluster.create(job("move", "web-0", reservation_options=options))
+
+    world.run_until_jobs_end()
+
+    done = world.job("move").status
+    assert (done.phase, done.node_name) == ("Succeeded", "n2")
+    assert done.pod_ref is not None
+    assert world.node_of(done.pod_ref.name) == "n2"
+
+
+def test_a_pod_that_nothing_replaces_is_not_moved_by_a_reservation() -> None:
+    """Nobody would use it: the job says so and ends."""
+    world = ReservedWorld(*NODES, pod("bare", 1, on="n1", schedulerName="koord-scheduler"))
+    world.cluster.create(job("move", "bare"))
+    world.run_until_jobs_end()
+    assert world.job("move").status.reason == "ForbiddenMigratePod"
+
+    world = ReservedWorld(*NODES, pod("bare", 1, on="n1"), args={"evictAllBarePods": True})
+    world.cluster.create(job("move", "bare"))
+    world.run_until_jobs_end()
+    assert "nothing replaces Pod" in world.job("move").status.conditions[0].message
+    assert world.node_of("bare") == "n1"
