@@ -50,7 +50,7 @@ def machine(
     NIC with ``functions`` virtual functions, share a PCIe root; GPUs have 40 GiB.  ``device`` is
     the metadata of the report, ``topology`` the further annotations of the topology.
     """
-    extended: dict[str, Amount] = {}
+    extended: dict[str, Any] = {}
     if gpus:
         extended |= {"nvidia.com/gpu": gpus, "koordinator.sh/gpu": 100 * gpus}
         extended |= {CORE: 100 * gpus, RATIO: 100 * gpus, MEMORY: f"{40 * gpus}Gi"}
@@ -241,7 +241,8 @@ def machine_pods(draw: st.DrawFn, name: str = "p") -> Pod:
             how: draw(st.sampled_from(("FullPCPUs", "SpreadByPCPUs"))),
             **draw(st.sampled_from(({}, {"preferredCPUExclusivePolicy": "PCPULevel"}))),
         }
-    cpu: Amount = draw(st.sampled_from((1, 2, 3, 4, "500m")))
+    amounts: tuple[Amount, ...] = (1, 2, 3, 4, "500m")
+    cpu = draw(st.sampled_from(amounts))
     return pod(
         name,
         cpu=cpu,

@@ -73,7 +73,7 @@ class RegionsFolder:
         folder = self.folder(uid, container)
         return folder / f"{folder.name}.cache"
 
-    def put(self, uid: str, data: bytes, container: str = "main") -> Path:
+    def put(self, uid: str, data: bytes | bytearray, container: str = "main") -> Path:
         """Write a region in place of the one before."""
         file = self.file(uid, container)
         temporary = file.with_suffix(".new")

@@ -7,6 +7,7 @@ everything, so that things meet.
 from typing import Any
 
 from hypothesis import strategies as st
+from tests.keywords import as_keywords
 from tests.worlds import HOSTNAME, ZONE, device, near, node, placed_on, pod, renamed, spread
 
 from koordinator.api.device import Device
@@ -17,6 +18,7 @@ from koordinator.api.pod import Pod
 FOO = "example.com/foo"
 GPU = "koordinator.sh/gpu-memory-ratio"
 GPU_REQUESTS = ({GPU: 50}, {GPU: 30}, {GPU: 100}, {GPU: 200}, {"koordinator.sh/gpu-memory": "4Gi"})
+CPUS: tuple[str | int, ...] = (4, "1900m", "3920m", 16)
 GPUS = {GPU: 400, "koordinator.sh/gpu-memory": "64Gi"}  # of the kubelet: the most a Device reports
 GPU_MODEL = "node.koordinator.sh/gpu-model"
 APPS = ("app0", "app1", "app2")
@@ -37,7 +39,7 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
     """Small enough to fill up, in one of three zones or none."""
     return node(
         name,
-        cpu=draw(st.sampled_from((4, "1900m", "3920m", 16))),
+        cpu=draw(st.sampled_from(CPUS)),
         memory=draw(st.sampled_from(("8Gi", "3583Mi", "64Gi"))),
         pods=draw(st.sampled_from((110, 3, 6))),
         zone=draw(st.sampled_from(("a", "b", "c", ""))),
@@ -53,7 +55,7 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
         taints=draw(sometimes(st.lists(st.sampled_from(TAINTS), min_size=1, unique=True), [])),
         images={image: IMAGES[image] for image in draw(st.sets(st.sampled_from(sorted(IMAGES))))},
         unschedulable=draw(st.integers(0, 9)) == 9,
-        **draw(st.sampled_from((GPUS, GPUS | {FOO: 2}, {FOO: 2}, {}))),
+        **as_keywords(draw(st.sampled_from((GPUS, GPUS | {FOO: 2}, {FOO: 2}, {})))),
     )
 
 
@@ -146,7 +148,7 @@ def pod_affinities(draw: st.DrawFn) -> JsonObject:
 
 @st.composite
 def spreads(draw: st.DrawFn, app: str) -> JsonObject:
-    more = draw(
+    more: dict[str, Any] = draw(
         st.sampled_from(
             (
                 {},

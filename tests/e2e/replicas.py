@@ -89,6 +89,7 @@ def running(*candidates: Replica) -> Iterator[tuple[Replica, ...]]:
         for candidate in candidates:
             eventually(lambda it=candidate: it.get("/readyz") == "ok", 60)  # type: ignore[misc]
         leader = eventually(lambda: next((it for it in candidates if it.leads), None))
+        assert leader is not None
         yield (leader, *(it for it in candidates if it is not leader))
 
 

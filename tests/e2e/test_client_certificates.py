@@ -89,7 +89,7 @@ def test_only_an_api_server_with_the_certificate_is_answered(
         def refusal() -> str:
             with pytest.raises(ApiError) as refused:
                 api.request("POST", CONFIGS, bad)
-            return "must be 100 or less" in str(refused.value) and str(refused.value)
+            return str(refused.value) if "must be 100 or less" in str(refused.value) else ""
 
         assert eventually(refusal)
         api.request("POST", CONFIGS, config(colocation={"enable": True}))

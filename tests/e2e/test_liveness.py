@@ -87,7 +87,9 @@ def test_a_loop_that_hangs_is_not_alive(process: KoordProcess, fifo: Path) -> No
     assert livez(process) == (200, "ok")
 
     os.mkfifo(fifo)
-    status, text = eventually(lambda: (found := livez(process))[0] == 500 and found)
+    answer = eventually(lambda: found if (found := livez(process))[0] == 500 else None)
+    assert answer is not None
+    status, text = answer
     assert "[+]ping ok" in text
     assert "[-]loop failed: no heartbeat for" in text
     assert "the loop waits; accepted is 2 s" in text

@@ -40,11 +40,11 @@ class FarCluster(MemoryCluster):
     late: LateNews | None = None
     draw: random.Random | None = None
 
-    def watch(
+    def watch(  # type: ignore[override] # the port's
         self,
         kind_types: Sequence[type[KubeObject]],
         field_selectors: Mapping[type[KubeObject], str] = NO_SELECTORS,
-    ) -> Watch:  # type: ignore[override]  # the port's
+    ) -> Watch:
         watch = super().watch(kind_types, field_selectors)
         if self.draw is None:
             return watch

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.equipped_nodes import machine
+from tests.keywords import as_keywords
 from tests.reservations import affinity, reservation
 from tests.unit.domain.quota.quotas import PREFIX, quota
 from tests.worlds import budget, made, metric, node, pod
@@ -219,7 +220,7 @@ class _Writer:
                     pods=draw.choice((110, 110, 4)),
                     labels=labels,
                     taints=taints,
-                    **{FOO: draw.choice((2, 4))},
+                    **as_keywords({FOO: draw.choice((2, 4))}),
                 )
             ]
         self.nodes.append(made_here)

@@ -128,8 +128,9 @@ def _after(play: Play, step: Step) -> list[object]:
 
 def _objects(play: Play) -> list[object]:
     kinds: list[type[KubeObject]] = [kind for kind in WATCHED if kind not in (Event, Namespace)]
+    every: list[type[KubeObject]] = [Node, *kinds, Pod]
     return [
         json.loads(encode(obj))
-        for kind in dict.fromkeys([Node, *kinds, Pod])
+        for kind in dict.fromkeys(every)
         for obj in play.cluster.list(kind).items
     ]

@@ -71,7 +71,10 @@ class AgentChurn:
         """Let some pods come, run, and go."""
         world = self.world
         amounts = {"cpu": "100m", "memory": "64Mi"}
-        batch = {"kubernetes.io/batch-cpu": 200, "kubernetes.io/batch-memory": "64Mi"}
+        batch: dict[str, str | int] = {
+            "kubernetes.io/batch-cpu": 200,
+            "kubernetes.io/batch-memory": "64Mi",
+        }
         pods = [
             pod(f"ls-{number}", "LS", requests=amounts, limits=amounts, containers=2),
             _with_claim(pod(f"be-{number}", "BE", requests=batch, limits=batch), number),

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from prometheus_client import CollectorRegistry
+from tests.keywords import as_keywords
 from tests.worlds import HOSTNAME, START_S, ZONE, device, made, metric, near, node, pod
 
 from koordinator.api.kubescheduler import decode_configuration
@@ -132,7 +133,7 @@ def _objects(own: str) -> Iterator[KubeObject]:
         taints=[f"{own}={own}:PreferNoSchedule"],
         images={f"image-{own}": 100},
         annotations={"node.koordinator.sh/load": own},
-        **{f"example.com/{own}": 1},
+        **as_keywords({f"example.com/{own}": 1}),
     )
     yield device(f"node-{own}", gpus=1, memory=f"{1000 + int(own[1:])}Mi")
     yield metric(f"node-{own}", 1, "1Gi", pods={f"pod-{own}": {}})

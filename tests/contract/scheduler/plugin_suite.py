@@ -86,9 +86,15 @@ class Exam:
         return any(hasattr(self.spec.plugin_type, m) for m in ("score", "score_among"))
 
     @property
+    def reads(self) -> Reads:
+        """What the plugin looks at, as its class says."""
+        found: Reads = vars(self.spec.plugin_type).get("reads") or self.spec.plugin_type.reads  # type: ignore[attr-defined] # of every plugin
+        return found
+
+    @property
     def is_local(self) -> bool:
         """Whether every row stands alone."""
-        return self.spec.plugin_type.reads is not Reads.CLUSTER
+        return self.reads is not Reads.CLUSTER
 
 
 Check = Callable[[Exam], None]
@@ -297,7 +303,7 @@ def check_a_score_left_out_says_nothing(exam: Exam) -> None:
 
 def check_follows_sums(exam: Exam) -> None:
     """``Reads.USAGE``: with pods added to a view it says what it says once they are placed."""
-    if exam.spec.plugin_type.reads is not Reads.USAGE:
+    if exam.reads is not Reads.USAGE:
         return
     state, plugin, classes = exam.sit()
     row = np.flatnonzero(state.nodes.alive)[:1]

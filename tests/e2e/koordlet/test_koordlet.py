@@ -121,6 +121,7 @@ def test_the_life_of_an_agent(
     event = eventually(
         lambda: next((e for e in cluster.events() if e["reason"] == "NodeSLONotFollowed"), None)
     )
+    assert event is not None
     assert "cpuSuppressPolicy: found 'quota'" in (event.get("message") or event.get("note"))
     assert quota(machine) == "400000"
 

@@ -53,7 +53,7 @@ def cni_conflist(bridge: str) -> str:
 
 def kubelet_yaml(further: Mapping[str, Any]) -> str:
     """Return kubelet's: anybody in the namespace may ask it, nothing is evicted or collected."""
-    signals = ("memory.available", "nodefs.available", "nodefs.inodesFree")
+    signals: tuple[str, ...] = ("memory.available", "nodefs.available", "nodefs.inodesFree")
     signals = (*signals, "imagefs.available", "imagefs.inodesFree")
     return yaml.safe_dump(
         {

@@ -215,7 +215,7 @@ class RealNode:
 
     def exec(self, pod: Manifest, *command: str, container: str = "main") -> str:
         """Run a command in a container that runs; return what it printed."""
-        ctr = [self.programs.ctr, "--namespace=k8s.io", "tasks", "exec"]
+        ctr = [str(self.programs.ctr), "--namespace=k8s.io", "tasks", "exec"]
         process = f"--exec-id=test{time.monotonic_ns()}"
         return self.inside([*ctr, process, self.container_id(pod, container), *command])
 

@@ -14,6 +14,7 @@ from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.session.manifests import Manifest, node
 from tests.e2e.session.user import User
 from tests.e2e.waiting import eventually
+from tests.keywords import as_keywords
 
 GPU, RDMA = "koordinator.sh/gpu", "koordinator.sh/rdma"
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
@@ -201,7 +202,7 @@ def test_a_restarted_scheduler_gives_nothing_out_twice(
 
 def shown(controlplane: ControlPlane, name: str) -> str:
     """Return what ``koord node show`` draws of a node of the cluster."""
-    command = [KOORD, "node", "show", name, f"--kubeconfig={controlplane.kubeconfig()}"]
+    command = [str(KOORD), "node", "show", name, f"--kubeconfig={controlplane.kubeconfig()}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -234,7 +235,7 @@ def test_a_pod_that_asks_for_what_can_not_be_is_told(user: User) -> None:
     """Contradicting names, and a hint that is no JSON."""
     hint = {"scheduling.koordinator.sh/device-allocate-hint": "no JSON"}
     user.apply(*machine("n0"))
-    user.apply(asking("core-alone", **{"gpu-core": "100"}))
+    user.apply(asking("core-alone", **as_keywords({"gpu-core": "100"})))
     user.apply(asking("no-hint", gpu="100", annotations=hint))
 
     user.wait_for_refusal("core-alone", f"invalid resource device requests: [{GPU}-core]")

@@ -2,6 +2,7 @@
 
 import json
 import time
+from typing import Any
 
 import pytest
 from tests.e2e.controlplane import ControlPlane
@@ -110,7 +111,7 @@ def test_node_labels_and_taints_are_respected(user: User) -> None:
         node("ssd", labels={"disk": "ssd"}),
         node("dedicated", "64", taint="dedicated"),
     )
-    tolerant = {"tolerations": [{"key": "dedicated", "operator": "Exists"}]}
+    tolerant: dict[str, Any] = {"tolerations": [{"key": "dedicated", "operator": "Exists"}]}
     ssd = having("disk", "ssd")
 
     user.apply(

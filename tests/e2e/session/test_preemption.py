@@ -1,5 +1,7 @@
 """Important pods take the place of others, and everybody is told."""
 
+from typing import Any
+
 import pytest
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.session.manifests import (
@@ -12,7 +14,8 @@ from tests.e2e.session.manifests import (
 from tests.e2e.session.user import User
 from tests.e2e.waiting import eventually
 
-HIGH, LOW = {"priorityClassName": "high"}, {"priorityClassName": "low"}
+HIGH: dict[str, Any] = {"priorityClassName": "high"}
+LOW: dict[str, Any] = {"priorityClassName": "low"}
 CLASSES = (priority_class("high", 1000), priority_class("low", 10))
 DISRUPTED = "DisruptionTarget"
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.e2e.controlplane import ControlPlane
@@ -12,7 +13,7 @@ from tests.e2e.session.test_dry_run import koord
 from tests.e2e.session.user import SOON_S, User
 from tests.e2e.waiting import eventually
 
-MINE = {"schedulerName": "reserving"}
+MINE: dict[str, Any] = {"schedulerName": "reserving"}
 KIND = "reservations.scheduling.koordinator.sh"
 ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
 

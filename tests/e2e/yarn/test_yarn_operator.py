@@ -110,7 +110,7 @@ def test_capacity_follows_load_up_and_down(
             (0, "0", Amounts(9, 14745)),
         ):
             since_s = machine.uses(cpus, memory)
-            times.append(took(since_s, lambda limit=limit: yarn.own_limit() == limit))
+            times.append(took(since_s, lambda limit=limit: yarn.own_limit() == limit))  # type: ignore[misc]
         eventually(lambda: machine.shown() == {"cpu": "1k", "memory": "1639Mi"})
 
     assert max(times) < 2, times

@@ -72,7 +72,8 @@ def nested(path: Path, value: object) -> dict[str, Any]:
     """Return the JSON that has a value at a path."""
     for name in reversed(path):
         value = {name: value}
-    return dict(value)  # type: ignore[call-overload] # a path has a name at least
+    assert isinstance(value, dict)  # a path has a name at least
+    return value
 
 
 def schema_bounds(path: Path) -> Bounds:

@@ -137,7 +137,7 @@ def test_a_reader_that_goes_ends_the_program_quietly(tmp_path: Path, output: str
 def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, asked: list[str]) -> None:
     """Whoever redirects the output learns that it is not whole: exit code 1, no traceback."""
     (tmp_path / "cluster.yaml").write_text(NODE)
-    given = ["-f", tmp_path / "cluster.yaml"] if asked[0] == "schedule" else []
+    given = ["-f", str(tmp_path / "cluster.yaml")] if asked[0] == "schedule" else []
 
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(

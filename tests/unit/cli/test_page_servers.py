@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from tests.keywords import as_keywords
 from tests.unit.process.clients import ask, certificate_of
 from tests.unit.process.test_guard import Reviews, as_user
 
@@ -33,7 +34,7 @@ def settings(plain: str | None, **fields: Any) -> PageSettings:
         "key": None,
         "always_allowed": ALWAYS_ALLOWED,
     }
-    return PageSettings(plain=None if plain is None else (plain, 0), **(stated | fields))
+    return PageSettings(plain=None if plain is None else (plain, 0), **as_keywords(stated | fields))
 
 
 @contextmanager
@@ -60,7 +61,12 @@ def serving(
 def test_strangers_read_health_and_nothing_else() -> None:
     """On an address that others reach, in the clear as well; and change nothing."""
     changes: list[str] = []
-    with serving(settings(ANYWHERE), lambda text: changes.append(text) or text) as (port,):
+
+    def change(text: str) -> str:
+        changes.append(text)
+        return text
+
+    with serving(settings(ANYWHERE), change) as (port,):
         assert [ask(port, path).status for path in ALWAYS_ALLOWED] == [200, 200, 200]
         assert {ask(port, path).status for path in PAGES} == {403}
         for user, status in (("mallory", 401), ("bob", 403), ("", 403)):

@@ -184,7 +184,7 @@ def test_ctrl_c_keeps_what_there_is(tmp_path: Path) -> None:
     workload, path = tmp_path / "w.yaml", tmp_path / "r.html"
     workload.write_text(WORKLOAD.replace("horizon: 1h", "horizon: 100000h\nsampleEvery: 10m"))
     koord = Path(sys.executable).with_name("koord")
-    command = [koord, "simulate", "-w", workload, "--report", path, "-o", "json"]
+    command: list[str | Path] = [koord, "simulate", "-w", workload, "--report", path, "-o", "json"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as running:

@@ -4,6 +4,7 @@ import datetime as dt
 
 import pytest
 from msgspec.structs import replace
+from tests.keywords import as_keywords
 
 from koordinator.api.codec import to_manifest
 from koordinator.api.core import ResourceRequirements
@@ -54,9 +55,9 @@ def world_with(*objects: KubeObject) -> MemoryCluster:
     [
         ((), None),
         ((storage_class("plain"),), None),
-        ((storage_class("plain", **{IS_DEFAULT: "false"}),), None),
+        ((storage_class("plain", **as_keywords({IS_DEFAULT: "false"})),), None),
         ((storage_class("plain"), default_class("chosen")), "chosen"),
-        ((storage_class("chosen", **{BETA_IS_DEFAULT: "true"}),), "chosen"),
+        ((storage_class("chosen", **as_keywords({BETA_IS_DEFAULT: "true"})),), "chosen"),
         ((default_class("a"), default_class("chosen", NEW)), "chosen"),
         ((default_class("other"), default_class("chosen")), "chosen"),
     ],

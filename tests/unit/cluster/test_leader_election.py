@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from koordinator.api.core import MicroTime
 from koordinator.api.event import Event
 from koordinator.api.lease import Lease, LeaseSpec
-from koordinator.api.meta import KubeObject, ObjectMeta
+from koordinator.api.meta import ObjectMeta
 from koordinator.api.namespace import Namespace
 from koordinator.cluster.leader_election import LeaderElector
 from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.cluster.port import KindT
 from koordinator.foundation.clock import UTC, VirtualClock
 from koordinator.foundation.errors import BugError, ClusterError, InvalidError
 
@@ -28,13 +30,13 @@ class Bed(MemoryCluster):
         self.before_write: Callable[[], object] = lambda: None
         self.after_write: Callable[[], object] = lambda: None
 
-    def create(self, obj: KubeObject) -> KubeObject:
+    def create(self, obj: KindT) -> KindT:
         return self._hooked(super().create, obj)
 
-    def update(self, obj: KubeObject) -> KubeObject:
+    def update(self, obj: KindT) -> KindT:
         return self._hooked(super().update, obj)
 
-    def _hooked(self, write: Callable[[KubeObject], KubeObject], obj: KubeObject) -> KubeObject:
+    def _hooked(self, write: Callable[[KindT], KindT], obj: KindT) -> KindT:
         if not isinstance(obj, Lease):
             return write(obj)
         self.before_write()
@@ -76,8 +78,8 @@ def fail() -> None:
     raise ClusterError("connection reset")
 
 
-def at(offset_s: float) -> dt.datetime:
-    return dt.datetime.fromtimestamp(START_S + offset_s, UTC)
+def at(offset_s: float) -> MicroTime:
+    return MicroTime.fromtimestamp(START_S + offset_s, UTC)
 
 
 def test_the_first_candidate_creates_the_lease_and_leads(bed: Bed) -> None:
@@ -113,7 +115,9 @@ def test_a_renewal_moves_only_the_renew_time(bed: Bed) -> None:
 def test_a_lease_runs_out_by_the_clock_of_who_watches_it(bed: Bed) -> None:
     """Taken over once it has not changed for its duration, whatever times it has in it."""
     bed.candidate("a").attempt()
-    future = replace(bed.lease.spec, renew_time=bed.lease.spec.renew_time + dt.timedelta(days=1))
+    renewed = bed.lease.spec.renew_time
+    assert renewed is not None
+    future = replace(bed.lease.spec, renew_time=renewed + dt.timedelta(days=1))
     bed.update(replace(bed.lease, spec=future))
     elector = bed.candidate("b")
 

@@ -39,7 +39,7 @@ def families() -> Iterator[Metric]:
     restarted(cluster, clock, metrics=SchedulerMetrics(registry))
     RequestMetrics(registry).observe("GET", "200", "host", 0.1)
     ProcessCollector(registry=registry)
-    return registry.collect()
+    return iter(registry.collect())
 
 
 @pytest.fixture(scope="module")

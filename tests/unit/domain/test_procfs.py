@@ -46,5 +46,9 @@ def test_the_model_of_the_first_cpu() -> None:
     first = "processor : 0\nvendor_id\t: GenuineIntel\nmodel name\t: X 1\nflags\t: fpu mba\n"
     found = cpu_model(f"{first}\nprocessor : 1\nmodel name : Y\n")
 
-    assert (found.name, found.vendor, found.flags) == ("X 1", "GenuineIntel", {"fpu", "mba"})
+    assert (found.name, found.vendor, found.flags) == (
+        "X 1",
+        "GenuineIntel",
+        frozenset({"fpu", "mba"}),
+    )
     assert cpu_model("").vendor == ""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 from msgspec.structs import replace
+from tests.keywords import as_keywords
 from tests.worlds import node, pod
 
 from koordinator.api.core import ResourceRequirements
@@ -35,7 +36,10 @@ def reserving(annotation: str) -> Node:
 def test_former_resource_names_of_a_node_count_as_the_current_ones() -> None:
     """A node that old device plugins report still takes the pods; the current name goes first."""
     old = node(
-        "n", **{"kubernetes.io/gpu": 200, "kubernetes.io/rdma": 100, "koordinator.sh/rdma": 7}
+        "n",
+        **as_keywords(
+            {"kubernetes.io/gpu": 200, "kubernetes.io/rdma": 100, "koordinator.sh/rdma": 7}
+        ),
     )
     offered = as_offered(old).node.status.allocatable
 

@@ -31,7 +31,7 @@ def resolver(request: pytest.FixtureRequest) -> Resolver:
     """Return both ways to resolve a path; the first needs a kernel that has it."""
     if request.param is resolve_at_once and find_resolver() is not resolve_at_once:
         pytest.skip("the kernel has no openat2, or it is forbidden")
-    return request.param  # type: ignore[no-any-return]
+    return request.param
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from koordinator.api.node_slo import NodeSlo
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.faults import Fault
-from koordinator.manager import app
 from koordinator.manager.admission.quotas import mutate_quota
 from koordinator.manager.app import Manager, ManagerOptions
 from koordinator.manager.lookups import WatchLookup
+from koordinator.manager.mirror import Mirror
 from koordinator.manager.quota_view import QuotaView
 
 RECONCILERS = ("_reconcile_metric", "_reconcile_slo", "_reconcile_resource")
@@ -78,14 +78,14 @@ def test_a_controller_that_breaks_on_one_node_keeps_up_the_others(
 
 def test_a_node_that_cannot_be_taken_in_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """All others are kept up."""
-    own = app.Mirror.put
+    own = Mirror.put
 
     def broken(self: Any, obj: Any) -> Any:
         if obj.metadata.name == "evil":
             raise RecursionError
         return own(self, obj)
 
-    monkeypatch.setattr(app.Mirror, "put", broken)
+    monkeypatch.setattr(Mirror, "put", broken)
     world, faults = isolated()
 
     found = kept(world, "a", "evil", "b")

@@ -16,6 +16,7 @@ from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.namespace import Namespace
 from koordinator.cluster.leader_election import LeaderElector
 from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.cluster.port import KindT
 from koordinator.foundation.clock import VirtualClock
 from koordinator.process.leadership import Leadership, unique_identity
 
@@ -31,14 +32,14 @@ class Server(MemoryCluster):
         self.refused, self.renewed = threading.Event(), threading.Event()
         super().__init__(self.clock, strict_namespaces=True)
 
-    def create(self, obj: KubeObject) -> KubeObject:
+    def create(self, obj: KindT) -> KindT:
         try:
             return super().create(obj)
         except Exception:
             self.refused.set()
             raise
 
-    def update(self, obj: KubeObject) -> KubeObject:
+    def update(self, obj: KindT) -> KindT:
         stored = super().update(obj)
         self.renewed.set()
         return stored

@@ -1,10 +1,12 @@
 """Worlds that are checked when the test is over: every sum, count and index must still be true."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from tests import worlds
 
+from koordinator.api.meta import KubeObject
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator import Embedded
 
@@ -17,7 +19,7 @@ def world() -> Iterator[World]:
     """``tests.worlds.world``, with ``validate`` at the end."""
     made: list[ClusterState] = []
 
-    def make(*objects: object) -> ClusterState:
+    def make(*objects: KubeObject) -> ClusterState:
         made.append(worlds.world(*objects))
         return made[-1]
 
@@ -31,7 +33,7 @@ def embedded() -> Iterator[NewEmbedded]:
     """``tests.worlds.embedded``, with ``validate`` of the scheduler at the end."""
     made: list[Embedded] = []
 
-    def make(*objects: object, **options: object) -> Embedded:
+    def make(*objects: KubeObject, **options: Any) -> Embedded:
         made.append(worlds.embedded(*objects, **options))
         return made[-1]
 

@@ -108,7 +108,9 @@ def test_a_gated_pod_waits_for_its_gates(embedded: NewEmbedded) -> None:
     """It is no attempt; once they are gone it is scheduled."""
     one = embedded(node("n"), pod("p", schedulingGates=[{"name": "g"}]))
     assert one.scheduler.step() == []
-    assert one.scheduler.queue.get("default/p").message == "waiting for scheduling gates: [g]"
+    waiting = one.scheduler.queue.get("default/p")
+    assert waiting is not None
+    assert waiting.message == "waiting for scheduling gates: [g]"
 
     one.cluster.patch(Pod, "p", "default", {"spec": {"schedulingGates": []}})
     assert places(one.scheduler.step()) == {"p": "n"}

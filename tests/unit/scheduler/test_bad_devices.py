@@ -15,7 +15,7 @@ from koordinator.api.pod import Pod
 from koordinator.simulator import Embedded
 
 GPU = "koordinator.sh/gpu"
-HEADROOM = {GPU: 400, f"{GPU}-core": 400, f"{GPU}-memory-ratio": 400}
+HEADROOM: dict[str, Any] = {GPU: 400, f"{GPU}-core": 400, f"{GPU}-memory-ratio": 400}
 GPUS = configuration(plugins={"multiPoint": {"enabled": [{"name": "DeviceShare"}]}})
 HINT = "scheduling.koordinator.sh/device-allocate-hint"
 
@@ -166,7 +166,7 @@ def test_a_pod_that_asks_for_what_can_not_be_has_the_reason(
 ) -> None:
     """In its condition and its event."""
     asking = pod("p", requests=requests, annotations={HINT: hint} if hint else {})
-    plenty = {"nvidia.com/gpu": 8, **HEADROOM}
+    plenty: dict[str, Any] = {"nvidia.com/gpu": 8, **HEADROOM}
     one = embedded(node("n", **plenty), device("n", gpus=4), asking, config=GPUS)
     one.run_to_fixed_point()
 

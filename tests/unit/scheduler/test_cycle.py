@@ -1,6 +1,7 @@
 """Decisions on a state: ties, runs, transactions, orphans, kernels."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from tests.contract.scheduler.plugin_suite import fingerprint
+from tests.keywords import as_keywords
 from tests.unit.scheduler.conftest import World
 from tests.worlds import add, configuration, device, gpu_pod, near, node, pod, spread
 
@@ -85,7 +87,7 @@ def test_a_resource_that_was_unknown_so_far_is_seen(world: World) -> None:
     assert chosen(cycle, pod("q", cpu=1)) == "a"
     assert chosen(cycle, asked) is None
 
-    add(state, node("b", **{"example.com/new": 1}))
+    add(state, node("b", **as_keywords({"example.com/new": 1})))
     assert chosen(cycle, asked) == "b"
 
 
@@ -270,16 +272,17 @@ def test_compiled_kernels_equal_their_references(requested: IntArray, data: st.D
     codes = shortfalls.reference(*arguments)
     assert shortfalls.compiled(*arguments).tolist() == codes.tolist()
 
-    formulas = [(mean(), 2), (Balance(*asked()), 3), (mean(), 1)]
+    formulas: list[tuple[Any, int]] = [(mean(), 2), (Balance(*asked()), 3), (mean(), 1)]
     some = data.draw(arrays.arrays(np.int64, n, elements=st.integers(0, n - 1)))
     times = data.draw(arrays.arrays(np.int64, n, elements=st.integers(0, 9)))
     tables = [np.ascontiguousarray(table.T) for table in (requested, draw(n, 2), allocatable)]
-    runs = (np.zeros(0, np.int64),) * 3, (times, draw(N_RESOURCES), draw(2))
+    runs: tuple[Any, ...] = (np.zeros(0, np.int64),) * 3, (times, draw(N_RESOURCES), draw(2))
     places = some, np.zeros(0, np.int64)
     for rows, more, checks in itertools.product(places, runs, ([], [arguments[2:]])):
-        usage = (*tables, rows, *more)
+        usage: Any = (*tables, rows, *more)
         found = []
-        for how in (judge.compiled, judge.reference):
+        ways: tuple[Any, ...] = (judge.compiled, judge.reference)
+        for how in ways:
             fits, total = np.arange(n) % 3 != 1, np.arange(n)
             how(*usage, *judgements(checks, formulas), fits, total)
             found.append((fits.tolist(), total.tolist()))

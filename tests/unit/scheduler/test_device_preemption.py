@@ -1,6 +1,7 @@
 """Preemption sees which devices would come free, not only how many."""
 
 import json
+from typing import Any
 
 import msgspec
 from tests.unit.scheduler.conftest import NewEmbedded
@@ -11,7 +12,7 @@ from koordinator.api.pod import Pod
 from koordinator.scheduler.loop import Evicted
 
 GPU = "koordinator.sh/gpu"
-HEADROOM = {GPU: 400, f"{GPU}-core": 400, f"{GPU}-memory-ratio": 400}
+HEADROOM: dict[str, Any] = {GPU: 400, f"{GPU}-core": 400, f"{GPU}-memory-ratio": 400}
 GPUS = configuration(plugins={"multiPoint": {"enabled": [{"name": "DeviceShare"}]}})
 
 

@@ -1,6 +1,7 @@
 """Binds that fail: the place is given back, and the pod tried again."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tests.unit.scheduler.watches import only, places, restarted
 from tests.worlds import START_S, configuration, device, gpu_pod, node, pod
@@ -17,7 +18,7 @@ from koordinator.scheduler.loop import (
 )
 
 GPUS = configuration(plugins={"multiPoint": {"enabled": [{"name": "DeviceShare"}]}})
-GPU_NODE = {"koordinator.sh/gpu-core": 200, "koordinator.sh/gpu-memory-ratio": 200}
+GPU_NODE: dict[str, Any] = {"koordinator.sh/gpu-core": 200, "koordinator.sh/gpu-memory-ratio": 200}
 
 
 class Interfering(MemoryCluster):

@@ -1,7 +1,5 @@
 """Members whose victims are ending have places, all of them, and keep them until they are there."""
 
-from typing import Any
-
 import pytest
 from prometheus_client import CollectorRegistry
 from tests.unit.scheduler.test_gangs import group, members
@@ -29,10 +27,18 @@ class Stubborn(MemoryCluster):
 
     refused: tuple[str, ...] = ()
 
-    def delete(self, kind: type[KubeObject], name: str, *args: Any, **more: Any) -> Any:
+    def delete(
+        self,
+        kind_type: type[KubeObject],
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        grace_period_s: int | None = None,
+    ) -> None:
         if name in self.refused:
             raise ClusterError("try again later")
-        return super().delete(kind, name, *args, **more)
+        super().delete(kind_type, name, namespace, uid=uid, grace_period_s=grace_period_s)
 
 
 class SlowWorld:

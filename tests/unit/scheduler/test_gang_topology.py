@@ -370,7 +370,9 @@ def test_a_pod_with_a_selector_goes_near_to_those_with_the_same_one() -> None:
     on = {"enabled": [{"name": "Coscheduling"}]}
     only = {"enabled": [{"name": "Coscheduling", "weight": 1}], "disabled": [{"name": "*"}]}
     config = configuration(plugins={"permit": on, "score": only})
-    job = {"annotations": {"scheduling.koordinator.sh/network-topology-selector": "job"}}
+    job: dict[str, Any] = {
+        "annotations": {"scheduling.koordinator.sh/network-topology-selector": "job"}
+    }
     for layers in ([topology()], []):
         one = embedded(
             *layers, *nodes(1, 1, 1, 1, 1, 1), pod("a", 1, on="h4", **job), config=config
@@ -408,7 +410,9 @@ def test_the_scores_of_gathered_members_are_kept_on_demand() -> None:
 
 def test_members_that_avoid_each_other_do_so_beside_others_that_ask_for_the_same() -> None:
     """Two members may be anywhere, two not on one node; all ask for one CPU."""
-    apart = {"affinity": {"podAntiAffinity": near("apart", "kubernetes.io/hostname")}}
+    apart: dict[str, Any] = {
+        "affinity": {"podAntiAffinity": near("apart", "kubernetes.io/hostname")}
+    }
     free = [member(f"w-{n}", "w") for n in (0, 1)]
     shy = [member(f"w-{n}", "w", labels={"app": "apart"}, **apart) for n in (2, 3)]
     job = group("w", 4, **gather(must="RackLayer"))

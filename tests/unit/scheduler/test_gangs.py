@@ -46,12 +46,12 @@ def group(name: str, least: int, groups: Sequence[str] = (), **annotations: str)
     )
 
 
-def member(name: str, gang: str, cpu: int = 1, **more: Any) -> Pod:
+def member(name: str, gang: str, cpu: int | str = 1, **more: Any) -> Pod:
     labels = {"pod-group.scheduling.sigs.k8s.io": gang} | more.pop("labels", {})
     return pod(name, cpu, labels=labels, **more)
 
 
-def members(gang: str, count: int, cpu: int = 1, **more: Any) -> list[Pod]:
+def members(gang: str, count: int, cpu: int | str = 1, **more: Any) -> list[Pod]:
     return [member(f"{gang}-{index}", gang, cpu, **more) for index in range(count)]
 
 

@@ -17,7 +17,7 @@ CONFIGS = pytest.mark.parametrize(
     "config", [STOCK, JOBS, QUOTAS], ids=["pods", "jobs", "pods in quotas"]
 )
 ONLY = {"disabled": [{"name": "*"}], "enabled": [{"name": "Coscheduling"}]}
-NETWORK = {"name": "Coscheduling", "args": {"awareNetworkTopology": True}}
+NETWORK: dict[str, Any] = {"name": "Coscheduling", "args": {"awareNetworkTopology": True}}
 
 
 def busy(*objects: Any, config: Any) -> Any:

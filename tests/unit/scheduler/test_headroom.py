@@ -125,4 +125,5 @@ def test_a_change_of_very_many_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (bound.most(), bound.most(10)) == (3 - i, 4)
     for i in range(4):
         add(state, placed_on(pod(f"high{i}", cpu=1, priority=20), f"n{i}"))
+    assert bound is not None
     assert bound.most(10) == 0

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.keywords import as_keywords
 from tests.reservations import affinity, config, reservation
 from tests.unit.scheduler.conftest import NewEmbedded
 from tests.unit.scheduler.test_reservations import WEB, Played
@@ -47,7 +48,9 @@ def test_it_is_a_reservation_while_it_runs_and_is_ready(play: Any) -> None:
 def test_one_that_has_an_owner_takes_no_other(play: Any) -> None:
     """Whoever runs instead of it, such as a container runtime, has written who that is."""
     taken = json.dumps({"namespace": "default", "name": "trainer", "uid": "7"})
-    played = play(node("n", cpu=8), holder(**{CURRENT_OWNER.key: taken}), pod("p", 5, labels=WEB))
+    played = play(
+        node("n", cpu=8), holder(**as_keywords({CURRENT_OWNER.key: taken})), pod("p", 5, labels=WEB)
+    )
     assert played.nodes()["p"] == ""
 
     played.annotate("holder", {CURRENT_OWNER.key: None})
@@ -56,7 +59,7 @@ def test_one_that_has_an_owner_takes_no_other(play: Any) -> None:
 
 def test_one_whose_owner_cannot_be_read_takes_none(play: Any) -> None:
     """Somebody has it, and whoever wrote it is told."""
-    wrong = holder(**{CURRENT_OWNER.key: "trainer"})
+    wrong = holder(**as_keywords({CURRENT_OWNER.key: "trainer"}))
     played = play(node("n", cpu=8), wrong, pod("p", 5, labels=WEB))
 
     assert played.nodes()["p"] == ""

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.keywords import as_keywords
 from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import team
 from tests.unit.scheduler.test_gangs import condition, group, member, members, placed
@@ -264,7 +265,9 @@ def test_the_right_gpus_are_freed() -> None:
     """Amounts alone would do with the cheaper pod, but only one of them is in the way."""
     one = world(
         node(
-            "n", cpu=64, **{"koordinator.sh/gpu-core": 200, "koordinator.sh/gpu-memory-ratio": 200}
+            "n",
+            cpu=64,
+            **as_keywords({"koordinator.sh/gpu-core": 200, "koordinator.sh/gpu-memory-ratio": 200}),
         ),
         device("n", gpus=2),
         gpu_pod("half", on="n", minors=[0], gpu_core=50, gpu_memory_ratio=50),

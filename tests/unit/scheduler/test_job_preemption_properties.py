@@ -130,7 +130,7 @@ def test_nobody_goes_in_vain_for_gpus(
     jobs: list[tuple[int, list[int], int]], ended: list[int]
 ) -> None:
     """Which GPUs a victim has matters, not only how many."""
-    total = {"koordinator.sh/gpu-core": 300, "koordinator.sh/gpu-memory-ratio": 300}
+    total: dict[str, Any] = {"koordinator.sh/gpu-core": 300, "koordinator.sh/gpu-memory-ratio": 300}
     one = embedded(
         *(node(f"n{i}", cpu=64, **total) for i in range(2)),
         *(device(f"n{i}", gpus=3) for i in range(2)),

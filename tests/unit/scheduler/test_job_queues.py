@@ -295,7 +295,7 @@ def test_a_job_whose_start_failed_is_first_again_but_after_its_backoff() -> None
     assert popped is not None
     gate.append(QueueGate("JobQueue", "waits"))
     queue.fail(popped, "refused", START_S)
-    assert popped.state is QueueState.GATED
+    assert popped.state == QueueState.GATED
 
     gate.clear()
     queue.release([popped.key, "default/missing"], START_S)
@@ -361,4 +361,4 @@ def test_everything_that_fits_starts_in_the_end(
 
     waiting = [p for p in one.cluster.list(Pod).items if not p.spec.node_name]
     assert waiting == []
-    assert queues_of(one).validate() is None
+    queues_of(one).validate()

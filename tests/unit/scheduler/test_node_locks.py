@@ -1,18 +1,22 @@
 """Nodes whose device plugin serves one pod at a time are locked for it before the bind."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from tests.worlds import START_S, configuration, device, node, pod
 
 from koordinator.api.device import Device
+from koordinator.api.kubescheduler import FeatureGates
+from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.simulator import Embedded
 
 LOCK = "cambricon.com/dsmlu.lock"
 GPU = "koordinator.sh/gpu"
-HEADROOM = {f"{GPU}.shared": 400, f"{GPU}-core": 400, f"{GPU}-memory": "320Gi"}
-PART = {f"{GPU}.shared": 1, f"{GPU}-core": 25, f"{GPU}-memory": "6Gi"}
+HEADROOM: dict[str, Any] = {f"{GPU}.shared": 400, f"{GPU}-core": 400, f"{GPU}-memory": "320Gi"}
+PART: dict[str, str | int] = {f"{GPU}.shared": 1, f"{GPU}-core": 25, f"{GPU}-memory": "6Gi"}
 MLUS = configuration(plugins={"multiPoint": {"enabled": [{"name": "DeviceShare"}]}})
 
 
@@ -32,8 +36,8 @@ def locked_node(text: str) -> Node:
     )
 
 
-def scheduled(*objects: object, gates: set[str]) -> Embedded:
-    one = Embedded(MLUS, now_s=START_S, gates=gates)
+def scheduled(*objects: KubeObject, gates: set[str]) -> Embedded:
+    one = Embedded(MLUS, now_s=START_S, gates=FeatureGates(frozenset(gates)))
     one.load(objects)
     one.scheduler.step()
     return one

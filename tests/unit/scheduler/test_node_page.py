@@ -1,6 +1,7 @@
 """What /apis/v1/nodes/NAME tells: the fields of koord-scheduler, some spelt as in Go."""
 
 import pytest
+from tests.keywords import as_keywords
 from tests.worlds import MIB, near, node, pod, world
 
 from koordinator.foundation.errors import NotFoundError
@@ -12,7 +13,7 @@ CLAIM = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
 def test_a_node_shows_what_is_taken_and_left() -> None:
     """CPU in milli-CPU, memory in bytes; containers that ask for nothing count as a little."""
     state = world(
-        node("n", cpu=4, memory="1Gi", pods=9, **{"example.com/gpu": 2}),
+        node("n", cpu=4, memory="1Gi", pods=9, **as_keywords({"example.com/gpu": 2})),
         pod("p", "1500m", on="n", requests={"example.com/gpu": 1}),
         pod("q", on="n"),
     )

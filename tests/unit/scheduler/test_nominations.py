@@ -1,9 +1,11 @@
 """A pod that waits for its victims to go has a node, and keeps it until it is there."""
 
 import pytest
+from tests.keywords import as_keywords
 from tests.unit.scheduler.watches import places
 from tests.worlds import START_S, node, placed_on, pod
 
+from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
@@ -19,7 +21,7 @@ GRACE_S = 600.0
 class SlowWorld:
     """A cluster in which deleted pods take their time; ``end`` is the end of one."""
 
-    def __init__(self, *objects: object) -> None:
+    def __init__(self, *objects: KubeObject) -> None:
         self.clock = VirtualClock(START_S)
         self.cluster = MemoryCluster(self.clock, immediate_pod_deletion=False)
         self.cluster.load(list(objects))
@@ -119,7 +121,7 @@ def test_many_preempt_at_once(first: int) -> None:
     as long as there are places; each is nominated, and nobody else has to go.
     """
     running = [placed_on(low, "n") for low in crowd("low", 10, 100)]
-    world = SlowWorld(node("n", cpu=40, **{"example.com/foo": 10}), *running)
+    world = SlowWorld(node("n", cpu=40, **as_keywords({"example.com/foo": 10})), *running)
     medium = crowd("medium", 10, 200)
     world.cluster.load(medium[:first])
     world.run()

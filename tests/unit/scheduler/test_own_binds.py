@@ -48,11 +48,11 @@ class _Copies:
 
 
 class _FarCluster(MemoryCluster):
-    def watch(
+    def watch(  # type: ignore[override] # the port's
         self,
         kind_types: Sequence[type[KubeObject]],
         field_selectors: Mapping[type[KubeObject], str] = NO_SELECTORS,
-    ) -> Watch:  # type: ignore[override]  # the port's
+    ) -> Watch:
         return _Copies(super().watch(kind_types, field_selectors))
 
 

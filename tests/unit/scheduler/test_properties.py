@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.keywords import as_keywords
 from tests.strategies import clusters, devices, nodes, pods
 from tests.worlds import add, configuration, device, embedded, node, pod, renamed, world
 
@@ -128,7 +129,11 @@ def _assert_same_as_from_scratch(
 def test_a_larger_gpu_changes_what_bytes_of_memory_are_worth_everywhere(policy: str) -> None:
     """Also on nodes whose own devices are as before."""
     memory = "koordinator.sh/gpu-memory"
-    cluster = [part for n in "ab" for part in (node(n, **{memory: "640Gi"}), device(n, 4, "16Gi"))]
+    cluster = [
+        part
+        for n in "ab"
+        for part in (node(n, **as_keywords({memory: "640Gi"})), device(n, 4, "16Gi"))
+    ]
     state = world(*cluster)
     (profile,) = build_profiles(
         packing("LeastAllocated", "DeviceShare", policy), state.axis
@@ -144,7 +149,7 @@ def test_prices_are_solved_for_although_a_node_holds_more_than_it_has() -> None:
     """Its cpu is less than none left, and pods want one of two models."""
     model = {"node.koordinator.sh/gpu-model": "A100"}
     share = {"koordinator.sh/gpu-memory-ratio": 50}
-    gpus = {"koordinator.sh/gpu-memory-ratio": 400}
+    gpus: dict[str, Any] = {"koordinator.sh/gpu-memory-ratio": 400}
     state = world(
         *(node("a", labels=model, **gpus), device("a"), pod("b", cpu=99, on="a")),
         *(node("c", **gpus), device("c")),
@@ -286,7 +291,7 @@ def _assert_fits(where: Node, bound: Sequence[Pod]) -> None:
 
 def test_gpus_are_shared_to_the_last_percent() -> None:
     """Two nodes with two GPUs each take eight halves and no ninth."""
-    gpus = {"koordinator.sh/gpu-memory-ratio": 200}
+    gpus: dict[str, Any] = {"koordinator.sh/gpu-memory-ratio": 200}
     cluster = [part for name in "ab" for part in (node(name, **gpus), device(name, gpus=2))]
     pending = [
         pod(f"p{index}", requests={"koordinator.sh/gpu-memory-ratio": 50}) for index in range(9)

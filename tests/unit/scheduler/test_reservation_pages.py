@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.keywords import as_keywords
 from tests.reservations import config, reservation, uid
 from tests.unit.scheduler.conftest import NewEmbedded
 from tests.unit.scheduler.test_holding_pods import FOR_WEB, holder
@@ -87,7 +88,7 @@ def test_host_ports_are_shown_by_address(page: Any) -> None:
 def test_a_pod_that_holds_for_others_shows_its_owner(page: Any) -> None:
     """It is there before it is ready, and has an owner if one is written on it."""
     owner = {"namespace": "default", "name": "trainer", "uid": "7"}
-    taken = holder(**{CURRENT_OWNER.key: json.dumps(owner)})
+    taken = holder(**as_keywords({CURRENT_OWNER.key: json.dumps(owner)}))
     (item,) = page(taken)["items"]
     assert (item["kind"], item["namespace"], item["available"]) == ("Pod", "default", True)
     assert (item["allocateOnce"], item["allocatePolicy"]) == (True, "Aligned")

@@ -49,7 +49,7 @@ class Played:
     def delete(self, kind: type[KubeObject], name: str) -> "Played":
         """Delete at once."""
         namespace = "default" if kind.NAMESPACED else ""
-        grace = {"grace_period_s": 0} if kind is Pod else {}
+        grace: dict[str, Any] = {"grace_period_s": 0} if kind is Pod else {}
         self.one.cluster.delete(kind, name, namespace, **grace)
         self.outcomes += self.one.run_to_fixed_point()
         return self

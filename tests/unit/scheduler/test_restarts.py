@@ -1,5 +1,7 @@
 """Nodes come and go, schedulers restart: what counts is what is stored."""
 
+from typing import Any
+
 import numpy as np
 from tests.unit.scheduler.conftest import NewEmbedded
 from tests.unit.scheduler.watches import later, only, places, restarted
@@ -15,7 +17,7 @@ from koordinator.scheduler.loop import (
 from koordinator.scheduler.queue import QueueState
 
 GPUS = configuration(plugins={"multiPoint": {"enabled": [{"name": "DeviceShare"}]}})
-GPU_NODE = {"koordinator.sh/gpu-core": 200, "koordinator.sh/gpu-memory-ratio": 200}
+GPU_NODE: dict[str, Any] = {"koordinator.sh/gpu-core": 200, "koordinator.sh/gpu-memory-ratio": 200}
 
 
 def test_pods_of_a_node_that_is_gone_count_again_when_it_returns(embedded: NewEmbedded) -> None:

@@ -181,7 +181,7 @@ def _texts(node: ast.AST) -> Iterator[str]:
             yield text
             return
         case ast.JoinedStr(values=parts):
-            yield "".join(p.value if isinstance(p, ast.Constant) else "x" for p in parts)
+            yield "".join(str(p.value) if isinstance(p, ast.Constant) else "x" for p in parts)
             return
     for child in ast.iter_child_nodes(node):
         yield from _texts(child)

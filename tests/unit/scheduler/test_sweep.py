@@ -4,6 +4,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.keywords import as_keywords
 from tests.worlds import HOSTNAME, START_S, ZONE, near, node, pod
 
 from koordinator.api.node import Node
@@ -64,7 +65,7 @@ def _node(name: str, own: str) -> Node:
         zone=f"zone-{own[-1]}",
         labels={"disk": own},
         taints=[f"soft={own}:PreferNoSchedule"],
-        **{f"example.com/{own}": 2},
+        **as_keywords({f"example.com/{own}": 2}),
     )
 
 

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 
 import pytest
+from tests.keywords import as_keywords
 from tests.reservations import affinity, reservation
 from tests.unit.scheduler.conftest import NewEmbedded
 from tests.unit.scheduler.test_gang_topology import by_node, gather, nodes, topology
@@ -141,7 +142,7 @@ def test_members_get_the_devices_that_are_kept_for_them(embedded: NewEmbedded) -
     )
     one = world(
         embedded,
-        node("h1", 8, labels=RACK, **dict.fromkeys(names, 400)),
+        node("h1", 8, labels=RACK, **as_keywords(dict.fromkeys(names, 400))),
         device("h1", gpus=4),
         kept,
         group("w", 3, **gather()),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.keywords import as_keywords
 from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import put, team
 from tests.unit.scheduler.test_gang_topology import gather, topology
@@ -71,7 +72,7 @@ FULL_QUOTA = [
 def machine(name: str, cpu: int) -> KubeObject:
     number = sum(map(ord, name))
     labels = {"hall": f"p{number % 2}", "rack": f"r{number % 4}"}
-    return node(name, cpu, labels=labels, **dict.fromkeys(GPU, 200))
+    return node(name, cpu, labels=labels, **as_keywords(dict.fromkeys(GPU, 200)))
 
 
 def happen(one: Embedded, number: int, event: Sequence[Any]) -> None:
@@ -102,7 +103,8 @@ def happen(one: Embedded, number: int, event: Sequence[Any]) -> None:
 def happen_to_one(one: Embedded, number: int, what: str, index: int, *more: int) -> None:
     """Change one of the pods, empty nodes or gangs that there are, if there are any."""
     used = {stored.spec.node_name for stored in one.cluster.list(Pod).items}
-    kind: type[KubeObject] = {"delete": Pod, "lose": Node}.get(what, PodGroup)
+    kinds: dict[str, type[KubeObject]] = {"delete": Pod, "lose": Node}
+    kind = kinds.get(what, PodGroup)
     there = [o.metadata for o in one.cluster.list(kind).items]
     if what == "lose":
         there = [meta for meta in there if meta.name not in used]

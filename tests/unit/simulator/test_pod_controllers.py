@@ -177,7 +177,7 @@ def test_names_are_the_same_every_time_and_differ_among_many() -> None:
 
 def test_pods_of_a_stateful_set_have_numbers_and_claims() -> None:
     """A claim that is there is kept, and so is a pod."""
-    claim = {
+    claim: dict[str, Any] = {
         "metadata": {"name": "data"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     }

@@ -1,5 +1,7 @@
 """Volumes in a world without a controller manager."""
 
+from typing import Any
+
 from tests.worlds import HOSTNAME, made, node, pod
 
 from koordinator.api.meta import KubeObject
@@ -7,7 +9,7 @@ from koordinator.scheduler.loop import Bound
 from koordinator.simulator import schedule
 
 
-def disk(name: str, on: str, **fields: object) -> KubeObject:
+def disk(name: str, on: str, **fields: Any) -> KubeObject:
     here = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [on]}]}
     return made(
         "PersistentVolume",

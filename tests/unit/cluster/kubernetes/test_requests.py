@@ -1,5 +1,6 @@
 """What becomes of a request that isn't simply answered."""
 
+from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
 
@@ -184,7 +185,11 @@ def test_requests_are_observed(server: ScriptedServer) -> None:
     server.on(GET, fail(404))
     server.on(POST, hang_up)
     with server.cluster(observe=lambda *request: seen.append(request)) as cluster:
-        for call in (lambda: cluster.get(Node, "n"), lambda: cluster.create(NODE)):
+        calls: tuple[Callable[[], object], ...] = (
+            lambda: cluster.get(Node, "n"),
+            lambda: cluster.create(NODE),
+        )
+        for call in calls:
             with pytest.raises(ClusterError):
                 call()
 

@@ -106,7 +106,7 @@ class MigrationMachine(RuleBasedStateMachine):
         }
         self.faulty.fault = "none"
         self.descheduler = Descheduler(
-            self.faulty,  # type: ignore[arg-type] -- all but its faults is the cluster's
+            self.faulty,  # all but its faults is the cluster's
             self.clock,
             decode_descheduler_configuration(data, "test"),
             source="test",

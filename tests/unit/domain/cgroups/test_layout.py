@@ -6,6 +6,7 @@ from koordinator.api.node_slo import CgroupPath, HostApplication
 from koordinator.api.qos import KubeQos
 from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.path_component import PathComponent
 
 SYSTEMD = CgroupLayout(CgroupDriver.SYSTEMD)
 CGROUPFS = CgroupLayout(CgroupDriver.CGROUPFS)
@@ -33,8 +34,8 @@ CGROUPFS = CgroupLayout(CgroupDriver.CGROUPFS)
 )
 def test_folders_of_pods(qos: KubeQos, systemd: str, cgroupfs: str) -> None:
     """As the kubelet names them with each driver."""
-    assert SYSTEMD.pod(qos, "ab-cd") == systemd
-    assert CGROUPFS.pod(qos, "ab-cd") == cgroupfs
+    assert SYSTEMD.pod(qos, PathComponent("ab-cd")) == systemd
+    assert CGROUPFS.pod(qos, PathComponent("ab-cd")) == cgroupfs
 
 
 def test_folders_of_containers() -> None:

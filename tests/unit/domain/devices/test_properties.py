@@ -102,7 +102,7 @@ def machines(draw: st.DrawFn) -> NodeDevices:
 
 @st.composite
 def claims(draw: st.DrawFn) -> DeviceClaim:
-    joint = draw(st.sampled_from(JOINTS))
+    joint: dict[str, Any] | None = draw(st.sampled_from(JOINTS))
     if joint is not None and draw(st.booleans()):
         joint = {**joint, "requiredScope": "SamePCIe"}
     return claim(
@@ -221,8 +221,8 @@ def test_the_table_of_many_nodes_says_what_the_choice_says(
         assert set(map(repr, expected)) == {repr(plan.never)}
         return
     for _ in range(2):
-        found = [plan.shortage(_state(plan, on, state)) for state in states]
-        assert found == [e if isinstance(e, DeviceShortage) else None for e in expected]
+        short = [plan.shortage(_state(plan, on, state)) for state in states]
+        assert short == [e if isinstance(e, DeviceShortage) else None for e in expected]
 
 
 def _state(plan: DevicePlan, on: NodeDevices, usage: DeviceUsage) -> State:

@@ -1,5 +1,7 @@
 """Compiled loops over many nodes and the array code that they must agree with."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -45,11 +47,12 @@ def test_which_devices_fit(  # noqa: PLR0917 (the arguments of the loop)
     left = left - used
     holders = (used.sum(axis=2) > 0).astype(np.int64)
     nothing = np.zeros_like(asked)
-    arguments = (left, left, holders, taken, rows, np.zeros_like(rows))
+    arguments: list[Any] = [left, left, holders, taken, rows, np.zeros_like(rows)]
     arguments += (asked, enough, np.zeros_like(enough), nothing, False)
     want, found = np.zeros((2, 3, len(rows)), np.int64)
     before = 5
-    for out, judge in ((want, judge_devices.reference), (found, judge_devices.compiled)):
+    ways: tuple[Any, ...] = (want, judge_devices.reference), (found, judge_devices.compiled)
+    for out, judge in ways:
         out[0] = before
         judge(*arguments, 3, out)
 

@@ -45,7 +45,7 @@ def numa_nodes(draw: st.DrawFn) -> NumaNode:
         ledger.add(str(number), NumaAllocation(cpus, zones))
     node = numa_node(layout, ledger)
     zones = {
-        zone: {**here, "hugepages-2Mi": 8 << 21} if draw(st.booleans()) else here
+        zone: {**here, "hugepages-2Mi": 8 << 21} if draw(st.booleans()) else dict(here)
         for zone, here in node.zones.items()
     }
     unusable = draw(st.sampled_from((0, 0b1001)))

@@ -6,6 +6,7 @@ from koordinator.api.annotations.quota import NAMESPACES, SHARED_WEIGHT, TOTAL_R
 from koordinator.api.codec import decode
 from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
 from koordinator.domain.quota import QuotaPod, QuotaSpec, QuotaTree
+from koordinator.foundation.quantity import Quantity
 
 CHIP = "example.com/chip"
 PREFIX = "quota.scheduling.koordinator.sh/"
@@ -40,7 +41,9 @@ def quota(
     written: dict[str, str] = {}
     for codec, value in ((SHARED_WEIGHT, weight), (TOTAL_RESOURCE, total)):
         if value is not None:
-            written[codec.key] = codec.write({key: str(amount) for key, amount in value.items()})
+            written[codec.key] = codec.write(
+                {key: Quantity.parse(str(amount)) for key, amount in value.items()}
+            )
     if bound:
         written |= NAMESPACES.entry(bound)
     return decode(

@@ -116,7 +116,7 @@ class Model:
             self.check_quota(reference, name)
         for name in RESOURCES:
             below = sum(reference.limited_request(c, name) for c in reference.children(ROOT_QUOTA))
-            stray = reference.specs | {DEFAULT_QUOTA: UNSHARED}
+            stray = {**reference.specs, DEFAULT_QUOTA: UNSHARED}
             strays = Reference(stray, reference.pods).request(DEFAULT_QUOTA, name)
             assert figures_of(self.tree, ROOT_QUOTA).request.get(name, 0) == below + strays
 

@@ -1,6 +1,7 @@
 """The status of reservations over time."""
 
 import datetime as dt
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -126,7 +127,7 @@ def test_with_its_first_owner_a_reservation_used_once_has_succeeded() -> None:
         ({"ttl": "1h", "expires": "2023-11-14T23:30:00Z"}, CREATED_S + 3600),
     ],
 )
-def test_the_earlier_time_ends_it(fields: dict[str, str], expected: float | None) -> None:
+def test_the_earlier_time_ends_it(fields: dict[str, Any], expected: float | None) -> None:
     """A ttl of 0 switches off both."""
     assert lifecycle.expires_s(reservation("r", 1, on="n", **fields)) == expected
 

@@ -336,7 +336,10 @@ def test_the_same_on_cgroup_v2() -> None:
     world = World(version=CgroupVersion.V2)
     world.slo(cpu_suppress_threshold_percent=70)
     ls, be = ls_and_be(world)
-    batch = {"kubernetes.io/batch-cpu": 500, "kubernetes.io/batch-memory": "1Gi"}
+    batch: dict[str, str | int] = {
+        "kubernetes.io/batch-cpu": 500,
+        "kubernetes.io/batch-memory": "1Gi",
+    }
     limited = world.add(pod("limited", "BE", requests=batch, limits=batch))
     cores = {ls.folder: 0.5, be.folder: 4.0, limited.folder: 0.2}
     world.seconds(5, cores)
@@ -396,7 +399,10 @@ def test_whatever_the_machine_does_the_agent_lives_and_puts_things_right(seed: i
     world.slo(cpu_suppress_threshold_percent=70, memory_evict_threshold_percent=70)
     world.cluster.create(NodeMetric(metadata=ObjectMeta(name="n1")))
     ls, be = ls_and_be(world)
-    batch = {"kubernetes.io/batch-cpu": 500, "kubernetes.io/batch-memory": "1Gi"}
+    batch: dict[str, str | int] = {
+        "kubernetes.io/batch-cpu": 500,
+        "kubernetes.io/batch-memory": "1Gi",
+    }
     limited = world.add(pod("limited", "BE", requests=batch, limits=batch))
     cores = {ls.folder: 3.5, be.folder: 2.0, limited.folder: 0.3}
     world.seconds(5, cores)

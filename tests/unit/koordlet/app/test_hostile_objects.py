@@ -36,7 +36,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.qos import KubeQos
 from koordinator.api.volume import PersistentVolumeClaim, PersistentVolumeClaimSpec
 from koordinator.cluster.memory.server import MemoryCluster
-from koordinator.cluster.port import EventType, WatchEvent
+from koordinator.cluster.port import EventType, KindT, WatchEvent
 from koordinator.domain.cgroups.files import CgroupFile, CgroupVersion, cgroup_path
 from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
 from koordinator.foundation.clock import VirtualClock
@@ -144,7 +144,7 @@ class TrappedNode:
         self.agent = Koordlet(
             self.following,  # type: ignore[arg-type]
             self.clock,
-            host=self.host,  # type: ignore[arg-type]
+            host=self.host,
             gpus=NoGpus(),
             chance=np.random.default_rng(1),
             options=KoordletOptions(
@@ -223,8 +223,8 @@ class TrappedNode:
                     case _:
                         (folder / name).symlink_to(self.root / "trap" / name)
         (self.root / "trap/own").write_text(CANARY)
-        for folder in self.own:  # and what a tenant can't, but a careless operator might
-            Path(folder).mkdir()
+        for own in self.own:  # and what a tenant can't, but a careless operator might
+            Path(own).mkdir()
         Path(f"{self.own[2]}/link").symlink_to(self.root / "trap/own")
         Path(f"{self.own[1]}/link").symlink_to(self.root / "trap/own")
         os.mkfifo(f"{self.own[2]}/fifo")
@@ -360,9 +360,7 @@ def node_json() -> Any:
     return tree
 
 
-def variants(
-    tree: Any, kind: type[KubeObject], hostile: Sequence[str], share: int
-) -> Iterator[KubeObject]:
+def variants(tree: Any, kind: type[KindT], hostile: Sequence[str], share: int) -> Iterator[KindT]:
     """Yield the object with every string replaced in turn, as far as the API's types take it.
 
     Every string on one of the nodes, the texts in turn.

@@ -113,7 +113,10 @@ def test_cookies_of_containers(tree: Tree) -> None:
 
 def test_batch_resources_of_the_node_and_of_containers(tree: Tree) -> None:
     """In the units of the API: thousandths of a CPU, bytes."""
-    batch = {"kubernetes.io/batch-cpu": 200, "kubernetes.io/batch-memory": "64Mi"}
+    batch: dict[str, str | int] = {
+        "kubernetes.io/batch-cpu": 200,
+        "kubernetes.io/batch-memory": "64Mi",
+    }
     view = tree.add_pod(pod("a", "BE", requests=batch, limits=batch))
     made = snapshot(tree, view)
 

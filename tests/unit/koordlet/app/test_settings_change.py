@@ -100,7 +100,10 @@ def test_from_cpu_sets_to_quota_nothing_is_refused(version: CgroupVersion) -> No
     """Quotas of pods go before their tier gets a lower one, in the same second."""
     world = World(version=version)
     world.add(pod("ls", "LS", requests={"cpu": 1}))
-    batch = {"kubernetes.io/batch-cpu": 4000, "kubernetes.io/batch-memory": "1Gi"}
+    batch: dict[str, str | int] = {
+        "kubernetes.io/batch-cpu": 4000,
+        "kubernetes.io/batch-memory": "1Gi",
+    }
     job = world.add(pod("be", "BE", requests=batch, limits=batch))
     on = {"enable": True, "cpuSuppressThresholdPercent": 20}
     follow(world, resourceUsedThresholdWithBE=on | {"cpuSuppressPolicy": "cpuset"})

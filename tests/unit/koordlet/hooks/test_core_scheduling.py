@@ -11,7 +11,7 @@ from koordinator.koordlet.intents import SetCgroup, SetCoreCookie, SetFile
 
 GROUP = "koordinator.sh/core-sched-group-id"
 POLICY = "koordinator.sh/core-sched-policy"
-NEEDS = {"requests": {"cpu": 1}}
+NEEDS: dict[str, Any] = {"requests": {"cpu": 1}}
 FULL = {**NEEDS, "limits": {"cpu": 1}}
 
 

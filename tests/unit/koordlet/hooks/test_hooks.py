@@ -116,7 +116,7 @@ def cpuset_of(
     return values(planned, CgroupFile.CPUSET).get(view.containers[0].folder)
 
 
-NEEDS = {"requests": {"cpu": 1}}
+NEEDS: dict[str, Any] = {"requests": {"cpu": 1}}
 BOUND = pod("b", "LSR", annotations={STATUS: '{"cpuset":"0,8"}'}, **NEEDS)
 
 
@@ -137,7 +137,10 @@ def test_pods_with_numa_nodes_use_the_shared_cpus_of_those() -> None:
 
 def test_cpus_for_the_system_and_reserved_ones_are_not_shared() -> None:
     """Pods of class SYSTEM get theirs."""
-    keys = {"system_qos_resource": '{"cpuset":"1"}', "reservation": '{"reservedCPUs":"0"}'}
+    keys: dict[str, Any] = {
+        "system_qos_resource": '{"cpuset":"1"}',
+        "reservation": '{"reservedCPUs":"0"}',
+    }
 
     assert cpuset_of(pod("a", "SYSTEM", **NEEDS), **keys) == "1"
     assert cpuset_of(pod("a", "LS", **NEEDS), **keys) == "2-15"
@@ -251,7 +254,8 @@ def test_oom_scores(annotations: dict[str, str], scores: dict[str, int]) -> None
     """By container, then by pod; a bad one is left out, not clamped."""
     tree = Tree()
     keys = {f"koordinator.sh/{key}": text for key, text in annotations.items()}
-    amounts = {"cpu": 1, "memory": "1Gi"}  # Guaranteed: anything the kubelet would give is allowed
+    # Guaranteed: anything the kubelet would give is allowed
+    amounts: dict[str, str | int] = {"cpu": 1, "memory": "1Gi"}
     view = tree.add_pod(pod("a", containers=2, annotations=keys, requests=amounts, limits=amounts))
 
     found = plan_oom_scores(tree.view(view))
@@ -272,7 +276,7 @@ def test_oom_scores(annotations: dict[str, str], scores: dict[str, int]) -> None
     ],
 )
 def test_no_pod_spares_itself_more_than_its_class(
-    resources: dict[str, dict[str, int]], priority: int | None, least: int
+    resources: dict[str, Any], priority: int | None, least: int
 ) -> None:
     """With -1000 the kernel would end everybody else first: the author of a pod may not say so."""
     tree = Tree()

@@ -36,7 +36,7 @@ def memory(**settings: Any) -> Any:
 def test_memory_high_lies_between_request_and_limit() -> None:
     """4 GiB, 10 GiB and 80 %: on a page boundary."""
     tree = Tree()
-    sizes = {"requests": {"memory": "4Gi"}, "limits": {"memory": "10Gi"}}
+    sizes: dict[str, Any] = {"requests": {"memory": "4Gi"}, "limits": {"memory": "10Gi"}}
     view = tree.add_pod(pod("a", "LS", **sizes))
 
     planned = plan_memory_qos(tree.view(view, slo=memory(throttlingPercent=80)))

@@ -12,7 +12,7 @@ from koordinator.manager.admission.quotas import mutate_quota, validate_quota
 from koordinator.manager.admission.request import Denial
 
 PREFIX = "quota.scheduling.koordinator.sh/"
-TREE_7 = {f"{PREFIX}tree-id": "7"}
+TREE_7: dict[str, Any] = {f"{PREFIX}tree-id": "7"}
 
 
 def sized(

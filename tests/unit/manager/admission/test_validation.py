@@ -27,9 +27,9 @@ def asks(**amounts: str) -> Any:
     return {"resources": {"requests": amounts}}
 
 
-def labelled(qos: str, priority: int | None = None, **requests: str) -> Any:
+def labelled(qos: str, priority: int | None = None, **requests: Any) -> Any:
     """Return a pod of a QoS class."""
-    spec = {} if priority is None else {"priority": priority}
+    spec: dict[str, Any] = {} if priority is None else {"priority": priority}
     return pod(asks(**requests), labels={QOS: qos} if qos else {}, **spec)
 
 

@@ -147,7 +147,8 @@ def test_what_did_not_change_is_not_checked() -> None:
 
 def test_selectors_must_select() -> None:
     """Neither missing nor empty."""
-    for selector in (None, {}):
+    selectors: tuple[dict[str, Any] | None, ...] = (None, {})
+    for selector in selectors:
         entry = {"name": "n1", "nodeSelector": selector}
         assert refusal(config(colocation={"nodeConfigs": [entry]}))["message"] == (
             "nodeConfigs NodeSelector must not empty error! "

@@ -37,7 +37,7 @@ def rendered(found: SloConfig, old: NodeSloSpec | None = None, **meta: Any) -> A
     return to_manifest(NodeSlo(metadata=ObjectMeta(name="n"), spec=spec)).get("spec")
 
 
-DEFAULT_SLO = {
+DEFAULT_SLO: dict[str, Any] = {
     "resourceUsedThresholdWithBE": {
         "enable": False,
         "cpuSuppressThresholdPercent": 65,

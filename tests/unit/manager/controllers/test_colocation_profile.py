@@ -150,7 +150,7 @@ def test_no_more_pods_are_changed_at_once_than_the_flags_say() -> None:
     for number in range(8):
         world.pod(f"p{number}")
     world.profile()
-    counts = []
+    counts: list[int] = []
     for _ in range(4):
         world.run(0.0 if not counts else 30.0)
         counts.append(sum(world.team(f"p{number}") == "data" for number in range(8)))

@@ -100,7 +100,7 @@ def test_an_idle_node_gives_its_capacity_but_for_the_margin() -> None:
 def test_without_fresh_metrics_nothing_is_given(lacking: Any) -> None:
     """What was shown is taken away, not left to pods."""
     given = {BATCH: "6000", BATCH_MEMORY: "1", MID: "1"}
-    view = ManagedNode(node(amounts(10, "10G") | given, annotations={"a": "b"}), lacking)
+    view = ManagedNode(node({**amounts(10, "10G"), **given}, annotations={"a": "b"}), lacking)
     found = outcome(view)
 
     assert shown(view, found) == {}
@@ -126,7 +126,7 @@ def test_small_changes_are_not_worth_a_write(now: str, written: bool) -> None:
         {"resources": {BATCH: "6k", BATCH_MEMORY: "6500000000"}}, separators=(",", ":")
     )
     annotations = {ORIGIN: origin, f"{PREFIX}cpu-normalization-ratio": "1.00"}
-    view = ManagedNode(node(amounts(10, "10G") | given, annotations=annotations), IDLE)
+    view = ManagedNode(node({**amounts(10, "10G"), **given}, annotations=annotations), IDLE)
 
     found = outcome(view)
     due = outcome(view, now_s=NOW_S + 301)
@@ -164,7 +164,7 @@ def test_a_node_that_is_not_colocated_gives_nothing() -> None:
         f"{PREFIX}cpu-normalization-ratio": "1.20",
     }
     given = {BATCH: "6000", MID: "1", "koordinator.sh/gpu": "100"}
-    view = ManagedNode(node(amounts(10, "10G") | given, annotations=annotations), IDLE)
+    view = ManagedNode(node({**amounts(10, "10G"), **given}, annotations=annotations), IDLE)
     found = outcome(view, config={"colocation": {"enable": False}})
 
     assert shown(view, found) == {"koordinator.sh/gpu": "100"}
@@ -199,7 +199,7 @@ def shared(cpu: str, origin: str = "6k", **meta: Any) -> Node:
         ORIGIN: json.dumps({"resources": resources}),
     }
     given = {BATCH: "0", BATCH_MEMORY: "0", MID: "0", "kubernetes.io/mid-memory": "0"}
-    return node(amounts(10, "0") | given, annotations=annotations, **meta)
+    return node({**amounts(10, "0"), **given}, annotations=annotations, **meta)
 
 
 def test_a_share_that_changes_is_written_at_once() -> None:

@@ -8,13 +8,13 @@ from tests.unit.scheduler.conftest import World
 from tests.unit.scheduler.questions import built
 from tests.worlds import budget, configuration, near, node, pod, spread
 
-from koordinator.api.meta import Condition
+from koordinator.api.meta import Condition, KubeObject
 from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
 from koordinator.scheduler.contract import PostFilterResult
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.plugins.default_preemption import PLUGIN
 from koordinator.scheduler.profile import build_profiles
-from koordinator.scheduler.snapshot import ClusterState
+from koordinator.scheduler.snapshot import ClusterState, PodClass
 
 WEB = {"app": "web"}
 
@@ -30,7 +30,7 @@ def preempt(
     cycle, pod_class = SchedulingCycle(profile, state), state.classes.of(asked)
     diagnosis = cycle.scorecard(pod_class).diagnosis()
     assert not len(cycle.scorecard(pod_class).feasible)
-    by_node: dict[str, list[tuple[Pod, object]]] = {}
+    by_node: dict[str, list[tuple[Pod, PodClass]]] = {}
     for name, rival in nominated:
         by_node.setdefault(name, []).append((rival, state.classes.of(rival)))
     result: PostFilterResult = built(PLUGIN, state, **args).postfilter(
@@ -168,7 +168,7 @@ def test_the_cheapest_node_is_taken(
     world: World, a: list[tuple[int, str]], b: list[tuple[int, str]], better: str
 ) -> None:
     """Every pod on the two nodes must go; given are their priorities and start times."""
-    objects = []
+    objects: list[KubeObject] = []
     for name, pods in (("a", a), ("b", b)):
         objects.append(node(name, cpu=4))
         for index, (priority, started) in enumerate(pods):

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from tests.keywords import as_keywords
 from tests.unit.scheduler.conftest import World
 from tests.unit.scheduler.questions import built, hopeless, refused
 from tests.worlds import add, device, gpu_pod, node, pod
@@ -46,7 +47,11 @@ def allocated(held: AllocationResult | Refusal) -> dict[int, Mapping[str, str]]:
 def test_what_is_remembered_of_one_node_is_not_given_on_a_different_one(world: World) -> None:
     """The same GPUs have enough left on both, but not as much of them."""
     state = world(
-        *(obj for name in "ab" for obj in (node(name, **{CORE: 200, RATIO: 200}), device(name, 2))),
+        *(
+            obj
+            for name in "ab"
+            for obj in (node(name, **as_keywords({CORE: 200, RATIO: 200})), device(name, 2))
+        ),
         gpu_pod("a0", "a", gpu_core=30, gpu_memory_ratio=30, minors=[0]),
         gpu_pod("a1", "a", gpu_core=50, gpu_memory_ratio=50, minors=[1]),
         gpu_pod("b0", "b", gpu_core=50, gpu_memory_ratio=50, minors=[0]),

@@ -188,7 +188,7 @@ def test_ancestors_count_if_they_are_checked(
 def test_without_runtime_the_maximum_is_the_limit(embedded: NewEmbedded) -> None:
     """``enableRuntimeQuota: false``: nobody asks what others have left."""
     objects = (node("n1", cpu=4), team("a", 9), team("b", 9, 4), of("b", "b", 4, on="n1"))
-    waiting = [of(f"x{i}", "a", 0.5) for i in range(2)]
+    waiting = [of(f"x{i}", "a", "0.5") for i in range(2)]
     limited = embedded(*objects, *waiting, config=config())
     assert "runtime: cpu:0" in why(limited.scheduler.step())["x0"]
     free = embedded(*objects, *waiting, config=config(enableRuntimeQuota=False))
@@ -249,7 +249,7 @@ def test_gates_are_read_as_the_original_reads_them() -> None:
     """Some are on by default; those that mean nothing here are known by name."""
     gates = FeatureGates.parse("MultiQuotaTree=true,DisableDefaultQuota=false,Other=true")
 
-    on = {"MultiQuotaTree", "PodDisruptionBudget", "GangPendingPodsConditionPatch"}
+    on = frozenset({"MultiQuotaTree", "PodDisruptionBudget", "GangPendingPodsConditionPatch"})
     assert (gates.enabled, gates.without_effect) == (on, ("Other",))
     assert "PodDisruptionBudget" not in FeatureGates.parse("PodDisruptionBudget=false")
     with pytest.raises(InputError, match="found 'MultiQuotaTree'"):

@@ -107,7 +107,7 @@ def happen(one: Embedded, event: Sequence[Any]) -> None:
     name = said[0]
     if what.startswith("no "):
         if name in existing:
-            more = {"grace_period_s": 0} if kind is Pod else {}
+            more: dict[str, Any] = {"grace_period_s": 0} if kind is Pod else {}
             cluster.delete(kind, name, namespace, **more)
         return
     new: Any

@@ -1,12 +1,14 @@
 """Pods that want to be near other pods, or away from them."""
 
+from typing import Any
+
 import pytest
 from tests.unit.scheduler.conftest import World
 from tests.unit.scheduler.questions import built, hopeless, refused, scored
 from tests.worlds import HOSTNAME, add, near, node, pod
 
 from koordinator.api.codec import decode_object
-from koordinator.api.meta import JsonObject
+from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node import Node
 from koordinator.scheduler.plugins.inter_pod_affinity import PLUGIN
 from koordinator.scheduler.snapshot import ClusterState
@@ -22,16 +24,16 @@ def nodes() -> tuple[Node, ...]:
     return node("a1", zone="a"), node("a2", zone="a"), node("b1", zone="b"), node("nowhere")
 
 
-def namespace(name: str, **labels: str) -> object:
+def namespace(name: str, **labels: str) -> KubeObject:
     metadata = {"name": name, "labels": labels}
     return decode_object({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 
 
-def together(app: str = "web", **more: object) -> JsonObject:
+def together(app: str = "web", **more: Any) -> JsonObject:
     return {"podAffinity": near(app, **more)}
 
 
-def apart(app: str = "web", **more: object) -> JsonObject:
+def apart(app: str = "web", **more: Any) -> JsonObject:
     return {"podAntiAffinity": near(app, **more)}
 
 
@@ -120,7 +122,7 @@ def test_terms_speak_of_the_own_namespace_unless_they_name_some(world: World) ->
     )
     plugin = built(PLUGIN, state)
 
-    def accepted(**more: object) -> bool:
+    def accepted(**more: Any) -> bool:
         return "a2" not in refused(plugin, state, pod("p", affinity=together(**more)))
 
     assert not accepted()
@@ -161,7 +163,7 @@ def test_match_label_keys_narrow_the_term_to_the_own_value(world: World) -> None
     state = world(*nodes(), old)
     plugin = built(PLUGIN, state)
 
-    def rejected(version: str, **more: object) -> set[str]:
+    def rejected(version: str, **more: Any) -> set[str]:
         labels = WEB | {"version": version}
         return set(refused(plugin, state, pod("p", labels=labels, affinity=apart(**more))))
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.keywords import as_keywords
 from tests.unit.scheduler.conftest import NewEmbedded, World
 from tests.unit.scheduler.questions import built, refused, scored
 from tests.worlds import START_S, add, configuration, metric, node, pod, used
@@ -232,7 +233,7 @@ def test_the_score_is_the_mean_share_that_would_be_left(world: World) -> None:
 def test_the_scarcest_resource_may_be_one_without_weight(world: World) -> None:
     """Every resource that is named anywhere counts for the dominant weight."""
     state = world(
-        node("n", cpu=10, memory="100Gi", **{"example.com/foo": 10}),
+        node("n", cpu=10, memory="100Gi", **as_keywords({"example.com/foo": 10})),
         metric("n", cpu=0, memory=0, nodeUsage=used(0, 0, **{"example.com/foo": 9})),
     )
     args = {"dominantResourceWeight": 1, "supportedResources": ["example.com/foo"]}

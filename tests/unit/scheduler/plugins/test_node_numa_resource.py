@@ -18,11 +18,12 @@ from tests.equipped_nodes import (
     bound_pod,
     machine,
 )
+from tests.keywords import as_keywords
 from tests.unit.scheduler.conftest import World
 from tests.unit.scheduler.questions import built, hopeless, refused, scored
 from tests.worlds import add, configuration, embedded, made, node, pod, renamed
 
-from koordinator.api.device import Device, DeviceTopology
+from koordinator.api.device import Device, DeviceTopology, DeviceType
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
 from koordinator.scheduler.contract import AllocationResult, Refusal
@@ -232,7 +233,7 @@ def test_devices_and_cpus_come_from_one_numa_node(world: World) -> None:
         )
         held = choice.allocation.pod_allocation
         assert held.numa is not None
-        zones.append(([*held.numa.zones], [taken.minor for taken in held.devices["gpu"]]))
+        zones.append(([*held.numa.zones], [taken.minor for taken in held.devices[DeviceType.GPU]]))
 
     assert zones == [([0], [0]), ([1], [1])]
     assert cycle.choose(renamed(first, "r"), state.classes.of(first), {}) is None
@@ -395,7 +396,10 @@ def test_preemption_knows_which_gpus_make_a_group_whole() -> None:
         one.scheduler.step()
     one.load([pod("pair", requests={"nvidia.com/gpu": 2}, priority=9500)])
     outcomes = one.run_to_fixed_point()
-    minors = [t.minor for t in one.state.pods.by_key["default/pair"].pod_allocation.devices["gpu"]]
+    minors = [
+        t.minor
+        for t in one.state.pods.by_key["default/pair"].pod_allocation.devices[DeviceType.GPU]
+    ]
 
     assert [o.pod for o in outcomes if type(o).__name__ == "Evicted"] == ["default/c"]
     assert minors == [2, 3]
@@ -414,7 +418,7 @@ def test_annotations_that_change_under_a_bound_pod_are_charged_anew(world: World
 
 def test_vendors_table_of_templates() -> None:
     """A virtual NPU has one of the sizes that the ConfigMap lists; the name is written down."""
-    requests = {
+    requests: dict[str, str | int] = {
         "koordinator.sh/gpu.shared": 1,
         "huawei.com/npu-core": 5,
         "huawei.com/npu-cpu": 1,
@@ -437,7 +441,7 @@ def test_vendors_table_of_templates() -> None:
     }
     amounts = {"huawei.com/npu-core": 20, "huawei.com/npu-cpu": 7, **requests}
     one = embedded(
-        node("n", labels=labels, **{**amounts, "koordinator.sh/gpu-memory": "64Gi"}),
+        node("n", labels=labels, **as_keywords({**amounts, "koordinator.sh/gpu-memory": "64Gi"})),
         made(
             "Device",
             "n",
@@ -462,5 +466,5 @@ def test_vendors_table_of_templates() -> None:
         ]
     )
     one.run_to_fixed_point()
-    (taken,) = one.state.pods.by_key["default/p"].pod_allocation.devices["gpu"]
+    (taken,) = one.state.pods.by_key["default/p"].pod_allocation.devices[DeviceType.GPU]
     assert taken.template == "vir05"

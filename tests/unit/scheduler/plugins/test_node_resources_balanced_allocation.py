@@ -1,5 +1,6 @@
 """Nodes whose resources are used to the same degree."""
 
+from tests.keywords import as_keywords
 from tests.unit.scheduler.conftest import World
 from tests.unit.scheduler.questions import built, scored
 from tests.worlds import node, pod
@@ -19,7 +20,7 @@ def test_of_two_resources_it_is_half_their_difference(world: World) -> None:
 def test_of_three_resources_it_is_the_standard_deviation(world: World) -> None:
     """Fractions 0, 0.5 and 1 deviate by sqrt(1 / 6) = 0.408: 59."""
     resources = [{"name": name} for name in ("cpu", "memory", FOO)]
-    state = world(node("n", cpu=4, memory="8Gi", **{FOO: 2}))
+    state = world(node("n", cpu=4, memory="8Gi", **as_keywords({FOO: 2})))
     plugin = built(PLUGIN, state, resources=resources)
 
     assert scored(plugin, state, pod("new", cpu=4, requests={FOO: 1})) == {"n": 59}
@@ -48,7 +49,7 @@ def test_real_requests_count_not_defaults(world: World) -> None:
 
 def test_pods_that_ask_for_nothing_are_left_out(world: World) -> None:
     """Else they would all go to the emptiest node."""
-    state = world(node("n", **{FOO: 1}))
+    state = world(node("n", **as_keywords({FOO: 1})))
 
     assert scored(built(PLUGIN, state), state, pod("new")) == {}
     assert scored(built(PLUGIN, state), state, pod("new", requests={FOO: 1})) == {}

@@ -1,6 +1,7 @@
 """Whether the pod fits, and how full the node would be."""
 
 import pytest
+from tests.keywords import as_keywords
 from tests.unit.scheduler.conftest import World
 from tests.unit.scheduler.questions import built, hopeless, refused, scored
 from tests.worlds import node, pod
@@ -22,7 +23,8 @@ def test_a_pod_that_fits_exactly_is_accepted(world: World) -> None:
 def test_every_missing_resource_is_named(world: World) -> None:
     """In the order of the resource axis; the pod count is one of them."""
     state = world(
-        node("n", cpu=1, memory="1Gi", pods=1, **{FOO: 1}), pod("p", requests={FOO: 1}, on="n")
+        node("n", cpu=1, memory="1Gi", pods=1, **as_keywords({FOO: 1})),
+        pod("p", requests={FOO: 1}, on="n"),
     )
     asked = pod("new", cpu=2, memory="2Gi", requests={FOO: 1, "example.com/bar": 1})
 
@@ -103,7 +105,7 @@ def test_requests_that_are_missing_count_with_defaults_in_the_score(world: World
 
 def test_an_extended_resource_counts_only_for_pods_that_ask_for_it(world: World) -> None:
     """And not on nodes that lack it."""
-    state = world(node("has", cpu=4, **{FOO: 4}), node("lacks", cpu=4))
+    state = world(node("has", cpu=4, **as_keywords({FOO: 4})), node("lacks", cpu=4))
     resources = [{"name": "cpu", "weight": 1}, {"name": FOO, "weight": 1}]
     fit = built(PLUGIN, state, scoringStrategy={"type": "LeastAllocated", "resources": resources})
 

@@ -1,6 +1,7 @@
 """Each resource with its own strategy; figures from ``devices-numa.md``, section 16."""
 
 import pytest
+from tests.keywords import as_keywords
 from tests.unit.scheduler.conftest import World
 from tests.unit.scheduler.questions import built, scored
 from tests.worlds import node, pod
@@ -20,8 +21,8 @@ RESOURCES = {
 def servers(world: World) -> ClusterState:
     """Two equal GPU servers, X with 20 CPU, 100 GiB and 2 GPUs in use, Y idle."""
     return world(
-        node("x", cpu=64, memory="256Gi", **{GPU: 4}),
-        node("y", cpu=64, memory="256Gi", **{GPU: 4}),
+        node("x", cpu=64, memory="256Gi", **as_keywords({GPU: 4})),
+        node("y", cpu=64, memory="256Gi", **as_keywords({GPU: 4})),
         pod("p", cpu=20, memory="100Gi", requests={GPU: 2}, on="x"),
     )
 

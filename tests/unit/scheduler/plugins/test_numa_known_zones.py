@@ -149,7 +149,7 @@ def test_a_pod_is_refused_the_same_way_among_equal_nodes_and_among_others() -> N
     alike = [obj for name in ("a", "b") for obj in machine(name, labels=LABELS)]
     alike.append(bound_pod("big", 6, on="a", annotations={STATUS: FULL_ZONE}))
     other = machine("c", labels={POLICY: "Restricted"})
-    wishes = (
+    wishes: tuple[dict[str, dict[str, str]], ...] = (
         {},
         {SPEC: {"requiredCPUBindPolicy": "FullPCPUs"}},
         {SPEC: {"requiredCPUBindPolicy": "SpreadByPCPUs"}},

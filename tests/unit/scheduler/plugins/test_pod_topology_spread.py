@@ -1,5 +1,7 @@
 """Matching pods spread over the domains of a topology."""
 
+from typing import Any
+
 import pytest
 from tests.unit.scheduler.conftest import World
 from tests.unit.scheduler.questions import built, hopeless, refused, scored
@@ -20,7 +22,7 @@ def webs(*names: str) -> list[Pod]:
     return [pod(f"w{index}", labels=WEB, on=name) for index, name in enumerate(names)]
 
 
-def spreading(*constraints: JsonObject, **more: object) -> Pod:
+def spreading(*constraints: JsonObject, **more: Any) -> Pod:
     return pod("p", labels=WEB, topologySpreadConstraints=list(constraints), **more)
 
 
@@ -85,7 +87,7 @@ def test_domains_that_the_pod_can_not_use_do_not_count(zones: ClusterState) -> N
     }
     plugin = built(PLUGIN, zones)
 
-    def rejected(**more: str) -> set[str]:
+    def rejected(**more: Any) -> set[str]:
         return set(refused(plugin, zones, spreading(spread(**more), affinity=elsewhere)))
 
     # b: 1 + 1 - 1.  c: its own pods are not counted either, 0 + 1 - 1.

@@ -1,6 +1,9 @@
 """Pods that don't need a scarce resource; figures from ``devices-numa.md``, section 16."""
 
+from typing import Any
+
 import pytest
+from tests.keywords import as_keywords
 from tests.unit.scheduler.conftest import World
 from tests.unit.scheduler.questions import built, scored
 from tests.worlds import node, pod
@@ -14,8 +17,8 @@ SCARCE = [GPU, RDMA]
 
 @pytest.fixture
 def servers(world: World) -> ClusterState:
-    storage = {"ephemeral-storage": "1Ti"}
-    return world(node("gpu", **storage, **{GPU: 8, RDMA: 4}), node("cpu", **storage))
+    storage: dict[str, Any] = {"ephemeral-storage": "1Ti"}
+    return world(node("gpu", **storage, **as_keywords({GPU: 8, RDMA: 4})), node("cpu", **storage))
 
 
 def test_what_would_be_left_idle_and_is_scarce_lowers_the_score(servers: ClusterState) -> None:

@@ -41,6 +41,7 @@ from koordinator.domain.volume_claims import (
     BOUND_BY_CONTROLLER,
     NO_PROVISIONER,
     SELECTED_NODE,
+    UNBOUND,
     VOLUME_MISSING,
     claim_not_created,
 )
@@ -53,7 +54,6 @@ from koordinator.scheduler.contract import (
     Refusal,
 )
 from koordinator.scheduler.plugins.volume_binding import PLUGIN
-from koordinator.scheduler.plugins.volume_binding.claims import UNBOUND
 from koordinator.scheduler.plugins.volume_binding.outcome import (
     REASON_AFFINITY,
     REASON_NONE,

@@ -149,9 +149,9 @@ def check(world: World, storage: Storage) -> None:
         assert owner is None or requested(claims[owner]).value() <= size << 30
         assert owner is None or not nodes or set(users[owner]) <= nodes
     alone = {name for name, (_, one) in zip(CLAIMS, storage.claims, strict=True) if one}
-    for name, item in claims.items():
+    for name, one_claim in claims.items():
         assert len(users[name]) <= 1 or (name in CLAIMS and name not in alone)
-        selected = item.metadata.annotations.get(SELECTED_NODE)
+        selected = one_claim.metadata.annotations.get(SELECTED_NODE)
         assert selected is None or name not in taken
         assert selected is None or set(users[name]) <= {selected}
     for node, limit in zip(NODES, storage.limits, strict=True):

@@ -12,7 +12,7 @@ from tests.unit.scheduler.plugins.volumes import (
     pod_with,
 )
 
-from koordinator.api.meta import ObjectMeta
+from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.volume import AwsElasticBlockStore, GcePersistentDisk, Iscsi, Rbd, Volume
 from koordinator.scheduler.contract import Action, ClusterEvent, NoArgs, QueueingHint
 from koordinator.scheduler.plugins.volume_restrictions import PLUGIN, REASON_CLAIM, REASON_DISK
@@ -144,7 +144,7 @@ def test_the_claim_of_an_ephemeral_volume_has_no_second_user() -> None:
     ],
 )
 def test_only_pods_that_used_the_same_disk_or_claim_wake_a_pod(
-    gone: object, hint: QueueingHint
+    gone: KubeObject, hint: QueueingHint
 ) -> None:
     """A deleted pod that shared nothing can't have been in the way."""
     waiting = pod("waiting", mount("data"), gce("x"))

@@ -15,6 +15,7 @@ from tests.unit.scheduler.plugins.volumes import (
     volume,
 )
 
+from koordinator.api.meta import KubeObject
 from koordinator.scheduler.contract import NoArgs
 from koordinator.scheduler.plugins.volume_zone import PLUGIN, REASON
 from koordinator.scheduler.snapshot import ResourceAxis
@@ -71,7 +72,7 @@ def test_moving_pods_does_not_change_where_a_volume_is() -> None:
     ],
 )
 def test_a_volume_must_be_known_unless_it_waits_for_the_pod(
-    objects: tuple[object, ...], reason: str
+    objects: tuple[KubeObject, ...], reason: str
 ) -> None:
     """A claim that waits for its first consumer has no zone yet."""
     refusal = World(NODES, *objects).refusal(ZONES, POD)
