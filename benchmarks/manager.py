@@ -105,7 +105,7 @@ def minute(_: float) -> dict[str, Any]:
 
 
 def change(_: float) -> dict[str, Any]:
-    """Return how long it takes from the news of a node until its patch is under way."""
+    """Return how long it takes from the events of a node until its patch is under way."""
     clock, server, manager = world()
     spare_the_collector()
     rng = np.random.default_rng(7)

@@ -230,7 +230,7 @@ class FakeKubelet:
     async def _send(
         self, method: str, path: str, body: Manifest, content_type: str = "application/json"
     ) -> None:
-        """Send until the server takes it; what is gone, or of another uid, needs no news of us."""
+        """Send until the server takes it; what is gone, or of another uid, is left alone."""
         headers = {"Content-Type": content_type}
         while True:
             try:

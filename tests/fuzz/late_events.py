@@ -1,4 +1,4 @@
-"""An in-memory cluster whose news come late: what was written shows after some looks at it."""
+"""An in-memory cluster whose events come late: what was written shows after some looks at it."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ class LateNews:
 
 
 class FarCluster(MemoryCluster):
-    """A cluster whose news come late, to everybody who watches it."""
+    """A cluster whose events come late, to everybody who watches it."""
 
     late: LateNews | None = None
     draw: random.Random | None = None

@@ -93,7 +93,7 @@ class Script:
     profile: JsonObject  # the configuration as it is written to a file
     steps: list[Step]
     slow_ends: bool  # deleted pods take their time
-    lags: bool  # news come late
+    lags: bool  # events come late
     checks_parents: bool  # quotas of parents count, too
 
 

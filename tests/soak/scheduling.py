@@ -115,7 +115,7 @@ class SchedulerChurn:
                 cluster.lose(cluster.get(type(obj), meta.name, meta.namespace))
         clock.advance_to(clock.now_s() + 400)
         scheduler.step(self._limit)
-        self.world.volumes.step()  # reads its news, which the log keeps until then
+        self.world.volumes.step()  # reads its events, which the log keeps until then
         with suppress(NotFoundError):  # an event about what has gone has implied it again
             cluster.lose(cluster.get(Namespace, f"ns-u{number}"))
 

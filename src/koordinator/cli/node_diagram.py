@@ -1,4 +1,4 @@
-"""A node as a picture: sockets, NUMA nodes, cores, devices; a letter per pod that holds some of it.
+"""A node as a diagram: sockets, NUMA nodes, cores, devices; a letter per pod that holds some of it.
 
 A CPU is a letter, ``·`` if it is free, ``#`` if nobody may be bound to it; the CPUs of a core stand
 together.
@@ -30,7 +30,7 @@ CORES_PER_LINE = 32
 
 
 def diagram(state: ClusterState, name: str) -> RenderableType:
-    """Return the picture of a node that the state knows."""
+    """Return the diagram of a node that the state knows."""
     row = state.nodes.rows[name]
     letters = _letters(state.pods.on_row[row].values())
     numa = state.nodes.numa.node(row, pack=False)
@@ -46,7 +46,7 @@ Letters = Mapping[str, tuple[PlacedPod, str, str]]  # by key of the pod: it, its
 
 
 def _letters(pods: Iterable[PlacedPod]) -> Letters:
-    """Give a letter to every pod with belongings, in the order of their names."""
+    """Give a letter to every pod that holds something, in the order of their names."""
     holders = sorted(
         (p for p in pods if p.pod_allocation.devices or p.pod_allocation.numa), key=_key
     )

@@ -82,7 +82,7 @@ class Binding(msgspec.Struct, frozen=True, gc=False):  # a struct: one is made p
 
 @dataclass(frozen=True, slots=True)
 class PodReport:
-    """News about a pod for those who read its status.
+    """A report about a pod for those who read its status.
 
     ``condition`` takes the place of that of its type; its transition time is the server's affair.
     ``nominated_node`` empty takes the nomination back, None leaves it.  ``uid`` guards against a
@@ -154,7 +154,7 @@ class Watch(Protocol):
         """Make up for whatever a slow stream still owes.
 
         Everything that happened before the call is delivered, as after a broken stream, and then
-        one more BOOKMARK.  For who must not act on old news, such as a new leader.
+        one more BOOKMARK.  For who must not act on old events, such as a new leader.
         """
 
     def close(self) -> None:
@@ -300,7 +300,7 @@ class Cluster(Reader, Protocol):
         """
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until a watch of this cluster has news or a binding has ended.
+        """Wait until a watch of this cluster has events or a binding has ended.
 
         At most ``timeout_s`` seconds; returns whether there is something.  The in-memory adapter
         returns at once: while its one thread waits, nothing can change.

@@ -1,8 +1,8 @@
-"""The loop: news of the cluster, cycles at their time, and work of plugins between them.
+"""The loop: events of the cluster, cycles at their time, and work of plugins between them.
 
-One ``step`` takes in all news, runs a cycle if one is due, and then has controllers of plugins work
-until nothing is due.  Between steps nothing happens, so whoever embeds the descheduler decides when
-time passes.
+One ``step`` takes in all events, runs a cycle if one is due, and then has controllers of plugins
+work until nothing is due.  Between steps nothing happens, so whoever embeds the descheduler decides
+when time passes.
 Source: koordinator pkg/descheduler/descheduler.go, framework/runtime/evictor_proxy.go.
 """
 
@@ -167,7 +167,7 @@ class Descheduler:
         self._take_in()
 
     def step(self, *, leads: bool = True) -> int:
-        """Take in all news and do what is due; return how many things were done.
+        """Take in all events and do what is due; return how many things were done.
 
         Who does not lead only follows.
         """
@@ -197,7 +197,7 @@ class Descheduler:
             (at_s for at_s in (self._next_cycle_s, *wakeups) if at_s is not None), default=None
         )
 
-    # -- news --------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------
 
     def _take_in(self) -> None:
         if self._watch is None:
@@ -211,7 +211,7 @@ class Descheduler:
                 self._handle(event)
 
     def _handle(self, event: WatchEvent) -> None:
-        """Take in news; an object that can't be taken in is as if it weren't there."""
+        """Take in events; an object that can't be taken in is as if it weren't there."""
         obj, deleted = event.object, event.type is EventType.DELETED
         try:
             if deleted:

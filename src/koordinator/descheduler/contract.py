@@ -143,7 +143,7 @@ class ClusterWriter(Protocol):
     """The verbs that change something, as in ``cluster.port``; each raises ClusterError."""
 
     def get(self, kind_type: type[KindT], name: str, namespace: str = "") -> KindT:
-        """Return one object as it is now, for who must not act on old news."""
+        """Return one object as it is now, for who must not act on old events."""
         ...
 
     def create(self, obj: KindT) -> KindT: ...

@@ -1,6 +1,6 @@
-"""The loop: news of the cluster become keys, keys become writes.
+"""The loop: events of the cluster become keys, keys become writes.
 
-One ``step`` takes in all news and then works until no key is due, or ``limit`` are done.  Between
+One ``step`` takes in all events and then works until no key is due, or ``limit`` are done.  Between
 steps nothing happens, so whoever embeds the manager decides when time passes.
 """
 
@@ -163,7 +163,7 @@ class Manager:
         self._take_in()
 
     def step(self, limit: int | None = None) -> int:
-        """Take in all news, reconcile what is due; return how many objects were looked at."""
+        """Take in all events, reconcile what is due; return how many objects were looked at."""
         self._take_in()
         done = 0
         while self.is_synced and (limit is None or done < limit):
@@ -178,7 +178,7 @@ class Manager:
         """Return when something is due although nothing happens; None if never."""
         return self._queue.next_s()
 
-    # -- news --------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------
 
     def _watched(self) -> tuple[type[KubeObject], ...]:
         kinds: list[type[KubeObject]] = [*_KEPT_NODES, Pod]
@@ -210,7 +210,7 @@ class Manager:
                 self._handle_apart(event)
 
     def _handle_apart(self, event: WatchEvent) -> None:
-        """Handle news; an object that can't be taken in is as if it weren't there."""
+        """Handle events; an object that can't be taken in is as if it weren't there."""
         try:
             self._handle(event)
         except Exception as error:  # noqa: BLE001 -- told
@@ -403,7 +403,7 @@ class Manager:
         try:
             self._send(write)
         except (NotFoundError, AlreadyExistsError):
-            pass  # the news of it are on their way
+            pass  # the events of it are on their way
         except ClusterError:
             if self._metrics is not None:
                 self._metrics.wrote(controller, action, succeeded=False)

@@ -163,7 +163,7 @@ class WatchLookup(ReaderLookup):
         return self._quotas.topology
 
     def decide_on_quota(self, quota: ElasticQuota, decide: QuotaDecision[ResultT]) -> ResultT:
-        """Return what ``decide`` makes of it; before it refuses, others are asked for their news.
+        """Return what ``decide`` makes of it; before it refuses, the cluster is asked for events.
 
         Raises ClusterError if the record can't be written, or others were faster each time, and
         InputError if ``decide`` does, or the record has no room for the change.

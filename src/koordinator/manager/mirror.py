@@ -1,6 +1,6 @@
 """What exists, as the watches tell it, and which objects a change concerns.
 
-A write's answer is put in at once, so nothing is written twice while its news are on their way.
+A write's answer is put in at once, so nothing is written twice while its events are on their way.
 """
 
 from collections.abc import Callable, Iterator, Mapping

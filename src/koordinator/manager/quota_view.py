@@ -37,7 +37,7 @@ class QuotaView:
         self._stored: dict[str, ElasticQuota] = {}  # by key
         self._admitted: dict[str, tuple[QuotaChange, float]] = {}  # by key; with its end
         self._shown: dict[str, dict[str, ElasticQuota]] = {}  # by name, by key
-        self._listed = 0  # the version of the last listing: older news are in it
+        self._listed = 0  # the version of the last listing: older events are in it
         self._seen = 0  # the newest version that a listing or the watch has told of
 
     def take_event(self, event: EventType, quota: ElasticQuota) -> None:

@@ -49,7 +49,7 @@ class Inquiries:
                 continue
             try:
                 answer.set_result(question())
-            except Exception as error:  # noqa: BLE001 -- belongs to the asker, not to the loop
+            except Exception as error:  # noqa: BLE001 -- belongs to the caller, not to the loop
                 answer.set_exception(error)
 
     def close(self) -> None:

@@ -193,7 +193,7 @@ class QueueingHint(StrEnum):
     SKIP = "QueueSkip"
 
 
-class ClusterEvent(msgspec.Struct, frozen=True, gc=False):  # a struct: one is made per news
+class ClusterEvent(msgspec.Struct, frozen=True, gc=False):  # a struct: one is made per event
     """Something changed in the cluster.
 
     ``resource`` is a kind: Node, AssignedPod, Pod, Device …

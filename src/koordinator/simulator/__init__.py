@@ -1,15 +1,15 @@
 """Clusters that exist only here: the real scheduler on the in-memory cluster and a virtual clock.
 
-``embedded``   a cluster from manifests, scheduled to a fixed point: what ``koord schedule`` runs
-``run``        a workload over virtual time to a report: what ``koord simulate`` and ``demo`` run
-``workload``   types of the YAML file that ``workload_file`` reads; ``generation`` makes nodes
-               (``node_pools``), pods (``pod_streams``) and failures of it
-``world``      virtual time; ``stages`` says how pods and nodes behave in it
-``usage``      what pods use of what they ask for; ``colocation`` is services and batch pods that
-               share nodes: manager and node agents over virtual time
-``measuring``  samples of a world
-``report``     the report as a page and a table; ``progress`` shows a run while it goes on
-``research``   experiments on a public GPU trace
+``embedded`` a cluster from manifests, scheduled to a fixed point: what ``koord schedule`` runs
+``run``      a workload over virtual time to a report: what ``koord simulate`` and ``demo`` run
+``workload`` types of the YAML file that ``workload_file`` reads; ``generation`` makes nodes
+             (``node_pools``), pods (``pod_streams``) and failures of it
+``world``    virtual time; ``stages`` says how pods and nodes behave in it
+``usage``    what pods use of what they ask for; ``colocation`` is services and batch pods that
+             share nodes: manager and node agents over virtual time
+``gauge``    samples of a world
+``report``   the report as a page and a table; ``progress`` shows a run while it goes on
+``research`` experiments on a public GPU trace
 """
 
 from koordinator.simulator.configurations import default_configuration, shipped_configuration

@@ -141,7 +141,7 @@ class Embedded:
                 not isinstance(outcome, Unschedulable) for outcome in done
             ):
                 fruitless = 0
-                continue  # what was done is news: a victim is gone, somebody waits for its place
+                continue  # a victim is gone: somebody waits for its place
             fruitless += 1
             counts = self.scheduler.queue.counts()
             wakeup_s = self.scheduler.next_wakeup_s()

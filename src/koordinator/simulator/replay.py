@@ -158,7 +158,7 @@ class _Replay:
         self._put_off_s = 0.0  # … when the last one came
         self._is_first = True
         world.load([])  # the scheduler follows from here on, and ranks nodes as they come
-        #: when something happens even without news, as of the last reply of the scheduler
+        #: when something happens even without events, as of the last reply of the scheduler
         self._due_s = self._next_due_s()
 
     # -- time --------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class _Replay:
             self._put_off.clear()
 
     def _next_due_s(self) -> float:
-        """Return when something happens even without news."""
+        """Return when something happens even without events."""
         wakeup_s = self._scheduler.next_wakeup_s()
         end_s = self._ends[0][0] if self._ends else math.inf
         return min(math.inf if wakeup_s is None else wakeup_s, end_s)

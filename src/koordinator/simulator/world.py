@@ -287,7 +287,7 @@ class World:
             on_sample(self)
 
     def _schedule(self) -> None:
-        """Let the scheduler reply to the news, and to its own evictions."""
+        """Let the scheduler reply to the events, and to its own evictions."""
         while True:
             self._write_down()
             began_s = self._stopwatch.now_s()

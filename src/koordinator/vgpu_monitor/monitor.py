@@ -104,7 +104,7 @@ class VgpuMonitor:
         return self._next_s
 
     def step(self) -> None:
-        """Take in news of pods; look at the regions when it is time."""
+        """Take in events of pods; look at the regions when it is time."""
         self._take_in()
         now_s = self._clock.now_s()
         if now_s < self._next_s or not self._is_synced:

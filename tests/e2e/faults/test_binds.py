@@ -48,7 +48,7 @@ def test_a_pod_that_another_has_bound_counts_where_it_is(
 ) -> None:
     """The place that it was to have is given to the next pod, and no place is given twice.
 
-    Whether the news of it comes before the refusal or after it.
+    Whether its event comes before the refusal or after it.
     """
     stage.start()
     stage.add_nodes(place("n1"), place("n2"))
@@ -185,7 +185,7 @@ def test_a_refusal_that_is_none_is_found_out(stage: Stage, news_comes_first: boo
 
 
 def test_an_outage_that_outlasts_our_patience(stage: Stage) -> None:
-    """A place that was given up in doubt is not given out before the news are there."""
+    """A place that was given up in doubt is not given out before the events are there."""
     everything = [(method, ".") for method in ("GET", "POST", "PATCH")]
     stage.start()
     stage.add_nodes(place("n1"))

@@ -1,4 +1,4 @@
-"""``koord node show``: the inside of a node as a picture."""
+"""``koord node show``: the inside of a node as a diagram."""
 
 import io
 import json
@@ -22,7 +22,7 @@ from koordinator.foundation.quantity import Quantity
 
 
 def drawn(objects: Sequence[KubeObject], name: str) -> str:
-    """Return the picture as plain text."""
+    """Return the diagram as plain text."""
     state, _ = state_of(objects)
     text = io.StringIO()
     Console(file=text, width=120).print(diagram(state, name))

@@ -47,7 +47,7 @@ class SlowWatch:
 
 
 class Replica:
-    """A manager that answers reviews of quotas; ``watch.is_open`` says whether it hears news."""
+    """A manager that answers reviews of quotas; ``watch.is_open`` says whether it hears events."""
 
     def __init__(self, world: MemoryCluster, clock: VirtualClock) -> None:
         watches: list[SlowWatch] = []

@@ -153,7 +153,7 @@ def test_a_line_that_is_no_entry_is_named() -> None:
 
 
 def test_a_node_that_closes_again_and_again_flaps() -> None:
-    """Closing once is work on the node; a node that was never open is no news."""
+    """Closing once is work on the node; a node that was never open is none."""
     one = Audited()
     one.cordon("a", on=True)
     for _ in range(3):

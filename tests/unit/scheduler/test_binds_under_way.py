@@ -133,7 +133,7 @@ def test_a_refused_pod_is_not_kept_for_a_node_that_went_meanwhile(is_back: bool)
 
 
 def test_a_pod_bound_elsewhere_meanwhile_counts_there() -> None:
-    """The news may come before the refusal of our own binding."""
+    """The events may come before the refusal of our own binding."""
     cluster, _, scheduler = slow(
         node("n", cpu=1), node("m", cpu=1, unschedulable=True), pod("p", cpu=1)
     )

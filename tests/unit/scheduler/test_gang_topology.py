@@ -114,7 +114,7 @@ def test_a_job_starts_when_its_rack_has_room() -> None:
 
 
 def test_a_job_starts_when_a_node_moves_into_its_rack() -> None:
-    """New labels of a node are news for a job that lacks room in a domain."""
+    """New labels of a node can help a job that lacks room in a domain."""
     one = cluster(group("w", 7, **gather(must="RackLayer")), *members("w", 7))
     one.run_to_fixed_point()
 

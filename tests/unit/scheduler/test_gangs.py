@@ -389,7 +389,7 @@ def test_pods_without_a_gang_are_still_decided_in_runs() -> None:
 
 
 def test_who_only_follows_the_cluster_writes_nothing_about_gangs() -> None:
-    """A standby takes in the news without deciding; what there is to tell, it tells as a leader."""
+    """A standby takes events in without deciding; what there is to tell, it tells as a leader."""
     one = world(node("a"), group("g", 3), *members("g", 2))
 
     one.scheduler.step(limit=0)

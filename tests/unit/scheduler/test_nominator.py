@@ -67,7 +67,7 @@ def test_an_update_that_sets_moves_or_clears_the_nomination_is_followed() -> Non
 
 
 def test_news_that_are_older_than_our_last_word_do_not_count() -> None:
-    """Taken back and made again at once: the news of both come later, one after the other."""
+    """Taken back and made again at once: the events of both come later, one after the other."""
     nominator = Nominator()
     nominator.update(make_pod("a", "n1"))
 

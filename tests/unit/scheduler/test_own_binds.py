@@ -1,4 +1,4 @@
-"""News of our own binds: taken in as any other news of a pod, by whatever way they come."""
+"""Events of our own binds: taken in as any other events of a pod, by whatever way they come."""
 
 from collections.abc import Mapping, Sequence
 

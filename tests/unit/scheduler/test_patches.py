@@ -31,7 +31,7 @@ def phase(cluster: MemoryCluster) -> str:
 
 
 def test_a_status_that_was_lost_is_written_again() -> None:
-    """Not at once, so that a slow server is not asked twice; but without any news."""
+    """Not at once, so that a slow server is not asked twice; but without any events."""
     clock, state = VirtualClock(START_S), ClusterState()
     cluster = Forgetful(clock)
     cluster.load([node("a"), group("g", 2), *members("g", 2)], admit=True)

@@ -30,7 +30,7 @@ from koordinator.scheduler.queue.event_log import EventLog
 
 
 def test_only_plugins_that_rejected_the_pod_are_asked() -> None:
-    """A taint that goes away is no news for a pod that lacks CPU."""
+    """A taint that goes away does not help a pod that lacks CPU."""
     queue = make_queue()
     queue.reject(in_flight(queue, "big"), {"Fit"}, set(), "no", 0.0)
     queue.reject(in_flight(queue, "picky"), {"Taints"}, set(), "no", 0.0)
@@ -84,7 +84,7 @@ def test_a_hint_that_raises_counts_as_queue_and_is_reported() -> None:
 
 
 def test_an_event_of_several_actions_reaches_who_registered_one_of_them() -> None:
-    """An update that changes labels and taints at once is news of taints."""
+    """An update that changes labels and taints at once is an event of taints."""
     queue = make_queue()
     queue.reject(in_flight(queue), {"Taints"}, set(), "no", 0.0)
     both = ClusterEvent("Node", Action.UPDATE_TAINTS | Action.UPDATE_LABELS)

@@ -52,7 +52,7 @@ def test_a_quota_says_what_it_may_use_and_what_it_does(embedded: NewEmbedded) ->
 
 
 def test_what_is_said_already_is_not_written_again(embedded: NewEmbedded) -> None:
-    """Steps without news write nothing."""
+    """Steps without events write nothing."""
     one = embedded(node("n", cpu=10), team("a", 3, 1), of("x", "a", 2), config=config())
     work(one)
     work(one, 2)

@@ -95,7 +95,7 @@ NO_REASONS = frozenset(
         "numa key",
         "owners selector",
         "quota without overhead",
-        # logs, complaints about objects, errors of configurations and of ours
+        # logs, warnings about objects, errors of configurations and of ours
         "child quotas, which have their minimum until it is back",
         "deleted while it had x",
         "moved to parent x, which has no room for what it uses: x",

@@ -1,4 +1,4 @@
-"""Bindings whose answer says nothing about what happened: the truth comes with the news."""
+"""Bindings whose answer says nothing about what happened: the truth comes with the events."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class LateWatch:
 
 
 class LateCluster(SlowCluster):
-    """A cluster on which bindings stay under way and news may be late."""
+    """A cluster on which bindings stay under way and events may be late."""
 
     is_late = False
 
@@ -117,7 +117,7 @@ def test_nothing_is_decided_until_it_shows_whether_a_pod_is_bound(done: bool) ->
 
 
 def test_every_loss_is_waited_for() -> None:
-    """News that were asked for before the second loss are not enough."""
+    """Events that were asked for before the second loss are not enough."""
     two = (pod("p", cpu=1), pod("q", cpu=1))
     cluster, _, scheduler = started(node("n", cpu=1), node("m", cpu=1), *two)
     cluster.is_late = True

@@ -1,4 +1,4 @@
-"""One kind as its watch has delivered it, and the events that the next news make of it."""
+"""One kind as its watch has delivered it, and what the next events change in it."""
 
 import logging
 from collections.abc import Iterator

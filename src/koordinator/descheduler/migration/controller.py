@@ -212,7 +212,7 @@ class MigrationController:
             ),
         )
 
-    # -- news --------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------
 
     def observe(self, obj: KubeObject, *, deleted: bool) -> None:
         """Take note of a change, and look again at the jobs that it concerns."""

@@ -105,7 +105,7 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing can be done before that time, or before there are news (None)."""
+    """Nothing can be done before that time, or before there are events (None)."""
 
     until_s: float | None = None
 

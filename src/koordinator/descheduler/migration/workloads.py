@@ -45,7 +45,7 @@ UNKNOWN_SCALE = WorkloadScale(0)
 
 
 class Workloads:
-    """Finds the workloads of pods, and remembers what it found until news concern it."""
+    """Finds the workloads of pods, and remembers what it found until events concern it."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view

@@ -39,13 +39,13 @@ class ScoredNode(msgspec.Struct, frozen=True, gc=False):
 class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", gc=False):
     """One outcome, of one pod or of several that were decided together.
 
-    Not frozen: the entry of a turn comes into being when the turn begins, and is filled in as more
-    is known, which costs half of making it out of what was noted elsewhere.
+    Not frozen: the entry of an attempt comes into being when the attempt begins, and is filled in
+    as more is known, which costs half of making it out of what was noted elsewhere.
 
     ``plugin`` is the one that decided: it keeps most nodes away, or refused, or set the chosen
     node apart from the next best; empty if nothing did, or it is not known.  ``took_s``,
-    ``turn_pods`` and ``spent_us`` are of the turn in which the pods were decided; when a turn had
-    several outcomes only the first entry has them, so that they add up.
+    ``turn_pods`` and ``spent_us`` are of the attempt in which the pods were decided; when an
+    attempt had several outcomes only the first entry has them, so that they add up.
     An entry of PLUGIN_TIMES has the time by ``extension point/plugin``, and the pods decided, since
     the one before.
     """
@@ -61,8 +61,8 @@ class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel
     by: str = ""  # of an eviction: for whom
     took_s: float = 0.0  # seconds of deciding, binding not included
     turn_pods: int = 0
-    spent_us: dict[str, int] = {}  # microseconds of the turn by extension point
-    best: tuple[ScoredNode, ...] = ()  # best first; of the turn's first pod, not of every turn
+    spent_us: dict[str, int] = {}  # microseconds of the attempt by extension point
+    best: tuple[ScoredNode, ...] = ()  # best first; of the attempt's first pod, not of all attempts
 
 
 _DECODER = msgspec.json.Decoder(AuditEntry)
@@ -82,7 +82,7 @@ def from_lines(
     """Yield the entries of lines of JSON; empty lines are skipped.
 
     A last line that is being written is left out; so are others that are no entries, such as those
-    that a crash or a full disk has torn, with a complaint.
+    that a crash or a full disk has torn, with a warning.
     Raises InputError that names the line if there are no others.
     """
     entries, odd = 0, 0

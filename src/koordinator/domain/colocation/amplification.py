@@ -42,7 +42,7 @@ def amplified(old: Node, new: Node) -> tuple[ObjectMeta, ResourceList]:
     """Return metadata and allocatable resources of a node whose kubelet has reported.
 
     What the kubelet reports is kept in an annotation; what it repeats of our own making is not
-    taken for news.
+    taken for a change.
     Raises InputError for an annotation that can't be read.
     """
     meta, allocatable = new.metadata, new.status.allocatable

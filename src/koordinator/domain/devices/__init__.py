@@ -9,7 +9,7 @@
 ``usage``, ``headroom``       what pods hold, and what a pod may take
 ``parts``, ``plan``       a claim on nodes of one model: which have room, which devices it gets
 ``allocation``, ``adaptation``, ``node_lock``  what is written down about it
-``numa_hints``, ``scoring``, ``sharing``  what else a scheduler plugin is asked
+``numa_hints``, ``scorer``, ``share_restrictions``  what else a scheduler plugin is asked
 
 **Feasibility over many nodes.**  Whether a claim has room on a node depends on the node's model and
 on two sets of devices per type: those that fit (healthy, enough left) and those in use.  A plugin
@@ -19,7 +19,7 @@ remembers the answer to each state, found once by running the real choice.  Thou
 few models have at most some hundred different states, and states come back, so there is no search
 per node, and no second set of rules that could disagree with the choice.
 
-**Choice on one node.**  ``headrooms`` (or arrays of the plugin's own, as ``Room``) and
+**Choice on one node.**  ``headrooms`` (or arrays of the plugin's own, as ``FreeDevices``) and
 ``DevicePlan.allocate`` with ``Scorer.ranking``, or with any other ranking of devices.
 
 Bit ``m`` of a mask is the device with minor ``m``, as is row ``m`` of an array.

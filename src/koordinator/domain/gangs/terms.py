@@ -205,7 +205,7 @@ def _warnings(meta: ObjectMeta) -> Iterator[str]:
 
 
 def _twice(spellings: dict[str, str]) -> str:
-    """Return a complaint if one thing is said in two ways; empty if there is none."""
+    """Return a warning if one thing is said in two ways; empty if there is none."""
     said = {where: text for where, text in spellings.items() if text}
     if len(set(said.values())) <= 1:
         return ""

@@ -7,7 +7,7 @@ from koordinator.foundation.errors import InputError
 
 
 def check_pod_group(pod_group: PodGroup) -> None:
-    """Raise InputError, with every complaint, unless all that a PodGroup says can be meant."""
+    """Raise InputError, with every warning, unless all that a PodGroup says can be meant."""
     warnings = terms_of_object(pod_group, GangDefaults()).warnings
     if warnings:
         raise InputError("; ".join(warnings)).within(subject=subject_of(pod_group))

@@ -2,11 +2,11 @@
 
 No I/O, no clock.  A job is a gang group all of whose members are there, or a single pod.
 
-``job``    ``QueuedJob``: what counts of a job that waits
-``rules``  ``QueueRules``: in which order, and how many at once
-``queue``  ``JobQueue``: the jobs of one quota
-``cache``   ``JobQueueCache``: all queues, and who has newly come to the front
-``telling`` who is to be told of a place in a queue, and when again
+``job``       ``QueuedJob``: what counts of a job that waits
+``rules``     ``QueueRules``: in which order, and how many at once
+``queue``     ``JobQueue``: the jobs of one quota
+``cache``     ``JobQueueCache``: all queues, and who has newly come to the front
+``positions`` who is to be told of a place in a queue, and when again
 
 The original has no queues; the idea is that of kube-queue (github.com/kube-queue/kube-queue).
 """

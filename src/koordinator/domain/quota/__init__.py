@@ -12,7 +12,7 @@ No I/O, no clock; amounts are integers: milli-CPU, whole units of everything els
 ``tree``        ``QuotaTree``: sums up to the root, runtime down from it
 ``trees``       ``QuotaTrees``: all trees of a cluster, and which quota is whose
 ``figures``     all that others may want to know of a quota
-``lending``     who uses what is guaranteed to whom
+``loans``       who uses what is guaranteed to whom
 ``admission``   whether a pod fits in
 ``preemption``  who makes room within a quota
 ``remedies``    what would make room
@@ -21,7 +21,7 @@ No I/O, no clock; amounts are integers: milli-CPU, whole units of everything els
 ``hooks``       rules and accounting of one's own
 ``status``      what is reported in the object
 ``topology``    quotas as admission knows them
-``defaulting``, ``validation``, ``place_validation``  what admission fills in and refuses
+``default_values``, ``validation``, ``place_validation``  what admission fills in and refuses
 """
 
 from koordinator.domain.quota.admission import AdmissionRules, how_many, limit_of, why_not

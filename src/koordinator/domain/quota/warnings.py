@@ -20,7 +20,7 @@ _RULES = PlaceRules(allows_fewer_resources=True)
 
 
 class QuotaWarnings:
-    """Complaints by key of the object; a quota is looked at after it or its neighbours changed."""
+    """Warnings by key of the object; a quota is looked at after it or its neighbours changed."""
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}

@@ -212,7 +212,7 @@ class Koordlet:
         return self.state.is_synced and self.state.node is not None and len(self.store) > 0
 
     def next_s(self) -> float:
-        """Return when there is something to do, if no news come before."""
+        """Return when there is something to do, if no events come before."""
         return self._timers.next_s()
 
     def step(self) -> None:

@@ -1,7 +1,7 @@
 """What the metrics server shows of pods, containers and programs, taken anew at every scrape.
 
 So a pod that has gone leaves no series behind, and nothing is counted while nobody asks.  The loop
-lays a new picture down; the server's threads read it, and change nothing.
+lays a new snapshot down; the server's threads read it, and change nothing.
 Source: koordinator pkg/koordlet/metrics: cpi.go, psi.go, resctrl.go, host_application.go,
 core_sched.go, resource_summary.go, cpu_cpuset.go, node_metric.go.
 """
@@ -80,7 +80,7 @@ class _Family:
 
 
 class SnapshotCollector(Collector):
-    """Shows the picture that was laid down last; every series has the label ``node``."""
+    """Shows the snapshot that was laid down last; every series has the label ``node``."""
 
     def __init__(self, node: str) -> None:
         self._node = node

@@ -60,7 +60,7 @@ class NodeState:
         return self._sorted
 
     def update(self, watch: Watch) -> bool:
-        """Take in the news; return whether a NodeSLO that can't be followed is among them."""
+        """Take in the events; return whether a NodeSLO that can't be followed is among them."""
         is_refused = False
         for event in watch.poll():
             if event.type is EventType.BOOKMARK:

@@ -49,7 +49,7 @@ class TopologyReport:
     def report(
         self, view: NodeView, basics: CpuBasicInfo, memory: Mapping[int, NumaMemory]
     ) -> None:
-        """Have the topology of this moment written, if that is news."""
+        """Have the topology of this moment written, if it has changed."""
         wanted = topology_of(view, basics, memory)
         if self._is_known(wanted, view.now_s):
             return

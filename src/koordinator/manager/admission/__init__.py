@@ -9,9 +9,9 @@ sent by the API server, the embedded cluster with its own.
 ``profiles``       which colocation profiles apply to a pod, and what they make of it
 ``translation``    batch, mid and GPU resources in place of what the pod wrote
 ``quota_tree``     the nodes of the quota tree that a pod belongs to
-``pod_mutating``   all of these in order
+``pod_mutation``   all of these in order
 ``pod_rules``      what QoS classes, priorities and devices go together
-``pod_validating`` these, quotas, and labels that somebody requires
+``pod_validation`` these, quotas, and labels that somebody requires
 ``quotas``         ElasticQuotas and their pods
 ``nodes``          amplification, and labels that two strategies select
 ``config_maps``    slo-controller-config

@@ -1,8 +1,8 @@
 """Placing decided pods in the state and binding them in the cluster, with undo.
 
 A pod counts on its node from the moment it is decided.  Many bindings are under way at a time.  If
-the cluster refuses one, the place is given back and the pod tried again; if news of the pod came
-first, they have settled where it counts, and there is nothing to give back.  News count for more
+the cluster refuses one, the place is given back and the pod tried again; if events of the pod came
+first, they have settled where it counts, and there is nothing to give back.  Events count for more
 than the answer: a pod that is seen on its node is bound.
 """
 

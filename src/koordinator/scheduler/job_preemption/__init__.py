@@ -2,11 +2,11 @@
 
 Pure arithmetic over arrays, except for a ``Trial``, which asks the real filters.
 
-``problem``   what is asked: kinds of members, nodes, what their quota lacks
-``victims``   who may go, what they free, and who goes with whom
-``choosing``  the cheapest victims that make enough room, node by node
-``sparing``   putting back whoever need not go
-``planner``   all of it together, and the plan
+``problem``       what is asked: kinds of members, nodes, what their quota lacks
+``victims``       who may go, what they free, and who goes with whom
+``victim_choice`` the cheapest victims that make enough room, node by node
+``reprieve``      putting back whoever need not go
+``planner``       all of it together, and the plan
 """
 
 from koordinator.scheduler.job_preemption.planner import PreemptionPlan, Trial, make_plan

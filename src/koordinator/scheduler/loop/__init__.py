@@ -1,9 +1,9 @@
-"""The loop: news in, a unit of work, a decision, over to the bindings.
+"""The loop: events in, a unit of work, a decision, over to the bindings.
 
 ``scheduler``    the loop itself, which knows a list of features
 ``feature``      what a feature may do, and when it is asked
 ``handle``       what the loop and the features stand on
-``intake``       news of pods
+``intake``       events of pods
 ``units``        a pod or a run of equal pods, decided
 ``attempts``     how attempts end, with ``outcomes`` and ``facts``
 ``reporter``     what is written about pods: conditions and events

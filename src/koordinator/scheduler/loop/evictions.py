@@ -87,7 +87,7 @@ class PreemptionExecutor:
         return None
 
     def _note_leaving(self, victim: PlacedPod) -> None:
-        """Note what the news will say: who is evicted next must not count on this pod."""
+        """Note what the events will say: who is evicted next must not count on this pod."""
         if self._state.pods.by_key.get(victim.key) is victim:
             now = to_datetime(self._clock.now_s())
             meta = structs.replace(victim.pod.metadata, deletion_timestamp=now)

@@ -39,17 +39,17 @@ class Feature:
     gate: ClassVar[str] = ""
     gate_events: ClassVar[tuple[EventHint, ...]] = ()
 
-    # -- news of the cluster -----------------------------------------------------------------
+    # -- events of the cluster -----------------------------------------------------------------
 
     def wants_bind(self, pod: Pod) -> bool:
-        """Return whether the news that one of our own binds has come true matters here.
+        """Return whether it matters here that one of our own binds has come true.
 
-        Otherwise the pod's news may be taken in without ``takes_pod`` and ``heard_pod``.
+        Otherwise the pod's events may be taken in without ``takes_pod`` and ``heard_pod``.
         """
         raise NotImplementedError
 
     def takes_pod(self, kind: EventType, pod: Pod, previous: Pod | None) -> bool:
-        """Take in the news of a pod in place of the loop; return whether that was done."""
+        """Take in the events of a pod in place of the loop; return whether that was done."""
         raise NotImplementedError
 
     def heard_pod(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:
@@ -69,7 +69,7 @@ class Feature:
         raise NotImplementedError
 
     def heard_all(self) -> None:
-        """Do what all news together are a reason for."""
+        """Do what all events together are a reason for."""
         raise NotImplementedError
 
     def timed(self, event: WatchEvent, took_s: float) -> None:
@@ -156,7 +156,7 @@ class Feature:
         raise NotImplementedError
 
     def next_wakeup_s(self, *, synced: bool) -> float | None:
-        """Return when there is something to do even without news; None: only news can help.
+        """Return when there is something to do even without events; None: only events can help.
 
         ``synced``: everything that exists has been taken in.
         """

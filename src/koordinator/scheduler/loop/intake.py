@@ -1,4 +1,4 @@
-"""News of pods: who has a node goes into the state, who needs one into the queue."""
+"""Events of pods: who has a node goes into the state, who needs one into the queue."""
 
 from collections.abc import Mapping
 
@@ -46,7 +46,7 @@ class PodIntake:
         self.is_synced = False  # everything that existed when last asked has been taken in
 
     def take(self, event: WatchEvent, pod: Pod) -> None:
-        """Take in the news of a pod."""
+        """Take in the events of a pod."""
         if self._is_known_bind(event, pod):
             return
         previous, new = event.previous, as_scheduled(pod)
@@ -127,9 +127,9 @@ class PodIntake:
             self._nominations.heard(pod)
 
     def _is_known_bind(self, event: WatchEvent, pod: Pod) -> bool:
-        """Take in a bind of ours to which nobody has added anything, if that is the news.
+        """Take in a bind of ours to which nobody has added anything, if that is the event.
 
-        Most news in a busy cluster are of this kind.
+        Most events in a busy cluster are of this kind.
         """
         placed = self._state.pods.by_key.get(pod.key)
         if (

@@ -20,7 +20,7 @@ _FIRST_AGAIN_S, _LAST_AGAIN_S = 1.0, 300.0
 class FaultyObjects:
     """Objects that could not be taken in: as if they weren't there, tried again now and then.
 
-    ``handle`` takes in news; ``leave_out`` takes out of the state what of an object is in it.
+    ``handle`` takes in events; ``leave_out`` takes out of the state what of an object is in it.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class FaultyObjects:
     ) -> None:
         self._clock, self._isolation = clock, isolation
         self._handle, self._leave_out = handle, leave_out
-        #: by kind and key: the news, when to try again, and how long that was waited for
+        #: by kind and key: the events, when to try again, and how long that was waited for
         self.events: dict[tuple[type[KubeObject], str], tuple[WatchEvent, float, float]] = {}
 
     def forget(self, obj: KubeObject) -> None:

@@ -27,9 +27,9 @@ class LimitedPods:
         self._asked_at: dict[tuple[str, str], Hashable] = {}
 
     def wake(self) -> None:
-        """Ask plugins that limit pods across nodes whom the news have given room.
+        """Ask plugins that limit pods across nodes whom the events have given room.
 
-        Asked once for all news, and once for pods that are limited alike.
+        Asked once for all events, and once for pods that are limited alike.
         """
         for cycle in self._cycles.values():
             for active in cycle.limiting:

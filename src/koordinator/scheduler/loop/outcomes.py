@@ -15,7 +15,7 @@ class Bound(msgspec.Struct, frozen=True, gc=False):  # a struct: one is made per
     node: str
     annotations: Mapping[str, str] = {}
     labels: Mapping[str, str] = {}
-    scorecard: Scorecard | None = None  # kept on demand (``Options.explain``)
+    scorecard: Scorecard | None = None  # kept on demand (``SchedulerOptions.explain``)
     reservation: str = ""  # the one that got the node; ``pod`` only stands for it
 
 

@@ -140,7 +140,7 @@ class Reporter:
         self._report(pod, condition)
 
     def complained(self, about: KubeObject, problem: str) -> bool:
-        """Tell once what of an object is left out, and why; return whether it was news."""
+        """Tell once what of an object is left out, and why; return whether it was new."""
         if len(self._ignored) >= _MOST_IGNORED:
             self._ignored.clear()
         known = self._ignored.setdefault(_identity(about), set())

@@ -1,8 +1,8 @@
-"""The loop: news go into state and queue, units of work from the queue become decisions.
+"""The loop: events go into state and queue, units of work from the queue become decisions.
 
-One ``step`` takes in all news and then works until no pod is ready.  Between steps nothing happens,
-so whoever embeds the scheduler decides when time passes: a thread that waits for the watch, or a
-simulation.
+One ``step`` takes in all events and then works until no pod is ready.  Between steps nothing
+happens, so whoever embeds the scheduler decides when time passes: a thread that waits for the
+watch, or a simulation.
 
 The only part of the scheduler with a loop.  It knows a list of features, and none by name.
 """
@@ -58,7 +58,7 @@ class Scheduler:
         self._watch: Watch | None = None
         self._bookmarks_due = 0
 
-    # -- news --------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------
 
     def sync(self) -> None:
         """Take in the whole cluster, kind by kind (pods last), and watch it from there.
@@ -133,7 +133,7 @@ class Scheduler:
     # -- work --------------------------------------------------------------------------------
 
     def step(self, limit: int | None = None) -> list[Outcome]:
-        """Take in the news and decide pods until none is ready, or about ``limit`` are decided.
+        """Take in the events and decide pods until none is ready, or about ``limit`` are decided.
 
         Bindings that have begun may still be under way.  Returns what has come to an end, in order.
         Raises ClusterError when the cluster can't be read.
@@ -328,7 +328,7 @@ class Scheduler:
                 cycle.choose_run([pod_class, pod_class])
 
     def next_wakeup_s(self) -> float | None:
-        """Return when there is something to do even without news; None: only news can help."""
+        """Return when there is something to do even without events; None: only events can help."""
         parts = (self._queue, self._left_out, self._handle.gates)
         wakeups = [part.next_wakeup_s() for part in parts]
         wakeups += [due_s(synced=self.is_synced) for due_s in self._hooks.next_wakeup_s]

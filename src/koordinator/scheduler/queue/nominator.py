@@ -12,7 +12,7 @@ class Nominator:
 
     def __init__(self) -> None:
         self._node_of: dict[str, str] = {}
-        self._unheard: dict[str, str] = {}  # what we said last and news don't say yet; "": no node
+        self._unheard: dict[str, str] = {}  # what we said last, no event says it yet; "": no node
         self.version = 0  # grows with every change
         self._pods_on: dict[str, dict[str, Pod]] = {}  # node -> pod key -> pod; no empty nodes
 
@@ -42,7 +42,7 @@ class Nominator:
         return before not in ("", told)
 
     def withdraw(self, key: str) -> None:
-        """Take the pod's nomination back, although news still say that it has one."""
+        """Take the pod's nomination back, although events still say that it has one."""
         self._remove(key)
         self._unheard[key] = ""
 

@@ -272,7 +272,7 @@ class SchedulingQueue:
         return self._pools.needs.is_touched
 
     def take_needs(self) -> list[tuple[Group, QueuedPod]]:
-        """Return, once, the groups of pods with needs that news may help, with a pod of each."""
+        """Return, once, the groups of pods with needs that events may help, with a pod of each."""
         return self._pools.needs.take_touched()
 
     def wake_needing(self, group: Group, most: Counts, now_s: float) -> None:

@@ -50,7 +50,7 @@ class Hold:
     left: HoldCharge
     taken: dict[int, int] = field(default_factory=dict)  # by users, by column
     used: dict[str, int] = field(default_factory=dict)  # canonical, of what is offered
-    lent: bool = False  # off the books while a pod is judged that may use it
+    lent: bool = False  # left out of the sums while a pod is judged that may use it
 
     @property
     def has_parts(self) -> bool:

@@ -153,7 +153,8 @@ class LoadTable:
     def renew(self, placed: PlacedPod, pod: Pod) -> bool:
         """Take over a version of a pod that differs in its times; return whether they matter.
 
-        They do where something was measured of it.  Where there are news, it is added up anew.
+        They do where something was measured of it.  Where there are new measurements, it is added
+        up anew.
         """
         for ledger in self._ledgers.values():
             if ledger.reports(placed) and placed.row not in self._reported_rows:

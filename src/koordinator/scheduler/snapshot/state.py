@@ -195,7 +195,7 @@ class ClusterState:
             self.place(key, pod, pod_class, row, pod_allocation)
 
     def place_run(self, items: list[tuple[str, Pod, PodClass, int]]) -> list[PlacedPod]:
-        """Place many pods of equal requests, none of them with ports or belongings, at once."""
+        """Place many pods of equal requests, none of them with ports or devices, at once."""
         if not items:
             return []
         first = items[0][2]
@@ -311,7 +311,7 @@ class ClusterState:
     # -- holds -------------------------------------------------------------------------------
 
     def lend(self, hold: Hold) -> None:
-        """Take a hold off the books; see ``loans.lending``."""
+        """Take a hold out of the sums; see ``loans.lending``."""
         self._charge_hold(hold, -1)
         hold.lent = True
 

@@ -110,7 +110,7 @@ class ColocationLoop:
         left_s = run.submission.life.work_s - self._fleet.worked_s(run, self._world.now_s)
         if left_s <= _DONE_S:
             return 0.0
-        # At the next step the pace may be another one; it is never above 1.
+        # At the next step the speed may be another one; it is never above 1.
         ends_s = left_s / max(self._fleet.speed_of(run), _SLOWEST)
         step_left_s = self._step_began_s + self._step_s - self._world.now_s
         return ends_s if ends_s <= step_left_s else max(left_s, step_left_s)

@@ -18,7 +18,7 @@ World = dict[str, tuple[int, int]]  # name: version, incarnation
 
 
 class Story:
-    """A server's history, and the news of it that reach a client: some are lost, then it lists."""
+    """A server's history, and the events that reach a client: some are lost, then it lists."""
 
     def __init__(self) -> None:
         self.world: World = {}

@@ -58,7 +58,7 @@ def test_the_label_of_a_pod_group_goes_before_other_names() -> None:
 
 
 def test_contradicting_names_are_complained_about() -> None:
-    """The complaint says which spelling counts."""
+    """The warning says which spelling counts."""
     both = pod("p", labels={LABEL: "a"}, annotations={f"{GANG}name": "b"})
 
     (text,) = contradictions(both)
@@ -102,7 +102,7 @@ def test_annotations_carry_all_settings() -> None:
     ],
 )
 def test_what_cannot_be_meant_is_refused_at_admission(given: dict[str, Any], part: str) -> None:
-    """The same complaint reaches the user as an event where no webhook sees the object."""
+    """The same warning reaches the user as an event where no webhook sees the object."""
     broken = pod_group(**given)
 
     with pytest.raises(InputError, match="PodGroup default/g") as error:

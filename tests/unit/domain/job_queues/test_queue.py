@@ -94,7 +94,7 @@ def test_jobs_that_leave_are_gone(
 
 
 def test_a_job_that_leaves_lets_the_next_one_to_the_front() -> None:
-    """The book names each job once, when it comes to the front."""
+    """The cache names each job once, when it comes to the front."""
     cache = JobQueueCache()
     cache.set_rules({"q": STRICT})
     for number in range(3):

@@ -365,7 +365,7 @@ def variants(tree: Any, kind: type[KindT], hostile: Sequence[str], share: int) -
 
     Every string on one of the nodes, the texts in turn.
     """
-    # Whoever writes a Node is the operator: its keys are no news.
+    # Whoever writes a Node is the operator: its keys are no input of strangers.
     found = (each for each in strings(tree) if kind is not Node or KEY not in each[0])
     for number, (path, before) in enumerate(found):
         if number % NODES != share:

@@ -23,7 +23,7 @@ def tree() -> Tree:
 
 
 def snapshot(tree: Tree, *pods: Any, now_s: float = START_S, **changes: Any) -> MetricsSnapshot:
-    """Return a picture of a node in which nothing has been measured, unless it is said."""
+    """Return a snapshot of a node in which nothing has been measured, unless it is said."""
     node = machine(8, allocatable={"kubernetes.io/batch-cpu": 1500})
     view = tree.view(*pods, machine_=node, slo=changes.pop("spec", None), now_s=now_s)
     blank = {"store": MetricStore(600, 1), "pressures": {}, "cookies": {}}

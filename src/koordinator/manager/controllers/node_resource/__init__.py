@@ -1,8 +1,8 @@
 """Batch, mid and device resources, CPU normalization and amplification of one node.
 
-``calculation``  what the node should show
-``preparation``  the node as it would show it
-``reconciling``  whether that is worth a write, and the write
+``calculation`` what the node should show
+``preparation`` the node as it would show it
+``reconciler``  whether that is worth a write, and the write
 
 Source: koordinator pkg/slo-controller/noderesource.
 """

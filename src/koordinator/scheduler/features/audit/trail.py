@@ -1,8 +1,8 @@
 """The audit trail of a running scheduler: a bounded ring of entries, and lines for who keeps them.
 
 Told by the scheduler's thread only.  What costs next to nothing is noted of every pod.  The scores
-of the best nodes cost as much as many decisions: they are computed for as many turns as fit into
-``SCORES_SHARE`` of the time, which is every turn of a scheduler that is not busy.
+of the best nodes cost as much as many decisions: they are computed for as many attempts as fit into
+``SCORES_SHARE`` of the time, which is every attempt of a scheduler that is not busy.
 """
 
 import math
@@ -88,13 +88,13 @@ class Audit(Feature):
         self._fresh: list[AuditEntry] = []
         self._open_entry: AuditEntry | None = None  # of what is decided now
         self._began_s = 0.0  # when that began, by the stopwatch
-        self._refused: list[AuditEntry] = []  # in the turn that has not ended
+        self._refused: list[AuditEntry] = []  # in the attempt that has not ended
         self._profiles: Mapping[str, Profile] = {}
         self._gangs: Sequence[GangCache] = ()
         self._state: ClusterState | None = None
         self._clock: Clock | None = None
         self._closed: dict[str, str] = {}  # nodes that take no new pods, and why
-        self._scores_from_s = -math.inf  # the turns that begin before get none
+        self._scores_from_s = -math.inf  # attempts that begin before get none
         self._spent_by_plugin: Callable[[], Mapping[str, float]] = dict
         self._spent_before: Mapping[str, float] = {}
         self._decided = 0  # pods since then
@@ -236,7 +236,7 @@ class Audit(Feature):
         )
 
     def node_changed(self, at_s: float, event: WatchEvent, node: Node) -> None:
-        """Note whether a node begins or ceases to take new pods; a new node is no news."""
+        """Note whether a node begins or ceases to take new pods; a new node does not count."""
         name = node.metadata.name
         why = "deleted" if event.type is EventType.DELETED else why_closed(node)
         is_known = event.previous is not None or event.type is EventType.DELETED
@@ -322,7 +322,7 @@ class Audit(Feature):
 def _by_attempt(
     bound: Sequence[Assumed],
 ) -> Iterator[tuple[AuditEntry | None, tuple[AuditedPod, ...]]]:
-    """Yield the pods of each turn; those that are decided together follow on one another."""
+    """Yield the pods of each attempt; those that are decided together follow on one another."""
     these: list[AuditedPod] = []
     open_entry = None
     for assumed in bound:
@@ -337,7 +337,7 @@ def _by_attempt(
 
 
 def _move_figures(open_entry: AuditEntry, first: AuditEntry) -> None:
-    """Let the first entry of a turn have its figures, unless other pods' entry has them."""
+    """Let the first entry of an attempt have its figures, unless other pods' entry has them."""
     if not open_entry.pods:
         first.took_s, first.turn_pods = open_entry.took_s, open_entry.turn_pods
         first.spent_us = open_entry.spent_us

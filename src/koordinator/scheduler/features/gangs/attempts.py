@@ -1,4 +1,4 @@
-"""The turn of a gang group in the queue: places for all its members, or for none.
+"""One attempt to place a gang group: places for all its members, or for none.
 
 Whoever stands in the queue for the group is popped; here all members are decided, told and sent on.
 """

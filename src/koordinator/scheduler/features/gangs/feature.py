@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
 
 
 class GangFeature(Feature):
-    """Keeps the gangs of all profiles up to date and decides them; each profile has a book."""
+    """Keeps the gangs of all profiles up to date and decides them; each profile has a cache."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class GangFeature(Feature):
         if metrics is not None:
             metrics.watch(caches)
 
-    # -- news --------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------
 
     def wants_bind(self, pod: Pod) -> bool:
         """Return whether the pod is a member."""

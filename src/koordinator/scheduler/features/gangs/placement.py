@@ -46,7 +46,7 @@ class GangDecision:
 
 @dataclass(frozen=True, slots=True)
 class GangGroupAttempt:
-    """The turn of a gang group in the queue."""
+    """An attempt to place a gang group: who stood for it in the queue, and its version."""
 
     attempt: GangAttempt
     head: QueuedPod  # the member that stood in the queue for all

@@ -95,7 +95,7 @@ class WaitingGangs:
             self._queue.forget_need(queued.key)
 
     def wake(self) -> None:
-        """Requeue the gangs for which there may be room, or room to be made, since the news."""
+        """Requeue the gangs for which there may be room, or room to be made, since the events."""
         if not self._queue.has_changes_for_needs:
             return
         now_s, known = self._clock.now_s(), dict[Hashable, _Headroom | None]()

@@ -69,7 +69,7 @@ class QuotaStatus:
         self._waiting: dict[str, None] = {}  # names to look at, in order
         self._round: Iterator[str] = iter(())
         self._round_at = -1  # changes of the ledger when all quotas had their turn
-        self._told: dict[str, str] = {}  # complaints by key of the object
+        self._told: dict[str, str] = {}  # warnings by key of the object
 
     def step(self, *, finish: bool = False) -> None:
         """Write what is due; to ``finish`` is to write all there is."""

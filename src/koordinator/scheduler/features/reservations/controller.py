@@ -65,7 +65,7 @@ class ReservationController:
         self._due_s: dict[str, float] = {}  # by name: an entry of the heap that says else is void
         self._next_collection_s: float | None = None
 
-    # -- news --------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------
 
     def touch(self, name: str) -> None:
         """Look at a reservation again: it has changed, or who uses it."""
@@ -150,7 +150,7 @@ class ReservationController:
         return self._collect(now_s) or written
 
     def next_wakeup_s(self) -> float | None:
-        """Return when something is due; None: nothing without news."""
+        """Return when something is due; None: nothing without events."""
         if self._dirty or self._deleted:
             return self._clock.now_s()
         first = self._first_due()

@@ -45,7 +45,7 @@ class ReservationFeature(Feature):
             isolation=handle.isolation,
         )
 
-    # -- news --------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------
 
     def takes_pod(self, kind: EventType, pod: Pod, previous: Pod | None) -> bool:
         """Take in a pod that holds its place for others."""
@@ -68,7 +68,7 @@ class ReservationFeature(Feature):
     def _put_reservation(self, event: WatchEvent, reservation: Reservation) -> None:
         """Take in the pod that stands for a reservation.
 
-        What the cluster answered to a write of ours may be newer than the news.
+        What the cluster answered to a write of ours may be newer than the events.
         """
         state, previous = self._handle.state, event.previous
         deleted = event.type is EventType.DELETED
@@ -106,7 +106,7 @@ class ReservationFeature(Feature):
         return is_reserve_pod(pod.metadata)
 
     def bind(self, assumed: Assumed) -> None:
-        """Write that a reservation has got its node; it may be used before there is news of it."""
+        """Write that a reservation has got its node; it may be used before its event comes."""
         pod = assumed.queued.pod
         error = self._controller.bind(pod, assumed.node, assumed.allocation)
         self._handle.binder.settle(assumed, error)

@@ -1,6 +1,6 @@
 """What is written about the network: its domains, or why the object that describes it is useless.
 
-The complaint is told in an event and a condition.
+The warning is told in an event and a condition.
 """
 
 import logging

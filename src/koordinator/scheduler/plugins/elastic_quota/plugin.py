@@ -267,7 +267,7 @@ def plugin_spec(factories: Mapping[str, HookFactory] | None = None) -> PluginSpe
         "ElasticQuota",
         ElasticQuotaArgs,
         build,
-        # Whether others have left room is asked once for all news, see ``version``.
+        # Whether others have left room is asked once for all events, see ``version``.
         events=(EventHint("Pod", Action.UPDATE),),
     )
 
