@@ -18,6 +18,7 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.names_check
 
 # Random mixed worlds through the whole scheduler, for so many seconds; SEED is the first of them.
 FUZZ_SECONDS ?= 180

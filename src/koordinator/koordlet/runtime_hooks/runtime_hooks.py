@@ -29,7 +29,7 @@ from koordinator.koordlet.qos.resctrl import (
     pod_group,
 )
 from koordinator.koordlet.runtime_hooks.outcomes import HookFailure, HookOutcomes, HookWrites
-from koordinator.koordlet.runtime_hooks.starting import (
+from koordinator.koordlet.runtime_hooks.starting_containers import (
     StartingContainer,
     StartingPod,
     creation_of,

@@ -1,0 +1,84 @@
+"""Names in the package: a public class name exists once, a module is called by a noun.
+
+``python -m tests.names_check`` prints what breaks a rule, and exits 1 if anything does; it is a
+part of ``make check``.  Several kinds of the API may have one name, since Kubernetes chose it.
+"""
+
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+SOURCE = Path(__file__).parent.parent / "src/koordinator"
+
+#: Names that stay although they exist more than once, with the reason.
+SHARED: Mapping[str, str] = {}
+
+#: Modules that stay although a verb is their name, with the reason.
+VERBS: Mapping[str, str] = {}
+
+#: Words on -ing that are nouns of the field.
+NOUNS = frozenset(
+    {
+        "binding",  # the subresource of pods
+        "coscheduling",
+        "descheduling",
+        "nesting",
+        "packing",
+        "provisioning",  # of volumes
+        "recording",
+        "rounding",
+        "scheduling",
+        "sharing",  # of GPUs
+    }
+)
+
+
+def repeated_classes(source: Path = SOURCE) -> dict[str, list[str]]:
+    """Return the modules of every public top-level class name that is defined more than once."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for path, tree in _modules(source):
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(path)
+    return {
+        name: paths
+        for name, paths in sorted(places.items())
+        if len(paths) > 1 and name not in SHARED and not _is_kind_alone(paths)
+    }
+
+
+def gerunds(source: Path = SOURCE) -> list[str]:
+    """Return the modules and packages whose last word ends in -ing and is no noun of the field."""
+    found = set()
+    for path, _ in _modules(source):
+        for part in path.removesuffix(".py").split("/"):
+            word = part.rpartition("_")[2]
+            if word.endswith("ing") and word not in NOUNS and path not in VERBS:
+                found.add(path)
+    return sorted(found)
+
+
+def _modules(source: Path) -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(source.rglob("*.py")):
+        yield path.relative_to(source).as_posix(), ast.parse(path.read_text("utf-8"))
+
+
+def _is_kind_alone(paths: list[str]) -> bool:
+    return all(path.startswith("api/") for path in paths)
+
+
+def main() -> int:
+    """Print what breaks a rule; return the exit status."""
+    wrong = [
+        f"class {name} is defined in {' and '.join(paths)}: give each a name that says what it is"
+        for name, paths in repeated_classes().items()
+    ]
+    wrong += [f"module {path} is called by a verb: name what is in it" for path in gerunds()]
+    sys.stdout.write("".join(f"{line}\n" for line in wrong))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
