@@ -16,6 +16,7 @@ from benchmarks import (
     audit,
     cluster,
     colocation,
+    descheduler,
     devices,
     explain,
     gangs,
@@ -53,6 +54,7 @@ ALL = {
     **cluster.BENCHMARKS,
     **colocation.BENCHMARKS,
     **koordlet.BENCHMARKS,
+    **descheduler.BENCHMARKS,
     **vgpu.BENCHMARKS,
 }
 

@@ -176,7 +176,7 @@ class Descheduler:
             return 0
         done = 0
         if self._next_cycle_s is not None and self._next_cycle_s <= self._clock.now_s():
-            self._run_cycle()
+            self.run_cycle()
             done += 1
         for controller in self._controllers:
             done += self._work(controller)
@@ -228,7 +228,8 @@ class Descheduler:
 
     # -- work --------------------------------------------------------------------------------
 
-    def _run_cycle(self) -> None:
+    def run_cycle(self) -> None:
+        """Run a cycle now, over what has been taken in."""
         began_s = self._clock.now_s()
         self._next_cycle_s = began_s + self._interval_s if self._interval_s else None
         self._limits.reset()

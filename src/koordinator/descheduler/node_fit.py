@@ -50,15 +50,20 @@ def free_on(node: Node, view: ClusterView) -> Requests:
     }
 
 
-def has_headroom(node: Node, pod: Pod, view: ClusterView) -> bool:
-    """Return whether a pod's requests fit beside those of the pods that are there."""
-    free = free_on(node, view)
-    return all(amount <= free.get(name, 0) for name, amount in pod_requests(pod.spec).items())
+def has_headroom(node: Node, requests: Iterable[tuple[str, int]], view: ClusterView) -> bool:
+    """Return whether requests, by resource, fit beside those of the pods that are there."""
+    taken, allocatable = view.requested_on(node.metadata.name), node.status.allocatable
+    for name, amount in requests:
+        quantity = allocatable.get(name)
+        has = bounded(name, quantity) if quantity is not None else 0
+        if amount > has - taken.get(name, 0):
+            return False
+    return True
 
 
 def fits(node: Node, pod: Pod, view: ClusterView) -> bool:
     """Return whether a pod could run on a node; how many pods it may have is not looked at."""
-    return accepts(node, pod) and has_headroom(node, pod, view)
+    return accepts(node, pod) and has_headroom(node, pod_requests(pod.spec).items(), view)
 
 
 def fits_elsewhere(nodes: Iterable[Node], pod: Pod, view: ClusterView) -> bool:
@@ -76,7 +81,8 @@ def fits_beside(node: Node, pod: Pod, view: ClusterView) -> bool:
         return False
     if node.metadata.name == pod.spec.node_name:
         return True
-    return free_on(node, view).get("pods", 0) > 0 and has_headroom(node, pod, view)
+    requests = pod_requests(pod.spec)
+    return has_headroom(node, (("pods", 1), *requests.items()), view)
 
 
 def _is_repelled(node: Node, pod: Pod, view: ClusterView) -> bool:

@@ -17,7 +17,7 @@ from koordinator.descheduler.node_fit import acceptance_key, accepts, has_headro
 from koordinator.descheduler.plugins.low_node_load.usage import Amounts, Mask
 from koordinator.domain.pod_requests import pod_requests
 
-_BLOCK = 256  # nodes looked at together: most pods fit one of the first
+_FIRST = 256  # nodes looked at before all the others: most pods fit one of them
 
 
 class Targets:
@@ -47,12 +47,12 @@ class Targets:
         full = self._refusing.get(requests)
         if full is None:
             full = self._refusing[requests] = np.zeros(len(self._nodes), np.bool_)
-        for start in range(0, len(self._nodes), _BLOCK):
-            block = slice(start, start + _BLOCK)
+        for start, end in ((0, _FIRST), (_FIRST, len(self._nodes))):
+            block = slice(start, end)
             cool = (self._headroom[block] >= amounts).all(axis=1)
             for index in np.flatnonzero(cool & candidates[block] & ~full[block]):
                 place = start + int(index)
-                if has_headroom(self._nodes[place], pod, self._view):
+                if has_headroom(self._nodes[place], requests, self._view):
                     self._headroom[place] -= amounts
                     self._usage[self._rows[place]] += amounts
                     return True
