@@ -15,7 +15,7 @@ _GATES = ("AuditEvents", "AuditEventsHTTPHandler", "CPUNormalization")
 
 
 class NodeAgent(KoordProcess):
-    """``koord koordlet`` on the real node; ``start`` returns when the runtime asks it."""
+    """``koord koordlet`` on the real node."""
 
     def __init__(
         self, controlplane: ControlPlane, node: RealNode, folder: Path, *flags: str
@@ -36,14 +36,9 @@ class NodeAgent(KoordProcess):
         ]
         super().__init__(controlplane, "koordlet", command, port)
 
-    def start(self, *, wait: bool = True) -> None:
-        super().start(wait=wait)
-        if wait:
-            self.wait_until_asked()
-
-    def wait_until_asked(self) -> None:
+    def wait_until_asked(self, timeout_s: float = 20.0) -> None:
         """Wait until the runtime has taken the plugin."""
-        eventually(lambda: self.metric(CONNECTED) == 1, 20)
+        eventually(lambda: self.metric(CONNECTED) == 1, timeout_s)
 
 
 StartAgent = Callable[..., NodeAgent]
@@ -51,21 +46,20 @@ StartAgent = Callable[..., NodeAgent]
 
 @pytest.fixture
 def start_agent(controlplane: ControlPlane, node: RealNode, tmp_path: Path) -> Iterator[StartAgent]:
-    """``start_agent("--flag=…")`` runs the agent until the test ends."""
+    """``start_agent("--flag=…", asked=True)`` runs it until the test ends.
+
+    Returns when the runtime asks it, unless it is not to be ``asked``.
+    """
     started: list[NodeAgent] = []
 
-    def start(*flags: str) -> NodeAgent:
+    def start(*flags: str, asked: bool = True) -> NodeAgent:
         made = NodeAgent(controlplane, node, tmp_path, *flags)
         started.append(made)
         made.start()
+        if asked:
+            made.wait_until_asked()
         return made
 
     yield start
     for agent in started:
         agent.kill()
-
-
-@pytest.fixture
-def agent(start_agent: StartAgent) -> NodeAgent:
-    """Run the agent as it is by default."""
-    return start_agent()

@@ -1,40 +1,175 @@
-"""What the agent promises a container is so before its first instruction: it reads so itself."""
+"""What the agent promises a container is so before its first instruction: it reads so itself.
+
+Each pod here prints, as its first commands, what its own cgroup has; the reconciler, which looks
+once a second, would come too late.
+"""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
-from tests.e2e.node.conftest import NodeAgent
+import pytest
+import yaml
+from tests.e2e.controlplane import ControlPlane
+from tests.e2e.node.conftest import StartAgent
 from tests.e2e.real_node import RealNode
-from tests.e2e.real_node.node import Manifest, pod
+from tests.e2e.real_node.node import CGROUPS, Manifest, pod
 from tests.e2e.waiting import eventually
 
-PRINTER = """echo cpuset=$(grep Cpus_allowed_list /proc/self/status | cut -f2)
-for file in cpu/cpu.shares cpu/cpu.cfs_quota_us memory/memory.limit_in_bytes; do
-  echo $file=$(cat /sys/fs/cgroup/$file)
-done
+if not (CGROUPS / "cpu").is_dir():
+    pytest.skip("these pods read the files of cgroup v1", allow_module_level=True)
+
+Words = dict[str, str]
+
+STATUS = "scheduling.koordinator.sh/resource-status"
+EXTENDED = "node.koordinator.sh/extended-resource-spec"
+RATIO = "node.koordinator.sh/cpu-normalization-ratio"
+_PRINTER = """echo cpus=$(grep Cpus_allowed_list /proc/self/status | cut -f2)
+echo shares=$(cat /sys/fs/cgroup/cpu/cpu.shares)
+echo quota=$(cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us)
+echo memory=$(cat /sys/fs/cgroup/memory/memory.limit_in_bytes)
+echo tier_is_idle=$(cat /machine/cpu/kubepods/besteffort/cpu.idle)
+echo pod_quota=$(cat /machine/cpu/kubepods/besteffort/pod$UID/cpu.cfs_quota_us 2> /dev/null)
+echo variable=${VARIABLE-none}
 echo done
 sleep 2147483647"""
+_UID = {"name": "UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}
 
 
-def first_words(node: RealNode, made: Manifest) -> dict[str, str]:
-    """Return what the container read of its own cgroup as its first commands."""
+def printer(name: str, qos: str, **more: Any) -> Manifest:
+    """Return a pod with a QoS class that prints what it is held to."""
+    mount = {"name": "cgroups", "mountPath": "/machine", "readOnly": True}
+    return pod(
+        name,
+        _PRINTER,
+        labels={"koordinator.sh/qosClass": qos} if qos else {},
+        container={"env": [_UID], "volumeMounts": [mount]},
+        volumes=[{"name": "cgroups", "hostPath": {"path": str(CGROUPS)}}],
+        **more,
+    )
+
+
+def first_words(node: RealNode, made: Manifest) -> Words:
+    """Return what the container read as its first commands."""
     printed = eventually(lambda: text if "done" in (text := node.printed(made)) else "")
     return dict(line.split("=") for line in printed.splitlines() if "=" in line)
 
 
-def koordinated(name: str, qos: str, **more: Any) -> Manifest:
-    """Return a pod with a QoS class that prints what it is held to."""
-    return pod(name, PRINTER, labels={"koordinator.sh/qosClass": qos}, **more)
+def amounts(cpu: str, memory: str) -> dict[str, Any]:
+    """Return resources of a Guaranteed pod."""
+    each = {"cpu": cpu, "memory": memory}
+    return {"requests": each, "limits": each}
 
 
-def test_a_pod_with_cpus_of_its_own_starts_on_them(agent: NodeAgent, node: RealNode) -> None:
-    """The scheduler chose CPU 1 for an LSR pod: no quota, and no other CPU, ever."""
-    status = {"scheduling.koordinator.sh/resource-status": json.dumps({"cpuset": "1"})}
-    amounts = {"cpu": "1", "memory": "32Mi"}
-    resources = {"requests": amounts, "limits": amounts}
-    (made,) = node.run(koordinated("bound", "LSR", annotations=status, resources=resources))
-    words = first_words(node, made)
-    assert words["cpuset"] == "1"
-    assert words["cpu/cpu.cfs_quota_us"] == "-1"
-    assert words["cpu/cpu.shares"] == "1024"
-    assert agent.is_running
+@pytest.fixture
+def slo(kubectl: Callable[..., str], node: RealNode) -> None:
+    """Switch group identity on for every class."""
+    on = {"cpuQOS": {"enable": True}}
+    strategy = {"lsrClass": on, "lsClass": on, "beClass": on}
+    manifest = {
+        "apiVersion": "slo.koordinator.sh/v1alpha1",
+        "kind": "NodeSLO",
+        "metadata": {"name": node.name},
+        "spec": {"resourceQOSStrategy": strategy},
+    }
+    kubectl("apply", "--server-side", "--filename=-", stdin=yaml.safe_dump(manifest))
+
+
+@pytest.mark.usefixtures("slo")
+def test_pods_of_every_class_start_right(
+    start_agent: StartAgent, node: RealNode, controlplane: ControlPlane
+) -> None:
+    """One of each, started one after the other; nothing has to be set right afterwards."""
+    node_path = f"/api/v1/nodes/{node.name}"
+    annotated = {"metadata": {"annotations": {RATIO: "1.25"}}}
+    merge = "application/merge-patch+json"
+    controlplane.api.request("PATCH", node_path, annotated, content_type=merge)
+    agent = start_agent()
+
+    status = {STATUS: json.dumps({"cpuset": "1"})}
+    (bound,) = node.run(printer("bound", "LSR", annotations=status, resources=amounts("1", "32Mi")))
+    words = first_words(node, bound)
+    assert (words["cpus"], words["quota"], words["shares"]) == ("1", "-1", "1024")
+
+    half = {"requests": {"cpu": "250m"}, "limits": {"cpu": "500m", "memory": "64Mi"}}
+    (shared,) = node.run(printer("shared", "LS", resources=half))
+    words = first_words(node, shared)
+    assert words["cpus"] == "0"  # all but that of the other
+    assert words["quota"] == "40000"  # 500m on CPUs that are worth 1.25
+    assert (words["shares"], words["memory"]) == ("256", str(64 << 20))
+
+    batch = {"kubernetes.io/batch-cpu": "500", "kubernetes.io/batch-memory": str(48 << 20)}
+    spec = {"containers": {"main": {"requests": batch, "limits": batch}}}
+    (job,) = node.run(printer("job", "BE", annotations={EXTENDED: json.dumps(spec)}))
+    words = first_words(node, job)
+    assert (words["shares"], words["quota"], words["memory"]) == ("512", "40000", str(48 << 20))
+    assert words["pod_quota"] == "40000"
+    assert words["tier_is_idle"] == "1"  # what stands for group identity on this kernel
+
+    plain = node.run(printer("plain", ""))[0]
+    words = first_words(node, plain)
+    assert (words["shares"], words["quota"]) == ("2", "-1")
+    assert agent.metric('koordlet_resource_updates{node="real-node",status="failed",'
+                        'type="hook"}') == 0  # fmt: skip
+
+
+def test_without_the_plugin_a_container_starts_as_the_kubelet_says(
+    start_agent: StartAgent, node: RealNode
+) -> None:
+    """So the assertions above are the plugin's doing; the reconciler comes a moment later."""
+    start_agent("--enable-nri-runtime-hook=false", asked=False)
+    status = {STATUS: json.dumps({"cpuset": "1"})}
+    (late,) = node.run(printer("late", "LSR", annotations=status, resources=amounts("1", "32Mi")))
+    assert first_words(node, late)["quota"] == "100000"
+    eventually(
+        lambda: node.exec(late, "cat", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us").strip() == "-1"
+    )
+
+
+def test_a_resized_container_keeps_what_it_was_promised(
+    start_agent: StartAgent, node: RealNode, controlplane: ControlPlane
+) -> None:
+    """The kubelet sets its limits anew in place; CPUs of its own need no quota then either."""
+    start_agent()
+    status = {STATUS: json.dumps({"cpuset": "1"})}
+    resources = {"requests": {"cpu": "500m"}, "limits": {"cpu": "500m"}}
+    (made,) = node.run(printer("grows", "LSR", annotations=status, resources=resources))
+    assert first_words(node, made)["quota"] == "-1"
+    more = {"requests": {"cpu": "700m"}, "limits": {"cpu": "700m"}}
+    patch = {"spec": {"containers": [{"name": "main", "resources": more}]}}
+    path = "/api/v1/namespaces/default/pods/grows/resize"
+    strategic = "application/strategic-merge-patch+json"
+    controlplane.api.request("PATCH", path, patch, content_type=strategic)
+
+    def value(name: str) -> str:
+        return node.exec(made, "cat", f"/sys/fs/cgroup/cpu/{name}").strip()
+
+    eventually(lambda: value("cpu.shares") == "716")
+    assert value("cpu.cfs_quota_us") == "-1"
+    assert node.exec(made, "grep", "Cpus_allowed_list", "/proc/self/status").split()[1] == "1"
+
+
+def test_hostile_annotations_cost_their_own_pod_no_start(
+    start_agent: StartAgent, node: RealNode, kubectl: Callable[..., str]
+) -> None:
+    """CPUs that the machine has not, no JSON, a huge one: the pod starts, and an event says why."""
+    start_agent()
+    hostile = {
+        "elsewhere": {STATUS: json.dumps({"cpuset": "0-4095"})},
+        "garbage": {STATUS: "{" * 1000, EXTENDED: "[]"},
+        "large": {STATUS: json.dumps({"cpuset": ",".join(["0"] * 100_000)})},
+        "upwards": {EXTENDED: json.dumps({"containers": {"../../..": {"limits": {"a": "1"}}}})},
+    }
+    made = node.run(*(printer(name, "LS", annotations=each) for name, each in hostile.items()))
+    for each in made:
+        assert first_words(node, each)["shares"]
+    events = eventually(
+        lambda: (
+            found
+            if "RuntimeHookFailed" in (found := kubectl("get", "events", "--output=wide"))
+            else ""
+        )
+    )
+    assert "pod/elsewhere" in events
+    (good,) = node.run(printer("good", "LSR", annotations={STATUS: json.dumps({"cpuset": "1"})}))
+    assert first_words(node, good)["cpus"] == "1"

@@ -177,11 +177,15 @@ class RealNode:
 
         Return them as they are then.
         """
+        self.create(*pods)
+        return [self.wait_for(pod, wait) for pod in pods]
+
+    def create(self, *pods: Manifest) -> None:
+        """Create pods on this node."""
         for pod in pods:
             namespace = pod["metadata"].setdefault("namespace", "default")
             path = f"/api/v1/namespaces/{namespace}/pods"
             self._controlplane.api.request("POST", path, pod)
-        return [self.wait_for(pod, wait) for pod in pods]
 
     def wait_for(self, pod: Manifest, phase: str, timeout_s: float = _PATIENCE_S) -> Manifest:
         """Wait until a pod has a phase; return the pod.  One that has ended before is an error."""
