@@ -107,6 +107,13 @@ class RuntimeHookFlags:
     runtime_hooks_nri_backoff_factor: Annotated[
         float, typer.Option(min=1, rich_help_panel=_HOOKS)
     ] = 2.0
+    hami_core_library_directory_path: Annotated[
+        str,
+        typer.Option(
+            help="libvgpu.so of HAMi-core on the node, and in containers that share a GPU.",
+            rich_help_panel=_HOOKS,
+        ),
+    ] = "/usr/local/vgpu/libvgpu.so"
     runtime_hooks_plugin_failure_policy: Annotated[
         FailurePolicy,
         typer.Option(help="Fail: a pod whose hook fails does not start.", rich_help_panel=_HOOKS),

@@ -7,7 +7,7 @@ import gc
 import logging
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -27,8 +27,10 @@ from koordinator.host.linux.nri_connection import NriConnection
 from koordinator.host.linux.perf_events import LinuxPerfEvents
 from koordinator.host.linux.trees import Trees, trees_of
 from koordinator.koordlet.app import Koordlet, KoordletOptions, Outbox
+from koordinator.koordlet.app.device_hooks import device_hooks
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.cgroup_tree import CgroupTree, find_version
+from koordinator.koordlet.hooks.gpu_sharing import LOCK_FOLDER, HamiCoreSettings
 from koordinator.koordlet.runtime_hooks.nri_plugin import NriHookPlugin
 from koordinator.koordlet.runtime_hooks.runtime_hooks import RuntimeHooks
 from koordinator.process.descriptors import allow_all_descriptors
@@ -42,6 +44,7 @@ log = logging.getLogger(__name__)
 DELIVERY_TIMEOUT_S = 30.0
 _EVENTS, _MOST_EVENTS = 256, 2048
 _SWITCH_S = 0.0005
+_PARENT_OF_LOCKS = LOCK_FOLDER.rpartition("/")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +92,7 @@ class _Process:
         host = LinuxHost(trees=trees)
         parts.cleanup.callback(host.close)
         gauges = NodeGauges(self._parts.registry, options.node_name, self._clock.now_s())
-        hooks = self._make_runtime_hooks(trees, gauges)
+        hooks = self._make_runtime_hooks(own, gauges)
         self._agent = Koordlet(
             self._watched,
             self._clock,
@@ -128,14 +131,20 @@ class _Process:
                 frozen = True
             self._parts.stopping.wait(self._parts.wait_s(self._agent.next_s()))
 
-    def _make_runtime_hooks(self, trees: Trees, gauges: NodeGauges) -> RuntimeHooks:
-        roots, files = self._settings.options.roots, LinuxHost(kept_open=0, trees=trees)
+    def _make_runtime_hooks(self, own: Sequence[str], gauges: NodeGauges) -> RuntimeHooks:
+        options, flags = self._settings.options, self._settings.flags.runtime_hooks
+        roots = options.roots
+        keeps_regions = "HamiCoreVGPUMonitor" in options.gates
+        hami_core = HamiCoreSettings(flags.hami_core_library_directory_path, keeps_regions)
+        trees = Trees(trees_of(roots, *own, hami_core.folder, _PARENT_OF_LOCKS))
+        files = LinuxHost(kept_open=0, trees=trees)
         return RuntimeHooks(
             self._clock,
             files,
             roots,
             CgroupTree(files, roots.cgroup, find_version(files, roots.cgroup)),
-            policy=self._settings.flags.runtime_hooks.runtime_hooks_plugin_failure_policy,
+            policy=flags.runtime_hooks_plugin_failure_policy,
+            creation_hooks=device_hooks(options.gates, files, roots, hami_core),
             observer=gauges,
         )
 

@@ -166,7 +166,6 @@ OF_KOORDLET: Final = _by_flag(
         "the NodeMetric says how often is reported": ("report-interval",),
         "there are no strategies but those built in": ("qos-extension-plugins",),
         "pods are asked to go by the API server": ("evict-by-copilot-agent",),
-        "slices of GPUs are not looked into": ("hami-core-library-directory-path",),
         "the kubelet's list of devices is left as it is": ("pod-resources-proxy-path",),
     },
 )

@@ -6,6 +6,7 @@ once a second, would come too late.
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -173,3 +174,34 @@ def test_hostile_annotations_cost_their_own_pod_no_start(
     assert "pod/elsewhere" in events
     (good,) = node.run(printer("good", "LSR", annotations={STATUS: json.dumps({"cpuset": "1"})}))
     assert first_words(node, good)["cpus"] == "1"
+
+
+def test_a_share_of_a_gpu_comes_with_its_limits(
+    start_agent: StartAgent, node: RealNode, tmp_path: Path
+) -> None:
+    """The container sees its GPU, and the library that holds it to its share is in place."""
+    library = tmp_path / "vgpu/libvgpu.so"
+    library.parent.mkdir()
+    library.write_text("a library")
+    gates = "--feature-gates=GPUEnvInject=true,HamiCoreVGPUMonitor=true"
+    start_agent(gates, f"--hami-core-library-directory-path={library}")
+    amounts = {"gpu-core": "25", "gpu-memory": "10Gi", "gpu-memory-ratio": "25"}
+    resources = {f"koordinator.sh/{name}": amount for name, amount in amounts.items()}
+    allocated = json.dumps({"gpu": [{"minor": 1, "resources": resources}]})
+    script = f"env; cat {library}; echo; echo x > {library} || echo read-only; echo done; sleep 99"
+    labels = {
+        "koordinator.sh/qosClass": "LS",
+        "koordinator.sh/gpu-isolation-provider": "HAMi-core",
+    }
+    shares = {"scheduling.koordinator.sh/device-allocated": allocated}
+    (made,) = node.run(pod("shares", script, labels=labels, annotations=shares))
+    words = eventually(lambda: text if "done" in (text := node.printed(made)) else "").splitlines()
+    assert {
+        "NVIDIA_VISIBLE_DEVICES=1",
+        "CUDA_DEVICE_SM_LIMIT=25",
+        f"CUDA_DEVICE_MEMORY_LIMIT={10 << 30}",
+        f"LD_PRELOAD={library}",
+        "a library",
+        "read-only",
+    } <= set(words)
+    assert (library.parent / f"containers/{made['metadata']['uid']}_main").is_dir()

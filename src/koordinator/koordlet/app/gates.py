@@ -47,18 +47,17 @@ OFF: Final = frozenset(
         "CoreSched",
         "Resctrl",
         "OOMScoreAdj",
+        "GPUEnvInject",
+        "RDMADeviceInject",
+        "HamiCoreVGPUMonitor",
     }
 )
-_NEEDS_NRI: Final = "it needs a plugin of the container runtime, which this agent is not"
 _NEEDS_NETWORK: Final = "this agent does not shape the network"
 #: Of the original, and not here: they are accepted where they are off.  Why each is refused.
 ABSENT: Final = MappingProxyType(
     {
         "Libpfm4": "counters are named by their hardware ids, which needs no library",
         "PodResourcesProxy": "this agent does not stand in for the kubelet",
-        "HamiCoreVGPUMonitor": "this agent does not look into slices of GPUs",
-        "GPUEnvInject": _NEEDS_NRI,
-        "RDMADeviceInject": _NEEDS_NRI,
         "TerwayQoS": _NEEDS_NETWORK,
         "TCNetworkQoS": _NEEDS_NETWORK,
     }

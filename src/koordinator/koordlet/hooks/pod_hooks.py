@@ -4,11 +4,9 @@ The reconciler asks the plans; a container runtime asks here, about a pod that i
 before any list of pods has it.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
-from typing import Final
 
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.koordlet.adjustments import ContainerAdjustment, LinuxResources
@@ -27,10 +25,8 @@ from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
 
 PodHook = Callable[[PodView], Iterable[Intent]]
-CreationHook = Callable[[NodeView, ContainerCreation], ContainerAdjustment]
-
-#: What a container gets that no cgroup has (environment, mounts, devices), by feature gate.
-CREATION_HOOKS: Final[Mapping[str, CreationHook]] = MappingProxyType({})
+#: What a container gets that no cgroup has: environment, mounts, devices.
+CreationHook = Callable[[ContainerCreation], ContainerAdjustment]
 
 
 @dataclass(frozen=True)
@@ -56,12 +52,6 @@ class PodHooks:
     def pods(self) -> dict[str, PodView]:
         """The pods of the view by the folder of their cgroup."""
         return {pod.folder: pod for pod in self.view.pods}
-
-    def creation_hooks(self) -> Iterator[tuple[str, CreationHook]]:
-        """Yield the hooks by gate that only say something when a container is made."""
-        for gate, hook in CREATION_HOOKS.items():
-            if gate in self.gates:
-                yield gate, hook
 
     def hooks(self, taken_cpus: int = 0) -> Iterator[tuple[str, PodHook]]:
         """Yield the hooks by gate, in the order in which they are applied.

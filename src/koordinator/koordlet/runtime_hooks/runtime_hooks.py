@@ -4,7 +4,7 @@ Source: koordinator pkg/koordlet/runtimehooks/hooks/hooks.go (stages, policies),
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, Protocol, TypeVar
@@ -20,7 +20,7 @@ from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.executor.cgroup_writer import CgroupWriter
 from koordinator.koordlet.executor.resctrl_writer import ResctrlWriter
 from koordinator.koordlet.failure_policy import FailurePolicy
-from koordinator.koordlet.hooks.pod_hooks import PodHooks, limits_of
+from koordinator.koordlet.hooks.pod_hooks import CreationHook, PodHooks, limits_of
 from koordinator.koordlet.intents import Intent, SetCgroup, SetResctrl
 from koordinator.koordlet.qos.resctrl import (
     POD_GROUP_PREFIX,
@@ -88,6 +88,7 @@ class RuntimeHooks:
     """Safe to ask from any thread once ``publish`` was called; until then nothing is adjusted.
 
     ``files`` is not the loop's: what is open there is not shared between threads.
+    ``creation_hooks`` are asked, by name, when a container is made.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class RuntimeHooks:
         cgroups: CgroupTree,
         *,
         policy: FailurePolicy = FailurePolicy.IGNORE,
+        creation_hooks: Mapping[str, CreationHook] | None = None,
         observer: HookObserver | None = None,
     ) -> None:
         self.outcomes = HookOutcomes()
@@ -105,6 +107,7 @@ class RuntimeHooks:
         self._cgroups = cgroups
         self._resctrl = ResctrlWriter(files, cgroups, roots.resctrl)
         self._policy = policy
+        self._creation_hooks = creation_hooks or {}
         self._observer = observer
         self._published: PublishedHooks | None = None
         self._lock = threading.Lock()
@@ -158,14 +161,14 @@ class RuntimeHooks:
             return ContainerAdjustment()
         limits = self._limits(published, creation, stage)
         parts = [ContainerAdjustment(resources=limits)]
-        for name, hook in published.hooks.creation_hooks():
+        for name, hook in self._creation_hooks.items():
             parts.append(
                 self._attempt(
                     name,
                     stage,
                     creation.pod,
                     container.name,
-                    lambda hook=hook: hook(published.hooks.view, creation),  # type: ignore[misc]
+                    lambda hook=hook: hook(creation),  # type: ignore[misc]
                     default=ContainerAdjustment(),
                 )
             )
