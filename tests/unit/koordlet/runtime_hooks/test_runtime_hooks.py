@@ -25,7 +25,7 @@ from koordinator.koordlet.runtime_hooks.runtime_hooks import (
     PublishedHooks,
     RuntimeHooks,
 )
-from koordinator.koordlet.runtime_hooks.starting import StartingContainer, StartingPod
+from koordinator.koordlet.runtime_hooks.starting_containers import StartingContainer, StartingPod
 from koordinator.koordlet.view.pods import PodView
 
 STATUS = "scheduling.koordinator.sh/resource-status"
@@ -144,7 +144,13 @@ def test_the_start_and_the_reconciler_agree(
 class MemoryDisks:
     """A machine whose volumes have no disks."""
 
-    def device_of(self, *_: object) -> None:
+    def of_device(self, name: str) -> None:
+        """Return that there is none."""
+
+    def of_volume_group(self, group: str) -> None:
+        """Return that there is none."""
+
+    def of_pod_volume(self, pod: PodView, volume: str) -> None:
         """Return that there is none."""
 
 
