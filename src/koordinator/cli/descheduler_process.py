@@ -106,7 +106,7 @@ class _Process:
             self._cleanup.callback(leadership.stop, release=False)
         descheduler = self._descheduler
         descheduler.sync()
-        led = frozen = False
+        led, frozen = leadership is None, False  # without a leader before there is nothing to miss
         while not self._stopping.is_set():
             self._heartbeat.beat()
             if leadership is not None and leadership.lost:

@@ -14,6 +14,7 @@ from koordinator.api.annotations.descheduling import EvictionPolicy
 from koordinator.api.kubescheduler.structs import ConfigStruct, fill
 from koordinator.api.meta import LabelSelector
 from koordinator.api.pod_migration_job import DeleteOptions, PodMigrationJobMode
+from koordinator.api.selectors import parse_label_selector
 from koordinator.api.syntax import join_path
 from koordinator.descheduler.configuration import (
     DeschedulerPluginArgs,
@@ -141,6 +142,10 @@ class MigrationControllerArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
         self._check_numbers()
         self._check_limiters()
         check_selector(self.label_selector, "labelSelector")
+        try:
+            parse_label_selector(self.node_selector)
+        except InputError as error:
+            raise error.within(path="nodeSelector") from None
         check_namespaces(self.namespaces, "namespaces")
         _check_choice(
             self.default_job_mode,

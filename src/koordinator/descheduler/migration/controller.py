@@ -26,6 +26,7 @@ from koordinator.api.codec import merge_patch
 from koordinator.api.core import ObjectReference
 from koordinator.api.labels import RESERVATION_ORDER
 from koordinator.api.meta import JsonObject, KubeObject, ObjectMeta
+from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import (
     PodMigrationJob,
@@ -34,6 +35,7 @@ from koordinator.api.pod_migration_job import (
     PodMigrationJobSpec,
 )
 from koordinator.api.reservation import Reservation
+from koordinator.api.selectors import parse_label_selector
 from koordinator.cluster.reconcile import ReconcileQueue
 from koordinator.descheduler.contract import (
     ERROR,
@@ -47,7 +49,7 @@ from koordinator.descheduler.migration.arbitration import (
     migrating_by_group,
     paired,
 )
-from koordinator.descheduler.migration.arguments import MigrationControllerArgs
+from koordinator.descheduler.migration.arguments import EvictionGate, MigrationControllerArgs
 from koordinator.descheduler.migration.decisions import (
     Evict,
     GiveOrder,
@@ -95,6 +97,8 @@ from koordinator.descheduler.migration.transitions import (
     state_of,
 )
 from koordinator.descheduler.migration.workloads import WORKLOAD_KINDS, Workloads, controller_of
+from koordinator.descheduler.node_fit import fits_elsewhere, is_ready
+from koordinator.descheduler.pod_filters import selected_nodes
 from koordinator.foundation.clock import to_datetime, to_epoch_s
 from koordinator.foundation.errors import (
     AlreadyExistsError,
@@ -134,6 +138,14 @@ class _Kind(StrEnum):
 _Key = tuple[_Kind, str]
 
 
+class _ThrottledError(Exception):
+    """The rate of evictions is used up; what failed before is not forgotten meanwhile."""
+
+    def __init__(self, until_s: float) -> None:
+        super().__init__(until_s)
+        self.until_s = until_s
+
+
 class MigrationController:
     """Moves pods by PodMigrationJobs: evicts, filters, and works between cycles."""
 
@@ -169,8 +181,13 @@ class MigrationController:
         return refusal is None
 
     def pre_eviction_filter(self, pod: Pod) -> bool:
-        """Return whether the pod has somewhere else to go, if that is to be asked."""
-        return self.filter(pod)
+        """Return whether some ready node could take the pod, if ``nodeFit`` asks for it."""
+        if not self._args.node_fit or self._args.skips(EvictionGate.NODE_FIT):
+            return True
+        nodes = selected_nodes(
+            tuple(self._view.objects(Node).values()), parse_label_selector(self._args.node_selector)
+        )
+        return fits_elsewhere((node for node in nodes if is_ready(node)), pod, self._view)
 
     def evict(self, pod: Pod, options: EvictOptions) -> bool:
         """Make a job for the pod; return whether there is one now."""
@@ -381,6 +398,8 @@ class MigrationController:
         now_s = self._clock.now_s()
         try:
             again_s = work(name)
+        except _ThrottledError as throttled:
+            self._queue.add_at(key, throttled.until_s)
         except ClusterError as error:
             self._queue.failed(key, now_s)
             self._queue.add_at(key, now_s + LONGEST_BACKOFF_S)
@@ -414,7 +433,7 @@ class MigrationController:
                     dates.append(decision.until_s)
                 return min(dates)
             if isinstance(decision, Evict) and self._rate.next_s(now_s) > now_s:
-                return min(self._rate.next_s(now_s), self._next_date_s(job))
+                raise _ThrottledError(min(self._rate.next_s(now_s), self._next_date_s(job)))
             job = self._carry_out(job, decision)
         raise BugError(f"PodMigrationJob {name} never comes to rest")
 

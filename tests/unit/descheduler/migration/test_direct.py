@@ -104,6 +104,20 @@ def test_a_budget_that_never_allows_it_ends_the_job_by_its_ttl() -> None:
     assert "web-0" in here.pods()
 
 
+def test_a_refused_eviction_is_tried_again_less_and_less_often() -> None:
+    """The API server is not asked more than every quarter of a minute in the end."""
+    here = world(*WEB, budget(4))
+    for name in ("web-0", "web-1"):
+        here.cluster.create(job(f"move-{name}", name))
+    here.advance(60)
+    begin_s, rounds = here.clock.now_s(), 0
+    while (wakeup_s := here.descheduler.next_wakeup_s()) is not None and wakeup_s < begin_s + 120:
+        here.clock.advance_to(wakeup_s)
+        here.settle()
+        rounds += 1
+    assert 2 * 120 / 15 <= rounds <= 4 * 120 / 15
+
+
 def test_a_deletion_asks_no_budget() -> None:
     """By the policy of the configuration or of the job; that of the pod goes before both."""
     here = world(*WEB, budget(4), args={"evictionPolicy": "Delete"})
