@@ -29,3 +29,19 @@ koord-app: {{ .component }}
       "leaderElection" $election -}}
 {{- mergeOverwrite (deepCopy .Values.scheduler.config) $fixed | toYaml -}}
 {{- end -}}
+
+{{/* The configuration of the descheduler; the Role of the lease follows from what is fixed here. */}}
+{{- define "koordinator.descheduler.configuration" -}}
+{{- $election := dict
+      "leaderElect" true
+      "resourceLock" "leases"
+      "resourceName" "koord-descheduler"
+      "resourceNamespace" .Release.Namespace -}}
+{{- $fixed := dict
+      "apiVersion" "descheduler/v1alpha2"
+      "kind" "DeschedulerConfiguration"
+      "healthzBindAddress" "127.0.0.1:0"
+      "metricsBindAddress" "127.0.0.1:0"
+      "leaderElection" $election -}}
+{{- mergeOverwrite (deepCopy .Values.descheduler.config) $fixed | toYaml -}}
+{{- end -}}
