@@ -57,12 +57,14 @@ FLAG: Final = Bounds(0, 1)
 class Accepted:
     """What may be in a field: a number within bounds, or one of some words.
 
-    ``node`` is None where the agent follows whatever is decoded.  ``exceeds`` is the JSON name of a
+    ``node`` is None where the agent follows whatever is decoded; a number beyond ``written`` it
+    leaves out, and the machine as it is.  ``exceeds`` is the JSON name of a
     field beside this one that must be less, if both are given.
     """
 
     configured: Bounds = ANY
     node: Bounds | None = None
+    written: Bounds = ANY
     exceeds: str = ""
     words: tuple[str, ...] = ()  # that the agent knows
 
@@ -72,6 +74,7 @@ def bounded(
     *,
     decoded: Bounds | None = None,
     node: Bounds | None = None,
+    written: Bounds = ANY,
     exceeds: str = "",
 ) -> Meta:
     """Declare the bounds of a number; ``decoded`` are those of ``configured`` unless given.
@@ -81,7 +84,9 @@ def bounded(
     schema = configured if decoded is None else decoded
     if schema.above is not None:
         raise BugError(f"a CRD can't say more than {schema.above}")
-    return Meta(ge=schema.least, le=schema.most, extra={_KEY: Accepted(configured, node, exceeds)})
+    return Meta(
+        ge=schema.least, le=schema.most, extra={_KEY: Accepted(configured, node, written, exceeds)}
+    )
 
 
 def one_of(*words: str) -> Meta:

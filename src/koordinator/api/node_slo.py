@@ -16,7 +16,7 @@ from koordinator.foundation.quantity import Quantity
 
 ConfiguredPercent = Annotated[int, bounded(PERCENT, decoded=ANY)]
 BurstPercent = Annotated[int, bounded(Bounds(1, 10_000), decoded=Bounds(0, 10_000))]
-ConfiguredFlag = Annotated[int, bounded(FLAG, decoded=ANY)]
+ConfiguredFlag = Annotated[int, bounded(FLAG, decoded=ANY, written=FLAG)]
 
 
 class ResourceThresholdStrategy(ApiStruct, frozen=True, kw_only=True):
@@ -86,10 +86,11 @@ class SystemStrategy(ApiStruct, frozen=True, kw_only=True):
 
     min_free_kbytes_factor: Annotated[int, bounded(Bounds(above=0), decoded=ANY)] | None = None
     watermark_scale_factor: (
-        Annotated[int, bounded(Bounds(most=400, above=0), decoded=ANY)] | None
+        Annotated[int, bounded(Bounds(most=400, above=0), decoded=ANY, written=Bounds(10, 400))]
+        | None
     ) = None
     memcg_reap_back_ground: ConfiguredFlag | None = None
-    sched_group_identity_enabled: int | None = None
+    sched_group_identity_enabled: Annotated[int, bounded(ANY, written=FLAG)] | None = None
     sched_idle_saver_wmark: int | None = None  # nanoseconds
     sched_features: dict[str, bool] = {}
     page_cache_limit_enabled: ConfiguredFlag | None = None

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.nodes import LAYOUT, slo
+from tests.nodes import LAYOUT, Tree, slo
 
 from koordinator.api.annotations.node import ColocationStrategy
 from koordinator.api.bounds import ANY, Accepted, Bounds, accepted_by, bounded, json_name
@@ -18,6 +18,8 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.api.node_slo import NodeSlo, NodeSloSpec
 from koordinator.api.schema import object_schema
 from koordinator.foundation.errors import BugError, InputError
+from koordinator.koordlet.intents import SetFile
+from koordinator.koordlet.qos.system_config import plan_system_config
 from koordinator.koordlet.view.slo import effective_slo
 from koordinator.manager.configuration.checks import check_config
 
@@ -169,6 +171,23 @@ def test_the_agent_has_the_bounds_of_the_type(path: Path, accepted: Accepted) ->
         assert bool(error) is not followed, (number, error)
         if error:
             assert error.startswith(f"spec.{'.'.join(path)}: found {number}; accepted is")
+
+
+@pytest.mark.parametrize(
+    ("path", "accepted"),
+    [(path, each) for path, each in NUMBERS if each.written != ANY],
+    ids=lambda each: str(each)[:60],
+)
+def test_the_agent_leaves_out_what_a_kernel_would_not_take(path: Path, accepted: Accepted) -> None:
+    """The rest of the NodeSLO is followed."""
+    for number in edges(accepted.written):
+        spec = effective_slo(slo(**nested(path, number)), LAYOUT)
+        wanted = {
+            intent.value
+            for intent in plan_system_config(Tree().view(slo=spec))
+            if isinstance(intent, SetFile)
+        }
+        assert (str(number) in wanted) is (number in accepted.written), number
 
 
 @pytest.mark.parametrize(("path", "accepted"), WORDS, ids=lambda each: str(each)[:60])

@@ -125,12 +125,15 @@ def _undone(qos: ResourceQos | None) -> ResourceQos | None:
 
 
 def _check(spec: NodeSloSpec, layout: CgroupLayout) -> None:
-    threshold, burst = spec.resource_used_threshold_with_be, spec.cpu_burst_strategy
+    sections = {
+        "resourceUsedThresholdWithBE": spec.resource_used_threshold_with_be,
+        "cpuBurstStrategy": spec.cpu_burst_strategy,
+        "systemStrategy": spec.system_strategy,
+    }
+    for name, section in sections.items():
+        if section is not None:
+            _check_fields(section, f"spec.{name}")
     strategy = spec.resource_qos_strategy
-    if threshold is not None:
-        _check_fields(threshold, "spec.resourceUsedThresholdWithBE")
-    if burst is not None:
-        _check_fields(burst, "spec.cpuBurstStrategy")
     if strategy is not None:
         path = "spec.resourceQOSStrategy"
         if strategy.policies is not None:
