@@ -5,7 +5,7 @@ Out-of-tree plugins are ``PluginSpec`` objects behind the entry point group
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -40,7 +40,7 @@ from koordinator.api.volume import (
 from koordinator.api.workload import ReplicaSet, ReplicationController, StatefulSet
 from koordinator.domain.plugin_lists import DEFAULT_PRE_BIND, STOCK_PLUGINS, merge_profiles
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.contract import ActivePlugin, PluginSpec, Profile
+from koordinator.scheduler.contract import ActivePlugin, PluginSpec, Profile, those_with
 from koordinator.scheduler.plugins import (
     coscheduling,
     default_binder,
@@ -258,12 +258,12 @@ def build_profiles(
 
 def _selectors(profiles: Iterable[Profile]) -> dict[type[KubeObject], str]:
     """Return which ConfigMaps are read: of one name, if all profiles mean the same one."""
+    plugins: list[object] = [a.plugin for profile in profiles for a in profile.filter]
     names = sorted(
         {
-            active.plugin.templates.config_map.partition("/")[2]
-            for profile in profiles
-            for active in profile.filter
-            if isinstance(active.plugin, device_share.DeviceShare)
+            plugin.templates.config_map.partition("/")[2]
+            for plugin in plugins
+            if isinstance(plugin, device_share.DeviceShare)
         }
     ) or [TEMPLATES]
     return {ConfigMap: _named(names[0])} if len(names) == 1 else {}
@@ -290,37 +290,39 @@ class _Built:
     ) -> None:
         self._specs, self._args, self._axis, self._gates = specs, args, axis, gates
         self._path, self._source = where
-        self._plugins: dict[str, Any] = {}
+        self._plugins: dict[str, ActivePlugin] = {}
 
     def profile(self, name: str, lists: Mapping[str, Sequence[tuple[str, int]]]) -> Profile:
         at = {point: self._active(plugins) for point, plugins in lists.items()}
         used = dict.fromkeys(name for plugins in lists.values() for name, _ in plugins)
         by_name = {active.name: active for active in (*at["preFilter"], *at["filter"])}
         before = tuple(by_name.values())
-        for plugin in self._plugins.values():
-            if hasattr(plugin, "meet"):
-                plugin.meet(tuple(self._plugins.values()))
-        gangs = _with(at["permit"], "gangs")  # their gate is closed also where it is not listed
+        every = tuple(active.plugin for active in self._plugins.values())
+        for active in those_with(self._plugins.values(), "meet"):
+            active.plugin.meet(every)
+        gangs = those_with(
+            at["permit"], "gangs"
+        )  # their gate is closed also where it is not listed
         gates = {active.name: active for active in (*at["preEnqueue"], *gangs)}
         gate = PREEMPTION_POLICY_TRANSFORMER
-        policies = [ActivePlugin(gate, PolicyOfLabel())] if gate in self._gates else []
+        policies = [ActivePlugin.of(gate, PolicyOfLabel())] if gate in self._gates else []
         return Profile(
             scheduler_name=name,
-            pre_enqueue=_with(gates.values(), "pre_enqueue"),
-            pre_filter=_with(before, "prefilter"),
-            prefer_nodes=_with(before, "prefer_nodes"),
-            find_one_node=_with(before, "find_one_node"),
-            next_pod=_with(before, "next_pod"),
-            transform=_with((*before, *policies), "transform"),
-            lenders=_with(before, "loans"),
-            filter=_with(at["filter"], "filter"),
-            post_filter=_with(at["postFilter"], "postfilter"),
-            score=_with(at["score"], "score", "score_among"),
-            reserve=_with(at["reserve"], "reserve"),
-            permit=_with(at["permit"], "permit"),
+            pre_enqueue=those_with(gates.values(), "pre_enqueue"),
+            pre_filter=those_with(before, "prefilter"),
+            prefer_nodes=those_with(before, "prefer_nodes"),
+            find_one_node=those_with(before, "find_one_node"),
+            next_pod=those_with(before, "next_pod"),
+            transform=those_with((*before, *policies), "transform"),
+            lenders=those_with(before, "loans"),
+            filter=those_with(at["filter"], "filter"),
+            post_filter=those_with(at["postFilter"], "postfilter"),
+            score=those_with(at["score"], "score", "score_among"),
+            reserve=those_with(at["reserve"], "reserve"),
+            permit=those_with(at["permit"], "permit"),
             gangs=gangs,
-            pre_bind=_with(at["preBind"], "pre_bind"),
-            post_bind=_with(at["postBind"], "post_bind"),
+            pre_bind=those_with(at["preBind"], "pre_bind"),
+            post_bind=those_with(at["postBind"], "post_bind"),
             events={n: self._specs[n].events for n in used},
         )
 
@@ -331,13 +333,9 @@ class _Built:
             if name not in self._plugins:
                 data = dict(self._args.get(name, {}))
                 args = decode_args(spec.args, data, f"{self._path}.{name}", self._source)
-                plugin = spec.build(args, self._axis)
-                if hasattr(plugin, "with_gates"):
-                    plugin = plugin.with_gates(self._gates)
-                self._plugins[name] = plugin
-            active.append(ActivePlugin(name, self._plugins[name], weight, spec.max_score))
+                built = ActivePlugin.of(name, spec.build(args, self._axis), 1, spec.max_score)
+                if "with_gates" in built.has:
+                    built = replace(built, plugin=built.plugin.with_gates(self._gates))
+                self._plugins[name] = built
+            active.append(replace(self._plugins[name], weight=weight))
         return tuple(active)
-
-
-def _with(plugins: Iterable[ActivePlugin], *methods: str) -> tuple[ActivePlugin, ...]:
-    return tuple(a for a in plugins if any(hasattr(a.plugin, method) for method in methods))

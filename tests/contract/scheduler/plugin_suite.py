@@ -30,12 +30,6 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.domain.usage_kernels import judgements
 from koordinator.scheduler.contract import ActivePlugin, PluginSpec, Reads
-from koordinator.scheduler.cycle.evaluation import (
-    formula_of,
-    part_key,
-    wants_filter,
-    wants_score,
-)
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass, Snapshot
 
@@ -134,14 +128,14 @@ def final_scores(plugin: Any, state: ClusterState, pod: PodClass) -> IntArray:
 
 def says(plugin: Any, state: ClusterState, pod: PodClass) -> list[Any]:
     """Return everything that the plugin says about a pod, by node name."""
-    snapshot, active = seen_by(plugin, state, pod), ActivePlugin("", plugin)
+    snapshot, active = seen_by(plugin, state, pod), ActivePlugin.of("", plugin)
     said: list[Any] = []
     if hasattr(plugin, "prefilter"):
         said.append(plugin.prefilter(snapshot, pod))
-    if hasattr(plugin, "filter") and wants_filter(active, snapshot, pod):
+    if hasattr(plugin, "filter") and active.wants_filter(snapshot, pod):
         said.append(verdicts(plugin, state, pod))
     scores = hasattr(plugin, "score") or hasattr(plugin, "score_among")
-    if scores and wants_score(active, snapshot, pod):
+    if scores and active.wants_score(snapshot, pod):
         names = np.array(snapshot.node_names)[snapshot.alive].tolist()
         said.append(dict(zip(names, final_scores(plugin, state, pod).tolist(), strict=True)))
     return said
@@ -243,15 +237,15 @@ def check_key_is_honest(exam: Exam) -> None:
         return
     state, plugin, classes = exam.sit()
     classes += [state.classes.of(pod) for pod in _mixed(exam.pods)]
-    active = ActivePlugin("", plugin)
+    active = ActivePlugin.of("", plugin)
     seen: dict[object, list[Any]] = {}
     for pod in classes:
         snapshot = seen_by(plugin, state, pod)
-        key = part_key(active, pod)
-        if exam.filters and wants_filter(active, snapshot, pod):
+        key = active.key(pod)
+        if exam.filters and active.wants_filter(snapshot, pod):
             said = plugin.filter(snapshot, pod).codes.tolist()
             assert seen.setdefault(("filter", key), said) == said
-        if exam.scores and wants_score(active, snapshot, pod):
+        if exam.scores and active.wants_score(snapshot, pod):
             said = plugin.score(snapshot, pod).tolist()
             assert seen.setdefault(("score", key), said) == said
 
@@ -262,34 +256,34 @@ def check_what_is_left_out_depends_on_the_pod(exam: Exam) -> None:
         return
     state, plugin, classes = exam.sit()
     active, here, nowhere = (
-        ActivePlugin("", plugin),
+        ActivePlugin.of("", plugin),
         Snapshot(state),
         Snapshot(ClusterState(state.axis)),
     )
     for pod in classes:
-        assert wants_filter(active, here, pod) == wants_filter(active, nowhere, pod)
-        assert wants_score(active, here, pod) == wants_score(active, nowhere, pod)
+        assert active.wants_filter(here, pod) == active.wants_filter(nowhere, pod)
+        assert active.wants_score(here, pod) == active.wants_score(nowhere, pod)
 
 
 def check_a_filter_left_out_rejects_nothing(exam: Exam) -> None:
     """With ``filters`` False: it is a short cut, not another rule."""
     state, plugin, classes = exam.sit()
     for pod in classes if exam.filters else ():
-        if not wants_filter(ActivePlugin("", plugin), seen_by(plugin, state, pod), pod):
+        if not ActivePlugin.of("", plugin).wants_filter(seen_by(plugin, state, pod), pod):
             assert verdicts(plugin, state, pod) == {}
 
 
 def check_ignored_pods_are_let_alone(exam: Exam) -> None:
-    """Whom the plugin ignores it neither refuses, nor filters, nor scores."""
+    """To whom the plugin does not apply it neither refuses, nor filters, nor scores."""
     state, plugin, classes = exam.sit()
-    active = ActivePlugin("", plugin)
-    for pod in classes if hasattr(plugin, "ignores") else ():
-        if not plugin.ignores(pod):
+    active = ActivePlugin.of("", plugin)
+    for pod in classes if hasattr(plugin, "applies") else ():
+        if plugin.applies(pod):
             continue
         snapshot = seen_by(plugin, state, pod)
         assert not hasattr(plugin, "prefilter") or plugin.prefilter(snapshot, pod) is None
-        assert not exam.filters or not wants_filter(active, snapshot, pod)
-        assert not exam.scores or not wants_score(active, snapshot, pod)
+        assert not exam.filters or not active.wants_filter(snapshot, pod)
+        assert not exam.scores or not active.wants_score(snapshot, pod)
         assert not hasattr(plugin, "prefer_nodes") or not plugin.prefer_nodes(snapshot, pod)
 
 
@@ -297,7 +291,7 @@ def check_a_score_left_out_says_nothing(exam: Exam) -> None:
     """With ``scores`` False: all nodes would get the same."""
     state, plugin, classes = exam.sit()
     for pod in classes if exam.scores else ():
-        if not wants_score(ActivePlugin("", plugin), seen_by(plugin, state, pod), pod):
+        if not ActivePlugin.of("", plugin).wants_score(seen_by(plugin, state, pod), pod):
             assert len(set(final_scores(plugin, state, pod).tolist())) <= 1
 
 
@@ -322,16 +316,16 @@ def check_follows_sums(exam: Exam) -> None:
 def check_arithmetic_says_the_same(exam: Exam) -> None:
     """Filter and score do what ``compares``, ``formula`` and ``judge`` tell, and no more."""
     state, plugin, classes = exam.sit()
-    active, snapshot = ActivePlugin("", plugin), Snapshot(state)
+    active, snapshot = ActivePlugin.of("", plugin), Snapshot(state)
     for pod in classes:
         if hasattr(plugin, "compares"):
             fits, asked = np.ones(len(snapshot), bool), judgements([plugin.compares(pod)], ())
             snapshot.judge(asked, fits, np.zeros(len(snapshot), np.int64))
             assert np.array_equal(fits, plugin.filter(snapshot, pod).codes == 0)
-        formula = formula_of(active, snapshot, pod)
-        if formula is not None and wants_score(active, snapshot, pod):
+        formula = active.formula(snapshot, pod)
+        if formula is not None and active.wants_score(snapshot, pod):
             assert np.array_equal(snapshot.score(formula), plugin.score(snapshot, pod))
-        if hasattr(plugin, "judge") and wants_filter(active, snapshot, pod):
+        if hasattr(plugin, "judge") and active.wants_filter(snapshot, pod):
             fits, total = np.arange(len(snapshot)) % 3 > 0, np.arange(len(snapshot))
             accepted = fits & (plugin.filter(snapshot, pod).codes == 0)
             expected = total + 2 * plugin.score(snapshot, pod)

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from koordinator.domain.usage_kernels import Formula, judgements
+from koordinator.domain.usage_kernels import judgements
 from koordinator.scheduler.contract import ActivePlugin, Arithmetic, Profile, Reads
 from koordinator.scheduler.snapshot import (
     BoolArray,
@@ -81,27 +81,27 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
     }
     linear = not pod.host_ports
     for active in profile.filter:
-        if active.plugin.reads is not Reads.CLUSTER and wants_filter(active, snapshot, pod):
+        if active.plugin.reads is not Reads.CLUSTER and active.wants_filter(snapshot, pod):
             which = "node_f" if active.plugin.reads is Reads.NODE else "usage_f"
-            lists[which].append(PluginPart(active, part_key(active, pod)))
-            linear &= moves_sums_only(active, snapshot, pod)
+            lists[which].append(PluginPart(active, active.key(pod)))
+            linear &= active.moves_sums_only(snapshot, pod)
     for active in profile.score:
-        if active.plugin.reads is not Reads.CLUSTER and wants_score(active, snapshot, pod):
+        if active.plugin.reads is not Reads.CLUSTER and active.wants_score(snapshot, pod):
             which = "node_s" if active.plugin.reads is Reads.NODE else "usage_s"
-            if hasattr(active.plugin, "normalize"):
+            if "normalize" in active.has:
                 which = "relative"
-            lists[which].append(PluginPart(active, part_key(active, pod)))
-            linear &= moves_sums_only(active, snapshot, pod)
+            lists[which].append(PluginPart(active, active.key(pod)))
+            linear &= active.moves_sums_only(snapshot, pod)
             linear &= which != "relative" or active.plugin.reads is Reads.NODE
-    plugins = [part.active.plugin for parts in lists.values() for part in parts]
-    compared = [p for p in lists["usage_f"] if hasattr(p.active.plugin, "compares")]
-    said = [(part, formula_of(part.active, snapshot, pod)) for part in lists["usage_s"]]
+    parts = [part for kind in lists.values() for part in kind]
+    compared = [p for p in lists["usage_f"] if "compares" in p.active.has]
+    said = [(part, part.active.formula(snapshot, pod)) for part in lists["usage_s"]]
     formulas = [(part, found) for part, found in said if found is not None]
     filtering = {part.active.name for part in lists["usage_f"]}
     joint = {
         part.active.name: part
         for part in lists["usage_s"]
-        if hasattr(part.active.plugin, "judge") and part.active.name in filtering
+        if "judge" in part.active.has and part.active.name in filtering
     }
     others = [part for part in lists["usage_f"] if part.active.name not in joint]
     return Program(
@@ -123,55 +123,21 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
         other_scores=tuple(p for p, found in said if found is None and p.active.name not in joint),
         relative=tuple(lists["relative"]),
         linear=linear,
-        spreads=tuple(hasattr(part.active.plugin, "spread") for part in lists["relative"]),
-        versions=tuple(plugin.version for plugin in plugins if hasattr(plugin, "version")),
+        spreads=tuple("spread" in part.active.has for part in lists["relative"]),
+        versions=tuple(
+            part.active.plugin.version for part in parts if "version" in part.active.has
+        ),
     )
-
-
-def wants_filter(active: ActivePlugin, snapshot: Snapshot, pod: PodClass) -> bool:
-    """Return whether the plugin may reject some node for this pod."""
-    ask = getattr(active.plugin, "filters", None)
-    return ask is None or ask(snapshot, pod)
-
-
-def wants_score(active: ActivePlugin, snapshot: Snapshot, pod: PodClass) -> bool:
-    """Return whether the plugin's scores may differ between nodes for this pod."""
-    ask = getattr(active.plugin, "scores", None)
-    return ask is None or ask(snapshot, pod)
-
-
-def formula_of(active: ActivePlugin, snapshot: Snapshot, pod: PodClass) -> Formula | None:
-    """Return what the plugin's score computes from amounts; None if it is more than that."""
-    ask = getattr(active.plugin, "formula", None)
-    return None if ask is None else ask(snapshot, pod)
-
-
-def moves_sums_only(active: ActivePlugin, snapshot: Snapshot, pod: PodClass) -> bool:
-    """Return whether placing the pod changes nothing for the plugin but amounts and pod counts."""
-    ask = getattr(active.plugin, "moves_sums_only", None)
-    return active.plugin.reads is not Reads.PLACED if ask is None else ask(snapshot, pod)
 
 
 def compared(profile: Profile, state: ClusterState, pod: PodClass) -> IntArray:
     """Return ``(n_columns,)``: the amounts that filters compare with what is free; 0: not one."""
     amounts = np.zeros(len(state.axis), np.int64)
     for active in profile.filter:
-        if hasattr(active.plugin, "compares"):
+        if "compares" in active.has:
             columns, asked = active.plugin.compares(pod)
             amounts[columns] = asked
     return amounts
-
-
-def part_key(active: ActivePlugin, pod: PodClass) -> Hashable:
-    """Return the part of the pod that the plugin reads; the whole class if it doesn't say."""
-    ask = getattr(active.plugin, "key", None)
-    return pod.id if ask is None else ask(pod)
-
-
-def part_version(active: ActivePlugin, snapshot: Snapshot) -> Hashable:
-    """Return what, once it has changed, makes all that is kept of the plugin stale."""
-    ask = getattr(active.plugin, "version", None)
-    return None if ask is None else ask(snapshot)
 
 
 def view_for(profile: Profile, state: ClusterState, pod: PodClass) -> Snapshot:
@@ -421,7 +387,7 @@ class Evaluator:
         Don't write to it.
         """
         state, snapshot, active = self.state, self.snapshot, part.active
-        version = part_version(active, snapshot)
+        version = active.version(snapshot)
         key = (active.name, method, part.key, state.axis.generation)
         facts = self._facts.get(key)
         rows = state.node_log.since(facts.position) if facts is not None else None

@@ -117,7 +117,7 @@ def _lack(
     """Return what keeps the members away whatever the node, if victims can help."""
     whole, found = Snapshot(state), None
     for active in profile.pre_filter:
-        if hasattr(active.plugin, "lack"):
+        if "lack" in active.has:
             answer = active.plugin.lack(whole, pods)
             if isinstance(answer, Refusal):
                 return answer
@@ -126,9 +126,9 @@ def _lack(
         for members in kinds.values():
             pod_class = members[0][1]
             view = view_for(profile, state, pod_class)
-            answer = active.plugin.prefilter(view, pod_class)
-            if isinstance(answer, Refusal):
-                return answer
+            refusal = active.plugin.prefilter(view, pod_class)
+            if isinstance(refusal, Refusal):
+                return refusal
     lack: Lack | None = found
     return lack
 
@@ -227,7 +227,7 @@ def _most(profile: Profile, state: ClusterState, pod_class: PodClass) -> IntArra
 def _needs_trial(profile: Profile, state: ClusterState, kinds: _Kinds) -> bool:
     """Return whether a filter or reserve plugin says more than amounts and facts of nodes do."""
     return any(
-        active.plugin.reads is not Reads.NODE and not hasattr(active.plugin, "compares")
+        active.plugin.reads is not Reads.NODE and "compares" not in active.has
         for members in kinds.values()
         for active in concerned(profile, state, members[0][1])
     )

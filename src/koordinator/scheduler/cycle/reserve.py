@@ -3,7 +3,6 @@
 import numpy as np
 
 from koordinator.scheduler.contract import NOTHING, AllocationResult, Profile, Refusal
-from koordinator.scheduler.cycle.evaluation import wants_filter
 from koordinator.scheduler.snapshot import IntArray, PodClass, Snapshot
 
 ReserveRefusal = tuple[str, Refusal]  # the plugin that refuses, and why
@@ -52,13 +51,13 @@ def _hold(
 ) -> AllocationResult | ReserveRefusal:
     """Ask the plugins what the pod takes on a row of the snapshot, or on the only one."""
     allocation = NOTHING
-    concerned = [a for a in profile.reserve if wants_filter(a, snapshot, pod_class)]
+    concerned = [a for a in profile.reserve if a.wants_filter(snapshot, pod_class)]
     if not concerned:
         return allocation
     view = snapshot if row is None else snapshot[np.array([row])]
     preference: IntArray | None = None
     for active in profile.score:
-        if hasattr(active.plugin, "prefer_devices"):
+        if "prefer_devices" in active.has:
             preference = active.plugin.prefer_devices(view, pod_class)
     for active in concerned:
         taken = active.plugin.reserve(view, pod_class, preference)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from koordinator.scheduler.contract import Profile, Reads, Refusal, Rejections, Shortlist
-from koordinator.scheduler.cycle.evaluation import view_for, wants_filter, wants_score
+from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.diagnosis import Diagnosis, count_reasons, reasons_of
 from koordinator.scheduler.snapshot import ClusterState, IntArray, PodClass, Snapshot
 
@@ -99,7 +99,7 @@ def _scorecard(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Scorecard
         rejected_by[(rejected_by == FEASIBLE) & (not_listed[1].codes != 0)] = 0
         filters.append(not_listed)
     for active in profile.filter if refusal is None else ():
-        if wants_filter(active, snapshot, pod):
+        if active.wants_filter(snapshot, pod):
             rejections = active.plugin.filter(snapshot, pod)
             first = (rejected_by == FEASIBLE) & (rejections.codes != 0)
             rejected_by[first] = len(filters)
@@ -142,14 +142,11 @@ def score_rows(
     if not len(feasible):
         return scores, total
     for active in profile.score:
-        if wants_score(active, snapshot, pod):
-            plugin = active.plugin
-            if plugin.reads is Reads.CLUSTER and hasattr(plugin, "score_among"):
-                raw = plugin.score_among(snapshot, pod, feasible)
+        if active.wants_score(snapshot, pod):
+            if active.plugin.reads is Reads.CLUSTER and "score_among" in active.has:
+                raw = active.plugin.score_among(snapshot, pod, feasible)
             else:
-                raw = plugin.score(snapshot, pod)[feasible]
-            normalize = getattr(plugin, "normalize", None)
-            final = raw if normalize is None else normalize(raw)
-            scores[active.name] = active.weight * final
+                raw = active.plugin.score(snapshot, pod)[feasible]
+            scores[active.name] = active.weight * active.normalized(raw)
             total += scores[active.name]
     return scores, total

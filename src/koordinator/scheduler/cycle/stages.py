@@ -23,8 +23,6 @@ from koordinator.scheduler.cycle.evaluation import (
     Evaluation,
     Evaluator,
     compared,
-    wants_filter,
-    wants_score,
 )
 from koordinator.scheduler.cycle.headroom import UNBOUNDED, HeadroomBound, HeadroomTable
 from koordinator.scheduler.cycle.offers import SamplePod, offers
@@ -88,8 +86,8 @@ class SchedulingCycle:
         self._headrooms = HeadroomTable(state)
         self._run_keys: WeakValueDictionary[Hashable, RunKey] = WeakValueDictionary()
         self._counts_requests = any(a.name == "NodeResourcesFit" for a in profile.filter)
-        self._learning = [a for a in profile.score if hasattr(a.plugin, "arrived")]
-        self.limiting = [a for a in profile.pre_filter if hasattr(a.plugin, "run_limit")]
+        self._learning = [a for a in profile.score if "arrived" in a.has]
+        self.limiting = [a for a in profile.pre_filter if "run_limit" in a.has]
 
     def run_key(self, pod: PodClass) -> Hashable:
         """Return what pods must share to be decided as one run; cheap to compare."""
@@ -109,7 +107,7 @@ class SchedulingCycle:
         """Return what pods must share so that no plugin tells them apart, wherever it looks."""
         snapshot = self._evaluator.view(pod)
         filters = self._concerned(pod).cluster_filters
-        around = any(wants_filter(active, snapshot, pod) for active in filters)
+        around = any(active.wants_filter(snapshot, pod) for active in filters)
         return self.run_key(pod), pod.id if around else None
 
     def concerning(self, pod: PodClass) -> Profile:
@@ -124,7 +122,7 @@ class SchedulingCycle:
 
     def runs_with_others(self, pod: PodClass) -> bool:
         """Return whether such a pod may be one of a run: no plugin decides it with its group."""
-        return not any(active.plugin.permits(pod) for active in self.profile.gangs)
+        return not any(active.applies(pod) for active in self.profile.gangs)
 
     def permits(self, pods: Iterable[PodClass]) -> bool:
         """Return whether a permit plugin has a say about one of these pods."""
@@ -296,7 +294,7 @@ class SchedulingCycle:
         """Return ``(n,)`` where the pod fits; None when ``evaluation.best`` says it all."""
         feasible: BoolArray | None = None
         for active in self._concerned(pod_class).cluster_filters:
-            if wants_filter(active, snapshot, pod_class):
+            if active.wants_filter(snapshot, pod_class):
                 accepted = active.plugin.filter(snapshot, pod_class).codes == 0
                 feasible = accepted if feasible is None else feasible & accepted
         if feasible is not None:
@@ -319,7 +317,7 @@ class SchedulingCycle:
         feasible: BoolArray | None,
     ) -> int | None:
         concerned = self._concerned(pod_class).cluster_scores
-        scorers = [active for active in concerned if wants_score(active, snapshot, pod_class)]
+        scorers = [active for active in concerned if active.wants_score(snapshot, pod_class)]
         best = evaluation.best
         preferred = self._preferred(snapshot, pod_class)
         if not scorers and not preferred:
@@ -391,13 +389,11 @@ class SchedulingCycle:
     def _cluster_score(
         active: ActivePlugin, snapshot: Snapshot, pod_class: PodClass, rows: IntArray
     ) -> IntArray:
-        plugin = active.plugin
-        if hasattr(plugin, "score_among"):
-            raw = plugin.score_among(snapshot, pod_class, rows)
+        if "score_among" in active.has:
+            raw = active.plugin.score_among(snapshot, pod_class, rows)
         else:
-            raw = plugin.score(snapshot, pod_class)[rows]
-        final: IntArray = plugin.normalize(raw) if hasattr(plugin, "normalize") else raw
-        return active.weight * final
+            raw = active.plugin.score(snapshot, pod_class)[rows]
+        return active.weight * active.normalized(raw)
 
     def _lowest_rank(self, rows: IntArray) -> int:
         return int(rows[np.argmin(self.state.nodes.rank[rows])])
@@ -416,7 +412,7 @@ class SchedulingCycle:
     def takes_amounts_only(self, pod: PodClass) -> bool:
         """Return whether amounts are all that such pods take, and no other node matters to them."""
         snapshot = self._evaluator.snapshot
-        if any(wants_filter(a, snapshot, pod) for a in self._concerned(pod).cluster_filters):
+        if any(a.wants_filter(snapshot, pod) for a in self._concerned(pod).cluster_filters):
             return False
         return self._is_linear(pod)
 
@@ -443,7 +439,7 @@ class SchedulingCycle:
         if prefilter(concerned.profile, snapshot, pod_class) is not None:
             return slots
         among = np.arange(len(snapshot)) if rows is None else rows
-        cluster = [a for a in concerned.cluster_filters if wants_filter(a, snapshot, pod_class)]
+        cluster = [a for a in concerned.cluster_filters if a.wants_filter(snapshot, pod_class)]
         with Transaction(self.state) as transaction:
             for node, rivals in (rivals_of(pod, nominated) if nominated else {}).items():
                 row = self.state.nodes.rows.get(node)
@@ -496,8 +492,8 @@ class SchedulingCycle:
         return (
             self._evaluator.view(pod).loans is not None
             or prefilter(concerned.profile, snapshot, pod) is not None
-            or any(wants_filter(a, snapshot, pod) for a in concerned.cluster_filters)
-            or any(wants_score(a, snapshot, pod) for a in concerned.cluster_scores)
+            or any(a.wants_filter(snapshot, pod) for a in concerned.cluster_filters)
+            or any(a.wants_score(snapshot, pod) for a in concerned.cluster_scores)
             or bool(self._preferred(snapshot, pod))
         )
 

@@ -11,7 +11,7 @@ from koordinator.scheduler.contract import (
     Profile,
     Reads,
 )
-from koordinator.scheduler.cycle.evaluation import view_for, wants_filter
+from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.cycle.job_headroom import free_headroom
 from koordinator.scheduler.cycle.job_reasons import job_reasons
 from koordinator.scheduler.cycle.rivals import Nominations
@@ -101,7 +101,7 @@ class StateWhatIf:
             with view.lending():
                 for active in self._profile.filter:
                     local = active.plugin.reads is not Reads.CLUSTER
-                    if local and wants_filter(active, snapshot, pod):
+                    if local and active.wants_filter(snapshot, pod):
                         fit &= active.plugin.filter(view, pod).codes == 0
         for index in np.flatnonzero(fit).tolist():
             row = int(rows[index])
@@ -122,7 +122,7 @@ def rejection(
     view = snapshot[np.array([row])]
     with view.lending():
         for active in profile.filter:
-            if wants_filter(active, snapshot, pod):
+            if active.wants_filter(snapshot, pod):
                 rejections = active.plugin.filter(view, pod)
                 if rejections.codes[0]:
                     return active.name, tuple(reasons_of(rejections, 0))

@@ -11,7 +11,7 @@ import numpy as np
 
 from koordinator.domain.reservations.fit import BY_NODE
 from koordinator.scheduler.contract import Profile, Refusal, Rejections
-from koordinator.scheduler.cycle.evaluation import view_for, wants_filter
+from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.cycle.rivals import Nominations
 from koordinator.scheduler.cycle.what_if import StateWhatIf
 from koordinator.scheduler.diagnosis import reasons_of
@@ -126,7 +126,7 @@ def obstacles(
     refused_by = {name for cause in refusals for name in cause.plugins}
     with snapshot.lending():
         for active in profile.filter:
-            if active.name not in refused_by and wants_filter(active, snapshot, pod):
+            if active.name not in refused_by and active.wants_filter(snapshot, pod):
                 table.add(active.name, active.plugin.filter(snapshot, pod), rows)
     repeating = table.forget({cause.reason for cause in refusals} | echoed)
     table.merge_shortages()
@@ -155,7 +155,7 @@ def _refusals(
     for active, answer in refusals:
         reason = answer.same_as if answer.same_as in said else answer.reason
         by_reason.setdefault(reason, []).append(active.name)
-        if answer.resolvable or hasattr(active.plugin, "run_limit"):  # it counts pods
+        if answer.resolvable or "run_limit" in active.has:  # it counts pods
             passing.add(reason)
     found = tuple(Cause(", ".join(plugins), reason) for reason, plugins in by_reason.items())
     lasting = tuple(cause for cause in found if cause.reason not in passing)
@@ -217,7 +217,7 @@ class _Table:
         found = np.zeros((len(self._blocked), self._count), bool)
         speaking = {cause.plugin for cause in self._blocked}
         for active in profile.filter:
-            if active.name not in speaking or not hasattr(active.plugin, "repeats"):
+            if active.name not in speaking or "repeats" not in active.has:
                 continue
             other, mask = active.plugin.repeats(snapshot, pod)
             by_other = [said for cause, said in self._blocked.items() if cause.plugin == other]

@@ -152,8 +152,8 @@ class Question:
     def _ask(self, hook: str, plugin: str, row: int, *more: object) -> object:
         """Ask a filter about a node in the world that the pod would find; None: it can't tell."""
         for active in self.profile.filter:
-            asked = getattr(active.plugin, hook, None)
-            if active.name == plugin and asked is not None:
+            if active.name == plugin and hook in active.has:
+                asked = getattr(active.plugin, hook)
                 view = view_for(self.profile, self.state, self.pod_class)[np.array([row])]
                 with view.lending():
                     answer: object = asked(view, self.pod_class, *more)
@@ -163,10 +163,8 @@ class Question:
     def refusal_detail(self, plugins: Collection[str]) -> str:
         """Return what exactly the plugins mean that refuse the pod whatever the node."""
         for active in self.profile.pre_filter:
-            ask = getattr(active.plugin, "refusal_detail", None)
-            if active.name in plugins and ask is not None:
-                text: str = ask(Snapshot(self.state), self.pod_class)
-                return text
+            if active.name in plugins and "refusal_detail" in active.has:
+                return active.plugin.refusal_detail(Snapshot(self.state), self.pod_class)
         return ""
 
     def left_when_empty(self, row: int) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ def wakers(queued: QueuedPod, profile: Profile) -> tuple[str, ...]:
     if queued.state not in (QueueState.UNSCHEDULABLE, QueueState.GATED):
         return ()
     said: list[str] = []
-    limiting = {a.name for a in profile.pre_filter if hasattr(a.plugin, "run_limit")}
+    limiting = {a.name for a in profile.pre_filter if "run_limit" in a.has}
     short = {a.name for a in profile.gangs if a.plugin.gangs.shortage(queued.pod)}
     for plugin in sorted(queued.rejectors):
         words = [text for hint in profile.events.get(plugin, ()) for text in _words(hint)]

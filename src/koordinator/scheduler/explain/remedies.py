@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koordinator.domain.reservations.reserve_pod import spoken_name
+from koordinator.scheduler.contract import those_with
 from koordinator.scheduler.explain.changed_pods import (
     asking_less,
     changed_for_refusals,
@@ -111,9 +112,8 @@ def _asked_of_refusing(asked: Question, whole: PodClass) -> Iterator[tuple[str, 
     """Yield what each refusal would need, and whether it would go then."""
     for cause in asked.found.refusals:
         for active in asked.profile.pre_filter:
-            ask = getattr(active.plugin, "remedy", None)
-            if active.name in cause.plugins and ask is not None:
-                text, helps = ask(Snapshot(asked.state), whole)
+            if active.name in cause.plugins and "remedy" in active.has:
+                text, helps = active.plugin.remedy(Snapshot(asked.state), whole)
                 if text:
                     yield text, helps
                     break
@@ -214,10 +214,10 @@ def _fewer_pods(asked: Question) -> Iterator[Remedy]:
 
 def _can_be_preempted(asked: Question, pods: Sequence[PlacedPod]) -> bool:
     """Return whether the pod could preempt these with a priority that users may give it."""
-    asking = (getattr(active.plugin, "may_preempt", None) for active in asked.profile.post_filter)
-    return any(may and all(may(asked.pod, placed) for placed in pods) for may in asking) and all(
-        placed.priority < HIGHEST_OF_USERS for placed in pods
-    )
+    asking = those_with(asked.profile.post_filter, "may_preempt")
+    return any(
+        all(active.plugin.may_preempt(asked.pod, placed) for placed in pods) for active in asking
+    ) and all(placed.priority < HIGHEST_OF_USERS for placed in pods)
 
 
 def _asking_less(asked: Question) -> Iterator[Remedy]:

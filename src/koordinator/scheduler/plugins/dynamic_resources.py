@@ -27,8 +27,8 @@ class DynamicResources:
 
     reads: ClassVar = Reads.CLUSTER
 
-    def ignores(self, pod: PodClass) -> bool:
-        return not pod.spec.resource_claims
+    def applies(self, pod: PodClass) -> bool:
+        return bool(pod.spec.resource_claims)
 
     def prefilter(self, _snapshot: Snapshot, pod: PodClass) -> Refusal | None:
         return Refusal(REASON) if pod.spec.resource_claims else None

@@ -56,8 +56,8 @@ class NodeAffinityPlugin:
     reads: ClassVar = Reads.NODE
     spread: ClassVar = Spread.HIGHEST
 
-    def ignores(self, pod: PodClass) -> bool:
-        return self.added is None and not (pod.spec.affinity or pod.spec.node_selector)
+    def applies(self, pod: PodClass) -> bool:
+        return self.added is not None or bool(pod.spec.affinity or pod.spec.node_selector)
 
     def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
         own = pod.spec.affinity.node_affinity if pod.spec.affinity else None

@@ -77,8 +77,8 @@ class PodTopologySpread:
     system_defaults: bool
     reads: ClassVar = Reads.CLUSTER
 
-    def ignores(self, pod: PodClass) -> bool:
-        return not (self.defaults or pod.spec.topology_spread_constraints)
+    def applies(self, pod: PodClass) -> bool:
+        return bool(self.defaults or pod.spec.topology_spread_constraints)
 
     def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
         return bool(self._constraints(snapshot, pod, HARD))

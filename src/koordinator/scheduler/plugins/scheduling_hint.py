@@ -28,8 +28,8 @@ class HintedNodes:
     most: int  # preferred nodes beyond this number are not tried
     reads: ClassVar = Reads.NODE
 
-    def ignores(self, pod: PodClass) -> bool:
-        return not SCHEDULING_HINT.is_in(pod.annotations)
+    def applies(self, pod: PodClass) -> bool:
+        return SCHEDULING_HINT.is_in(pod.annotations)
 
     def prefilter(self, _snapshot: Snapshot, pod: PodClass) -> Refusal | None:
         hint = _read(pod)

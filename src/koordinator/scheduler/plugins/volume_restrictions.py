@@ -41,8 +41,8 @@ class VolumeRestrictions:
 
     reads: ClassVar = Reads.CLUSTER
 
-    def ignores(self, pod: PodClass) -> bool:
-        return not pod.spec.volumes
+    def applies(self, pod: PodClass) -> bool:
+        return bool(pod.spec.volumes)
 
     def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
         return bool(_disks(pod)) or _is_claim_taken(snapshot, pod)

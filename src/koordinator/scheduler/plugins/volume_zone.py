@@ -60,8 +60,8 @@ class VolumeZone:
 
     reads: ClassVar = Reads.CLUSTER
 
-    def ignores(self, pod: PodClass) -> bool:
-        return not pod.spec.volumes
+    def applies(self, pod: PodClass) -> bool:
+        return bool(pod.spec.volumes)
 
     def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
         return bool(_places(snapshot, pod))

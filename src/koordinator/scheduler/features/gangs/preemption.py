@@ -152,7 +152,7 @@ class GangPreemption:
             every = tuple((queued.pod, its_class) for queued, its_class in members)
             asked = cycle.attempt(head.pod, pod_class, verdict, nominations, every)
             for active in cycle.profile.post_filter:
-                if hasattr(active.plugin, "job_refusal"):
+                if "job_refusal" in active.has:
                     message = active.plugin.job_refusal(asked, message)
             return GangHeadroom(message=message)
         tried = [list(members), [one for one in members if one[0].key in fewest]]

@@ -83,7 +83,7 @@ class TopologyPreemption:
         """
         below = min(priority_of(queued.pod) for queued, _ in members)
         lower = [p for p in self._state.pods.by_key.values() if p.priority < below]
-        preempts = any(hasattr(a.plugin, "job_refusal") for a in cycle.profile.post_filter)
+        preempts = any("job_refusal" in a.has for a in cycle.profile.post_filter)
         if not preempts or len(members) > MOST_MEMBERS or len(lower) > MOST_PODS:
             return ""
         with Transaction(self._state) as transaction:

@@ -229,7 +229,7 @@ class SchedulerMetrics(Feature):
                     active,
                     plugin=wrapped.setdefault(
                         active.name,
-                        replace(active, plugin=self._timed(active, profile.scheduler_name)),
+                        ActivePlugin.of(active.name, self._timed(active, profile.scheduler_name)),
                     ).plugin,
                 )
                 for active in actives
@@ -263,10 +263,10 @@ class SchedulerMetrics(Feature):
     def _timed(self, active: ActivePlugin, profile: str) -> object:
         timed = _TimedPlugin(active.plugin)
         for name, point in _POINT_OF.items():
-            if hasattr(active.plugin, name):
+            if name in active.has:
                 call = self._timed_call(getattr(active.plugin, name), active.name, point, profile)
                 setattr(timed, name, call)
-        if hasattr(active.plugin, "judge"):
+        if "judge" in active.has:
             timed.judge = self._timed_joint(active.plugin.judge, active.name, profile)
         return timed
 

@@ -5,6 +5,7 @@ Source: koordinator pkg/scheduler/frameworkext/services (the paths).
 
 from collections.abc import Mapping
 from functools import partial
+from typing import cast
 
 from koordinator.scheduler.features.nodes.device_pages import device_summaries, device_summary
 from koordinator.scheduler.features.nodes.load_page import load_page
@@ -37,10 +38,9 @@ class NodePagesFeature(Feature):
             ),
         }
         # Asked for by name: where plugins are timed, they are of a class that has what theirs has.
-        load = next(
-            (active.plugin for active in filters if active.name == load_aware.PLUGIN.name), None
-        )
-        if load is not None:  # that of the first profile which has it
+        by_name = {active.name: active.plugin for active in reversed(filters)}
+        if load_aware.PLUGIN.name in by_name:  # that of the first profile which has it
+            load = cast("load_aware.LoadAwareScheduling", by_name[load_aware.PLUGIN.name])
             pages["/plugins/LoadAwareScheduling/node/{nodeName}"] = lambda given: ask(
                 partial(load_page, state, load.rules, given["nodeName"])
             )

@@ -47,6 +47,16 @@ class Coscheduling:
         """Return the plugin as the gates change it."""
         return replace(self, tells_others=GANG_PENDING_PODS_CONDITION in gates)
 
+    def applies(self, pod: PodClass) -> bool:
+        """Return whether the pod is in a gang, or wants to be near to others."""
+        known: bool | None = pod.facts.get(Coscheduling)
+        if known is None:
+            labels, annotations = dict(pod.labels), dict(pod.annotations)
+            meta = ObjectMeta(namespace=pod.namespace, labels=labels, annotations=annotations)
+            known = bool(gang_id(meta)) or bool(selector_of(pod))
+            pod.facts[Coscheduling] = known
+        return known
+
     def pre_enqueue(self, pod: Pod) -> str:
         """Return what the pod's gang lacks, or who speaks for it; empty: the pod may be tried."""
         return self.gangs.why_gated(pod) if gang_id(pod.metadata) else ""
@@ -63,15 +73,6 @@ class Coscheduling:
         """Return 100 for the nearest node, 0 for the farthest."""
         farthest = int(raw.max(initial=0))
         return MAX_SCORE - (raw * MAX_SCORE // farthest if farthest else raw)
-
-    def permits(self, pod: PodClass) -> bool:
-        """Return whether ``permit`` has a say about such pods."""
-        known: bool | None = pod.facts.get(Coscheduling)
-        if known is None:
-            labels, annotations = dict(pod.labels), dict(pod.annotations)
-            meta = ObjectMeta(namespace=pod.namespace, labels=labels, annotations=annotations)
-            known = pod.facts[Coscheduling] = bool(gang_id(meta))
-        return known
 
     def permit(self, pod: Pod, _node: str) -> Permit:
         """Let a pod go when enough members of every gang of its group have their places."""

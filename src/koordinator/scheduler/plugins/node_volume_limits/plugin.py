@@ -47,8 +47,8 @@ class NodeVolumeLimits:
 
     reads: ClassVar = Reads.CLUSTER
 
-    def ignores(self, pod: PodClass) -> bool:
-        return not pod.spec.volumes
+    def applies(self, pod: PodClass) -> bool:
+        return bool(pod.spec.volumes)
 
     def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
         return bool(countable(pod))

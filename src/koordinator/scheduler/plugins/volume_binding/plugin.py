@@ -58,8 +58,8 @@ class VolumeBinding:
     timeout_s: float
     reads: ClassVar = Reads.CLUSTER
 
-    def ignores(self, pod: PodClass) -> bool:
-        return not has_claims(pod)
+    def applies(self, pod: PodClass) -> bool:
+        return has_claims(pod)
 
     def filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
         return has_claims(pod)

@@ -1,0 +1,90 @@
+"""What a scheduler plugin is, and the words it speaks with.
+
+A plugin is any object with the methods of some concern in ``plugin``; its ``PluginSpec`` says how
+to build it from its arguments.  The smallest has three names: what its answer ``reads``, ``filter``
+or ``score``, and its spec.
+
+``plugin``   the concerns, in the order in which they are asked
+``results``  what plugins answer
+``events``   what happened, and which pods that may help
+``numa``     how plugins agree on NUMA nodes
+``profile``  plugins as a profile has them, and the order in which they run
+"""
+
+from koordinator.scheduler.contract.events import (
+    Action,
+    ClusterEvent,
+    EventHint,
+    HintFunction,
+    QueueingHint,
+)
+from koordinator.scheduler.contract.numa import NumaAligner, NumaHintProvider
+from koordinator.scheduler.contract.plugin import METHODS, SchedulingPlugin
+from koordinator.scheduler.contract.profile import (
+    POINTS,
+    ActivePlugin,
+    Arithmetic,
+    NoArgs,
+    PluginSpec,
+    Profile,
+    those_with,
+)
+from koordinator.scheduler.contract.results import (
+    MAX_SCORE,
+    NOTHING,
+    AllocationResult,
+    Nomination,
+    Permit,
+    QueueGate,
+    Reads,
+    Refusal,
+    Rejections,
+    Shortlist,
+    Spread,
+    spread_of,
+)
+from koordinator.scheduler.post_filter import (
+    Allows,
+    Attempt,
+    Lack,
+    Member,
+    PostFilterResult,
+    WhatIf,
+)
+
+__all__ = [
+    "MAX_SCORE",
+    "METHODS",
+    "NOTHING",
+    "POINTS",
+    "Action",
+    "ActivePlugin",
+    "AllocationResult",
+    "Allows",
+    "Arithmetic",
+    "Attempt",
+    "ClusterEvent",
+    "EventHint",
+    "HintFunction",
+    "Lack",
+    "Member",
+    "NoArgs",
+    "Nomination",
+    "NumaAligner",
+    "NumaHintProvider",
+    "Permit",
+    "PluginSpec",
+    "PostFilterResult",
+    "Profile",
+    "QueueGate",
+    "QueueingHint",
+    "Reads",
+    "Refusal",
+    "Rejections",
+    "SchedulingPlugin",
+    "Shortlist",
+    "Spread",
+    "WhatIf",
+    "spread_of",
+    "those_with",
+]

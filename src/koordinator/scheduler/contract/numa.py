@@ -1,0 +1,40 @@
+"""How the plugins that give out what sits on NUMA nodes find each other."""
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from koordinator.domain.numa.hints import ResourceHints
+from koordinator.domain.numa.rows_align import OtherHints
+from koordinator.scheduler.snapshot import IntArray, PodClass, Snapshot
+
+
+@runtime_checkable
+class NumaHintProvider(Protocol):
+    """A plugin that gives out something which sits on NUMA nodes."""
+
+    def numa_hints(
+        self, snapshot: Snapshot, pod: PodClass, sets: Sequence[int]
+    ) -> OtherHints | None:
+        """Return what suits the plugin, by row and set of NUMA nodes; None: anything does."""
+        ...
+
+    def numa_hints_at(self, node: Snapshot, pod: PodClass) -> ResourceHints | str:
+        """Return the same for one row with all sets that there are; a text: why nothing does."""
+        ...
+
+
+@runtime_checkable
+class NumaAligner(Protocol):
+    """The plugin that decides from which NUMA nodes a pod gets what it takes."""
+
+    def aligns(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        """Return whether it may decide anything for such pods; like ``scores`` by traits only."""
+        ...
+
+    def numa_nodes(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        """Return ``(n,)`` masks of NUMA nodes as known before a node is chosen; 0: any of them."""
+        ...
+
+    def numa_nodes_at(self, node: Snapshot, pod: PodClass) -> int:
+        """Return the mask for the chosen row; 0: any of them."""
+        ...

@@ -1,0 +1,367 @@
+"""What a plugin may be asked, concern by concern, in the order in which it is asked.
+
+A plugin has the methods of one concern or of several.  ``SchedulingPlugin`` is all of them
+together: what the scheduler may ask of a plugin of which ``ActivePlugin.has`` says that it has it.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import ClassVar, Protocol, Self
+
+from koordinator.api.kubescheduler import FeatureGates
+from koordinator.api.pod import Pod
+from koordinator.domain.gangs import GangCache
+from koordinator.domain.usage_kernels import Formula
+from koordinator.scheduler.contract.results import (
+    AllocationResult,
+    Nomination,
+    Permit,
+    Reads,
+    Refusal,
+    Rejections,
+    Shortlist,
+    Spread,
+)
+from koordinator.scheduler.post_filter import Attempt, Lack, PostFilterResult
+from koordinator.scheduler.snapshot import (
+    BoolArray,
+    IntArray,
+    Loans,
+    PlacedPod,
+    PodClass,
+    Snapshot,
+)
+from koordinator.scheduler.snapshot.objects import ObjectTable
+
+
+class ConfiguredPlugin(Protocol):
+    """What is told once, when the profile is built."""
+
+    def with_gates(self, gates: FeatureGates) -> Self:
+        """Return the plugin as the feature gates that are on change it."""
+        ...
+
+    def meet(self, plugins: Sequence[object]) -> None:
+        """Look for those plugins of the profile that play a part here (``NumaAligner`` …)."""
+        ...
+
+
+class SelectivePlugin(Protocol):
+    """A plugin that has nothing to say about most pods."""
+
+    def applies(self, pod: PodClass) -> bool:
+        """Return whether it may have anything to say about such pods, whatever the cluster is like.
+
+        Of others nobody asks it.  Default: it does.
+        """
+        ...
+
+
+class QueuePlugin(Protocol):
+    """Before a pod is tried."""
+
+    def transform(self, pod: Pod) -> Pod:
+        """Return the pod as scheduling shall see it.
+
+        Koordinator's transformers of informers, and BeforePreFilter.
+        """
+        ...
+
+    def pre_enqueue(self, pod: Pod) -> str:
+        """Return why the pod must not enter the queue yet; empty: it may."""
+        ...
+
+    def next_pod(self, waiting: Callable[[str], object | None]) -> str | None:
+        """Return the key of a pod to try before the head of the queue (Koordinator: NextPodPlugin).
+
+        ``waiting`` returns what the queue has under a key.
+        """
+        ...
+
+
+class PreFilterPlugin(Protocol):
+    """Whatever the node."""
+
+    def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | Shortlist | None:
+        """Refuse the pod, or name the only nodes that it may run on."""
+        ...
+
+    def prefer_nodes(self, snapshot: Snapshot, pod: PodClass) -> Iterable[int]:
+        """Return rows to try first, in order (Koordinator: PreferNodes)."""
+        ...
+
+    def find_one_node(self, snapshot: Snapshot, pod: PodClass) -> int | None:
+        """Return the row of a place planned beforehand, taken if every filter accepts it."""
+        ...
+
+
+class CountingPlugin(PreFilterPlugin, Protocol):
+    """A plugin whose ``prefilter`` accepts so many pods only, as a quota; it has a ``version``."""
+
+    def run_limit(self, snapshot: Snapshot, pod: PodClass, most: int) -> int:
+        """Return how many pods of that ``key`` and of equal requests are accepted in a row.
+
+        At most ``most``; asked about a pod that is accepted.
+        """
+        ...
+
+    def lack(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> Lack | Refusal | None:
+        """Return what others must free before all these are accepted; None: nothing."""
+        ...
+
+
+class LendingPlugin(Protocol):
+    """A plugin that holds room which some pods may use."""
+
+    def loans(self, snapshot: Snapshot, pod: PodClass) -> Loans | None:
+        """Return what is held that the pod may use: free while nodes are judged for it."""
+        ...
+
+    def nominate(self, node: Snapshot, pod: PodClass) -> Nomination | Refusal:
+        """Return which of it the pod uses on a node; asked before others reserve."""
+        ...
+
+
+class NodeFilterPlugin(Protocol):
+    """Which nodes don't do."""
+
+    reads: ClassVar[Reads]  # what the answer depends on
+
+    def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
+        """Return which nodes are rejected and why."""
+        ...
+
+
+class NodeScorePlugin(Protocol):
+    """Which nodes are better."""
+
+    reads: ClassVar[Reads]
+
+    def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
+        """Return ``(n,)``, in 0..max_score unless ``normalize`` follows."""
+        ...
+
+
+class RelativeScorePlugin(Protocol):
+    """A plugin whose scores are made comparable over the nodes that fit."""
+
+    def score_among(self, snapshot: Snapshot, pod: PodClass, feasible: IntArray) -> IntArray:
+        """Return raw scores ``(k,)`` of the feasible rows, in place of ``score``.
+
+        For a plugin with ``Reads.CLUSTER`` whose raw scores depend on which nodes are feasible.
+        """
+        ...
+
+    def normalize(self, raw: IntArray) -> IntArray:
+        """Return final scores ``(k,)`` in 0..max_score of the raw ones of feasible nodes."""
+        ...
+
+
+class ReservePlugin(Protocol):
+    """What a pod takes on its node besides its requests."""
+
+    def prefer_devices(self, node: Snapshot, pod: PodClass) -> IntArray | None:
+        """Return ``(n_minors,)``: which GPU a score plugin had in mind; the highest wins."""
+        ...
+
+    def reserve(
+        self, node: Snapshot, pod: PodClass, preference: IntArray | None
+    ) -> AllocationResult | Refusal:
+        """Return what the pod takes on a node; not asked where ``filters`` says False."""
+        ...
+
+
+class PermitPlugin(Protocol):
+    """Whether a pod that has its node may be bound now."""
+
+    def permit(self, pod: Pod, node: str) -> Permit:
+        """Allow, refuse, or wait."""
+        ...
+
+
+class GangPlugin(PermitPlugin, Protocol):
+    """A plugin that has pods decided together."""
+
+    gangs: GangCache  # kept up to date by whoever runs the plugin
+    tells_others: bool  # members that are not to blame are told why their gang has no place
+
+    def job_refusal(self, attempt: Attempt, ours: str) -> str:
+        """Return why no room can be made for a job, given what was found out about it."""
+        ...
+
+
+class BindPlugin(Protocol):
+    """Around the bind."""
+
+    def pre_bind(self, objects: ObjectTable, pod: Pod, node: str) -> Permit:
+        """Say whether what was assumed of other objects has come true in the cluster.
+
+        Asked before the bind of a pod that ``reserve`` was asked about.
+        """
+        ...
+
+    def post_bind(self, pod: Pod, node: str) -> None:
+        """Hear that the pod has been bound."""
+        ...
+
+
+class PostFilterPlugin(Protocol):
+    """What could be done about a pod that fits nowhere."""
+
+    def postfilter(self, attempt: Attempt) -> PostFilterResult:
+        """Return what could be done about a pod, or about a gang of which too few members fit."""
+        ...
+
+    def may_preempt(self, pod: Pod, victim: PlacedPod) -> bool:
+        """Return whether a more important pod could have another one evicted, on whatever node."""
+        ...
+
+
+class LearningPlugin(Protocol):
+    """A policy that learns the mix."""
+
+    def arrived(self, snapshot: Snapshot, pod: PodClass) -> None:
+        """Hear that a pod is tried for the first time."""
+        ...
+
+
+class SpeedMethods(Protocol):
+    """What exists for throughput alone: without it the outcome is the same, and comes later.
+
+    For ``Reads.NODE``, ``USAGE`` and ``PLACED`` every row stands alone
+    (``filter(s[rows]) == filter(s)[rows]``), and ``filters`` and ``scores`` look at the pod, the
+    traits of the cluster (``Snapshot.traits``) and whether the pod has loans only: this is what
+    makes results cacheable row by row.
+    """
+
+    #: which raw score ``normalize`` makes the highest, if it does what ``spread_of`` does
+    spread: ClassVar[Spread]
+
+    def key(self, pod: PodClass) -> Hashable:
+        """Return the part of the pod class that a node-local plugin reads; default: all."""
+        ...
+
+    def version(self, snapshot: Snapshot) -> Hashable:
+        """Return what changes whenever everything that was kept of the plugin is stale."""
+        ...
+
+    def filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        """Return False to pass every node unseen (kube: PreFilter returns Skip)."""
+        ...
+
+    def scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        """Return False to leave the plugin out (kube: PreScore returns Skip)."""
+        ...
+
+    def compares(self, pod: PodClass) -> tuple[IntArray, IntArray]:
+        """Return columns and amounts: ``filter`` rejects exactly where one is more than is free."""
+        ...
+
+    def formula(self, snapshot: Snapshot, pod: PodClass) -> Formula | None:
+        """Return what ``score`` computes, if that is arithmetic on amounts and no more.
+
+        May look at what ``scores`` may look at.
+        """
+        ...
+
+    def judge(
+        self, snapshot: Snapshot, pod: PodClass, weight: int, fits: BoolArray, total: IntArray
+    ) -> None:
+        """Filter and score at once.
+
+        Makes ``fits``, ``(n,)``, False where the one rejects, and adds ``weight`` times the other
+        to ``total``, ``(n,)``, at least elsewhere.
+        """
+        ...
+
+    def moves_sums_only(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        """Return whether placing such a pod changes nothing but amounts and pod counts here.
+
+        Default: the plugin does not read ``PLACED``.
+        """
+        ...
+
+
+class ExplainMethods(Protocol):
+    """What people are told: all optional."""
+
+    def detail(self, view: Snapshot, pod: PodClass) -> str:
+        """Return what exactly the filter has against the node of a row view."""
+        ...
+
+    def repeats(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, BoolArray]:
+        """Return a plugin and ``(n,)`` where the filter says only what that one says, too."""
+        ...
+
+    def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
+        """Return what to change about a node so that the filter accepts it.
+
+        Empty: nothing that an operator should.
+        """
+        ...
+
+    def pod_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
+        """Return how to change the pod so that the filter accepts the node, and that pod."""
+        ...
+
+    def smaller(self, view: Snapshot, pod: PodClass) -> list[dict[str, int]]:
+        """Return requests with which the filter might accept the node, the largest first.
+
+        Resources that are not named stay as they are.
+        """
+        ...
+
+    def size(self, view: Snapshot, pod: PodClass) -> str:
+        """Return what an empty node like it would have to have; empty: no size would do."""
+        ...
+
+    def lacking(self, view: Snapshot, pod: PodClass) -> Mapping[str, int] | None:
+        """Return what the node of a pod with loans has too little of.
+
+        The pod may not use all of them together.  None: there are no loans on the row.
+        """
+        ...
+
+    def reaches(self, view: Snapshot, pod: PodClass) -> bool:
+        """Return whether a new node like it would be rejected as well, because of other pods."""
+        ...
+
+    def refusal_detail(self, snapshot: Snapshot, pod: PodClass) -> str:
+        """Return what exactly ``prefilter`` means where it refuses the pod."""
+        ...
+
+    def remedy(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, bool]:
+        """Return what would let pass a pod that ``prefilter`` refuses, and whether it is enough.
+
+        Empty: unknown.
+        """
+        ...
+
+
+class SchedulingPlugin(
+    ConfiguredPlugin,
+    SelectivePlugin,
+    QueuePlugin,
+    CountingPlugin,
+    LendingPlugin,
+    NodeFilterPlugin,
+    NodeScorePlugin,
+    RelativeScorePlugin,
+    ReservePlugin,
+    GangPlugin,
+    BindPlugin,
+    PostFilterPlugin,
+    LearningPlugin,
+    SpeedMethods,
+    ExplainMethods,
+    Protocol,
+):
+    """Every concern; no plugin has them all."""
+
+
+#: What a plugin may have.
+METHODS: frozenset[str] = frozenset(
+    name
+    for concern in SchedulingPlugin.__mro__
+    for name in (*vars(concern), *getattr(concern, "__annotations__", {}))
+    if concern.__module__ == __name__ and not name.startswith("_")
+)

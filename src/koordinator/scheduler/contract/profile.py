@@ -1,0 +1,201 @@
+"""Plugins as a profile has them: how each is built, and where it runs."""
+
+import typing
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Generic, TypeVar, cast
+
+from koordinator.api.kubescheduler import PluginArgs
+from koordinator.domain.usage_kernels import Formula, Judgements
+from koordinator.scheduler.contract.events import EventHint
+from koordinator.scheduler.contract.plugin import METHODS, SchedulingPlugin
+from koordinator.scheduler.contract.results import MAX_SCORE, Reads
+from koordinator.scheduler.snapshot import (
+    BoolArray,
+    IntArray,
+    PodClass,
+    ResourceAxis,
+    Snapshot,
+)
+
+#: Extension point -> the method that implements it.
+POINTS: Mapping[str, tuple[str, ...]] = {
+    "preEnqueue": ("pre_enqueue",),
+    "queueSort": ("queue_sort",),
+    "preFilter": (
+        "prefilter",
+        "run_limit",
+        "filters",
+        "prefer_nodes",
+        "find_one_node",
+        "next_pod",
+        "transform",
+        "loans",
+    ),
+    "filter": ("filter",),
+    "postFilter": ("postfilter",),
+    "preScore": ("score", "score_among"),
+    "score": ("score", "score_among"),
+    "reserve": ("reserve",),
+    "permit": ("permit",),
+    "preBind": ("reserve", "pre_bind"),
+    "bind": ("bind",),
+    "postBind": ("post_bind",),
+}
+
+ArgsType = TypeVar("ArgsType", bound=PluginArgs)
+
+
+class NoArgs(PluginArgs, frozen=True, kw_only=True):
+    """For plugins without arguments."""
+
+
+@dataclass(frozen=True)
+class PluginSpec(Generic[ArgsType]):
+    """A plugin as the profile knows it.
+
+    ``build`` must say what it returns: the extension points are read off it.
+    """
+
+    name: str
+    args: type[ArgsType]
+    build: Callable[[ArgsType, ResourceAxis], Any]
+    events: tuple[EventHint, ...] = ()  # what could make a pod that it rejected schedulable
+    max_score: int = MAX_SCORE
+
+    @cached_property
+    def plugin_type(self) -> type:
+        """The class of the plugin."""
+        returned: type = typing.get_type_hints(self.build)["return"]
+        return returned
+
+    @cached_property
+    def points(self) -> frozenset[str]:
+        """The extension points that the plugin implements."""
+        has = self.plugin_type
+        return frozenset(
+            point for point, names in POINTS.items() if any(hasattr(has, name) for name in names)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ActivePlugin:
+    """A plugin that is switched on at some extension point of a profile.
+
+    What it has is looked up once; a method that it lacks has the answer that stands here.
+    """
+
+    name: str
+    plugin: SchedulingPlugin
+    weight: int = 1
+    max_score: int = MAX_SCORE
+    has: frozenset[str] = field(init=False, compare=False)  # names of its methods
+
+    def __post_init__(self) -> None:
+        """Look up what the plugin has."""
+        has = frozenset(name for name in METHODS if hasattr(self.plugin, name))
+        object.__setattr__(self, "has", has)
+
+    @classmethod
+    def of(
+        cls, name: str, plugin: object, weight: int = 1, max_score: int = MAX_SCORE
+    ) -> "ActivePlugin":
+        """Return any object as a plugin; that it has some concern's methods nobody has checked."""
+        return cls(name, cast("SchedulingPlugin", plugin), weight, max_score)
+
+    def applies(self, pod: PodClass) -> bool:
+        """Return whether the plugin may have something to say about such pods."""
+        return "applies" not in self.has or self.plugin.applies(pod)
+
+    def wants_filter(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        """Return whether the plugin may reject some node for this pod."""
+        return "filters" not in self.has or self.plugin.filters(snapshot, pod)
+
+    def wants_score(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        """Return whether the plugin's scores may differ between nodes for this pod."""
+        return "scores" not in self.has or self.plugin.scores(snapshot, pod)
+
+    def formula(self, snapshot: Snapshot, pod: PodClass) -> Formula | None:
+        """Return what the score computes from amounts; None if it is more than that."""
+        return self.plugin.formula(snapshot, pod) if "formula" in self.has else None
+
+    def moves_sums_only(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        """Return whether placing the pod changes nothing here but amounts and pod counts."""
+        if "moves_sums_only" in self.has:
+            return self.plugin.moves_sums_only(snapshot, pod)
+        return self.plugin.reads is not Reads.PLACED
+
+    def key(self, pod: PodClass) -> Hashable:
+        """Return the part of the pod that the plugin reads; the whole class if it doesn't say."""
+        return self.plugin.key(pod) if "key" in self.has else pod.id
+
+    def version(self, snapshot: Snapshot) -> Hashable:
+        """Return what, once it has changed, makes all that is kept of the plugin stale."""
+        return self.plugin.version(snapshot) if "version" in self.has else None
+
+    def normalized(self, raw: IntArray) -> IntArray:
+        """Return final scores of the raw ones of feasible nodes."""
+        return self.plugin.normalize(raw) if "normalize" in self.has else raw
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """All that some filters and scores do, to be done at once."""
+
+    asked: Judgements
+    filters: tuple[str, ...]  # names of the plugins
+    scores: tuple[str, ...]
+
+    def judge(self, view: Snapshot, fits: BoolArray, total: IntArray) -> None:
+        """Take away from ``fits`` where a filter rejects; add weighted scores where none does."""
+        view.judge(self.asked, fits, total)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The plugins of one scheduler name, in the order in which they run at each point.
+
+    The points stand in the order of a pod's way.
+    """
+
+    scheduler_name: str
+    transform: tuple[ActivePlugin, ...] = ()
+    pre_enqueue: tuple[ActivePlugin, ...] = ()
+    next_pod: tuple[ActivePlugin, ...] = ()
+    pre_filter: tuple[ActivePlugin, ...] = ()
+    find_one_node: tuple[ActivePlugin, ...] = ()
+    prefer_nodes: tuple[ActivePlugin, ...] = ()
+    lenders: tuple[ActivePlugin, ...] = ()
+    filter: tuple[ActivePlugin, ...] = ()
+    score: tuple[ActivePlugin, ...] = ()
+    post_filter: tuple[ActivePlugin, ...] = ()
+    reserve: tuple[ActivePlugin, ...] = ()
+    permit: tuple[ActivePlugin, ...] = ()
+    gangs: tuple[ActivePlugin, ...] = ()  # of the permit plugins, those that decide pods together
+    pre_bind: tuple[ActivePlugin, ...] = ()
+    post_bind: tuple[ActivePlugin, ...] = ()
+    judge: Callable[[Arithmetic, Snapshot, BoolArray, IntArray], None] = Arithmetic.judge
+    events: Mapping[str, tuple[EventHint, ...]] = field(default_factory=dict)
+
+    def concerning(self, pod: PodClass) -> "Profile":
+        """Return the profile without the plugins that have nothing to say about such a pod."""
+
+        def left(actives: tuple[ActivePlugin, ...]) -> tuple[ActivePlugin, ...]:
+            return tuple([active for active in actives if active.applies(pod)])
+
+        return replace(
+            self,
+            pre_filter=left(self.pre_filter),
+            prefer_nodes=left(self.prefer_nodes),
+            filter=left(self.filter),
+            score=left(self.score),
+            reserve=left(self.reserve),
+            permit=left(self.permit),
+            pre_bind=left(self.pre_bind),
+        )
+
+
+def those_with(plugins: Iterable[ActivePlugin], *methods: str) -> tuple[ActivePlugin, ...]:
+    """Return the plugins that have one of the methods."""
+    return tuple(active for active in plugins if not active.has.isdisjoint(methods))
