@@ -41,6 +41,7 @@ LIGHTWEIGHT_MIN_AVAILABLE: Final = "pod-group.scheduling.sigs.k8s.io/min-availab
 VGPU_NODE: Final = "hami.io/vgpu-node"
 
 # Of pods, for koordlet and the descheduler.
+NODE_MANAGER: Final = "node-manager"  # of Hadoop YARN, as COMPONENT
 EVICTION_ENABLED: Final = "koordinator.sh/eviction-enabled"
 EVICT_POLICY: Final = "koordinator.sh/evict-policy"  # of jobs, too
 CORE_SCHED_GROUP_ID: Final = "koordinator.sh/core-sched-group-id"

@@ -77,6 +77,12 @@ COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
             "Run the YARN operator on a cluster until it is told to stop.",
             "YarnOperatorCommand",
         ),
+        "yarn-copilot": CommandSource(
+            "yarn_copilot",
+            "yarn_copilot",
+            "Run the agent of YARN on this node until it is told to stop.",
+            "YarnCopilotCommand",
+        ),
         "koordlet": CommandSource(
             "koordlet", "koordlet", "Run the node agent, or read what it did."
         ),

@@ -233,6 +233,15 @@ class KoordletFlags:
         bool,
         typer.Option(help="Ask the API server, and so disruption budgets.", rich_help_panel=_QOS),
     ] = False
+    evict_by_copilot_agent: Annotated[
+        bool,
+        typer.Option(
+            help="End containers of YARN instead of its NodeManager's pod.", rich_help_panel=_QOS
+        ),
+    ] = False
+    copilot_server_endpoint: Annotated[
+        str, typer.Option(help="Socket of koord yarn-copilot.", rich_help_panel=_QOS)
+    ] = "/var/run/yarn-copilot/yarn-copilot.sock"
     resource_force_update_seconds: Annotated[
         int, typer.Option(min=1, help="How often a file is looked at again.", rich_help_panel=_QOS)
     ] = 60

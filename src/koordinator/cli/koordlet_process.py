@@ -21,6 +21,7 @@ from koordinator.foundation.clock import WallClock
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.faults import Fault
 from koordinator.host.gpus import Gpus, NoGpus
+from koordinator.host.linux.copilot_socket import SocketCopilot
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.nri_connection import NriConnection
@@ -105,6 +106,7 @@ class _Process:
             perf_events=LinuxPerfEvents(trees=trees),
             core_scheduling=LinuxCoreScheduling(),
             on_failure=self._tell_failure,
+            copilot=self._find_copilot(),
             gauges=gauges,
             runtime_hooks=hooks,
         )
@@ -130,6 +132,12 @@ class _Process:
                 gc.freeze()
                 frozen = True
             self._parts.stopping.wait(self._parts.wait_s(self._agent.next_s()))
+
+    def _find_copilot(self) -> SocketCopilot | None:
+        flags = self._settings.flags
+        if not flags.evict_by_copilot_agent:
+            return None
+        return SocketCopilot(flags.copilot_server_endpoint)
 
     def _make_runtime_hooks(self, own: Sequence[str], gauges: NodeGauges) -> RuntimeHooks:
         options, flags = self._settings.options, self._settings.flags.runtime_hooks

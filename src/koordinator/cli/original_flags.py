@@ -110,6 +110,15 @@ OF_YARN_OPERATOR: Final = _by_flag(
         "watches lose nothing, and what failed is tried again": ("sync-period",),
     },
 )
+OF_YARN_COPILOT: Final = _by_flag(
+    _LOGS,
+    {
+        "Hadoop 2 is not supported: LinuxContainerExecutor of Hadoop 3 makes cgroups for memory": (
+            "sync-cgroup-period",
+            "sync-memory-cgroup",
+        ),
+    },
+)
 OF_KOORDLET: Final = _by_flag(
     _LOGS,
     {
@@ -165,7 +174,6 @@ OF_KOORDLET: Final = _by_flag(
         "page cache is always measured": ("enable-pagecache-collector",),
         "the NodeMetric says how often is reported": ("report-interval",),
         "there are no strategies but those built in": ("qos-extension-plugins",),
-        "pods are asked to go by the API server": ("evict-by-copilot-agent",),
         "the kubelet's list of devices is left as it is": ("pod-resources-proxy-path",),
     },
 )
@@ -270,6 +278,12 @@ class YarnOperatorCommand(_Command):
     """``koord yarn-operator``, for typer."""
 
     ignored = OF_YARN_OPERATOR
+
+
+class YarnCopilotCommand(_Command):
+    """``koord yarn-copilot``, for typer."""
+
+    ignored = OF_YARN_COPILOT
 
 
 class KoordletGroup(TyperGroup):

@@ -3,6 +3,7 @@
 Every intent says why; the executor puts that into the audit trail.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from koordinator.domain.cgroups.files import CgroupFile
@@ -115,6 +116,19 @@ class EvictPod:
     reason: str
     message: str
     pod_folder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndContainers:
+    """Containers of another runtime are to end, until so much is released.
+
+    ``amounts`` are batch-cpu in milli-CPU and batch-memory in bytes; ``reason`` and ``message`` as
+    of ``EvictPod``.
+    """
+
+    amounts: Mapping[str, float]
+    reason: str
+    message: str
 
 
 Intent = (

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from koordinator.api.annotations.node import YARN_CLUSTER_ID, YARN_NODE_ID
+from koordinator.api.labels import COMPONENT, NODE_MANAGER
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
@@ -19,8 +20,6 @@ from koordinator.hadoop.configuration import DEFAULT_CLUSTER
 
 AnyT = TypeVar("AnyT")
 
-COMPONENT_LABEL: Final = "app.kubernetes.io/component"
-NODE_MANAGER: Final = "node-manager"
 _ENDED: Final = frozenset(("Succeeded", "Failed"))
 _UNSCHEDULABLE: Final = "Unschedulable"
 _PORTS: Final = 1 << 16
@@ -130,7 +129,7 @@ class YarnMirror:
 
     def _manager_of(self, pod: Pod) -> tuple[float, str, NodeManagerRef] | None:
         meta = pod.metadata
-        if meta.labels.get(COMPONENT_LABEL) != NODE_MANAGER:
+        if meta.labels.get(COMPONENT) != NODE_MANAGER:
             return None
         if self._namespace and meta.namespace != self._namespace:
             return None

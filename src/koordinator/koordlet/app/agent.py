@@ -21,6 +21,7 @@ from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.domain.cpus.cpu_list import format_cpu_list
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import HostError
+from koordinator.host.copilot import Copilot
 from koordinator.host.core_scheduling import CoreScheduling, NoCoreScheduling
 from koordinator.host.gpus import Gpus
 from koordinator.host.perf_events import NoPerfEvents, PerfEvents
@@ -144,6 +145,7 @@ class Koordlet:
         core_scheduling: CoreScheduling | None = None,
         gauges: NodeGauges | None = None,
         on_failure: OnFailure | None = None,
+        copilot: Copilot | None = None,
         runtime_hooks: RuntimeHooks | None = None,
     ) -> None:
         roots = options.roots
@@ -198,6 +200,7 @@ class Koordlet:
             step_s=options.collect_interval_s,
         )
         self._usage: NodeMetricStatus | None = None  # as reported last
+        self._copilot = copilot
         self._cpu_evictions = self._evictions(options.cpu_evict_cool_s)
         self._memory_evictions = self._evictions(options.memory_evict_cool_s)
         self._hardware = Hardware()
@@ -567,6 +570,7 @@ class Koordlet:
             self._outbox,
             cool_s=cool_s,
             only_by_api=self._options.evicts_only_by_api,
+            copilot=self._copilot,
         )
 
 

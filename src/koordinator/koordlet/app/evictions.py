@@ -5,30 +5,50 @@ Source: koordinator pkg/koordlet/qosmanager/plugins/util/evictor.go, evict.go
 """
 
 import logging
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from koordinator.cluster.port import Cluster
-from koordinator.foundation.errors import ClusterError, NotFoundError
+from koordinator.foundation.errors import ClusterError, HostError, NotFoundError
+from koordinator.host.copilot import Copilot, Released
 from koordinator.koordlet.app.events import EVICTED, NOT_EVICTED, pod_event
 from koordinator.koordlet.app.outbox import Outbox
 from koordinator.koordlet.executor import Executor
-from koordinator.koordlet.intents import EvictPod
-from koordinator.koordlet.qos.eviction import Task, choose_victims
+from koordinator.koordlet.intents import EndContainers, EvictPod
+from koordinator.koordlet.qos.eviction import Task, choose_with_copilot, is_runtime
 
 log = logging.getLogger(__name__)
 
 REMEMBERED_S = 120.0
+#: So long a copilot is left alone that had nothing to release or did not answer.
+COPILOT_PAUSE_S = 60.0
+_MOST_ANSWERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    asked: EndContainers
+    released: Released
+    problem: str = ""
 
 
 class EvictionManager:
     """One per resource, with its own time to cool down.
 
     By default the processes of a victim's containers are ended at once, which needs no API server;
-    ``only_by_api`` asks the API server instead, which asks disruption budgets.
+    ``only_by_api`` asks the API server instead, which asks disruption budgets.  With a ``copilot``
+    NodeManagers of YARN are not evicted: their containers are ended in their place.
     """
 
     def __init__(
-        self, executor: Executor, outbox: Outbox, *, cool_s: float, only_by_api: bool
+        self,
+        executor: Executor,
+        outbox: Outbox,
+        *,
+        cool_s: float,
+        only_by_api: bool,
+        copilot: Copilot | None = None,
     ) -> None:
         self.count = 0
         self._executor = executor
@@ -37,6 +57,9 @@ class EvictionManager:
         self._only_by_api = only_by_api
         self._cool_until_s = 0.0
         self._leaving: dict[str, float] = {}  # uid -> since when
+        self._copilot = copilot
+        self._copilot_pause_s = 0.0  # until when
+        self._answers: deque[_Answer] = deque(maxlen=_MOST_ANSWERS)  # of the thread that asks
 
     def is_cooling(self, now_s: float) -> bool:
         """Whether the last eviction is too fresh for another one."""
@@ -45,7 +68,18 @@ class EvictionManager:
     def carry_out(self, tasks: Sequence[Task], now_s: float) -> None:
         """Evict whom the tasks need to go."""
         self._leaving = {u: s for u, s in tuple(self._leaving.items()) if now_s - s < REMEMBERED_S}
-        victims = choose_victims(tasks, self._leaving)
+        self._take_answers(now_s)
+        runtimes = self._runtimes(tasks)
+        if runtimes and now_s < self._copilot_pause_s:
+            tasks = [
+                replace(task, candidates=[c for c in task.candidates if c.pod.uid not in runtimes])
+                for task in tasks
+            ]
+        victims, asked = choose_with_copilot(tasks, self._leaving, runtimes)
+        if asked is not None and asked.amounts:
+            self.count += 1
+            self._cool_until_s = now_s + self._cool_s
+            self._release(asked)
         for victim in victims:
             log.warning(
                 "evicting",
@@ -60,6 +94,40 @@ class EvictionManager:
                 self._tell(victim, EVICTED, victim.message, now_s)
         if victims:
             self._cool_until_s = now_s + self._cool_s
+
+    def _runtimes(self, tasks: Sequence[Task]) -> frozenset[str]:
+        """Return the UIDs of the pods whose containers the copilot ends."""
+        if self._copilot is None:
+            return frozenset()
+        return frozenset(
+            each.pod.uid for task in tasks for each in task.candidates if is_runtime(each.pod)
+        )
+
+    def _release(self, asked: EndContainers) -> None:
+        copilot, answers = self._copilot, self._answers
+        log.warning("ending containers", extra={"why": asked.message})
+
+        def release(_: Cluster) -> None:
+            try:
+                if copilot is not None:
+                    found = copilot.release(asked.amounts, node_cpu_ratio=-1, node_memory_ratio=-1)
+                    answers.append(_Answer(asked, found))
+            except HostError as error:
+                answers.append(_Answer(asked, {}, str(error)))
+
+        self._outbox.put(f"containers for {asked.reason}", release)
+
+    def _take_answers(self, now_s: float) -> None:
+        """Note what the copilot has released; where that was nothing, it is left alone a while."""
+        while self._answers:
+            answer = self._answers.popleft()
+            amounts = {name: amount for name, amount in answer.released.items() if amount > 0}
+            text = ", ".join(f"{name} {amount:.0f}" for name, amount in sorted(amounts.items()))
+            self._executor.note_release(
+                answer.asked, f"released {text or 'nothing'}", answer.problem, now_s
+            )
+            if not amounts:
+                self._copilot_pause_s = now_s + COPILOT_PAUSE_S
 
     def _ask(self, victim: EvictPod, now_s: float) -> None:
         def evict(cluster: Cluster) -> None:

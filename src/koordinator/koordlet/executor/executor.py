@@ -21,6 +21,7 @@ from koordinator.koordlet.executor.cookie_writer import CookieWriter
 from koordinator.koordlet.executor.faults import fault_over, kind_of, owner_of, target_of
 from koordinator.koordlet.executor.resctrl_writer import ResctrlWriter
 from koordinator.koordlet.intents import (
+    EndContainers,
     EvictPod,
     Intent,
     RemoveResctrl,
@@ -105,6 +106,11 @@ class Executor:
         """Keep in the audit that the API server was asked to evict a pod."""
         key = f"{victim.namespace}/{victim.name}"
         self._note("eviction", key, "", "", "evicted", victim.message, error, now_s)
+
+    def note_release(self, asked: EndContainers, released: str, error: str, now_s: float) -> None:
+        """Keep in the audit what containers of another runtime released."""
+        self._note("eviction", "yarn", "", "", released, asked.message, error, now_s)
+        self.audit.flush(now_s)
 
     def note_writes(self, writes: Iterable[Write], now_s: float) -> None:
         """Keep in the audit what somebody else wrote to files of cgroups."""

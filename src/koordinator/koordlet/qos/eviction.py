@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from koordinator.api.annotations.pod_qos import EVICTION_POLICY, eviction_priority
-from koordinator.api.labels import EVICTION_ENABLED, POD_PRIORITY
+from koordinator.api.labels import COMPONENT, EVICTION_ENABLED, NODE_MANAGER, POD_PRIORITY
 from koordinator.api.qos import PriorityBand, QosClass, priority_of
 from koordinator.api.resource_names import BAND_RESOURCES, MEMORY
 from koordinator.foundation.errors import InputError
-from koordinator.koordlet.intents import EvictPod
+from koordinator.koordlet.intents import EndContainers, EvictPod
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
 
 Amounts = Mapping[str, float]  # resource name -> milli-CPU of cpu, else whole units
+_BATCH_NAMES: Mapping[str, str] = BAND_RESOURCES[PriorityBand.BATCH]
 _HIGHEST_EVICTABLE = 7999  # prod pods are never evicted for what others asked
 
 
@@ -59,9 +60,21 @@ def choose_victims(tasks: Sequence[Task], leaving: Collection[str]) -> list[Evic
     ``leaving`` are UIDs of pods that were evicted before and are still there: what they release
     counts, so that nobody else goes for the same pressure.
     """
+    return choose_with_copilot(tasks, leaving, ())[0]
+
+
+def choose_with_copilot(
+    tasks: Sequence[Task], leaving: Collection[str], runtimes: Collection[str]
+) -> tuple[list[EvictPod], EndContainers | None]:
+    """Return whom to evict, and what containers of another runtime are to release.
+
+    ``runtimes`` are UIDs of pods that are runtimes themselves, such as NodeManagers of YARN: when
+    it is their turn, they stay, and their containers release what is still missing.
+    """
     released: dict[Target, dict[str, float]] = {target: {} for target in Target}
     gone: set[str] = set()
     victims = []
+    asked: EndContainers | None = None
     counting = [task for task in tasks if any(amount > 0 for amount in task.release.values())]
     for task in tasks:
         for candidate in task.candidates:
@@ -71,13 +84,35 @@ def choose_victims(tasks: Sequence[Task], leaving: Collection[str]) -> list[Evic
             if pod.uid in gone:
                 continue
             gone.add(pod.uid)
+            if pod.uid in runtimes:
+                asked = _more_asked(asked, task, released[task.target])
+                break
             if pod.uid not in leaving:
                 victims.append(_eviction(task, pod))
             for target, amounts in _gains(counting, candidate).items():
                 for resource, amount in amounts.items():
                     sums = released[target]
                     sums[resource] = sums.get(resource, 0.0) + amount
-    return victims
+    return victims, asked
+
+
+def is_runtime(pod: PodView) -> bool:
+    """Return whether a pod runs containers that are no pods: a NodeManager of YARN."""
+    return pod.pod.metadata.labels.get(COMPONENT) == NODE_MANAGER
+
+
+def _more_asked(
+    asked: EndContainers | None, task: Task, released: Mapping[str, float]
+) -> EndContainers:
+    """Return what containers release with what a task still misses; of each resource the most."""
+    amounts = dict(asked.amounts) if asked is not None else {}
+    for name, amount in task.release.items():
+        missing = amount - released.get(name, 0.0)
+        resource = _BATCH_NAMES.get(name, name)
+        if missing > 0 and resource in _BATCH_NAMES.values():
+            amounts[resource] = max(amounts.get(resource, 0.0), missing)
+    message = f"trigger by koordlet feature {task.feature}, end containers of YARN: {task.why}"
+    return EndContainers(amounts, task.feature, message)
 
 
 def may_be_evicted(pod: PodView, feature: str) -> bool:

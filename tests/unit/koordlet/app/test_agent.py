@@ -1,5 +1,7 @@
 """The whole agent on a machine in memory, with a cluster in memory."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -107,6 +109,53 @@ def test_memory_pressure_ends_the_largest_batch_job(world: World) -> None:
     world.outbox.deliver(world.cluster)
     (event,) = world.cluster.list(Event).items
     assert (event.reason, event.regarding.name) == ("evictPodSuccess", "large")
+
+
+class PlayedCopilot:
+    """Ends containers of YARN; has so much to release, in bytes."""
+
+    def __init__(self, has: float) -> None:
+        self.has = has
+        self.asked: list[Mapping[str, float]] = []
+
+    def release(
+        self, amounts: Mapping[str, float], *, node_cpu_ratio: float, node_memory_ratio: float
+    ) -> Mapping[str, float]:
+        assert (node_cpu_ratio, node_memory_ratio) == (-1, -1)
+        self.asked.append(amounts)
+        if self.has < 0:
+            raise HostError("connection refused")
+        return {"kubernetes.io/batch-memory": self.has}
+
+
+@pytest.mark.parametrize(("has", "is_spared"), [(1.0 * GIB, True), (0.0, False), (-1.0, False)])
+def test_containers_of_yarn_end_in_place_of_their_node_manager(
+    world: World, has: float, is_spared: bool
+) -> None:
+    """Other pods go when it is their turn, or when YARN has nothing to release or is not there.
+
+    The NodeManager itself is never ended; what was released is in the audit.
+    """
+    copilot = PlayedCopilot(has)
+    world.agent = world.start(copilot=copilot)
+    world.slo(memory_evict_threshold_percent=70, memory_evict_lower_percent=60)
+    manager = pod("nm", "BE", labels={"app.kubernetes.io/component": "node-manager"})
+    for made, pid in ((manager, 11), (pod("job", "BE"), 12)):
+        view = world.add(made)
+        world.tree.set(CgroupFile.PROCS, view.containers[0].folder, pid)
+    world.seconds(3)
+    world.memory(23)
+    for _ in range(6):
+        world.seconds(1)
+        world.outbox.deliver(world.cluster)
+    world.seconds(1)
+
+    assert copilot.asked[0].keys() == {"kubernetes.io/batch-memory"}
+    assert copilot.asked[0]["kubernetes.io/batch-memory"] > 3 * GIB
+    assert world.tree.host.killed == ([] if is_spared else [12])
+    told = [each for each in world.agent.audit.events if each.owner == "yarn"]
+    assert ("released kubernetes.io/batch-memory" in str(told[0])) is is_spared
+    assert len(copilot.asked) == (2 if is_spared else 1)
 
 
 def test_eviction_by_api_asks_once_and_remembers() -> None:

@@ -1,0 +1,59 @@
+"""Which containers of YARN are ended when the node has to release something.
+
+The newest go first: least of their work is lost.  A container of an ApplicationMaster, with which
+its whole application would end, goes only where there are no others.
+Source: yarn-copilot pkg/copilot-agent/server/server.go, ``filter`` and ``ReverseContainerSorter``;
+Hadoop ContainerId.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from koordinator.domain.yarn.amounts import NOTHING, BatchAmounts
+
+ContainerT = TypeVar("ContainerT")
+
+_CONTAINER_ID: Final = re.compile(
+    r"container_(?:e(?P<epoch>[0-9]{1,19})_)?(?P<cluster>[0-9]{1,19})_(?P<application>[0-9]{1,19})"
+    r"_(?P<attempt>[0-9]{1,19})_(?P<number>[0-9]{1,19})"
+)
+_MASTER: Final = 1  # the number of the first container of an attempt
+
+
+def container_age(container_id: str) -> tuple[int, int, int, int] | None:
+    """Return cluster, application, attempt and number, by which containers are in order of age.
+
+    None for what is no id of a container.
+    """
+    found = _CONTAINER_ID.fullmatch(container_id)
+    if found is None:
+        return None
+    cluster, application, attempt, number = (
+        int(found[name]) for name in ("cluster", "application", "attempt", "number")
+    )
+    return cluster, application, attempt, number
+
+
+def choose_containers(
+    containers: Sequence[ContainerT],
+    need: BatchAmounts,
+    *,
+    id_of: Callable[[ContainerT], str],
+    amounts_of: Callable[[ContainerT], BatchAmounts],
+) -> list[ContainerT]:
+    """Return the containers that end, in that order; all there are if they release too little.
+
+    A container that has nothing of what is still missing stays.
+    """
+    known = [(age, each) for each in containers if (age := container_age(id_of(each))) is not None]
+    others = [(age, each) for age, each in known if age[-1] != _MASTER]
+    chosen, missing = [], need
+    for _, each in sorted(others or known, key=lambda pair: pair[0], reverse=True):
+        if missing == NOTHING:
+            break
+        left = missing.minus(amounts_of(each))
+        if left != missing:
+            chosen.append(each)
+            missing = left
+    return chosen
