@@ -1,12 +1,16 @@
 """One real YARN for all tests of this folder: it takes seconds to start and 400 MiB."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.manager_process import NAMESPACE, ManagerProcess
 from tests.e2e.yarn.operator_process import YarnOperatorProcess
 from tests.e2e.yarn.real_yarn import RealYarn, missing
+
+CHART = Path(__file__).parents[3] / "charts/koordinator-yarn-copilot"
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +33,24 @@ def manager(controlplane: ControlPlane) -> Iterator[ManagerProcess]:
 
 
 @pytest.fixture
+def rights(controlplane: ControlPlane, helm: Callable[..., str], manager: ManagerProcess) -> Path:
+    """Install the account of the chart; return a kubeconfig of it."""
+    assert manager.is_running
+    rendered = helm("template", "yarn", str(CHART), "--namespace", NAMESPACE)
+    kinds = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+    objects = [each for each in yaml.safe_load_all(rendered) if each and each["kind"] in kinds]
+    assert len(objects) == len(kinds)
+    controlplane.kubectl(
+        "apply", "--server-side", "--filename=-", stdin=yaml.safe_dump_all(objects)
+    )
+    return controlplane.service_account_kubeconfig(NAMESPACE, "koord-yarn-operator")
+
+
+@pytest.fixture
 def operator(
-    controlplane: ControlPlane, yarn: RealYarn, request: pytest.FixtureRequest
+    controlplane: ControlPlane, yarn: RealYarn, rights: Path
 ) -> Iterator[YarnOperatorProcess]:
-    """Run the operator beside the manager."""
-    request.getfixturevalue("manager")
-    with YarnOperatorProcess(controlplane, yarn.conf_dir, ["--shrink-grace-period=2s"]) as running:
+    """Run the operator beside the manager, with the rights that it is installed with."""
+    flags = ["--shrink-grace-period=2s"]
+    with YarnOperatorProcess(controlplane, yarn.conf_dir, flags, kubeconfig=rights) as running:
         yield running

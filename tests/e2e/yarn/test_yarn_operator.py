@@ -1,17 +1,23 @@
 """The YARN operator with the real ResourceManager, API server and manager."""
 
+import getpass
 import json
+import signal
+import subprocess
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
 from tests.e2e.controlplane import ControlPlane
+from tests.e2e.koord_process import KOORD
 from tests.e2e.session.manifests import Manifest, node
 from tests.e2e.waiting import eventually
 from tests.e2e.yarn.account_auditor import AccountAuditor
 from tests.e2e.yarn.operator_process import YarnOperatorProcess
 from tests.e2e.yarn.real_yarn import Amounts, RealYarn
+
+from koordinator.host.linux.copilot_socket import SocketCopilot
 
 METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
 MERGE = "application/merge-patch+json"
@@ -154,6 +160,41 @@ def test_containers_go_when_the_node_is_needed_and_no_sooner(
             eventually(lambda: len(yarn.tasks()) == 6, 60)
         assert not auditor.violations()
     finally:
+        yarn.end(app)
+
+
+def test_a_node_that_is_short_ends_the_newest_container(
+    controlplane: ControlPlane, yarn: RealYarn, machine: Machine
+) -> None:
+    """Koordlet asks the copilot on the node, and this one the ResourceManager: no cgroups here."""
+    machine.uses(0, "0")
+    eventually(lambda: yarn.own_limit() == Amounts(9, 14745))
+    socket = yarn.folder / "run/copilot.sock"
+    command = [
+        str(KOORD),
+        "yarn-copilot",
+        f"--server-endpoint={socket}",
+        f"--node-manager-endpoint=localhost:{yarn.node_web}",
+        f"--hadoop-conf-dir={yarn.conf_dir}",
+        f"--hadoop-user-name={getpass.getuser()}",
+    ]
+    app = yarn.run_tasks(3)
+    copilot = subprocess.Popen(command, process_group=controlplane.process_group)
+    try:
+        eventually(lambda: len(yarn.tasks()) == 3, 60)
+        eventually(socket.is_socket)
+        newest = max(yarn.tasks())
+        released = SocketCopilot(str(socket)).release(
+            {"kubernetes.io/batch-memory": 1.0}, node_cpu_ratio=-1, node_memory_ratio=0.9
+        )
+        assert released["kubernetes.io/batch-memory"] == 256 << 20
+        eventually(lambda: newest not in yarn.tasks())
+        copilot.send_signal(signal.SIGTERM)
+        assert copilot.wait(30) == 0
+        assert not socket.exists()
+    finally:
+        copilot.kill()
+        copilot.wait()
         yarn.end(app)
 
 
