@@ -27,6 +27,7 @@ from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.nri_connection import NriConnection
 from koordinator.host.linux.perf_events import LinuxPerfEvents
 from koordinator.host.linux.trees import Trees, trees_of
+from koordinator.host.linux.vgpu_regions import LinuxRegionFolders
 from koordinator.koordlet.app import Koordlet, KoordletOptions, Outbox
 from koordinator.koordlet.app.device_hooks import device_hooks
 from koordinator.koordlet.app.metrics import NodeGauges
@@ -152,7 +153,9 @@ class _Process:
             roots,
             CgroupTree(files, roots.cgroup, find_version(files, roots.cgroup)),
             policy=flags.runtime_hooks_plugin_failure_policy,
-            creation_hooks=device_hooks(options.gates, files, roots, hami_core),
+            creation_hooks=device_hooks(
+                options.gates, files, roots, hami_core, LinuxRegionFolders(hami_core.regions)
+            ),
             observer=gauges,
         )
 

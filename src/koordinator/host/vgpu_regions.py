@@ -48,6 +48,13 @@ class RegionFolders(Protocol):
         Raises MissingFileError if there is none, HostError for what is none.
         """
 
+    def renew(self, name: str) -> None:
+        """Make the folder of a container, which everybody may write; one of before is put away.
+
+        However much there is in the folder of before, this takes no time: it gets the name of a
+        container that nobody has, and is left to who removes those.  Raises HostError.
+        """
+
     def remove(self, name: str, most: int) -> bool:
         """Remove a folder with all that is in it; return whether it is gone.
 

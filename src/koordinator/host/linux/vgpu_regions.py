@@ -9,12 +9,13 @@ import errno
 import os
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 
 from koordinator.foundation.errors import HostError, MissingFileError
 from koordinator.host.linux.trees import FOLDER, Tree, Trees
 
+_EVERYBODY = 0o777  # programs in containers are seldom root
 _BATCH = 256  # entries of a folder that are looked at together
 _INT = struct.Struct("<i")
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
@@ -79,6 +80,21 @@ class LinuxRegionFolders:
         path = f"{self._folder}/{name}/{file}"
         with _telling(path):
             return LinuxRegionFile(self._trees.open(path, os.O_RDWR), path)
+
+    def renew(self, name: str) -> None:
+        path = f"{self._folder}/{name}"
+        with _telling(path), self._trees.parent(path, make=True) as (parent, last):
+            old = f"before-{os.urandom(8).hex()}_removed"
+            with suppress(FileNotFoundError):
+                os.rename(last, old, src_dir_fd=parent, dst_dir_fd=parent)
+            os.mkdir(last, dir_fd=parent)
+            made = os.open(last, FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+            try:
+                os.fchmod(made, _EVERYBODY)  # mkdir would leave out what the umask says
+            finally:
+                os.close(made)
+        with suppress(HostError):  # what is left is found by who looks for folders of nobody
+            self.remove(old, _BATCH)
 
     def remove(self, name: str, most: int) -> bool:
         path = f"{self._folder}/{name}"

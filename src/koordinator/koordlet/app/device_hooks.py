@@ -8,6 +8,7 @@ from functools import partial
 from koordinator.foundation.errors import HostError
 from koordinator.host.port import Files
 from koordinator.host.roots import Roots
+from koordinator.host.vgpu_regions import RegionFolders
 from koordinator.koordlet.adjustments import ContainerAdjustment
 from koordinator.koordlet.collectors.pci import SysfsVerbs
 from koordinator.koordlet.hooks.gpu_sharing import (
@@ -24,12 +25,21 @@ log = logging.getLogger(__name__)
 
 
 def device_hooks(
-    gates: Collection[str], files: Files, roots: Roots, hami_core: HamiCoreSettings
+    gates: Collection[str],
+    files: Files,
+    roots: Roots,
+    hami_core: HamiCoreSettings,
+    regions: RegionFolders,
 ) -> dict[str, CreationHook]:
-    """Return the hooks that are switched on, by the names that the original gives them."""
+    """Return the hooks that are switched on, by the names that the original gives them.
+
+    ``regions`` are the folders below ``hami_core.regions``.
+    """
     found: dict[str, CreationHook] = {}
     if "GPUEnvInject" in gates:
-        found["GPUEnvInject"] = partial(_adjust_gpus, files=files, settings=hami_core)
+        found["GPUEnvInject"] = partial(
+            _adjust_gpus, files=files, settings=hami_core, regions=regions
+        )
     if "RDMADeviceInject" in gates:
         verbs = SysfsVerbs(files, roots.sys)
         found["RDMADeviceInject"] = partial(rdma_adjustment, verbs=verbs)
@@ -37,13 +47,16 @@ def device_hooks(
 
 
 def _adjust_gpus(
-    creation: ContainerCreation, files: Files, settings: HamiCoreSettings
+    creation: ContainerCreation,
+    files: Files,
+    settings: HamiCoreSettings,
+    regions: RegionFolders,
 ) -> ContainerAdjustment:
     """Return the adjustment; without a region of its own where there can be no folder for it."""
     name = region_folder(creation, settings)
     if name is not None:
         try:
-            _empty(files, f"{settings.regions}/{name}")
+            regions.renew(name)
         except HostError as error:
             # A container without its limits would be worse than one that is not watched.
             log.warning("region not kept", extra={"container": creation.owner, "error": error})
@@ -65,18 +78,3 @@ def _check_sources(
         files.make_folder(LOCK_FOLDER)
     if settings.library in sources and not files.exists(settings.library):
         raise HostError(f"{settings.library} of HAMi-core is not on this node")
-
-
-def _empty(files: Files, folder: str) -> None:
-    """Make a folder, and take out what a container left that ended.
-
-    What can't be taken out was made by the container itself, and stands in nobody else's way.
-    Raises HostError where the folder can't be made.
-    """
-    files.make_folder(folder.rpartition("/")[0])
-    files.make_folder(folder)
-    for name in files.names(folder):
-        try:
-            files.remove(f"{folder}/{name}")
-        except HostError as error:
-            log.warning("left in a region's folder", extra={"file": name, "error": error})

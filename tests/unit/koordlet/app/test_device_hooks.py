@@ -1,5 +1,6 @@
 """The device hooks of this machine: which are on, and where the regions of GPU shares are."""
 
+import stat
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from tests.unit.koordlet.hooks.test_gpu_sharing import creation, gpus
 from koordinator.foundation.errors import HostError
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.trees import Tree, Trees
+from koordinator.host.linux.vgpu_regions import LinuxRegionFolders
 from koordinator.host.roots import Roots
 from koordinator.koordlet.app.device_hooks import device_hooks
 from koordinator.koordlet.hooks.gpu_sharing import LOCK_FOLDER, HamiCoreSettings
@@ -20,14 +22,16 @@ def hook_of(tmp_path: Path, settings: HamiCoreSettings) -> CreationHook:
     """Return the hook for GPUs, which sees this folder of the machine and the locks."""
     trees = Trees((Tree(str(tmp_path)), Tree(LOCK_FOLDER.rpartition("/")[0])))
     host = LinuxHost(kept_open=0, trees=trees)
-    return device_hooks(GATES, host, Roots(), settings)["GPUEnvInject"]
+    regions = LinuxRegionFolders(settings.regions)
+    return device_hooks(GATES, host, Roots(), settings, regions)["GPUEnvInject"]
 
 
 def test_only_what_is_switched_on_is_asked(tmp_path: Path) -> None:
     """Each has a gate of its own."""
     host, settings = LinuxHost(), HamiCoreSettings(f"{tmp_path}/libvgpu.so")
-    assert list(device_hooks(GATES, host, Roots(), settings)) == sorted(GATES)
-    assert list(device_hooks({"CPUSetAllocator"}, host, Roots(), settings)) == []
+    regions = LinuxRegionFolders(settings.regions)
+    assert list(device_hooks(GATES, host, Roots(), settings, regions)) == sorted(GATES)
+    assert list(device_hooks({"CPUSetAllocator"}, host, Roots(), settings, regions)) == []
 
 
 def test_a_container_that_starts_again_finds_no_region_of_before(tmp_path: Path) -> None:
@@ -39,16 +43,16 @@ def test_a_container_that_starts_again_finds_no_region_of_before(tmp_path: Path)
     outside = tmp_path / "outside"
     outside.write_text("kept")
 
-    (tmp_path / "containers").mkdir()
     first = hook(creation(gpus(1)))
     assert first.mounts[0].source == str(own)
     assert list(own.iterdir()) == []
+    assert stat.S_IMODE(own.stat().st_mode) == 0o777  # programs in containers are seldom root
 
     (own / "old.cache").write_text("limits of before")
     (own / "link").symlink_to(outside)
     (own / "folder/below").mkdir(parents=True)
     assert hook(creation(gpus(1))) == first
-    assert [path.name for path in own.iterdir()] == ["folder"]
+    assert list(own.iterdir()) == []
     assert outside.read_text() == "kept"
 
 
