@@ -94,6 +94,7 @@ def test_the_folders_of_the_machine_are_where_the_agent_looks() -> None:
     paths = {name: mount["mountPath"] for name, mount in mounts.items()}
 
     assert paths["host-cgroup"] == CONTAINER.cgroup
+    assert paths["nri"] == f"{CONTAINER.var_run}/nri"
     assert paths["host-sys"] == CONTAINER.sys
     assert paths["host-sys-fs"] == CONTAINER.sys_fs
     assert paths["kubelet"] == CONTAINER.kubelet
