@@ -1,0 +1,172 @@
+"""Every plugin of the descheduler passes the suite; plugins that break a promise fail it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.contract.descheduler.plugin_suite import Example, check_plugin
+from tests.worlds import START_S, metric, near, node, pod, spread, used
+
+from koordinator.api.codec import decode
+from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod, PodStatus
+from koordinator.descheduler.configuration import DeschedulerPluginArgs
+from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
+from koordinator.descheduler.profile import DESCHEDULER_PLUGINS
+from koordinator.foundation.clock import to_datetime
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+WEB = {"app": "web"}
+
+
+def _level(name: str) -> dict[str, Any]:
+    return {"name": name, "nodeSelector": {"matchLabels": {"tier": name}}}
+
+
+#: Extension point and arguments with which a plugin has something to say about ``cluster``.
+ARGUMENTS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "LowNodeLoad": (
+        "balance",
+        {
+            "lowThresholds": {"cpu": 30},
+            "highThresholds": {"cpu": 60},
+            "anomalyCondition": {"consecutiveAbnormalities": 1, "consecutiveNormalities": 1},
+        },
+    ),
+    "CustomPriority": ("balance", {"evictionOrder": [_level("gold"), _level("bronze")]}),
+    "FragmentationAware": ("balance", {"nodeFit": False}),
+    "ScaleDownBinPack": (
+        "balance",
+        {
+            "strategy": "EvictDirectly",
+            "maxPodsToEvict": 2,
+            "podSelectors": [{"name": "web", "selector": {"matchLabels": WEB}}],
+        },
+    ),
+    "HighNodeUtilization": ("balance", {"thresholds": {"cpu": 20}}),
+    "LowNodeUtilization": (
+        "balance",
+        {"thresholds": {"cpu": 20}, "targetThresholds": {"cpu": 50}},
+    ),
+    "PodLifeTime": ("deschedule", {"maxPodLifeTimeSeconds": 600}),
+    "RemoveDuplicates": ("balance", {}),
+    "RemoveFailedPods": ("deschedule", {}),
+    "RemovePodsHavingTooManyRestarts": ("deschedule", {"podRestartThreshold": 5}),
+    "RemovePodsViolatingInterPodAntiAffinity": ("deschedule", {}),
+    "RemovePodsViolatingNodeAffinity": ("deschedule", {"nodeAffinityType": [REQUIRED]}),
+    "RemovePodsViolatingNodeTaints": ("deschedule", {}),
+    "RemovePodsViolatingTopologySpreadConstraint": ("balance", {}),
+}
+EVICTORS = {"DefaultEvictor", "MigrationController"}
+
+
+def _owned(name: str, on: str, cpu: Any = 1, memory: str = "1Gi", **more: Any) -> Pod:
+    made = pod(name, cpu, memory, on=on, owner=("ReplicaSet", "r"), **more)
+    created = to_datetime(START_S - 7200 - len(name) * 10 - ord(name[-1]))
+    return replace(made, metadata=replace(made.metadata, creation_timestamp=created))
+
+
+def _with_status(one: Pod, **status: Any) -> Pod:
+    return replace(one, status=decode({"phase": "Running", **status}, PodStatus))
+
+
+def cluster() -> Sequence[KubeObject]:
+    """Return a cluster in which much is wrong: each plugin finds something."""
+    ssd = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
+    misplaced = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [ssd]}}}
+    apart = {"podAntiAffinity": near("db")}
+    restarts = [{"name": "c", "restartCount": 9}]
+    web = [
+        _owned(f"web{i}", "n1", labels=WEB, topologySpreadConstraints=[spread()], images=("w",))
+        for i in range(6)
+    ]
+    return [
+        node("n1", 10, zone="a", labels={"tier": "gold"}, taints=["new=x:NoSchedule"]),
+        node("n2", 10, zone="b", labels={"tier": "bronze", "disk": "ssd"}),
+        node("n3", 10, zone="b"),
+        *web,
+        _with_status(_owned("failed", "n1"), phase="Failed"),
+        _with_status(_owned("restless", "n2", "100m"), containerStatuses=restarts),
+        _owned("misplaced", "n1", "100m", affinity=misplaced),
+        *(_owned(f"db{i}", "n2", 2, labels={"app": "db"}, affinity=apart) for i in (1, 2)),
+        _owned("lonely", "n3", "100m"),
+        metric("n1", pods={f"web{i}": used("1300m") for i in range(6)}, system=used("500m")),
+        metric("n2", system=used(4)),
+        metric("n3", system=used(1)),
+    ]
+
+
+def example(spec: DeschedulerPluginSpec[Any]) -> Example:
+    point, args = ARGUMENTS[spec.name]
+    return Example(spec, point, cluster(), START_S, args)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [spec for spec in DESCHEDULER_PLUGINS if spec.name not in EVICTORS],
+    ids=lambda spec: spec.name,
+)
+def test_plugins_keep_the_contract(spec: DeschedulerPluginSpec[Any]) -> None:
+    """Dry run, limits, filters, and independence of the order of news."""
+    check_plugin(example(spec))
+
+
+class BadArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
+    """None."""
+
+
+@dataclass(frozen=True)
+class Bad:
+    """Does with the pods of the nodes what it is told to."""
+
+    handle: Handle
+    act: Callable[[Handle, Sequence[Pod]], None]
+
+    def deschedule(self, nodes: Sequence[Node]) -> None:
+        pods = [p for each in nodes for p in self.handle.view.active_pods_on(each.metadata.name)]
+        self.act(self.handle, pods)
+
+
+def bad(act: Callable[[Handle, Sequence[Pod]], None]) -> Example:
+    def build(_: BadArgs, handle: Handle) -> Bad:
+        return Bad(handle, act)
+
+    spec = DeschedulerPluginSpec("Bad", BadArgs, build)
+    return Example(spec, "deschedule", cluster(), START_S)
+
+
+def _silent(_handle: Handle, _pods: Sequence[Pod]) -> None:
+    """Want nothing."""
+
+
+def _writes(handle: Handle, pods: Sequence[Pod]) -> None:
+    one = pods[0]
+    handle.writer.delete(Pod, one.metadata.name, one.metadata.namespace)
+
+
+def _asks_nobody(handle: Handle, pods: Sequence[Pod]) -> None:
+    handle.evictor.evict(pods[0])
+
+
+def _takes_the_newest(handle: Handle, _pods: Sequence[Pod]) -> None:
+    known = [p for p in handle.view.objects(Pod).values() if handle.evictor.filter(p)]
+    if known:
+        handle.evictor.evict(known[-1])
+
+
+@pytest.mark.parametrize(
+    ("act", "told"),
+    [
+        (_silent, "says nothing"),
+        (_writes, "writes in a dry run"),
+        (_asks_nobody, "evicts pods that filters keep"),
+        (_takes_the_newest, "depends on the order"),
+    ],
+)
+def test_the_suite_bites(act: Any, told: str) -> None:
+    """A plugin that breaks one promise is told which."""
+    with pytest.raises(AssertionError, match=told):
+        check_plugin(bad(act))
