@@ -24,6 +24,7 @@ from benchmarks import (
     koordlet,
     load_aware,
     manager,
+    nri,
     openb,
     queues,
     quota,
@@ -55,6 +56,7 @@ ALL = {
     **colocation.BENCHMARKS,
     **koordlet.BENCHMARKS,
     **descheduler.BENCHMARKS,
+    **nri.BENCHMARKS,
     **vgpu.BENCHMARKS,
 }
 

@@ -34,6 +34,7 @@ from koordinator.host.roots import Roots
 from koordinator.koordlet.app import Koordlet, KoordletOptions, Outbox
 from koordinator.koordlet.app.gates import gates_of
 from koordinator.koordlet.app.metrics import NodeGauges
+from koordinator.koordlet.runtime_hooks.runtime_hooks import RuntimeHooks
 from koordinator.koordlet.view.pods import PodView, pod_view
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -86,7 +87,12 @@ class PodsMachine:
         self.cluster.create(node)
         self.agent = self.start()
 
-    def start(self, gauges: NodeGauges | None = None, **gates: bool) -> Koordlet:
+    def start(
+        self,
+        gauges: NodeGauges | None = None,
+        runtime_hooks: RuntimeHooks | None = None,
+        **gates: bool,
+    ) -> Koordlet:
         """Return an agent that has just been started; the gates are added to some of our own."""
         return Koordlet(
             self.cluster,
@@ -103,6 +109,7 @@ class PodsMachine:
             outbox=self.outbox,
             core_scheduling=LinuxCoreScheduling(),
             gauges=gauges,
+            runtime_hooks=runtime_hooks,
         )
 
     def slo(self, spec: NodeSloSpec) -> None:

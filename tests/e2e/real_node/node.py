@@ -16,6 +16,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
@@ -211,11 +212,19 @@ class RealNode:
 
     def printed(self, pod: Manifest, container: str = "main") -> str:
         """Return what a container has printed since its first start."""
+        return "\n".join(line.split(" ", 3)[3] for line in self._log_lines(pod, container))
+
+    def first_line_s(self, pod: Manifest, container: str = "main") -> float:
+        """Return when a container printed its first line, in seconds since the epoch."""
+        lines = eventually(lambda: self._log_lines(pod, container))
+        return datetime.fromisoformat(lines[0].split(" ", 1)[0]).timestamp()
+
+    def _log_lines(self, pod: Manifest, container: str) -> list[str]:
+        """Return lines of time, stream, tag and text."""
         meta = pod["metadata"]
         folder = self.state / f"log/pods/{meta['namespace']}_{meta['name']}_{meta['uid']}"
         logs = sorted((folder / container).glob("*.log"), key=lambda path: int(path.stem))
-        lines = [line for log in logs for line in log.read_text().splitlines()]
-        return "\n".join(line.split(" ", 3)[3] for line in lines)  # time, stream, tag, text
+        return [line for log in logs for line in log.read_text().splitlines()]
 
     def exec(self, pod: Manifest, *command: str, container: str = "main") -> str:
         """Run a command in a container that runs; return what it printed."""
