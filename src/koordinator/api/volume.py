@@ -227,7 +227,7 @@ class TopologySelectorTerm(ApiStruct, frozen=True, kw_only=True):
     match_label_expressions: tuple[TopologySelectorLabelRequirement, ...] = ()
 
     def as_node_requirements(self) -> tuple[NodeSelectorRequirement, ...]:
-        """Return the same requirements in the terms of a node selector."""
+        """Return the requirements in the terms of a node selector."""
         return tuple(
             NodeSelectorRequirement(key=label.key, operator="In", values=label.values)
             for label in self.match_label_expressions

@@ -136,7 +136,7 @@ def as_data(result: ScheduleResult) -> dict[str, Any]:
 
 
 def _reservation(outcome: Bound | Unschedulable) -> dict[str, Any]:
-    """Return the same as of a pod, under the name of the reservation."""
+    """Return a reserve pod's outcome, with the name of its reservation in place of the pod."""
     fields = _placement(outcome) if isinstance(outcome, Bound) else _refusal(outcome)
     del fields["pod"]
     return {"reservation": outcome.reservation, **fields}

@@ -53,7 +53,7 @@ class MemoryInfo:
 
     @property
     def used_of_numa_node(self) -> int:
-        """As ``used``, made of what the kernel tells of a NUMA node."""
+        """What programs can't get of a NUMA node, for which the kernel tells no ``available``."""
         spare = self.free + self.active_file + self.inactive_file + self.reclaimable_slab
         return max(self.total - spare, 0)
 

@@ -50,7 +50,7 @@ class Leadership:
         return self._elector.leader
 
     def overdue_s(self) -> float:
-        """As ``LeaderElector.overdue_s``, for the health check of a leader."""
+        """Return for how many seconds the own lease has run out; at most 0 for who doesn't lead."""
         return self._elector.overdue_s()
 
     @property

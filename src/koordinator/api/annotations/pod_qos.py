@@ -62,7 +62,7 @@ class Schemata(ApiStruct, frozen=True, kw_only=True):
 
 
 class CacheSchemata(Schemata, frozen=True, kw_only=True):
-    """The same for one cache."""
+    """A share of the cache with this id, as ``Schemata`` has it of all caches."""
 
     cache_id: int = field(name="cacheID", default=0)
 

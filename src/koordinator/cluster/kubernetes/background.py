@@ -20,7 +20,7 @@ class SocketLoop(uvloop.Loop):
     async def create_connection(
         self, *args: Any, sock: socket | None = None, **options: Any
     ) -> Any:
-        """As in asyncio.  After a failure the descriptor of ``sock`` is closed or about to be."""
+        """Connect as asyncio does; after a failure ``sock`` is closed or about to be."""
         try:
             return await super().create_connection(*args, sock=sock, **options)
         except BaseException:

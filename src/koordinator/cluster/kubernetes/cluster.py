@@ -226,7 +226,7 @@ class KubernetesCluster:
         return binds
 
     def report(self, reports: Sequence[Report]) -> None:
-        """As the port has it.
+        """Write conditions, nominations and events in the background.
 
         Whether a condition changes, and so its transition time, is judged by what the watches of
         this instance know of the pod; of a pod unknown to them it does.

@@ -96,7 +96,7 @@ def replacement(old: KindT, new: KindT) -> KindT:
 
 
 def with_report_of(old: KindT, new: KindT) -> KindT:
-    """As ``with_status_of``; of a node, labels and annotations are part of what is reported."""
+    """Return ``old`` with the status of ``new``; of a node with its labels and annotations, too."""
     changed = with_status_of(old, new)
     if not isinstance(old, Node):
         return changed

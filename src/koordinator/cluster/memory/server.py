@@ -318,7 +318,7 @@ class MemoryCluster:
             self._load_one(obj, now, admit=admit)
 
     def load_manifests(self, manifests: Iterable[Manifest], *, admit: bool = True) -> None:
-        """As ``load``, from JSON; the fields that our types don't have are kept.
+        """Add manifests that exist in the world already; fields that our types don't have are kept.
 
         Raises InputError for a manifest that can't be decoded.
         """
@@ -350,7 +350,7 @@ class MemoryCluster:
         self._remove(self._require(type(obj), obj.metadata.name, obj.metadata.namespace))
 
     def create_manifest(self, manifest: Manifest) -> KubeObject:
-        """As ``create``, from JSON; the fields that our types don't have are kept.
+        """Create the object of a manifest; fields that our types don't have are kept.
 
         Raises InputError for a manifest that can't be decoded.
         """

@@ -45,7 +45,7 @@ class CpuAccumulator:
         return self.layout.cpus_of(self.layout.cores_of(held)) if held else 0
 
     def barred_numa_nodes(self) -> int:
-        """Return the CPUs of NUMA nodes to avoid, likewise."""
+        """Return the CPUs of NUMA nodes to avoid: pods of the same policy have CPUs there."""
         if self.preference.exclusive_policy != CpuExclusivePolicy.NUMA_NODE_LEVEL:
             return 0
         held = self.free.numa_exclusive | self.taken

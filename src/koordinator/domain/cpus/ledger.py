@@ -42,7 +42,7 @@ class CpuLedger:
         return self._counts.held
 
     def state(self, cpus: int) -> Hashable:
-        """Return what is equal for ledgers that leave the same of ``cpus`` free.
+        """Return a key: equal for ledgers that leave the same CPUs of ``cpus`` free.
 
         That is, to pods that share no CPU.
         """

@@ -45,7 +45,7 @@ def take_cpus(
 def take_preferred_cpus(
     layout: CpuLayout, free: FreeCpus, preferred: int, count: int, preference: CpuPreference
 ) -> int | None:
-    """Take as many as possible of the preferred CPUs and only then others; None as above.
+    """Return ``count`` of the free CPUs, as many as possible of them preferred; None if too few.
 
     The preferred ones are those of a reservation.
     """

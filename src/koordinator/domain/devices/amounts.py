@@ -63,7 +63,7 @@ def resources_of(kind: DeviceType, amounts: Amounts) -> ResourceList:
 
 
 def current_names(resources: Mapping[str, Value]) -> Mapping[str, Value]:
-    """Return the same with former names of device resources replaced.
+    """Return the resources with former names of device resources replaced by current ones.
 
     What is there under its current name too is not looked at under the former one.
     """

@@ -45,7 +45,7 @@ def numa_hints(
 
 
 class NumaHintTable:
-    """The same for many nodes of one model: answers are remembered by state."""
+    """Remembers the NUMA hints of one plan, for all nodes of its model, by their state."""
 
     def __init__(self, plan: DevicePlan) -> None:
         self._plan = plan

@@ -111,9 +111,9 @@ class NumaLedger:
         return self._allocations
 
     def state(self, zones: Sequence[int], cpus: int) -> Hashable:
-        """Return what is equal for ledgers that leave the same to pods that share no CPU.
+        """Return a key: equal for ledgers that leave equal amounts of these NUMA nodes and CPUs.
 
-        The same of these NUMA nodes' amounts, and of these CPUs.
+        That is, to pods that share no CPU.
         """
         amounts = [tuple(self._zones.get(zone, {}).items()) for zone in zones]
         return self.cpus.state(cpus), *amounts

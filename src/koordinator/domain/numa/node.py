@@ -34,7 +34,7 @@ class NumaNode(Struct, frozen=True):
         return NumaMachine(self.ledger.states(self.layout, self.zones))
 
     def machine_for(self, exclusive: str) -> NumaMachine:
-        """Return the same for a pod with this NumaTopologyExclusive.
+        """Return the NUMA nodes as a pod with this NumaTopologyExclusive sees them.
 
         Who has bound CPUs is not looked at where it does not matter.
         """

@@ -29,7 +29,7 @@ _KIB = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """As it was found last."""
+    """The hardware of the machine, as it was found last."""
 
     cpus: tuple[CpuInfo, ...] = ()
     basics: CpuBasicInfo = field(default_factory=CpuBasicInfo)

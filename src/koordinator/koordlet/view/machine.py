@@ -66,7 +66,7 @@ class Machine:
 
     @cached_property
     def raw_allocatable(self) -> dict[str, int]:
-        """The same before the node was shown larger than it is."""
+        """Allocatable amounts before the node was shown larger than it is, in canonical units."""
         try:
             raw = RAW_ALLOCATABLE.read(self.node.metadata)
         except InputError:

@@ -19,7 +19,7 @@ class NumaHintProvider(Protocol):
         ...
 
     def numa_hints_at(self, node: Snapshot, pod: PodClass) -> ResourceHints | str:
-        """Return the same for one row with all sets that there are; a text: why nothing does."""
+        """Return what suits the plugin on one row, of all sets that there are; a text: why none."""
         ...
 
 

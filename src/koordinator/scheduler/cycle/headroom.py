@@ -206,7 +206,7 @@ class HeadroomBound:
         return int(self.in_domains(below, of_row).max(initial=0))
 
     def in_domains(self, below: int | None, of_row: IntArray) -> IntArray:
-        """Return ``(n_domains,)``: how many fit in each domain, likewise."""
+        """Return how many fit in each domain, ``(n_domains,)``; ``below`` as of ``most``."""
         fits, inside = self.table.by_row(self._line(below)), of_row != OUTSIDE
         counts: IntArray = np.bincount(of_row[inside], fits[inside]).astype(np.int64)
         return counts

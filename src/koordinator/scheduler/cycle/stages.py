@@ -71,7 +71,7 @@ def _of_cluster(actives: Sequence[ActivePlugin]) -> tuple[ActivePlugin, ...]:
 
 
 class RunKey:
-    """Is the same for pods that are decided as one run; lives as long as anybody holds it."""
+    """Marks pods that are decided as one run; lives as long as anybody holds it."""
 
     __slots__ = ("__weakref__",)
 

@@ -93,7 +93,7 @@ class Question:
         return found
 
     def about(self, pod: Pod, pod_class: PodClass) -> "Question":
-        """Return the same question about a pod that is known to be refused for the same."""
+        """Return this question about another pod, which is refused for the same causes."""
         return replace(self, pod=pod, pod_class=pod_class)
 
     def undisturbed(self) -> "Question":
@@ -172,7 +172,7 @@ class Question:
         return self._left(row, list(self.state.pods.on_row[row].values()))
 
     def left_without_others(self, row: int) -> tuple[str, ...]:
-        """Return the same where nobody else runs, but something reserved for the pod may stay."""
+        """Return why a node with only what is kept for the pod would not take it."""
         reasons = self.left_when_empty(row)
         for kept in sorted(self.reserved(row)):
             if not reasons:

@@ -49,7 +49,7 @@ class LoadTable:
 
     @property
     def ledgers(self) -> Mapping[str, LoadLedger]:
-        """Those that somebody has asked for, by key of their rules."""
+        """The ledgers that somebody has asked for, by key of their rules."""
         self._catch_up()
         return self._ledgers
 
@@ -68,7 +68,7 @@ class LoadTable:
         return self._named_any(keys)
 
     def _named_any(self, keys: Iterable[str]) -> bool:
-        """Return the same of the reports that ledgers know."""
+        """Return whether a report that a ledger knows names one of these pods."""
         return any(not ledger.reported.keys().isdisjoint(keys) for ledger in self._ledgers.values())
 
     # -- writing -----------------------------------------------------------------------------

@@ -162,7 +162,7 @@ class NumaTable:
         return facts.numa_node(self.ledger(row), pack=pack)
 
     def state(self, row: int, zones: int) -> Hashable:
-        """Return what is equal for rows of which a pod gets the same of some NUMA nodes.
+        """Return a key: equal for rows on which a pod gets the same from these NUMA nodes.
 
         They have, and have left, the same CPUs and amounts there.  ``zones`` 0: as many CPUs are
         left anywhere; amounts don't matter where none are charged.

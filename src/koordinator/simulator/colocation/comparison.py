@@ -37,7 +37,7 @@ def comparison_table(before: RunReport, after: RunReport) -> Table:
 
 
 def comparison_markup(runs: Sequence[RunReport]) -> Markup:
-    """Return the same for the page, of one run or of two (before, after)."""
+    """Return the figures of one run, or of two (before, after), for the page of a report."""
     names = (BEFORE, AFTER)[-len(runs) :]
     head = element("tr", element("th", ""), *(element("th", n, scope="col") for n in names))
     body = (

@@ -36,7 +36,7 @@ from koordinator.scheduler.snapshot import IntArray, PodClass, ResourceAxis, Sna
 
 @dataclass(frozen=True, slots=True)
 class Coscheduling:
-    """Keeps members out of the queue until there are enough, and out of nodes likewise."""
+    """Keeps members gated until there are enough, and unbound until enough have nodes."""
 
     gangs: GangCache
     preempts: bool = False

@@ -87,7 +87,7 @@ class PartRows:
         out[1] = 0
 
     def wide_masks(self, view: Snapshot, rows: IntArray) -> tuple[list[int], list[int]]:
-        """Return the same of however many devices."""
+        """Return by row masks of the devices that fit and of those in use, of any number."""
         columns = view.devices.columns[self.part.kind]
         # What has enough is there and healthy: something is asked of every device.
         has_enough = columns.left[rows, : self.width] >= self.asked
@@ -169,7 +169,7 @@ class ClaimOnModel:
             return [known[state] for state in states]
 
     def lacks_anywhere(self, states: Sequence[int]) -> list[int]:
-        """Return likewise what lacks of devices that are on no NUMA node in particular."""
+        """Return by number what rows lack of devices that are on no NUMA node in particular."""
         near = {group.kind: group.on_numa(()) for group in self.plan.model.groups}
         found = {state: self.plan.choose(self._masks(state), near) for state in set(states)}
         lacks = {

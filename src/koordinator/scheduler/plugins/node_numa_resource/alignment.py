@@ -76,7 +76,7 @@ def align_view(
 def _align_kind(
     settings: AlignmentSettings, view: Snapshot, pod: PodClass, asked: NumaRequirements, kind: int
 ) -> AlignedScores:
-    """Return the same for rows that all have one policy, and bind CPUs by one policy."""
+    """Return NUMA nodes and scores of rows that all have one policy, and bind CPUs by one."""
     bind, policy = divmod(kind, len(POLICIES))
     request = asked.request(BIND_POLICIES[bind])
     strict = policy in (SINGLE, RESTRICTED)

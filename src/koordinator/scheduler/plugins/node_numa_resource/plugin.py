@@ -62,7 +62,7 @@ _LABELS = (POD_QOS_CLASS, POD_PRIORITY_CLASS)
 
 
 class NodeNumaResource:
-    """Also decides from which NUMA nodes other plugins take what they give out."""
+    """Gives CPUs and amounts of NUMA nodes, and decides from which others take what they give."""
 
     reads: ClassVar = Reads.PLACED
 
