@@ -34,6 +34,7 @@ from benchmarks import (
     topology,
     vgpu,
     webhook,
+    yarn,
 )
 
 ALL = {
@@ -58,6 +59,7 @@ ALL = {
     **descheduler.BENCHMARKS,
     **nri.BENCHMARKS,
     **vgpu.BENCHMARKS,
+    **yarn.BENCHMARKS,
 }
 
 

@@ -38,14 +38,14 @@ def binds(scale: float) -> dict[str, Any]:
     pods = int(10_000 * scale)
     with _cluster(NODES) as cluster:
         before = _bare(cluster.api, "before", pods)
-        _send(cluster.api, (("POST", PODS, _pod(i, "koord")) for i in range(pods)))
+        send(cluster.api, (("POST", PODS, _pod(i, "koord")) for i in range(pods)))
         with _koord(cluster) as process:
             _wait_until_bound(process, pods)
             koord = _rate(cluster.api, "koord", pods)
         _clear(cluster.api)
         after = _bare(cluster.api, "after", pods)
         stock_pods = pods // 4
-        _send(cluster.api, (("POST", PODS, _pod(i, "stock")) for i in range(stock_pods)))
+        send(cluster.api, (("POST", PODS, _pod(i, "stock")) for i in range(stock_pods)))
         cluster.start_scheduler(
             {
                 "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -68,8 +68,8 @@ def binds(scale: float) -> dict[str, Any]:
 
 def _bare(api: Endpoint, name: str, pods: int) -> float:
     """Return how many pods a client that does nothing else binds in a second."""
-    _send(api, (("POST", PODS, _pod(i, name)) for i in range(pods)))
-    _send(api, (_binding(i, name, i % NODES) for i in range(pods)))
+    send(api, (("POST", PODS, _pod(i, name)) for i in range(pods)))
+    send(api, (_binding(i, name, i % NODES) for i in range(pods)))
     rate = _rate(api, name)
     _clear(api)
     return rate
@@ -80,8 +80,8 @@ def memory(scale: float) -> dict[str, Any]:
     pods = int(20_000 * scale)
     with _cluster(NODES) as cluster:
         bound = (("POST", PODS, _pod(i, "other", i % NODES)) for i in range(pods // 2))
-        _send(cluster.api, bound)
-        _send(cluster.api, (("POST", PODS, _pod(i, "koord")) for i in range(pods - pods // 2)))
+        send(cluster.api, bound)
+        send(cluster.api, (("POST", PODS, _pod(i, "koord")) for i in range(pods - pods // 2)))
         with _koord(cluster) as process:
             _wait_until_bound(process, pods - pods // 2)
             status = Path(f"/proc/{process.pid}/status").read_text()
@@ -96,10 +96,8 @@ def start(scale: float) -> dict[str, Any]:
     """Return the seconds from the start of the process to its first bind."""
     pods = int(50_000 * scale)
     with _cluster(NODES) as cluster:
-        _send(
-            cluster.api, (("POST", PODS, _pod(i, "other", i % NODES)) for i in range(pods - 1000))
-        )
-        _send(cluster.api, (("POST", PODS, _pod(i, "koord")) for i in range(1000)))
+        send(cluster.api, (("POST", PODS, _pod(i, "other", i % NODES)) for i in range(pods - 1000)))
+        send(cluster.api, (("POST", PODS, _pod(i, "koord")) for i in range(1000)))
         began = time.perf_counter()
         process = SchedulerProcess(cluster, KOORD)
         process.start(wait=False)
@@ -116,7 +114,7 @@ def latency(scale: float) -> dict[str, Any]:
     pods = int(1_000 * scale)
     with _cluster(NODES) as cluster, _koord(cluster) as process:
         for i in range(pods):
-            _send(cluster.api, [("POST", PODS, _pod(i, "koord"))])
+            send(cluster.api, [("POST", PODS, _pod(i, "koord"))])
         _wait_until_bound(process, pods)
         name = "scheduler_scheduling_algorithm_duration_seconds"
         text = process.get("/metrics")
@@ -156,7 +154,7 @@ def _quantile(buckets: list[tuple[float, float]], share: float) -> float:
 @contextmanager
 def _cluster(nodes: int) -> Iterator[ControlPlane]:
     with tempfile.TemporaryDirectory() as folder, ControlPlane(Path(folder)) as cluster:
-        _send(cluster.api, (("POST", "/api/v1/nodes", _node(i)) for i in range(nodes)))
+        send(cluster.api, (("POST", "/api/v1/nodes", _node(i)) for i in range(nodes)))
         yield cluster
 
 
@@ -207,7 +205,7 @@ def _binding(number: int, scheduler: str, node: int) -> Call:
 def _clear(api: Endpoint) -> None:
     """Delete all pods and events, and wait until they are gone."""
     for path in (PODS, "/api/v1/namespaces/default/events"):
-        _send(api, [("DELETE", path, None)])
+        send(api, [("DELETE", path, None)])
 
 
 def _rate(api: Endpoint, scheduler: str, pods: int = 0) -> float:
@@ -227,7 +225,7 @@ def _rate(api: Endpoint, scheduler: str, pods: int = 0) -> float:
 
 def _bound_at(api: Endpoint, scheduler: str) -> Counter[int]:
     """Return how many pods were bound in each second."""
-    (answer,) = _send(api, [("GET", f"{PODS}?labelSelector=app%3D{scheduler}", None)])
+    (answer,) = send(api, [("GET", f"{PODS}?labelSelector=app%3D{scheduler}", None)])
     return Counter(
         int(time.mktime(time.strptime(condition["lastTransitionTime"], "%Y-%m-%dT%H:%M:%SZ")))
         for pod in answer["items"]
@@ -236,7 +234,8 @@ def _bound_at(api: Endpoint, scheduler: str) -> Counter[int]:
     )
 
 
-def _send(api: Endpoint, calls: Iterable[Call]) -> list[Any]:
+def send(api: Endpoint, calls: Iterable[Call]) -> list[Any]:
+    """Send requests, many at a time; return the answers to those that only read."""
     return asyncio.run(_send_all(api, iter(calls)))
 
 

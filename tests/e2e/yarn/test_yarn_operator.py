@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+import numpy as np
 import pytest
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.koord_process import KOORD
+from tests.e2e.manager_process import ManagerProcess
 from tests.e2e.session.manifests import Manifest, node
 from tests.e2e.waiting import eventually
 from tests.e2e.yarn.account_auditor import AccountAuditor
@@ -48,16 +50,20 @@ class Machine:
 
     def uses(self, cpus: float, memory: str) -> float:
         """Report what the system uses; return when the node showed it."""
+        before = self.origin()
+        self.report(cpus, memory)
+        eventually(lambda: self.origin() != before)
+        return time.monotonic()
+
+    def report(self, cpus: float, memory: str) -> None:
+        """Report what the system uses."""
         eventually(lambda: self._api.request("GET", f"{METRICS}/n1"))
         used = {"resources": {"cpu": f"{int(cpus * 1000)}m", "memory": memory}}
         status = {
             "updateTime": datetime.now(UTC).isoformat(),  # noqa: TID251 -- the real time
             "nodeMetric": {"nodeUsage": used, "systemUsage": used},
         }
-        before = self.origin()
         self._api.request("PATCH", f"{METRICS}/n1/status", {"status": status}, content_type=MERGE)
-        eventually(lambda: self.origin() != before)
-        return time.monotonic()
 
     def origin(self) -> object:
         annotations = self._api.request("GET", NODE)["metadata"].get("annotations", {})
@@ -161,6 +167,41 @@ def test_containers_go_when_the_node_is_needed_and_no_sooner(
         assert not auditor.violations()
     finally:
         yarn.end(app)
+
+
+def test_twenty_kills_promise_nothing_twice(
+    controlplane: ControlPlane,
+    yarn: RealYarn,
+    machine: Machine,
+    operator: YarnOperatorProcess,
+    manager: ManagerProcess,
+) -> None:
+    """Operator and manager die at random moments, while the load and what containers have change.
+
+    In the end YARN has what the node leaves.
+    """
+    draw = np.random.default_rng(20)
+    machine.uses(0, "0")
+    eventually(lambda: yarn.own_limit() == Amounts(9, 14745))
+    app = yarn.run_tasks(4)
+    try:
+        with AccountAuditor(controlplane, yarn, "n1") as auditor:
+            for turn in range(20):
+                victim = manager if turn % 4 == 3 else operator
+                gib = int(draw.integers(0, 12))
+                machine.report(int(draw.integers(0, 8)), f"{gib}Gi")
+                time.sleep(draw.uniform(0.0, 0.6))
+                victim.kill()
+                machine.report(int(draw.integers(0, 8)), f"{gib}Gi")
+                victim.start(wait=False)
+                time.sleep(draw.uniform(0.3, 2.0))
+            machine.uses(9, "15Gi")
+            machine.uses(0, "0")
+            eventually(lambda: yarn.own_limit() == Amounts(9, 14745), 60)
+    finally:
+        yarn.end(app)
+    assert len(auditor.samples) > 100
+    assert not auditor.violations()
 
 
 def test_a_node_that_is_short_ends_the_newest_container(
