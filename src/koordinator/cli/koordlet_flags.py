@@ -12,6 +12,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.koordlet.failure_policy import FailurePolicy
 
 if TYPE_CHECKING:
+    from koordinator.host.linux.hook_server import HookServerSettings
     from koordinator.host.linux.nri_connection import NriSettings
     from koordinator.host.roots import Roots
     from koordinator.koordlet.app import KoordletOptions
@@ -114,6 +115,27 @@ class RuntimeHookFlags:
             rich_help_panel=_HOOKS,
         ),
     ] = "/usr/local/vgpu/libvgpu.so"
+    runtime_hooks_addr: Annotated[
+        str,
+        typer.Option(
+            help="Unix socket for a runtime proxy; empty: none. Needs koordinator[hook-server].",
+            rich_help_panel=_HOOKS,
+        ),
+    ] = ""
+    runtime_hooks_host_endpoint: Annotated[
+        str, typer.Option(help="The same socket as the proxy sees it.", rich_help_panel=_HOOKS)
+    ] = "/var/run/koordlet/koordlet.sock"
+    runtime_hooks_config_path: Annotated[
+        str, typer.Option(help="Where the proxy looks for servers.", rich_help_panel=_HOOKS)
+    ] = "/etc/runtime/hookserver.d"
+    runtime_hooks_failure_policy: Annotated[
+        FailurePolicy,
+        typer.Option(help="What the proxy does without us.", rich_help_panel=_HOOKS),
+    ] = FailurePolicy.IGNORE
+    runtime_hooks_disable_stages: Annotated[
+        str,
+        typer.Option(help="Stages that the proxy does not ask about.", rich_help_panel=_HOOKS),
+    ] = ""
     runtime_hooks_plugin_failure_policy: Annotated[
         FailurePolicy,
         typer.Option(help="Fail: a pod whose hook fails does not start.", rich_help_panel=_HOOKS),
@@ -138,6 +160,22 @@ class RuntimeHookFlags:
             backoff_cap_s=self.runtime_hooks_nri_backoff_cap.total_seconds(),
             backoff_factor=self.runtime_hooks_nri_backoff_factor,
             backoff_steps=self.runtime_hooks_nri_backoff_steps,
+        )
+
+    def server(self) -> "HookServerSettings | None":
+        """Return where a proxy finds the hooks; None if there is to be no server."""
+        from koordinator.host.linux.hook_server import HookServerSettings  # noqa: PLC0415
+        from koordinator.koordlet.runtime_hooks.hook_service import STAGES  # noqa: PLC0415
+
+        if not self.runtime_hooks_addr:
+            return None
+        disabled = {stage.strip() for stage in self.runtime_hooks_disable_stages.split(",")}
+        return HookServerSettings(
+            address=self.runtime_hooks_addr,
+            host_endpoint=self.runtime_hooks_host_endpoint,
+            config_folder=self.runtime_hooks_config_path,
+            failure_policy=self.runtime_hooks_failure_policy,
+            stages=tuple(stage for stage in STAGES if stage not in disabled),
         )
 
 

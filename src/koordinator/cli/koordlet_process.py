@@ -23,6 +23,7 @@ from koordinator.foundation.faults import Fault
 from koordinator.host.gpus import Gpus, NoGpus
 from koordinator.host.linux.copilot_socket import SocketCopilot
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
+from koordinator.host.linux.hook_server import HookServer
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.nri_connection import NriConnection
 from koordinator.host.linux.perf_events import LinuxPerfEvents
@@ -33,6 +34,7 @@ from koordinator.koordlet.app.device_hooks import device_hooks
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.cgroup_tree import CgroupTree, find_version
 from koordinator.koordlet.hooks.gpu_sharing import LOCK_FOLDER, HamiCoreSettings
+from koordinator.koordlet.runtime_hooks.hook_service import SERVICE, HookService
 from koordinator.koordlet.runtime_hooks.nri_plugin import NriHookPlugin
 from koordinator.koordlet.runtime_hooks.runtime_hooks import RuntimeHooks
 from koordinator.process.descriptors import allow_all_descriptors
@@ -113,6 +115,7 @@ class _Process:
         )
         parts.cleanup.callback(self._agent.close)
         self._nri = self._make_nri(hooks, gauges)
+        self._hook_server = self._make_hook_server(hooks)
 
     def run(self) -> None:
         self._serve()
@@ -124,6 +127,9 @@ class _Process:
             sys.setswitchinterval(_SWITCH_S)
             self._nri.start()
             self._parts.cleanup.callback(self._nri.stop)
+        if self._hook_server is not None:
+            self._hook_server.start()
+            self._parts.cleanup.callback(self._hook_server.stop)
         frozen = False
         while not self._parts.stopping.is_set():
             self._parts.heartbeat.beat()
@@ -158,6 +164,16 @@ class _Process:
             ),
             observer=gauges,
         )
+
+    def _make_hook_server(self, hooks: RuntimeHooks) -> HookServer | None:
+        settings = self._settings.flags.runtime_hooks.server()
+        if settings is None:
+            return None
+        try:
+            return HookServer(SERVICE, HookService(hooks).methods, settings)
+        except InputError as error:  # the original's flags go on working where there is no proxy
+            log.warning("hooks not served", extra={"error": str(error)})
+            return None
 
     def _make_nri(self, hooks: RuntimeHooks, gauges: NodeGauges) -> NriConnection | None:
         settings = self._settings

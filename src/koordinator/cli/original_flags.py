@@ -48,7 +48,6 @@ _LOGS: Final[Reasons] = {
 _KUBELET = "pods come from the API server, and the kubelet is not asked"
 _RUNTIME = "no container runtime is asked: processes are found by their cgroups"
 _TSDB = "samples are in memory, for as long as the NodeMetric's windows are"
-_HOOKS = "there is no server of hooks: the runtime calls them by NRI"
 _THREADS = "/debug/threads shows what the process is doing"
 _AUDIT = "koord audit and koord explain tell it"
 
@@ -152,14 +151,7 @@ OF_KOORDLET: Final = _by_flag(
             "tsdb-stripe-size",
             "tsdb-wal-segment-size",
         ),
-        _HOOKS: (
-            "runtime-hooks-addr",
-            "runtime-hooks-config-path",
-            "runtime-hooks-disable-stages",
-            "runtime-hooks-failure-policy",
-            "runtime-hooks-host-endpoint",
-            "runtime-hooks-network",
-        ),
+        "hooks are served on a unix socket": ("runtime-hooks-network",),
         "there is no configuration but flags and the NodeSLO": (
             "configmap-name",
             "configmap-namespace",
